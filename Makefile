@@ -38,6 +38,7 @@ house:
 	$(PYTHON) -P -m tests.house.figures
 	$(PYTHON) -P -m tests.house.journey
 	$(PYTHON) -P -m tests.house.draw
+	$(PYTHON) -P -m tests.house.notebook
 
 figures:
 	$(PYTHON) -P -m tests.campaigns.rows

@@ -3,6 +3,8 @@
 A card says what a log is, a recipe what to learn for how much; both are files, so that an auditor can read them.
 ``Store`` keeps rows and runs, ``plan`` tells the price, ``run`` pays it.  The shell's verbs call the same functions.
 
+Examples
+--------
 >>> import reticent
 >>> reticent.plan("demo", quality=False).allowed
 True
@@ -10,9 +12,14 @@ True
 
 from __future__ import annotations
 
-from flows.api import demo, draft, nightly, plan, run
+from flows.api import demo, draft, night_problem, nightly, plan, run
+from flows.api_service import alert, datasets, doctor, fetch, serve, trigger
+from flows.api_worlds import audit, compare, reproduce, simulate, simulate_logs, world_values
 from flows.config.recipe import Recipe, load_recipe
-from flows.jobs.opened import Policy, Run
+from flows.jobs.book import Book
+from flows.jobs.opened import Run
+from flows.jobs.opened_policy import Policy
+from flows.jobs.simulated_logs import LogOptions
 from flows.store import Store
 from pipeline.declaration.card import Card, CardError, LqCard
 from pipeline.declaration.card import load_any_card as load_card
@@ -21,23 +28,38 @@ from pipeline.ledger.chain import BudgetError
 from pipeline.operator.proposal import Draft
 
 __all__ = [
+    "Book",
     "BudgetError",
     "Card",
     "CardError",
     "Draft",
     "LogError",
+    "LogOptions",
     "LqCard",
     "Policy",
     "Recipe",
     "Run",
     "Store",
+    "alert",
+    "audit",
+    "compare",
+    "datasets",
     "demo",
+    "doctor",
     "draft",
+    "fetch",
     "load_card",
     "load_recipe",
+    "night_problem",
     "nightly",
     "plan",
+    "reproduce",
     "run",
+    "serve",
+    "simulate",
+    "simulate_logs",
+    "trigger",
+    "world_values",
 ]
 
 if __name__ == "__main__":

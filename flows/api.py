@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from flows.config.setting import setting
 from flows.jobs.foresight import forecast_quality
-from flows.jobs.ingest import draft_job
+from flows.jobs.intake import draft_job
+from flows.jobs.monitor import Watched, watch_of
 from flows.jobs.nightly import run_night
 from flows.jobs.opened import Run
 from flows.jobs.plan import plan_recipe
@@ -69,7 +70,14 @@ def draft(
     return draft_job(log, users=[user] if isinstance(user, str) else user, roles=roles, name=name)
 
 
-def _named(recipe: RecipeLike) -> str:
+def named(recipe: RecipeLike) -> str:
+    """Path or name of a recipe, however it is given.
+
+    Parameters
+    ----------
+    recipe
+        Loaded, or its path or name.
+    """
     return str(recipe) if isinstance(recipe, str | Path) else str(recipe.path)
 
 
@@ -100,7 +108,7 @@ def plan(
     BudgetError
         If a real card is not registered.
     """
-    home, name = (store or Store()).home, _named(recipe)
+    home, name = (store or Store()).home, named(recipe)
     told = plan_recipe(name, home).parts()
     return PlanAnswer.model_validate(told | ({"quality": forecast_quality(name, home, people)} if quality else {}))
 
@@ -130,7 +138,7 @@ def run(
     BudgetError
         If the ledger refuses the charge, or is missing or damaged; nothing was read.
     """
-    place, name = store or Store(), _named(recipe)
+    place, name = store or Store(), named(recipe)
     asked = None if edition is None else Asked(edition)
     with place.working("run") as (home, work):
         made = carry_out("run", lambda step: run_recipe(name, home, step, say=work.say, day=night, asked=asked))
@@ -145,6 +153,28 @@ def demo(*, store: Store | None = None) -> Run:
     return Run(place.home, Path(made.folder), None, made)
 
 
+def night_problem(recipe: RecipeLike, *, hours: float = 30.0, store: Store | None = None) -> Watched:
+    """Whether somebody should look at a recipe's nights; reads notes alone, and runs nothing.
+
+    Parameters
+    ----------
+    recipe
+        Loaded, or its path or name.
+    hours
+        How old the last good night may be.
+    store
+        Where its runs are; None: the default one.
+
+    Returns
+    -------
+    ``ok``, the ``problem`` in words, and the ``last`` night's note without its numbers of rows.
+    """
+    watch = watch_of(named(recipe), (store or Store()).home)
+    problem = watch.problem(hours)
+    last = {key: value for key, value in watch.note.items() if key != "rows"}
+    return {"recipe": watch.recipe, "ok": problem is None, "problem": problem, "last": last}
+
+
 def nightly(recipe: RecipeLike, *, night: date | None = None, store: Store | None = None) -> NightAnswer:
     """Ingest what is there, and do what the recipe declares for this date.
 
@@ -157,6 +187,6 @@ def nightly(recipe: RecipeLike, *, night: date | None = None, store: Store | Non
     store
         Where store and ledger are; None: the default one.
     """
-    place, name = store or Store(), _named(recipe)
+    place, name = store or Store(), named(recipe)
     with place.working("nightly") as (home, work):
         return carry_out("nightly", lambda step: run_night(name, home, step, say=work.say, day=night), night_page)

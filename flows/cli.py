@@ -85,7 +85,7 @@ def _options(
         Path | None, typer.Option(help="Folder of datasets; default $RETICENT_SHELF, else ./datasets.")
     ] = None,
     memory: Annotated[
-        str | None, typer.Option(help="Most that ingest may take, e.g. 2GiB; default $RETICENT_MEMORY, else 1GiB.")
+        str | None, typer.Option(help="Most that ingest may take, e.g. 2GiB; default $RETICENT_MEMORY, else 2GiB.")
     ] = None,
     dask: Annotated[
         str | None, typer.Option(help="Dask scheduler whose workers sum the rows; default $RETICENT_DASK, else none.")

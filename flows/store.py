@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NotRequired, Self, TypedDict
 
 from flows.config.home import CardLike, Home, open_home
-from flows.jobs.ingest import Ingested, ingest_job
-from flows.jobs.opened import Run, find_run
+from flows.jobs.book import Book
+from flows.jobs.intake import Ingested, ingest_job
+from flows.jobs.opened import Run
+from flows.jobs.promotion import Alias
+from flows.jobs.proof import require_verified
 from flows.jobs.run import Registered, register_job
 from flows.jobs.snapshots import (
     Purged,
@@ -24,9 +27,10 @@ from flows.jobs.snapshots import (
     verify_store_job,
 )
 from flows.server.engine import carry_out
-from flows.terminal.ingest_page import ingest_page
+from flows.terminal.inspection_page import ingest_page
 from flows.terminal.screen import Working, working
 from flows.terminal.terminal import page
+from pipeline.declaration.card import CardError
 from pipeline.files import whole_file, write_file
 from pipeline.operator.facts import TableInspection, VectorInspection
 from pipeline.operator.ingest_report import PAGE
@@ -35,6 +39,41 @@ if TYPE_CHECKING:
     from flows.config.recipe import Recipe
 
     RecipeLike = str | Path | Recipe
+
+
+class Pointed(TypedDict):
+    """What ``promote --json`` prints."""
+
+    pointer: str
+    before: str | None
+    now: str | None
+    folder: str
+    vouched: NotRequired[bool]
+
+
+def find_run(home: Home, run: str) -> Path:
+    """A run's folder by path, full name, unique beginning, or the name of a pointer such as ``current``.
+
+    Raises
+    ------
+    CardError
+        If there is none, or several.
+    """
+    # only what is a path from here leaves the home's runs
+    with suppress(OSError):
+        if run and (Path(run) / "report.json").is_file():
+            return Path(run).resolve()
+    there = [p for p in sorted(home.runs.glob("*")) if not p.is_symlink() and (p / "report.json").is_file()]
+    full = run
+    with suppress(CardError):
+        full = Alias(home.runs, run).now() or run
+    found = [p for p in there if p.name == full] or [p for p in there if run and p.name.startswith(run)]
+    if len(found) == 1:
+        return found[0]
+    known = ", ".join(p.name for p in there) or "none"
+    raise CardError(
+        f"{'several runs begin' if found else 'no run begins'} with {run!r} in {home.runs}; there are: {known}"
+    )
 
 
 class Store:
@@ -49,7 +88,7 @@ class Store:
     shelf
         Folder where names of datasets are looked up first.
     memory
-        Most that an ingest may take, such as ``2GiB``; None: ``$RETICENT_MEMORY``, else a GiB.
+        Most that an ingest may take, such as ``2GiB``; None: ``$RETICENT_MEMORY``, else 2 GiB.
     dask
         Address of a Dask scheduler whose workers sum the rows; None: ``$RETICENT_DASK``, else none.
     """
@@ -83,9 +122,9 @@ class Store:
         return f"Store({str(self.home.root)!r})"
 
     @contextmanager
-    def working(self, label: str) -> Generator[tuple[Home, Working]]:
-        """The home of a long job, which shows how far it is on a terminal or in a notebook."""
-        with working(label) as work:
+    def working(self, label: str, unit: str = "rows") -> Generator[tuple[Home, Working]]:
+        """The home of a long job, which shows how far it is on a terminal or in a notebook, counted in ``unit``."""
+        with working(label, unit) as work:
             told = replace(self.home.resources, progress=work.progress, say=work.say)
             yield replace(self.home, resources=told), work
 
@@ -194,3 +233,63 @@ class Store:
             If there is none, or several.
         """
         return Run(self.home, find_run(self.home, str(run)), card)
+
+    def ledger(self, card: CardLike | None = None) -> Book:
+        """What was spent, on whom, by which run.
+
+        Parameters
+        ----------
+        card
+            Whose ledger is meant; None: that of the synthetic datasets of this home.
+
+        Raises
+        ------
+        BudgetError
+            If there is none.
+        """
+        return Book(self.home, card)
+
+    def promote(self, run: str | Path, *, pointer: str = "current", card: CardLike | None = None) -> Pointed:
+        """Point ``runs/current`` to a run that verifies, whatever the recipe's rule says.
+
+        Parameters
+        ----------
+        run
+            Its folder, its name or the beginning of it.
+        pointer
+            Which pointer; a recipe names its own in ``[promote]``.
+        card
+            Of its dataset; a real one names the ledger that vouches for the run.
+
+        Raises
+        ------
+        CardError
+            If it is no run of this home.
+        BudgetError
+            If it does not verify.
+        """
+        held, made = Alias(self.home.runs, pointer), self.open(run, card)
+        before = held.now()
+        if made.folder.parent != held.runs.resolve():
+            raise CardError(f"promote: {made.folder} is no run of {held.runs}")
+        vouched = require_verified(made.folder, *made.evidence()).vouched
+        held.promote(made.folder.name)
+        return {**_pointed(held, before), "vouched": vouched}
+
+    def roll_back(self, *, pointer: str = "current") -> Pointed:
+        """Point ``runs/current`` to the run before, and never again to this one.
+
+        Parameters
+        ----------
+        pointer
+            Which pointer.
+        """
+        held = Alias(self.home.runs, pointer)
+        before = held.now()
+        held.roll_back()
+        return _pointed(held, before)
+
+
+def _pointed(held: Alias, before: str | None) -> Pointed:
+    now = held.now()
+    return {"pointer": held.name, "before": before, "now": now, "folder": str(held.runs / str(now))}

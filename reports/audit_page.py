@@ -44,9 +44,12 @@ def summary(name: str, verdicts: Sequence[Verdict]) -> str:
 
 
 def _fault(v: Verdict) -> str:
-    less = "draws less noise than it lists" if v.less_noise else ""
-    more = f"loses at least {bound(v)}" if v.ratio > 1 else ""
-    return " and ".join(part for part in (less, more) if part)
+    faults = {
+        "draws less noise than it lists": v.less_noise,
+        "draws noise that entries share": v.shared_noise,
+        f"loses at least {bound(v)}": v.ratio > 1,
+    }
+    return " and ".join(fault for fault, found in faults.items() if found)
 
 
 def _untested(verdicts: Sequence[Verdict]) -> list[str]:

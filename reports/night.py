@@ -10,7 +10,7 @@ from typing import Any
 
 from pipeline.declaration.numbers import number
 from reports.facts.answers import NightAnswer, Promotion
-from reports.format import interval, loss, markdown
+from reports.page import interval, loss, markdown
 from reports.run.answer import sentence
 from reports.run.comparison import sentences
 

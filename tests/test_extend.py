@@ -14,7 +14,7 @@ from pipeline.declaration.code import closure_digest
 from pipeline.declaration.plugins import PERMITTED, is_plugin, plugin_digest
 from pipeline.declaration.toml import CardError
 from pipeline.environments.worlds import load_world
-from pipeline.learners.registry import find as find_offline
+from pipeline.learners.offline_agents import find as find_offline
 from pipeline.logs.formats import readers_of
 from pipeline.simulation.registry import find, modules_of
 from pipeline.simulation.trial import OnlineAgent, Trial

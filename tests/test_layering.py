@@ -51,7 +51,7 @@ TWINS = {
         "from numpy.random import default_rng\nrng = default_rng(0)",
         pseudo_random,
     ),
-    "a report that runs a job": ("reports/format.py", "import flows.jobs.run", upward),
+    "a report that runs a job": ("reports/page.py", "import flows.jobs.run", upward),
     "prefect in the mathematics": ("pipeline/mdp/model.py", "import prefect", libraries_out_of_place),
     "cvxpy for everybody who imports": ("pipeline/statistics/consistency.py", "import cvxpy", libraries_out_of_place),
 }

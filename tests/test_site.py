@@ -46,7 +46,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in re.findall(r"gallery/(\w+)\.html", (folder / "docs" / "gallery.md").read_text()):
         (folder / "docs" / "gallery" / f"{name}.html").write_text("<html>a report page</html>")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder / "out")]
-    env = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    env = os.environ | {"NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return folder / "out"

@@ -8,14 +8,33 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
+import nbclient
+import nbformat
 import pytest
 
 from tests.documents import rehearse
+from tests.house import notebook
 
 
 def value(folder: Path, name: str) -> dict[str, float]:
     run = next((folder / ".reticent" / "runs").glob(f"{name}-*"))
     return json.loads((run / "report.json").read_text())["value"]
+
+
+def test_the_notebook_is_the_page():
+    assert notebook.NOTEBOOK.read_text(encoding="utf-8") == notebook.text()
+
+
+@pytest.mark.slow
+def test_a_clinic_finds_out_from_a_data_frame_cell_by_cell(tmp_path: Path):
+    cells = nbformat.reads(notebook.text(), as_version=4)
+    nbclient.NotebookClient(cells, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    given = [cell.outputs for cell in cells.cells if cell.cell_type == "code"]
+    printed = "".join(told.get("text", "") for outputs in given for told in outputs)
+    assert "better\nby 0." in printed and "60,000 rows of 20,000 children; set aside: none" in printed
+    pages = [told["data"]["text/html"] for outputs in given for told in outputs if "iframe" in str(told.get("data"))]
+    assert len(pages) == 1 and "Better than current practice" in pages[0]
+    assert (tmp_path / "policy.csv").is_file()
 
 
 @pytest.mark.slow

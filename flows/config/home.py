@@ -177,14 +177,14 @@ _LEAST = 640 << 20
 
 
 def choose_resources(memory: str | None = None, dask: str | None = None) -> Resources:
-    """What the options ask for, else ``RETICENT_MEMORY`` and ``RETICENT_DASK``, else a GiB and this process.
+    """What the options ask for, else ``RETICENT_MEMORY`` and ``RETICENT_DASK``, else 2 GiB and this machine.
 
     Parameters
     ----------
     memory
-        A size such as ``512MB``; None: the environment's, else a GiB.
+        A size such as ``512MB``; None: the environment's, else 2 GiB.
     dask
-        Address of a scheduler, e.g. ``tcp://10.0.0.5:8786``; None: the environment's, else this process.
+        Address of a scheduler, e.g. ``tcp://10.0.0.5:8786``; None: the environment's, else this machine.
     """
     memory, dask = memory or os.environ.get("RETICENT_MEMORY"), dask or os.environ.get("RETICENT_DASK")
     size = DEFAULT_MEMORY if memory is None else size_of(memory)

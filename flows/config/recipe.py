@@ -1,19 +1,54 @@
-"""The recipe: what to run.  Card + agent + budget + settings, checked by pydantic like the card."""
+"""The recipe: what to run.  Card + agent + budget + settings + calendar, checked by pydantic like the card."""
 
 from __future__ import annotations
 
+from datetime import date, timedelta
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from flows.config.schedule import Schedule
 from pipeline.declaration.toml import CardError, Name, Strict, explain, read_toml
 from pipeline.learners.learner import Agent
-from pipeline.learners.registry import AGENTS, find
+from pipeline.learners.offline_agents import AGENTS, find
 from pipeline.learners.terms import Evaluate, Linear, Lq, Nightly, OneStep, Planner, Privacy, Terms
 from reports.facts.learnt import Status
+
+
+class Schedule(Strict):
+    """On these dates a scheduled night draws a fresh release; on all others the last one stands.
+
+    Parameters
+    ----------
+    release
+        ``nightly``, ``weekly`` (on Mondays), ``monthly`` (on the first), or the dates themselves (UTC).
+    """
+
+    release: (
+        Literal["nightly", "weekly", "monthly"]
+        | Annotated[list[Annotated[date, Field(strict=False)]], Field(min_length=1)]
+    )
+
+    @field_validator("release")
+    @classmethod
+    def _ordered(cls, release: str | list[date]) -> str | list[date]:
+        return release if isinstance(release, str) else sorted(set(release))
+
+    def due(self, day: date) -> date | None:
+        """The newest date of the calendar that is not after ``day``; None before the first."""
+        if isinstance(self.release, list):
+            return max((d for d in self.release if d <= day), default=None)
+        back = {"nightly": 0, "weekly": day.weekday(), "monthly": day.day - 1}[self.release]
+        return day - timedelta(days=back)
+
+    def after(self, day: date) -> date | None:
+        """The first date of the calendar after ``day``; None after the last."""
+        if isinstance(self.release, list):
+            return min((d for d in self.release if d > day), default=None)
+        if self.release == "monthly":
+            return (day.replace(day=1) + timedelta(days=32)).replace(day=1)
+        return day + timedelta(days=1 if self.release == "nightly" else 7 - day.weekday())
 
 
 def _known(name: str) -> str:

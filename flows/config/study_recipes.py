@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
 from pipeline.declaration.toml import CardError, Name, Strict, explain, read_toml
 from pipeline.simulation.places import RELEASE, refuse_unknown_place
@@ -47,8 +47,8 @@ def _with_runs(values: Mapping[str, Any], runs: Path | None) -> dict[str, Any]:
     if isinstance(world := found.get("world"), str):
         found["world"] = {"name": world}
     for table, key, kind in (("world", "name", RELEASE), ("agent", "warm_start", RUN)):
-        within = found.get(table)
-        said = within.get(key) if isinstance(within, Mapping) else None
+        within: Any = found.get(table)
+        said = within.get(key) if isinstance(within, dict) else None
         if isinstance(said, str) and said.startswith(kind):
             folder = _run_folder(said.removeprefix(kind), runs, table)
             found[table] = {**within, key: f"{kind}{folder}"}
@@ -77,12 +77,7 @@ class Player(Strict):
     """What to call it and who plays."""
 
     name: Name
-    agent: str
-
-    @field_validator("agent")
-    @classmethod
-    def _can_play(cls, agent: str) -> str:
-        return _known(agent)
+    agent: Annotated[str, AfterValidator(_known)]
 
 
 class Asked(Strict):
@@ -253,17 +248,6 @@ def is_world_recipe(values: Mapping[str, object]) -> bool:
     return "world" in values and "recipe" in values
 
 
-def is_price_recipe(values: Mapping[str, object]) -> bool:
-    """Whether a recipe is that of a comparison.
-
-    Parameters
-    ----------
-    values
-        Content of a recipe's file.
-    """
-    return "compare" in values
-
-
 def load_world_recipe(path: Path, runs: Path | None = None) -> WorldRecipe:
     """Read and check the recipe of a simulation.
 
@@ -280,7 +264,7 @@ def load_world_recipe(path: Path, runs: Path | None = None) -> WorldRecipe:
         One line for each wrong key: which, what was found, what is allowed.
     """
     values = read_toml(path)
-    if is_price_recipe(values):
+    if "compare" in values:
         raise CardError(f"{path}: this is the recipe of a comparison; measure it with `reticent compare {path}`")
     if not is_world_recipe(values):
         raise CardError(f"{path}: not the recipe of a simulation: it needs [recipe] and [world]; see docs/simulate.md")
@@ -301,7 +285,7 @@ def load_price_recipe(path: Path) -> PriceRecipe:
         One line for each wrong key: which, what was found, what is allowed.
     """
     values = read_toml(path)
-    if not is_price_recipe(values):
+    if "compare" not in values:
         raise CardError(
             f"{path}: not the recipe of a comparison: it needs [compare] and [world]; see docs/compare.md. "
             "To compare two runs say `reticent compare-runs A B`"

@@ -19,7 +19,7 @@ import numpy as np
 from flows.config.home import Home, find_recipe
 from flows.config.setting import Setting, setting
 from flows.config.study_recipes import is_world_recipe, load_world_recipe
-from flows.jobs.ingest import ingest_job
+from flows.jobs.intake import ingest_job
 from flows.jobs.run import run_recipe
 from pipeline.audits.attack import DRAWS, AuditTarget, Verdict, WholePlan, attack
 from pipeline.audits.laws import OneRun, guess, lower_epsilon

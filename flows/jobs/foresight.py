@@ -26,7 +26,7 @@ from pipeline.environments.count_tables import MOST_EPISODES
 from pipeline.environments.worlds import arrays_file, load_world
 from pipeline.files import whole_file, write_file
 from pipeline.learners.learner import RunPlan
-from pipeline.learners.registry import AGENTS, plan_run
+from pipeline.learners.offline_agents import AGENTS, plan_run
 from pipeline.ledger.chain import canonical
 from pipeline.privacy.release_file import sha256_file
 from pipeline.simulation.surrogate import SUCCESSORS, WORDS, Drawn
@@ -54,11 +54,6 @@ IS_NOT = (
     "a simulation, not a promise: it says what this many people and this noise teach in such a world, not in yours; "
     "nothing of the dataset was read"
 )
-
-
-def foresee_job(recipe: str, home: Home, people: int | None = None) -> Dump:
-    """The ``quality`` of ``plan --json``; parameters of :func:`forecast_quality`."""
-    return forecast_quality(recipe, home, people).model_dump()
 
 
 def forecast_quality(recipe: str, home: Home, people: int | None = None) -> Quality:

@@ -95,7 +95,20 @@ def known_to_runs(lineage: str, ledger: Ledger, runs: Path) -> None:
             )
 
 
-def sign_job(ledger: Ledger, run: Path, by: str, note: str | None, card: AnyCard | None = None) -> Entry:
+class Signed(TypedDict):
+    """What ``ledger sign --json`` prints."""
+
+    entry: int
+    hash: str
+    at: str
+    run: str
+    commit: int
+    by: str
+    certificate_sha256: str
+    note: NotRequired[str]
+
+
+def sign_job(ledger: Ledger, run: Path, by: str, note: str | None, card: AnyCard | None = None) -> Signed:
     """Append a sign-off: who answers for a run, when, and for which certificate.
 
     Parameters
@@ -128,9 +141,20 @@ def sign_job(ledger: Ledger, run: Path, by: str, note: str | None, card: AnyCard
             "a real dataset has its own ledger: name it with --card"
         )
     require_verified(run, ledger.entries, card)
+    digest, signer = sha256_file(file), by.strip()
+    told = {"commit": commit.seq, "run": run.name, "by": signer, "certificate_sha256": digest}
     of_note = {} if note is None else {"note": note.strip()}
-    told = {"commit": commit.seq, "run": run.name, "by": by.strip(), "certificate_sha256": sha256_file(file)}
-    return ledger.note(commit.lineage, "SIGN", told | of_note)
+    made = ledger.note(commit.lineage, "SIGN", told | of_note)
+    said: Signed = {
+        "entry": made.seq,
+        "hash": made.hash,
+        "at": made.at,
+        "run": run.name,
+        "commit": commit.seq,
+        "by": signer,
+        "certificate_sha256": digest,
+    }
+    return said if note is None else {**said, "note": note.strip()}
 
 
 class Retried(TypedDict):

@@ -29,7 +29,7 @@ from pipeline.learners.learner import RunPlan
 from pipeline.ledger.account import card_hash
 from pipeline.ledger.chain import Body, Entry, canonical
 from pipeline.ledger.gates import Passed, passed_gate
-from pipeline.ledger.looks import look_problem
+from pipeline.ledger.limits import look_problem
 from pipeline.ledger.publication import NO_FILE, file_digests, other_maker
 from pipeline.ledger.verify import Check
 from pipeline.privacy.release_file import describe, describe_mechanism, read_release, sha256_file

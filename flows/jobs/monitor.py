@@ -46,6 +46,15 @@ class Note(TypedDict, total=False):
     at: str
 
 
+class Watched(TypedDict):
+    """What ``nightly --check --json`` prints."""
+
+    recipe: str
+    ok: bool
+    problem: str | None
+    last: dict[str, object]
+
+
 @dataclass(frozen=True)
 class Watch:
     """The note of one recipe's nights; the operator's, since it may hold the text of an error."""

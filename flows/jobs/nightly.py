@@ -10,7 +10,7 @@ from fractions import Fraction
 from flows.config.exit_codes import exit_code
 from flows.config.home import Home
 from flows.config.setting import Step, ledger_for, plain_step, setting
-from flows.jobs.ingest import ingest_edition
+from flows.jobs.intake import ingest_edition
 from flows.jobs.ledger_checks import known_to_runs
 from flows.jobs.monitor import alert, watch_of
 from flows.jobs.nights import due_date, edition_for, night_of
@@ -24,19 +24,6 @@ from pipeline.logs.editions import check_delivery
 from pipeline.logs.store import Snapshot
 from pipeline.privacy.noise import NoiseSource
 from reports.facts.answers import Charge, NightAnswer, NightFacts, Promotion, RunAnswer
-from reports.facts.part import Dump
-
-
-def nightly_job(
-    recipe: str,
-    home: Home,
-    step: Step = plain_step,
-    noise: NoiseSource | None = None,
-    say: Callable[[str], None] = lambda _: None,
-    day: date | None = None,
-) -> Dump:
-    """What ``nightly --json`` prints; parameters and result of :func:`run_night`."""
-    return run_night(recipe, home, step, noise, say, day).model_dump()
 
 
 def run_night(

@@ -3,65 +3,30 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import numpy as np
-from numpy.typing import NDArray
 
 from flows.config.home import CardLike, Home, card_at
-from flows.jobs.promotion import Alias
-from flows.jobs.proof import Entries, Proof, refuse_changed, verify_run_job
+from flows.jobs.book import Book
+from flows.jobs.ledger_checks import Signed, sign_job
+from flows.jobs.opened_policy import Form, Policy, WrittenPolicy, write_whole
+from flows.jobs.promotion import compared
+from flows.jobs.proof import Entries, Proof, refuse_changed, require_verified, verify_run_job
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.declaration.lineage import catalogs
-from pipeline.learners.gains import Control, StoredGains, control
-from pipeline.learners.observed_policy import Advice, StoredObserved
-from pipeline.learners.policy_files import StoredPolicy
-from pipeline.learners.registry import read_stored
-from pipeline.learners.stored_decisions import Decision, StoredDecisions, check_steps, decide, state_indices
+from pipeline.learners.offline_agents import read_stored
 from pipeline.ledger.chain import read_export
 from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.verify import read_certificate
-from reports.facts.answers import RunAnswer
-from reports.facts.certified import Certificate
+from reports.facts.answers import Comparison, RunAnswer
 from reports.facts.learnt import ValueFacts
 from reports.facts.promise import Guarantee
-from reports.facts.report import Report, read_report
+from reports.facts.report import Certificate, Report, read_report
 from reports.facts.verdict import Improvement, Verdict
-
-if TYPE_CHECKING:
-    import polars as pl
+from reports.run.answer import headline
 
 _HEIGHT = 720
-
-
-def find_run(home: Home, run: str) -> Path:
-    """A run's folder by path, full name, unique beginning, or the name of a pointer such as ``current``.
-
-    Raises
-    ------
-    CardError
-        If there is none, or several.
-    """
-    # only what is a path from here leaves the home's runs
-    with suppress(OSError):
-        if run and (Path(run) / "report.json").is_file():
-            return Path(run).resolve()
-    there = [p for p in sorted(home.runs.glob("*")) if not p.is_symlink() and (p / "report.json").is_file()]
-    full = run
-    with suppress(CardError):
-        full = Alias(home.runs, run).now() or run
-    found = [p for p in there if p.name == full] or [p for p in there if run and p.name.startswith(run)]
-    if len(found) == 1:
-        return found[0]
-    known = ", ".join(p.name for p in there) or "none"
-    raise CardError(
-        f"{'several runs begin' if found else 'no run begins'} with {run!r} in {home.runs}; there are: {known}"
-    )
 
 
 def evidence_of(
@@ -93,84 +58,6 @@ def evidence_of(
     return lambda: open_ledger(where, create=False).entries(), loaded
 
 
-# what is said of an observation
-Told = Control | Advice
-
-
-@dataclass(frozen=True)
-class Policy:
-    """The policy of a run whose files are those that the ledger vouches for, or that its certificate lists.
-
-    Parameters
-    ----------
-    stored
-        As it was read back from the run's folder.
-    """
-
-    stored: StoredPolicy = field(repr=False)
-
-    def act(self, state: object, step: int, *, raw: bool = False, sample: bool = False) -> Decision | Told:
-        """What to do in a state at a step.
-
-        Parameters
-        ----------
-        state
-            A declared label, or with ``raw`` a value as the log's column holds it; of a linear controller, or a policy
-            over observations, the observed numbers, in the order of their names.
-        step
-            Counted from 0.
-        raw, sample
-            Whether the card's bins read the state; whether one of several actions is drawn.
-
-        Returns
-        -------
-        The advice with its action; the action is None where the policy keeps current practice, or where one is to be
-        drawn.
-
-        Raises
-        ------
-        CardError
-            If state or step is none of the policy's.
-        """
-        steps = np.array([step], dtype=np.int64)
-        if isinstance(self.stored, StoredGains | StoredObserved):
-            return self.observe(np.array([state], dtype=np.float64), steps)[0]
-        return self.decide([None if state is None else str(state)], steps, raw=raw, sample=sample)[0][0]
-
-    def observe(
-        self, observations: NDArray[np.float64], steps: NDArray[np.int64], state: str | None = None
-    ) -> Sequence[Told]:
-        """What to do at observations ``(N, p)`` as logged and steps ``(N,)``, all in one declared state if any."""
-        if isinstance(self.stored, StoredObserved):
-            states = np.full(len(steps), self.stored.state_index(state))
-            return self.stored.act(observations, steps, states)
-        if not isinstance(self.stored, StoredGains) or state is not None:
-            raise CardError(
-                "policy act: --observation is of linear controllers, which have no --state, and of policies over "
-                "observations; this policy has declared states: give --state"
-            )
-        return control(self.stored, observations, steps)
-
-    def decide(
-        self, states: Sequence[str | None], steps: NDArray[np.int64], *, raw: bool = False, sample: bool = False
-    ) -> tuple[Sequence[Decision], NDArray[np.int64]]:
-        """The distinct decisions for many states and steps ``(N,)``, and which of them each one has ``(N,)``."""
-        if not isinstance(self.stored, StoredDecisions):
-            raise CardError("policy act: this policy takes --observation, and draws nothing")
-        check_steps(self.stored, steps)
-        return decide(self.stored, state_indices(self.stored, states, raw=raw), steps, sample=sample)
-
-    def to_polars(self) -> pl.DataFrame:
-        """One row a step, state and action with labels (or a step, control and observed number): for other programs."""
-        import polars as pl
-
-        return pl.DataFrame(self.stored.shown()[0])
-
-    def __repr__(self) -> str:
-        """As ``policy show`` prints it."""
-        return "\n".join(self.stored.shown()[1])
-
-
 @dataclass(frozen=True)
 class Page:
     """The page of a run: a notebook shows it whole, a prompt says where it is.
@@ -196,7 +83,8 @@ class Page:
         """Answer, guarantee, value and place, a line each."""
         value = self.facts.value
         ends = f"{value.lower:.4g} to {'?' if value.upper is None else f'{value.upper:.4g}'}"
-        answer = "" if self.facts.verdict is None else f"{self.facts.verdict.answer}: {self.facts.verdict.why}\n"
+        said = self.facts.verdict
+        answer = "" if said is None else f"{headline(self.facts, said)}. {said.why}\n"
         return f"{answer}{self.facts.guarantee.sentence}\nvalue {ends} ({value.status})\n{self.file}"
 
 
@@ -293,6 +181,60 @@ class Run:
     def evidence(self, exported: Path | None = None) -> tuple[Entries, AnyCard | None]:
         """How to read the ledger that charged it, and the card: see :func:`evidence_of`."""
         return evidence_of(self.home, self.folder, self.card, exported)
+
+    def compare(self, newer: Run) -> Comparison:
+        """Decisions or gains that differ, intervals, budget and settings; reads the two folders alone.
+
+        Parameters
+        ----------
+        newer
+            The run that this one is compared with.
+        """
+        return compared(self.folder, newer.folder)
+
+    def sign(self, by: str, note: str | None = None) -> Signed:
+        """Sign off the run, if it verifies: who, when and for which certificate, as an entry of the chain.
+
+        Parameters
+        ----------
+        by, note
+            Who answers for it, and a line beside the name.
+
+        Raises
+        ------
+        BudgetError
+            If it does not verify.
+        """
+        return sign_job(Book(self.home, self.card).kept, self.folder, by, note, self.evidence()[1])
+
+    def export_policy(self, to: str | Path, form: Form | None = None, *, force: bool = False) -> WrittenPolicy:
+        """Write the policy of a run that verifies, with labels, as CSV that no spreadsheet evaluates, or as JSON.
+
+        Parameters
+        ----------
+        to, form
+            File to write, and its format; None: by the file's suffix, else CSV.
+        force
+            Replace the file if it exists.
+
+        Raises
+        ------
+        CardError
+            If the file exists, or the place takes no file.
+        BudgetError
+            If the run does not verify.
+        """
+        proof, file = require_verified(self.folder, *self.evidence()), self.policy.stored
+        path = Path(to)
+        chosen = form or ("json" if path.suffix.lower() == ".json" else "csv")
+        write_whole(path, file.as_json() if chosen == "json" else file.as_csv(), force=force)
+        return {
+            "run": file.of.run,
+            "file": str(path.resolve()),
+            "format": chosen,
+            "policy_sha256": file.of.sha256,
+            "vouched": proof.vouched,
+        }
 
     def verify(self, *, ledger: Path | None = None, trusted: frozenset[str] = frozenset()) -> Proof:
         """What ``ledger verify RUN`` says: the certificate recomputed, every file compared, and made again.

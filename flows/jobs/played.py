@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flows.config.study_recipes import WorldRecipe
-from pipeline.declaration.card import AnyCard, LqCard
+from pipeline.declaration.card import AnyCard, Card, LqCard
 from pipeline.declaration.numbers import number
 from pipeline.learners.decisions import decision_facts, played_files
 from pipeline.learners.gains import gain_files
@@ -32,6 +32,73 @@ Array = NDArray[np.float64]
 LEVEL = 0.95
 _NUMBER_BITS = 64
 _NOT_SAID = ("trust", "variant")
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """A policy ``(H, S, A)`` over declared states, and the share of users who come to each cell under it."""
+
+    card: Card
+    policy: Array
+    visits: Array
+
+    @property
+    def _table(self) -> Policy:
+        return Policy(self.policy, np.zeros(self.policy.shape[:2], dtype=bool))
+
+    @property
+    def _tied(self) -> NDArray[np.bool_]:
+        return (self.policy == self.policy.max(-1, keepdims=True)).sum(-1) > 1
+
+    @property
+    def files(self) -> PolicyFiles:
+        return played_files(self.card, self._table, self.visits)
+
+    @property
+    def view(self) -> PolicyView:
+        d = self.card.domain
+        return decisions((d.live_states, d.action_labels), self._table, self._tied, self.visits)
+
+    @property
+    def facts(self) -> PolicyFacts:
+        return decision_facts(self._table, self._tied)
+
+    def labelled(self, table: Array) -> list[dict[str, object]]:
+        """Probabilities above 0 of another policy, by label."""
+        states, actions = self.card.domain.live_states, self.card.domain.action_labels
+        return [
+            {"step": int(h), "state": states[s], "action": actions[a], "probability": float(table[h, s, a])}
+            for h, s, a in np.argwhere(table > 0)
+        ]
+
+
+@dataclass(frozen=True)
+class _Plant:
+    """Gains ``(H, d, n)`` of a linear plant, and the bounds by which its sums were released."""
+
+    card: LqCard
+    policy: Array
+    bounds: Sequence[float]
+
+    @property
+    def files(self) -> PolicyFiles:
+        return gain_files(self.card, self.policy, self.bounds)
+
+    @property
+    def view(self) -> PolicyView:
+        return Gains(self.card.domain.observation.labels, self.card.domain.action.labels, self.policy)
+
+    @property
+    def facts(self) -> PolicyFacts:
+        return PolicyFacts(tie_share=0.0, abstain_share=0.0, left_zero=bool(self.policy.any()))
+
+    def labelled(self, table: Array) -> list[dict[str, object]]:
+        """Another controller's gains, by label."""
+        observed, controls = self.card.domain.observation.labels, self.card.domain.action.labels
+        return [
+            {"step": h, "control": controls[i], "observed": observed[j], "gain": float(table[h, i, j])}
+            for h, i, j in np.ndindex(table.shape)
+        ]
 
 
 @dataclass(frozen=True)
@@ -92,37 +159,12 @@ class Played:
         """What its tables cost together, where they were bounded so."""
         return None if self.release.joint is None else Joint.model_validate(describe_joint(self.release))
 
-    @property
-    def files(self) -> PolicyFiles:
-        """Of the policy."""
+    @cached_property
+    def shown(self) -> _Tables | _Plant:
+        """The policy in files, on the page and in numbers."""
         if isinstance(self.card, LqCard):
-            return gain_files(self.card, self.policy, self.joint.bounds or () if self.joint is not None else ())
-        return played_files(self.card, self._table, self.worth.visits(self.policy))
-
-    @property
-    def view(self) -> PolicyView:
-        """The policy as the page draws it."""
-        if isinstance(self.card, LqCard):
-            d = self.card.domain
-            return Gains(d.observation.labels, d.action.labels, self.policy)
-        d, tied = self.card.domain, self._tied
-        return decisions((d.live_states, d.action_labels), self._table, tied, self.worth.visits(self.policy))
-
-    @property
-    def facts(self) -> PolicyFacts:
-        """The policy in a few numbers."""
-        if isinstance(self.card, LqCard):
-            return PolicyFacts(tie_share=0.0, abstain_share=0.0, left_zero=bool(self.policy.any()))
-        return decision_facts(self._table, self._tied)
-
-    @property
-    def _table(self) -> Policy:
-        return Policy(self.policy, np.zeros(self.policy.shape[:2], dtype=bool))
-
-    @property
-    def _tied(self) -> NDArray[np.bool_]:
-        best = self.policy == self.policy.max(-1, keepdims=True)
-        return best.sum(-1) > 1
+            return _Plant(self.card, self.policy, self.joint.bounds or () if self.joint is not None else ())
+        return _Tables(self.card, self.policy, self.worth.visits(self.policy))
 
     @cached_property
     def simulation(self) -> Simulation:
@@ -188,23 +230,11 @@ class Played:
         found: list[dict[str, object]] = []
         for t, o in zip(self.trials, self.outcomes, strict=True):
             if o["policy"] is not None:
-                found += [{"agent": t.agent, "seed": t.seed, **row} for row in self._labelled(o["policy"])]
+                found += [
+                    {"agent": t.agent, "seed": t.seed, **row}
+                    for row in self.shown.labelled(self.worth.read(o["policy"]))
+                ]
         return found
-
-    def _labelled(self, policy: list[object]) -> list[dict[str, object]]:
-        table = self.worth.read(policy)
-        if isinstance(self.card, LqCard):
-            d = self.card.domain
-            controls, observed = d.action.labels, d.observation.labels
-            return [
-                {"step": h, "control": controls[i], "observed": observed[j], "gain": float(table[h, i, j])}
-                for h, i, j in np.ndindex(table.shape)
-            ]
-        states, actions = self.card.domain.live_states, self.card.domain.action_labels
-        return [
-            {"step": int(h), "state": states[s], "action": actions[a], "probability": float(table[h, s, a])}
-            for h, s, a in np.argwhere(table > 0)
-        ]
 
 
 def _spread(values: Sequence[float]) -> Spread:

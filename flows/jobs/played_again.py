@@ -14,7 +14,7 @@ from flows.jobs.played import LEVEL, Played
 from flows.jobs.publish import PAGES, drawn_pages
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import read_toml
-from pipeline.learners.registry import read_view
+from pipeline.learners.offline_agents import read_view
 from pipeline.ledger.assumptions import NOT_COVERED, Route, assumptions
 from pipeline.ledger.certificate import guarantee
 from pipeline.ledger.chain import Body
@@ -56,7 +56,7 @@ def played_report(played: Played, digests: Mapping[str, str]) -> Report:
         mechanisms=[MechanismFacts.model_validate(describe_mechanism(m)) for m in release.mechanisms],
         ledger=None,
         **joint,
-        policy=played.facts,
+        policy=played.shown.facts,
         assumptions=assumptions(card, (), route),
         not_covered=list(NOT_COVERED),
         verify=[
@@ -188,7 +188,7 @@ def _release_problem(folder: Path, played: Played) -> str | None:
 
 def _policy_problem(folder: Path, played: Played) -> str | None:
     table = pq.read_table(folder / "policy.parquet")
-    columns = played.files.tables["policy"]
+    columns = played.shown.files.tables["policy"]
     same = all(np.allclose(table[name].to_numpy(), column, atol=1e-9) for name, column in columns.items())
     return None if same and set(columns) == set(table.column_names) else "its numbers are others"
 

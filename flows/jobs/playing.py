@@ -15,7 +15,7 @@ from flows.config.study_recipes import WorldRecipe, load_world_recipe
 from flows.jobs.played import Played
 from flows.jobs.played_again import played_report
 from flows.jobs.publish import PAGES, drawn_pages
-from flows.jobs.study import Progress, Say
+from flows.jobs.reproduce import Progress, Say
 from pipeline.files import copy_file, json_text, whole_folder, write_file
 from pipeline.ledger.account import card_hash
 from pipeline.ledger.assumptions import Route
@@ -27,8 +27,7 @@ from pipeline.ledger.publication import Publication, file_digests, maker
 from pipeline.privacy.release_file import file_of, release_files, sha256_file
 from pipeline.simulation.registry import modules_of, run
 from pipeline.simulation.trial import Measured, Trial
-from pipeline.studies.cells import measure_cells
-from pipeline.studies.study import Kept, online
+from pipeline.studies.study import Kept, measure_cells, online
 from pipeline.studies.study_rows import curve_points, printed
 from pipeline.transaction.place import one_at_a_time
 from reports.studies.study_page import table_files
@@ -73,7 +72,7 @@ def play_job(
     home
         Where the run goes, the runs that are kept, and the ledger that vouches for it.
     step, say, progress
-        As of :func:`~flows.jobs.study.reproduce_job`.
+        As of :func:`~flows.jobs.reproduce.reproduce_job`.
 
     Returns
     -------
@@ -140,7 +139,7 @@ def _compose(asked: Asked, played: Played, folder: Path) -> None:
     for stem, rows in zip(_TABLES, (played.runs(), curve_points(played.rows), played.policies()), strict=True):
         if rows:
             write_file(folder / f"{stem}.parquet", table_files(rows)[0])
-    written = played.files.write(folder)
+    written = played.shown.files.write(folder)
     digests = {kind: sha256_file(folder / f"{kind}.parquet") for kind in ("release", *written)}
     digests["labels"] = sha256_file(folder / file_of("labels"))
     report = played_report(played, digests)
@@ -148,7 +147,7 @@ def _compose(asked: Asked, played: Played, folder: Path) -> None:
     route = Route("exact" if played.release.noise == "none" else "played")
     proof = certificate(played.card, played.release, report, None, None, digests, (), route=route)
     write_file(folder / "certificate.json", json_text(proof.model_dump()))
-    for page, text in zip(PAGES, drawn_pages(report, played.view), strict=True):
+    for page, text in zip(PAGES, drawn_pages(report, played.shown.view), strict=True):
         write_file(folder / page, text)
 
 

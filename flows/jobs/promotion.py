@@ -20,7 +20,7 @@ from pipeline.declaration.toml import Name
 from pipeline.disk import DISK
 from pipeline.files import json_text, remove_file, whole_file, write_file
 from pipeline.learners.observed_policy import StoredObserved
-from pipeline.learners.registry import read_stored, read_view
+from pipeline.learners.offline_agents import read_stored, read_view
 from pipeline.learners.stored_decisions import StoredDecisions
 from pipeline.transaction.place import one_at_a_time
 from reports.facts.answers import CellChanges, Comparison, GainChanges, Promotion
@@ -29,7 +29,7 @@ from reports.facts.learnt import Status
 from reports.facts.policy import Gains
 from reports.facts.report import read_report
 from reports.facts.verdict import Verdict
-from reports.format import percent
+from reports.page import percent
 from reports.run.answer import sentence
 from reports.run.comparison import GainsSide, TableSide, compare_runs
 

@@ -29,8 +29,8 @@ from pipeline.transaction.transaction import Curated
 from reports.facts.dataset import Made, declared
 from reports.facts.part import Dump
 from reports.facts.policy import PolicyView
-from reports.facts.promise import GateFacts, LedgerFacts, MechanismFacts
-from reports.facts.report import Report
+from reports.facts.promise import GateFacts, MechanismFacts
+from reports.facts.report import LedgerFacts, Report
 from reports.facts.standing import standing
 from reports.facts.verdict import decide
 from reports.run.run_page import render_html, render_markdown

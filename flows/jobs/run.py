@@ -18,7 +18,7 @@ from flows.config.setting import (
     plain_step,
     setting,
 )
-from flows.jobs.ingest import ingest_job
+from flows.jobs.intake import ingest_job
 from flows.jobs.ledger_checks import known_to_runs
 from flows.jobs.nights import night_of, standing_counter, standing_run
 from flows.jobs.publish import publish_run
@@ -37,7 +37,6 @@ from pipeline.transaction.place import refuse_lost_ledger, refuse_old_ledger
 from pipeline.transaction.release_once import release_once
 from pipeline.transaction.transaction import Curated
 from reports.facts.answers import Left, RunAnswer
-from reports.facts.part import Dump
 from reports.run.answer import verdict_of
 
 
@@ -108,19 +107,6 @@ def _introduced(lineage: str, ledger: Ledger, home: Home) -> OperatorKey:
     if key.public not in registered_keys(ledger.entries()):
         ledger.note(lineage, "KEY", key_body(key))
     return key
-
-
-def run_job(
-    recipe: str,
-    home: Home,
-    step: Step = plain_step,
-    noise: NoiseSource | None = None,
-    say: Callable[[str], None] = lambda _: None,
-    day: date | None = None,
-    asked: Asked | None = None,
-) -> Dump:
-    """What ``run --json`` prints, see :class:`~reports.facts.answers.RunAnswer`; parameters of :func:`run_recipe`."""
-    return run_recipe(recipe, home, step, noise, say, day, asked).model_dump()
 
 
 @dataclass(frozen=True)

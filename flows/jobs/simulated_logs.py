@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from flows.config.home import Home, find_card
-from flows.config.pairs import read_pairs
-from pipeline.declaration.card import AnyCard, CardError, load_any_card, load_card
+from pipeline.declaration.card import AnyCard, CardError, load_any_card
 from pipeline.declaration.lineage import catalogs
+from pipeline.declaration.toml import read_pairs
 from pipeline.environments.worlds import WORLDS, arrays_file, load_world
 from pipeline.files import whole_folder
 from pipeline.ledger.chain import canonical
@@ -29,7 +29,7 @@ _NAME = 63
 
 
 @dataclass(frozen=True)
-class Asked:
+class LogOptions:
     """Options of a simulated log; None where nothing was said.
 
     Parameters
@@ -66,7 +66,7 @@ class Asked:
     @property
     def nothing(self) -> bool:
         """Whether no option but the place was given."""
-        return self == Asked(to=self.to)
+        return self == LogOptions(to=self.to)
 
     def arguments(self) -> dict[str, object]:
         """Of the world; as TOML has them, a bare word is text."""
@@ -115,7 +115,7 @@ class WorldTable(TypedDict):
     worlds: list[WorldValues]
 
 
-def simulate_logs(name: str, asked: Asked, home: Home) -> WrittenLog:
+def simulate_logs(name: str, asked: LogOptions, home: Home) -> WrittenLog:
     """A shipped log anew where only its name is given, else a synthetic lineage of the world ``name``.
 
     Parameters
@@ -129,7 +129,9 @@ def simulate_logs(name: str, asked: Asked, home: Home) -> WrittenLog:
     """
     if asked.nothing and (shipped := _shipped(name, home)) is not None:
         return _regenerate(shipped, asked.to)
-    return _world_log(name, asked, home)
+    from pipeline.environments.lq_catalog import LQ_WORLDS
+
+    return _plant_log(name, asked, home) if name in LQ_WORLDS else _world_log(name, asked, home)
 
 
 def _shipped(name: str, home: Home) -> AnyCard | None:
@@ -150,11 +152,10 @@ def _regenerate(card: AnyCard, to: Path | None) -> WrittenLog:
     }
 
 
-def _world_log(name: str, asked: Asked, home: Home) -> WrittenLog:
+def _world_log(name: str, asked: LogOptions, home: Home) -> WrittenLog:
     from pipeline.evaluation.exact import best_bin_policy_value, world_values
     from pipeline.mdp.planning import policy_value
-    from pipeline.simulation.synthetic_folder import Simulated
-    from pipeline.simulation.synthetic_readme import world_readme
+    from pipeline.simulation.synthetic_folder import Simulated, tabular_log, world_readme
     from pipeline.simulation.synthetic_world_card import checked, world_card
 
     folder, params = world_folder(name, home), asked.arguments()
@@ -187,11 +188,49 @@ def _world_log(name: str, asked: Asked, home: Home) -> WrittenLog:
     command = asked.command(name)
     made = world_readme(name=dataset, world=name, params=params, log=log, values=exact, command=command)
     about = [f"{episodes} episodes of {name}, logged by {behaviour}.  See README.md."]
-    simulated = Simulated(world, behaviour, episodes, seed, values, about, made, told)
+    log_of = tabular_log(world, behaviour, values, episodes, seed)
+    simulated = Simulated(log_of, behaviour, episodes, values, about, made, told)
     return {**_write(simulated, asked.to, home, folder), "world": name, "behaviour": behaviour, "values": exact}
 
 
-def simulate_from_run(run: Path, asked: Asked, home: Home) -> WrittenLog:
+def _plant_log(name: str, asked: LogOptions, home: Home) -> WrittenLog:
+    from pipeline.environments.lq_catalog import explorer_value, load_lq_world
+    from pipeline.simulation.declared_world import plant_card
+    from pipeline.simulation.synthetic_folder import Simulated, world_readme
+    from pipeline.simulation.synthetic_logs import LqLog, write_lq_log
+
+    given = {
+        "--horizon": asked.horizon,
+        "--bins": asked.bins,
+        "--param": asked.params,
+        "--episodes-per-user": asked.episodes_per_user,
+    }
+    if wrong := [option for option, value in given.items() if value]:
+        raise CardError(f"simulate {name}: {wrong[0]} belongs to worlds of states and actions; a plant has its own")
+    system, behaviour = load_lq_world(name), asked.behaviour or "sphere"
+    episodes, seed = asked.episodes or _EPISODES, asked.seed or 0
+    rho = _CAP if asked.rho is None else asked.rho
+    spec = [name, behaviour, episodes, seed, rho]
+    dataset = asked.name or f"{_slug(name)}_{hashlib.sha256(canonical(spec).encode()).hexdigest()[:8]}"
+    values = plant_card(system, name=dataset, episodes=episodes, rho=rho)
+    exact = {
+        "optimal": -system.expected_cost(system.optimal_gains()),
+        "zero": explorer_value(system, "zero"),
+        behaviour: explorer_value(system, behaviour),
+    }
+    log = {"episodes": episodes, "horizon": system.horizon, "logging policy": behaviour, "seed": seed}
+    made = world_readme(name=dataset, world=name, params={}, log=log, values=exact, command=asked.command(name))
+    about = [f"{episodes} episodes of the plant {name}, logged by {behaviour}.  See README.md."]
+    made_of = LqLog(name, behaviour, episodes, seed)
+    told = {"name": name, "behaviour": behaviour, "log": {"episodes": episodes, "seed": seed}}
+    learner = {"recipe": {"agent": "dp-lqr"}}
+    simulated = Simulated(
+        lambda to: write_lq_log(made_of, to), behaviour, episodes, values, about, made, told, {}, learner
+    )
+    return {**_write(simulated, asked.to, home, None), "world": name, "behaviour": behaviour, "values": exact}
+
+
+def simulate_from_run(run: Path, asked: LogOptions, home: Home) -> WrittenLog:
     """A synthetic log from the released model of a run; reads the run's folder and nothing else.
 
     Parameters
@@ -208,9 +247,8 @@ def simulate_from_run(run: Path, asked: Asked, home: Home) -> WrittenLog:
     CardError
         If an option of worlds was given, or the folder is no run's.
     """
-    from pipeline.simulation.synthetic_folder import Simulated
+    from pipeline.simulation.synthetic_folder import Simulated, release_about, release_readme, tabular_log
     from pipeline.simulation.synthetic_from_release import PRACTICE, read_run, released_card, released_world
-    from pipeline.simulation.synthetic_readme import release_about, release_readme
     from pipeline.simulation.synthetic_world_card import checked
 
     given = {"--behaviour": asked.behaviour, "--horizon": asked.horizon, "--bins": asked.bins, "--param": asked.params}
@@ -226,12 +264,13 @@ def simulate_from_run(run: Path, asked: Asked, home: Home) -> WrittenLog:
     command = asked.command(shlex.join(["--from-run", source.name]))
     about = release_about(source, episodes)
     made = release_readme(name=dataset, run=source, episodes=episodes, seed=seed, command=command)
-    simulated = Simulated(world, PRACTICE, episodes, seed, values, about, made, None)
+    log_of = tabular_log(world, PRACTICE, values, episodes, seed)
+    simulated = Simulated(log_of, PRACTICE, episodes, values, about, made, None)
     written = _write(simulated, asked.to, home, None)
     return {**written, "from_run": source.name, "guarantee": source.guarantee.model_dump()}
 
 
-def world_table(names: Sequence[str], asked: Asked, home: Home) -> WorldTable:
+def world_table(names: Sequence[str], asked: LogOptions, home: Home) -> WorldTable:
     """Exact values of worlds by dynamic programming; writes nothing.
 
     Parameters
@@ -275,7 +314,7 @@ def _write(s: Simulated, to: Path | None, home: Home, source: Path | None) -> Wr
     refuse_foreign(folder)
     with whole_folder(folder, over=True) as partial:
         files = write_folder(s, partial, source)
-        load_card(partial / "card.toml")
+        load_any_card(partial / "card.toml")
     return {
         "episodes": s.episodes,
         "dataset": name,

@@ -20,8 +20,8 @@ from pydantic import Field
 from flows.config.home import Home, choose_resources
 from flows.jobs.nightly import run_night
 from flows.jobs.playing import play_job
-from flows.jobs.simulated_logs import Asked, simulate_logs
-from flows.jobs.study import reproduce_job
+from flows.jobs.reproduce import reproduce_job
+from flows.jobs.simulated_logs import LogOptions, simulate_logs
 from flows.server.allowed import Allowed, read_allowed
 from flows.server.recorded import publish, quietly, task_step
 from flows.terminal.screen import say
@@ -80,7 +80,7 @@ def simulate(
     home: Folder | None = None,
 ) -> None:
     """An online agent by its recipe, or, by the other parameters, a simulated log of a world with card and recipe."""
-    asked = Asked(behaviour, episodes, horizon, seed, bins, tuple(params or ()), episodes_per_user, rho, name)
+    asked = LogOptions(behaviour, episodes, horizon, seed, bins, tuple(params or ()), episodes_per_user, rho, name)
 
     def job(allowed: Allowed) -> Page:
         place = _home(allowed, home)

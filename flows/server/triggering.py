@@ -1,16 +1,43 @@
-"""``reticent trigger``: start a deployed flow on the server that ``PREFECT_API_URL`` names."""
+"""``reticent trigger`` starts a flow on the server that ``PREFECT_API_URL`` names; alerts go out by its blocks."""
 
 from __future__ import annotations
 
-import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, TypedDict
 
-from flows.config.pairs import read_pairs
 from flows.server.serving import API, answers
 from pipeline.declaration.card import CardError
+
+
+def notify(block: str, text: str) -> None:
+    """Send a text by a block of the server that ``PREFECT_API_URL`` names.
+
+    Parameters
+    ----------
+    block
+        Kind and name of a saved block, e.g. ``slack-webhook/ops``.
+    text
+        Without data: the recipe's name, the kind of an error, its exit code.
+
+    Raises
+    ------
+    CardError
+        If there is no server, no such block, or the block cannot notify.
+    """
+    if not os.environ.get("PREFECT_API_URL"):
+        raise CardError("alert: PREFECT_API_URL names no server; a block lies on one")
+    from prefect.blocks.core import Block
+
+    try:
+        found: Any = Block.load(block)
+    except ValueError as e:
+        raise CardError(f"alert: no block {block!r} on the server ({type(e).__name__}); give KIND/NAME") from None
+    if not hasattr(found, "notify"):
+        raise CardError(f"alert: {block!r} is no notification block")
+    found.notify(text, subject="Reticent")
+
 
 _POLL = 1.0
 
@@ -27,7 +54,7 @@ class Triggered(TypedDict):
     parameters: dict[str, object]
 
 
-def trigger_job(deployment: str, params: Sequence[str], timeout: float | None) -> Triggered:
+def trigger_job(deployment: str, params: Mapping[str, object], timeout: float | None) -> Triggered:
     """Start a run of a deployment; wait for its end where ``timeout`` (seconds) is given.
 
     Parameters
@@ -35,7 +62,7 @@ def trigger_job(deployment: str, params: Sequence[str], timeout: float | None) -
     deployment
         Its name, or ``flow/name``.
     params
-        ``key=value`` each; a value that is JSON is read as such.
+        Of the flow, by name.
     timeout
         Seconds to wait for the end of the run; None: do not wait.
 
@@ -44,7 +71,7 @@ def trigger_job(deployment: str, params: Sequence[str], timeout: float | None) -
     CardError
         If there is no server, no such deployment, or the parameters break its schema.
     """
-    values, api = read_pairs(params, json.loads), os.environ.get(API)
+    values, api = dict(params), os.environ.get(API)
     if not api:
         raise CardError(f"trigger: no server; set {API} to that of the service, e.g. http://127.0.0.1:4200/api")
     answers(api, 0)

@@ -212,7 +212,7 @@ class Working:
 
 
 @contextmanager
-def working(label: str) -> Generator[Working]:
+def working(label: str, unit: str = "rows") -> Generator[Working]:
     """A line on stderr that shows work going on and for how long, where it is a terminal; plain lines elsewhere.
 
     What is said stays above the line; the newest of it, or the pace of a pass over rows, is the label.
@@ -221,6 +221,8 @@ def working(label: str) -> Generator[Working]:
     ----------
     label
         What is being done, until something is said.
+    unit
+        What is counted.
     """
     from rich.console import Console
     from rich.markup import escape
@@ -230,7 +232,7 @@ def working(label: str) -> Generator[Working]:
     console = Console(stderr=True)
     # without its widgets a notebook shows plain lines
     if not (console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)):
-        with progress_line(label) as progress:
+        with progress_line(label, unit) as progress:
             yield Working(say, progress)
         return
     columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
@@ -243,6 +245,6 @@ def working(label: str) -> Generator[Working]:
 
         def paced(done: int, total: int | None) -> None:
             pace.told(done, total)
-            line.update(task, description=escape(pace.line(label, "rows")))
+            line.update(task, description=escape(pace.line(label, unit)))
 
         yield Working(told, paced)

@@ -12,8 +12,8 @@ from flows.terminal.screen import Context, Json, show
 from flows.terminal.terminal import Block, Drawn, Grid, Title
 
 if TYPE_CHECKING:
+    from flows.jobs.book import Book
     from flows.jobs.proof import Proof
-    from pipeline.ledger.ledger import Ledger
     from reports.ledger_chart import Charged, Lineage
 
 
@@ -56,24 +56,20 @@ CertificatesOption = Annotated[
 ]
 
 
-def _ledger(context: typer.Context, card: str | None) -> Ledger:
-    from flows.config.home import card_at
-    from pipeline.ledger.ledger import open_ledger
+def _book(context: typer.Context, card: str | None) -> Book:
+    from flows.store import Store
 
     options: Context = context.obj
-    home = options.home_folder()
-    where = home.root / "ledger.db" if card is None else home.ledger_of(card_at(card, home.shelf))
-    return open_ledger(where, create=False)
+    return Store.at(options.home_folder()).ledger(card)
 
 
 @app.command("show")
 def show_ledger(context: typer.Context, card: CardOption = None, as_json: Json = False) -> None:
     """Cap, spending over time, entries and sign-offs of every lineage."""
     from pipeline.ledger.ledger import now
-    from reports.ledger_chart import chart, lineage_facts
+    from reports.ledger_chart import chart
 
-    ledger = _ledger(context, card)
-    datasets = [lineage_facts(ledger, name) for name in ledger.lineages()]
+    datasets = _book(context, card).lineages()
     blocks: list[Block] = []
     for d in datasets:
         blocks.append(Title(d.name, f"spent ρ = {d.spent_rho:.6g} of {d.cap_rho:g} (δ = {d.delta:g})"))
@@ -128,27 +124,18 @@ def verify(
     With RUN the run is verified: its certificate is recomputed, its files are compared with what the ledger vouches
     for, and with the card at hand they are made again.  What cannot be checked is said.
     """
-    from flows.jobs.ledger_checks import verify_export, verify_job
     from flows.verbs.runs import opened
-    from pipeline.ledger.chain import head_of_certificate, parse_heads, read_export
-    from pipeline.ledger.keys import check_signed_head, parse_public_keys
+    from pipeline.ledger.keys import parse_public_keys
 
-    options: Context = context.obj
-    trusted = parse_public_keys(public_key or [])
-    heads = [h for text in head or [] for h in parse_heads(text)] + [head_of_certificate(c) for c in certificate or []]
-    for text in head or [] if trusted else []:
-        check_signed_head(text, trusted)
     if run is not None:
-        proof = opened(context, run, card).verify(ledger=ledger, trusted=trusted)
+        proof = opened(context, run, card).verify(ledger=ledger, trusted=parse_public_keys(public_key or []))
         show(asdict(proof), as_json, lambda: _checked(proof))
         if not proof.ok:
             raise typer.Exit(4)
         return
-    if ledger is not None:
-        found, where = verify_export(read_export(ledger), heads, trusted), str(ledger)
-    else:
-        book = _ledger(context, card)
-        found, where = verify_job(book, options.home_folder(), heads, trusted), book.where
+    book = _book(context, card)
+    found = book.verify(heads=head or (), certificates=certificate or (), public_keys=public_key or (), exported=ledger)
+    where = book.kept.where if ledger is None else str(ledger)
     told = f"ok: {found['entries']} entries, chain unbroken" if found["ok"] else f"damaged: {found['problem']}"
     show(found, as_json, lambda: [*found.get("recovered", []), f"{where}: {told}"])
     if not found["ok"]:
@@ -166,38 +153,21 @@ def _checked(proof: Proof) -> list[Block]:
 @app.command("export")
 def export(context: typer.Context, to: Path, card: CardOption = None, as_json: Json = False) -> None:
     """Write all entries as JSON, for an auditor."""
-    import json
-
-    entries = [asdict(e) for e in _ledger(context, card).entries()]
-    to.write_text(
-        json.dumps({"schema_version": 1, "entries": entries}, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
-    )
-    show({"entries": len(entries), "file": str(to.resolve())}, as_json, lambda: [f"{len(entries)} entries in {to}"])
+    r = _book(context, card).export(to)
+    show(r, as_json, lambda: [f"{r['entries']} entries in {to}"])
 
 
 @app.command("head")
 def head(context: typer.Context, card: CardOption = None, as_json: Json = False) -> None:
     """Print SEQ:HASH of the newest entry, to be kept in another place than the ledger; with --json it is signed."""
-    from pipeline.ledger.chain import BudgetError
-    from pipeline.ledger.keys import find_key
-
-    options: Context = context.obj
-    ledger = _ledger(context, card)
-    found = ledger.head()
-    if found is None:
-        raise BudgetError(f"ledger {ledger.where} has no entry yet; `reticent register` writes the first")
-    key = find_key(options.home_folder().store)
-    told = {"seq": found.seq, "hash": found.hash} if key is None else key.sign_head(found)
-    show(told, as_json, lambda: [str(found)])
+    r = _book(context, card).head()
+    show(r, as_json, lambda: [f"{r['seq']}:{r['hash']}"])
 
 
 @app.command("retry")
 def retry(context: typer.Context, card: str, as_json: Json = False) -> None:
     """Let a release be drawn again whose draws died, when you know why they did; each such draw is paid for."""
-    from flows.jobs.ledger_checks import retry_job
-
-    options: Context = context.obj
-    r = retry_job(card, options.home_folder())
+    r = _book(context, card).retry()
     show(r, as_json, lambda: [f"{r['dataset']}: lost draws may be tried again (entry {r['entry']})"])
 
 
@@ -211,10 +181,7 @@ def sign(
     as_json: Json = False,
 ) -> None:
     """Sign off a run that verifies: who, when and for which certificate, as an entry of the chain."""
-    from flows.jobs.ledger_checks import sign_job
     from flows.verbs.runs import opened
 
-    made = opened(context, run, card)
-    e = sign_job(_ledger(context, card), made.folder, by, note, made.evidence()[1])
-    facts = {"entry": e.seq, "hash": e.hash, "at": e.at, "run": made.name, **e.body}
-    show(facts, as_json, lambda: [f"{made.name}: signed by {e.body['by']} at {e.at} (entry {e.seq})"])
+    r = opened(context, run, card).sign(by, note)
+    show(r, as_json, lambda: [f"{r['run']}: signed by {r['by']} at {r['at']} (entry {r['entry']})"])

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -17,13 +16,6 @@ if TYPE_CHECKING:
     from pipeline.learners.stored_decisions import Decision
 
 app = typer.Typer(help="The policy of a run, with labels.", no_args_is_help=True)
-
-
-class Format(StrEnum):
-    """Formats of an export."""
-
-    csv = "csv"
-    json = "json"
 
 
 @app.command("show")
@@ -39,40 +31,16 @@ def export(
     context: typer.Context,
     run: str,
     to: Annotated[Path, typer.Option("--to", help="File to write.")],
-    form: Annotated[Format | None, typer.Option("--format", help="Default: by the file's suffix, else csv.")] = None,
+    form: Annotated[
+        Literal["csv", "json"] | None, typer.Option("--format", help="Default: by the file's suffix, else csv.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     card: CardOption = None,
     as_json: Json = False,
 ) -> None:
     """Write the policy of a run that verifies, with labels, as CSV that no spreadsheet evaluates, or as JSON."""
-    from flows.jobs.proof import require_verified
-
-    made = opened(context, run, card)
-    proof, file = require_verified(made.folder, *made.evidence()), made.policy.stored
-    chosen = form or (Format.json if to.suffix.lower() == ".json" else Format.csv)
-    write_whole(to, file.as_json() if chosen is Format.json else file.as_csv(), force=force)
-    result = {"run": file.of.run, "file": str(to.resolve()), "format": chosen.value, "policy_sha256": file.of.sha256}
-    show({**result, "vouched": proof.vouched}, as_json, lambda: [result["file"]])
-
-
-def write_whole(path: Path, text: str, *, force: bool) -> None:
-    """Write a file at once or not at all; without ``force`` never over another.
-
-    Raises
-    ------
-    CardError
-        If the file exists and ``force`` is not set, or the place takes no file.
-    """
-    from pipeline.declaration.card import CardError
-    from pipeline.files import whole_file, write_file
-
-    try:
-        with whole_file(path, over=force, alone=False) as fresh:
-            write_file(fresh, text)
-    except FileExistsError:
-        raise CardError(f"{path} exists; name another file, or replace it with --force") from None
-    except OSError as e:
-        raise CardError(f"{path}: cannot be written ({e.strerror}); name a file in a folder that exists") from None
+    r = opened(context, run, card).export_policy(to, form, force=force)
+    show(r, as_json, lambda: [r["file"]])
 
 
 @app.command("act")

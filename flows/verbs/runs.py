@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def report(context: typer.Context, run: str, card: CardOption = None, as_json: Json = False) -> None:
     """Draw report.html and report.md again, from the run's folder; never other pages than the ledger vouches for."""
     from flows.jobs.proof import draw_pages
-    from pipeline.learners.registry import read_view
+    from pipeline.learners.offline_agents import read_view
 
     made = opened(context, run, card)
     with working("drawing the report"):
@@ -48,10 +48,9 @@ def compare_runs(
     as_json: Json = False,
 ) -> None:
     """Decisions or gains that differ, intervals, budget and settings; reads nothing but the two runs' folders."""
-    from flows.jobs.promotion import compared
     from reports.run.comparison import sentences
 
-    result = compared(opened(context, a).folder, opened(context, b).folder)
+    result = opened(context, a).compare(opened(context, b))
     show(result.model_dump(), as_json, lambda: [f"{result.a} → {result.b}", *sentences(result)])
 
 
@@ -64,28 +63,16 @@ def promote(
     as_json: Json = False,
 ) -> None:
     """Point runs/current to a run that verifies, whatever the recipe's rule says, or back to the run before."""
-    from flows.jobs.promotion import Alias
-    from flows.jobs.proof import require_verified
+    from flows.store import Store
     from pipeline.declaration.card import CardError
 
     if bool(run) == rollback:
         raise CardError("promote: give a RUN, or --rollback alone")
     options: Context = context.obj
-    held = Alias(options.home_folder().runs, pointer)
-    before = held.now()
-    vouched: dict[str, bool] = {}
-    if rollback:
-        held.roll_back()
-    else:
-        made = opened(context, run, card)
-        folder = made.folder
-        if folder.parent != held.runs.resolve():
-            raise CardError(f"promote: {folder} is no run of {held.runs}")
-        vouched["vouched"] = require_verified(folder, *made.evidence()).vouched
-        held.promote(folder.name)
-    now = held.now()
-    result = {"pointer": pointer, "before": before, "now": now, "folder": str(held.runs / str(now)), **vouched}
-    show(result, as_json, lambda: [f"{pointer} is {now}" + (f", was {before}" if before not in (None, now) else "")])
+    store = Store.at(options.home_folder())
+    r = store.roll_back(pointer=pointer) if rollback else store.promote(run, pointer=pointer, card=card)
+    was = "" if r["before"] in (None, r["now"]) else f", was {r['before']}"
+    show(r, as_json, lambda: [f"{pointer} is {r['now']}{was}"])
 
 
 def run(
@@ -145,7 +132,7 @@ def summary(result: RunAnswer) -> list[Block]:
 def _interval(v: ValueFacts) -> str:
     """Rounded outward; at least the lower end where no upper one is given."""
     from pipeline.declaration.numbers import number
-    from reports.format import interval
+    from reports.page import interval
 
     return number(v.estimate) if v.upper is None and v.estimate is not None else interval(v.lower, v.upper)
 
@@ -196,16 +183,17 @@ def nightly(
 
 
 def _check(recipe: str, options: Context, hours: float, as_json: bool) -> None:
-    from flows.jobs.monitor import alert, watch_of
+    from flows.api import night_problem
+    from flows.jobs.monitor import alert
+    from flows.store import Store
 
-    watch = watch_of(recipe, options.home_folder())
-    problem = watch.problem(hours)
-    last = {k: v for k, v in watch.note.items() if k != "rows"}
+    found = night_problem(recipe, hours=hours, store=Store.at(options.home_folder()))
+    problem, last = found["problem"], found["last"]
     if problem is not None:
         alert(problem, say)
-    lines = [f"{watch.recipe}: {'all is well' if problem is None else problem}"]
+    lines = [f"{found['recipe']}: {'all is well' if problem is None else problem}"]
     lines += [f"  {k:10}{last[k]}" for k in ("at", "outcome", "kind", "text", "run", "done_at", "news_at") if k in last]
-    show({"recipe": watch.recipe, "ok": problem is None, "problem": problem, "last": last}, as_json, lambda: lines)
+    show(found, as_json, lambda: lines)
     if problem is not None:
         raise typer.Exit(1)
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from flows.terminal.screen import Context, Json, say, show, working
+from flows.terminal.screen import Context, Json, show
 from flows.terminal.terminal import Grid
 
 
@@ -23,20 +23,12 @@ def serve(
     as_json: Json = False,
 ) -> None:
     """Register and serve nightly, simulate and reproduce; starts a Prefect server if PREFECT_API_URL names none."""
-    from flows.config.setting import setting
-    from flows.jobs.nights import calendar_of
-    from flows.server.serving import Service, server
-    from flows.server.serving import serve as serve_deployments
+    from flows import api_service
+    from flows.store import Store
 
     options: Context = context.obj
-    home = options.home_folder()
-    # a recipe that is wrong is told now, not at night
-    scheduled = setting(recipe, home)
-    calendar_of(scheduled)
-    path = scheduled.recipe.path
-    service = Service(home.root, str(path), cron, timezone, limit)
-    with server(home.root, port, wait, say):
-        serve_deployments(service, say)
+    store = Store.at(options.home_folder())
+    api_service.serve(recipe, cron=cron, timezone=timezone, limit=limit, port=port, wait=wait, store=store)
     show({"served": ["nightly", "simulate", "reproduce"]}, as_json, lambda: ["stopped"])
 
 
@@ -50,9 +42,12 @@ def trigger(
     as_json: Json = False,
 ) -> None:
     """Start a deployed flow on the server that PREFECT_API_URL names; `serve` or a worker runs it."""
-    from flows.server.triggering import trigger_job
+    import json
 
-    r = trigger_job(deployment, param or (), timeout if wait else None)
+    from flows import api_service
+    from pipeline.declaration.toml import read_pairs
+
+    r = api_service.trigger(deployment, read_pairs(param or (), json.loads), timeout=timeout if wait else None)
     lines = [f"{r['deployment']}: {r['name']} is {r['state'].lower()}   (flow run {r['flow_run']})"]
     lines += [f"  {r['message']}"] if r["message"] else []
     show(r, as_json, lambda: lines)
@@ -66,9 +61,9 @@ def alert(
     as_json: Json = False,
 ) -> None:
     """Send a text by a notification block of the Prefect server: RETICENT_ALERT="reticent alert slack-webhook/ops"."""
-    from flows.server.alerts import notify
+    from flows import api_service
 
-    notify(block, text)
+    api_service.alert(block, text)
     show({"block": block, "sent": text}, as_json, lambda: [f"sent by {block}"])
 
 
@@ -79,15 +74,14 @@ def doctor(context: typer.Context, as_json: Json = False) -> None:
     """
     from dataclasses import asdict
 
-    from flows.server.doctor import examine
+    from flows import api_service
+    from flows.store import Store
 
     options: Context = context.obj
-    with working("looking around"):
-        found = examine(options.home_folder())
+    health = api_service.doctor(store=Store.at(options.home_folder()))
     words = {True: "ok", False: "WRONG", None: "–"}
-    rows = [(words[f.ok], f.what, f.found, "" if f.ok else f.do) for f in found]
-    ok = not any(f.ok is False for f in found)
-    told = {"ok": ok, "findings": [asdict(f) for f in found]}
+    rows = [(words[f.ok], f.what, f.found, "" if f.ok else f.do) for f in health.findings]
+    told = {"ok": health.ok, "findings": [asdict(f) for f in health.findings]}
     show(told, as_json, lambda: [Grid(("", "what", "found", "to do"), rows, left=4, most=len(rows))])
-    if not ok:
+    if not health.ok:
         raise typer.Exit(1)

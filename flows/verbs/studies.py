@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.terminal.screen import MOST, Context, Json, progress_line, say, show, working
+from flows.terminal.screen import MOST, Context, Json, show
 from flows.terminal.terminal import Grid, Place
 
 if TYPE_CHECKING:
     from flows.jobs.audit import Audited
-    from flows.jobs.simulated_logs import Asked, WorldTable, WrittenLog
+    from flows.jobs.simulated_logs import WorldTable, WrittenLog
     from pipeline.audits.laws import OneRun
     from pipeline.studies.study import Kept
 
@@ -51,48 +51,30 @@ def simulate(
     A simulation broken off goes on where it was: finished runs are kept in the home.  `simulate DATASET --logs` and
     nothing else writes the log of a shipped dataset anew, byte for byte.
     """
-    from flows.jobs.simulated_logs import Asked, simulate_from_run, simulate_logs, world_table
-    from flows.verbs.runs import opened
+    from flows.api_worlds import simulate as play
+    from flows.api_worlds import simulate_logs, world_values
+    from flows.jobs.simulated_logs import LogOptions
+    from flows.store import Store
     from pipeline.declaration.card import CardError
     from pipeline.environments.worlds import WORLDS
 
     options: Context = context.obj
+    store = Store.at(options.home_folder())
     params = tuple(param or ())
-    asked = Asked(behaviour, episodes, horizon, seed, bins, params, episodes_per_user, rho, name, to)
+    asked = LogOptions(behaviour, episodes, horizon, seed, bins, params, episodes_per_user, rho, name, to)
     if values:
-        table = world_table([world] if world else WORLDS, asked, options.home_folder())
+        table = world_values([world] if world else (), asked, store=store)
         show(table, as_json, lambda: _values(table))
-        return
-    if not logs:
-        _play(options, world, asked, as_json)
-        return
-    if bool(world) == bool(from_run):
-        raise CardError(f"simulate --logs: name a world or --from-run RUN; worlds: {', '.join(WORLDS)}")
-    with working("simulating") as work:
-        work.say("simulating")
-        if from_run:
-            result = simulate_from_run(opened(context, from_run).folder, asked, options.home_folder())
-        else:
-            result = simulate_logs(world, asked, options.home_folder())
-    show(result, as_json, lambda: _written(result))
-
-
-def _play(options: Context, recipe: str, asked: Asked, as_json: bool) -> None:
-    from flows.config.home import find_recipe
-    from flows.jobs.playing import play_job
-    from flows.jobs.simulated_logs import Asked
-    from flows.server.engine import carry_out
-    from pipeline.declaration.card import CardError
-    from pipeline.environments.worlds import WORLDS
-
-    if not recipe or recipe in WORLDS or asked != Asked():
+    elif logs:
+        result = simulate_logs(world, asked, from_run=from_run or None, store=store)
+        show(result, as_json, lambda: _written(result))
+    elif not world or world in WORLDS or asked != LogOptions():
         raise CardError(
             "simulate: name a recipe that has [world], or say --logs to write a log, --values for values; see --help"
         )
-    path, home = find_recipe(recipe), options.home_folder()
-    with progress_line(path.stem, "runs") as progress:
-        result = carry_out("simulate", lambda step: play_job(path, home, step, say=say, progress=progress))
-    show(result, as_json, lambda: _played(result))
+    else:
+        played = play(world, store=store)
+        show(played, as_json, lambda: _played(played))
 
 
 def _played(result: Kept) -> list[str]:
@@ -139,15 +121,11 @@ def reproduce(
     as_json: Json = False,
 ) -> None:
     """Measure a paper's figure or table anew and say which of its claims hold, and where (simulation, not private)."""
-    from flows.jobs.study import reproduce_job
-    from flows.server.engine import carry_out
+    from flows import api_worlds
+    from flows.store import Store
 
     options: Context = context.obj
-    home = options.home_folder()
-    with progress_line(name, "cells") as progress:
-        result = carry_out(
-            "reproduce", lambda step: reproduce_job(name, home, step, full=full, say=say, progress=progress)
-        )
+    result = api_worlds.reproduce(name, full=full, store=Store.at(options.home_folder()))
     show(result, as_json, lambda: _verdicts(result))
 
 
@@ -168,22 +146,12 @@ def compare(
     A comparison broken off goes on where it was: finished runs are kept in the home.  What changed between two runs of
     your own data is `compare-runs A B`.
     """
-    from flows.config.home import find_recipe
-    from flows.jobs.study import compare_job
-    from flows.server.engine import carry_out
+    from flows import api_worlds
+    from flows.store import Store
 
     options: Context = context.obj
-    home = options.home_folder()
-    results: list[Kept] = []
-    for name in recipes:
-        path = find_recipe(name)
-        with progress_line(path.stem, "runs") as progress:
-            results.append(
-                carry_out(
-                    "compare",
-                    lambda step, p=path, b=progress: compare_job(p, home, step, full=full, say=say, progress=b),
-                )
-            )
+    store = Store.at(options.home_folder())
+    results = [api_worlds.compare(name, full=full, store=store) for name in recipes]
     result = results[0] if len(results) == 1 else _together(results)
     show(result, as_json, lambda: [line for r in results for line in _prices(r)])
 
@@ -234,14 +202,14 @@ def audit(
 
     Exits 0 whatever was proved; `violates` says whether a claim is broken.
     """
-    from flows.jobs.audit import audit_job
+    from flows import api_worlds
+    from flows.store import Store
     from reports.audit_page import summary
 
     options: Context = context.obj
-    with progress_line("audit", "releases") as progress:
-        result = audit_job(
-            recipe, options.home_folder(), draws=draws, canaries=canaries, table=table, say=say, progress=progress
-        )
+    result = api_worlds.audit(
+        recipe, draws=draws, canaries=canaries, table=table, store=Store.at(options.home_folder())
+    )
     show(
         result.answer(),
         as_json,

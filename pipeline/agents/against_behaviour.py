@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.agents.apvi import Model, model_value, policy_bounds
+from pipeline.agents.apvi import Model, PolicyBounds
 from pipeline.mdp.policy import Policy
 
 Array = NDArray[np.float64]
@@ -32,7 +32,7 @@ class AgainstPractice:
     apart: NDArray[np.bool_]
 
 
-def against_practice(m: Model, policy: Policy, usual: Array) -> AgainstPractice:
+def against_practice(m: Model, policy: Policy, usual: Array, values: PolicyBounds) -> AgainstPractice:
     """Compare, in each state at each step, the policy with one step of current practice.
 
     Parameters
@@ -43,17 +43,18 @@ def against_practice(m: Model, policy: Policy, usual: Array) -> AgainstPractice:
         As emitted; where it abstains there is nothing to compare.
     usual
         ``(G, L, A)`` shares of the actions taken, rows of NaN where released counts do not tell.
+    values
+        Of the policy in the model.
     """
     H, L, _ = policy.probabilities.shape
     known = ~np.isnan(usual).any(-1) & ~policy.abstains
     usual = np.broadcast_to(np.nan_to_num(usual), policy.probabilities.shape)
     followed = np.minimum(usual, policy.probabilities).sum(-1)
-    lower, upper = policy_bounds(m, policy)
-    middle = model_value(m, policy)
     gain, apart = np.zeros((H, L)), np.zeros((H, L), bool)
     for h in range(H):
-        gain[h] = middle[h, :L] - (usual[h] * m.ahead(h, middle[h + 1])).sum(-1)
-        apart[h] = lower[h, :L] > (usual[h] * m.backup(h, upper[h + 1], sign=+1)[1]).sum(-1)
+        first = m.action_values(h, values, usual[h] > 0)
+        gain[h] = values.middle[h, :L] - (usual[h] * first.middle).sum(-1)
+        apart[h] = values.lower[h, :L] > (usual[h] * first.upper).sum(-1)
     return AgainstPractice(np.where(known, followed, np.nan), np.where(known, gain, np.nan), apart & known)
 
 

@@ -28,6 +28,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +38,7 @@ from pipeline.agents.pessimism import (
     Constants,
     Penalty,
     evidence_threshold,
+    first_and_second,
     reward_estimate,
     transition_estimate,
     width,
@@ -71,6 +74,25 @@ class Plan:
 CountsPlanner = Callable[[PrivateCounts, Task, Constants, np.random.Generator, Penalty], Plan]
 
 
+class PolicyBounds(NamedTuple):
+    """Of a *fixed* policy, ``(H+1, S)`` each: ends of an interval, free after the release, and a figure between them.
+
+    Of one step's actions, ``(L, A)`` each.
+
+    Attributes
+    ----------
+    lower, upper
+        Where the policy abstains, practice may be worth anything.
+    middle
+        Without any width: of the noisy model, not a bound; where the policy abstains, practice is taken for a uniform
+        choice among allowed actions.
+    """
+
+    lower: Array
+    upper: Array
+    middle: Array
+
+
 @dataclass(frozen=True)
 class Model:
     """Estimates of one release under one preset: P~ ``(G, L, A, S)`` and r~ ``(G, L, A)``, with their width Γ.
@@ -83,28 +105,73 @@ class Model:
         The declared process.
     constants, penalty
         The preset of its width Γ, and whether Γ is of Bernstein's or Hoeffding's kind.
-    P, r
-        ``(G, L, A, S)`` transition estimate, and ``(1 or G or H, L, A)`` reward a step, in reward units, but for what
-        entering pays.
+    r
+        ``(1 or G or H, L, A)`` reward a step, in reward units, but for what entering pays.
     """
 
     counts: PrivateCounts
     task: Task
     constants: Constants
     penalty: Penalty
-    P: Array
     r: Array
+
+    @cached_property
+    def P(self) -> Array:  # noqa: N802
+        """Transition estimate ``(G, L, A, S)`` (5), as large as the counts; backups divide their products."""
+        return transition_estimate(self.counts, self.threshold)
+
+    @property
+    def threshold(self) -> float:
+        """Visits at or below which a cell says nothing."""
+        return evidence_threshold(self.counts, self.constants)
+
+    def expected(self, h: int, rows: NDArray[np.intp], values: Array) -> tuple[Array, Array]:
+        """Visits ``(n,)`` and P~ values ``(n, k)`` at step ``h`` of the cells ``rows (n,)`` among L·A.
+
+        Parameters
+        ----------
+        h, rows
+            0-based step and cells, rising; cells evenly apart are read where they lie.
+        values
+            ``(S, k)``: all are read with one pass over the counts.
+        """
+        g, size = min(h, self.counts.n_sa.shape[0] - 1), self.task.allowed.size
+        n, n_sas = self.counts.n_sa[g].reshape(size)[rows], self.counts.n_sas[g].reshape(size, -1)
+        apart = np.unique(np.diff(rows))
+        pick: NDArray[np.intp] | slice = rows
+        if len(rows) and len(apart) <= 1:
+            pick = slice(int(rows[0]), int(rows[-1]) + 1, int(apart[0]) if len(apart) else 1)
+        # to gather most of them would cost more than to multiply all
+        some, pick = (n_sas, pick) if 2 * len(rows) > size else (n_sas[pick], slice(None))
+        # two vectors take one pass each faster than a matrix of them takes one
+        one_by_one = values.shape[1] < 3
+        sums = np.stack([some @ v for v in values.T], axis=1) if one_by_one else some @ values
+        sums = sums[pick]
+        seen = (n > self.threshold)[:, None]
+        return n, np.where(seen, sums / np.where(seen, n[:, None], 1.0), values.mean(axis=0))
+
+    def reward(self, h: int, rows: NDArray[np.intp]) -> Array:
+        """r~ ``(n,)`` of the cells ``rows``."""
+        return self.r[min(h, self.r.shape[0] - 1)].reshape(-1)[rows]
 
     def backup(self, h: int, V: Array, sign: int) -> tuple[Array, Array]:
         """Unclipped and clipped ``r + P V + sign Γ`` ``(L, A)`` at step ``h``; unseen cells take the extreme value."""
-        g = min(h, self.P.shape[0] - 1)
-        P, r = self.P[g], self.r[min(h, self.r.shape[0] - 1)]
-        Q = self.ahead(h, V)  # line 4
+        rows, to = np.arange(self.task.allowed.size), self.task.onward(V)
+        n, moments = self.expected(h, rows, first_and_second(to))
+        Q_hat, Q_bar = self.widened(h, rows, n, moments, to, sign)
+        return Q_hat.reshape(self.task.allowed.shape), Q_bar.reshape(self.task.allowed.shape)
+
+    def widened(
+        self, h: int, rows: NDArray[np.intp], n: Array, moments: Array, to: Array, sign: int
+    ) -> tuple[Array, Array]:
+        """Unclipped and clipped ``r + P V + sign Γ`` ``(n,)`` of cells with ``moments (n, 2)`` of ``to (S,)``."""
+        r = self.reward(h, rows)
+        Q = r + moments[:, 0]  # line 4
         Gamma = width(
             self.counts,
-            g,
-            P,
-            self.task.onward(V),
+            n,
+            moments,
+            to,
             self.constants,
             reward=None if self.task.rewards is not None else r,
             bounds=self.task.bounds,
@@ -113,17 +180,25 @@ class Model:
         )  # line 5
         Q_hat = Q + sign * Gamma  # line 6
         low, high = self.task.value_range(h)
-        seen = self.counts.n_sa[g] > evidence_threshold(self.counts, self.constants)
         limited = np.clip(Q_hat, low, high)  # line 7
-        return Q_hat, np.where(seen, limited, low if sign < 0 else high)
+        return Q_hat, np.where(n > self.threshold, limited, low if sign < 0 else high)
+
+    def action_values(self, h: int, after: PolicyBounds, asked: NDArray[np.bool_]) -> PolicyBounds:
+        """What each action ``asked (L, A)`` is worth at step ``h`` with a policy ``after`` it; 0 of the others."""
+        rows = np.flatnonzero(asked)
+        low, high, mid = (self.task.onward(V[h + 1]) for V in after)
+        n, found = self.expected(h, rows, np.column_stack([first_and_second(low), first_and_second(high), mid]))
+        made = PolicyBounds(*(np.zeros(asked.shape) for _ in range(3)))
+        made.lower.flat[rows] = self.widened(h, rows, n, found[:, :2], low, -1)[1]
+        made.upper.flat[rows] = self.widened(h, rows, n, found[:, 2:4], high, +1)[1]
+        made.middle.flat[rows] = self.reward(h, rows) + found[:, 4]
+        return made
 
     def ahead(self, h: int, V: Array) -> Array:
         """Reward and value to come ``(L, A)`` at step ``h``, without any width."""
-        return self.r[min(h, self.r.shape[0] - 1)] + self.P[min(h, self.P.shape[0] - 1)] @ self.task.onward(V)
-
-    def of(self, policy: Policy, h: int, Q: Array, silent: float) -> Array:
-        """Value ``(L,)`` at step ``h`` of following the policy there; ``silent`` where it abstains."""
-        return np.where(policy.abstains[h], silent, (policy.probabilities[h] * Q).sum(axis=1))
+        rows = np.arange(self.task.allowed.size)
+        _, mean = self.expected(h, rows, self.task.onward(V)[:, None])
+        return (self.reward(h, rows) + mean[:, 0]).reshape(self.task.allowed.shape)
 
 
 def model(counts: PrivateCounts, task: Task, constants: Constants, penalty: Penalty = "bernstein") -> Model:
@@ -139,12 +214,11 @@ def model(counts: PrivateCounts, task: Task, constants: Constants, penalty: Pena
         Of the width that its backups subtract or add.
     """
     threshold = evidence_threshold(counts, constants)
-    P = transition_estimate(counts, threshold)
     if task.rewards is not None:
         r = task.rewards if task.rewards.ndim == 3 else task.rewards[None]
     else:
         r = reward_estimate(counts, threshold, *task.bounds)
-    return Model(counts, task, constants, penalty, P, r)
+    return Model(counts, task, constants, penalty, r)
 
 
 def apvi(
@@ -188,23 +262,26 @@ def apvi(
     return Plan(Policy(probabilities, abstains), V, tied & ~abstains, threshold)  # line 10
 
 
-def policy_bounds(m: Model, policy: Policy) -> tuple[Array, Array]:
-    """Lower and upper value ``(H+1, S)`` each of a *fixed* policy: free after the release.
+def policy_bounds(m: Model, policy: Policy) -> PolicyBounds:
+    """What the released model says of a policy: one pass over the counts of the actions that it takes.
 
     Parameters
     ----------
     m
         The released model with its width.
     policy
-        Fixed beforehand; where it abstains, practice may be worth anything.
+        Fixed beforehand, ``(H, L, A)`` probabilities.
     """
-    H, S, L = m.task.horizon, m.counts.n_sas.shape[-1], policy.probabilities.shape[1]
-    lower, upper = np.zeros((H + 1, S)), np.zeros((H + 1, S))
+    (H, L, _), S = policy.probabilities.shape, m.counts.n_sas.shape[-1]
+    V = PolicyBounds(*(np.zeros((H + 1, S)) for _ in range(3)))
+    done = policy.beside(m.task.allowed / m.task.allowed.sum(1, keepdims=True))
     for h in reversed(range(H)):
-        least, most = m.task.value_range(h)
-        lower[h, :L] = m.of(policy, h, m.backup(h, lower[h + 1], sign=-1)[1], least)
-        upper[h, :L] = m.of(policy, h, m.backup(h, upper[h + 1], sign=+1)[1], most)
-    return lower, upper
+        Q, (least, most) = m.action_values(h, V, done[h] > 0), m.task.value_range(h)
+        followed, silent = policy.probabilities[h], policy.abstains[h]
+        V.lower[h, :L] = np.where(silent, least, (followed * Q.lower).sum(axis=1))
+        V.upper[h, :L] = np.where(silent, most, (followed * Q.upper).sum(axis=1))
+        V.middle[h, :L] = (done[h] * Q.middle).sum(axis=1)
+    return V
 
 
 def optimal_upper(m: Model) -> Array:
@@ -213,21 +290,4 @@ def optimal_upper(m: Model) -> Array:
     V = np.zeros((H + 1, S))
     for h in reversed(range(H)):
         V[h, :L] = np.where(m.task.allowed, m.backup(h, V[h + 1], sign=+1)[1], -np.inf).max(axis=1)
-    return V
-
-
-def model_value(m: Model, policy: Policy) -> Array:
-    """Value ``(H+1, S)`` of a policy in the released model, without any width: a noisy-model figure, not a bound.
-
-    Parameters
-    ----------
-    m
-        The released model.
-    policy
-        ``(H, L, A)`` probabilities; where it abstains, practice is taken for a uniform choice among allowed actions.
-    """
-    H, S, (L, _) = m.task.horizon, m.counts.n_sas.shape[-1], m.task.allowed.shape
-    V, done = np.zeros((H + 1, S)), policy.beside(m.task.allowed / m.task.allowed.sum(1, keepdims=True))
-    for h in reversed(range(H)):
-        V[h, :L] = (done[h] * m.ahead(h, V[h + 1])).sum(axis=1)
     return V

@@ -73,7 +73,10 @@ def question(m: Model, policy: Policy, usual: Array, start: Array) -> Question:
     # of the rows that practice has; what the policy alone would reach is not there to be cut
     most = float(w[visits > _SELDOM * visits.sum()].max(initial=1.0))
     spread = int(np.clip(2 ** round(math.log2(max(most, 1.0))), *SPREADS))
-    return Question(V, Q, w, placebo, W, spread, total * total / square if square else 0.0)
+    # of all rows of practice: no share exceeds 1 (Cauchy and Schwarz), whatever noise made of the model
+    rows = float(there.sum())
+    effective = min(total * total / (square * rows), 1.0) if square and rows else 0.0
+    return Question(V, Q, w, placebo, W, spread, effective)
 
 
 def _values(m: Model, pi: Array) -> tuple[Array, Array]:

@@ -182,9 +182,23 @@ class Backup:
         return floored(clipped.max(-1), self.lattice)
 
     def evidence(self, features: Array) -> Array:
-        """What the Gram matrix holds of each direction ``(...)``, ridge and shift included: 1 / φᵀΛ̃⁻¹φ, in rows."""
-        phi = features * self.unit
-        return 1 / np.maximum(((phi @ self.inverse) * phi).sum(-1), 1e-12)
+        """What the Gram matrix holds of each direction; see :func:`evidence_of`."""
+        return evidence_of(features * self.unit, self.inverse)
+
+
+def evidence_of(phi: Array, inverse: Array) -> Array:
+    """Rows of length 1 that a Gram matrix holds of a direction, ridge and shift included: ``|φ|² / φᵀΛ̃⁻¹φ (...)``.
+
+    A short φ has no evidence of its own: without data this is ridge and shift, whatever its length.
+
+    Parameters
+    ----------
+    phi
+        ``(..., d)``; the direction of 0 has no evidence.
+    inverse
+        ``(d, d)``: Λ̃⁻¹.
+    """
+    return (phi**2).sum(-1) / np.maximum(((phi @ inverse) * phi).sum(-1), 1e-300)
 
 
 def backup_of(s: PrivateRegression, h: int, task: LinearTask, c: LinearConstants, multiplier: float) -> Backup:

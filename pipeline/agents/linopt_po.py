@@ -16,7 +16,6 @@ still, so a batch of n episodes takes one step of length n eta.  With growth 1.0
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,24 +25,20 @@ from pipeline.agents.mixture_backup import MixtureTask, Optimistic, Problem, Row
 from pipeline.mdp.rollout import Agent, Rollout
 
 Array = NDArray[np.float64]
-Step = Literal["paper", "tuned"]
 
-# of the paper's step; on RiverSwim, S = 3, private runs lose most on either side of it
-_TUNED = 10.0
+# in the paper's steps; on RiverSwim, S = 3, private runs lose most on either side of it
+TUNED_STEP = 10.0
 
 
-def step_size(task: MixtureTask, preset: Step = "tuned") -> float:
-    """Return eta = sqrt(2 ln A / K) / V_max, the ``paper``'s; the ``tuned`` one is 10 times as long.
+def step_size(task: MixtureTask) -> float:
+    """The printed eta = sqrt(2 ln A / K) / V_max.
 
     Parameters
     ----------
     task
         Gives A, K and the largest value V_max.
-    preset
-        ``paper``: the printed step; ``tuned``: ten times as long, chosen by us.
     """
-    paper = math.sqrt(2 * math.log(task.shape[2]) / task.episodes) / float(task.tops[0])
-    return paper if preset == "paper" else _TUNED * paper
+    return math.sqrt(2 * math.log(task.shape[2]) / task.episodes) / float(task.tops[0])
 
 
 def linopt_po(problem: Problem, growth: float, eta: float) -> Agent:

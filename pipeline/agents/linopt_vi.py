@@ -26,7 +26,15 @@ Departures from the printed page
     * nothing is regressed at the last step, where V_{H+1} = 0;
     * the policy changes at the episodes of a schedule fixed in advance, which costs no privacy;
     * ties of the clipped Q, up to rounding, go to the unclipped one, then to chance; ties alone can fake a learning
-      curve.
+      curve;
+    * d_1 of one-hot features is S^2 A, the unknowns that are regressed; paper 001 counts S A in UCRL-VTR's radius;
+    * lambda = 1 where values are at most H stays beside a private regularizer's shift.
+What ``constants = "practical"`` changes beside
+    * rows are divided by a public bound on their length (``unit``), Gram matrices are block diagonal;
+    * all episodes of one policy are one leaf of the counter, averaged from below;
+    * eigenvalues below twice the noise's edge are raised to it (``floor``) instead of a shift of all of them, and what
+      is added to Lambda predicts the mean of what its features offer (``prior``) instead of nothing;
+    * the bonus is tuned: c = 0 under noise, and both terms of UCRL-VTR's scaled; lambda, schedule, budget shares.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.agents.optimism import Moment, Radii
-from pipeline.mdp.mixture import MixtureFeatures, RewardFeatures
+from pipeline.mdp.features import MixtureFeatures, RewardFeatures
 from pipeline.mdp.rollout import Trajectory
 from pipeline.statistics.mixture_message import Message, Visits
 from pipeline.statistics.released_ridge import Regularizer, Ridge
@@ -159,7 +159,8 @@ def optimistic(problem: Problem, value: Callable[[int, Array], Array]) -> Optimi
     task, regression = problem.task, problem.transitions
     H, S, A = task.shape
     tops, ridge = task.tops, regression.regularizer.ridge()
-    bonus = _radii(task, regression, ridge, tops[1:-1], task.features.unknowns)
+    reach = np.ones(H - 1) if task.unit else tops[1:-1]
+    bonus = _radii(task, regression, ridge, (tops[1:-1], reach), task.features.unknowns)
     reward, predictor = _rewards(problem), Predictor(task.features, ridge)
     Q, free, V = np.zeros((H, S, A)), reward.copy(), np.zeros((H + 1, S))
     for h in reversed(range(H)):
@@ -176,7 +177,7 @@ def _rewards(problem: Problem) -> Array:
     if regression is None or not isinstance(rewards, LearntRewards):
         return np.asarray(rewards)
     f, ridge, most = rewards.features, regression.regularizer.ridge(), problem.task.most
-    phi, beta = f.phi(), _radii(problem.task, regression, ridge, most, f.blocks * f.dimension)
+    phi, beta = f.phi(), _radii(problem.task, regression, ridge, (most, most), f.blocks * f.dimension)
     inverse = np.linalg.inv(ridge.Lambda)
     theta = (inverse @ ridge.U[..., None])[..., 0]
     spread = np.einsum("bnd,hbde,bne->hbn", phi, inverse, phi)
@@ -184,9 +185,11 @@ def _rewards(problem: Problem) -> Array:
     return np.clip(found.reshape(problem.task.shape), 0.0, most[:, None, None])
 
 
-def _radii(task: MixtureTask, regression: Regression, ridge: Ridge, tops: Array, unknowns: int) -> Array:
+def _radii(
+    task: MixtureTask, regression: Regression, ridge: Ridge, ranges: tuple[Array, Array], unknowns: int
+) -> Array:
     r = regression.regularizer
-    return regression.radii(Moment(r.seen + 1, task.episodes, unknowns, tops, ridge, r.bounds))
+    return regression.radii(Moment(r.seen + 1, task.episodes, unknowns, *ranges, ridge, r.bounds))
 
 
 class Predictor:

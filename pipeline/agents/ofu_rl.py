@@ -15,6 +15,7 @@ Departures from the printed page
     * β_k is the deterministic bound of the proof (or, as an option, ln det(V_k / λ_min), which is no smaller than the
       printed one where H_k is at least λ_min I): ln det(I + Z'Z / λ_min) of the raw data is no function of what was
       released and breaks the billboard argument;
+    * episodes start in one declared x_1; the paper's varies from episode to episode;
     * the noise covariance that eq. (5) needs is declared; the paper only bounds the noise;
     * S is the closed ball ||Θ||_F <= 1: with "controllable" the minimum is not attained;
     * gains are cut to gamma, because nothing else ensures |u| <= gamma |x| of an optimistic model;
@@ -22,6 +23,7 @@ Departures from the printed page
       both happen when the noise leaves its bounds, and both are logged;
     * the model changes at the episodes of a schedule fixed in advance: post-processing of the same releases;
     * the minimum is searched by gradient descent from several starts.
+``constants = "paper"`` plans every episode with the option for beta_k; ``practical`` at growth 1.2 with the bound.
 """
 
 from __future__ import annotations

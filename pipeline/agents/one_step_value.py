@@ -30,7 +30,7 @@ Integers = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 # of the arithmetic that turns answers into the next question: another one asks another question
-VERSION = 1
+VERSION = 2
 # standard deviations of noise that rows which follow must exceed, rows of any cell, and their least share of rows
 _SURE, _FEW, _LEAST_SHARE = 2.5, 10.0, 0.08
 # standard deviations at which a feature is cut, length at which all of them are, and what keeps their inverse finite
@@ -39,8 +39,11 @@ _CUT, _LONGEST, _SINGULAR = 3.0, 1.5, 1e-9
 _RIDGE, _OF_NOISE = 0.002, 2.0
 _BEYOND = 0.2
 _WEIGHTS = 0.1, 2.5
-# added to an interval, in ranges of returns: no multiple of a standard error absorbs a constant bias
-BIAS = 0.006
+# added to an interval, in ranges of returns: no multiple of a standard error absorbs a constant bias; and which part of
+# what it reaches below 0
+BIAS, WORSE = 0.006, 0.5
+# the largest gain that hidden state made, in means of the placebo: the clinicians' log told by 16 bins
+HIDDEN = 22.0
 
 
 @dataclass(frozen=True)
@@ -153,6 +156,20 @@ def confirm(proposal: Proposal, rows: Array, sd: float) -> Confirmed:
     return Confirmed(confirmed, np.where(kept, np.minimum(share, 1.0), 1.0), all_rows, sd)
 
 
+def spread(confirmed: Confirmed) -> float:
+    """Ranges of returns that a score may be from the middle: for how many rows one that counts speaks, on average.
+
+    Narrower clips cut those who follow where few do, and with them what they gain; wider ones add noise.
+
+    Parameters
+    ----------
+    confirmed
+        Of :func:`confirm`.
+    """
+    weight = np.maximum(confirmed.proposal.rows, 0.0)
+    return float(np.ceil(weight @ confirmed.ratio / max(float(weight.sum()), 1.0)))
+
+
 def first_values(proposal: Proposal) -> Array:
     """What the policy is thought to be worth from a cell on, before people were asked ``(K,)``."""
     return np.clip(proposal.value + proposal.gain, proposal.low, proposal.high)
@@ -227,8 +244,8 @@ def _ridged(gram: Array, sd: float) -> Array:
 def placebo_error(confirmed: Confirmed, people: float) -> float:
     """Standard error of the placebo's mean by the noise in p, in parts of the range of returns.
 
-    A row that comes to s adds to the placebo what p(s) is off by, in parts of p(s), times V where it came from less
-    V(s).  Values regress to their mean, so V where it came from lies between V(s) and that.
+    A row that comes to s adds to the placebo what p(s) is off by, times V where it came from less V(s).  Values regress
+    to their mean, so V where it came from lies between V(s) and that.
 
     Parameters
     ----------
@@ -240,5 +257,5 @@ def placebo_error(confirmed: Confirmed, people: float) -> float:
     p, rows, value = confirmed.chance, np.maximum(confirmed.rows, 1.0), confirmed.proposal.value
     apart = value - float(np.average(value, weights=np.maximum(confirmed.proposal.rows, 0.0) + 1.0))
     off = confirmed.sd * np.sqrt(p**2 + (1 - p) ** 2) / rows
-    moved = np.where(confirmed.proposal.action >= 0, rows * apart * off / p, 0.0) / max(people, 1.0)
+    moved = np.where(confirmed.proposal.action >= 0, rows * apart * off, 0.0) / max(people, 1.0)
     return float(np.sqrt((moved**2).sum()))

@@ -29,12 +29,15 @@ class Moment:
         d_1.
     tops
         ``(steps,)`` largest value to go after the step, or reward of it; reward units.
+    reach
+        ``(steps,)`` largest response of a regression row: ``tops``, or 1 where rows are unit ones.
     """
 
     episode: int
     episodes: int
     unknowns: int
     tops: Array
+    reach: Array
     ridge: Ridge
     bounds: Bounds
 
@@ -67,6 +70,8 @@ def ucrl_vtr(c: float, failure: float = 0.01, *, printed: bool = False) -> Radii
 def linopt(c: float, failure: float = 0.01) -> Radii:
     """beta_p of paper 000, Lemma 3.1: (H/2) sqrt(2 ln(H/alpha) + d_1 ln(1 + K H^2/l_min)) + sqrt(d_1 l_max) + nu.
 
+    H bounds a response, and so a row: unit rows have 1 in its place.
+
     Parameters
     ----------
     c
@@ -77,8 +82,8 @@ def linopt(c: float, failure: float = 0.01) -> Radii:
 
     def radii(m: Moment) -> Array:
         b, steps = m.bounds, len(m.tops) + 1
-        inside = 2 * math.log(steps / failure) + m.unknowns * np.log1p(m.episodes * m.tops**2 / b.lambda_min)
-        return c * (m.tops / 2 * np.sqrt(inside) + np.sqrt(m.unknowns * b.lambda_max) + b.nu)
+        inside = 2 * math.log(steps / failure) + m.unknowns * np.log1p(m.episodes * m.reach**2 / b.lambda_min)
+        return c * (m.reach / 2 * np.sqrt(inside) + np.sqrt(m.unknowns * b.lambda_max) + b.nu)
 
     return radii
 
@@ -114,7 +119,7 @@ def ldp(c: float) -> Radii:
 def ldp_theory(epsilon: float, delta: float, failure: float = 0.01, c: float = 1.0) -> Radii:
     """Paper 001's theorem: :func:`ldp` times ln(d T / alpha) (ln((H-h+1)/delta))^(1/4) / sqrt(eps).
 
-    T = K H; the last logarithm counts steps, not rewards.
+    On unit rows 1 bounds a response in the place of H-h+1.  T = K H; the last logarithm counts steps, not rewards.
 
     Parameters
     ----------
@@ -130,6 +135,6 @@ def ldp_theory(epsilon: float, delta: float, failure: float = 0.01, c: float = 1
         H = len(m.tops) + 1
         left = np.arange(H, 1, -1)
         extra = math.log(m.unknowns * m.episodes * H / failure) * np.log(left / delta) ** 0.25
-        return ldp(c)(m) * extra / math.sqrt(epsilon)
+        return c * m.unknowns**0.75 * m.reach**1.5 * m.episode**0.25 * extra / math.sqrt(epsilon)
 
     return radii

@@ -112,10 +112,10 @@ def transition_estimate(counts: PrivateCounts, threshold: float) -> Array:
     threshold
         Visits at or below which a cell says nothing.
     """
-    S = counts.n_sas.shape[-1]
     seen = counts.n_sa > threshold
-    safe = np.where(seen, counts.n_sa, 1.0)
-    return np.where(seen[..., None], counts.n_sas / safe[..., None], 1.0 / S)
+    P = counts.n_sas / np.where(seen, counts.n_sa, 1.0)[..., None]
+    P[~seen] = 1.0 / P.shape[-1]
+    return P
 
 
 def reward_estimate(counts: PrivateCounts, threshold: float, low: float, high: float) -> Array:
@@ -137,31 +137,37 @@ def reward_estimate(counts: PrivateCounts, threshold: float, low: float, high: f
     return np.where(seen, np.clip(mean, low, high), (low + high) / 2)
 
 
-def variance(P: Array, V: Array) -> Array:
-    """Var_P(V) ``(L, A)`` for ``P (L, A, S)`` and ``V (S,)``."""
-    mean = P @ V
-    return np.maximum(P @ (V * V) - mean * mean, 0.0)
+def first_and_second(V: Array) -> Array:
+    """``(S, 2)``: V and its square about its mean over S, so that where V hardly varies no digits cancel."""
+    return np.stack([V, (V - V.mean()) ** 2], axis=1)
 
 
-def privacy_deviation(counts: PrivateCounts, P: Array, r: Array | None, V: Array) -> Array:
-    """Standard deviation ``(L, A)`` of n~ times the error that the noise alone puts into r~ + P~V.
+def privacy_deviation(counts: PrivateCounts, mean: Array, r: Array | None, V: Array) -> Array:
+    """Standard deviation ``(n,)`` of n~ times the error that the noise alone puts into r~ + P~V of n cells.
 
     To first order n~ (r~ + P~V - r - PV) = xi_r + sum_s' xi_s' (V(s') - PV) - (r - offset) eta, where eta is the noise
     of n~_sa: sum_s' xi_s' when visits are summed from one table, a draw of its own otherwise.
+
+    Parameters
+    ----------
+    mean, r
+        ``(n,)`` P~V and estimated rewards; None where rewards are declared.
+    V
+        ``(S,)``.
     """
-    S, mean = V.shape[0], P @ V
+    S, centre = V.shape[0], V.mean()
     above = np.zeros_like(mean) if r is None else r - counts.reward_offset
     shift = mean + above if counts.visits_summed else mean
     # || V - shift ||^2 over all S successors, for each (s, a)
-    spread = np.maximum((V @ V) - 2 * shift * V.sum() + S * shift * shift, 0.0)
+    spread = ((V - centre) ** 2).sum() + S * (shift - centre) ** 2
     own = 0.0 if counts.visits_summed else (counts.sd_sa * above) ** 2
     return np.sqrt(counts.sd_sas**2 * spread + own + (0.0 if r is None else counts.sd_r**2))
 
 
 def width(
     counts: PrivateCounts,
-    g: int,
-    P: Array,
+    n: Array,
+    moments: Array,
     V: Array,
     c: Constants,
     *,
@@ -170,21 +176,23 @@ def width(
     reach: float,
     penalty: Penalty = "bernstein",
 ) -> Array:
-    """Gamma_h ``(L, A)`` (003 Algorithm 1, line 5), with the reward's own uncertainty where it is estimated.
+    """Gamma_h ``(n,)`` of n cells (003 Algorithm 1, line 5), with the reward's own uncertainty where it is estimated.
 
     Parameters
     ----------
-    P, V
-        ``(L, A, S)`` estimate of step ``g`` of the tables and ``(S,)`` value of where a step leads.
+    n
+        ``(n,)`` visits.
+    moments, V
+        ``(n, 2)`` estimates of :func:`first_and_second` of the ``(S,)`` value of where a step leads.
     reward
-        ``(L, A)`` estimated reward, or None where rewards are declared, as the paper has it.
+        ``(n,)`` estimated reward, or None where rewards are declared, as the paper has it.
     bounds
         Declared per-step reward range.
     reach
         How far two values of an episode may lie apart; H in the paper.
     """
     low, high = bounds
-    scale, E, n = high - low, counts.error, counts.n_sa[g]
+    scale, E, mean = high - low, counts.error, moments[:, 0]
     threshold = evidence_threshold(counts, c)
     seen = n > threshold
     safe = np.where(seen, n, 1.0)
@@ -192,7 +200,7 @@ def width(
     if penalty == "hoeffding":
         deviation = np.full(n.shape, reach)
     else:
-        deviation = np.sqrt(variance(P, V))
+        deviation = np.sqrt(np.maximum(moments[:, 1] - (mean - V.mean()) ** 2, 0.0))
         if reward is not None:
             # a reward in [low, high] with mean r has variance at most (r - low)(high - r)
             deviation = deviation + np.sqrt(np.maximum((reward - low) * (high - reward), 0.0))
@@ -207,7 +215,7 @@ def width(
             # beyond the paper, which takes r as known: the reward table's noise at the paper's own confidence
             private = private + 2 * math.sqrt(2 * c.iota) * (counts.sd_r + scale * counts.sd_sa) / safe
     else:
-        private = c.C2 * privacy_deviation(counts, P, reward, V) / safe
+        private = c.C2 * privacy_deviation(counts, mean, reward, V) / safe
     return np.where(seen, sampling + private, c.C * reach)
 
 

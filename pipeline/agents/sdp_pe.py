@@ -1,7 +1,7 @@
 """SDP-PE: policy elimination on shuffle-private counts, batch after batch (paper 002, Algorithms 1-3).
 
 Three generators, as the paper has three algorithms.  They ask for batches and see private counts of them; who must be
-trusted for that is the privatizer's business.  Two modes:
+trusted for that is the privatizer's business.  Two sets of constants:
 
 ``paper``
     the constants of the theorem, on an explicit list of policies (tiny worlds).  They eliminate nothing before 10^9
@@ -21,7 +21,7 @@ trusted for that is the privatizer's business.  Two modes:
 
 0-based; X is S here; K episodes, δ ``failure``.  Numbers are those of docs/paper-002.md.
 
-Departures from the printed page, both modes
+Departures from the printed page, with either constants
     * 1, line 2: the sum runs to b-1; 2, L_0 = L_b/HXA is at least 1: stages start at b = ceil(log2 HXA), remainders are
       spread over the targets by lot, and what would be less than such a stage joins the one before;
     * 3, EstimateTransition and EstimateRewards are printed nowhere: P~ = N~(x,a,x')/N~(x,a) off W, the rest to x†;

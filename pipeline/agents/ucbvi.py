@@ -17,14 +17,14 @@ counts-shuffle       shuffled one-bit messages, a batch a release        shuffle
 | ``P``, ``r`` | P̃_h, r_h | (S, A, S), (S, A) | estimate; reward, declared or estimated |
 | ``V`` | Ṽ_h | (H+1, S) | optimistic values, reward units |
 | ``Gamma`` | b_h | (S, A) | bonus, :mod:`pipeline.agents.count_bonus` |
-| ``iota`` | ι | scalar | log(2HSAK/δ) in theory |
+| ``iota`` | ι | scalar | log(2HSAK/δ) as printed |
 
 0-based: the paper's H-h+1 steps to go are ``H - h``.
 
 Departures from the printed pages
     * a policy serves a whole batch, whose length is a function of declared and released values and costs no privacy
       (:mod:`pipeline.agents.batch_pace`);
-    * span(V) of the optimistic values instead of H, smaller ι and c (``practical``; ``theory`` has ι as printed);
+    * span(V) of the optimistic values instead of H, smaller ι and c (``practical``; ``paper`` has ι as printed);
     * ``c_noise sd ||V - PV|| / n`` instead of 20 H S E ι / n, which keeps every value at its clip for 10^6 users;
     * z standard deviations instead of E in "never underestimates": the paper's E is z of about 10;
     * ties of the clipped Q go to the unclipped one, what is left is played uniformly: an episode draws afresh, so

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.audits.laws import Binomial, Gaussian, Laplace, Law, Means
-from pipeline.audits.sampling import RELEASES, Drawn, Pooled, Silence, hold_noise
+from pipeline.audits.sampling import RELEASES, Covariance, Drawn, Pooled, Silence, hold_noise
 from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import NoiseSource
 
@@ -93,14 +93,16 @@ class AuditTarget:
     claimed_epsilon: Fraction | float | None = None
     whole: ReleasePath | None = None
 
-    def scores(self, side: Side, noise: NoiseSource, copies: int) -> Array:
-        """The law's score of fresh releases of a side ``(copies,)``."""
-        return self.law.score(self.path(side, Pooled(noise), copies), self.means)
+    def scores(self, side: Side, noise: NoiseSource, copies: int, together: Covariance) -> Array:
+        """The law's score of fresh releases of a side ``(copies,)``; their noise is taken in by ``together``."""
+        tables = self.path(side, Pooled(noise), copies)
+        together.add([x - mean for x, mean in zip(tables, self.means[side], strict=True)])
+        return self.law.score(tables, self.means)
 
     def drawn(self, noise: NoiseSource) -> Drawn:
         """Whether a few whole releases of both sides have the noise that is listed; a path that is whole has it."""
         if self.whole is None or not isinstance(self.law, Gaussian):
-            return Drawn(less=False, more=False)
+            return Drawn(less=False, more=False, shared=False)
         found: list[list[Array]] = []
         for side in (0, 1):
             tables = self.whole(side, Pooled(noise), RELEASES)
@@ -161,8 +163,9 @@ class Verdict:
         Rates of right and wrong guesses; ``curve`` is their trade-off ``(FPR, TPR)`` over thresholds.
     ceiling_rho, ceiling_epsilon
         What so many draws prove of a mechanism without any noise: a claim above them is not tested.
-    less_noise
-        Whether whole releases draw less than they list, with a chance of 1e-9 to be wrong.
+    less_noise, shared_noise
+        Whether whole releases draw less than they list, and whether entries do not have noise of their own; each with
+        a chance of 1e-9 to be wrong.
     """
 
     mechanism: str
@@ -181,11 +184,12 @@ class Verdict:
     ceiling_rho: float
     ceiling_epsilon: float | None
     less_noise: bool
+    shared_noise: bool
 
     @property
     def violates(self) -> bool:
-        """Whether the mechanism provably loses more than it claims, or draws less noise than it lists."""
-        return self.less_noise or self.ratio > 1
+        """Whether the mechanism provably loses more than it claims, or draws other noise than it lists."""
+        return self.less_noise or self.shared_noise or self.ratio > 1
 
     @property
     def testable(self) -> bool:
@@ -233,10 +237,13 @@ def attack(
     if target.whole is not None and (seen.less or seen.more):
         target = replace(target, path=target.whole)
     found: tuple[list[Array], list[Array]] = ([], [])
+    law, tables = target.law, target.means[0]
+    variances = law.variances if isinstance(law, Gaussian) else [np.ones(table.shape) for table in tables]
+    together = Covariance([np.isfinite(v) for v in variances])
     for first in range(0, draws, batch):
         copies = min(batch, draws - first)
-        found[0].append(target.scores(0, noise, copies))
-        found[1].append(target.scores(1, noise, copies))
+        found[0].append(target.scores(0, noise, copies, together))
+        found[1].append(target.scores(1, noise, copies, together))
         if progress is not None:
             progress(first + copies, draws)
     zero, one = np.concatenate(found[0]), np.concatenate(found[1])
@@ -260,6 +267,7 @@ def attack(
         ceiling_rho=ceiling.rho,
         ceiling_epsilon=ceiling.epsilon,
         less_noise=seen.less,
+        shared_noise=seen.shared or together.shared,
     )
 
 

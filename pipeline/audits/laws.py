@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.privacy.shuffle_loss import shuffle_delta, shuffle_epsilon
+from pipeline.privacy.shuffle_calibration import shuffle_delta, shuffle_epsilon
 
 Array = NDArray[np.float64]
 Means = tuple[list[Array], list[Array]]

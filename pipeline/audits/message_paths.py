@@ -21,11 +21,10 @@ from pipeline.audits.sums import LEAVES, sums_target
 from pipeline.audits.tables import counts_target
 from pipeline.audits.users import batch_target, bit_sides, interactive_target, shuffled_target
 from pipeline.declaration.toml import CardError
-from pipeline.privacy.bernoulli import Coins, OsCoins
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import DataHandle, NoiseSource
-from pipeline.privacy.shuffle import Messages, NoiseBits, randomize, shuffle
+from pipeline.privacy.shuffle import Coins, Messages, NoiseBits, OsCoins, randomize, shuffle
 from pipeline.privacy.shuffle_calibration import delivered_epsilon, paper_bits, smallest_total, tight_bits
 from pipeline.simulation.registry import find
 from pipeline.simulation.targets import (

@@ -18,6 +18,8 @@ WORLD = SimulatedWorld("audit")
 RELEASES = 200
 # that anything is said of a release which draws what it lists
 FALSE_ALARM = 1e-9
+# entries of a release whose noise is compared pair by pair; of more, so many drawn at random
+_COMPARED = 256
 _AT_ONCE = 1 << 12
 
 
@@ -76,17 +78,68 @@ class Silence:
 
 @dataclass(frozen=True)
 class Drawn:
-    """What a few whole releases say of their noise: whether any of it is provably less, or more, than listed."""
+    """What releases say of their noise.
+
+    Parameters
+    ----------
+    less, more
+        Whether any of it is provably less, or more, than listed.
+    shared
+        Whether two entries, of whatever tables, rows and nights, provably do not have noise of their own.
+    """
 
     less: bool
     more: bool
+    shared: bool
+
+
+class Covariance:
+    """Covariances of noise that was drawn in batches, entry by entry of all tables of a release.
+
+    Of independent normal noise sqrt(n - 2) r / sqrt(1 - r^2) is t-distributed with n - 2 degrees of freedom, where r is
+    the correlation over n releases.
+
+    Parameters
+    ----------
+    read
+        ``(*shape)`` of each table: which entries are read.
+    """
+
+    def __init__(self, read: list[NDArray[np.bool_]]) -> None:
+        self._read, entries = read, sum(int(of.sum()) for of in read)
+        self._chosen = np.random.default_rng().permutation(entries)[:_COMPARED]
+        self._squares, self._sum = np.zeros((len(self._chosen),) * 2), np.zeros(len(self._chosen))
+        self._copies = 0
+
+    def add(self, noise: list[Array]) -> None:
+        """Take in releases: tables ``(copies, *shape)``."""
+        flat = np.hstack([x[:, read] for x, read in zip(noise, self._read, strict=True)])[:, self._chosen]
+        self._squares += flat.T @ flat
+        self._sum += flat.sum(0)
+        self._copies += len(flat)
+
+    @property
+    def shared(self) -> bool:
+        """Whether any two entries are correlated, with a chance of :data:`FALSE_ALARM` to be wrong."""
+        from scipy import stats
+
+        covariance, free = self._squares - np.outer(self._sum, self._sum) / self._copies, self._copies - 2
+        # what is the same in every release is no noise; its variance is held against the list, not here
+        moving = np.diag(covariance) > 1e-9 * np.diag(self._squares)
+        covariance = covariance[np.ix_(moving, moving)]
+        spread = np.sqrt(np.diag(covariance))
+        r = np.abs(covariance / np.outer(spread, spread))[np.triu_indices(len(spread), 1)]
+        if not r.size or free < 1:
+            return False
+        t = float(stats.t.isf(FALSE_ALARM / (2 * r.size), free))
+        return bool(r.max() > t / np.sqrt(free + t**2))
 
 
 def hold_noise(noise: list[Array], variances: list[Array]) -> Drawn:
-    """Hold drawn noise against the variances that are listed for it.
+    """Hold drawn noise against the variances that are listed for it, and against noise of each entry's own.
 
     Squares over their variance are chi-squared with ``copies`` degrees of freedom, entry by entry and summed over a
-    table.  The chance of a false alarm is shared by all these tests.
+    table.  The chance of a false alarm is shared by all these tests; :class:`Covariance` has one of its own.
 
     Parameters
     ----------
@@ -98,6 +151,8 @@ def hold_noise(noise: list[Array], variances: list[Array]) -> Drawn:
     from scipy import stats
 
     found: list[tuple[Array, int]] = []
+    together = Covariance([np.isfinite(v) for v in variances])
+    together.add(noise)
     for x, v in zip(noise, variances, strict=True):
         read = np.isfinite(v)
         squares = (x[:, read] ** 2 / v[read]).sum(0)
@@ -106,4 +161,5 @@ def hold_noise(noise: list[Array], variances: list[Array]) -> Drawn:
     return Drawn(
         less=any(bool((squares < stats.chi2.ppf(doubt, n)).any()) for squares, n in found),
         more=any(bool((squares > stats.chi2.isf(doubt, n)).any()) for squares, n in found),
+        shared=together.shared,
     )

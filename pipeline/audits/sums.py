@@ -28,12 +28,11 @@ from pipeline.privacy.noise import LARGEST_SCALE, Integers, NoiseSource
 from pipeline.privacy.running import LazyTree, RunningSum
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive_counts import CountMechanism
-from pipeline.statistics.lq_message import LqMessage
+from pipeline.statistics.lq_message import LqMessage, ResidualMessage
 from pipeline.statistics.lq_regularizers import paper_004
 from pipeline.statistics.mixture_message import Message
 from pipeline.statistics.online_sum import Variances, cost_of, entry_variances, tight
 from pipeline.statistics.regularizers import paper_000, paper_001
-from pipeline.statistics.residual_message import ResidualMessage
 
 Kind = Mechanism | Literal["once"]
 Build = Callable[[Time, NoiseBlocks], RunningSum]

@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pipeline.audits.attack import Array, AuditTarget, Side, silence
-from pipeline.audits.laws import Gaussian, Laplace
-from pipeline.audits.sampling import WORLD
+from pipeline.audits.attack import AuditTarget, silence
+from pipeline.audits.laws import Gaussian
+from pipeline.audits.table_paths import BothPaths, TablesPath, tables_target
 from pipeline.declaration.card import CardError
 from pipeline.logs.aggregate import count_person
+from pipeline.logs.one_step_rows import RETURN_STEPS
+from pipeline.logs.one_step_sums import FeatureQuestion, FollowQuestion, ask_person
 from pipeline.logs.target_sums import person_sums
 from pipeline.privacy.factorisation import Factorisation
 from pipeline.privacy.guarantee import Trust
-from pipeline.privacy.noise import Integers, NoiseSource
-from pipeline.privacy.release import total_epsilon, total_rho
+from pipeline.privacy.release import total_rho
 from pipeline.statistics.count_layout import CountLayout
 from pipeline.statistics.gate_layout import GateLayout
-from pipeline.statistics.layout import ExactSums, Tables
+from pipeline.statistics.layout import Tables
 from pipeline.statistics.moment_layout import MomentLayout
+from pipeline.statistics.one_step_layout import FEATURES, STEPS, WEIGHT, FeatureLayout, FollowLayout
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.target_layout import Stage
 from pipeline.statistics.target_plan import VALUE_STEPS, Question, TargetPlan
 
-# a made-up person, in the form that the layout's summing code takes
-One = TypeVar("One")
 # a layout that says of itself whose people it counts
 Named = TypeVar("Named", MomentLayout, GateLayout)
 
@@ -59,7 +59,7 @@ def counts_target(shipped: PrivateSum, drawn: PrivateSum | None = None) -> Audit
     if time is not None:
         words = f"nightly {time.kind}, {time.steps} nights, discrete gaussian"
     made_up = replace(drawn or shipped, layout=replace(layout, card=card))
-    return _target(words, shipped, made_up, partial(count_person, card), total_rho(mechanisms))
+    return tables_target(words, shipped, made_up, partial(count_person, card), total_rho(mechanisms))
 
 
 def gate_target(shipped: PrivateSum, drawn: PrivateSum | None = None) -> AuditTarget:
@@ -79,7 +79,7 @@ def gate_target(shipped: PrivateSum, drawn: PrivateSum | None = None) -> AuditTa
     """
     made_up, layout = _made_up(drawn or shipped, GateLayout)
     words = f"the gate, {shipped.mechanisms[0].name}"
-    return _target(words, shipped, made_up, layout.count, total_rho(shipped.mechanisms))
+    return tables_target(words, shipped, made_up, layout.count, total_rho(shipped.mechanisms))
 
 
 def stage_target(plan: TargetPlan, stage: Stage, drawn: PrivateSum | None = None) -> AuditTarget:
@@ -104,7 +104,49 @@ def stage_target(plan: TargetPlan, stage: Stage, drawn: PrivateSum | None = None
     asked = None if stage == "v" else _extreme_question(made_up)
     draws = replace(drawn or shipped, layout=made_up.layout(stage))
     words = "values of practice" if stage == "v" else "gains of actions"
-    return _target(f"{words}, discrete gaussian", shipped, draws, partial(person_sums, made_up, asked), shipped.rho)
+    return tables_target(
+        f"{words}, discrete gaussian", shipped, draws, partial(person_sums, made_up, asked), shipped.rho
+    )
+
+
+def rows_target(shipped: PrivateSum, span: float, drawn: PrivateSum | None = None) -> AuditTarget:
+    """The worst pair of people against a stage that measures a one-step policy, for a question of the auditor's own.
+
+    Parameters
+    ----------
+    shipped
+        Rows that follow, or moments of features.
+    span
+        Range of returns, reward units.
+    drawn
+        What really draws, where a test breaks it.
+
+    Raises
+    ------
+    CardError
+        If there is no noise: there is nothing to claim.
+    """
+    layout = shipped.layout
+    assert isinstance(layout, FollowLayout | FeatureLayout)
+    card = layout.card.model_copy(update={"kind": "synthetic"}).placed(layout.card.folder)
+    layout = replace(layout, card=card)
+    made_up = replace(drawn or shipped, layout=layout)
+    if isinstance(layout, FollowLayout):
+        # whoever takes the first action follows
+        words, asked = "rows that follow", FollowQuestion(layout, np.zeros(math.prod(layout.cells), dtype=np.int64))
+    else:
+        words, asked = "moments of features", _longest_features(layout, span)
+    return tables_target(f"{words}, discrete gaussian", shipped, made_up, partial(ask_person, asked), shipped.rho)
+
+
+def _longest_features(layout: FeatureLayout, span: float) -> FeatureQuestion:
+    """Rows of full weight; whoever comes to the last state is as far as any from who comes to the first."""
+    cells, states = math.prod(FollowLayout(layout.card).cells), len(layout.card.domain.live_states)
+    first, last = (np.arange(cells) % states == s for s in (0, states - 1))
+    features, zero = np.zeros((cells, FEATURES), dtype=np.int64), np.zeros(cells, dtype=np.int64)
+    features[:, 0] = np.where(last, -STEPS, STEPS)
+    values = RETURN_STEPS * (first.astype(np.int64) - last)
+    return FeatureQuestion(layout, zero - 1, zero + WEIGHT, features, values, span)
 
 
 def scores_target(shipped: PrivateSum, drawn: PrivateSum | None = None) -> AuditTarget:
@@ -123,7 +165,7 @@ def scores_target(shipped: PrivateSum, drawn: PrivateSum | None = None) -> Audit
         If there is no noise: there is nothing to claim.
     """
     made_up, layout = _made_up(drawn or shipped, MomentLayout)
-    return _target("scores of people, discrete gaussian", shipped, made_up, layout.add_up, shipped.rho)
+    return tables_target("scores of people, discrete gaussian", shipped, made_up, layout.add_up, shipped.rho)
 
 
 def _made_up(summed: PrivateSum, of: type[Named]) -> tuple[PrivateSum, Named]:
@@ -163,10 +205,10 @@ def crossing_target(counts: PrivateSum, scores: PrivateSum, claimed: Fraction, p
     # ids of made-up people, until there is one in either part
     ids = [next(str(i) for i in range(10_000) if part(str(i)) is held) for held in (False, True)]
     paths = [
-        _Tables(summed, _sides([part(i) is held for i in ids], tables))
+        TablesPath(summed, _sides([part(i) is held for i in ids], tables))
         for summed, tables, held in ((learn, taught, False), (evaluate, told, True))
     ]
-    path = _Both(paths[0], paths[1])
+    path = BothPaths(paths[0], paths[1])
     means = silence(path)
     variances = [float(m.variance or 0) for m in (*counts.mechanisms, *scores.mechanisms)]
     law = Gaussian([np.full(table.shape, v) for table, v in zip(means[0], variances, strict=True)])
@@ -185,79 +227,3 @@ def _extreme_question(plan: TargetPlan) -> Question:
     unit = (most - least) / VALUE_STEPS
     middle = round(((low + high) / 2 - least) / unit)
     return Question(np.full(plan.layout("v").shape, middle), max(1, int((high - low) / 2 / unit) - 1))
-
-
-def _target(
-    words: str,
-    shipped: PrivateSum,
-    made_up: PrivateSum,
-    sum_of: Callable[[One], Tables],
-    rho: Fraction | None,
-) -> AuditTarget:
-    """The worst pair of people against a private sum of tables that costs ``rho``."""
-    mechanisms, time = shipped.mechanisms, shipped.time
-    if rho is None or (time is not None and any(m.variance is None for m in mechanisms)):
-        name = shipped.layout.dataset
-        raise CardError(f"{name}: no{'' if time is None else ' Gaussian'} noise, no claim to attack")
-    one, other = replace(shipped, layout=made_up.layout).worst_pair(sum_of)
-    path = _Tables(made_up, (sum_of(one), sum_of(other)))
-    means, pure = silence(path), total_epsilon(mechanisms)
-    law = Laplace(tuple(float(m.scale or 0) for m in mechanisms))
-    if pure is None or time is not None:
-        claimed = [m.standard_deviation**2 if time is None else float(m.variance or 0) for m in mechanisms]
-        tables = zip(means[0], claimed * (len(means[0]) // len(claimed)), strict=True)
-        law = Gaussian([np.full(table.shape, variance) for table, variance in tables])
-    names = ", ".join(m.table for m in mechanisms)
-    return AuditTarget(f"{words}, {names}", Trust.CENTRAL, path, means, law, rho, claimed_epsilon=pure)
-
-
-@dataclass(frozen=True)
-class _Both:
-    """Two parts of a release, drawn one after the other."""
-
-    first: _Tables
-    second: _Tables
-
-    def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
-        """See :class:`~pipeline.audits.attack.ReleasePath`."""
-        return [*self.first(side, noise, copies), *self.second(side, noise, copies)]
-
-
-@dataclass(frozen=True)
-class _Tables:
-    """The private sum's own draw, on the entries in which two people differ, many copies at once."""
-
-    drawn: PrivateSum
-    pair: tuple[Tables, Tables]
-
-    @cached_property
-    def _where(self) -> list[NDArray[np.bool_]]:
-        return [self.pair[0][m.table] != self.pair[1][m.table] for m in self.drawn.mechanisms]
-
-    def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
-        """See :class:`~pipeline.audits.attack.ReleasePath`."""
-        tables, wide = dict[str, Integers](), list(self.drawn.mechanisms)
-        for i, (m, where) in enumerate(zip(self.drawn.mechanisms, self._where, strict=True)):
-            entries = self.pair[side][m.table][where]
-            tables[m.table] = np.broadcast_to(entries, (copies, len(entries))).astype(np.int64)
-            share = m.delta_slack * copies * len(entries) / m.cells
-            wide[i] = replace(m, shape=(copies, len(entries)), delta_slack=share)
-        drawn = replace(self.drawn, mechanisms=tuple(wide))
-        if self.drawn.time is not None:
-            return self._rows(drawn, list(tables.values()), noise)
-        release = drawn.draw(ExactSums(drawn.layout.dataset, "synthetic", drawn.layout.dynamics, tables), noise)
-        return [release.tables[name].astype(np.float64) for name in tables]
-
-    def _rows(self, drawn: PrivateSum, tables: list[Integers], noise: NoiseSource) -> list[Array]:
-        first, ends = np.concatenate([t.ravel() for t in tables]), np.cumsum([t.size for t in tables])[:-1]
-        found, time = list[Array](), drawn.time
-        assert isinstance(time, Factorisation)
-        for night in range(1, time.steps + 1):
-            due = time.rows(night)
-            holds = [row.first == 1 for row in due]
-            # nights of which no row holds the first one tell nothing of it
-            if any(holds):
-                for row in drawn.draw_rows(due, lambda t: first if t == 1 else None, noise, WORLD)[holds]:
-                    parts = zip(np.split(row, ends), tables, strict=True)
-                    found += [part.reshape(table.shape).astype(np.float64) for part, table in parts]
-        return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, get_args
@@ -149,3 +149,30 @@ def _deeper(values: Mapping[str, Any], levels: int) -> bool:
         inner = [v for each in level for v in (each.values() if isinstance(each, dict) else each)]
         level = [v for v in inner if isinstance(v, dict | list)]
     return bool(level)
+
+
+def read_pairs(params: Sequence[str], parse: Callable[[str], object]) -> dict[str, object]:
+    """Values by key.
+
+    Parameters
+    ----------
+    params
+        ``key=value`` each.
+    parse
+        Reads a value; what it raises ValueError for is a text.
+
+    Raises
+    ------
+    CardError
+        If a pair has no ``=``, or a key is no name or comes twice.
+    """
+    found: dict[str, object] = {}
+    for pair in params:
+        key, equals, value = pair.partition("=")
+        if not (equals and key.isidentifier()) or key in found:
+            raise CardError(f"--param {pair[:60]!r}: write key=value, e.g. states=5, and each key once")
+        try:
+            found[key] = parse(value)
+        except (ValueError, RecursionError):
+            found[key] = value
+    return found

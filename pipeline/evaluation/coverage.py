@@ -1,48 +1,84 @@
 """Over which range the coverage of an estimator was measured: a committed table, which counts for that very code.
 
-``coverage.csv`` holds a row a cell: how many runs in fresh worlds, and in how many the intervals of value and of
-improvement held.  A run is *calibrated* if it lies in the box that the cells of its estimator and code span.
+A table holds a row a cell: how many runs in fresh worlds, and in how many the intervals of value and of improvement
+held.  A run is *calibrated* if it lies in the box that the cells of its estimator and code span.
 """
 
 from __future__ import annotations
 
 import csv
+import math
+from fractions import Fraction
 from functools import cache
 from pathlib import Path
 
-# at least so many runs, this share of them inside, and in no cell fewer than that
+from pipeline.declaration.card import Card
+from pipeline.declaration.code import syntax_digest
+
+TABULAR, ONE_STEP = "tabular-dr", "one-step-dr"
+_SHARED = ("evaluation.intervals", "statistics.moment_layout", "statistics.scores")
+# the code that makes an estimate and its interval of a release, digested and never imported here: another text is
+# another estimator
+_OF_TABLES = ("agents.doubly_robust", "learners.tabular_evaluation", "logs.doubly_robust_rows")
+_OF_ONE_STEP = ("agents.one_step_value", "learners.one_step_evaluation", "statistics.one_step_layout")
+_ROWS = ("logs.one_step_rows", "logs.one_step_scores", "logs.one_step_sums")
+TABULAR_CODE = tuple(f"pipeline.{name}" for name in (*_OF_TABLES, *_SHARED))
+ONE_STEP_CODE = tuple(f"pipeline.{name}" for name in (*_OF_ONE_STEP, *_ROWS, *_SHARED))
+MEASURED = {
+    TABULAR: (Path(__file__).with_name("coverage_tabular.csv"), TABULAR_CODE),
+    ONE_STEP: (Path(__file__).with_name("coverage_one_step.csv"), ONE_STEP_CODE),
+}
+# at least so many runs, this share of them inside, and at no size, over all budgets, fewer than that
 _RUNS, _INSIDE, _WORST = 150, 0.95, 0.9
-_AXES = ("states", "horizon", "people", "rho")
-COVERAGE = Path(__file__).with_name("coverage.csv")
+_SIZE = ("states", "horizon", "people")
 
 
 @cache
-def _rows() -> list[dict[str, str]]:
-    with COVERAGE.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+def code_of(estimator: str) -> str:
+    """Digest of the code of an estimator."""
+    return syntax_digest(MEASURED[estimator][1])[:16]
 
 
-def covered(estimator: str, code: str, states: int, horizon: int, people: float, rho: float) -> bool:
+def _at(states: int, horizon: int, people: float, rho: float) -> tuple[float, ...]:
+    """Where a run lies: states, steps, people who judge, and these times the root of rho."""
+    return states, horizon, people, people * math.sqrt(rho)
+
+
+def covered(estimator: str, card: Card, share: float, rho: Fraction | None) -> bool:
     """Whether intervals of an estimator held wherever they were measured, and a run lies between these places.
+
+    Bins that hide part of the state are never covered: the interval is of the binned process, not of people.
 
     Parameters
     ----------
-    estimator, code
-        Of the run: its name, and a digest of the code that makes an interval of a release.
-    states, horizon
-        Declared.
-    people
-        Declared people of the whole log.
+    estimator
+        ``tabular-dr`` or ``one-step-dr``.
+    card
+        Of the run.
+    share
+        Of its people who judge, declared.
     rho
-        Budget of the run; infinite without noise.
+        Its budget; None without noise.
     """
-    found = [r for r in _rows() if (r["estimator"], r["code"]) == (estimator, code)]
+    d = card.domain
+    if d.markov != "declared" or rho is None:
+        return False
+    with MEASURED[estimator][0].open(encoding="utf-8", newline="") as file:
+        found = [r for r in csv.DictReader(file) if r["code"] == code_of(estimator)]
     runs = sum(int(r["runs"]) for r in found)
     for held in ("value_held", "gain_held"):
-        shares = [float(r[held]) for r in found]
-        inside = sum(s * int(r["runs"]) for s, r in zip(shares, found, strict=True))
-        if runs < _RUNS or inside < _INSIDE * runs or min(shares) < _WORST:
+        sizes: dict[str, list[float]] = {}
+        for r in found:
+            each = sizes.setdefault(" ".join(r[k] for k in _SIZE), [0.0, 0.0])
+            each[0] += float(r[held]) * int(r["runs"])
+            each[1] += int(r["runs"])
+        inside = sum(i for i, _ in sizes.values())
+        if runs < _RUNS or inside < _INSIDE * runs or min(i / n for i, n in sizes.values()) < _WORST:
             return False
-    at = dict(zip(_AXES, (states, horizon, people, rho), strict=True))
-    ends = {axis: [float(r[axis]) for r in found] for axis in _AXES}
-    return all(min(ends[axis]) <= x <= max(ends[axis]) for axis, x in at.items())
+    here = _at(len(d.live_states), d.horizon, card.unit.users_public * share, float(rho))
+    places = [
+        _at(int(r["states"]), int(r["horizon"]), int(r["people"]) * float(r["share"]), float(r["rho"]))
+        for r in found
+        if r["dynamics"] == d.dynamics
+    ]
+    return all(ends and min(ends) <= x <= max(ends) for x, *ends in zip(here, *places, strict=True))

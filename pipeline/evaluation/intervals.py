@@ -25,6 +25,8 @@ Array = NDArray[np.float64]
 ALPHA = 0.05
 # one-sided deviations of noise by which a released second moment is raised: 1 in 100
 _RAISED = 2.33
+# one-sided deviations of what a placebo leaves open: 1 in 20
+_OPEN = 1.645
 
 
 @dataclass(frozen=True)
@@ -39,11 +41,18 @@ class Method:
         Half-width that is added to an interval for bias, in ranges of values.
     calibrated
         Whether coverage was measured over a range that holds this run.
+    worse
+        By what part of what an interval of the gain reaches below 0 it is wider on both sides: policies that are worse
+        than practice are measured worse, and no interval that lies above 0 is wider for it.
+    hidden
+        The largest gain that hidden state made in a simulated world, in means of the placebo; None where nobody looked.
     """
 
     estimator: str
     bias: float
     calibrated: bool
+    worse: float = 0.0
+    hidden: float | None = None
 
 
 def level_of(look: int) -> float:
@@ -146,25 +155,33 @@ def evaluated(
     wide, reach = deviations(level), clips.high - clips.low
     middle, width, error = clips.centres, clips.widths, found.error * clips.widths
 
-    def interval(i: int, least: float, most: float, bias: float) -> Interval:
-        estimate = float(middle[i] + found.mean[i] * width[i])
-        half = wide * float(error[i]) + bias * reach
+    gain, last = SCORES.index("gain"), SCORES.index("placebo")
+    means = middle + found.mean * width
+    bias = method.bias * reach
+    plain = wide * float(error[gain]) + bias
+    below = max(0.0, plain - float(means[gain]))
+
+    def interval(i: int, least: float, most: float, *, modelled: bool = True) -> Interval:
+        estimate, half = float(means[i]), wide * float(error[i])
+        half += (bias + method.worse * below) if modelled else 0.0
         ends = (min(max(x, least), most) for x in (estimate, estimate - half, estimate + half))
         return Interval(*ends)
 
-    last = SCORES.index("placebo")
-    gain = SCORES.index("gain")
     apart = math.hypot(float(error[last]), placebo_error)
+    # what is hidden and persists moves placebo and gain to the same side
+    leaning = float(means[last]) * math.copysign(1.0, float(means[gain]))
     return Evaluated(
         estimator=method.estimator,
         people=float(release.tables[PEOPLE][0]),
         share=share,
         level=level,
         look=look,
-        value=interval(0, clips.low, clips.high, method.bias),
-        practice=interval(1, clips.low, clips.high, 0.0),
-        improvement=interval(gain, -reach, reach, method.bias),
-        placebo=float(found.mean[last] * width[last]) / apart if apart else 0.0,
+        value=interval(0, clips.low, clips.high),
+        practice=interval(1, clips.low, clips.high, modelled=False),
+        improvement=interval(gain, -reach, reach),
+        half_width=plain,
+        placebo=float(means[last]) / apart if apart else 0.0,
+        hidden=None if method.hidden is None else method.hidden * max(0.0, leaning + _OPEN * apart),
         calibrated=method.calibrated,
         changes=changes,
         person_variance=float(found.variance[gain] * width[gain] ** 2),

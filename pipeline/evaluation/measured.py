@@ -69,9 +69,14 @@ class Evaluated:
         Mean return a person under the policy, and the measured mean of people's own returns.
     improvement
         Of the policy over practice: the mean of what each person would gain, paired.
+    half_width
+        Of the interval of an improvement that lies above 0; another one is wider.
     placebo
         z of a sum that must come out zero if the declared state holds all that drives both treatment and outcome; None
         where none was released.  Beyond 4 on either side the answer is withheld.
+    hidden
+        The largest gain, reward units, that state outside of the declared one may make unseen: a larger one the placebo
+        would have shown in 19 of 20 runs.  None where nobody measured how the two go together.
     calibrated
         Whether coverage was measured with this very code over a range that holds this run; else the interval is one of
         the model alone (status ``modelled``).
@@ -93,7 +98,9 @@ class Evaluated:
     value: Interval
     practice: Interval
     improvement: Interval
+    half_width: float
     placebo: float | None
+    hidden: float | None
     calibrated: bool
     changes: bool
     person_variance: float

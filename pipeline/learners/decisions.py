@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.agents.against_behaviour import AgainstPractice
+from pipeline.agents.linear_backup import evidence_of
 from pipeline.declaration.card import Card
 from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.tabular_learning import practice
@@ -241,7 +242,7 @@ def linear_view(labels: Labels, policy: Policy, tied: Bools, files: PolicyFiles)
     weights, d = files.tables["policy"]["weight"].reshape(told["horizon"], -1), integers.shape[-1]
     upper, phi, inverse = np.triu_indices(d), integers.astype(np.float64) * told["unit"], np.zeros((len(weights), d, d))
     inverse[:, upper[0], upper[1]] = inverse[:, upper[1], upper[0]] = weights[:, d:]
-    evidence = 1 / np.maximum(np.einsum("sad,hde,sae->hsa", phi, inverse, phi, optimize=True), 1e-12)
+    evidence = np.stack([evidence_of(phi, x) for x in inverse])
     named = Weights(_names(labels, integers), weights[:, :d] * told["reward_unit"])
     return decisions(labels, policy, tied, evidence, weights=named)
 

@@ -11,14 +11,14 @@ from pipeline.audits.attack import AuditTarget
 from pipeline.audits.tables import gate_target
 from pipeline.declaration.card import AnyCard
 from pipeline.learners.learner import Quote, RunPlan, listed_facts
-from pipeline.learners.registry import plan_run
+from pipeline.learners.offline_agents import plan_run
 from pipeline.learners.terms import Terms
 from pipeline.ledger.account import commit_of
-from pipeline.ledger.certificate import SpentBudget, spent_budget
 from pipeline.ledger.chain import Entry
 from pipeline.logs.rules import BY_NAME
 from pipeline.logs.set_aside import gated_rules
 from pipeline.privacy.budget import down, fraction_of, rho_of_pure, up
+from pipeline.privacy.guarantee import SpentBudget, spent_budget
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.release import total_epsilon, total_rho
 from pipeline.statistics.ask import Ask
@@ -125,7 +125,7 @@ def guard(card: AnyCard, terms: Terms) -> Guarded:
     Raises
     ------
     CardError, RealDataError
-        See :func:`~pipeline.learners.registry.plan_run`.
+        See :func:`~pipeline.learners.offline_agents.plan_run`.
     """
     whole, p = plan_run(card, terms), terms.privacy
     # without noise to hide in, only what is not tolerated at all

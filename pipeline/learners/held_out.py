@@ -6,10 +6,14 @@ It is a plan like any other: one charge, one release, one policy.  Whatever lear
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from pipeline.audits.attack import AuditTarget, WholePlan
 from pipeline.declaration.card import AnyCard, CardError
@@ -29,10 +33,13 @@ from pipeline.privacy.release_file import describe_mechanism
 from pipeline.simulation.surrogate import Drawn
 from pipeline.statistics.held_out import RULE, VARIANT, part_facts, parts_cost
 from pipeline.transaction.drawing import Stage
-from reports.facts.evaluation import EvaluationFacts
+from reports.facts.evaluation import LEAST_PEOPLE, EvaluationFacts
 from reports.facts.learnt import LearntFacts, Truth
 from reports.facts.policy import PolicyView
 from reports.facts.promise import Joint
+
+# of the policy that other people were asked about, as it stands in a release
+ASKED = "b_asked"
 
 
 @dataclass(frozen=True)
@@ -154,13 +161,14 @@ class HeldOutRun:
             raise CardError(f"{snapshot.dataset}: people are split by the secret of a ledger, and there is none here")
         learn, evaluate = split_people(snapshot, self.share, resources.secret())
         first = self.plan.draw(learn, resources, stage)
-        second = self.evaluation.draw(self.plan.learn(first), evaluate, resources, stage)
+        learnt = self.plan.learn(first)
+        second = self.evaluation.draw(learnt, evaluate, resources, stage)
         rho, joint = self._joint()
         return replace(
             first,
             mechanisms=first.mechanisms + second.mechanisms,
             tables={**first.tables, **second.tables},
-            derived={**first.derived, **second.derived},
+            derived={**first.derived, **second.derived, ASKED: _asked(learnt)},
             joint_rho=rho,
             joint=joint,
         )
@@ -184,6 +192,8 @@ class HeldOutRun:
         joint = {k: v for k, v in (charged[1].get("joint") or {}).items() if k != "rho_exact"} or None
         mine, theirs = _part(release, evaluates=False), _part(release, evaluates=True)
         learnt = self.plan.learn(replace(mine, joint=joint, joint_rho=None if joint is None else charged[0]))
+        if not np.array_equal(theirs.derived[ASKED], _asked(learnt)):
+            raise ValueError("the people who evaluate were asked about another policy than this version learns of it")
         found, measured = self.evaluation.measure(learnt, theirs, float(self.share), release.look or 1)
         told = {"rho_exact": None if release.joint_rho is None else str(release.joint_rho), **(release.joint or {})}
         return LearntHeldOut(found, measured, Joint.model_validate(told))
@@ -210,6 +220,11 @@ class HeldOutRun:
         return self.plan.whole_plan()
 
 
+def _asked(learnt: Learnt) -> NDArray[np.int64]:
+    """Digest ``(8,)`` of the policy that other people are asked about, in words of 32 bits."""
+    return np.frombuffer(bytes.fromhex(learnt.files().digest), dtype=">u4").astype(np.int64)
+
+
 def _part(release: Release, *, evaluates: bool) -> Release:
     """The tables of one part alone."""
 
@@ -224,10 +239,6 @@ def _part(release: Release, *, evaluates: bool) -> Release:
         joint=None,
         joint_rho=None,
     )
-
-
-# fewer people than that say nothing of a policy, and their number hardly hides in its noise
-LEAST_PEOPLE = 500
 
 
 def hold_out(plan: RunPlan, card: AnyCard, terms: Terms) -> RunPlan:
@@ -257,7 +268,7 @@ def hold_out(plan: RunPlan, card: AnyCard, terms: Terms) -> RunPlan:
         raise CardError(f"{asked}: an evaluation draws Gaussian noise: give 'rho', or 'epsilon' with 'delta'")
     if (people := share * card.unit.users_public) < LEAST_PEOPLE:
         raise CardError(
-            f"{asked} of {card.unit.users_public:,} declared people are {int(people):,}, fewer than {LEAST_PEOPLE}: "
-            "they would tell nothing; hold out more, or none"
+            f"{asked} of {card.unit.users_public:,} declared people are {int(people):,}, and fewer than {LEAST_PEOPLE} "
+            f"tell nothing; that share of {math.ceil(LEAST_PEOPLE / share):,} people would do, or none"
         )
     return HeldOutRun(plan, plan.evaluation(), share, plugin_digest(terms.agent) if is_plugin(terms.agent) else "")

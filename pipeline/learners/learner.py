@@ -1,7 +1,7 @@
 """What a learner is: from a card and the terms of a recipe to a priced plan, a release, and what it teaches.
 
-An agent is one entry of :mod:`pipeline.learners.registry`: a learner, and whether it adds noise.  Nothing else in the
-house knows agents by name or by kind.
+An agent is one entry of :mod:`pipeline.learners.offline_agents`: a learner, and whether it adds noise.  Nothing else
+in the house knows agents by name or by kind.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pipeline.audits.attack import AuditTarget, WholePlan
 from pipeline.declaration.card import AnyCard
 from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.terms import Terms
-from pipeline.ledger.certificate import SpentBudget, spent_budget
+from pipeline.privacy.guarantee import SpentBudget, spent_budget
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Mechanism, Release
 from pipeline.privacy.release_file import describe_mechanism

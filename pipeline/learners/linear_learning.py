@@ -18,7 +18,7 @@ from pipeline.agents.linear_backup import LinearResult, shift_of
 from pipeline.agents.one_shot import one_shot, optimal_upper, policy_bound
 from pipeline.agents.pevi import pevi
 from pipeline.agents.vapvi import vapvi
-from pipeline.declaration.card import Card
+from pipeline.declaration.card import Card, declared_start
 from pipeline.learners.decisions import (
     decision_columns,
     decision_facts,
@@ -136,17 +136,15 @@ def learn_linear(request: LinearRequest, release: Release) -> LinearLearnt:
         If the release holds other answers than this planner asks for.
     """
     task, c = request.task, request.constants
-    result = (
-        _planned(request, RecordedRegression(request.plan, release))
-        if request.adaptive
-        else _one_shot(request, release)
-    )
+    if request.adaptive:
+        result = _planned(request, RecordedRegression(request.plan, release))
+    else:
+        result = one_shot(released_statistics(request.plan, release), task, c, np.random.default_rng(request.seed))
     evidence = np.stack([b.evidence(task.reference) for b in result.backups])
     sds = [m.standard_deviation for m in release.mechanisms if m.table == "gram" or m.table.startswith("gram_D_")]
     scale = float(request.plan.features.unit_squared)
     W = request.plan.weight("D") if request.adaptive else 1
-    shift = shift_of(max(sds) / math.sqrt(2) * scale / W, task.dimension, task.horizon, c)
-    threshold = _UNSEEN * (c.ridge + shift)
+    threshold = _UNSEEN * (c.ridge + shift_of(max(sds) / math.sqrt(2) * scale / W, task.dimension, task.horizon, c))
     abstains = np.where(request.points.allowed, evidence, 0.0).max(-1) <= threshold
     policy = Policy(result.policy.probabilities, abstains)
     value, baselines = _values(request, release, result)
@@ -161,15 +159,10 @@ def _planned(request: LinearRequest, mechanism: InteractiveMechanism) -> LinearR
     return vapvi(mechanism, request.task, request.constants, rng, centred=centred)
 
 
-def _one_shot(request: LinearRequest, release: Release) -> LinearResult:
-    statistics = released_statistics(request.plan, release)
-    return one_shot(statistics, request.task, request.constants, np.random.default_rng(request.seed))
-
-
 def start_of(card: Card, release: Release) -> Array:
     """First-state distribution ``(L,)``: declared, or the released table normalised (uniform where all are 0)."""
-    if card.domain.start != "released":
-        return np.array([card.domain.start.get(s, 0.0) for s in card.domain.live_states])
+    if (declared := declared_start(card)) is not None:
+        return declared
     n_0 = np.maximum(release.tables["n_0"], 0).astype(np.float64)
     return n_0 / n_0.sum() if n_0.sum() > 0 else np.full(n_0.shape, 1 / n_0.size)
 
@@ -177,9 +170,8 @@ def start_of(card: Card, release: Release) -> Array:
 def first_weights(request: LinearRequest) -> Array:
     """Weight ``(M,)`` of every public point: the declared first observations alike, in the declared first states."""
     d, points = request.card.domain, request.points
-    start = {d.live_states[0]: 1.0} if d.start == "released" else d.start
-    weights = np.zeros(len(points.names))
-    each = np.array([start.get(s, 0.0) for s in d.live_states])
+    weights, declared = np.zeros(len(points.names)), declared_start(request.card)
+    each = np.eye(len(d.live_states))[0] if declared is None else declared
     weights[: points.first * len(each)] = np.tile(each, points.first) / points.first
     return weights
 
@@ -210,8 +202,7 @@ def _values(
 
 
 def _constants(learnt: LinearLearnt) -> Constants:
-    request = learnt.request
-    c = request.constants
+    request, c = learnt.request, learnt.request.constants
     source = {
         "C": "paper 003 leaves it universal; chosen on simulated instances that no figure uses",
         "D": "paper 003's would clip every value below 10^8 episodes",
@@ -274,9 +265,8 @@ def _value(learnt: LinearLearnt) -> ValueFacts:
 def _weight_labels(learnt: LinearLearnt) -> Body:
     """What turns ``policy.parquet`` into decisions: scale, feature map and clips, for ``policy.json``."""
     request, backups = learnt.request, learnt.result.backups
-    f, of = request.task.reference, request.plan.features.sample_of
-    square, unit2 = request.plan.features.square, request.plan.features.unit_squared
-    told = {"integers": f.astype(np.int64).tolist(), "square": square, "unit_squared": str(unit2)}
+    f, x = request.task.reference, request.plan.features
+    told = {"integers": f.astype(np.int64).tolist(), "square": x.square, "unit_squared": str(x.unit_squared)}
     return {
         "kind": "linear" if request.observed is None else OBSERVED_KIND,
         "dimension": int(f.shape[-1]),
@@ -289,7 +279,7 @@ def _weight_labels(learnt: LinearLearnt) -> Body:
         "multiplier": [b.multiplier for b in backups],
         "constant": [b.constant for b in backups],
         "clip": [list(b.clip) for b in backups],
-        "features": told if of is None else {**told, "sample_of": of},
+        "features": told if x.sample_of is None else {**told, "sample_of": x.sample_of},
         **_observed_labels(learnt),
         "decisions": "decisions.parquet: the same policy, state by state",
     }

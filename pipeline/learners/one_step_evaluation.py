@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 
 from pipeline.agents import one_step_value
 from pipeline.agents.one_step_value import Confirmed, Model, Moments, Proposal
+from pipeline.audits.attack import AuditTarget
+from pipeline.audits.tables import rows_target, scores_target
+from pipeline.evaluation.coverage import ONE_STEP, covered
 from pipeline.evaluation.intervals import Method, evaluated
 from pipeline.evaluation.measured import Diagnostic, Evaluated
 from pipeline.learners.learner import Learnt
@@ -28,6 +31,7 @@ from pipeline.logs.score_sums import sum_scores
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import Resources
 from pipeline.mdp.policy import Policy
+from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Release
 from pipeline.statistics.layout import ExactSums
 from pipeline.statistics.moment_layout import PEOPLE, MomentLayout
@@ -46,10 +50,8 @@ FOLLOW, FEATURES, SCORED = "rows that follow", "moments of features", "values of
 SHARES = {FOLLOW: Fraction(1, 2), FEATURES: Fraction(3, 10), SCORED: Fraction(1, 5)}
 # declared people of the part times the root of rho: below, nothing is measured; below the second, steps weigh alike
 LEAST, WEIGHTED = 1500.0, 5000.0
-# ranges of returns that psi and the gain may be from the middle
-_SPREAD = 4.0
-# where coverage was measured: declared people of the part times the root of rho, steps of an episode, and states
-_MEASURED = {"signal": (6000.0, 30_000.0), "steps": (10, 20), "states": (30, 713)}
+# ranges of returns that psi may be from the middle at least, and gain and placebo from 0
+_SPREAD, _GAIN, _PLACEBO = 4.0, 3.0, 0.25
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class OneStepEvaluation:
     plan: TargetPlan
     share: Fraction
     chosen: tuple[Any, ...] = ()
-    estimator = "one-step-dr"
+    estimator = ONE_STEP
 
     @property
     def learning(self) -> tuple[PrivateSum, ...]:
@@ -104,14 +106,20 @@ class OneStepEvaluation:
             SCORED: self.scored.summed(rho[SCORED]),
         }
 
-    @property
-    def clips(self) -> Clips:
-        """Where scores are cut, reward units."""
-        return Clips(*self.plan.span, spread=_SPREAD)
+    def clips(self, confirmed: Confirmed) -> Clips:
+        """Where scores are cut, reward units.
+
+        Parameters
+        ----------
+        confirmed
+            Of :meth:`confirm`: where its actions are rare in practice a person who takes them speaks for many.
+        """
+        wide = one_step_value.spread(confirmed)
+        return Clips(*self.plan.span, spread=max(_SPREAD, wide), placebo=_PLACEBO, gain=max(_GAIN, wide))
 
     def spec(self) -> list[Any]:
         """See :class:`~pipeline.learners.evaluation.Evaluation`: what makes the policy decides what is asked of it."""
-        return [self.estimator, one_step_value.VERSION, list(astuple(self.clips)), *self.chosen]
+        return [self.estimator, one_step_value.VERSION, *self.plan.span, _SPREAD, _GAIN, _PLACEBO, *self.chosen]
 
     def draw(self, learnt: Learnt, rows: Snapshot, resources: Resources, stage: Stage) -> Release:
         """See :class:`~pipeline.learners.evaluation.Evaluation`."""
@@ -126,6 +134,12 @@ class OneStepEvaluation:
             return stage(name, lambda noise: self.sums[name].draw(exact(asked), noise))
 
         return self.answers(_step(learnt), answer)
+
+    def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
+        """See :class:`~pipeline.learners.evaluation.Attackable`: each stage, for questions of the auditor's own."""
+        low, high = self.plan.span
+        rows = [rows_target(self.sums[stage], high - low) for stage in (FOLLOW, FEATURES)]
+        return [*rows, scores_target(self.sums[SCORED])]
 
     def answers(self, learnt: LearntStep, answer: Callable[[str, Asked], Release]) -> Release:
         """All stages, each asked what the last one told.
@@ -154,17 +168,19 @@ class OneStepEvaluation:
 
     def measure(self, learnt: Learnt, answers: Release, share: float, look: int) -> tuple[Learnt, Evaluated]:
         """See :class:`~pipeline.learners.evaluation.Evaluation`: the policy is the confirmed one."""
-        found, clips = _step(learnt), self.clips
+        found = _step(learnt)
         proposal = self.propose(found)
         confirmed = self.confirm(proposal, answers)
+        clips = self.clips(confirmed)
         deviates, people = confirmed.proposal.action >= 0, float(answers.tables[PEOPLE][0])
         weight = np.maximum(proposal.rows, 0.0)
         changed = float(weight[deviates].sum() / max(weight.sum(), 1.0))
         kept = float(deviates.sum() / max(int((proposal.action >= 0).sum()), 1))
+        there = covered(self.estimator, self.plan.card, float(self.share), self.plan.rho)
         told = evaluated(
             answers,
             clips,
-            Method(self.estimator, one_step_value.BIAS, self.calibrated),
+            Method(self.estimator, one_step_value.BIAS, there, one_step_value.WORSE, one_step_value.HIDDEN),
             share,
             look,
             changes=bool(deviates.any()),
@@ -176,14 +192,6 @@ class OneStepEvaluation:
         )
         plan = replace(found.found, policy=self.policy(confirmed))
         return replace(found, found=plan), told
-
-    @property
-    def calibrated(self) -> bool:
-        """Whether coverage was measured where this run is, for states that hide nothing."""
-        d = self.plan.card.domain
-        at = {"signal": self.signal, "steps": d.horizon, "states": len(d.live_states)}
-        inside = all(low <= at[name] <= high for name, (low, high) in _MEASURED.items())
-        return inside and d.markov != "aggregated" and d.dynamics == "stationary"
 
     def propose(self, learnt: LearntStep) -> Proposal:
         """What the learning part proposes, in parts of the range of returns.
@@ -277,10 +285,10 @@ class OneStepEvaluation:
         return OneStepScores(
             confirmed.proposal.action,
             np.rint(model.weights * confirmed.ratio * RATIO_STEPS).astype(np.int64),
-            np.rint(confirmed.ratio * RATIO_STEPS).astype(np.int64),
+            np.rint(confirmed.chance * RATIO_STEPS).astype(np.int64),
             _lattice(model.values),
             _lattice(confirmed.proposal.value),
-            self.clips,
+            self.clips(confirmed),
         )
 
 

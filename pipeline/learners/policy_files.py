@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import re
@@ -44,6 +45,12 @@ class PolicyFiles:
 
     labels: Body
     tables: Mapping[str, Mapping[str, NDArray[Any]]]
+
+    @property
+    def digest(self) -> str:
+        """Sha256 of all columns: what the policy does, whatever wrote the files."""
+        told = {stem: {name: x.tolist() for name, x in columns.items()} for stem, columns in self.tables.items()}
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
     def write(self, folder: Path) -> tuple[str, ...]:
         """Write all files.

@@ -19,12 +19,12 @@ from pipeline.learners.tabular_evaluation import TabularEvaluation
 from pipeline.learners.tabular_facts import LearntCounts
 from pipeline.learners.tabular_learning import learn
 from pipeline.learners.terms import Terms
-from pipeline.ledger.certificate import spent_budget
 from pipeline.ledger.chain import Body
 from pipeline.logs.aggregate import aggregate
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import Resources
 from pipeline.privacy.budget import fraction_of
+from pipeline.privacy.guarantee import spent_budget
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Release, total_delta_slack, total_epsilon, total_rho

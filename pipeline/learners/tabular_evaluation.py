@@ -19,8 +19,7 @@ from pipeline.agents.pessimism import start_distribution
 from pipeline.audits.attack import AuditTarget
 from pipeline.audits.tables import crossing_target, scores_target
 from pipeline.declaration.card import Card, CardError, declared_start, task_of
-from pipeline.declaration.code import syntax_digest
-from pipeline.evaluation.coverage import covered
+from pipeline.evaluation.coverage import TABULAR, covered
 from pipeline.evaluation.intervals import Method, evaluated
 from pipeline.evaluation.measured import Diagnostic, Evaluated
 from pipeline.learners.learner import Learnt
@@ -43,16 +42,6 @@ from pipeline.transaction.drawing import Stage
 
 Array = NDArray[np.float64]
 STAGE = "values of people"
-TABULAR = "tabular-dr"
-# the code that makes an estimate and its interval of a release: another text is another estimator
-_CODE = (
-    "pipeline.agents.doubly_robust",
-    "pipeline.evaluation.intervals",
-    "pipeline.learners.tabular_evaluation",
-    "pipeline.logs.doubly_robust_rows",
-    "pipeline.statistics.moment_layout",
-    "pipeline.statistics.scores",
-)
 # of the clip of psi, in ranges of values, as it stands in a release
 CLIP = "b_clip"
 
@@ -87,13 +76,6 @@ class TabularEvaluation:
     def _with_slack(self, summed: PrivateSum, sampler: NoiseSource) -> PrivateSum:
         budget = self.card.budget
         return summed if summed.exact else summed.with_slack(sampler, safe_epsilon(budget.rho, budget.delta))
-
-    def _covered(self) -> bool:
-        """Bins that hide part of the state: the interval is of the binned process, never calibrated for people."""
-        d, rho = self.card.domain, self.terms.ask().zcdp()
-        budget = math.inf if rho is None else float(rho)
-        there = covered(self.estimator, code_of(), len(d.live_states), d.horizon, self.card.unit.users_public, budget)
-        return there and d.markov == "declared"
 
     @property
     def layout(self) -> MomentLayout:
@@ -163,7 +145,8 @@ class TabularEvaluation:
         """See :class:`~pipeline.learners.evaluation.Evaluation`."""
         found = _counts(learnt)
         m, asked, usual, start = self._question(found)
-        method = Method(self.estimator, 0.0, calibrated=self._covered())
+        there = covered(self.estimator, self.card, share, self.terms.ask().zcdp())
+        method = Method(self.estimator, 0.0, calibrated=there)
         mu = as_practised(usual, m.task.allowed, m.task.horizon).probabilities
         off = _placebo_error(found, asked, before(m, mu, asked.W, start))
         return learnt, evaluated(
@@ -176,11 +159,6 @@ class TabularEvaluation:
             placebo_error=off,
             diagnostics=(Diagnostic("effective sample size, share of rows", asked.effective),),
         )
-
-
-def code_of() -> str:
-    """Digest of the code of this estimator."""
-    return syntax_digest(_CODE)[:16]
 
 
 def _counts(learnt: Learnt) -> LearntCounts:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.agents.against_behaviour import AgainstPractice, against_practice, as_practised
-from pipeline.agents.apvi import CountsPlanner, Model, Plan, apvi, model, model_value, optimal_upper, policy_bounds
+from pipeline.agents.apvi import CountsPlanner, Model, Plan, PolicyBounds, apvi, model, optimal_upper, policy_bounds
 from pipeline.agents.pessimism import Constants, constants, start_distribution, start_width
 from pipeline.declaration.card import Card, CardError, declared_start, task_of
 from pipeline.learners.terms import Planner
@@ -53,7 +53,9 @@ def learn(card: Card, p: Planner, release: Release, planner: CountsPlanner = apv
     pooled = card.domain.dynamics == "stationary"
     first = constants(p.constants, cells, p.failure, pooled=pooled, policy=card.domain.markov)
     second = constants(p.bounds, cells, p.failure, pooled=pooled)
-    prepared = prepare(release, card, p.constants, p.failure)
+    wide, narrow = slack_of(p.constants), slack_of(p.bounds)
+    counts = private_counts(release, card, slack=wide, failure=p.failure)
+    prepared = prepare(counts, card, p.constants)
     proof = prepared.certify()
     if not proof.holds:
         raise RuntimeError(
@@ -62,12 +64,15 @@ def learn(card: Card, p: Planner, release: Release, planner: CountsPlanner = apv
         )
     plan = planner(prepared.counts, task, first, np.random.default_rng(p.seed), p.penalty)
     _check_policy(plan.policy, task)
-    bounds = model(private_counts(release, card, slack=slack_of(p.bounds), failure=p.failure), task, second, p.penalty)
+    if narrow != wide:
+        counts = private_counts(release, card, slack=narrow, failure=p.failure)
+    bounds = model(counts, task, second, p.penalty)
     start = declared_start(card)
-    value = policy_interval(bounds, plan.policy, start) | {"optimal_upper": best_upper(bounds, start)}
+    values = policy_bounds(bounds, plan.policy)
+    value = value_interval(bounds, values, start) | {"optimal_upper": best_upper(bounds, start)}
     usual = practice(release)
     baselines = _baselines(bounds, task, card.domain.action_labels, start, usual)
-    against = against_practice(bounds, plan.policy, usual)
+    against = against_practice(bounds, plan.policy, usual, values)
     return Learnt(prepared, proof, plan, first, second, value, baselines, against)
 
 
@@ -79,12 +84,11 @@ def _check_policy(policy: Policy, task: Task) -> None:
         raise CardError("the planner's policy uses an action that the card vetoes there")
 
 
-def policy_interval(m: Model, policy: Policy, start: Array | None) -> dict[str, float]:
-    """``lower``, ``upper``, ``estimate`` and ``upper_trivial`` of a fixed policy's value, in reward units."""
-    L = policy.probabilities.shape[1]
+def value_interval(m: Model, values: PolicyBounds, start: Array | None) -> dict[str, float]:
+    """``lower``, ``upper``, ``estimate`` and the trivial ends of a fixed policy's value, in reward units."""
+    L = m.task.allowed.shape[0]
     p = start_distribution(m.counts, start)
-    lower, upper = (V[0, :L] for V in policy_bounds(m, policy))
-    middle = model_value(m, policy)[0, :L]
+    lower, upper, middle = (V[0, :L] for V in (values.lower, values.upper, values.middle))
     least, most = m.task.value_range(0)
     slip = (0.0, 0.0) if start is not None else tuple(start_width(m.counts, V, m.constants) for V in (lower, upper))
     return {
@@ -133,10 +137,13 @@ def simple_policies(
 
 def _baselines(m: Model, task: Task, names: list[str], start: Array | None, usual: Array) -> dict[str, Baseline]:
     """Noisy-model values of simple policies and of practice, where any of it is known."""
-    found = simple_policies(task.allowed, task.horizon, names, lambda policy: policy_interval(m, policy, start))
+
+    def of(policy: Policy) -> dict[str, float]:
+        return value_interval(m, policy_bounds(m, policy), start)
+
+    found = simple_policies(task.allowed, task.horizon, names, of)
     if not np.isnan(usual).all():
-        ends = policy_interval(m, as_practised(usual, task.allowed, task.horizon), start)
-        found["practice"] = Baseline.model_validate(ends)
+        found["practice"] = Baseline.model_validate(of(as_practised(usual, task.allowed, task.horizon)))
     return found
 
 
@@ -146,9 +153,9 @@ def practice(release: Release) -> Array:
     An action whose visits are not told from the noise (two standard deviations) counts as not taken: the positive parts
     of pure noise would else look like a practice of their own.
     """
-    n_sas = release.tables["n_sas"].astype(np.float64)
+    n_sas = release.tables["n_sas"]
     noise = next(m for m in release.mechanisms if m.table == "n_sas").standard_deviation * np.sqrt(n_sas.shape[-1])
-    visits = np.maximum(n_sas.sum(-1), 0.0)
+    visits = np.maximum(n_sas.sum(-1).astype(np.float64), 0.0)
     enough = visits.sum(-1, keepdims=True) > 4 * noise * np.sqrt(n_sas.shape[-2])
     heard = np.where(visits > 2 * noise, visits, 0.0)
     total = heard.sum(-1, keepdims=True)

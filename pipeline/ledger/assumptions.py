@@ -16,7 +16,7 @@ from pipeline.declaration.source import MADE, only_flags_part
 from pipeline.ledger.account import card_hash
 from pipeline.ledger.chain import Body, Entry
 from pipeline.privacy.release import Release
-from reports.facts.certified import Implementation, Stewardship
+from reports.facts.report import Implementation, Stewardship
 
 NOT_COVERED = (
     "what the people as a group have in common: that is what the policy is meant to learn",

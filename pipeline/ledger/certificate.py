@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from decimal import ROUND_CEILING, Decimal, localcontext
 from fractions import Fraction
-from typing import TypedDict
 
 from pipeline.declaration.card import AnyCard
 from pipeline.ledger.assumptions import (
@@ -24,14 +23,12 @@ from pipeline.ledger.assumptions import (
 )
 from pipeline.ledger.chain import Body, Entry
 from pipeline.ledger.gates import Passed
-from pipeline.privacy.budget import down, up
-from pipeline.privacy.losses import safe_epsilon
-from pipeline.privacy.release import Mechanism, Release, total_delta_slack, total_epsilon, total_rho
+from pipeline.privacy.guarantee import SpentBudget, spent_budget
+from pipeline.privacy.release import Mechanism, Release, total_rho
 from pipeline.privacy.release_file import describe_joint
-from reports.facts.certified import Certificate, Charged, RegistryEntry
 from reports.facts.part import Dump
 from reports.facts.promise import CounterFacts, Guarantee, Joint
-from reports.facts.report import Report
+from reports.facts.report import Certificate, Charged, RegistryEntry, Report
 
 NO_CLAIM = "none (simulation)"
 _SEPARATE = "zCDP: rhos add; pure losses add as epsilons"
@@ -69,55 +66,6 @@ _COUNTER = (
     "zCDP: the counter was charged once, for every row that all its nights release; rhos of tables add, and a row that "
     "a died attempt may have drawn was charged again when it was drawn again"
 )
-
-
-class SpentBudget(TypedDict):
-    """What mechanisms cost together: zCDP rho and (epsilon, delta), rounded up; None where there is no noise.
-
-    ``pure`` says whether the loss is pure: then ``delta`` is 0.
-    """
-
-    rho: float | None
-    epsilon: float | None
-    delta: float | None
-    pure: bool
-
-
-def spent_budget(mechanisms: Sequence[Mechanism], delta: float, joint: Fraction | None = None) -> SpentBudget:
-    """What a list of mechanisms costs.
-
-    What a sampler adds to delta is taken from the ``delta`` of the conversion, so that ``delta`` holds in all.
-
-    Parameters
-    ----------
-    mechanisms
-        Of one release, all tables.
-    delta
-        At which rho is converted to epsilon (privacy.md §1.1); above the samplers' share of it.
-    joint
-        The exact rho of all tables together, where they were bounded jointly; None: their losses add.
-    """
-    if (bits := _of_shuffled(mechanisms, delta)) is not None:
-        return {"rho": None, "epsilon": bits, "delta": delta, "pure": False}
-    rho, pure = total_rho(tuple(mechanisms)), total_epsilon(tuple(mechanisms))
-    if joint is not None:
-        rho, pure = joint, None
-    if rho is None:
-        return {"rho": None, "epsilon": None, "delta": None, "pure": False}
-    if pure is not None:
-        return {"rho": up(rho), "epsilon": up(pure), "delta": 0.0, "pure": True}
-    left = down(Fraction(delta) - total_delta_slack(tuple(mechanisms)))
-    return {"rho": up(rho), "epsilon": safe_epsilon(up(rho), left), "delta": delta, "pure": False}
-
-
-def _of_shuffled(mechanisms: Sequence[Mechanism], delta: float) -> float | None:
-    """Epsilon of shuffled messages by an exact accountant: a user is in one batch, so the costliest counts."""
-    from pipeline.privacy.shuffle import NoiseBits
-    from pipeline.privacy.shuffle_calibration import delivered_epsilon
-
-    batches = {m.shuffled for m in mechanisms if m.shuffled is not None}
-    each = (delivered_epsilon(NoiseBits(b.users, b.each, b.chance), b.changes, delta, b.honest) for b in batches)
-    return max(each, default=None)
 
 
 def _all_of(release: Release, gate: Passed | None) -> tuple[tuple[Mechanism, ...], Fraction | None]:

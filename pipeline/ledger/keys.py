@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from pipeline.declaration.card import CardError
 from pipeline.files import private_folder, whole_file, write_file
@@ -20,6 +20,15 @@ if TYPE_CHECKING:
 
 KEY_FILE = ".operator-key.pem"
 _PUBLIC = re.compile(r"\b[0-9a-f]{64}\b")
+
+
+class SignedHead(TypedDict):
+    """Number and hash of the newest entry; ``key`` and ``signature`` where this host has a key."""
+
+    seq: int
+    hash: str
+    key: NotRequired[str]
+    signature: NotRequired[str]
 
 
 @dataclass(frozen=True)
@@ -43,8 +52,8 @@ class OperatorKey:
         """Signature of an entry, 128 hex digits."""
         return self.private.sign(_entry_text(digest)).hex()
 
-    def sign_head(self, head: Head) -> dict[str, object]:
-        """A head as plain signed JSON: ``seq``, ``hash``, ``key`` and ``signature``."""
+    def sign_head(self, head: Head) -> SignedHead:
+        """A head as plain signed JSON."""
         return {
             "seq": head.seq,
             "hash": head.hash,

@@ -30,9 +30,8 @@ from pipeline.ledger.chain_tables import Chain, Page
 from pipeline.ledger.database import open_engine, refusal
 from pipeline.ledger.keys import OperatorKey
 from pipeline.ledger.limits import Account, Left, account_of, left_for, refuse_beyond
-from pipeline.ledger.people import claim, forget
+from pipeline.ledger.people import apart_from, claim, forget
 from pipeline.ledger.publication import Publication, vouch
-from pipeline.ledger.sharing import apart_from
 from pipeline.ledger.steps import overtaken
 
 Price = Callable[[Sequence[Entry]], Fraction]

@@ -32,8 +32,9 @@ from pipeline.logs.contribution_bounding import (
     pick_new,
     total_steps,
 )
+from pipeline.logs.elsewhere import Seen
 from pipeline.logs.store import CANONICAL, Snapshot
-from pipeline.logs.summing import HERE, Resources, Seen, Sums, sum_snapshot
+from pipeline.logs.summing import HERE, Resources, Sums, sum_snapshot
 from pipeline.statistics.count_layout import Person, reward_lattice
 from pipeline.statistics.layout import ExactSums
 

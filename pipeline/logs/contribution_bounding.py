@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -53,7 +54,7 @@ class CapsAgain:
     def __init__(self, card: AnyCard, lengths: Sequence[int]) -> None:
         self._card, self._ends = card, set(accumulate(lengths))
         self._at, self._episodes = 0, 0
-        self._last: pl.DataFrame | None = None
+        self._last: tuple[Any, ...] | None = None
 
     def check(self, batch: pl.DataFrame) -> None:
         """Check the rows that come next.
@@ -73,24 +74,37 @@ class CapsAgain:
 
     def _follow(self, rows: pl.DataFrame) -> None:
         """Rows of one file, after the row ``last`` of a person who has had some episodes."""
-        found = rows if self._last is None else pl.concat([self._last, rows])
-        user, episode, step = (pl.col(name) for name in IDENTITY)
-        same = user == user.shift()
-        again = same & (episode == episode.shift())
-        backward = (user < user.shift()) | (same & (episode < episode.shift())) | (again & (step <= step.shift()))
-        outside = ~step.is_between(0, self._card.domain.horizon - 1)
-        wrong = found.select(backward=backward.any(), outside=outside.any()).row(0)
-        begins = found.select(user=~same, episode=~again).fill_null(True)
-        episodes = begins["episode"].to_numpy().astype(np.int64)
-        if self._last is not None:
-            episodes[0] = self._episodes
-        counts = np.add.reduceat(episodes, np.flatnonzero(begins["user"].to_numpy()))
-        if wrong != (False, False) or counts.max() > self._card.unit.episodes_per_user:
+        before, first, step = self._last, rows.row(0), rows["step"].to_numpy()
+        same_user = before is not None and before[0] == first[0]
+        same_episode = same_user and before is not None and before[1] == first[1]
+        new_user = _changes(rows["user_id"])
+        new_episode = new_user | _changes(rows["episode_id"])
+        wrong = bool(((step[1:] <= step[:-1]) & ~new_episode).any())
+        wrong |= not 0 <= step.min() <= step.max() < self._card.domain.horizon
+        wrong |= before is not None and before >= first
+        # what is sorted is looked at once an episode, not once a row
+        starts = np.concatenate([[0], 1 + np.flatnonzero(new_episode)])
+        of_user = np.concatenate([[not same_user], new_user[starts[1:] - 1]])
+        whose, which = rows["user_id"].gather(starts), rows["episode_id"].gather(starts).to_numpy()
+        wrong |= not whose.is_sorted() or bool((which[1:] < which[:-1])[~of_user[1:]].any())
+        # episodes of the person of the row before, then of each person who begins here
+        ends = np.concatenate([np.flatnonzero(of_user), [len(starts)]])
+        counts = np.diff(ends, prepend=0)
+        counts[0] += self._episodes * same_user - same_episode
+        if wrong or counts.max() > self._card.unit.episodes_per_user:
             raise DamagedError(
                 f"{self._card.name}: a part file holds more of somebody than ingest keeps, or is out of "
                 "order: it is not what ingest wrote. Ingest again"
             )
-        self._last, self._episodes = rows[-1:], int(counts[-1])
+        self._last, self._episodes = rows.row(-1), int(counts[-1])
+
+
+def _changes(keys: pl.Series) -> NDArray[np.bool_]:
+    """Whether each row but the first has another key than the row before it."""
+    if keys.dtype.is_integer() and not keys.null_count():
+        numbers = keys.to_numpy()
+        return numbers[1:] != numbers[:-1]
+    return keys[1:].ne_missing(keys[:-1]).to_numpy()
 
 
 def group_users(batches: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:

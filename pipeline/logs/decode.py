@@ -61,11 +61,6 @@ def keyed_hash(texts: Iterable[str], salt: str) -> pl.Series:
     return pl.Series(np.frombuffer(found, dtype="<u8"))
 
 
-def label_number(text: str) -> int:
-    """63-bit number of an episode label that is not an integer."""
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
-
-
 _EXACT_FLOAT = 2**53
 _ROUNDING = 1e-9
 _TRUE, _FALSE = ["true", "t", "yes", "y", "1", "1.0"], ["false", "f", "no", "n", "0", "0.0"]
@@ -246,7 +241,8 @@ def _numbers(labels: pl.Series) -> pl.Series:
     distinct = labels.drop_nulls().unique()
     if distinct.is_empty():
         return pl.Series(labels.name, [None], dtype=pl.Int64).new_from_index(0, len(labels))
-    numbers = pl.Series([label_number(x) for x in distinct], dtype=pl.Int64)
+    hashes = (hashlib.blake2b(x.encode(), digest_size=8).digest() for x in distinct)
+    numbers = pl.Series([int.from_bytes(h, "little") >> 1 for h in hashes], dtype=pl.Int64)
     return labels.replace_strict(distinct, numbers, default=None, return_dtype=pl.Int64)
 
 

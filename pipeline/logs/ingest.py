@@ -10,40 +10,40 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date
+from itertools import pairwise
 from pathlib import Path
-
-import polars as pl
-import pyarrow.parquet as pq
 
 from pipeline.declaration.card import AnyCard, Card, CardError
 from pipeline.declaration.toml import LogError
-from pipeline.disk import DISK
-from pipeline.files import open_private, private_folder, put_in_place, remove_file, share, sync_all
+from pipeline.files import private_folder, put_in_place, remove_file, share, sync_all
 from pipeline.logs.editions import end_edition, note_number, take_number
+from pipeline.logs.elsewhere import Elsewhere, Here, Seen
+from pipeline.logs.on_processes import OnProcesses
 from pipeline.logs.rules import check_names
-from pipeline.logs.screening import screen
-from pipeline.logs.set_aside import Claims, count_people, part_with
+from pipeline.logs.second_pass import ScreenPartition
+from pipeline.logs.set_aside import Claims, count_people, find_others
 from pipeline.logs.sources import Sources, digest, examine
-from pipeline.logs.spills import Progress, read_spill, spill
-from pipeline.logs.store import Snapshot, intact, part_file, snapshot_folder, snapshots, source_hash, write_manifest
-from pipeline.logs.summing import DEFAULT_MEMORY
-from pipeline.logs.vectors import screen_vectors
+from pipeline.logs.spills import ReadFiles, gather_nobodys, read_users
+from pipeline.logs.store import Snapshot, intact, snapshot_folder, snapshots, source_hash, write_manifest
+from pipeline.logs.summing import DEFAULT_MEMORY, Progress
 from pipeline.logs.work import (
     Screened,
+    Share,
     Work,
-    allow_files,
     begin,
     likely_partitions,
+    likely_processes,
     most_partitions,
+    reader_digest,
     resume,
     source_digest_of,
-    spill_file,
     stamp,
     sweep,
 )
 
-ROWS_PER_GROUP = 1 << 18
 _WORK = ".ingest"
+# shares of the files a worker: enough that a slow one at the end is short
+_SHARES_EACH = 4
 
 Say = Callable[[str], None]
 
@@ -59,12 +59,13 @@ def ingest(
     say: Say = lambda _: None,
     claims: Claims | None = None,
     files: Sequence[Path] | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> Snapshot:
     """Make the next edition: read the card's files, apply the rules, publish a snapshot, whatever came in.
 
-    Memory holds one partition at a time.  An ingest that was killed is continued where the files and the card are as
-    they were: what was read is not read again, partitions that were done stay, and the snapshot is the same to the last
-    byte.  Files that an earlier edition was made of are not read again either: their rows are stored once.
+    A process holds one partition at a time.  An ingest that was killed is continued where the files and the card are
+    as they were: what was read is not read again, partitions that were done stay, and the snapshot is the same to the
+    last byte.  Files that an earlier edition was made of are not read again either: their rows are stored once.
 
     Whether the log fits its card is not asked here: see :func:`~pipeline.logs.editions.check_delivery`.
 
@@ -83,18 +84,23 @@ def ingest(
     partitions
         1 to 256; by default about a million rows each, or fewer, so that ingest stays within ``memory``.
     memory
-        Bytes this process may take, as far as the number of rows can be told beforehand.
+        Bytes this process and those it starts may take, as far as the number of rows can be told beforehand.
     say
         Called with a sentence: what was resumed, or that another ingest of the lineage is waited for.
     claims
         Of a registered lineage of real people: whoever is counted in a disjoint one is set aside.
     files
         Read in place of those that the card names.
+    elsewhere
+        Who reads and screens; None: as many processes of this machine as are worth it and ``memory`` holds.  The
+        snapshot is the same to the last byte.
 
     Raises
     ------
     CardError
         If the card names files or rules that do not exist.
+    RuntimeError
+        If processes die over the same rows; the next ingest goes on with what was done.
     LogError
         If a file cannot be read; nothing is published then, and the next ingest takes the edition's number.
     """
@@ -112,7 +118,7 @@ def ingest(
             return made
         number = take_number(store, card.name)
         try:
-            made = _make(card, home, there, partitions, progress, memory, say, claims, files)
+            made = _make(card, home, there, partitions, progress, memory, say, claims, files, elsewhere)
         except (CardError, LogError) as e:
             last = next((s for s in reversed(before) if intact(s)), None)
             if night is None or last is None:
@@ -136,6 +142,7 @@ def _make(
     say: Say,
     claims: Claims | None,
     files: Sequence[Path] | None,
+    elsewhere: Elsewhere | None,
 ) -> Snapshot:
     """The snapshot of the card's files as they are, in the work folder; its number is not settled."""
     sources = examine(card, files)
@@ -153,14 +160,29 @@ def _make(
     else:
         work = begin(folder, now, source_digest, partitions or likely_partitions(card, sources, memory))
     try:
-        if not work.resumable:
-            _read(card, sources, work, partitions, progress, claims)
-        return _screen(card, sources, work, progress, claims)
+        with _crew(elsewhere, likely_processes(card, sources, work.partitions, memory)) as crew:
+            if not work.resumable:
+                _read(card, sources, work, progress, crew)
+                if stamp(sources, card, partitions, claims) != now:
+                    raise LogError(f"{card.name}: a file changed while it was read; ingest again when all are complete")
+                sync_all(work.built)
+                work.save()
+            return _screen(card, sources, work, progress, claims, crew)
     except BaseException as e:
         # a log that was not read to its end leaves nothing to continue with
         if isinstance(e, LogError) or not work.resumable:
             sweep(folder)
         raise
+
+
+@contextmanager
+def _crew(elsewhere: Elsewhere | None, processes: int) -> Generator[Elsewhere]:
+    """Who works: who was asked for, else processes of this machine, where there is enough to do for more than one."""
+    if elsewhere is not None or processes == 1:
+        yield elsewhere or Here()
+        return
+    with OnProcesses(processes) as crew:
+        yield crew
 
 
 def _repeat(of: Snapshot, card: AnyCard, work: Path) -> Snapshot:
@@ -174,74 +196,58 @@ def _repeat(of: Snapshot, card: AnyCard, work: Path) -> Snapshot:
     return replace(of, folder=folder, kind=card.kind, unread="", set_aside=people)
 
 
-def write_rows(rows: pl.DataFrame, path: Path) -> None:
-    """Write canonical rows: a dictionary for every column, rewards too, so that counting reads few bytes; 0600."""
-    with open_private(path) as file:
-        pq.write_table(rows.to_arrow(), file, compression="zstd", row_group_size=ROWS_PER_GROUP)
-
-
-def _read(
-    card: AnyCard,
-    sources: Sources,
-    work: Work,
-    partitions: int | None,
-    progress: Progress | None,
-    claims: Claims | None,
-) -> None:
+def _read(card: AnyCard, sources: Sources, work: Work, progress: Progress | None, crew: Elsewhere) -> None:
     """First pass: rows to the temporary files of their partitions; afterwards the source files are not needed."""
-    allow_files(work.partitions)
-    spill(sources, card, work, progress)
-    if stamp(sources, card, partitions, claims) != work.stamp:
-        raise LogError(f"{card.name}: a file changed while it was read; ingest again when the files are complete")
-    sync_all(work.folder)
-    work.save()
+    crew.ready(sources.paths)
+    # each share has a file of every partition: not more of them than keep everybody busy
+    count, each = len(sources.files), 1 if isinstance(crew, Here) else _SHARES_EACH * crew.together
+    ends = [i * count // min(count, each) for i in range(min(count, each) + 1)] if count else []
+    reader, told = reader_digest(card), _counter(progress, 0, sources.rows)
+    tasks = [ReadFiles(sources, card, *of, work.folder, work.partitions, reader) for of in pairwise(ends)]
+    found: dict[int, Share] = {task.first: share for task, share in crew.each(tasks, told)}
+    work.shares = [found[task.first] for task in tasks]
+    gather_nobodys(work)
 
 
-def _screen(card: AnyCard, sources: Sources, work: Work, progress: Progress | None, claims: Claims | None) -> Snapshot:
-    """Second pass: apply the rules, from the first partition that is not done."""
-    seen = sum(work.filed.values()) + sum(one.spilt for one in work.done)
-    for i in range(len(work.done), work.partitions):
-        raw, beyond = read_spill(work, i, sources, card)
-        stays, elsewhere = (raw, None) if claims is None else part_with(raw, card, sources.names, claims)
-        if isinstance(card, Card):
-            canonical, quarantine = screen(stays, card, sources.names)
-        else:
-            canonical, quarantine = screen_vectors(stays, card, sources.names)
-        quarantine = quarantine if elsewhere is None else pl.concat([quarantine, elsewhere]).sort("file", "line")
-        write_rows(canonical, part_file(work.built, i))
-        _write(quarantine, work.built / f"quarantine-{i:04d}.parquet")
-        with part_file(work.built, i).open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        work.done.append(
-            Screened(
-                spilt=len(raw) + beyond,
-                rows=len(canonical),
-                users=_runs(canonical, "user_id"),
-                episodes=_runs(canonical, "user_id", "episode_id"),
-                filed=dict(quarantine.group_by("rule").len().iter_rows())
-                | ({"too_many_rows": beyond} if beyond else {}),
-                digest=digest,
-                bytes=part_file(work.built, i).stat().st_size,
-            )
-        )
+def _screen(
+    card: AnyCard, sources: Sources, work: Work, progress: Progress | None, claims: Claims | None, crew: Elsewhere
+) -> Snapshot:
+    """Second pass: apply the rules to the partitions that are not done."""
+    nobodys = sum(sum(share.filed.values()) for share in work.shares)
+    told = _counter(progress, nobodys + sum(one.spilt for one in work.done.values()), work.source_rows)
+
+    def task(partition: int) -> ScreenPartition:
+        files = tuple(work.spill_files(partition))
+        others = None if claims is None else find_others(read_users(files, sources), claims)
+        return ScreenPartition(sources, card, partition, files, work.built, others)
+
+    screened: Screened
+    for done, screened in crew.each(map(task, work.left), lambda _: None):
+        work.done[done.partition] = screened
         work.save()
-        remove_file(spill_file(work.folder, i))
-        seen += len(raw) + beyond
-        if progress is not None:
-            progress(seen, work.source_rows)
+        told(screened.spilt)
+        for file in done.files:
+            remove_file(file)
     return _summarise(card, work, claims)
 
 
-def _runs(rows: pl.DataFrame, *columns: str) -> int:
-    """How many different keys rows have that are sorted by them."""
-    new = pl.any_horizontal(pl.col(column).ne_missing(pl.col(column).shift()) for column in columns)
-    return int(rows.lazy().select(new).collect().to_series()[1:].sum()) + bool(len(rows))
+def _counter(progress: Progress | None, seen: int, total: int | None) -> Seen:
+    """Adds up rows, and tells of them."""
+
+    def told(rows: int) -> None:
+        nonlocal seen
+        seen += rows
+        if progress is not None:
+            progress(seen, total)
+
+    return told
 
 
 def _summarise(card: AnyCard, work: Work, claims: Claims | None) -> Snapshot:
-    filed = Counter(work.filed)
-    data = hashlib.sha256()
-    for one in work.done:
+    filed, data, done = Counter[str](), hashlib.sha256(), [work.done[i] for i in range(work.partitions)]
+    for nobodys in work.shares:
+        filed.update(nobodys.filed)
+    for one in done:
         filed.update(one.filed)
         data.update(bytes.fromhex(one.digest))
     return Snapshot(
@@ -253,20 +259,14 @@ def _summarise(card: AnyCard, work: Work, claims: Claims | None) -> Snapshot:
         source_digest=work.source_digest,
         data_digest=data.hexdigest(),
         source_rows=work.source_rows,
-        rows=sum(one.rows for one in work.done),
-        users=sum(one.users for one in work.done),
-        episodes=sum(one.episodes for one in work.done),
+        rows=sum(one.rows for one in done),
+        users=sum(one.users for one in done),
+        episodes=sum(one.episodes for one in done),
         quarantined=dict(sorted(filed.items())),
         partitions=work.partitions,
         set_aside=count_people(work.built, card),
         claimed=0 if claims is None else 1 + claims.since,
     )
-
-
-def _write(frame: pl.DataFrame, path: Path) -> None:
-    with open_private(path) as file:
-        frame.write_parquet(file, compression="zstd")
-    DISK.sync(path)
 
 
 def _publish(snapshot: Snapshot, folder: Path) -> Snapshot:

@@ -33,8 +33,8 @@ class OneStepScores:
         ``(K,)``: see :class:`FeatureQuestion`.
     weights
         ``(H, K)``: of a row that follows, or stands where practice goes on, in 1/``RATIO_STEPS``.
-    ratio
-        ``(K,)``: the propensity's part of it.
+    chance
+        ``(K,)``: of the policy's action under practice, in 1/``RATIO_STEPS``, for the placebo.
     values
         ``(H + 1, K)``: of the policy from a step on, in 1/``RETURN_STEPS`` of the range of returns.
     practice
@@ -45,14 +45,14 @@ class OneStepScores:
 
     action: Integers = field(repr=False)
     weights: Integers = field(repr=False)
-    ratio: Integers = field(repr=False)
+    chance: Integers = field(repr=False)
     values: Integers = field(repr=False)
     practice: Integers = field(repr=False)
     clips: Clips
 
     def depends_on(self) -> Any:
         """See :class:`~pipeline.logs.score_sums.Scores`."""
-        arrays = self.action, self.weights, self.ratio, self.values, self.practice
+        arrays = self.action, self.weights, self.chance, self.values, self.practice
         return ["one step", digest(*arrays), astuple(self.clips)]
 
     def of(self, card: Card, rows: pl.DataFrame) -> Array:
@@ -65,7 +65,7 @@ class OneStepScores:
         corrected = followed(r, self.action, self.weights[r.step, r.cell]) * off
         begun = np.where(first, self.values[r.step, r.cell], 0)
         # what a person surprises us by being treated so, times what they had lost before
-        surprise = np.where(r.action == self.action[r.cell], self.ratio[r.cell], 0) - RATIO_STEPS
+        surprise = np.where(r.action == self.action[r.cell], RATIO_STEPS, 0) - self.chance[r.cell]
         lost = self.practice[np.append(0, r.cell[:-1])] - self.practice[r.cell]
         placebo = np.where(first | (self.action[r.cell] < 0), 0, surprise * lost)
         # exact: no sum of a person's integers reaches 2^53

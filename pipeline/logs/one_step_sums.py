@@ -16,12 +16,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pipeline.logs.aggregate import BATCH_ROWS, needed, read_parts
+from pipeline.logs.aggregate import BATCH_ROWS, needed, person_rows, read_parts
 from pipeline.logs.contribution_bounding import group_users
+from pipeline.logs.elsewhere import Seen
 from pipeline.logs.one_step_rows import RETURN_STEPS, digest, enough_left, followed, rank_rows, read_cells
 from pipeline.logs.store import Snapshot
-from pipeline.logs.summing import HERE, Resources, Seen, Sums, sum_snapshot
+from pipeline.logs.summing import HERE, Resources, Sums, sum_snapshot
 from pipeline.logs.target_sums import first_rows
+from pipeline.statistics.count_layout import Person
 from pipeline.statistics.gram import Extent, exact_sums
 from pipeline.statistics.layout import ExactSums, Tables
 from pipeline.statistics.one_step_layout import FEATURES, PRACTICE_ROWS, STEPS, WEIGHT, FeatureLayout, FollowLayout
@@ -214,3 +216,16 @@ def add_people(asked: FollowQuestion | FeatureQuestion, people: Iterable[pl.Data
     for rows in people:
         work.add_rows(sums, rows)
     return work.exact(sums, "synthetic")
+
+
+def ask_person(asked: FollowQuestion | FeatureQuestion, person: Person) -> Tables:
+    """What one person answers who does not exist, for audits.
+
+    Parameters
+    ----------
+    asked
+        What is summed.
+    person
+        Rows (state, action, reward, next state) of every step of every episode.
+    """
+    return asked.of(person_rows(person, asked.layout.card))

@@ -23,8 +23,9 @@ from pipeline.declaration.card import Card, LqCard
 from pipeline.logs.aggregate import BATCH_ROWS, PARTS_PER_SCAN, read_parts, successor
 from pipeline.logs.contribution_bounding import IDENTITY, CapsAgain
 from pipeline.logs.decode import keyed_hash
+from pipeline.logs.elsewhere import Seen
 from pipeline.logs.store import Snapshot
-from pipeline.logs.summing import HERE, Resources, Seen, Sums, sum_snapshot
+from pipeline.logs.summing import HERE, Resources, Sums, sum_snapshot
 from pipeline.statistics.lq_layout import LqPlan
 from pipeline.statistics.lq_moments import batch_sums
 from pipeline.statistics.lq_rows import SummedRows, Transitions

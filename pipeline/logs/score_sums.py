@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from pipeline.declaration.card import Card
 from pipeline.logs.aggregate import BATCH_ROWS, needed, read_parts
 from pipeline.logs.contribution_bounding import group_users
+from pipeline.logs.elsewhere import Seen
 from pipeline.logs.store import Snapshot
-from pipeline.logs.summing import HERE, Resources, Seen, Sums, sum_snapshot
+from pipeline.logs.summing import HERE, Resources, Sums, sum_snapshot
 from pipeline.statistics.layout import ExactSums, Integers
 from pipeline.statistics.moment_layout import MomentLayout
 

@@ -35,8 +35,14 @@ class Claims(Protocol):
         ...
 
 
+def find_others(users: pl.Series, claims: Claims) -> tuple[str, ...]:
+    """Take people for the lineage; those of ``raw_user`` whom another one has."""
+    known = users.cast(pl.String).drop_nulls().unique(maintain_order=True)
+    return tuple(known.filter(~pl.Series(claims.claim(known.to_list()), dtype=pl.Boolean)))
+
+
 def part_with(
-    raw: pl.DataFrame, card: AnyCard, names: tuple[str, ...], claims: Claims
+    raw: pl.DataFrame, card: AnyCard, names: tuple[str, ...], people: Sequence[str]
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Set aside the rows of people who are counted in another lineage.
 
@@ -44,10 +50,8 @@ def part_with(
     -------
     The rows that stay, and the quarantine of the others.
     """
-    users = raw["raw_user"].cast(pl.String)
-    known = users.drop_nulls().unique(maintain_order=True)
-    ours = known.filter(pl.Series(claims.claim(known.to_list()), dtype=pl.Boolean))
-    stays = users.is_in(ours.implode()).fill_null(value=True)
+    known = pl.Series(people, dtype=pl.String)
+    stays = ~raw["raw_user"].cast(pl.String).is_in(known.implode()).fill_null(value=False)
     others = raw.filter(~stays)
     entry = {"rule": "elsewhere", "effect": BY_NAME["elsewhere"].effect}
     entries = pl.DataFrame({"row": pl.int_range(len(others), dtype=pl.Int64, eager=True)}).with_columns(

@@ -33,15 +33,12 @@ class LogFile:
     ----------
     path, name
         Where it lies, and what messages and the quarantine call it.
-    reader
-        Of its format and suffix.
     asked
         What is wanted of it: source columns, and the mark of its record numbers.
     """
 
     path: Path
     name: str
-    reader: Reader
     asked: Asked
 
 
@@ -107,8 +104,8 @@ def examine(card: AnyCard, given: Sequence[Path] | None = None) -> Sources:
         if not os.access(path, os.R_OK):
             raise LogError(f"{name}: not allowed to read it; give yourself the right to")
         reader = choose_reader(readers, card, path, name)
-        file = LogFile(path, name, reader, _asked(card, path, reader))
-        for role, dtype in _dtypes(file, card).items():
+        file = LogFile(path, name, _asked(card, path, reader))
+        for role, dtype in _dtypes(file, card, reader).items():
             dtypes[role] = dtype if dtypes.get(role, dtype) == dtype else pl.String()
         if reader.row_bytes is None:
             likely += row_count(path)
@@ -118,13 +115,13 @@ def examine(card: AnyCard, given: Sequence[Path] | None = None) -> Sources:
     return Sources(tuple(files), card.log.roles, dtypes, likely if exact else None, likely)
 
 
-def read_batches(sources: Sources, index: int) -> Iterator[tuple[Batch, pl.DataFrame]]:
+def read_batches(sources: Sources, card: AnyCard, index: int) -> Iterator[tuple[Batch, pl.DataFrame]]:
     """Batches of one file, each with its rows under the names of their roles (``raw_user``, …) in common types.
 
     Parameters
     ----------
     sources
-        Of :func:`examine`.
+        Of :func:`examine` the card.
     index
         Of the file among ``sources.files``.
 
@@ -134,7 +131,8 @@ def read_batches(sources: Sources, index: int) -> Iterator[tuple[Batch, pl.DataF
         If the file cannot be read to its end.
     """
     file = sources.files[index]
-    for batch in file.reader.read(file.path, file.asked):
+    reader = choose_reader(readers_of(card), card, file.path, file.name)
+    for batch in reader.read(file.path, file.asked):
         cells = [
             _cell(_showable(batch.frame[column]), sources.dtypes[role]).alias(f"raw_{role}")
             for role, column in sources.roles.items()
@@ -157,8 +155,8 @@ def digest(paths: Sequence[Path]) -> str:
     return whole.hexdigest()
 
 
-def _dtypes(file: LogFile, card: AnyCard) -> dict[str, pl.DataType]:
-    form, name, wanted = file.reader, file.name, card.log.roles
+def _dtypes(file: LogFile, card: AnyCard, form: Reader) -> dict[str, pl.DataType]:
+    name, wanted = file.name, card.log.roles
     if form.types is None:
         return dict.fromkeys(wanted, pl.String())
     types = form.types(file.path, file.asked)

@@ -2,72 +2,137 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+import json
+import secrets
+from collections import Counter
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.declaration.card import AnyCard
-from pipeline.files import open_private
+from pipeline.declaration.card import AnyCard, CardError
+from pipeline.files import open_private, private_folder, sync_all, whole_file, write_file
 from pipeline.logs import rules
 from pipeline.logs.decode import keyed_hash
+from pipeline.logs.elsewhere import Seen
 from pipeline.logs.screening import quarantine_rows
 from pipeline.logs.sources import Sources, read_batches
 from pipeline.logs.store import quarantine_schema
-from pipeline.logs.work import Work, spill_file
+from pipeline.logs.work import SIZES, Share, Work, allow_files, reader_digest, spill_file
 
-Progress = Callable[[int, int | None], None]
 # rows of one person in one ingest; as many as make a usual partition
 MOST_ROWS = 1 << 20
 
 
-def spill(sources: Sources, card: AnyCard, work: Work, progress: Progress | None) -> None:
-    """Read every record once; file those that are nobody's as ``quarantine-malformed.parquet`` in ``work.built``.
+@dataclass(frozen=True, repr=False)
+class ReadFiles:
+    """See :class:`~pipeline.logs.elsewhere.Task`: rows of consecutive files, to one file a partition.
 
-    Fills in ``source_rows``, ``filed`` and ``spills``.
-
-    Raises
-    ------
-    LogError
-        If a file cannot be read to its end.
+    Parameters
+    ----------
+    sources, card
+        Of :func:`~pipeline.logs.sources.examine` the card.
+    first, last
+        Of the files, by their places; ``last`` is not among them.
+    folder
+        Of the work in progress.
+    partitions
+        Files to be written.
+    reader
+        Digest of the module of a reader of your own; empty without.
     """
-    with ExitStack() as stack:
-        writers: dict[int, Any] = {}
-        filed: Any = None
-        for index, name in enumerate(sources.names):
-            for batch, frame in read_batches(sources, index):
-                frame = frame.with_columns(
-                    pl.lit(index, dtype=pl.Int32).alias("file"), pl.Series("line", batch.lines, dtype=pl.Int64)
-                )
-                nobody = frame.select(rules.null_user(pl.col("raw_user"))).to_series()
-                for partition, piece in _split(
-                    frame.filter(~nobody) if nobody.any() else frame, card.name, work.partitions
-                ):
-                    table = piece.to_arrow()
-                    if partition not in writers:
-                        sink = stack.enter_context(open_private(spill_file(work.folder, partition)))
-                        lz4 = pa.ipc.IpcWriteOptions(compression="lz4")
-                        writers[partition] = stack.enter_context(pa.ipc.new_stream(sink, table.schema, options=lz4))
-                    writers[partition].write_table(table)
-                for found in (
-                    _malformed(batch.malformed, name, card),
-                    _filed("null_user", frame, nobody, card, sources.names),
-                ):
-                    if len(found):
-                        table, rule = found.to_arrow(), found["rule"][0]
-                        if filed is None:
-                            sink = stack.enter_context(open_private(work.built / "quarantine-malformed.parquet"))
-                            filed = stack.enter_context(pq.ParquetWriter(sink, table.schema, compression="zstd"))
-                        filed.write_table(table)
-                        work.filed[rule] = work.filed.get(rule, 0) + len(found)
-                work.source_rows += len(frame) + len(batch.malformed)
-                if progress is not None:
-                    progress(work.source_rows, sources.rows)
-    files = [spill_file(work.folder, i) for i in range(work.partitions)]
-    work.spills = [file.stat().st_size if file.exists() else 0 for file in files]
+
+    sources: Sources
+    card: AnyCard
+    first: int
+    last: int
+    folder: Path
+    partitions: int
+    reader: str = ""
+
+    @property
+    def files(self) -> Sequence[Path]:
+        """The source files."""
+        return self.sources.paths[self.first : self.last]
+
+    @property
+    def named(self) -> str:
+        """Source files, as the quarantine calls them."""
+        names = self.sources.names[self.first : self.last]
+        return f"{names[0]} to {names[-1]}" if len(names) > 1 else "".join(names)
+
+    def __call__(self, seen: Seen) -> Share:
+        """Read every record once; file those that are nobody's as ``malformed.parquet`` beside.
+
+        Raises
+        ------
+        LogError
+            If a file cannot be read to its end.
+        """
+        if self.reader != reader_digest(self.card):
+            raise CardError(f"{self.card.source.format}: a worker has another text of it; install the same everywhere")
+        # whoever does the same, because a worker seemed dead, writes elsewhere
+        name, card, names = f"spilt-{secrets.token_hex(8)}", self.card, self.sources.names
+        folder, read, counted = private_folder(self.folder / name), 0, Counter[str]()
+        allow_files(self.partitions)
+        with ExitStack() as stack:
+            writers: dict[int, Any] = {}
+            filed: Any = None
+            for index in range(self.first, self.last):
+                for batch, frame in read_batches(self.sources, card, index):
+                    frame = frame.with_columns(
+                        pl.lit(index, dtype=pl.Int32).alias("file"), pl.Series("line", batch.lines, dtype=pl.Int64)
+                    )
+                    nobody = frame.select(rules.null_user(pl.col("raw_user"))).to_series()
+                    known = frame.filter(~nobody) if nobody.any() else frame
+                    for partition, piece in _split(known, card.name, self.partitions):
+                        table = piece.to_arrow()
+                        if partition not in writers:
+                            sink = stack.enter_context(open_private(spill_file(folder, partition)))
+                            lz4 = pa.ipc.IpcWriteOptions(compression="lz4")
+                            writers[partition] = stack.enter_context(pa.ipc.new_stream(sink, table.schema, options=lz4))
+                        writers[partition].write_table(table)
+                    for found in (
+                        _malformed(batch.malformed, names[index], card),
+                        _filed("null_user", frame, nobody, card, names),
+                    ):
+                        if len(found):
+                            if filed is None:
+                                filed = stack.enter_context(_nobodys(folder, found.to_arrow().schema))
+                            filed.write_table(found.to_arrow())
+                            counted[found["rule"][0]] += len(found)
+                    read += len(frame) + len(batch.malformed)
+                    seen(len(frame) + len(batch.malformed))
+        sizes = {i: spill_file(folder, i).stat().st_size for i in sorted(writers)}
+        write_file(folder / SIZES, json.dumps(sizes), private=True)
+        sync_all(folder)
+        return Share(name, read, dict(counted))
+
+
+@contextmanager
+def _nobodys(folder: Path, schema: pa.Schema) -> Generator[pq.ParquetWriter]:
+    """Where rows of nobody known are filed."""
+    with open_private(folder / "malformed.parquet") as sink, pq.ParquetWriter(sink, schema, compression="zstd") as file:
+        yield file
+
+
+def gather_nobodys(work: Work) -> None:
+    """Rows of nobody known, of all shares, as one file of the snapshot; in its order, whoever read them."""
+    parts = [path for share in work.shares if (path := work.folder / share.name / "malformed.parquet").exists()]
+    if not parts:
+        return
+    with open_private(work.built / "quarantine-malformed.parquet") as sink, ExitStack() as stack:
+        writer = None
+        for path in parts:
+            with pq.ParquetFile(path) as file:
+                writer = writer or stack.enter_context(pq.ParquetWriter(sink, file.schema_arrow, compression="zstd"))
+                for group in range(file.num_row_groups):
+                    writer.write_table(file.read_row_group(group))
 
 
 def _split(frame: pl.DataFrame, salt: str, partitions: int) -> list[tuple[int, pl.DataFrame]]:
@@ -86,27 +151,42 @@ def _split(frame: pl.DataFrame, salt: str, partitions: int) -> list[tuple[int, p
     return [(int(str(key[0])), piece) for key, piece in pieces.items()]
 
 
-def read_spill(work: Work, partition: int, sources: Sources, card: AnyCard) -> tuple[pl.DataFrame, int]:
-    """Rows of a partition, of each user the first ``MOST_ROWS``, and the number of the others, which are filed.
+def _spilt(files: Sequence[Path], columns: Sequence[int] | None = None) -> Iterator[pl.DataFrame]:
+    """Rows of a partition, batch after batch, in the order of the log; of some columns, by their places."""
+    options = pa.ipc.IpcReadOptions(included_fields=columns)
+    for file in files:
+        with file.open("rb") as stream:
+            for batch in pa.ipc.open_stream(stream, options=options):
+                yield pl.DataFrame(pl.from_arrow(batch))
+
+
+def read_users(files: Sequence[Path], sources: Sources) -> pl.Series:
+    """Whose the rows of a partition are, in the order of the log."""
+    empty = pl.Series("raw_user", [], dtype=sources.dtypes["user"])
+    return pl.concat([empty, *(rows["raw_user"] for rows in _spilt(files, [list(sources.roles).index("user")]))])
+
+
+def read_partition(files: Sequence[Path], more: Path, sources: Sources, card: AnyCard) -> tuple[pl.DataFrame, int]:
+    """Rows of a partition, of each user the first ``MOST_ROWS``; the number of the others, which are filed as ``more``.
 
     One person's rows are screened all at once: without a cut they would take as much memory as there are of them.
     """
-    file = spill_file(work.folder, partition)
-    if not file.exists():
-        schema = {f"raw_{role}": dtype for role, dtype in sources.dtypes.items()}
-        return pl.DataFrame(schema={**schema, "file": pl.Int32(), "line": pl.Int64()}), 0
-    with file.open("rb") as stream, ExitStack() as stack:
-        kept, beyond, writer = list[pl.DataFrame](), 0, None
-        for rows, over in _cut(pl.DataFrame(pl.from_arrow(batch)) for batch in pa.ipc.open_stream(stream)):
+    kept, beyond, writer = list[pl.DataFrame](), 0, None
+    with ExitStack() as stack:
+        for rows, over in _cut(_spilt(files)):
             kept.append(rows.filter(~over) if over.any() else rows)
             if over.any():
                 table = _filed("too_many_rows", rows, over, card, sources.names).to_arrow()
                 if writer is None:
-                    sink = stack.enter_context(open_private(work.built / f"quarantine-{partition:04d}-more.parquet"))
+                    fresh = stack.enter_context(whole_file(more, private=True, alone=False))
+                    sink = stack.enter_context(open_private(fresh))
                     writer = stack.enter_context(pq.ParquetWriter(sink, table.schema, compression="zstd"))
                 writer.write_table(table)
                 beyond += len(table)
-        return pl.concat(kept), beyond
+    if not kept:
+        schema = {f"raw_{role}": dtype for role, dtype in sources.dtypes.items()}
+        return pl.DataFrame(schema={**schema, "file": pl.Int32(), "line": pl.Int64()}), 0
+    return pl.concat(kept), beyond
 
 
 def _cut(batches: Iterator[pl.DataFrame]) -> Iterator[tuple[pl.DataFrame, pl.Series]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 
 from pipeline.declaration.code import code_digest
 from pipeline.files import open_private, remove_file, remove_tree, whole_file
+from pipeline.logs.elsewhere import Elsewhere, Packed, Seen
 from pipeline.logs.store import Snapshot
 
 _VERSION = 1
@@ -105,12 +107,13 @@ def _begin_digest(done: list[str], rows: int) -> Any:
 
 Sums = Mapping[str, NDArray[np.int64]]
 Progress = Callable[[int, int | None], None]
-Seen = Callable[[int], None]
 
 # what is kept costs at most this share of the time it saves, and a short sum keeps nothing
 KEEP_AFTER = 2.0
 _COST = 1 / 20
-DEFAULT_MEMORY = 1 << 30
+# groups a worker: enough that a slow one at the end is short
+_GROUPS_EACH = 4
+DEFAULT_MEMORY = 2 << 30
 # how folders begin, in a snapshot's folder, that hold its people in two parts (pipeline.logs.parts)
 PARTS = ".parts-"
 
@@ -136,18 +139,6 @@ class Summation(Protocol):
         ...
 
 
-class Elsewhere(Protocol):
-    """Other machines that see the same store."""
-
-    def ready(self, parts: Sequence[Path]) -> None:
-        """Refuse, before anything is charged, what would only fail later."""
-        ...
-
-    def run(self, work: Summation, parts: Sequence[Path], sums: Sums) -> Iterator[tuple[Sequence[Path], int]]:
-        """Add groups to ``sums`` as they are done, each once; yields their part files and rows."""
-        ...
-
-
 @dataclass(frozen=True)
 class Resources:
     """What the operator gives to ingest and to sums; none of it changes an integer, but for the secret.
@@ -157,7 +148,7 @@ class Resources:
     memory
         Bytes that ingest may take: it makes partitions small enough, and whatever reads them holds one at a time.
     elsewhere
-        Where partitions are summed; None: in this process.
+        Where rows are read and summed; None: on this machine.
     progress
         Called with (rows so far, rows); both are the operator's.
     say
@@ -236,14 +227,40 @@ def _here(
         yield
 
 
+@dataclass(frozen=True, repr=False)
+class SumParts:
+    """See :class:`~pipeline.logs.elsewhere.Task`: the sums of a group of partitions."""
+
+    work: Summation
+    files: Sequence[Path]
+
+    @property
+    def named(self) -> str:
+        """The first and the last."""
+        first, last = self.files[0].name, self.files[-1].name
+        return first if first == last else f"{first} to {last}"
+
+    def __call__(self, seen: Seen) -> Packed:
+        """Exact."""
+        sums = self.work.zero()
+        self.work.add(sums, self.files, seen)
+        return Packed.of(sums)
+
+
 def _elsewhere(
     work: Summation, parts: Sequence[Path], total: Partial, resources: Resources, snapshot: Snapshot
 ) -> Iterator[None]:
     """Groups in the order in which others finish them."""
     assert resources.elsewhere is not None
-    for group, rows in resources.elsewhere.run(work, parts, total.sums):
+
+    def seen(rows: int) -> None:
         total.rows += rows
-        total.done.update(part.name for part in group)
+
+    size = min(work.together, math.ceil(len(parts) / (_GROUPS_EACH * resources.elsewhere.together))) or 1
+    groups = (SumParts(work, parts[first : first + size]) for first in range(0, len(parts), size))
+    for group, sums in resources.elsewhere.each(groups, seen):
+        sums.add_to(total.sums)
+        total.done.update(part.name for part in group.files)
         if resources.progress is not None:
             resources.progress(total.rows, snapshot.rows)
         yield

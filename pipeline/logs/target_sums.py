@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from pipeline.declaration.card import Card, task_of
 from pipeline.logs.aggregate import BATCH_ROWS, needed, person_rows, successor
 from pipeline.logs.contribution_bounding import group_users
+from pipeline.logs.elsewhere import Seen
 from pipeline.logs.store import Snapshot
-from pipeline.logs.summing import HERE, Resources, Seen, Sums, sum_snapshot
+from pipeline.logs.summing import HERE, Resources, Sums, sum_snapshot
 from pipeline.statistics.count_layout import Person, reward_lattice
 from pipeline.statistics.layout import ExactSums, Tables
 from pipeline.statistics.target_layout import Stage

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import resource
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -24,7 +25,18 @@ from pipeline.logs.store import SCHEMA_VERSION, Snapshot, part_file
 from reports.facts.dataset import RECORD, Made, record_of
 
 _STATE = "state.json"
-_VERSION = 2
+# in the folder of a share: bytes by partition, not part of the state, which is written anew after each partition
+SIZES = "sizes.json"
+_VERSION = 3
+
+
+@dataclass(frozen=True)
+class Share:
+    """Of consecutive files: name of the folder of their rows, records, and those among them that were filed by rule."""
+
+    name: str
+    rows: int
+    filed: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -50,20 +62,33 @@ class Work:
         Spill files; ``built`` in it becomes the snapshot.
     stamp
         What must not have changed: files (path, size, time), what the card says of them, version of the code.
-    source_rows, filed
-        Records read, and those among them that were filed before anybody knew whose they are, by rule.
-    spills
-        Bytes of each partition's spill file; 0 for none.
+    shares
+        What was read, in the order of the files.
+    done
+        Finished partitions.
     """
 
     folder: Path
     stamp: str
     source_digest: str
     partitions: int
-    source_rows: int = 0
-    filed: dict[str, int] = field(default_factory=dict[str, int])
-    spills: list[int] = field(default_factory=list[int])
-    done: list[Screened] = field(default_factory=list[Screened])
+    shares: list[Share] = field(default_factory=list[Share])
+    done: dict[int, Screened] = field(default_factory=dict[int, Screened])
+
+    @property
+    def source_rows(self) -> int:
+        """Records read."""
+        return sum(share.rows for share in self.shares)
+
+    @property
+    def left(self) -> list[int]:
+        """Partitions that are not finished."""
+        return [i for i in range(self.partitions) if i not in self.done]
+
+    def spill_files(self, partition: int) -> list[Path]:
+        """Where rows of a partition are, in the order of the log."""
+        files = (spill_file(self.folder / share.name, partition) for share in self.shares)
+        return [file for file in files if file.exists()]
 
     @property
     def built(self) -> Path:
@@ -98,9 +123,14 @@ def meaning(card: AnyCard, claims: Claims | None = None) -> dict[str, Any]:
         told["source"]["first_step"] = card.source.starts_at
     elif isinstance(card, Card) and card.source.first_step is None:
         del told["source"]["first_step"]
-    own = {"reader": plugin_digest(card.source.format)} if is_plugin(card.source.format) else {}
+    own = {"reader": reader_digest(card)} if is_plugin(card.source.format) else {}
     apart = {} if claims is None or not claims.apart else {"apart": list(claims.apart), "since": claims.since}
     return {"schema_version": SCHEMA_VERSION, **told, **own, **apart}
+
+
+def reader_digest(card: AnyCard) -> str:
+    """Of the module of a reader of your own; empty for the others."""
+    return plugin_digest(card.source.format) if is_plugin(card.source.format) else ""
 
 
 def source_digest_of(files: str, card: AnyCard, claims: Claims | None = None) -> str:
@@ -130,11 +160,14 @@ def resume(folder: Path, work_stamp: str) -> Work | None:
         state: dict[str, Any] = json.loads((folder / _STATE).read_text(encoding="utf-8"))
         if state.pop("version") != _VERSION or state["stamp"] != work_stamp:
             return None
-        done = [Screened(**one) for one in state.pop("done")]
-        work = Work(folder=folder, done=done, **state)
-        whole = all(part_file(work.built, i).stat().st_size == one.bytes for i, one in enumerate(done))
-        left = [i for i in range(len(done), work.partitions) if work.spills[i]]
-        whole &= all(spill_file(folder, i).stat().st_size == work.spills[i] for i in left)
+        done = {int(i): Screened(**one) for i, one in state.pop("done").items()}
+        work = Work(folder=folder, done=done, shares=[Share(**one) for one in state.pop("shares")], **state)
+        whole = all(part_file(work.built, i).stat().st_size == one.bytes for i, one in done.items())
+        left = set(work.left)
+        for share in work.shares:
+            told = json.loads((folder / share.name / SIZES).read_text(encoding="utf-8"))
+            at = {int(i): size for i, size in told.items() if int(i) in left}
+            whole &= all(spill_file(folder / share.name, i).stat().st_size == size for i, size in at.items())
     except (OSError, ValueError, KeyError, TypeError, IndexError):
         return None
     return work if whole else None
@@ -146,7 +179,7 @@ def sweep(folder: Path) -> None:
 
 
 def spill_file(folder: Path, partition: int) -> Path:
-    """Temporary file of a partition; absent if the partition has no row."""
+    """Temporary file of a partition in the folder of a share; absent if it has no row there."""
     return folder / f"spill-{partition:04d}.arrow"
 
 
@@ -177,6 +210,13 @@ def likely_partitions(card: AnyCard, sources: Sources, memory: int) -> int:
             "give --memory more, or raise the limit of open files (ulimit -n)"
         )
     return min(most, 1 + rows // min(ROWS_PER_PARTITION, fit))
+
+
+def likely_processes(card: AnyCard, sources: Sources, partitions: int, memory: int) -> int:
+    """As many as there are processors for, and ``memory`` (bytes) holds partitions of; each has two, of usual size."""
+    rows = sources.likely_rows * (card.domain.horizon if card.source.layout == "wide" else 1)
+    each = _BASE_BYTES + _row_bytes(card) * rows // partitions
+    return max(1, min(len(os.sched_getaffinity(0)), memory // each, min(partitions, rows // ROWS_PER_PARTITION) // 2))
 
 
 def most_partitions() -> int:

@@ -97,7 +97,7 @@ def _first_visits(sources: Sources, card: Card, read: list[str], share: float) -
     """``step``, ``state``, ``action`` and ``raw_<role>`` of each person's first visit to each state."""
     live, kept = len(card.domain.live_states), pl.DataFrame()
     for index in range(len(sources.files)):
-        for _, frame in read_batches(sources, index):
+        for _, frame in read_batches(sources, card, index):
             some = _some_people(frame, card.name, share)
             if card.source.layout == "wide":
                 # the place in the file is asked for and not used

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
-from typing import Protocol
+from typing import Protocol, TypedDict
 
-from pipeline.privacy.budget import up
+from pipeline.privacy.budget import down, up
 from pipeline.privacy.losses import safe_epsilon
+from pipeline.privacy.release import Mechanism, total_delta_slack, total_epsilon, total_rho
 
 
 class Trust(StrEnum):
@@ -68,3 +70,52 @@ class Guarantee:
         """Both released from the same users: costs add up."""
         both = None if self.rho is None or other.rho is None else self.rho + other.rho
         return Guarantee(self.trust, both)
+
+
+class SpentBudget(TypedDict):
+    """What mechanisms cost together: zCDP rho and (epsilon, delta), rounded up; None where there is no noise.
+
+    ``pure`` says whether the loss is pure: then ``delta`` is 0.
+    """
+
+    rho: float | None
+    epsilon: float | None
+    delta: float | None
+    pure: bool
+
+
+def spent_budget(mechanisms: Sequence[Mechanism], delta: float, joint: Fraction | None = None) -> SpentBudget:
+    """What a list of mechanisms costs.
+
+    What a sampler adds to delta is taken from the ``delta`` of the conversion, so that ``delta`` holds in all.
+
+    Parameters
+    ----------
+    mechanisms
+        Of one release, all tables.
+    delta
+        At which rho is converted to epsilon (privacy.md §1.1); above the samplers' share of it.
+    joint
+        The exact rho of all tables together, where they were bounded jointly; None: their losses add.
+    """
+    if (bits := _of_shuffled(mechanisms, delta)) is not None:
+        return {"rho": None, "epsilon": bits, "delta": delta, "pure": False}
+    rho, pure = total_rho(tuple(mechanisms)), total_epsilon(tuple(mechanisms))
+    if joint is not None:
+        rho, pure = joint, None
+    if rho is None:
+        return {"rho": None, "epsilon": None, "delta": None, "pure": False}
+    if pure is not None:
+        return {"rho": up(rho), "epsilon": up(pure), "delta": 0.0, "pure": True}
+    left = down(Fraction(delta) - total_delta_slack(tuple(mechanisms)))
+    return {"rho": up(rho), "epsilon": safe_epsilon(up(rho), left), "delta": delta, "pure": False}
+
+
+def _of_shuffled(mechanisms: Sequence[Mechanism], delta: float) -> float | None:
+    """Epsilon of shuffled messages by an exact accountant: a user is in one batch, so the costliest counts."""
+    from pipeline.privacy.shuffle import NoiseBits
+    from pipeline.privacy.shuffle_calibration import delivered_epsilon
+
+    batches = {m.shuffled for m in mechanisms if m.shuffled is not None}
+    each = (delivered_epsilon(NoiseBits(b.users, b.each, b.chance), b.changes, delta, b.honest) for b in batches)
+    return max(each, default=None)

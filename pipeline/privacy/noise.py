@@ -16,9 +16,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.privacy.csprng import Words
+from pipeline.privacy.csprng import Words, gaussian_by_rejection, laplace_by_rejection
 from pipeline.privacy.inversion import Law, draw
-from pipeline.privacy.samplers import gaussian_by_rejection, laplace_by_rejection
 
 Integers = NDArray[np.int64]
 
@@ -263,12 +262,12 @@ class SeededNoise:
         return self._draw(size, support, np.exp(-np.abs(support) / float(scale)))
 
     def flips(self, size: int, chance: int, data: DataHandle) -> NDArray[np.bool_]:
-        """Coins of probability ``chance / 2^64``; see :class:`pipeline.privacy.bernoulli.Coins`."""
+        """Coins of probability ``chance / 2^64``; see :class:`pipeline.privacy.shuffle.Coins`."""
         self._admit_handle(data)
         return self._rng.random(size) < chance / 2**64
 
     def rounded(self, value: NDArray[np.float64], data: DataHandle) -> NDArray[np.bool_]:
-        """One bit for each value in [0, 1]; see :class:`pipeline.privacy.bernoulli.Coins`."""
+        """One bit for each value in [0, 1]; see :class:`pipeline.privacy.shuffle.Coins`."""
         self._admit_handle(data)
         return self._rng.random(len(value)) < value
 

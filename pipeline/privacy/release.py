@@ -58,10 +58,8 @@ class Mechanism:
 
     Parameters
     ----------
-    table, shape
-        Name and shape of the noisy table, as in ``release.parquet``.
-    unit
-        What one integer stands for.
+    table, shape, unit
+        Name and shape of the noisy table, as in ``release.parquet``; what one integer stands for.
     rule
         How the sensitivities were found, in words; part of the key of a release.
 
@@ -220,18 +218,12 @@ class Release:
         Name of the lineage, and ``real`` or ``synthetic`` as registered.
     dynamics
         ``per_step``, ``stationary``: one table for all steps, or ``linear_quadratic``.
-    mechanisms
-        What was drawn, a table each, in order.
-    tables
-        Table name -> int64 array of the mechanism's shape, read-only.
-    noise
-        ``os`` | ``seeded`` | ``none``; only ``os`` is private.
-    sampler
-        Name and version of what drew the noise.
-    trust_model
-        ``central`` on every log; see :class:`~pipeline.statistics.private_sum.Trust`.
-    relation
-        Which data sets are neighbours: ``replace`` one person.
+    mechanisms, tables
+        What was drawn, a table each, in order; name -> int64 array of the mechanism's shape, read-only.
+    noise, sampler
+        ``os`` | ``seeded`` | ``none``, only ``os`` is private; name and version of what drew it.
+    trust_model, relation
+        ``central`` on every log (:class:`~pipeline.privacy.guarantee.Trust`); neighbours ``replace`` one person.
     joint_rho
         Cost of all tables together where it was bounded jointly; None: the sum of their costs.
     joint

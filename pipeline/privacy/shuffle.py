@@ -16,19 +16,69 @@ Departures from the printed page
       with probability 2^-m (n <= tau) or tau / 2n (n > tau).  Here the 1 + m bits travel separately;
     * a value in [0, 1], such as a reward, is rounded at random to one bit on the device;
     * where one biased coin a user suffices, its chance solves n q (1 - q) = N / 4, not q = N / 2n.
+
+Biased coins of the operating system: what a user's device flips in the shuffle model, exactly and without a float.
+
+A coin's chance is ``chance / 2^64``: a uniform 64-bit word falls below ``chance`` with just that probability.
+``SeededNoise`` flips them too, for simulations only.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.privacy.bernoulli import FAIR, WHOLE, Coins, checked_chance
+from pipeline.privacy.csprng import Words
 from pipeline.privacy.noise import DataHandle, SeededNoise
+
+# chances are integers out of this many
+WHOLE = 2**64
+FAIR = WHOLE // 2
+
+
+class Coins(Protocol):
+    """Flips of one user's device.  ``data`` is a handle of what they will hide."""
+
+    @property
+    def name(self) -> str:
+        """``os`` or ``seeded``."""
+        ...
+
+    def flips(self, size: int, chance: int, data: DataHandle) -> Bits:
+        """Independent flips ``(size,)``, each true with probability ``chance / 2^64``."""
+        ...
+
+    def rounded(self, value: NDArray[np.float64], data: DataHandle) -> Bits:
+        """One bit ``(n,)`` for each ``value (n,)`` in [0, 1], true with that probability."""
+        ...
+
+
+class OsCoins:
+    """Operating-system randomness; takes no seed and no argument.  For a deployment."""
+
+    name = "os"
+
+    def flips(self, size: int, chance: int, data: DataHandle) -> Bits:
+        """See :class:`Coins`."""
+        checked_chance(chance)
+        # a certain coin: no 64-bit threshold says "every word"
+        return Words().take(size) < np.uint64(chance) if chance < WHOLE else np.ones(size, dtype=np.bool_)
+
+    def rounded(self, value: NDArray[np.float64], data: DataHandle) -> Bits:
+        """See :class:`Coins`; exact for multiples of 2^-53, within 2^-53 for smaller floats."""
+        return (Words().take(len(value)) >> np.uint64(11)).astype(np.float64) < value * 2.0**53
+
+
+def checked_chance(chance: int) -> None:
+    """Refuse what is no probability."""
+    if not 0 <= chance <= WHOLE:
+        raise ValueError(f"a chance must be between 0 and 2^64; got {chance}")
+
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -145,6 +195,65 @@ def analyze(shuffled: Messages, counters: int, noise: NoiseBits) -> Array:
             f"every user sends {1 + noise.each} messages for each of {counters} counters; some are missing"
         )
     return np.bincount(shuffled.counter[shuffled.bit], minlength=counters).astype(np.float64) - noise.mean
+
+
+def to_bytes(messages: Messages, counters: int) -> bytes:
+    """Messages as they travel: each the number of its counter and its bit, in :func:`message_bytes` bytes.
+
+    Parameters
+    ----------
+    messages
+        Of one user.
+    counters
+        C, how many there are.
+    """
+    code = (messages.counter << 1) | messages.bit
+    return code.astype("<u8").view(np.uint8).reshape(-1, 8)[:, : message_bytes(counters)].tobytes()
+
+
+def from_bytes(sent: bytes, counters: int) -> Messages:
+    """The inverse of :func:`to_bytes`."""
+    width = message_bytes(counters)
+    code = np.zeros((len(sent) // width, 8), dtype=np.uint8)
+    code[:, :width] = np.frombuffer(sent, dtype=np.uint8).reshape(-1, width)
+    number = code.view("<u8")[:, 0].astype(np.int64)
+    return Messages(number >> 1, (number & 1).astype(bool))
+
+
+def message_bytes(counters: int) -> int:
+    """Bytes of one message: the number of one of so many counters, and a bit."""
+    return ((2 * counters - 1).bit_length() + 7) // 8
+
+
+@dataclass(frozen=True)
+class Exchanged:
+    """Unbiased noisy ``sums (C,)``, and the bytes that all users sent for them.
+
+    Parameters
+    ----------
+    sent
+        Of all messages together.
+    """
+
+    sums: Array
+    sent: int
+
+
+def exchanged(people: Iterable[Array], counters: int, noise: NoiseBits, coins: Coins, data: DataHandle) -> Exchanged:
+    """All three parties: every user's device randomizes, the shuffler shuffles what it got as bytes, then the analysis.
+
+    Parameters
+    ----------
+    people
+        Of each user what they add to each counter ``(C,)``.
+    counters
+        C.
+    noise, coins, data
+        As of :func:`randomize`.
+    """
+    sent = [to_bytes(randomize(values, noise, coins, data), counters) for values in people]
+    sums = analyze(shuffle([from_bytes(each, counters) for each in sent]), counters, noise)
+    return Exchanged(sums, sum(map(len, sent)))
 
 
 def analyzed_totals(sums: Integers, noise: NoiseBits, seeded: SeededNoise, data: DataHandle) -> Array:

@@ -25,8 +25,8 @@ from pipeline.privacy.release import Release
 from pipeline.simulation.lq_rollouts import Array, ask_of, lost_by, lq_world, noise_of, play_lq, spent
 from pipeline.simulation.targets import SumsTarget
 from pipeline.simulation.trial import NOTHING_CONTROLLED, OnlineAgent, Outcome, Plain, Trial, staged_curve
+from pipeline.statistics.lq_message import ResidualMessage
 from pipeline.statistics.online_sum import asked, cost_of, gaussian_sum, release_of, stacked, start, tight
-from pipeline.statistics.residual_message import ResidualMessage
 
 _PLANNER, _LOGS = 5, 4
 _OPTIONS: dict[str, Plain] = {"first": AdaptiveConstants().first, "certainty": AdaptiveConstants().certainty}

@@ -6,13 +6,15 @@ from functools import cache
 
 import numpy as np
 
+from pipeline.environments.world import World
 from pipeline.environments.worlds import builds_horizon
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import optimal_values, policy_value
 from pipeline.mdp.policy import Policy, constant
 from pipeline.mdp.policy import uniform as uniformly
-from pipeline.simulation.places import RELEASE, world_at
-from pipeline.simulation.trial import OnlineAgent, Outcome, Trial, emitted, staged_curve
+from pipeline.simulation.places import RELEASE, typed_place
+from pipeline.simulation.rollouts import emitted
+from pipeline.simulation.trial import OnlineAgent, Outcome, Trial, staged_curve
 
 
 def uniform(trial: Trial) -> Outcome:
@@ -53,7 +55,7 @@ def logging_policy(trial: Trial, name: str) -> Policy:
         If the world has no policy of that name.
     """
     H = world_of(trial).horizon  # noqa: N806
-    p = world_at(trial.world, trial.params).behaviours(name, H)
+    p = typed_place(trial.world, trial.params, World).behaviours(name, H)
     return Policy(p, np.zeros(p.shape[:2], dtype=bool))
 
 
@@ -79,7 +81,7 @@ def named_world(name: str, params: tuple[tuple[str, object], ...]) -> TabularMDP
     """
     own = not name.startswith(RELEASE) and builds_horizon(name)
     horizon = None if own else dict(params).get("horizon")
-    world = world_at(name, params)
+    world = typed_place(name, params, World)
     return world.mdp(world.steps(None if horizon is None else int(str(horizon))))
 
 

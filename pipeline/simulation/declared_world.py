@@ -104,6 +104,7 @@ class Worth:
 # nothing is charged: a lineage of nobody's data
 _LINEAGE, _LONGEST = "simulated_", 63
 _COLUMNS = {"user_id": "user", "episode_id": "episode", "step": "step"}
+_VECTORS = _COLUMNS | {"next_observation": "next_observation"}
 # where nothing is private
 _DELTA = 1e-6
 
@@ -117,7 +118,7 @@ def declared_world(trial: Trial) -> AnyCard:
         Names the world, the number of episodes, and delta.
     """
     found = place_of(trial.world, trial.params)
-    return _plant(trial, found) if isinstance(found, LqSystem) else _tables(trial, found)
+    return _tables(trial, found) if isinstance(found, World) else _plant(trial, found)
 
 
 def lineage_of(trial: Trial) -> str:
@@ -154,9 +155,32 @@ def plant_domain(system: LqSystem) -> dict[str, Any]:
     }
 
 
+def plant_card(system: LqSystem, *, name: str, episodes: int, rho: float) -> dict[str, Any]:
+    """Plain values of the card of a plant's log, one episode a user.
+
+    Parameters
+    ----------
+    system
+        A world with known parameters.
+    name, episodes
+        Of the dataset, and how many.
+    rho
+        Lifetime cap of its lineage, zCDP.
+    """
+    columns = _VECTORS | {"user_id": "user_id", "episode_id": "episode_id"}
+    return {
+        "schema_version": 1,
+        "name": name,
+        "kind": "synthetic",
+        "unit": {"user": "user_id", "episodes_per_user": 1, "users_public": episodes},
+        **plant_domain(system),
+        "source": {"files": ["episodes-*.parquet"], "columns": columns},
+        "budget": {"rho": rho, "delta": 1e-6, "ledger": "home"},
+    }
+
+
 def _plant(trial: Trial, system: LqSystem) -> LqCard:
-    columns = _COLUMNS | {"next_observation": "next_observation"}
-    return LqCard.model_validate(_head(trial) | plant_domain(system) | {"source": _source(columns)})
+    return LqCard.model_validate(_head(trial) | plant_domain(system) | {"source": _source(_VECTORS)})
 
 
 def _tables(trial: Trial, world: World) -> Card:
@@ -180,11 +204,12 @@ def _tables(trial: Trial, world: World) -> Card:
 
 
 def _head(trial: Trial) -> dict[str, Any]:
+    m = int(trial.knobs.get("episodes_per_user", 1))
     return {
         "schema_version": 1,
         "name": lineage_of(trial),
         "kind": "synthetic",
-        "unit": {"user": "user", "users_public": trial.episodes},
+        "unit": {"user": "user", "users_public": -(-trial.episodes // m), "episodes_per_user": m},
         "budget": {"rho": 1.0, "delta": trial.delta or _DELTA},
     }
 

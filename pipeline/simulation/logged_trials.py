@@ -29,12 +29,14 @@ from pipeline.privacy.budget import epsilon_from_rho
 from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import Mechanism, Release, total_rho
 from pipeline.simulation.control_trials import logging_policy, optimum, world_of
-from pipeline.simulation.trial import OnlineAgent, Outcome, Plain, Trial, as_control, emitted, staged_curve
+from pipeline.simulation.rollouts import as_control, emitted
+from pipeline.simulation.trial import OnlineAgent, Outcome, Plain, Trial, staged_curve
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.count_layout import CountLayout, reward_lattice
+from pipeline.statistics.counts import private_counts
 from pipeline.statistics.layout import ExactSums
-from pipeline.statistics.planning_counts import prepare
+from pipeline.statistics.planning_counts import prepare, slack_of
 from pipeline.statistics.private_sum import PrivateSum
 
 Array = NDArray[np.float64]
@@ -104,7 +106,9 @@ class Logged:
 
     def learn(self, release: Release, rng: np.random.Generator) -> Plan:
         """Plan on what was released."""
-        seen = prepare(release, self.card, self.constants.preset, self.failure).counts
+        preset = self.constants.preset
+        counts = private_counts(release, self.card, slack=slack_of(preset), failure=self.failure)
+        seen = prepare(counts, self.card, preset).counts
         return self.planner(seen, self.task, self.constants, rng, self.penalty)
 
     def whole(self, policy: Policy) -> Array:

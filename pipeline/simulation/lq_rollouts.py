@@ -23,7 +23,7 @@ from pipeline.privacy.accounting import gdp_epsilon
 from pipeline.privacy.budget import up
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.noise import SeededNoise
-from pipeline.simulation.places import plant_at
+from pipeline.simulation.places import typed_place
 from pipeline.simulation.trial import Trial
 from pipeline.statistics.ask import Ask
 
@@ -128,7 +128,7 @@ def lq_world(trial: Trial) -> LqSystem:
     CardError
         If there is no such system.
     """
-    return plant_at(trial.world, trial.params)
+    return typed_place(trial.world, trial.params, LqSystem)
 
 
 def spent(trial: Trial, rho: Fraction | None) -> dict[str, Any]:

@@ -3,10 +3,10 @@
 Regret is exact: J of the gains of each episode by the Riccati recursion, less J*.  Knobs:
 
 ==========================  ====================================================================
-``growth``                  a new plan when the episodes have grown by this factor (1.2)
+``constants``               ``practical``, or ``paper``: a plan an episode, ln det V_k in β_k
+``growth``                  a new plan when the episodes have grown by this factor (1.2; 1)
 ``counter``                 ``tree`` or ``epochs`` (one release of each plan's episodes)
 ``width``                   times β_k; only 1 has the theorem
-``volume``                  in β_k: ``declared`` (a bound fixed in advance) or ``released`` (ln det V_k)
 ``starts``                  of the optimistic search (4)
 ``explore``, ``radius``     of explore-then-commit: K_0, and the sphere as a part of gamma
 ==========================  ====================================================================
@@ -26,8 +26,7 @@ from numpy.typing import NDArray
 from pipeline.agents.dp_lqr import LqConstants, LqTask, certainty_equivalence
 from pipeline.agents.explore_then_commit import Exploration, explore, explore_then_commit
 from pipeline.agents.lq_optimism import Search
-from pipeline.agents.ofu_rl import LqControl, OfuConstants, OptimisticPlan, batch_ends
-from pipeline.agents.ofu_rl import ofu_rl as optimistic_control
+from pipeline.agents.ofu_rl import LqControl, OfuConstants, OptimisticPlan, batch_ends, ofu_rl
 from pipeline.declaration.toml import CardError
 from pipeline.environments.lq_systems import LqSystem, norm
 from pipeline.mdp.riccati import clip_norm, riccati
@@ -35,6 +34,7 @@ from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.noise import SimulatedWorld
 from pipeline.privacy.release import Release
 from pipeline.simulation.lq_rollouts import LqPlayed, ask_of, lost_by, lq_world, noise_of, play_lq, spent
+from pipeline.simulation.rollouts import as_printed
 from pipeline.simulation.targets import SumsTarget
 from pipeline.simulation.trial import NOTHING_CONTROLLED, OnlineAgent, Outcome, Plain, Trial, Trust, staged_curve
 from pipeline.statistics.ask import Ask
@@ -57,21 +57,6 @@ RADIUS = 0.1
 # an audit and a trial cut episodes alike: growth of the optimist's batches
 _GROWTH = 1.2
 _SEARCH, _MODEL, _LOGS = 2, 3, 4
-
-
-def ofu_rl(trial: Trial) -> Outcome:
-    """OFU-RL: the non-private baseline."""
-    return _optimistic(trial, 1.0)
-
-
-def private_ofu_rl(trial: Trial) -> Outcome:
-    """Private-OFU-RL: the same on a binary tree's noisy sums."""
-    return _optimistic(trial, 1.0)
-
-
-def certainty_equivalent(trial: Trial) -> Outcome:
-    """The estimate's own gains, without privacy and without optimism: never tries a control."""
-    return _optimistic(trial, 0.0)
 
 
 def zero(trial: Trial) -> Outcome:
@@ -142,8 +127,7 @@ def sums_of(trial: Trial) -> list[SumsTarget]:
 
 def cost_of(trial: Trial) -> tuple[Fraction | None, Fraction]:
     """What the optimist's sums cost one user, exactly (None without noise), and what is claimed.  Nobody plays."""
-    ends = batch_ends(trial.episodes, float(trial.knobs.get("growth", _GROWTH)))
-    return _regularizer(trial, lq_world(trial), ends).guarantee.rho, asked_rho(ask_of(trial))
+    return _regularizer(trial, lq_world(trial), _ends(trial)).guarantee.rho, asked_rho(ask_of(trial))
 
 
 def dp_lqr(trial: Trial) -> Outcome:
@@ -161,8 +145,9 @@ def dp_lqr(trial: Trial) -> Outcome:
 
 
 def _exploration(trial: Trial, world: LqSystem) -> Exploration:
-    first = int(trial.knobs.get("explore", exploring(trial.episodes)))
-    radius = float(trial.knobs.get("radius", RADIUS)) * world.gamma
+    knobs = trial.over(_EXPLORER)
+    first = exploring(trial.episodes) if knobs["explore"] is None else int(knobs["explore"])
+    radius = float(knobs["radius"]) * world.gamma
     return Exploration(min(first, trial.episodes - 1), radius)
 
 
@@ -171,17 +156,23 @@ def exploring(episodes: int) -> int:
     return max(1, min(round(20 * math.sqrt(episodes)), episodes // 2))
 
 
-def _optimistic(trial: Trial, width: float) -> Outcome:
-    world, knobs = lq_world(trial), trial.knobs
-    ends = batch_ends(trial.episodes, float(knobs.get("growth", _GROWTH)))
+def _growth(trial: Trial) -> float:
+    return float(trial.knobs.get("growth", 1.0 if as_printed(trial) else _GROWTH))
+
+
+def _ends(trial: Trial) -> Sequence[int]:
+    return batch_ends(trial.episodes, _growth(trial))
+
+
+def optimistic(trial: Trial) -> Outcome:
+    """OFU-RL; on noisy sums Private-OFU-RL; without a width certainty equivalence, which never tries a control."""
+    world, knobs, ends = lq_world(trial), trial.over(_OPTIMIST), _ends(trial)
     regularizer = _regularizer(trial, world, ends)
     control = LqControl(world.cost, world.gamma, world.noise.bound, world.start, world.covariance)
-    width = float(knobs.get("width", width))
-    volume = knobs.get("volume", "declared")
-    if volume not in ("declared", "released"):
-        raise CardError(f"volume must be declared or released; got {volume!r}")
-    c = OfuConstants(width=width, volume=volume, search=Search(starts=int(knobs.get("starts", 4))))
-    agent = optimistic_control(control, regularizer, c, ends, trial.stream(_SEARCH))
+    width = 0.0 if trial.agent == "certainty-equivalence" else float(knobs["width"])
+    volume = "released" if as_printed(trial) else "declared"
+    c = OfuConstants(width=width, volume=volume, search=Search(starts=int(knobs["starts"])))
+    agent = ofu_rl(control, regularizer, c, ends, trial.stream(_SEARCH))
     played = play_lq(world, agent, trial.stream(0))
     cost = spent(trial, regularizer.guarantee.rho)
     facts = _said(trial, width) | cost | _story(world, played.result, regularizer)
@@ -218,9 +209,9 @@ def _story(world: LqSystem, plans: Sequence[OptimisticPlan], regularizer: Counte
 def _said(trial: Trial, width: float) -> dict[str, Any]:
     counter = "" if trial.epsilon is None else counter_of(trial)
     variant = {"": "λ = 1", "tree": "tree over episodes", "epochs": "extra: one release a plan"}[counter]
-    growth = trial.knobs.get("growth", _GROWTH)
+    growth = _growth(trial)
     words = f"α = 0.05, plans at growth {growth:g}, {trial.knobs.get('starts', 4)} starts"
-    if trial.knobs.get("volume") == "released":
+    if as_printed(trial):
         words += ", ln det V_k in β_k"
     if trial.epsilon is not None:
         words += ", printed Λ and ν" if trial.calibration == "paper" else ", Λ and ν by Gaussian tails"
@@ -275,13 +266,8 @@ def _cuts() -> str:
     return f"states cut to {CUT[0]}, successors to {CUT[1]}"
 
 
-_OPTIMIST: dict[str, Plain] = {
-    "growth": _GROWTH,
-    "counter": "tree",
-    "width": 1.0,
-    "volume": "declared",
-    "starts": 4,
-}
+_EXPLORER: dict[str, Plain] = {"explore": None, "radius": RADIUS}
+_OPTIMIST: dict[str, Plain] = {"constants": "practical", "growth": None, "counter": "tree", "width": 1.0, "starts": 4}
 
 
 def _agent(
@@ -291,17 +277,11 @@ def _agent(
 
 
 AGENTS = {
-    "ofu-rl": _agent(ofu_rl, defaults=_OPTIMIST),
-    "private-ofu-rl": _agent(private_ofu_rl, "joint", "ofu-rl", defaults=_OPTIMIST, targets=sums_of, cost=cost_of),
+    "ofu-rl": _agent(optimistic, defaults=_OPTIMIST),
+    "private-ofu-rl": _agent(optimistic, "joint", "ofu-rl", defaults=_OPTIMIST, targets=sums_of, cost=cost_of),
     "dp-lqr": _agent(dp_lqr, "central", "certainty-equivalence", targets=release_of, from_logs=True),
-    "explore-then-commit": _agent(
-        commit,
-        "joint",
-        "certainty-equivalence",
-        defaults={"explore": None, "radius": RADIUS},
-        targets=release_of,
-    ),
+    "explore-then-commit": _agent(commit, "joint", "certainty-equivalence", defaults=_EXPLORER, targets=release_of),
     "zero": _agent(zero),
     "fixed-gain": _agent(fixed_gain),
-    "certainty-equivalence": _agent(certainty_equivalent, defaults=_OPTIMIST),
+    "certainty-equivalence": _agent(optimistic, defaults=_OPTIMIST),
 }

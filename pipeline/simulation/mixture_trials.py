@@ -17,17 +17,25 @@ from pipeline.agents.mixture_backup import LearntRewards, MixtureTask, Problem, 
 from pipeline.agents.optimism import Radii, ldp, ldp_theory, linopt, linopt_rewards, ucrl_vtr
 from pipeline.declaration.card import CardError
 from pipeline.environments.mixture_worlds import Mixture, random_mixture
-from pipeline.mdp.mixture import RewardFeatures, dense_one_hot, one_hot
+from pipeline.mdp.features import RewardFeatures, dense_one_hot, one_hot
 from pipeline.mdp.planning import policy_value
 from pipeline.mdp.rollout import Agent
 from pipeline.privacy.guarantee import Guarantee
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.privacy.release import Release
 from pipeline.simulation.control_trials import named_world
-from pipeline.simulation.mixture_settings import KINDS, Settings, constants_of, defaults_of, settings_of, variant_of
-from pipeline.simulation.rollouts import play
+from pipeline.simulation.mixture_settings import (
+    KINDS,
+    Settings,
+    bonus_of,
+    constants_of,
+    defaults_of,
+    settings_of,
+    variant_of,
+)
+from pipeline.simulation.rollouts import as_control, play
 from pipeline.simulation.targets import SumsTarget
-from pipeline.simulation.trial import OnlineAgent, Outcome, Trial, as_control, curve
+from pipeline.simulation.trial import OnlineAgent, Outcome, Trial, curve
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.mixture_message import Message, Visits
 from pipeline.statistics.online_sum import asked_rho
@@ -66,7 +74,7 @@ class _Deaf:
 
 def _run(trial: Trial, deaf: bool = False) -> Outcome:
     s, world = settings_of(trial), _world(trial.world, trial.params)
-    problem, guarantee, c = problem_of(trial, s, world)
+    problem, guarantee = problem_of(trial, s, world)
     if deaf:
         problem = replace(
             problem,
@@ -74,7 +82,7 @@ def _run(trial: Trial, deaf: bool = False) -> Outcome:
             rewards=None if problem.rewards is None else _deafened(problem.rewards),
         )
     agent: Agent = (
-        linopt_po(problem, s.growth, _eta(problem.task, s))
+        linopt_po(problem, s.growth, s.eta * step_size(problem.task))
         if KINDS[trial.agent].mirror
         else linopt_vi(problem, s.growth, trial.stream(_TIES))
     )
@@ -84,7 +92,7 @@ def _run(trial: Trial, deaf: bool = False) -> Outcome:
     facts = {
         "trust": guarantee.trust.value,
         "variant": variant_of(trial, s),
-        "constants": constants_of(trial, s, c),
+        "constants": constants_of(trial, s),
         "true_rho": None if guarantee.rho is None else float(guarantee.rho),
         "true_epsilon": guarantee.epsilon(delta) if trial.delta else None,
         "tie_share": None if played.policy.ndim == 3 else float(planned(problem, trial.stream(_TIES)).tied.mean()),
@@ -125,18 +133,18 @@ def _world(name: str, params: tuple[tuple[str, Any], ...]) -> Mixture:
     return world
 
 
-def problem_of(trial: Trial, s: Settings, world: Mixture) -> tuple[Problem, Guarantee, float | str]:
-    """What the agent is given, what its noise guarantees, and the c or preset of its bonus."""
+def problem_of(trial: Trial, s: Settings, world: Mixture) -> tuple[Problem, Guarantee]:
+    """What the agent is given, and what its noise guarantees."""
     task = _task(trial, s, world)
-    radii, reward_radii, c = _radii(trial, s)
+    radii, reward_radii = _radii(trial, s)
     source = SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes)))
     of_transitions, *of_rewards = _shared(task, s)
     transitions = _regularizer(trial, s, *of_transitions, source)
     if not of_rewards:
-        return Problem(task, Regression(transitions, radii)), transitions.guarantee, c
+        return Problem(task, Regression(transitions, radii)), transitions.guarantee
     counted = _regularizer(trial, replace(s, prior=0.0), *of_rewards[0], source)
     both = Regression(transitions, radii), Regression(counted, reward_radii)
-    return Problem(task, *both), transitions.guarantee.beside(counted.guarantee), c
+    return Problem(task, *both), transitions.guarantee.beside(counted.guarantee)
 
 
 def targets_of(trial: Trial) -> list[SumsTarget]:
@@ -154,7 +162,7 @@ def messages_of(trial: Trial) -> list[tuple[Message, Ask]]:
 
 def cost_of(trial: Trial) -> tuple[Fraction | None, Fraction]:
     """What all sums of the trial cost one user, exactly (None without noise), and what is claimed.  Nobody plays."""
-    _, guarantee, _ = problem_of(trial, settings_of(trial), _world(trial.world, trial.params))
+    _, guarantee = problem_of(trial, settings_of(trial), _world(trial.world, trial.params))
     return guarantee.rho, sum((asked_rho(ask) for _, ask in messages_of(trial)), Fraction(0))
 
 
@@ -193,7 +201,7 @@ def _ask(trial: Trial, share: Fraction, gram_share: float) -> Ask:
 def _regularizer(
     trial: Trial, s: Settings, m: Message, share: Fraction, gram_share: float, noise: SeededNoise
 ) -> CountedRegularizer:
-    world, lam = SimulatedWorld(trial.place), s.lam * (1.0 if s.unit else float(m.row_bound.max() ** 2))
+    world, lam = SimulatedWorld(trial.place), _lambda(s, m)
     trust = KINDS[trial.agent].trust
     if trust == "none":
         return fixed(m, trial.episodes, lam, world, noise)
@@ -208,22 +216,25 @@ def _regularizer(
         raise CardError(f"{trial.agent}: {e}") from None
 
 
-def _radii(trial: Trial, s: Settings) -> tuple[Radii, Radii, float | str]:
-    """Bonus of transitions and rewards, by trust; presets by name."""
-    kind = KINDS[trial.agent]
-    c = kind.c if s.bonus in ("tuned", "paper-experiment") else 1.0 if s.bonus == "theory" else s.bonus
-    assert not isinstance(c, str)
-    said: float | str = s.bonus if s.bonus in ("theory", "paper-experiment") else c
+def _lambda(s: Settings, m: Message) -> float:
+    """λ in the squared units of a row; the printed 1 is for values up to H, and so (V_max / H)^2."""
+    if s.lam is None:
+        return (1.0 if m.unit else m.value**2) / m.horizon**2
+    return s.lam * (1.0 if s.unit else float(m.row_bound.max() ** 2))
+
+
+def _radii(trial: Trial, s: Settings) -> tuple[Radii, Radii]:
+    """Bonus of transitions and rewards, by paper and trust."""
+    kind, c = KINDS[trial.agent], bonus_of(trial.agent, s)
+    as_printed = s.constants == "paper"
     if kind.trust == "local":
-        theory = s.bonus == "theory" and trial.epsilon is not None
-        return ldp_theory(trial.epsilon or 1.0, trial.delta or 0.1) if theory else ldp(c), linopt_rewards(c), said
-    if kind.trust == "joint":
-        return linopt(c), linopt_rewards(c), said
-    return ucrl_vtr(c, printed=s.bonus == "paper-experiment"), linopt_rewards(c), said
-
-
-def _eta(task: MixtureTask, s: Settings) -> float:
-    return step_size(task, s.eta) if isinstance(s.eta, str) else s.eta * step_size(task, "paper")
+        transitions = ldp(c)
+        if as_printed and trial.epsilon is not None:
+            transitions = ldp_theory(trial.epsilon, trial.delta or 0.1, c=c)
+        return transitions, linopt_rewards(c)
+    if kind.trust == "joint" or (as_printed and kind.page == "000"):
+        return linopt(c), linopt_rewards(c)
+    return ucrl_vtr(c, printed=as_printed), linopt_rewards(c)
 
 
 def _registered(name: str) -> OnlineAgent:

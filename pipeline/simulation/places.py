@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -33,6 +33,12 @@ from reports.facts.report import read_report
 
 RELEASE = "release:"
 Params = tuple[tuple[str, Any], ...]
+Kind = TypeVar("Kind", World, LqSystem)
+# what a place is that is not of the kind that is asked for
+_OTHERWISE: dict[type, str] = {
+    World: "is a linear plant; use private-ofu-rl or another agent of plants",
+    LqSystem: "has states and actions; this agent is for linear plants such as lq",
+}
 
 
 def refuse_unknown_place(name: str) -> None:
@@ -83,41 +89,24 @@ def place_of(name: str, params: Params) -> World | LqSystem:
     return load_world(name, catalog_folder(name), **cut)
 
 
-def world_at(name: str, params: Params) -> World:
-    """The same where it must have states and actions.
+def typed_place(name: str, params: Params, kind: type[Kind]) -> Kind:
+    """The same where it must have states and actions, or must be a linear plant.
 
     Parameters
     ----------
     name, params
         Of a trial.
+    kind
+        ``World`` or ``LqSystem``.
 
     Raises
     ------
     CardError
-        If it is a linear plant, or there is none.
+        If it is the other kind, or there is none.
     """
     found = place_of(name, params)
-    if isinstance(found, LqSystem):
-        raise CardError(f"world {name}: is a linear plant; use private-ofu-rl or another agent of plants")
-    return found
-
-
-def plant_at(name: str, params: Params) -> LqSystem:
-    """The same where it must be a linear plant.
-
-    Parameters
-    ----------
-    name, params
-        Of a trial.
-
-    Raises
-    ------
-    CardError
-        If it has states and actions, or there is none.
-    """
-    found = place_of(name, params)
-    if isinstance(found, World):
-        raise CardError(f"world {name}: has states and actions; this agent is for linear plants such as lq")
+    if not isinstance(found, kind):
+        raise CardError(f"world {name}: {_OTHERWISE[kind]}")
     return found
 
 

@@ -9,18 +9,20 @@ users costs what one of ten does.
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.declaration.toml import CardError
 from pipeline.environments.count_tables import multinomials, sample_count_tables
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import optimal_values, policy_value
 from pipeline.mdp.policy import set_values
 from pipeline.mdp.rollout import Agent, Batch, BatchRollout, Rollout, Trajectory
 from pipeline.privacy.noise import SeededNoise
+from pipeline.simulation.trial import Outcome, Trial
 from pipeline.statistics.batch_counts import BatchLayout, BatchTables, NoisyTables, PrivateBatch
 from pipeline.statistics.batch_privatizers import BatchPrivatizer
 from pipeline.statistics.online_counts import InteractiveCounts, OnlineCounts, Tally
@@ -118,13 +120,34 @@ def play_batches(
     while True:
         losses.append(best - policy_value(mdp, ask.policy))
         ends.append(ask.episodes + (ends[-1] if ends else 0))
-        n_sas = sample_count_tables(mdp, ask.policy, ask.episodes, rng).n_sas
+        people = walked(mdp, ask.policy, ask.episodes, rng) if counts.protocol else None
+        if people is None:
+            n_sas = sample_count_tables(mdp, ask.policy, ask.episodes, rng).n_sas
+        else:
+            n_sas = visits_of(people, mdp.shape)
+            people = replace(people, rewards=people.rewards / np.where(highest > 0, highest, 1.0))
         bits = rounded_rewards(n_sas.sum(-1), mdp.rewards, highest, rng) if counts.layout.rewards else None
-        counts.add(Tally(ask.episodes, n_sas, bits))
+        counts.add(Tally(ask.episodes, n_sas, bits, people))
         try:
             ask = agent.send(counts.counts())
         except StopIteration as end:
             return PlayedBatches(ends, losses, end.value)
+
+
+def walked(mdp: TabularMDP, policy: NDArray[Any], episodes: int, rng: np.random.Generator) -> Trajectory:
+    """Whole episodes of users who follow one policy, one row each."""
+    return Sampler(mdp, rng).episodes(Rollout(policy, episodes))
+
+
+def visits_of(people: Trajectory, shape: tuple[int, int, int]) -> Integers:
+    """Transitions ``(H, S, A, S)`` of whole episodes, summed."""
+    H, S, A = shape  # noqa: N806
+    n_sas = np.zeros((H, S, A, S), dtype=np.int64)
+    states = people.states
+    np.add.at(
+        n_sas, (np.broadcast_to(np.arange(H), people.actions.shape), states[:, :-1], people.actions, states[:, 1:]), 1
+    )
+    return n_sas
 
 
 def rounded_rewards(visits: Integers, rewards: Array, highest: Array, rng: np.random.Generator) -> Integers:
@@ -159,8 +182,17 @@ def play_batch_rollouts(
     privatizer: BatchPrivatizer,
     rng: np.random.Generator,
     noise: SeededNoise,
+    *,
+    protocol: bool = False,
 ) -> PlayedRollouts[Answer]:
     """Run a batched agent until it returns; ``rng`` belongs to the world alone.
+
+    Parameters
+    ----------
+    mdp, agent, privatizer, rng, noise
+        Who plays where, and who makes its counts private.
+    protocol
+        Whether every user walks alone and sends messages of their own, where the privatizer shuffles them.
 
     Raises
     ------
@@ -177,14 +209,23 @@ def play_batch_rollouts(
         layout = BatchLayout((stop - first, *mdp.shape[1:]), ask.lean, ask.rewards, ends=stop == mdp.horizon)
         earned = set_values(mdp.transitions, mdp.rewards, mdp.start, policies)
         users = int(episodes.sum())
-        whole = sample_batch(mdp, policies, episodes, rng)
-        kept = BatchTables(users, whole.n_sas[first:stop], whole.r_sa[first:stop])
+        whole, people = sample_batch(mdp, policies, episodes, rng), None
+        if protocol:
+            each = [walked(mdp, p, int(n), rng) for p, n in zip(policies, episodes, strict=True)]
+            people = [v for walk in each for v in layout.values(_between(walk, first, stop))]
+            n_sas = np.sum([visits_of(walk, mdp.shape) for walk in each], axis=0)
+            whole = BatchTables(users, n_sas, rng.binomial(n_sas.sum(-1), mdp.rewards))
+        kept = BatchTables(users, whole.n_sas[first:stop], whole.r_sa[first:stop], people)
         private = privatizer.release(kept, layout, noise)
         batches.append(PlayedBatch(users, layout, best - float(episodes @ earned) / users, private.noisy))
         try:
             ask = agent.send(private)
         except StopIteration as end:
             return PlayedRollouts(batches, end.value)
+
+
+def _between(people: Trajectory, first: int, stop: int) -> Trajectory:
+    return Trajectory(people.states[:, first : stop + 1], people.actions[:, first:stop], people.rewards[:, first:stop])
 
 
 def sample_batch(mdp: TabularMDP, policies: Integers, episodes: Integers, rng: np.random.Generator) -> BatchTables:
@@ -198,3 +239,38 @@ def sample_batch(mdp: TabularMDP, policies: Integers, episodes: Integers, rng: n
         np.add.at(n_sas[h], (np.broadcast_to(states, a.shape), a), moved)
         people = moved.sum(1)
     return BatchTables(int(episodes.sum()), n_sas, rng.binomial(n_sas.sum(-1), mdp.rewards))
+
+
+def as_printed(trial: Trial) -> bool:
+    """Whether the trial asks for the constants that a paper prints.
+
+    Parameters
+    ----------
+    trial
+        Of an agent with option ``constants``.
+
+    Raises
+    ------
+    CardError
+        If the option is neither ``practical`` nor ``paper``.
+    """
+    if (said := trial.knobs.get("constants", "practical")) not in ("practical", "paper"):
+        raise CardError(f"{trial.agent}: constants is one of practical, paper; got {said!r}")
+    return said == "paper"
+
+
+def emitted(policy: NDArray[np.float64]) -> list[Any]:
+    """A policy ``(H, S, A)`` as an outcome holds it: actions where it never draws.
+
+    Parameters
+    ----------
+    policy
+        Probabilities of the actions.
+    """
+    return (policy.argmax(-1) if np.isin(policy, (0, 1)).all() else policy).tolist()
+
+
+def as_control(found: Outcome, of: str) -> Outcome:
+    """The outcome of an agent that was kept from its data, as a row of a control."""
+    more = {"trust": "none", "variant": "control", "of": of, "true_rho": None, "true_epsilon": None}
+    return replace(found, facts={**found.facts, **more})

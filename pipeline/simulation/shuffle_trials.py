@@ -1,10 +1,11 @@
-"""SDP-PE in known worlds (paper 002): modes, trust models, and what its stages did.
+"""SDP-PE in known worlds (paper 002): its constants, trust models, and what its stages did.
 
-Options of a trial, with their defaults: ``mode`` ("practical" | "paper"), ``trust`` ("shuffle" | "none" | "joint" |
-"local"), ``pooled`` (true), ``lean`` (true; false in mode "paper", which keeps the paper's three tables), ``mixed``
-(false; true where a stage forgets or noise grows with the batch, "local": then what is not visited becomes uncertain
-again, and active policies alone swing between good and bad), ``honest`` (1.0: declared share who add their bits),
-``certify`` (4: how many targets of the last stage the linear programme checks).
+Options of a trial, with their defaults: ``constants`` ("practical" | "paper"), ``trust`` ("shuffle" | "none" |
+"joint" | "local"), ``pooled`` (true), ``lean`` (true; false with "paper", which keeps the paper's three tables),
+``mixed`` (false; true where a stage forgets or noise grows with the batch, "local": then what is not visited becomes
+uncertain again, and active policies alone swing between good and bad), ``honest`` (1.0: declared share who add their
+bits), ``protocol`` (false; true: every message is sent and shuffled, as bytes), ``certify`` (4: how many targets of the
+last stage the linear programme checks).
 """
 
 from __future__ import annotations
@@ -30,17 +31,24 @@ from pipeline.simulation.rollouts import PlayedRollouts, play_batch_rollouts
 from pipeline.simulation.targets import BatchTarget
 from pipeline.simulation.trial import OnlineAgent, Outcome, Plain, Trial, staged_curve
 from pipeline.statistics.batch_counts import BatchLayout
-from pipeline.statistics.batch_privatizers import BatchPrivatizer, ExactBatch, GaussianBatch, ShuffleBinary
-from pipeline.statistics.batch_release import release_of_gaussian, release_of_shuffled
+from pipeline.statistics.batch_privatizers import (
+    BatchPrivatizer,
+    ExactBatch,
+    GaussianBatch,
+    ShuffleBinary,
+    release_of_gaussian,
+    release_of_shuffled,
+)
 
 _TIES, _NOISE, _SAMPLE = 1, 2, 3
 DEFAULTS: dict[str, Plain] = {
-    "mode": "practical",
+    "constants": "practical",
     "trust": "shuffle",
     "pooled": True,
     "lean": None,
     "mixed": None,
     "honest": 1.0,
+    "protocol": False,
     "certify": 4,
 }
 _BITS = {"tight": "exact bits", "paper": "the paper's bits"}
@@ -61,7 +69,8 @@ def sdp_pe(trial: Trial) -> Outcome:
     noise = SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes)))
     try:
         asks = agent.sdp_pe(task, constants, trial.stream(_TIES))
-        played = play_batch_rollouts(mdp, asks, privatizer, trial.stream(0), noise)
+        protocol = bool(knobs["protocol"]) and isinstance(privatizer, ShuffleBinary)
+        played = play_batch_rollouts(mdp, asks, privatizer, trial.stream(0), noise, protocol=protocol)
     except ValueError as e:
         raise CardError(f"sdp-pe: {e}") from None
     ends = np.cumsum([b.users for b in played.batches]).tolist()
@@ -116,7 +125,9 @@ def first_batches(trial: Trial) -> list[tuple[int, BatchLayout]]:
 
 
 def _agents_own(knobs: Mapping[str, Any]) -> agent.Constants:
-    return agent.Constants(mode=knobs["mode"], lean=knobs["lean"], pooled=bool(knobs["pooled"]), mixed=knobs["mixed"])
+    return agent.Constants(
+        mode=knobs["constants"], lean=knobs["lean"], pooled=bool(knobs["pooled"]), mixed=knobs["mixed"]
+    )
 
 
 def knobs_of(trial: Trial) -> dict[str, Any]:
@@ -128,14 +139,14 @@ def knobs_of(trial: Trial) -> dict[str, Any]:
         If an option is unknown or of another kind, or the budget does not fit the trust model.
     """
     knobs = trial.over(DEFAULTS)
-    for name, words in (("mode", ("practical", "paper")), ("trust", ("none", "joint", "local", "shuffle"))):
+    for name, words in (("constants", ("practical", "paper")), ("trust", ("none", "joint", "local", "shuffle"))):
         if knobs[name] not in words:
             raise CardError(f"sdp-pe: {name} must be one of {', '.join(words)}; got {knobs[name]!r}")
     if (trial.epsilon is None) != (knobs["trust"] == "none"):
         raise CardError("sdp-pe: give epsilon and delta, or trust = 'none', and not both")
     if trial.calibration == "paper" and knobs["trust"] not in ("none", "shuffle"):
         raise CardError(f"sdp-pe: paper 002 prints no noise for trust {knobs['trust']!r}; use calibration 'tight'")
-    lean = knobs["mode"] == "practical" if knobs["lean"] is None else bool(knobs["lean"])
+    lean = knobs["constants"] == "practical" if knobs["lean"] is None else bool(knobs["lean"])
     fades = not knobs["pooled"] or knobs["trust"] == "local"
     mixed = fades if knobs["mixed"] is None else bool(knobs["mixed"])
     return {**knobs, "lean": lean, "mixed": mixed}
@@ -173,8 +184,8 @@ def _released(privatizer: BatchPrivatizer, played: PlayedRollouts[agent.Answer])
 
 
 def _variant(trial: Trial, knobs: Mapping[str, Any]) -> str:
-    words = [knobs["mode"], "lean" if knobs["lean"] else "three tables"]
-    if knobs["mode"] == "practical":
+    words = [knobs["constants"], "lean" if knobs["lean"] else "three tables"]
+    if knobs["constants"] == "practical":
         words += ["pooled" if knobs["pooled"] else "forget", *(["mixtures"] if knobs["mixed"] else [])]
     if knobs["trust"] == "shuffle" and trial.calibration is not None:
         words.append(_BITS[trial.calibration])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,131 @@ from pipeline.declaration.card import CardError
 from pipeline.declaration.state_features import StateFeatures
 from pipeline.environments.world import World
 from pipeline.environments.worlds import WORLD_ARRAYS, WORLD_FILE, arrays_file
+from pipeline.simulation.synthetic_from_release import ReleasedRun
 from pipeline.simulation.synthetic_logs import stream_log
 from pipeline.simulation.synthetic_world_card import COMMENTS
+
+_USE = """**Use it**
+
+```sh
+reticent ingest {folder}
+reticent run {folder}/recipe.toml
+```
+"""
+
+
+def world_readme(
+    *,
+    name: str,
+    world: str,
+    params: Mapping[str, Any],
+    log: Mapping[str, Any],
+    values: Mapping[str, float],
+    command: str,
+) -> str:
+    """README of a log of a known world.
+
+    Parameters
+    ----------
+    name
+        Of the new dataset.
+    world, params
+        The world and its arguments.
+    command
+        The command line that writes the same bytes.
+    log
+        What was simulated: horizon, behaviour, episodes, seed, in words and numbers.
+    values
+        Name of a policy -> exact value of one episode.
+    """
+    settings = ", ".join(f"{k} = {v}" for k, v in params.items()) or "its defaults"
+    rows = "\n".join(f"| {policy} | {value:.6g} |" for policy, value in values.items())
+    made = "\n".join(f"| {k} | {v} |" for k, v in log.items())
+    return f"""# {name}: simulated episodes of {world}
+
+**Not people.** Every row is drawn from a world whose parameters are known ({world}; {settings}).
+Reports on this log can therefore say what is true beside what was learnt (`truth`); `world.toml` is where they find
+the world.
+
+| the log | |
+|---|---|
+{made}
+
+Exact values of one episode, in the world's own reward units, by dynamic programming:
+
+| policy | value |
+|---|---|
+{rows}
+
+**Made by** `{command}`. The same command and library versions write the same bytes.
+
+{_USE.format(folder="THIS_FOLDER")}"""
+
+
+def release_readme(*, name: str, run: ReleasedRun, episodes: int, seed: int, command: str) -> str:
+    """README of a log sampled from a released model.
+
+    Parameters
+    ----------
+    name
+        Of the new dataset.
+    run
+        The run whose release was sampled.
+    episodes, seed
+        Of the log.
+    command
+        The command line that writes the same bytes.
+    """
+    g = run.guarantee
+    return f"""# {name}: synthetic episodes from a release
+
+Every row is drawn from the model that run `{run.name}` released of the dataset `{run.dataset.name}`:
+start, transitions, rewards and logging policy are ratios of its noisy counts. **No row is anybody's record**, and no
+record was read to make one: {episodes} episodes, seed {seed}.
+
+**Privacy.** This log costs nothing beyond the release it was made from, however many episodes are drawn, and promises
+what that release promises, no more:
+
+> {g.sentence}
+
+Claim: {g.claim}.
+
+**Good for**: trying the pipeline; teaching; showing a partner the format; load tests.
+
+**Not good for**
+
+- *evidence*: whatever is found here re-reads the one release; more episodes tell nothing more about people, and the
+  intervals of a run on this log concern the released model, not the people behind it;
+- *small cells*: where few people were, the counts are mostly noise, and so is what is sampled from them;
+- *effects of actions*: what the released states do not hold is lost, and so is every link between steps beyond them;
+- *sums of rewards*: a step's reward is drawn beside its released mean, whatever comes next; where a person's total is
+  declared, an episode is paid up to it and no further.
+
+In a state that the counts never saw, actions are uniform over the allowed ones; an unvisited cell leads anywhere.
+
+**Made by** `{command}`. The same command and library versions write the same bytes.
+
+{_USE.format(folder="THIS_FOLDER")}"""
+
+
+def release_about(run: ReleasedRun, episodes: int) -> list[str]:
+    """Head of the card of a log sampled from a released model: the README in four lines."""
+    return [
+        f"{episodes} episodes from what run {run.name} released of {run.dataset.name}; no record was read.",
+        "Good for trying the pipeline, teaching, sharing the format, load tests.  No new evidence: any analysis",
+        "re-reads the one release, small cells are noise, effects of actions cannot be estimated.  Costs nothing",
+        "beyond that release and promises what it promises: see README.md.",
+    ]
+
 
 # first words of a card this program wrote, and may therefore write again
 _MARK = "Written by `reticent simulate`"
 # budget of the recipe, unless the card's cap is smaller
 _RHO = 1.0
+_TABLES: Mapping[str, Any] = {
+    "recipe": {"agent": "dp-apvi"},
+    "planner": {"constants": "practical", "bounds": "tail"},
+}
 
 
 def toml_text(
@@ -46,7 +164,7 @@ def toml_text(
     lines += _pairs("", {k: v for k, v in values.items() if not isinstance(v, Mapping)}, said)
     for name, table in values.items():
         if isinstance(table, Mapping):
-            own = {k: v for k, v in table.items() if f"{name}.{k}" in inner}
+            own = {k: v for k, v in table.items() if f"{name}.{k}" in inner and isinstance(v, Mapping)}
             lines += ["", f"[{name}]", *_pairs(f"{name}.", {k: v for k, v in table.items() if k not in own}, said)]
             for key, below in own.items():
                 lines += ["", f"[{name}.{key}]", *_pairs(f"{name}.{key}.", below, said)]
@@ -92,9 +210,11 @@ class Simulated:
 
     Attributes
     ----------
+    log
+        Writes the log's files into a folder.
     behaviour
-        Name of the logging policy in ``world``.
-    episodes, seed
+        Name of the logging policy.
+    episodes
         Of the log.
     values
         The card, as plain values.
@@ -104,16 +224,39 @@ class Simulated:
         Text of README.md.
     told
         Content of ``world.toml``; None where the true world is not known.
+    comments
+        Dotted key of the card -> what stands behind its line.
+    learner
+        Tables of the recipe beside the budget; the agent alone is asked of ``recipe``.
     """
 
-    world: World
+    log: Callable[[Path], list[Path]]
     behaviour: str
     episodes: int
-    seed: int
     values: Mapping[str, Any]
     about: Sequence[str]
     readme: str
     told: Mapping[str, Any] | None
+    comments: Mapping[str, str] = field(default_factory=lambda: COMMENTS)
+    learner: Mapping[str, Any] = field(default_factory=lambda: _TABLES)
+
+
+def tabular_log(
+    world: World, behaviour: str, values: Mapping[str, Any], episodes: int, seed: int
+) -> Callable[[Path], list[Path]]:
+    """How the log of a world of states and actions is written.
+
+    Parameters
+    ----------
+    world, behaviour
+        What is simulated, and its logging policy.
+    values
+        The card: steps of an episode, episodes of a user.
+    episodes, seed
+        Of the log.
+    """
+    horizon, each = values["domain"]["horizon"], values["unit"]["episodes_per_user"]
+    return lambda to: stream_log(world, behaviour, horizon, episodes, np.random.default_rng(seed), to, each)
 
 
 def refuse_foreign(folder: Path) -> None:
@@ -148,9 +291,8 @@ def write_folder(s: Simulated, folder: Path, world_folder: Path | None = None) -
         Where the world's own file lies, if it has one; it is copied, so that the folder stands on its own.
     """
     values = dict(s.values)
-    horizon, unit = values["domain"]["horizon"], values["unit"]
-    inner = ("domain.states", "domain.actions")
-    card = toml_text([f"{_MARK}: simulated, nobody is behind a row.", *s.about], values, COMMENTS, inner)
+    inner = tuple(f"domain.{table}" for table in ("states", "actions", "observation", "action", "start"))
+    card = toml_text([f"{_MARK}: simulated, nobody is behind a row.", *s.about], values, s.comments, inner)
     (folder / "card.toml").write_text(card, encoding="utf-8")
     (folder / "recipe.toml").write_text(_recipe(s), encoding="utf-8")
     (folder / "README.md").write_text(s.readme, encoding="utf-8")
@@ -160,19 +302,17 @@ def write_folder(s: Simulated, folder: Path, world_folder: Path | None = None) -
         arrays = None if world_folder is None else arrays_file(s.told["name"], world_folder)
         if arrays is not None and arrays.is_file():
             shutil.copyfile(arrays, folder / WORLD_ARRAYS)
-    if "features" in values["domain"]["states"]:
+    if "features" in values["domain"].get("states", {}):
         values["domain"]["states"]["features"].write(folder)
-    rng = np.random.default_rng(s.seed)
-    files = stream_log(s.world, s.behaviour, horizon, s.episodes, rng, folder, unit["episodes_per_user"])
-    return [f.name for f in files]
+    return [f.name for f in s.log(folder)]
 
 
 def _recipe(s: Simulated) -> str:
     name, cap = s.values["name"], s.values["budget"]["rho"]
     values: dict[str, Any] = {
-        "recipe": {"name": name, "card": "card.toml", "agent": "dp-apvi"},
+        "recipe": {"name": name, "card": "card.toml", **s.learner["recipe"]},
         "privacy": {"rho": min(_RHO, cap)},
-        "planner": {"constants": "practical", "bounds": "tail"},
+        **{table: asked for table, asked in s.learner.items() if table != "recipe"},
     }
     if s.told is not None:
         values["evaluate"] = {"world": s.told["name"], "behaviour": s.behaviour}

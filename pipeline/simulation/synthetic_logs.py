@@ -35,7 +35,7 @@ class LqLog:
 
 
 def write_lq_log(log: LqLog, folder: Path) -> list[Path]:
-    """Write ``episodes-0000.parquet``; the same library versions give the same bytes.
+    """Write the log of a plant: ``episodes-0000.parquet``; the same library versions give the same bytes.
 
     Columns: ``user_id``, ``episode_id`` (0), ``step``, ``observation`` and ``action`` (lists of float32), and
     ``next_observation``, which stands on an episode's last row only: elsewhere the next row tells it.

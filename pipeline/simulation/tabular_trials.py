@@ -1,9 +1,11 @@
 """UCBVI and its private kin: one planner, four trust models.
 
-Options of a trial, all with defaults: ``c``, ``noise``, ``z`` and ``iota`` of the bonus, or ``constants = "theory"``;
-``growth``, ``first`` and ``visits`` of the batches; ``pooled`` (one table for all steps); ``rewards`` (``known`` |
-``learnt``); ``warm_start``, a run that released counts; for joint privacy ``mechanism`` and ``leaves`` of the counter;
-for the shuffle model ``honest``.
+Options of a trial, all with defaults: ``constants`` (``practical``; ``paper``: a plan an episode, and a bonus that
+covers all with probability 0.9) and what follows from it: ``c``, ``noise``, ``z`` and ``iota`` of the bonus, ``growth``
+and ``visits`` of the batches; ``first`` of these; ``pooled`` (one table for all steps); ``rewards`` (``known`` |
+``learnt``); ``warm_start``, a run that released counts; ``episodes_per_user``: m, most episodes of one user, who may
+come at any time; for joint privacy ``mechanism`` and ``leaves`` of the counter; for the shuffle model ``honest``, and
+``protocol`` (true: every message is sent and shuffled, as bytes).
 """
 
 from __future__ import annotations
@@ -25,22 +27,12 @@ from pipeline.mdp.planning import policy_value
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.privacy.release import Release
 from pipeline.simulation.control_trials import optimum, world_of
-from pipeline.simulation.rollouts import play_batches
+from pipeline.simulation.rollouts import as_control, as_printed, emitted, play_batches
 from pipeline.simulation.targets import CountsTarget, ShuffledTarget
-from pipeline.simulation.trial import (
-    OnlineAgent,
-    Outcome,
-    Plain,
-    Trial,
-    Trust,
-    as_control,
-    emitted,
-    run_named,
-    staged_curve,
-)
+from pipeline.simulation.trial import OnlineAgent, Outcome, Plain, Trial, Trust, run_named, staged_curve
 from pipeline.simulation.warm_start import counts_before
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.interactive_counts import CountMechanism, exact, joint, local, shuffled
+from pipeline.statistics.interactive_counts import CountMechanism, ShuffledCounts, exact, joint, local, shuffled
 from pipeline.statistics.online_counts import InteractiveCounts, OnlineCounts, OnlineLayout, Tally
 from pipeline.statistics.online_sum import asked, asked_rho
 
@@ -50,14 +42,16 @@ DEFAULTS: dict[str, Plain] = {
     "z": None,
     "iota": None,
     "constants": "practical",
-    "growth": 2.0,
-    "visits": 1.0,
+    "growth": None,
+    "visits": None,
     "first": None,
     "pooled": False,
     "rewards": "known",
     "mechanism": None,
     "leaves": None,
     "honest": 1.0,
+    "protocol": False,
+    "episodes_per_user": 1,
     "warm_start": None,
 }
 # noise rows of a square-root counter are kept: so many numbers of 8 bytes are 128 MB
@@ -101,7 +95,7 @@ class _Deaf:
     """An interactive mechanism to which users come without their counts."""
 
     def __init__(self, inner: InteractiveCounts) -> None:
-        self._inner, self.layout, self.guarantee = inner, inner.layout, inner.guarantee
+        self._inner, self.layout, self.guarantee, self.protocol = inner, inner.layout, inner.guarantee, False
 
     def add(self, tally: Tally) -> None:
         """Count the users, and drop what they say."""
@@ -121,7 +115,8 @@ def _shuffled(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> 
     ask = ask_of(t)
     if layout.pooled:
         raise CardError(f"{t.agent}: in the shuffle model every step needs counters of its own; leave out pooled")
-    return shuffled(layout, *asked(ask), _world(t), noise, float(t.knobs.get("honest", 1.0)))
+    honest, protocol = float(t.knobs.get("honest", 1.0)), bool(t.knobs.get("protocol", False))
+    return shuffled(layout, *asked(ask), _world(t), noise, honest, protocol=protocol)
 
 
 def _local(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> InteractiveCounts:
@@ -177,6 +172,7 @@ def _played(trial: Trial, make: Make) -> Outcome:
         "tie_share": played.answer.tie_share,
         "shape": [*mdp.shape[1:], mdp.horizon],
         "batches": len(played.ends),
+        **({"bytes_a_user_sent": counts.sent} if isinstance(counts, ShuffledCounts) and counts.protocol else {}),
         "noise_sd": counts.counts().sd_sas,
         "final_loss": best - policy_value(mdp, learnt),
         "last_batch_loss": played.losses[-1],
@@ -213,9 +209,9 @@ def _task(mdp: TabularMDP, layout: OnlineLayout) -> CountTask:
 def constants_of(trial: Trial, mdp: TabularMDP) -> Constants:
     """Of the bonus: the defaults, changed by the trial's options."""
     knobs, (H, S, A) = trial.knobs, mdp.shape  # noqa: N806
-    if knobs.get("constants") == "theory":
-        return theory(H * S * A, trial.episodes)
     changed = {key: float(knobs[key]) for key in ("c", "noise", "z", "iota") if key in knobs}
+    if as_printed(trial):
+        return replace(theory(H * S * A, trial.episodes), **changed)
     chosen = practical_local(trial.episodes) if trial.agent == "dp-ucbvi-ldp" else practical(trial.episodes)
     return replace(chosen, **changed)
 
@@ -224,9 +220,10 @@ def pace_of(trial: Trial, layout: OnlineLayout) -> Pace:
     """When its batches end."""
     knobs = trial.knobs
     crowd = _CROWD if trial.agent == "counts-shuffle" else 1
-    growth, first = float(knobs.get("growth", 2.0)), int(knobs.get("first", crowd))
+    printed = as_printed(trial)
+    growth, first = float(knobs.get("growth", 1.0 if printed else 2.0)), int(knobs.get("first", crowd))
     declared = len(batch_ends(trial.episodes, growth, first))
-    visits = float(knobs.get("visits", 1.0))
+    visits = float(knobs.get("visits", math.inf if printed else 1.0))
     if trial.agent in ("ucbvi", "dp-ucbvi-ldp"):
         # no batch costs them anything
         return Pace(trial.episodes, growth, first, visits=visits)
@@ -250,13 +247,15 @@ def layout_of(trial: Trial, mdp: TabularMDP) -> OnlineLayout:
         raise CardError(f"{trial.agent}: {trial.world} differs from step to step; leave out pooled")
     if learnt and mdp.rewards.min() < 0:
         raise CardError(f"{trial.agent}: rewards of {trial.world} can be negative; use rewards = 'known'")
-    return OnlineLayout(H, S, A, pooled, learnt)
+    m = int(knobs.get("episodes_per_user", 1))
+    return OnlineLayout(H, S, A, pooled, learnt, m, apart=trial.agent in ("dp-ucbvi-ldp", "counts-shuffle"))
 
 
 def _variant(trial: Trial, layout: OnlineLayout) -> str:
     words = ["pooled" if layout.pooled else "per step"]
     words += ["rewards learnt"] if layout.rewards else []
     words += [str(trial.knobs[key]) for key in ("mechanism", "leaves") if key in trial.knobs]
+    words += [f"{layout.episodes} episodes a user"] if layout.episodes > 1 else []
     words += [f"started from {run_named(warm)}"] if (warm := trial.knobs.get("warm_start")) is not None else []
     return ", ".join(words)
 

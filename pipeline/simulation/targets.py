@@ -16,11 +16,10 @@ if TYPE_CHECKING:
     from pipeline.statistics.batch_privatizers import GaussianBatch, ShuffleBinary
     from pipeline.statistics.interactive_counts import CountMechanism
     from pipeline.statistics.lq_layout import LqPlan
-    from pipeline.statistics.lq_message import LqMessage
+    from pipeline.statistics.lq_message import LqMessage, ResidualMessage
     from pipeline.statistics.mixture_message import Message
     from pipeline.statistics.online_counts import OnlineLayout
     from pipeline.statistics.private_sum import PrivateSum
-    from pipeline.statistics.residual_message import ResidualMessage
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,8 @@ Trust = Literal["none", "central", "joint", "local", "shuffle"]
 # a tuple is a row, or the rows of a matrix
 Plain = str | int | float | bool | None | tuple[Any, ...]
 Calibration = Literal["tight", "paper"]
-_A_DECADE = 20
+# of an online agent: as its pseudo-code is printed, or chosen by us
+Preset = Literal["practical", "paper"]
 
 
 def run_named(said: Plain) -> Plain:
@@ -43,12 +44,10 @@ class Trial:
 
     Parameters
     ----------
+    agent, world, params
+        A name of :mod:`pipeline.simulation.registry`; name and sorted parameters of the world.
     episodes
         K: users who come, one episode each.
-    agent
-        A name of :mod:`pipeline.simulation.registry`.
-    world, params
-        Name and sorted parameters of the world.
     epsilon, delta
         The loss of one user that is asked for; both None without privacy.
     calibration
@@ -99,9 +98,8 @@ class Trial:
     def place(self) -> str:
         """World and parameters in words."""
         # a matrix is written in the recipe
-        return ", ".join(
-            [str(run_named(self.world)), *(k if isinstance(v, tuple) else f"{k} {v}" for k, v in self.params)]
-        )
+        params = (k if isinstance(v, tuple) else f"{k} {v}" for k, v in self.params)
+        return ", ".join([str(run_named(self.world)), *params])
 
     def stream(self, purpose: int) -> np.random.Generator:
         """Generator of one purpose; 0 is the world's, the same for every agent in it."""
@@ -113,12 +111,10 @@ class Facts(TypedDict, total=False):
 
     Attributes
     ----------
-    trust, variant, constants
+    trust, variant, constants, true_rho, true_epsilon, tie_share
         As in a :class:`Row`.
-    true_rho, true_epsilon, true_epsilon_gdp
-        What the noise drawn really costs, replace-one; the last by the conversion for Gaussians.
-    tie_share
-        Share of the (step, state) pairs with several best actions.
+    true_epsilon_gdp
+        What the noise drawn really costs by the conversion for Gaussians.
     of
         The agent that was kept from its data.
     final_loss
@@ -163,8 +159,7 @@ class Outcome:
         The policy at the end as nested lists: actions ``(H, S)`` or probabilities ``(H, S, A)``; of a linear plant the
         gains ``(H, d, n)``.  None: the agent says nothing of it.
     facts
-        Plain values beside: ``trust``, ``variant``, ``constants``, ``true_rho``, ``true_epsilon`` (what the noise drawn
-        really costs, replace-one, at the trial's delta), ``tie_share``, and whatever the agent has to say.
+        Plain values beside: :class:`Facts`, and whatever the agent has to say.
     release
         What left the private sum by the end, and by which mechanisms; no kept result holds it, a run is played again.
     """
@@ -177,23 +172,8 @@ class Outcome:
 
     def as_dict(self) -> Measured:
         """Plain values, for a kept result."""
-        return {
-            "marks": self.marks,
-            "regret": self.regret,
-            "facts": cast("Facts", dict(self.facts)),
-            "policy": self.policy,
-        }
-
-
-def emitted(policy: NDArray[np.float64]) -> list[Any]:
-    """A policy ``(H, S, A)`` as an outcome holds it: actions where it never draws.
-
-    Parameters
-    ----------
-    policy
-        Probabilities of the actions.
-    """
-    return (policy.argmax(-1) if np.isin(policy, (0, 1)).all() else policy).tolist()
+        facts = cast("Facts", dict(self.facts))
+        return {"marks": self.marks, "regret": self.regret, "facts": facts, "policy": self.policy}
 
 
 NOTHING_LEARNT = ("uniform", "always-first", "always-right")
@@ -211,10 +191,8 @@ class OnlineAgent:
         where the trial has no epsilon or delta.
     trust
         Whom a user must trust; ``none``: the agent claims no privacy.
-    plain
-        Name of the same planner without noise, which plays beside it.
-    controls
-        Names of policies that learn nothing, which play beside it too.
+    plain, controls
+        Names of the same planner without noise, and of policies that learn nothing, which play beside it.
     defaults
         Every option of ``[agent]`` in a recipe with its default; None: the agent derives it from the trial.
     targets
@@ -253,12 +231,6 @@ class OnlineAgent:
         return (*(() if self.plain is None else (self.plain,)), *self.controls)
 
 
-def as_control(found: Outcome, of: str) -> Outcome:
-    """The outcome of an agent that was kept from its data, as a row of a control."""
-    more = {"trust": "none", "variant": "control", "of": of, "true_rho": None, "true_epsilon": None}
-    return replace(found, facts={**found.facts, **more})
-
-
 SIMULATION = "simulation, not private"
 
 
@@ -267,22 +239,16 @@ class Row(TypedDict):
 
     Attributes
     ----------
-    agent, variant
-        Who played, and in which of its ways; ``control`` where nothing is learnt.
-    trust
-        Whom a user must trust.
-    world, episodes
-        Where, and how long.
-    calibration, constants
-        Whose noise, and what was chosen beside it; None where there is none.
-    metric
-        What ``mean`` is the mean of.
+    agent, variant, trust
+        Who played, in which of its ways (``control``: nothing is learnt), and whom a user must trust.
+    world, episodes, calibration, constants
+        Where, how long, whose noise, and what was chosen beside it; None where there is none.
     rho, epsilon
         As asked, exactly; both None without privacy.
     true_rho, true_epsilon
         What the noise that was drawn really costs: replace-one zCDP, and its epsilon at ``delta``.
-    mean, std, runs
-        Of ``metric`` over independent runs in this world; ``std`` divides by runs - 1.
+    metric, mean, std, runs
+        What was measured, over independent runs in this world; ``std`` divides by runs - 1.
     tie_share
         Share of the (step, state) pairs where clipping left several best actions; None for a control.
     noise
@@ -307,6 +273,9 @@ class Row(TypedDict):
     true_epsilon: float | None
     tie_share: float | None
     noise: str
+
+
+_A_DECADE = 20
 
 
 def marks(episodes: int) -> NDArray[np.int64]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from pipeline.declaration.card import Card, CardError
 from pipeline.environments.world import World
-from pipeline.simulation.places import world_at
+from pipeline.simulation.places import typed_place
 from pipeline.simulation.synthetic_from_release import read_run, released_card
 from pipeline.simulation.synthetic_world_card import checked
 from pipeline.simulation.trial import Trial
@@ -45,7 +45,7 @@ def counts_before(trial: Trial, layout: OnlineLayout) -> OnlineCounts:
     folder = Path(str(said).removeprefix(RUN))
     run = read_run(folder)
     card = checked(released_card(run, name="released", episodes=1, episodes_per_user=1, rho=1.0))
-    states, actions = _matched(card, world_at(trial.world, trial.params), folder.name)
+    states, actions = _matched(card, typed_place(trial.world, trial.params, World), folder.name)
     n = run.release.tables["n_sas"].astype(np.float64)
     G, L, A, S = n.shape  # noqa: N806
     if 1 < G < layout.steps:

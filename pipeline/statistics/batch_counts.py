@@ -19,6 +19,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.mdp.rollout import Trajectory
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.consistency import consistent_counts
 from pipeline.statistics.layout import Table
@@ -40,11 +41,14 @@ class BatchTables:
         ``(G, S, A, S)``; every user is in one cell of each of the G steps.
     r_sa
         ``(G, S, A)`` sums of reward *bits*: a reward in [0, 1] is rounded at random to one bit on the user's device.
+    people
+        What each user adds to each counter ``(C,)``, where everybody sends messages of their own.
     """
 
     users: int
     n_sas: Integers = field(repr=False)
     r_sa: Integers = field(repr=False)
+    people: Sequence[Array] | None = field(default=None, repr=False)
 
     @property
     def n_sa(self) -> Integers:
@@ -115,10 +119,25 @@ class BatchLayout(SimulatedLayout):
         """Counters in all: a user sends messages for each."""
         return sum(t.shape[0] for t in self.tables)
 
+    def values(self, people: Trajectory) -> Iterator[Array]:
+        """What each user adds to each counter ``(C,)``: the bits of their steps, and rewards in [0, 1]."""
+        G, S, A = self.shape  # noqa: N806
+        moved, visits, rewards = np.zeros((G, S, A, S)), np.zeros((G, S, A)), np.zeros((G, S, A))
+        for states, actions, earned in zip(people.states, people.actions, people.rewards, strict=True):
+            at = np.arange(G), states[:-1], actions
+            for table in (moved, visits, rewards):
+                table.fill(0.0)
+            moved[(*at, states[1:])] = visits[at] = 1.0
+            rewards[at] = earned
+            yield self._flat(moved, visits, rewards)
+
+    def _flat(self, n_sas: Array, n_sa: Array, r_sa: Array | None) -> Array:
+        rewards = r_sa if self.rewards and r_sa is not None else np.zeros(0)
+        return np.concatenate([n_sas[: self.moving].ravel(), n_sa[self.visits].ravel(), rewards.ravel()])
+
     def kept(self, noisy: NoisyTables) -> Array:
         """The counters of noisy sums ``(C,)``, table after table."""
-        rewards = noisy.r_sa if self.rewards and noisy.r_sa is not None else np.zeros(0)
-        return np.concatenate([noisy.n_sas[: self.moving].ravel(), noisy.n_sa[self.visits].ravel(), rewards.ravel()])
+        return self._flat(noisy.n_sas, noisy.n_sa, noisy.r_sa)
 
 
 class CellNoise(Protocol):

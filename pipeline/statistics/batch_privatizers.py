@@ -16,15 +16,19 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.privacy.budget import epsilon_from_rho, rho_from_epsilon
+from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import SeededNoise
-from pipeline.privacy.shuffle import NoiseBits, analyzed_totals
+from pipeline.privacy.release import Mechanism, Release, Running, ShuffledBits
+from pipeline.privacy.shuffle import NoiseBits, analyzed_totals, exchanged
 from pipeline.privacy.shuffle_calibration import delivered_epsilon, paper_bits, tight_bits
 from pipeline.statistics.batch_counts import (
     BatchLayout,
@@ -34,6 +38,79 @@ from pipeline.statistics.batch_counts import (
     noisy_tables,
     private_batch,
 )
+from pipeline.statistics.layout import Layout
+
+_UNIT, _RULE = "ones", "a replaced user moves so many counters by 1, half of them up; everybody sends for every counter"
+
+
+def release_of_shuffled(
+    layout: Layout, changes: int, batches: Sequence[tuple[NoiseBits, int, Integers]], sampler: str
+) -> Release:
+    """Shuffled batches as one release; a user is in one of them.
+
+    Parameters
+    ----------
+    layout
+        Whose counters they are.
+    changes
+        Counters that one replaced user moves by 1.
+    batches
+        Of each its noise bits, how many users add theirs honestly, and the ones ``(C,)`` that were counted.
+    sampler
+        Program that drew the bits.
+    """
+    named = {f"batch_{i}": batch for i, batch in enumerate(batches)}
+    return Release(
+        dataset=layout.dataset,
+        data_kind=layout.data_kind,
+        dynamics=layout.dynamics,
+        mechanisms=tuple(
+            Mechanism(
+                table=name,
+                shape=ones.shape,
+                unit=_UNIT,
+                l2_squared=changes,
+                l1=changes,
+                rule=_RULE,
+                shuffled=ShuffledBits(bits.users, bits.each, bits.chance, changes, honest),
+            )
+            for name, (bits, honest, ones) in named.items()
+        ),
+        tables={name: ones for name, (_, _, ones) in named.items()},
+        noise="seeded",
+        sampler=sampler,
+        trust_model=Trust.SHUFFLE.value,
+    )
+
+
+def release_of_gaussian(
+    layout: Layout, changes: int, variance: int | None, error: int, counts: Integers, trust: Trust, sampler: str
+) -> Release:
+    """The sum of all batches as one release; a user is in one of them, so no budget is divided.
+
+    Parameters
+    ----------
+    layout, changes
+        As of :func:`release_of_shuffled`.
+    variance, error
+        Of one draw, None without noise; and how many draws are in each counter of the sum.
+    counts
+        Noisy counters ``(C,)``, summed over the batches.
+    trust, sampler
+        Who adds the noise, and what drew it.
+    """
+    running = None if variance is None else Running(1, error, error)
+    return Release(
+        dataset=layout.dataset,
+        data_kind=layout.data_kind,
+        dynamics=layout.dynamics,
+        mechanisms=(Mechanism("counters", counts.shape, _UNIT, changes, changes, _RULE, variance, running=running),),
+        tables={"counters": counts},
+        noise="none" if variance is None else "seeded",
+        sampler=sampler,
+        trust_model=trust.value,
+    )
+
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -67,8 +144,11 @@ class BatchPrivatizer(ABC):
         RealDataError
             If the handle says that the data are real.
         """
-        cell = self.cell(tables.users, layout)
+        cell = self._drawn(tables, layout, noise)
         return private_batch(noisy_tables(tables, layout, cell, noise), layout, cell, self.failure)
+
+    def _drawn(self, tables: BatchTables, layout: BatchLayout, noise: SeededNoise) -> CellNoise:
+        return self.cell(tables.users, layout)
 
 
 @dataclass(frozen=True)
@@ -116,6 +196,17 @@ class BinomialNoise:
     def add(self, sums: Integers, seeded: SeededNoise, tables: BatchTables) -> Array:
         """See :class:`~pipeline.statistics.batch_counts.CellNoise`."""
         return analyzed_totals(sums, self.bits, seeded, tables)
+
+
+@dataclass(frozen=True)
+class SentNoise(BinomialNoise):
+    """The same where the messages were sent: what the analyst has of each counter, table after table."""
+
+    analyzed: Iterator[float]
+
+    def add(self, sums: Integers, seeded: SeededNoise, tables: BatchTables) -> Array:
+        """See :class:`~pipeline.statistics.batch_counts.CellNoise`; the exact sums are not looked at."""
+        return np.array(list(islice(self.analyzed, sums.size))).reshape(sums.shape)
 
 
 @dataclass(frozen=True)
@@ -195,6 +286,12 @@ class ShuffleBinary(BatchPrivatizer):
         if self.calibration == "paper":
             return paper_bits(users, self.horizon, self.epsilon, self.delta)
         return tight_bits(users, layout.changes, self.epsilon, self.delta, self.honest_of(users))
+
+    def _drawn(self, tables: BatchTables, layout: BatchLayout, noise: SeededNoise) -> BinomialNoise:
+        if tables.people is None:
+            return self.cell(tables.users, layout)
+        bits = self.bits(tables.users, layout)
+        return SentNoise(bits, iter(exchanged(tables.people, layout.counters, bits, noise, tables).sums))
 
     def delivered(self, users: int, layout: BatchLayout) -> float:
         """Epsilon at ``delta`` that the bits of the honest users really give."""

@@ -29,6 +29,7 @@ Array = NDArray[np.float64]
 CASES = ("inside", "short", "excess")
 # one table is solved again by cvxpy only while it is small: the closed form costs one sort at any size
 CERTIFIED_CELLS = 4096
+_PIECE = 1 << 16
 
 
 def _checked(n_sa: ArrayLike, n_sas: ArrayLike, slack: float) -> tuple[Array, Array]:
@@ -80,17 +81,31 @@ def consistent_counts(n_sa: ArrayLike, n_sas: ArrayLike, slack: float) -> Array:
     x = parts.copy()
     short, excess = case == 1, case == 2
     x[short] += ((total[short] - slack - parts[short].sum(-1)) / parts.shape[-1])[:, None]
-    x[excess] = np.maximum(parts[excess] - water_level(parts[excess], total[excess] + slack)[:, None], 0.0)
+    flat, goals, over = x.reshape(-1, x.shape[-1]), total.reshape(-1) + slack, np.flatnonzero(excess)
+    # pieces that stay in cache: no second table of the size of all cells
+    for at in np.array_split(over, 1 + len(over) * x.shape[-1] // _PIECE):
+        flat[at] = np.maximum(flat[at] - water_level(flat[at], goals[at])[:, None], 0.0)
     return x
 
 
 def water_level(parts: Array, target: Array) -> Array:
     """The t ``(n,)`` at which ``sum [parts (n, S') - t]+`` equals ``target (n,)``, which is below ``sum parts``."""
-    falling = -np.sort(-parts, axis=-1)
-    # t if exactly the k largest entries stay above the water
-    levels = (np.cumsum(falling, axis=-1) - target[:, None]) / np.arange(1, parts.shape[-1] + 1)
-    above = (falling > levels).sum(-1)
-    return np.where(above == 0, falling[:, 0], np.take_along_axis(levels, np.maximum(above - 1, 0)[:, None], -1)[:, 0])
+    falling, carry = np.sort(parts, axis=-1)[:, ::-1], np.zeros(len(parts))
+    level = falling[:, 0].copy()
+    for first in range(0, falling.shape[1], _PIECE):
+        # t if exactly the k largest entries stay above the water
+        levels = falling[:, first : first + _PIECE].copy()
+        levels[:, 0] += carry
+        np.cumsum(levels, axis=-1, out=levels)
+        carry = levels[:, -1].copy()
+        levels -= target[:, None]
+        levels /= np.arange(first + 1, first + levels.shape[1] + 1)
+        above = np.count_nonzero(falling[:, first : first + _PIECE] > levels, axis=-1)
+        last = np.take_along_axis(levels, np.maximum(above - 1, 0)[:, None], -1)[:, 0]
+        level = np.where(above > 0, last, level)
+        if not above.any():
+            break
+    return level
 
 
 def project(tables: Array, totals: Array) -> Array:
@@ -115,7 +130,8 @@ def project(tables: Array, totals: Array) -> Array:
     flat = tables.reshape(len(tables), -1)
     # where the sum is too small t is negative: every entry above it rises
     level = water_level(flat, totals)
-    return np.maximum(flat - level[:, None], 0.0).reshape(tables.shape)
+    x = flat - level[:, None]
+    return np.maximum(x, 0.0, out=x).reshape(tables.shape)
 
 
 def project_cvxpy(table: Array, total: float) -> Array:
@@ -238,12 +254,17 @@ def certify(n_sa: ArrayLike, n_sas: ArrayLike, slack: float, x: Array, per_case:
 def certify_projection(tables: Array, totals: Array, x: Array, most: int = 3) -> ConsistencyCertificate:
     """Check the optimality conditions of every table, and solve up to ``most`` small ones again by cvxpy."""
     flat, solved = tables.reshape(len(tables), -1), x.reshape(len(tables), -1)
-    scale = np.maximum(1.0, np.maximum(totals, np.abs(flat).max(1)))
+    scale = np.maximum(1.0, np.maximum(totals, np.maximum(flat.max(1), -flat.min(1))))
     # x = [n - t]+ with one t a table: t is read where x > 0, and no other entry may exceed it
-    inside = solved > 0
-    level = np.where(inside, flat - solved, -np.inf).max(1)
-    uneven = np.abs(np.where(inside, flat - solved - level[:, None], 0.0)).max(1)
-    above = np.where(inside, 0.0, np.maximum(flat - level[:, None], 0.0)).max(1)
+    pieces = [slice(at, at + _PIECE) for at in range(0, flat.shape[1], _PIECE)]
+    level = np.full(len(flat), -np.inf)
+    for at in pieces:
+        level = np.maximum(level, np.where(solved[:, at] > 0, flat[:, at] - solved[:, at], -np.inf).max(1))
+    uneven, above = np.zeros(len(flat)), np.zeros(len(flat))
+    for at in pieces:
+        inside, t = solved[:, at] > 0, level[:, None]
+        uneven = np.maximum(uneven, np.abs(np.where(inside, flat[:, at] - solved[:, at] - t, 0.0)).max(1))
+        above = np.maximum(above, np.where(inside, 0.0, np.maximum(flat[:, at] - t, 0.0)).max(1))
     gaps = [float((gap / scale).max()) for gap in (uneven, above, np.abs(solved.sum(1) - totals))]
     # evenly spaced, not drawn: the same release gives the same certificate
     small = min(most, len(tables)) if flat.shape[1] <= CERTIFIED_CELLS else 0

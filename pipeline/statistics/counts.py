@@ -67,7 +67,7 @@ def noisy_tables(release: Release) -> tuple[Array, Array]:
     """
     n_sas = release.tables["n_sas"].astype(np.float64)
     n_sa = release.tables["n_sa"].astype(np.float64) if "n_sa" in release.tables else n_sas.sum(-1)
-    return np.maximum(n_sa, 0.0), np.maximum(n_sas, 0.0)
+    return np.maximum(n_sa, 0.0), np.maximum(n_sas, 0.0, out=n_sas)
 
 
 def count_error(release: Release, failure: float) -> float:

@@ -24,13 +24,6 @@ RULE = "max(ρ_A, ρ_B, ρ_A± + ρ_B±): people in two parts by a keyed hash of
 VARIANT = "held_out"
 
 
-class MomentFacts(TypedDict):
-    """What is read of ``joint`` of moments."""
-
-    scores: int
-    steps: int
-
-
 class SumFacts(TypedDict):
     """One private sum of a part: its tables, their squared moves under *add or remove one*, and what bounds them."""
 

@@ -32,10 +32,10 @@ from pipeline.privacy.factorisation import Once
 from pipeline.privacy.guarantee import Promise, Trust
 from pipeline.privacy.noise import NoiseSource, SeededNoise, SimulatedWorld
 from pipeline.privacy.release import Release
-from pipeline.privacy.shuffle import NoiseBits, analyzed_totals
+from pipeline.privacy.shuffle import NoiseBits, analyzed_totals, exchanged
 from pipeline.privacy.shuffle_calibration import delivered_epsilon, tight_bits
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.batch_release import release_of_shuffled
+from pipeline.statistics.batch_privatizers import release_of_shuffled
 from pipeline.statistics.online_counts import OnlineCounts, OnlineLayout, Tally
 from pipeline.statistics.online_sum import asked, gaussian_sum, release_of, start, tight
 from pipeline.statistics.private_sum import PrivateSum
@@ -48,6 +48,8 @@ CountMechanism = Mechanism | Literal["fresh"]
 
 class _Counts(ABC):
     """See :class:`~pipeline.statistics.online_counts.InteractiveCounts`: sums of batches, of any law of noise."""
+
+    protocol = False
 
     def __init__(self, layout: OnlineLayout) -> None:
         self.layout, self.users = layout, 0
@@ -62,12 +64,12 @@ class _Counts(ABC):
         """Sums ``(n,)`` as released: the same until the next batch."""
 
     @abstractmethod
-    def _add(self, batch: Integers, users: int) -> None:
-        """One more batch's integers ``(n,)``."""
+    def _add(self, batch: Integers, tally: Tally) -> None:
+        """One more batch's integers ``(n,)``, and the batch."""
 
     def add(self, tally: Tally) -> None:
         """See :class:`~pipeline.statistics.online_counts.InteractiveCounts`."""
-        self._add(self.layout.integers(tally), tally.episodes)
+        self._add(self.layout.integers(tally), tally)
         self.users += tally.episodes
 
     def counts(self) -> OnlineCounts:
@@ -121,7 +123,8 @@ class GaussianCounts(_Counts):
         """What has left by now."""
         return self.layout.shaped(release_of(self._private, self.sums, self._noise))
 
-    def _add(self, batch: Integers, users: int) -> None:
+    def _add(self, batch: Integers, tally: Tally) -> None:
+        users = tally.episodes
         if self._steps == "episodes":
             # sums are read after the last user only: which of them carries the counts changes nothing that is released
             for _ in range(users - 1):
@@ -144,6 +147,8 @@ class ShuffledCounts(_Counts):
         Handle of the simulated world, and what draws the noise bits.
     honest
         Declared share of a batch's users who add their noise bits honestly, in (0, 1].
+    protocol
+        Whether the messages are really sent and shuffled; else the analyst's sums are drawn from their law.
     """
 
     trust, rho = Trust.SHUFFLE, None
@@ -156,8 +161,11 @@ class ShuffledCounts(_Counts):
         world: SimulatedWorld,
         noise: SeededNoise,
         honest: float = 1.0,
+        *,
+        protocol: bool = False,
     ) -> None:
         super().__init__(layout)
+        self.protocol, self.sent = protocol, 0
         self._asked, self._world, self._noise, self._honest = (epsilon, delta), world, noise, honest
         self.bits: list[NoiseBits] = []
         self._ones: list[Integers] = []
@@ -188,8 +196,8 @@ class ShuffledCounts(_Counts):
         """Sums ``(n,)`` as released: the same until the next batch."""
         return self._sum
 
-    def _add(self, batch: Integers, users: int) -> None:
-        layout, few = self.layout, _coarse(users)
+    def _add(self, batch: Integers, tally: Tally) -> None:
+        layout, users, few = self.layout, tally.episodes, _coarse(tally.episodes)
         # calibrated for no more users than there are: the coins of the others can only hide more
         bits = tight_bits(few, self.changes, *self._asked, self._honest_of(few))
         self.bits.append(replace(bits, users=users))
@@ -198,7 +206,12 @@ class ShuffledCounts(_Counts):
         n = visits.reshape(-1, layout.states).sum(-1)
         # of -1 and +1 a visit only the ups are sent, as bits
         ups = (signs + n) // 2 if layout.rewards else signs
-        noisy = analyzed_totals(np.concatenate([visits, ups]), self.bits[-1], self._noise, self._world)
+        if tally.people is None:
+            noisy = analyzed_totals(np.concatenate([visits, ups]), self.bits[-1], self._noise, self._world)
+        else:
+            people = layout.values(tally.people)
+            done = exchanged(people, len(batch), self.bits[-1], self._noise, self._world)
+            noisy, self.sent = done.sums, max(self.sent, done.sent // users)
         self._ones.append(np.rint(noisy + self.bits[-1].mean).astype(np.int64))
         if layout.rewards:
             noisy[first:] = 2 * noisy[first:] - noisy[:first].reshape(-1, layout.states).sum(-1)
@@ -274,6 +287,8 @@ def shuffled(
     world: SimulatedWorld,
     noise: SeededNoise,
     honest: float = 1.0,
+    *,
+    protocol: bool = False,
 ) -> ShuffledCounts:
     """Shuffle privacy: whoever sees the shuffled messages of a batch learns little of any one of its users.
 
@@ -284,7 +299,7 @@ def shuffled(
     """
     if layout.pooled:
         raise ValueError("in the shuffle model every step needs counters of its own; leave out pooled")
-    return ShuffledCounts(layout, epsilon, delta, world, noise, honest)
+    return ShuffledCounts(layout, epsilon, delta, world, noise, honest, protocol=protocol)
 
 
 def _coarse(users: int) -> int:

@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.mdp.rollout import Trajectory
 from pipeline.privacy.guarantee import Promise
 from pipeline.privacy.release import Release
 from pipeline.statistics.consistency import consistent_counts
@@ -37,6 +38,10 @@ class OnlineLayout(SimulatedLayout):
     rewards
         Whether rewards are learnt: each user rounds each reward at random to an end of the declared range, counted as
         -1 or +1.  Known rewards need no table, and no counts at the last step, after which nothing can be won.
+    episodes
+        m, most episodes of one user, in one batch or in several.
+    apart
+        Whether each of them is sent with noise of its own: then they move m times the square of one, else m^2 times.
     """
 
     horizon: int
@@ -44,10 +49,14 @@ class OnlineLayout(SimulatedLayout):
     actions: int
     pooled: bool = False
     rewards: bool = False
+    episodes: int = 1
+    apart: bool = False
 
     def __post_init__(self) -> None:
         if self.steps < 1:
             raise ValueError("one step with known rewards leaves nothing to count; use a horizon of at least 2")
+        if self.episodes < 1:
+            raise ValueError(f"a user has at least one episode; got episodes_per_user = {self.episodes}")
 
     @property
     def steps(self) -> int:
@@ -65,8 +74,10 @@ class OnlineLayout(SimulatedLayout):
 
         At each step one transition leaves its cell and another enters: 2 a step; a reward turns from one end of the
         range to the other in the same cell: 2^2 a step.  Pooled, all steps may meet in the same cells: the square.
+        The m episodes of a user may all be alike, and meet in one batch.
         """
         n, visits = self.steps**2 if self.pooled else self.steps, math.prod(self.cells)
+        n *= self.episodes if self.apart else self.episodes**2
         moved = lattice_table("n_sas", visits * self.states, 2 * n, "a transition a step leaves its cell, one enters")
         turned = lattice_table("r_sa", visits, 4 * n, "a reward a step turns from end to end of its range")
         return (moved, turned) if self.rewards else (moved,)
@@ -74,22 +85,36 @@ class OnlineLayout(SimulatedLayout):
     def extremes(self) -> Iterator[Tally]:
         """Two users, copied to every action: they go from the first state to the first, or to the second.
 
-        With rewards one is always rounded up and the other down.
+        With rewards one is always rounded up and the other down.  m episodes are alike; sent apart, one is attacked.
         """
         H, S, A = self.horizon, self.states, self.actions  # noqa: N806
+        m = 1 if self.apart else self.episodes
         for side in (0, 1):
             moved, rewards = np.zeros((H, S, A, S), dtype=np.int64), np.zeros((H, S, A), dtype=np.int64)
-            moved[:, 0, :, side] = 1
-            rewards[:, 0] = 1 - 2 * side
+            moved[:, 0, :, side] = m
+            rewards[:, 0] = m * (1 - 2 * side)
             yield Tally(1, moved, rewards if self.rewards else None)
 
     @property
     def bits(self) -> tuple[int, ...]:
-        """Counters of each table that a replaced user moves by 1, where rewards are sent as bits and nothing is pooled.
+        """Bits of each table that a replaced user turns, where rewards are sent as bits and nothing is pooled.
 
         At each step a transition leaves its counter and another enters; a reward bit likewise, at worst.
         """
-        return (2 * self.steps,) * len(self.tables)
+        return (2 * self.steps * self.episodes,) * len(self.tables)
+
+    def values(self, people: Trajectory) -> Iterator[Array]:
+        """What each user adds to each counter ``(C,)``, in [0, 1]: the bits of their steps, and rewards as shares."""
+        S, A = self.states, self.actions  # noqa: N806
+        cells = (np.arange(self.horizon) * S + people.states[:, :-1]) * A + people.actions
+        moved = cells * S + people.states[:, 1:]
+        first, size = self.tables[0].shape[0], sum(t.shape[0] for t in self.tables)
+        for at, to, earned in zip(cells, moved, people.rewards, strict=True):
+            value = np.zeros(size)
+            value[to[: self.steps]] = 1.0
+            if self.rewards:
+                value[first + at] = earned
+            yield value
 
     def integers(self, tally: Tally) -> Integers:
         """The integers ``(n,)`` that a batch adds, table after table."""
@@ -123,11 +148,14 @@ class Tally:
         ``(H, S, A, S)``.
     rewards
         ``(H, S, A)`` rewards rounded up less rewards rounded down, or None where they are known.
+    people
+        Whole episodes, rewards as shares of their range: where every user sends messages of their own.
     """
 
     episodes: int
     transitions: Integers
     rewards: Integers | None = None
+    people: Trajectory | None = None
 
 
 @dataclass(frozen=True)
@@ -197,6 +225,11 @@ class InteractiveCounts(Protocol):
     @property
     def guarantee(self) -> Promise:
         """What its noise gives a user."""
+        ...
+
+    @property
+    def protocol(self) -> bool:
+        """Whether every user sends messages of their own: batches then come with their people."""
         ...
 
     def add(self, tally: Tally) -> None:

@@ -23,9 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.declaration.card import Card
-from pipeline.privacy.release import Release
 from pipeline.statistics.consistency import ConsistencyCertificate, certify, certify_projection, project
-from pipeline.statistics.counts import PrivateCounts, Slack, noisy_tables, private_counts
+from pipeline.statistics.counts import PrivateCounts, Slack, noisy_tables
 
 Array = NDArray[np.float64]
 
@@ -83,26 +82,23 @@ def slack_of(preset: str) -> Slack:
     return "paper" if preset == "paper" else "zero"
 
 
-def prepare(release: Release, card: Card, preset: str, failure: float, *, share: bool = True) -> Prepared:
+def prepare(counts: PrivateCounts, card: Card, preset: str, *, share: bool = True) -> Prepared:
     """Consistent counts for a planner with the constants of a preset.
 
     Parameters
     ----------
-    release
-        Of the card's count tables.
+    counts
+        Of a release, with the slack of the preset (:func:`slack_of`).
     card
-        Declares the lattice and the range of rewards.
+        Declares the range of rewards.
     preset
         ``paper`` and ``tail``: paper 003's programme, cell by cell; ``practical``: see the head of this module.
-    failure
-        Probability with which E may fail.
     share
         Whether steps may be shared at all.
     """
-    counts = private_counts(release, card, slack=slack_of(preset), failure=failure)
     if preset != "practical":
-        return Prepared(counts, partial(certify, *noisy_tables(release), counts.slack, counts.n_sas))
-    raw = fit_visits(release, counts)
+        return Prepared(counts, partial(certify, *noisy_tables(counts.release), counts.slack, counts.n_sas))
+    raw = fit_visits(counts)
     drift = None if len(raw) == 1 or not share else step_drift(raw, counts.sd_sas**2)
     shared = (
         drift is not None
@@ -135,8 +131,9 @@ def _projected(counts: PrivateCounts, raw: Array, drift: Drift | None, *, shared
     return Prepared(made, partial(certify_projection, raw, totals, x), drift, shared)
 
 
-def fit_visits(release: Release, counts: PrivateCounts) -> Array:
+def fit_visits(counts: PrivateCounts) -> Array:
     """Unclipped transitions ``(G, L, A, S)``; a second table of visits is fitted into them by least squares."""
+    release = counts.release
     raw = release.tables["n_sas"].astype(np.float64)
     if counts.visits_summed or counts.sd_sas == 0:
         return raw
@@ -156,10 +153,38 @@ def step_totals(raw: Array) -> Array:
     raw
         ``(G, ...)`` noisy counts.
     """
-    from scipy.optimize import isotonic_regression
+    return np.maximum(non_increasing(raw.reshape(len(raw), -1).sum(1)), 1.0)
 
-    totals = raw.reshape(len(raw), -1).sum(1)
-    return np.maximum(isotonic_regression(totals, increasing=False).x, 1.0)
+
+def non_increasing(x: Array) -> Array:
+    """The nearest non-increasing sequence by least squares: neighbours that rise are pooled (PAVA).
+
+    To the last bit that of ``scipy.optimize.isotonic_regression``, whose import takes longer than a plan.
+
+    Parameters
+    ----------
+    x
+        ``(n,)``, n >= 1.
+    """
+    # from the end, where the sequence must rise: sum, length and mean of each block
+    blocks: list[tuple[float, int, float]] = []
+    waiting = [float(v) for v in x]
+    while waiting:
+        total, length = waiting.pop(), 1
+        mean = total
+        if blocks and blocks[-1][2] >= mean:
+            _, of, before = blocks.pop()
+            total, length = of * before + total, of + length
+            mean = total / length
+            while waiting and mean >= waiting[-1]:
+                total, length = total + waiting.pop(), length + 1
+                mean = total / length
+            while blocks and blocks[-1][2] >= mean:
+                _, of, before = blocks.pop()
+                total, length = total + of * before, length + of
+                mean = total / length
+        blocks.append((total, length, mean))
+    return np.array([mean for _, length, mean in reversed(blocks) for _ in range(length)])
 
 
 def step_drift(raw: Array, variance: float) -> Drift:

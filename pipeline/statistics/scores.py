@@ -31,15 +31,18 @@ class Clips:
     low, high
         Least and greatest value of an episode, declared.
     spread
-        Clip of ``psi`` and ``gain`` in ranges of values.
+        Clip of ``psi`` in ranges of values.
     placebo
         Clip of ``placebo`` in ranges of values.
+    gain
+        Clip of ``gain`` in ranges of values; None: that of ``psi``.
     """
 
     low: float
     high: float
     spread: float
     placebo: float = 2.0
+    gain: float | None = None
 
     @property
     def centres(self) -> Array:
@@ -50,7 +53,8 @@ class Clips:
     @property
     def widths(self) -> Array:
         """``(4,)``."""
-        return (self.high - self.low) * np.array([self.spread, 0.5, self.spread, self.placebo])
+        gain = self.spread if self.gain is None else self.gain
+        return (self.high - self.low) * np.array([self.spread, 0.5, gain, self.placebo])
 
     def scaled(self, psi: Array, own: Array, placebo: Array) -> Array:
         """Scores ``(n, 4)`` in parts of their clips, for :class:`~pipeline.statistics.moment_layout.MomentLayout`.

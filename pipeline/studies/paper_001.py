@@ -46,6 +46,10 @@ PRINTED_DELTA, DELTA = 0.1, 1e-5
 BUDGETS, TIGHT_BUDGETS = (1.0, 2.0, 5.0, 10.0), (1.0, 10.0, 50.0)
 RUNS, LONG_RUNS = 10, 4
 MORE_BUDGETS, BONUSES = (0.1, 1.0, 2.0, 5.0, 10.0, 50.0, 200.0), (0.0, 0.001, 0.003, 0.01, 0.03, 0.1)
+# the paper's bonus, c on its first term alone, at the c, lambda and schedule that were tuned for both terms
+AS_PRINTED: Options = (
+    ("bonus", 0.015), ("constants", "paper"), ("features", "block"), ("growth", 1.005), ("lam", 0.01), ("unit", True),
+)  # fmt: skip
 CONTROLS = ("uniform", "always-right")
 LDP = "ldp-ucrl-vtr"
 # which noise, and the words of a row's variant that tell it
@@ -91,7 +95,7 @@ def _short(runs: int, episodes: int) -> list[Trial]:
         asked = [printed(e) for e in ((1.0, 10.0) if few else BUDGETS)] + [tight(e) for e in TIGHT_BUDGETS]
         found += sweep([place], at, [LDP], asked, runs)
     for place in RIVERS:
-        found += sweep([place], at, [("ucrl-vtr", (("bonus", "paper-experiment"),))], seeds=runs)
+        found += sweep([place], at, [("ucrl-vtr", AS_PRINTED)], seeds=runs)
         found += sweep([place], at, [(LDP, (("features", "dense"),))], [printed(10.0)], runs)
     return found
 

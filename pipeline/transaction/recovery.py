@@ -13,8 +13,7 @@ from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.steps import overtaken
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe, describe_mechanism, read_release, sha256_file
-from pipeline.transaction.artifacts import drawn_folders, read_attempt, unfinished
-from pipeline.transaction.place import remember_head
+from pipeline.transaction.place import drawn_folders, read_attempt, remember_head, unfinished
 
 
 @dataclass(frozen=True)

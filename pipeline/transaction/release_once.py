@@ -17,17 +17,15 @@ from pipeline.ledger.account import claims_needed
 from pipeline.ledger.chain import Body, Entry, canonical
 from pipeline.ledger.gates import Passed
 from pipeline.ledger.ledger import Ledger
-from pipeline.ledger.limits import refuse_beyond
-from pipeline.ledger.looks import look_told
-from pipeline.ledger.people import key_file, read_key
-from pipeline.ledger.sharing import apart_from
+from pipeline.ledger.limits import look_told, refuse_beyond
+from pipeline.ledger.people import apart_from, key_file, read_key
 from pipeline.logs.store import Snapshot, check_parts, find_snapshot, source_hash
 from pipeline.logs.summing import HERE, Resources, forget
 from pipeline.privacy.noise import NoiseSource, RealDataError
 from pipeline.privacy.release import Release
-from pipeline.transaction.artifacts import Attempt, folder_of, write_attempt
 from pipeline.transaction.drawing import Charge, Drawing, T
 from pipeline.transaction.gate import Gate
+from pipeline.transaction.place import Attempt, folder_of, write_attempt
 from pipeline.transaction.replay import replay
 from pipeline.transaction.transaction import Curated, OpenLineage, open_lineage, transaction
 

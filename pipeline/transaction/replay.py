@@ -7,7 +7,7 @@ from pipeline.ledger.chain import BudgetError, Entry
 from pipeline.ledger.gates import passed_gate
 from pipeline.logs.store import Snapshot
 from pipeline.privacy.release_file import read_release, sha256_file
-from pipeline.transaction.artifacts import folder_of, read_attempt
+from pipeline.transaction.place import folder_of, read_attempt
 from pipeline.transaction.recovery import fits
 from pipeline.transaction.transaction import Curated, OpenLineage
 

@@ -36,8 +36,14 @@ from pipeline.ledger.lease import Holder
 from pipeline.ledger.ledger import Ledger, Price
 from pipeline.privacy.noise import AnnouncedNoise, NoiseSource
 from pipeline.privacy.release import Release
-from pipeline.transaction.artifacts import Attempt, folder_of, write_attempt
-from pipeline.transaction.place import one_at_a_time, refuse_old_ledger, remember_head
+from pipeline.transaction.place import (
+    Attempt,
+    folder_of,
+    one_at_a_time,
+    refuse_old_ledger,
+    remember_head,
+    write_attempt,
+)
 from pipeline.transaction.recovery import Recovered, commit_facts, recover
 
 T = TypeVar("T")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pipeline.declaration.card import AnyCard, Card, LqCard
 from pipeline.declaration.linear_quadratic import Vector
-from reports.facts.part import Matrix, Number, Part
+from reports.facts.part import Dump, Matrix, Number, Part
 
 
 class Declared(Part):
@@ -205,19 +205,15 @@ def declared(card: AnyCard, snapshot: int | None) -> DeclaredTables | DeclaredPl
     snapshot
         Its number; None for a night of a counter.
     """
-    return _plant(card, snapshot) if isinstance(card, LqCard) else _tables(card, snapshot)
+    unit = card.unit.model_dump(include={"user", "episodes_per_user", "users_public", "recurs"})
+    alike = {"name": card.name, "kind": card.kind, **unit, "horizon": card.domain.horizon}
+    return _tables(card, alike, snapshot) if isinstance(card, Card) else _plant(card, alike, snapshot)
 
 
-def _plant(card: LqCard, snapshot: int | None) -> DeclaredPlant:
-    d, u, cost = card.domain, card.unit, card.quadratic
+def _plant(card: LqCard, alike: Dump, snapshot: int | None) -> DeclaredPlant:
+    d, cost = card.domain, card.quadratic
     return DeclaredPlant(
-        name=card.name,
-        kind=card.kind,
-        user=u.user,
-        episodes_per_user=u.episodes_per_user,
-        users_public=u.users_public,
-        recurs=u.recurs,
-        horizon=d.horizon,
+        **alike,
         dynamics=d.dynamics,
         markov="declared",
         observation=vector_facts(d.observation),
@@ -242,22 +238,16 @@ def vector_facts(v: Vector) -> DeclaredVector:
     return DeclaredVector(names=v.labels, scale=v.scales, radius=v.radius)
 
 
-def _tables(card: Card, snapshot: int | None) -> DeclaredTables:
-    d, r, u = card.domain, card.reward, card.unit
-    more: dict[str, Any] = {} if d.start == "released" else {"start_declared": dict(d.start)}
+def _tables(card: Card, alike: Dump, snapshot: int | None) -> DeclaredTables:
+    d, r = card.domain, card.reward
+    more: Dump = {} if d.start == "released" else {"start_declared": dict(d.start)}
     more |= {} if r.table is None else {"reward_table": r.table}
     more |= {} if r.on_entering is None else {"reward_on_entering": r.on_entering}
     more |= {} if d.states.features is None else {"state_features": list(d.states.features.columns)}
     more |= {} if d.observation is None else {"observation": vector_facts(d.observation)}
     more |= {} if d.first_observations is None else {"first_observations": d.first_observations}
     return DeclaredTables(
-        name=card.name,
-        kind=card.kind,
-        user=u.user,
-        episodes_per_user=u.episodes_per_user,
-        users_public=u.users_public,
-        recurs=u.recurs,
-        horizon=d.horizon,
+        **alike,
         live_states=d.live_states,
         ends=list(d.states.ends),
         actions=d.action_labels,

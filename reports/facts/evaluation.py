@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Self
 
 from pydantic import model_validator
 
 from reports.facts.part import Number, Part
+
+# standard errors of a placebo on the side of a difference, beyond which that is not certified
+LEANS = 2.0
+# who evaluates: fewer people than that say nothing of a policy, and their number hardly hides in its noise
+LEAST_PEOPLE = 500
 
 
 class IntervalFacts(Part):
@@ -55,8 +61,12 @@ class EvaluationFacts(Part):
         Of each two-sided interval, and which evaluation on the lineage this is; the level is corrected for it.
     value, practice, improvement
         Of the policy, of current practice as measured, and the paired difference.
+    half_width
+        Of the interval of an improvement that lies above 0, reward units; another one is wider.
     placebo
         z of what must come out as zero; None where none was released.
+    hidden
+        Largest gain, reward units, that hidden state may make unseen; None where that was not measured.
     calibrated
         Whether coverage was measured for this code and a range of settings that holds this one.
     changes
@@ -75,12 +85,37 @@ class EvaluationFacts(Part):
     value: IntervalFacts
     practice: IntervalFacts
     improvement: IntervalFacts
+    half_width: Number
     placebo: Number | None
+    hidden: Number | None
     calibrated: bool
     changes: bool
     person_variance: Number
     noise_variance: Number
     diagnostics: list[DiagnosticFacts]
+
+    @property
+    def told_apart(self) -> bool:
+        """Whether the interval of the improvement lies on one side of 0."""
+        return self.improvement.lower > 0 or self.improvement.upper < 0
+
+    @property
+    def outweighed(self) -> bool:
+        """Whether all of a difference that is told from 0 may be of hidden state, for what the placebo saw or could."""
+        if not self.told_apart or self.hidden is None or self.placebo is None:
+            return False
+        size = self.improvement.estimate
+        return self.hidden >= abs(size) or self.placebo * math.copysign(1.0, size) > LEANS
+
+    def certified(self, markov: str) -> bool:
+        """Whether the intervals are of people, with a coverage that was measured for a run like this.
+
+        Parameters
+        ----------
+        markov
+            Of the card: bins that hide part of the state tell of no people.
+        """
+        return self.calibrated and markov == "declared" and not self.outweighed
 
     def within(self, least: float, most: float) -> EvaluationFacts:
         """The same, with no interval beyond what is possible at all.

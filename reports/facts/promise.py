@@ -281,29 +281,3 @@ class GateFacts(Part):
     mechanism: MechanismFacts
     entry: int
     hash: str
-
-
-class LedgerFacts(Part):
-    """Where the lineage stood when the release was committed.
-
-    Parameters
-    ----------
-    dataset
-        The lineage.
-    cap_rho, spent_rho, remaining_rho
-        Its cap, all that was spent so far (rounded up), and what was left (rounded down).
-    delta, epsilon_spent
-        The card's delta, and what ``spent_rho`` means at it.
-    entry, hash, at
-        The COMMIT: number, hash, time.
-    """
-
-    dataset: str
-    cap_rho: Number
-    spent_rho: Number
-    remaining_rho: Number
-    delta: Number
-    epsilon_spent: Number
-    entry: int
-    hash: str
-    at: str

@@ -34,7 +34,7 @@ def standing(told: LearntFacts, card: AnyCard, made: Made | None) -> LearntFacts
     if (found := told.evaluation) is not None:
         found = found.within(value.lower_trivial, value.upper_trivial)
         baselines["this policy"] = Baseline.model_validate({k: getattr(value, k) for k in _ENDS[:3]})
-        sure = found.calibrated and not (isinstance(card, Card) and card.domain.markov == "aggregated")
+        sure = found.certified(card.domain.markov if isinstance(card, Card) else "declared")
         value = _evaluated(value, found, sure=sure)
     elif told.contained is not None and value.status == "modelled" and _alike(told.contained, made):
         value = _bound(value, told.contained)
@@ -56,7 +56,9 @@ def _evaluated(of: ValueFacts, found: EvaluationFacts, *, sure: bool) -> ValueFa
         "the declared state holds everything that drives both what is done and what comes of it",
         "coverage: measured in simulated worlds, not a theorem"
         if sure
-        else "coverage: not measured for a log of this size, shape and budget",
+        else "coverage: not measured for a log of this size, shape and budget"
+        if not found.outweighed
+        else "the placebo cannot tell a difference of this size from hidden state",
         *(said for said in of.assumes if said.startswith(("no episode pays", "the binned process"))),
     ]
     return _with(of, {**ends, "status": "evaluated" if sure else "modelled", "assumes": assumes})

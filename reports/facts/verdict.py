@@ -7,12 +7,14 @@ from typing import Literal
 
 from pipeline.declaration.numbers import number
 from reports.facts.dataset import DeclaredPlant, DeclaredTables
-from reports.facts.evaluation import EvaluationFacts
+from reports.facts.evaluation import LEAST_PEOPLE, EvaluationFacts
 from reports.facts.learnt import Status
 from reports.facts.part import Number, Part
 
 # beyond this many standard errors the placebo speaks against what the estimate assumes
 PLACEBO = 4.0
+# of the people, who judge where nothing else is asked for
+_SHARE = 0.3
 # what four in five repetitions reach
 _POWER = 0.84
 # a forecast of more than this many times today's people, or budget, is none
@@ -95,7 +97,7 @@ def decide(found: EvaluationFacts | None, data: DeclaredTables | DeclaredPlant, 
     """
     if found is None:
         return Verdict(answer="not_evaluated", why=_unasked(data), improvement=None, needed=None)
-    status: Status = "evaluated" if found.calibrated and data.markov == "declared" else "modelled"
+    status: Status = "evaluated" if found.certified(data.markov) else "modelled"
     said = Improvement.model_validate({**found.improvement.parts(), "level": found.level, "status": status})
     answer, why, needed = "not_told_apart", "", None
     if not found.changes:
@@ -108,7 +110,7 @@ def decide(found: EvaluationFacts | None, data: DeclaredTables | DeclaredPlant, 
             "outside of the declared state drives both what is done and what comes of it."
         )
     elif status == "modelled" and data.kind == "real":
-        answer, why = "withheld", _unmeasured(data.markov)
+        answer, why = "withheld", _uncertified(found, data.markov)
     elif said.lower > 0:
         answer, why = "better", _judged(found)
     elif said.upper < 0:
@@ -117,7 +119,7 @@ def decide(found: EvaluationFacts | None, data: DeclaredTables | DeclaredPlant, 
         needed = forecast(found, rho)
         why = f"The interval of the difference holds 0. {_judged(found)}"
     if status == "modelled" and data.kind != "real" and answer not in ("withheld", "nothing_changes"):
-        why += f" {_unmeasured(data.markov)}"
+        why += f" {_uncertified(found, data.markov)}"
     return Verdict.model_validate({"answer": answer, "why": why, "improvement": said, "needed": needed})
 
 
@@ -127,13 +129,20 @@ def _unasked(data: DeclaredTables | DeclaredPlant) -> str:
             "No evaluation of a controller on other people is at hand: the released sums tell the plant, not how "
             "practice steers it. A trial would tell."
         )
-    return (
-        "Everybody in this log helped to choose the policy, so nobody is left to judge it: "
-        "hold people out with [evaluate] people = 0.3 in the recipe."
-    )
+    unjudged = "Everybody in this log helped to choose the policy, so nobody is left to judge it"
+    if _SHARE * data.users_public < LEAST_PEOPLE:
+        needed = number(round_up(LEAST_PEOPLE / _SHARE))
+        few = number(data.users_public)
+        return f"{unjudged}, and {few} people are too few to hold any out: that takes at least {needed}."
+    return f"{unjudged}: hold people out with [evaluate] people = {_SHARE:g} in the recipe."
 
 
-def _unmeasured(markov: str) -> str:
+def _uncertified(found: EvaluationFacts, markov: str) -> str:
+    if found.calibrated and markov == "declared":
+        return (
+            "The placebo leans to the side of the difference, or sees too little here: state that is not declared may "
+            "make a difference as large as this one without more showing."
+        )
     if markov == "aggregated":
         return "The declared states are bins that hide part of what was logged: the binned process is not the people."
     return "How often such an interval holds was not measured for a log of this size, shape and budget."
@@ -163,7 +172,7 @@ def forecast(found: EvaluationFacts, rho: float | None) -> Needed | None:
     if error == 0 or size < error / 4:
         return None
     # the interval's own factor, so that what it adds for bias is in it
-    factor = (found.improvement.upper - found.improvement.lower) / 2 / error
+    factor = float(found.half_width) / error
     aim = (size / (factor + _POWER)) ** 2
     # sampling / n + noise (people / n)^2 = aim
     square = noise * people**2

@@ -9,8 +9,7 @@ import numpy as np
 
 from pipeline.declaration.numbers import clean, number
 from reports.facts.policy import Gains
-from reports.format import shorten
-from reports.page import Figure
+from reports.page import Figure, shorten
 from reports.svg import INK, inline
 
 # Paul Tol's "bright" scheme; lines also differ in their dashes, and a sample of each stands before its name

@@ -10,8 +10,7 @@ import numpy as np
 
 from pipeline.declaration.numbers import clean, number
 from reports.facts.policy import Decisions, Weights
-from reports.format import percent, shorten
-from reports.page import Figure
+from reports.page import Figure, percent, shorten
 from reports.run.policy_table import Shares, action_shares, most_evidenced
 from reports.svg import HATCH, INK, inline
 

@@ -8,8 +8,7 @@ from reports.facts.learnt import NO_GUARANTEE, Baseline, Truth, ValueFacts
 from reports.facts.report import Report
 from reports.facts.verdict import Improvement, Verdict, decide
 from reports.figures.range_figure import Mark, Panel, range_figure
-from reports.format import about, interval, percent, shorten
-from reports.page import Figure
+from reports.page import Figure, about, interval, percent, shorten
 
 _NEW, _PRACTICE, _MODEL = "new policy", "current practice", "model"
 # name and numbers stand side by side on a phone

@@ -14,8 +14,7 @@ from reports.facts.learnt import ConsistencyFacts, FeatureFacts, PlantModel
 from reports.facts.policy import Gains
 from reports.facts.report import Report
 from reports.figures.gains_figure import gains_figure
-from reports.format import listing, percent, steps
-from reports.page import Section, Table, table
+from reports.page import Section, Table, listing, percent, steps, table
 
 _MOST_LABELS = 60
 

@@ -25,7 +25,7 @@ from reports.facts.dataset import DeclaredTables
 from reports.facts.learnt import ValueFacts
 from reports.facts.policy import Gains
 from reports.facts.report import Report
-from reports.format import interval, loss, percent
+from reports.page import interval, loss, percent
 from reports.run.answer import sentence, verdict_of
 
 # what must agree before two policies, or gains of scaled observations, can be laid side by side

@@ -11,8 +11,7 @@ from reports.facts.evaluation import EvaluationFacts, IntervalFacts
 from reports.facts.policy import Decisions
 from reports.facts.report import Report
 from reports.facts.verdict import PLACEBO, round_up
-from reports.format import about, interval, percent
-from reports.page import Section, Table, table
+from reports.page import Section, Table, about, interval, percent, table
 from reports.run.answer import verdict_of
 
 # what a diagnostic says, under the name that obp and SCOPE-RL have for it
@@ -132,5 +131,4 @@ def half_width(found: EvaluationFacts, share: float) -> float:
     now, then = (
         math.sqrt(found.person_variance / found.people / x + found.noise_variance / x**2) for x in (1.0, times)
     )
-    half = (found.improvement.upper - found.improvement.lower) / 2
-    return half * then / now if now > 0 else half
+    return float(found.half_width) * then / now if now > 0 else float(found.half_width)

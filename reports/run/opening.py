@@ -8,19 +8,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.declaration.numbers import clean, number
-from pipeline.privacy.losses import membership_advantage
+from pipeline.privacy.losses import membership_advantage, safe_epsilon
 from reports.facts.dataset import DeclaredPlant
 from reports.facts.learnt import NO_GUARANTEE
 from reports.facts.policy import Decisions, Gains, PolicyView
 from reports.facts.promise import Guarantee
 from reports.facts.report import Report
 from reports.facts.verdict import Verdict, round_up
-from reports.format import listing, percent, shorten, steps
-from reports.page import Card, Opening
+from reports.page import Card, Opening, listing, percent, shorten, steps
 from reports.run.answer import answer_figure, headline, missed, reason, verdict_of
 from reports.run.policy_table import Run, reach, runs
 
 _MOST, _LABEL = 3, 34
+# standard deviations of noise beyond which a count is somebody's
+_PLAIN = 4.0
 # past this the factor of the odds is a number without a meaning
 _ODDS = 50.0
 
@@ -44,30 +45,36 @@ class Change:
     decisions: float
 
 
-def changes(view: Decisions) -> list[Change]:
-    """Where a policy differs from practice, most decisions first; where practice is not told there is none.
+def changes(view: Decisions, noise: float) -> tuple[list[Change], float]:
+    """Where a policy differs from practice, most decisions first, and how many decisions there are at all.
 
     Parameters
     ----------
     view
-        The policy beside released counts.
+        The policy beside released counts; where practice is not told nothing differs.
+    noise
+        Standard deviation of a count: what is not plain beside it is nobody's decision.
     """
     found: list[Change] = []
     pooled = len(view.practice) == 1
+    counts = np.where((view.evidence > _PLAIN * noise) & (view.practice > 0), view.evidence, 0.0)
     for run in runs(view):
-        where = slice(None) if pooled else slice(run.first, run.last + 1)
-        usual, visits = view.practice[where, run.state], view.evidence[where, run.state].sum(-1)
-        known = ~np.isnan(usual).any(-1)
-        if run.abstains or not known.any():
+        if run.abstains:
             continue
-        others = usual[known].mean(0)
-        others[run.action] = -1.0
+        others = counts[0 if pooled else slice(run.first, run.last + 1), run.state].reshape(-1, counts.shape[-1])
+        others = others.sum(0)
+        others[run.action] = 0.0
         # of one table for all steps, the steps of this run have their share
         share = (run.last - run.first + 1) / len(view.action) if pooled else 1.0
-        moved = float((visits[known] * (1 - usual[known, run.action]) * share).sum())
-        if moved > 0:
+        if (moved := float(others.sum() * share)) > 0:
             found.append(Change(run, int(others.argmax()), moved))
-    return sorted(found, key=lambda c: -c.decisions)
+    return sorted(found, key=lambda c: -c.decisions), float(counts.sum())
+
+
+def _noise(report: Report) -> float:
+    """Standard deviation of released decisions at a state and an action: of a sum over next states."""
+    tables = [m for m in report.mechanisms if m.table == "n_sas"]
+    return max((m.scale * math.sqrt(m.shape[-1]) for m in tables), default=0.0)
 
 
 def whom_card(report: Report, view: PolicyView, verdict: Verdict) -> Card:
@@ -95,18 +102,18 @@ def whom_card(report: Report, view: PolicyView, verdict: Verdict) -> Card:
     if np.isnan(view.practice).all():
         states, share = reach(view)
         # evidence of a linear policy is no number of rows
-        held = "" if report.features is not None else f"They hold {percent(share)} of the released rows. "
-        words = (silent, f"{held}What practice does there is not told by this release.")
+        held = "" if report.features is not None else f"These hold {percent(share)} of the released rows. "
+        words = (f"{held}What practice does there is not told by this release.", silent)
         return Card(name, f"{number(states)} of {number(live)} states", words)
-    found, total = changes(view), float(view.evidence.sum())
+    found, total = changes(view, _noise(report))
     moved = sum(c.decisions for c in found)
-    if moved < total / 100:
+    if moved <= total / 100:
         return Card(name, "Hardly anybody", ("It takes the actions that practice takes.", silent))
     states = len({c.run.state for c in found})
     share, some = 100 * moved / total, number(round_up(moved, "nearest"))
     words = (
         f"Some {some} of {number(round_up(total, 'nearest'))} decisions in this log, in {number(states)} of "
-        f" {number(live)} states. The card declares no period: a year of twice as many has twice as many.",
+        f"{number(live)} states. The card declares no period: a year of twice as many has twice as many.",
         silent,
         _sure(report),
     )
@@ -147,12 +154,20 @@ def cost_card(report: Report) -> Card:
         "Nothing was charged: nothing private was released."
         if ledger is None
         else f"Left for the life of {clean(ledger.dataset)}: ρ = {number(ledger.remaining_rho, toward='down')} of "
-        f"{number(ledger.cap_rho)}."
+        f"{number(ledger.cap_rho)}{_lifetime(report)}."
     )
     if p.noise == "none" or p.epsilon is None:
         return Card(name, "No promise", ("No noise was added.", left))
     rho = "" if p.rho is None or p.pure else f" (ρ = {number(p.rho, toward='up')})"
     return Card(name, f"ε = {number(p.epsilon, 3, 'up')}{rho}", (*_meaning(p), left))
+
+
+def _lifetime(report: Report) -> str:
+    """What all that a lineage may ever spend comes to."""
+    p, ledger = report.guarantee, report.ledger
+    if ledger is None or p.pure or not p.delta:
+        return ""
+    return f"; all of it together would be ε = {number(safe_epsilon(ledger.cap_rho, p.delta), 3, 'up')}"
 
 
 def _meaning(p: Guarantee) -> tuple[str, ...]:
@@ -199,7 +214,7 @@ def opening(report: Report, view: PolicyView) -> Opening:
     return Opening(
         title=f"A {kind} for {clean(report.dataset.name)}",
         answer=headline(report, verdict),
-        why=(reason(verdict), _learnt(report)),
+        why=tuple(w for w in (reason(verdict), _counted(report), _learnt(report)) if w),
         figure=answer_figure(report, verdict),
         below=(missed(report),),
         cards=(whom_card(report, view, verdict), cost_card(report), sign_card(report)),
@@ -207,6 +222,16 @@ def opening(report: Report, view: PolicyView) -> Opening:
         claim=f"Claim made for the people in this log: {clean(promise.claim)}." if promise.claim else "",
         banner=_banner(promise),
     )
+
+
+def _counted(report: Report) -> str:
+    """What the numbers are numbers of; nothing where the cards of a plant say it."""
+    data = report.dataset
+    if isinstance(data, DeclaredPlant):
+        return ""
+    pays = ", ".join(f"{number(r)} for {clean(label)}" for label, r in (data.reward_on_entering or {}).items() if r)
+    low, high = (number(end) for end in data.reward_range)
+    return f"What is counted: {pays or f'rewards of {low} to {high} a step'}, summed over an episode, on average."
 
 
 def _learnt(report: Report) -> str:

@@ -11,8 +11,7 @@ from reports.facts.constants import Constants
 from reports.facts.policy import Decisions
 from reports.facts.report import Report
 from reports.figures.policy_figure import MOST_STATES, action_codes, policy_figure, share_figure, weights_figure
-from reports.format import percent, shorten, span, steps
-from reports.page import Section, Table, table
+from reports.page import Section, Table, percent, shorten, span, steps, table
 from reports.run.policy_table import Run, Shares, action_shares, most_evidenced, reach, runs
 
 # Beyond this a table is for a program, and the run's folder has one.

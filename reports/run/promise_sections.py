@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from pipeline.declaration.numbers import clean, number
-from reports.facts.promise import CounterFacts, Guarantee, LedgerFacts, MechanismFacts
-from reports.facts.report import Report
-from reports.format import loss
-from reports.page import Section, table
+from reports.facts.promise import CounterFacts, Guarantee, MechanismFacts
+from reports.facts.report import LedgerFacts, Report
+from reports.page import Section, loss, table
 
 # more than this many are put together by step; certificate.json lists every one
 MOST_MECHANISMS = 24

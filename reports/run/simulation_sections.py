@@ -7,8 +7,7 @@ from reports.facts.constants import PlayedConstants
 from reports.facts.dataset import DeclaredPlant, DeclaredTables
 from reports.facts.report import Report
 from reports.facts.simulation import Simulation, Spread
-from reports.format import interval, loss
-from reports.page import Card, Figure, Opening, Section, table
+from reports.page import Card, Figure, Opening, Section, interval, loss, table
 from reports.studies.curves import Line, draw_curves
 
 _ROLES = {"agent": "the agent", "plain": "the same planner without noise", "control": "control"}

@@ -6,8 +6,7 @@ from pipeline.declaration.numbers import clean, number
 from reports.facts.dataset import DeclaredTables
 from reports.facts.learnt import NO_GUARANTEE, Baseline, Status, ValueFacts
 from reports.facts.report import Report
-from reports.format import about, interval, percent
-from reports.page import Section, Table, table
+from reports.page import Section, Table, about, interval, percent, table
 from reports.run.answer import known_truth
 
 _MODEL = "The interval is not a guarantee: nothing shows how often it contains the value."

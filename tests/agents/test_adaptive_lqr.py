@@ -17,7 +17,7 @@ from pipeline.mdp.rollout import LinearRollout, LqBatch
 from pipeline.privacy.budget import rho_from_epsilon
 from pipeline.simulation.registry import run
 from pipeline.simulation.trial import Trial
-from pipeline.statistics.residual_message import ResidualMessage
+from pipeline.statistics.lq_message import ResidualMessage
 
 EPISODES = 10_000
 # replace-one: an episode moves the sum by two radii

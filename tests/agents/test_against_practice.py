@@ -45,7 +45,7 @@ def naive(m, policy, usual):
 def test_gain_is_the_policy_less_one_step_of_practice():
     m, policy = released(4000)
     usual = np.random.default_rng(1).dirichlet(np.ones(3), size=(4, 3))
-    found = against_practice(m, policy, usual)
+    found = against_practice(m, policy, usual, policy_bounds(m, policy))
     expected = np.where(policy.abstains, np.nan, naive(m, policy, usual))
     assert found.gain == pytest.approx(expected, nan_ok=True, abs=1e-12)
     chosen = np.take_along_axis(usual, policy.probabilities.argmax(-1)[..., None], -1)[..., 0]
@@ -55,7 +55,7 @@ def test_gain_is_the_policy_less_one_step_of_practice():
 
 def test_a_policy_is_never_told_apart_from_itself():
     m, policy = released(10**6)
-    found = against_practice(m, policy, policy.probabilities)
+    found = against_practice(m, policy, policy.probabilities, policy_bounds(m, policy))
     known = ~policy.abstains
     assert found.gain[known] == pytest.approx(0.0, abs=1e-12)
     assert found.followed[known] == pytest.approx(1.0)
@@ -68,15 +68,15 @@ def test_many_people_tell_good_from_bad_and_few_do_not():
         m, policy = released(n)
         # the worst a practice could be: never what the policy says
         others = (1 - policy.probabilities) / 2
-        shares.append(against_practice(m, policy, others).apart.mean())
+        shares.append(against_practice(m, policy, others, policy_bounds(m, policy)).apart.mean())
     assert shares[0] == 0 and shares[1] > 0.5
 
 
 def test_apart_means_that_the_intervals_of_both_first_steps_do_not_touch():
     m, policy = released(30_000)
     usual = np.full((4, 3, 3), 1 / 3)
-    lower, upper = policy_bounds(m, policy)
-    found = against_practice(m, policy, usual)
+    lower, upper, _ = policy_bounds(m, policy)
+    found = against_practice(m, policy, usual, policy_bounds(m, policy))
     for h in range(4):
         of_practice = (usual[h] * m.backup(h, upper[h + 1], sign=+1)[1]).sum(-1)
         assert (found.apart[h] == ((lower[h, :3] > of_practice) & ~policy.abstains[h])).all()
@@ -88,7 +88,7 @@ def test_where_either_is_silent_nothing_is_compared():
     usual = np.full((1, 3, 3), 1 / 3)
     usual[0, 1] = np.nan
     silent = Policy(policy.probabilities, np.arange(12).reshape(4, 3) % 3 == 2)
-    found = against_practice(m, silent, usual)
+    found = against_practice(m, silent, usual, policy_bounds(m, silent))
     for table in (found.gain, found.followed):
         assert np.isnan(table[:, 1:]).all() and not np.isnan(table[:, 0]).any()
     assert not found.apart[:, 1:].any()

@@ -201,7 +201,7 @@ def test_bounds_hold_the_true_value_of_the_policy_over_draws(preset):
         c = constants(preset, task.horizon * task.allowed.size)
         plan = apvi(counts, task, constants("practical", 36), np.random.default_rng(0))
         m = model(counts, task, c)
-        lower, upper = policy_bounds(m, plan.policy)
+        lower, upper, _ = policy_bounds(m, plan.policy)
         L = task.allowed.shape[0]
         lifted = np.full(mdp.shape, 1 / mdp.shape[2])
         lifted[:, :L] = plan.policy.probabilities

@@ -13,7 +13,7 @@ from pipeline.agents.mixture_backup import MixtureTask, Problem, Regression, Row
 from pipeline.agents.optimism import ldp, linopt, ucrl_vtr
 from pipeline.environments.mixture_worlds import random_mixture, tabular_mixture
 from pipeline.environments.riverswim import riverswim_homogeneous
-from pipeline.mdp.mixture import dense_one_hot
+from pipeline.mdp.features import dense_one_hot
 from pipeline.mdp.planning import optimal_values
 from pipeline.mdp.rollout import Trajectory
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
@@ -73,7 +73,7 @@ def test_statistics_and_plan_agree_with_the_page_in_loops(world, unit):
                 Q = []
                 for a in range(A):
                     phi = sum(psi[s, a, t] * V[h + 1, t] for t in range(S))
-                    top = task.tops[h + 1]
+                    top = 1.0 if unit else task.tops[h + 1]
                     inside = 2 * np.log(H / 0.01) + d * np.log(1 + 12 * top**2 / lam)
                     beta = c * (top / 2 * np.sqrt(inside) + np.sqrt(d * lam))
                     inverse = np.linalg.inv(Lambda[h])

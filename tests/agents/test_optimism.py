@@ -12,8 +12,8 @@ from pipeline.statistics.released_ridge import Bounds, Ridge
 
 ONES = np.ones(2)
 MOMENT = Moment(
-    16, 100, 8, np.array([0.5, 0.25]), Ridge(np.tile(2 * np.eye(2), (2, 4, 1, 1)), np.zeros((2, 4, 2))),
-    Bounds(ONES, 2 * ONES, 0.1 * ONES),
+    16, 100, 8, np.array([0.5, 0.25]), np.array([0.5, 0.25]),
+    Ridge(np.tile(2 * np.eye(2), (2, 4, 1, 1)), np.zeros((2, 4, 2))), Bounds(ONES, 2 * ONES, 0.1 * ONES),
 )  # fmt: skip
 
 

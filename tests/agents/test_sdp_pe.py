@@ -13,7 +13,7 @@ from pipeline.agents import sdp_pe as module
 from pipeline.agents.absorbing_model import nothing_known, practical_model
 from pipeline.agents.active_set import Constrained, Listed
 from pipeline.agents.sdp_pe import BatchTask, Constants, sdp_pe
-from pipeline.environments.random_tabular import random_tabular
+from pipeline.environments.mixture_worlds import random_tabular
 from pipeline.environments.riverswim import riverswim
 from pipeline.mdp.planning import optimal_values
 from pipeline.mdp.policy import all_policies

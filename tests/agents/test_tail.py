@@ -29,7 +29,7 @@ def misses() -> int:
         release = PrivateSum(CountLayout(made.card), made.mechanisms(Ask(rho=4.0))).draw(log, SeededNoise(seed))
         counts = private_counts(release, made.card)
         plan = apvi(counts, made.task, constants("practical", 6 * A), np.random.default_rng(seed))
-        lower, upper = policy_bounds(model(counts, made.task, constants("tail", 6 * A)), plan.policy)
+        lower, upper, _ = policy_bounds(model(counts, made.task, constants("tail", 6 * A)), plan.policy)
         wrong += not lower[0, 0] <= CHANCE <= upper[0, 0]
     return wrong
 

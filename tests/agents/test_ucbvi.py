@@ -15,7 +15,7 @@ from pipeline.agents.count_bonus import Constants, theory
 from pipeline.agents.pessimism import constants
 from pipeline.agents.ucbvi import CountTask, Learnt, optimistic, planned, ucbvi, worth_playing
 from pipeline.declaration.card import task_of as declared_task
-from pipeline.environments.random_tabular import random_tabular
+from pipeline.environments.mixture_worlds import random_tabular
 from pipeline.environments.riverswim import riverswim_homogeneous
 from pipeline.mdp.planning import occupancies, optimal_values, policy_value
 from pipeline.mdp.rollout import Batch, Rollout

@@ -9,11 +9,13 @@ from fractions import Fraction
 
 import numpy as np
 
+import pipeline.logs.one_step_sums as sums
 import pipeline.statistics.lq_moments as lq_moments
 import pipeline.statistics.private_sum as private_sum
 from pipeline.audits.attack import AuditTarget
 from pipeline.audits.regressions import Person, draw_answers, draw_one_shot, linear_target, lq_target
-from pipeline.audits.tables import counts_target, crossing_target, gate_target, scores_target
+from pipeline.audits.sampling import Silence
+from pipeline.audits.tables import counts_target, crossing_target, gate_target, rows_target, scores_target
 from pipeline.declaration.card import Card
 from pipeline.logs.parts import evaluates
 from pipeline.mdp.features import FeatureMap
@@ -30,6 +32,7 @@ from pipeline.statistics.lq_layout import LqDomain, LqPlan
 from pipeline.statistics.lq_moments import draw_lq
 from pipeline.statistics.lq_rows import Episodes, SimulatedRows
 from pipeline.statistics.moment_layout import MomentLayout
+from pipeline.statistics.one_step_layout import FeatureLayout, FollowLayout
 from pipeline.statistics.private_sum import PrivateSum
 from tests.audits.broken import Make, Repeating, Thinner, Twin
 from tests.conftest import card_dict
@@ -147,6 +150,15 @@ class Redrawn(PrivateSum):
         return np.rint(np.mean([super(Redrawn, self).draw_rows(*asked) for _ in range(3)], axis=0)).astype(np.int64)
 
 
+class Shared(PrivateSum):
+    """One draw for all rows of a night: each has the noise that it lists, and none has noise of its own."""
+
+    def draw_rows(self, rows, leaf, noise, data) -> np.ndarray:
+        drawn = [super(Shared, self).draw_rows([row], leaf, noise, data)[0] for row in rows]
+        exact = [super(Shared, self).draw_rows([row], leaf, Silence(), data)[0] for row in rows]
+        return np.array(exact) + (drawn[0] - exact[0])
+
+
 def gate(rules: int, broken: Callable[[Mechanism], Mechanism] | None = None, counted: type = GateLayout) -> AuditTarget:
     names = ("gap", "repeat", "unknown_label", "bad_reward", "over_cap")[:rules]
     layout = GateLayout("tiny", "real", names)
@@ -169,6 +181,34 @@ def scores(broken: Callable[[Mechanism], Mechanism] | None = None, really: int =
     # as many scores as are charged, or more
     charged = MomentLayout("tiny", "synthetic", "per_step", really).summed(Fraction(1)).with_slack(FastOsNoise(), 20.0)
     return scores_target(shipped, replace(shipped, mechanisms=thinned(shipped, charged)))
+
+
+def asked(layout: type, share: float = 1.0) -> AuditTarget:
+    """A stage that measures a one-step policy, of people with more rows than their weights allow."""
+    states = {"column": "state", "labels": list("abcdef"), "ends": ["end"]}
+    domain = {"horizon": 12, "dynamics": "stationary", "states": states, "actions": {"column": "action", "labels": 2}}
+    shipped = layout(Card.model_validate(card_dict(domain=domain))).summed(Fraction(1)).with_slack(FastOsNoise(), 20.0)
+    # even, as symmetric tables want it
+    less = tuple(replace(m, variance=2 * int(m.variance * share / 2)) for m in shipped.mechanisms)
+    return rows_target(shipped, 12.0, replace(shipped, mechanisms=less))
+
+
+def unweighed() -> AuditTarget:
+    """People of whom all rows enter, whatever they weigh."""
+    kept, sums.enough_left = sums.enough_left, lambda user, weight, most: np.ones(len(user), dtype=bool)
+    try:
+        return asked(FeatureLayout)
+    finally:
+        sums.enough_left = kept
+
+
+def uncapped() -> AuditTarget:
+    """People of whom all rows are counted in a cell."""
+    kept, sums.first_rows = sums.first_rows, lambda user, key, rows, cap: np.ones(len(user), dtype=bool)
+    try:
+        return asked(FollowLayout)
+    finally:
+        sums.first_rows = kept
 
 
 def thinned(shipped: PrivateSum, charged: PrivateSum) -> tuple[Mechanism, ...]:
@@ -224,6 +264,20 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
             "seeded noise": Twin(scores, noise=Repeating),
         },
     ),
+    "rows that follow": (
+        lambda: asked(FollowLayout),
+        {
+            "half the variance": Twin(lambda: asked(FollowLayout, 0.5)),
+            "every row of a cell": Twin(uncapped),
+        },
+    ),
+    "moments of features": (
+        lambda: asked(FeatureLayout),
+        {
+            "half the variance": Twin(lambda: asked(FeatureLayout, 0.5)),
+            "weights not capped": Twin(unweighed),
+        },
+    ),
     "people across the parts": (
         crossing,
         {
@@ -273,6 +327,7 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
             "half the variance": Twin(lambda: nights("tree", 0.5)),
             "a level too few": Twin(lambda: nights("tree", 0.75), 20_000),
             "redrawn row noise": Twin(lambda: nights("tree", made=Redrawn)),
+            "one draw shared by all rows of a night": Twin(lambda: nights("tree", made=Shared)),
             "seeded noise": Twin(lambda: nights("tree"), noise=Repeating),
         },
     ),

@@ -23,11 +23,10 @@ from pipeline.statistics.ask import Ask
 from pipeline.statistics.batch_counts import BatchLayout
 from pipeline.statistics.batch_privatizers import GaussianBatch, ShuffleBinary
 from pipeline.statistics.interactive_counts import GaussianCounts, joint, local
-from pipeline.statistics.lq_message import LqMessage
+from pipeline.statistics.lq_message import LqMessage, ResidualMessage
 from pipeline.statistics.mixture_message import LATTICE, Message, Visits
 from pipeline.statistics.online_counts import OnlineLayout
 from pipeline.statistics.online_sum import Variances, gaussian_sum, tight
-from pipeline.statistics.residual_message import ResidualMessage
 from tests.audits.broken import FewCoins, Make, Repeating, RepeatingCoins, Thinner, Twin
 
 LEAVES = 8

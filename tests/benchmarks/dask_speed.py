@@ -1,13 +1,15 @@
-"""The same counts here and on two Dask workers, side by side: ``python -P -m tests.benchmarks.dask_speed``.
+"""Ingest and counts by one process, by two, and by two Dask workers: ``python -P -m tests.benchmarks.dask_speed``.
 
-A scheduler and two workers of one thread each are started on this machine; what is measured is what Dask adds, not what
-more machines gain.  Wall seconds, because the work is in other processes; the integers are compared to the last unit.
+All on this machine.  Ingest by processor seconds, of this process and of all: what this process must do alone bounds
+what any number of workers gain, ``most = all / (here + rest / 2)``.  Sums by wall seconds: what Dask adds to them.
+Snapshots are compared by the digest of their bytes, integers to the last unit.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import resource
 import tempfile
 import time
 from collections.abc import Callable
@@ -16,11 +18,16 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.logs.aggregate import CountSums
+from pipeline.logs.elsewhere import Elsewhere, Here
+from pipeline.logs.ingest import ingest
 from pipeline.logs.on_dask import OnDask
-from pipeline.logs.store import Snapshot
+from pipeline.logs.on_processes import OnProcesses
+from pipeline.logs.store import latest
 from pipeline.logs.summing import Resources, forget, sum_snapshot
-from tests.benchmarks.count_speed import make_card, make_partitions
-from tests.logs.dask_cluster import dask_cluster
+from tests.benchmarks import scale_speed
+from tests.logs.dask_cluster import Cluster, dask_cluster
+
+Measured = tuple[str, float, float]
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -30,41 +37,88 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
+def used(cluster: Cluster | None) -> tuple[float, float]:
+    """Processor seconds of this process, and of all that work for it."""
+    here, ended = time.process_time(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    workers = [] if cluster is None else cluster.workers
+    stats = [Path(f"/proc/{p.pid}/stat").read_text().rpartition(")")[2].split() for p in workers]
+    ticks = sum(int(user) + int(system) for *_, user, system in (stat[:13] for stat in stats))
+    return here, here + ended.ru_utime + ended.ru_stime + ticks / os.sysconf("SC_CLK_TCK")
+
+
+def compare_ingest(
+    folder: Path, rows: int, name: str, crew: Elsewhere, alone: Measured | None, cluster: Cluster | None = None
+) -> Measured:
+    """Print a line."""
+    before, began = used(cluster), time.perf_counter()
+    made = ingest(scale_speed.card(folder, "parquet"), folder / name, elsewhere=crew)
+    if isinstance(crew, OnProcesses):
+        # what a child used is told when it has ended
+        crew.__exit__()
+    wall, after = time.perf_counter() - began, used(cluster)
+    here, whole = after[0] - before[0], after[1] - before[1]
+    alone = alone or (made.data_digest, wall, whole)
+    same = "the same bytes" if made.data_digest == alone[0] else "OTHER BYTES"
+    most = alone[2] / (here + (whole - here) / crew.together)
+    print(
+        f"{rows:>11,} {name:15} {wall:>8.2f} {here:>9.2f} {whole:>8.2f} {whole / alone[2]:>7.2f} {most:>8.2f} "
+        f"{alone[1] / wall:>9.2f}  {same}",
+        flush=True,
+    )
+    return alone
+
+
+def compare_sums(folder: Path, rows: int, cluster: Cluster, rounds: int) -> None:
+    """Print a line."""
+    card, made, elsewhere = (
+        scale_speed.card(folder, "parquet"),
+        latest(folder / "here", "scale"),
+        OnDask(cluster.address),
+    )
+    assert made is not None
+    work = CountSums(card)
+    there, here = [
+        dict(sum_snapshot(work, made, resources)) for resources in (Resources(elsewhere=elsewhere), Resources())
+    ]
+    equal = "equal" if all((there[name] == here[name]).all() for name in here) else "NOT EQUAL"
+    times: list[tuple[float, ...]] = []
+    for _ in range(rounds):
+        forget(made)
+        alone = seconds(lambda: sum_snapshot(work, made))
+        forget(made)
+        ready = seconds(lambda: elsewhere.ready(made.part_files))
+        both = seconds(lambda: sum_snapshot(work, made, Resources(elsewhere=elsewhere)))
+        times.append((alone, ready, both, ready + both - alone / 2))
+    alone, ready, both, adds = np.median(np.array(times), axis=0)
+    print(
+        f"{rows:>11,} counts {alone:>7.2f} here {ready:>7.2f} ready {both:>7.2f} 2 Dask workers {adds:>7.2f} adds "
+        f"{equal}",
+        flush=True,
+    )
+
+
 def main() -> None:
-    """One line a size."""
+    """A few lines a size."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, nargs="+", default=(1_000_000, 10_000_000, 50_000_000))
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rows", type=int, nargs="+", default=(10_000_000, 50_000_000))
+    parser.add_argument("--rounds", type=int, default=3)
     asked = parser.parse_args()
-    print(f"median of {asked.rounds}; load {os.getloadavg()[0]:.1f}")
-    print(f"{'rows':>11} {'here s':>8} {'ready s':>8} {'2 workers s':>12} {'adds s':>8}  integers")
+    print(f"load {os.getloadavg()[0]:.1f}")
+    print(
+        f"{'rows':>11} {'ingest by':15} {'wall s':>8} {'CPU here':>9} {'CPU all':>8} {'x here':>7} {'x most':>8}",
+        end="",
+    )
+    print(f" {'x faster':>9}")
     for rows in asked.rows:
-        with tempfile.TemporaryDirectory() as place, dask_cluster(Path(place)) as cluster:
-            store = Path(place) / "parts"
-            store.mkdir()
-            make_partitions(store, rows)
-            parts = len(list(store.glob("part-*.parquet")))
-            made = Snapshot("speed", 1, store, "synthetic", "", "", "", rows, rows, 0, 0, {}, parts)
-            work, elsewhere = CountSums(make_card(rewards=True)), OnDask(cluster.address)
-            there, here = [
-                dict(sum_snapshot(work, made, resources)) for resources in (Resources(elsewhere=elsewhere), Resources())
-            ]
-            equal = all((there[name] == here[name]).all() for name in here)
-            times = []
-            for _ in range(asked.rounds):
-                forget(made)
-                alone = seconds(lambda work=work, made=made: sum_snapshot(work, made))
-                forget(made)
-                ready = seconds(lambda elsewhere=elsewhere, made=made: elsewhere.ready(made.part_files))
-                resources = Resources(elsewhere=elsewhere)
-                both = seconds(lambda work=work, made=made, resources=resources: sum_snapshot(work, made, resources))
-                times.append((alone, ready, both, ready + both - alone / 2))
-            alone, ready, both, adds = np.median(np.array(times), axis=0)
-            print(
-                f"{rows:>11,} {alone:>8.2f} {ready:>8.2f} {both:>12.2f} {adds:>8.2f}  "
-                f"{'equal' if equal else 'NOT EQUAL'}: {here['visits'].sum():,} rows",
-                flush=True,
-            )
+        with tempfile.TemporaryDirectory() as place:
+            folder = Path(place)
+            scale_speed.write_log(folder, rows, "parquet")
+            (folder / "dask").mkdir()
+            alone = compare_ingest(folder, rows, "here", Here(), None)
+            compare_ingest(folder, rows, "2 processes", OnProcesses(2), alone)
+            with dask_cluster(folder / "dask") as cluster:
+                compare_ingest(folder, rows, "2 Dask workers", OnDask(cluster.address), alone, cluster)
+                compare_sums(folder, rows, cluster, asked.rounds)
     print(f"load at the end {os.getloadavg()[0]:.1f}")
 
 

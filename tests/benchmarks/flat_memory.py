@@ -20,8 +20,8 @@ import polars as pl
 
 from pipeline.logs import summing
 from pipeline.logs.aggregate import CountSums
-from pipeline.logs.ingest import write_rows
 from pipeline.logs.regression_sums import TallySums
+from pipeline.logs.second_pass import write_rows
 from pipeline.logs.store import Snapshot, part_file
 from tests.benchmarks.count_speed import H, make_rows
 from tests.benchmarks.scale_speed import EACH, LATER, card, peak_megabytes

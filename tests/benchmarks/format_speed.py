@@ -84,7 +84,7 @@ def main() -> None:
 
             def read() -> int:
                 sources = examine(card)  # noqa: B023
-                return sum(len(f) for i in range(len(sources.paths)) for _, f in read_batches(sources, i))
+                return sum(len(f) for i in range(len(sources.paths)) for _, f in read_batches(sources, card, i))  # noqa: B023
 
             def whole() -> None:
                 with tempfile.TemporaryDirectory() as store:

@@ -14,7 +14,7 @@ from scipy.sparse import csr_array, eye_array, kron, vstack
 
 from pipeline.agents.active_set import Constrained
 from pipeline.agents.sdp_pe import BatchTask, Constants, sdp_pe
-from pipeline.environments.random_tabular import random_tabular
+from pipeline.environments.mixture_worlds import random_tabular
 from pipeline.mdp.lagrangian import most_visits, most_visits_lp
 from pipeline.privacy.noise import SeededNoise
 from pipeline.simulation.rollouts import play_batch_rollouts

@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from pipeline.learners.registry import read_view
+from pipeline.learners.offline_agents import read_view
 from reports.facts.report import read_report
 from reports.run.run_page import render_html, render_markdown
 from tests.reports.pages import reports

@@ -11,11 +11,10 @@ import time
 from collections.abc import Callable
 from fractions import Fraction
 
-from pipeline.privacy.csprng import Words
+from pipeline.privacy.csprng import Words, gaussian_by_rejection, laplace_by_rejection
 from pipeline.privacy.inversion import Law, draw, first_words
 from pipeline.privacy.noise import SimulatedWorld
 from pipeline.privacy.opendp_noise import OpenDpNoise
-from pipeline.privacy.samplers import gaussian_by_rejection, laplace_by_rejection
 
 ROUNDS = 5
 SLOW, FAST = 10_000, 1_000_000

@@ -18,6 +18,7 @@ from pipeline.privacy.noise import SeededNoise
 from pipeline.simulation.simulate import sample_counts
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
+from pipeline.statistics.counts import private_counts
 from pipeline.statistics.planning_counts import prepare
 from tests.campaigns.draws import shelf_card, world_of
 
@@ -35,7 +36,7 @@ def main() -> None:
         for i in range(LOGS):
             log = sample_counts(card, world, "uniform", people, np.random.default_rng([SEED, people, i]))
             release = count_sum(card, Ask(rho=1.0)).draw(log, SeededNoise(i))
-            counts = prepare(release, card, "practical", 0.1).counts
+            counts = prepare(private_counts(release, card), card, "practical").counts
             plans = [
                 apvi(counts, task, replace(constants("practical", 1), C1=a, C2=b), np.random.default_rng(i))
                 for a, b in MULTIPLES

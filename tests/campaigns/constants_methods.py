@@ -93,7 +93,7 @@ def find(method: Method, draw: Draw) -> Found:
     policy = apvi(counts, task, c, np.random.default_rng(draw.ties), method.penalty).policy
     value, start = policy_value(setting.mdp, policy.beside(setting.behaviour)), setting.mdp.start
     m = model(counts, task, c, method.penalty)
-    lower, upper = policy_bounds(m, policy)
+    lower, upper, _ = policy_bounds(m, policy)
     return Found(value, float(start @ lower[0]), float(start @ upper[0]), float(start @ optimal_upper(m)[0]))
 
 

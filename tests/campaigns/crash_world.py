@@ -15,8 +15,8 @@ from typing import Any
 
 from flows.config.home import Home
 from flows.config.setting import setting
-from flows.jobs.ingest import ingest_job
-from flows.jobs.run import register_job, run_job
+from flows.jobs.intake import ingest_job
+from flows.jobs.run import register_job
 from pipeline.declaration.code import syntax_digest
 from pipeline.learners.tabular_facts import _PLANNER as PLANNER
 from pipeline.learners.tabular_learning import learn
@@ -27,6 +27,7 @@ from pipeline.privacy.noise import OsNoise
 from pipeline.privacy.release import total_rho
 from pipeline.privacy.release_file import read_release
 from tests.flows.shop import lay_out
+from tests.jobs import run_job
 from tests.ledger.postgres import Server
 
 

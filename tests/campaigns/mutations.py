@@ -30,9 +30,8 @@ import pyarrow.parquet as pq
 
 from flows.config.home import Home
 from flows.jobs import made_again, publish
-from flows.jobs.ingest import ingest_job
+from flows.jobs.intake import ingest_job
 from flows.jobs.proof import verify_run_job
-from flows.jobs.run import run_job
 from pipeline.declaration.card import AnyCard, load_any_card
 from pipeline.ledger import ledger as book
 from pipeline.ledger.chain import Entry, canonical, entry_hash, unsigned_hash
@@ -41,6 +40,7 @@ from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.publication import file_digests
 from pipeline.privacy.release_file import file_of, sha256_file
 from tests.flows.shop import RECIPE
+from tests.jobs import run_job
 from tests.learners.linear_shop import lay_out_linear
 from tests.learners.lq_shop import lay_out_plant
 

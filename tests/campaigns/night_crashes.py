@@ -27,8 +27,8 @@ from pipeline.ledger.steps import committed_steps, mispriced
 from pipeline.privacy.continual import continual
 from pipeline.privacy.factorisation import squared_weights
 from pipeline.privacy.release_file import read_release
-from pipeline.transaction.artifacts import folder_of
 from pipeline.transaction.kept_steps import KeptSteps
+from pipeline.transaction.place import folder_of
 from tests.campaigns.crash_world import child, witness_draws
 from tests.campaigns.kill_points import arm
 from tests.flows.nights import Shop, customers

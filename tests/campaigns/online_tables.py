@@ -17,12 +17,14 @@ import numpy as np
 from pipeline.simulation.registry import run
 from pipeline.simulation.trial import Plain, Trial
 from pipeline.studies.paper_001 import MIXTURE
+from tests.campaigns.rows import write
 
 Options = Mapping[str, Plain]
 World = tuple[str, tuple[tuple[str, Plain], ...]]
 # agent, world, K, epsilon, options
 Cell = tuple[str, World, int, float | None, Options]
 BAD = 0.1
+FIVE = ("least", "quarter", "median", "three quarters", "largest")
 RANDOM: World = "random", (("actions", 3), ("horizon", 5), ("seed", 1), ("states", 5), ("successors", 3))
 TREE: Options = {"mechanism": "bottom-up"}
 POOLED: Options = {"pooled": True}
@@ -31,7 +33,7 @@ NOISE: Sequence[Options] = (
     {},
     *({"noise": c, "z": z} for c, z in ((0.0, 0.0), (0.0, 1.0), (0.5, 1.0), (1.0, 0.0), (1.0, 0.5), (1.0, 1.0))),
     *({"noise": c, "z": z} for c, z in ((1.0, 2.0), (2.0, 1.0))),
-    {"constants": "theory"},
+    {"constants": "paper", "growth": 2.0, "visits": 1.0},
 )
 # beside the taken c 0.1, noise 0
 LOCAL: Sequence[Options] = ({}, {"c": 0.03}, {"c": 0.2}, {"noise": 0.5}, {"c": 0.4, "noise": 1.0}, POOLED)
@@ -48,7 +50,7 @@ PLAIN: Sequence[Options] = (
     {},
     *({"c": c, "iota": 1.0} for c in (0.1, 0.2, 0.4, 1.0)),
     {"iota": 5.0},
-    {"constants": "theory"},
+    {"constants": "paper", "growth": 2.0, "visits": 1.0},
 )
 
 
@@ -112,7 +114,7 @@ def mixture() -> Iterator[Cell]:
 
 def beta() -> Iterator[Cell]:
     """The two volumes of OFU-RL's beta_k, and two growths."""
-    ways: list[Options] = [{"growth": g, "volume": v} for v, g in product(("declared", "released"), (1.2, 1.05))]
+    ways: list[Options] = [{"growth": g, "constants": c} for c, g in product(("practical", "paper"), (1.2, 1.05))]
     yield from product(["ofu-rl"], [("lq", (("instance", n),)) for n in range(1, 6)], [10**4], [None], ways)
 
 
@@ -131,31 +133,44 @@ TABLES: dict[str, tuple[Iterable[Cell], int, int]] = {
 }
 
 
-def line(cell: Cell, seeds: range) -> str:
+def measured(cell: Cell, seeds: range) -> dict[str, str]:
     """Total regret; the share of runs that emit a bad policy, where that is told; what an episode costs in the end."""
     agent, (world, params), K, epsilon, options = cell
     private = (None, None) if epsilon is None else (1e-5, "tight")
     knobs = tuple(sorted(options.items()))
     found = [run(Trial(agent, world, params, K, epsilon, *private, knobs, seed)) for seed in seeds]
     totals = np.array([o.regret[-1] for o in found])
-    bad: Any = [o.facts["final_loss"] > BAD * o.facts["optimum"] for o in found if "final_loss" in o.facts]
+    bad: Any = [o.facts["final_loss"] > BAD * o.facts["optimum"] for o in found if "optimum" in o.facts]
     ends = [(o.regret[-1] - o.regret[-2]) / (o.marks[-1] - o.marks[-2]) for o in found]
     said = [", ".join(f"{k} {v}" for k, v in each) or "–" for each in (params, knobs)]
     spread = f"{totals.std(ddof=1):.3g}" if len(found) > 1 else "–"
-    five = " | ".join(f"{q:.4g}" for q in np.quantile(totals, [0, 0.25, 0.5, 0.75, 1]))
-    return (
-        f"| {agent} | {world} | {said[0]} | {K:g} | {'–' if epsilon is None else f'{epsilon:g}'} | {said[1]} "
-        f"| {totals.mean():.4g} ± {spread} | {five} | {f'{np.mean(bad):.2f}' if bad else '–'} | {np.mean(ends):.5f} |"
-    )
+    five = np.quantile(totals, [0, 0.25, 0.5, 0.75, 1])
+    return {
+        "agent": agent,
+        "world": world,
+        "of": said[0],
+        "K": f"{K:g}",
+        "ε": "–" if epsilon is None else f"{epsilon:g}",
+        "options": said[1],
+        "mean ± sd": f"{totals.mean():.4g} ± {spread}",
+        **{name: f"{q:.4g}" for name, q in zip(FIVE, five, strict=True)},
+        "bad": f"{np.mean(bad):.2f}" if bad else "–",
+        "end": f"{np.mean(ends):.5f}",
+    }
 
 
 def main(name: str, runs: int | None) -> None:
-    """Print a line a cell; uniform choice is the same in every run."""
+    """Print a line a cell, and keep the rows; uniform choice is the same in every run."""
     cells, usual, first = TABLES[name]
-    head = "agent | world | of | K | ε | options | mean ± sd | least | quarter | median | quarter | largest | bad | end"
-    print(f"| {head} |\n|{'---|' * 14}")
+    rows = list[dict[str, str]]()
     for cell in cells:
-        print(line(cell, range(first, first + (1 if cell[0] == "uniform" else runs or usual))), flush=True)
+        seeds = range(first, first + (1 if cell[0] == "uniform" else runs or usual))
+        rows.append(measured(cell, seeds))
+        if len(rows) == 1:
+            print("| " + " | ".join(rows[0]) + f" |\n|{'---|' * len(rows[0])}")
+        print("| " + " | ".join(rows[-1].values()) + " |", flush=True)
+    if runs is None:
+        write(f"online_{name}", rows, f"{first} .. {first + usual - 1}")
 
 
 if __name__ == "__main__":

@@ -131,9 +131,9 @@ def policies(made: Setting, release: Release, seed: int) -> Iterator[tuple[str, 
     """Method, its policy, and whether steps were shared."""
     cells = made.task.horizon * made.task.allowed.size
     policy, before = (constants("practical", cells, FAILURE, policy=of) for of in ("declared", None))
-    found = prepare(release, made.card, "practical", FAILURE)
-    apart = prepare(release, made.card, "practical", FAILURE, share=False)
     plain = private_counts(release, made.card, failure=FAILURE)
+    found = prepare(plain, made.card, "practical")
+    apart = prepare(plain, made.card, "practical", share=False)
     for name, counts, c in (
         ("default", found.counts, policy),
         ("default without pessimism", found.counts, replace(policy, C1=0.0, C2=0.0)),
@@ -171,7 +171,7 @@ def _held(made: Setting, release: Release, policy: Policy, value: float) -> bool
     """Whether the default interval holds the policy's value, and the best upper value the optimum."""
     tail = constants("tail", made.task.horizon * made.task.allowed.size, FAILURE)
     m = model(private_counts(release, made.card, failure=FAILURE), made.task, tail)
-    lower, upper = (float(made.mdp.start @ V[0]) for V in policy_bounds(m, policy))
+    lower, upper = (float(made.mdp.start @ V[0]) for V in policy_bounds(m, policy)[:2])
     return (
         lower <= value + 1e-9 and value <= upper + 1e-9 and float(made.mdp.start @ optimal_upper(m)[0]) >= made.optimum
     )

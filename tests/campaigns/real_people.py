@@ -17,9 +17,10 @@ import tempfile
 from pathlib import Path
 
 from flows.config.home import Home
-from flows.jobs.ingest import ingest_job
-from flows.jobs.run import register_job, run_job
+from flows.jobs.intake import ingest_job
+from flows.jobs.run import register_job
 from pipeline.ledger.ledger import open_ledger
+from tests.jobs import run_job
 
 ROOT = Path(__file__).resolve().parents[2]
 BUDGETS, CAPS = (0.3, 1.0, 3.0), (10, 40, 80)

@@ -9,25 +9,22 @@ which are worse than practice.
 
 from __future__ import annotations
 
-import csv
 import itertools
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from pipeline.declaration.card import Card
 from pipeline.environments.world import declared_actions, declared_states
-from pipeline.evaluation.coverage import COVERAGE
 from pipeline.evaluation.exact import truth
 from pipeline.evaluation.measured import Evaluated
 from pipeline.learners.held_out import HeldOutRun
-from pipeline.learners.registry import plan_run
+from pipeline.learners.offline_agents import plan_run
 from pipeline.learners.tabular import TabularRun
-from pipeline.learners.tabular_evaluation import STAGE, TABULAR, TabularEvaluation, code_of
+from pipeline.learners.tabular_evaluation import STAGE, TabularEvaluation
 from pipeline.learners.tabular_facts import LearntCounts
 from pipeline.learners.terms import Evaluate, Planner, Privacy, Terms
 from pipeline.logs.aggregate import count_rows
@@ -39,32 +36,19 @@ from pipeline.privacy.noise import SeededNoise
 from pipeline.simulation.simulate import canonical, sample_people, simulate_chunks
 from pipeline.simulation.surrogate import draw_surrogate
 from pipeline.statistics.layout import ExactSums
+from tests.campaigns import rows as committed
 from tests.campaigns.draws import shelf_card, world_of
 from tests.conftest import card_dict
 
-RESULTS = Path(__file__).with_name("results")
 SEED = 20261122
 # people, share, budget
 BINS = ((20_000, 0.5, 1.0), (100_000, 0.5, 1.0), (100_000, 0.3, 1.0))
 WORLDS = ((20_000, 0.3, 0.3), (20_000, 0.3, 1.0), (20_000, 0.3, 3.0), (100_000, 0.3, 1.0))
 # live states, actions, steps, and whether steps have tables of their own
 SIZES = ((2, 2, 2, True), (4, 3, 5, True), (8, 2, 20, False), (20, 4, 10, False))
-HEAD = [
-    "estimator",
-    "code",
-    "states",
-    "horizon",
-    "people",
-    "share",
-    "rho",
-    "runs",
-    "value_held",
-    "value_width",
-    "value_bias",
-    "gain_held",
-    "gain_width",
-]
-HEAD += ["gain_bias", "says_better", "says_better_though_not", "not_better", "v_policy", "placebo_beyond_4"]
+WHERE = ("dynamics", "states", "horizon", "people", "share", "rho", "runs")
+HEAD = (*WHERE, "value_held", "value_width", "value_bias", "gain_held", "gain_width", "gain_bias", "says_better")
+HEAD += ("says_better_though_not", "not_better", "v_policy", "placebo_beyond_4")
 
 Run = tuple[Evaluated, float, float]
 
@@ -145,10 +129,9 @@ def cells(name: str) -> Iterator[tuple[Card, float, float]]:
         yield Card.model_validate(card_dict(domain=domain, unit=unit)), share, rho
 
 
-def measure(name: str, count: int) -> list[list[object]]:
+def measure(name: str, count: int) -> list[dict[str, object]]:
     """All cells of a campaign."""
-    rows: list[list[object]] = []
-    code = code_of()
+    rows: list[dict[str, object]] = []
     for card, share, rho in cells(name):
         d, people = card.domain, card.unit.users_public
         terms = Terms(name, "dp-apvi", Privacy(rho=rho), Planner(), evaluate=Evaluate(people=share))
@@ -167,22 +150,19 @@ def measure(name: str, count: int) -> list[list[object]]:
             beyond = abs(found.placebo or 0) > 4
             said.append((held[0], *widths, *map(float, (better, better and gain <= 0, gain <= 0, value, beyond))))
         mean = np.mean(said, axis=0)
-        size = [len(d.live_states), d.horizon]
+        size = [d.dynamics, len(d.live_states), d.horizon]
         sums = {7: int(sum(s[7] for s in said)), 8: int(sum(s[8] for s in said))}
-        rows.append(
-            [TABULAR, code, *size, people, share, rho, count, *(sums.get(i, f"{x:.4f}") for i, x in enumerate(mean))]
-        )
-        print(dict(zip(HEAD, rows[-1], strict=True)), flush=True)
+        told = [*size, people, share, rho, count, *(sums.get(i, f"{x:.4f}") for i, x in enumerate(mean))]
+        rows.append(dict(zip(HEAD, told, strict=True)))
+        print(rows[-1], flush=True)
     return rows
 
 
 def main(name: str, count: int) -> None:
     """Measure and rewrite the table."""
-    rows = measure(name, count)
     # what coverage a run may state
-    path = COVERAGE if name == "worlds" else RESULTS / f"tabular_evaluation_{name}.csv"
-    with path.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([HEAD, *rows])
+    table = "coverage_tabular" if name == "worlds" else f"tabular_evaluation_{name}"
+    committed.write(table, measure(name, count), f"{SEED}, 0 .. {count - 1}")
 
 
 if __name__ == "__main__":

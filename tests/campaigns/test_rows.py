@@ -18,12 +18,9 @@ UNSTAMPED = (
     "constants_study",
     "containment_icu_sepsis",
     "containment_riverswim",
-    "coverage",
     "one_step",
-    "one_step_evaluation",
     "tabular_evaluation_bins",
     "tabular_evaluation_practice",
-    "tabular_evaluation_worlds",
 )
 WHOLE = {name: read(name) for name in places() if name not in UNSTAMPED}
 

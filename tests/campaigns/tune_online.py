@@ -66,7 +66,7 @@ def measured(agent: str, world: str, epsilon: float | None, knob: str, value: Pl
     ]
     totals = np.array([run(t).regret[-1] for t in trials])
     default = getattr(settings_of(replace(trials[0], options=())), knob)
-    taken = value == ({"bonus": KINDS[agent].c, "eta": 10}[knob] if default == "tuned" else default)
+    taken = value == (KINDS[agent].c if default is None else default)
     return {
         "agent": agent,
         "world": world,

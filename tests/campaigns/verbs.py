@@ -12,15 +12,16 @@ from pathlib import Path
 import flows.jobs.publish
 import pipeline.learners.tabular
 from flows.config.exit_codes import exit_code
-from flows.jobs.ingest import ingest_job
+from flows.jobs.intake import ingest_job
 from flows.jobs.promotion import Alias
-from flows.jobs.run import register_job, run_job
+from flows.jobs.run import register_job
 from flows.jobs.snapshots import purge_job
 from pipeline.ledger.chain import BudgetError
 from pipeline.logs.store import latest
 from pipeline.privacy.release_file import sha256_file
 from tests.campaigns.crash_world import World, child, witness_draws
 from tests.flows.shop import lay_out, rows
+from tests.jobs import run_job
 from tests.ledger.postgres import Server
 
 

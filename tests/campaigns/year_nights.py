@@ -27,10 +27,8 @@ import pipeline.ledger.ledger as book
 from flows.config.exit_codes import exit_code
 from flows.config.home import Home
 from flows.config.setting import setting
-from flows.jobs.nightly import nightly_job
 from flows.jobs.nights import nightly_counter
 from flows.jobs.proof import verify_run_job
-from flows.jobs.run import run_job
 from pipeline.environments.riverswim import riverswim
 from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.steps import committed_steps
@@ -38,6 +36,7 @@ from pipeline.logs.aggregate import count_rows
 from pipeline.privacy.release_file import read_release
 from pipeline.simulation.simulate import sample_log
 from pipeline.transaction.kept_steps import KeptSteps
+from tests.jobs import nightly_job, run_job
 
 FIRST = date(2026, 1, 1)
 CARD = """

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pipeline.declaration.card import CardError
-from pipeline.environments.from_gymnasium import from_gymnasium, from_table
+from pipeline.environments.worlds import from_gymnasium, from_table
 from pipeline.evaluation.exact import world_values
 
 CASES = [

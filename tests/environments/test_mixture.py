@@ -11,7 +11,7 @@ import pytest
 from pipeline.environments.mixture_worlds import random_mixture, tabular_mixture
 from pipeline.environments.riverswim import riverswim, riverswim_homogeneous, riverswim_inhomogeneous
 from pipeline.environments.worlds import load_world
-from pipeline.mdp.mixture import dense, dense_one_hot, one_hot
+from pipeline.mdp.features import dense, dense_one_hot, one_hot
 from pipeline.mdp.planning import policy_value
 
 WORLDS = [

@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import linprog
 
 from pipeline.declaration.card import CardError
-from pipeline.environments.random_tabular import icu_like, random_tabular
+from pipeline.environments.mixture_worlds import icu_like, random_tabular
 from pipeline.mdp.planning import occupancies, optimal_values, policy_value
 
 

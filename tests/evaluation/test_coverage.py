@@ -2,62 +2,86 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 
 import pipeline.evaluation.coverage as coverage
-from pipeline.evaluation.coverage import covered
+from pipeline.declaration.card import Card
+from pipeline.evaluation.coverage import MEASURED, ONE_STEP, TABULAR, code_of, covered
+from tests.conftest import card_dict
 
-TABULAR, CODE = "tabular-dr", "f" * 16
-HEAD = "estimator,code,states,horizon,people,rho,runs,value_held,gain_held\n"
+HEAD = "dynamics,states,horizon,people,share,rho,runs,value_held,gain_held,code\n"
 
 
-@pytest.fixture
-def table(tmp_path, monkeypatch):
+def card(states=8, horizon=5, people=50_000, dynamics="stationary", markov="declared"):
+    domain = {
+        "horizon": horizon,
+        "states": {"column": "state", "labels": [f"s{i}" for i in range(states)], "ends": ["end"]},
+        "actions": {"column": "action", "labels": 2},
+        "dynamics": dynamics,
+        "markov": markov,
+    }
+    return Card.model_validate(card_dict(domain=domain, unit={"user": "user_id", "users_public": people}))
+
+
+@pytest.fixture(params=[TABULAR, ONE_STEP])
+def table(request, tmp_path, monkeypatch):
     def write(*rows, code=None):
         path = tmp_path / "coverage.csv"
-        path.write_text(HEAD + "".join(f"{TABULAR},{code or CODE},{r}\n" for r in rows))
-        monkeypatch.setattr(coverage, "COVERAGE", path)
-        coverage._rows.cache_clear()
+        path.write_text(HEAD + "".join(f"stationary,{r},{code or code_of(request.param)}\n" for r in rows))
+        monkeypatch.setitem(coverage.MEASURED, request.param, (path, MEASURED[request.param][1]))
+        return request.param
 
-    yield write
-    coverage._rows.cache_clear()
+    return write
 
 
-GOOD = ("2,2,20000,0.3,100,0.98,0.97", "20,10,100000,3,100,0.96,1.0")
+GOOD = ("2,2,20000,0.3,0.3,100,0.98,0.97", "20,10,100000,0.3,3,100,0.96,1.0")
 
 
 @pytest.mark.parametrize(
-    ("at", "inside"),
+    ("of", "share", "rho", "inside"),
     [
-        ((2, 2, 20_000, 0.3), True),
-        ((8, 5, 50_000, 1.0), True),
-        ((21, 5, 50_000, 1.0), False),
-        ((8, 11, 50_000, 1.0), False),
-        ((8, 5, 10_000, 1.0), False),
-        ((8, 5, 50_000, 0.1), False),
-        ((8, 5, 50_000, float("inf")), False),
+        ({"states": 2, "horizon": 2, "people": 20_000}, 0.3, Fraction(3, 10), True),
+        ({}, 0.3, Fraction(1), True),
+        ({"states": 21}, 0.3, Fraction(1), False),
+        ({"horizon": 11}, 0.3, Fraction(1), False),
+        ({"people": 10_000}, 0.3, Fraction(1), False),
+        ({"people": 20_000}, 0.2, Fraction(1), False),
+        ({}, 0.3, Fraction(1, 100), False),
+        ({}, 0.3, None, False),
+        ({"dynamics": "per_step"}, 0.3, Fraction(1), False),
+        ({"markov": "aggregated"}, 0.3, Fraction(1), False),
     ],
 )
-def test_the_box_is_what_was_measured(table, at, inside):
-    table(*GOOD)
-    assert covered(TABULAR, CODE, *at) is inside
+def test_the_box_is_what_was_measured(table, of, share, rho, inside):
+    assert covered(table(*GOOD), card(**of), share, rho) is inside
 
 
 @pytest.mark.parametrize(
     "rows",
     [
-        ("2,2,20000,0.3,100,0.98,0.97",),
-        ("2,2,20000,0.3,100,0.94,1.0", "20,10,100000,3,100,0.95,1.0"),
-        ("2,2,20000,0.3,900,1.0,1.0", "20,10,100000,3,100,1.0,0.88"),
+        ("2,2,20000,0.3,0.3,100,0.98,0.97",),
+        ("2,2,20000,0.3,0.3,100,0.94,1.0", "20,10,100000,0.3,3,100,0.95,1.0"),
+        ("2,2,20000,0.3,0.3,900,1.0,1.0", "20,10,100000,0.3,3,100,1.0,0.88"),
         (),
     ],
-    ids=["too few runs", "too few inside", "one cell that fails", "nothing measured"],
+    ids=["too few runs", "too few inside", "one size that fails", "nothing measured"],
 )
 def test_what_was_not_shown_to_hold_is_not_calibrated(table, rows):
-    table(*rows)
-    assert not covered(TABULAR, CODE, 2, 2, 20_000, 0.3)
+    assert not covered(table(*rows), card(2, 2, 20_000), 0.3, Fraction(3, 10))
+
+
+def test_a_size_is_judged_over_all_its_budgets(table):
+    few = "20,10,100000,0.3,0.3,10,0.80,1.0", "20,10,100000,0.3,3,90,0.96,1.0"
+    assert covered(table(GOOD[0], *few), card(2, 2, 20_000), 0.3, Fraction(3, 10))
 
 
 def test_other_code_is_another_estimator(table):
-    table(*GOOD, code="0" * 16)
-    assert not covered(TABULAR, CODE, 8, 5, 50_000, 1.0)
+    assert not covered(table(*GOOD, code="0" * 16), card(), 0.3, Fraction(1))
+
+
+def test_the_committed_tables_are_of_todays_code():
+    """An estimator that changes is measured again, or states no coverage."""
+    assert covered(TABULAR, card(8, 10, 50_000), 0.3, Fraction(1))
+    assert covered(ONE_STEP, card(240, 12, 50_000), 0.3, Fraction(1))

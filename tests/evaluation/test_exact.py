@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from pipeline.declaration.card import Card, load_card
-from pipeline.environments.random_tabular import random_tabular
+from pipeline.environments.mixture_worlds import random_tabular
 from pipeline.environments.riverswim import riverswim
 from pipeline.environments.world import World
 from pipeline.environments.worlds import load_world

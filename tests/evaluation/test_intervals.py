@@ -71,6 +71,47 @@ def test_a_bias_adds_to_every_interval_but_that_of_practice():
     assert biased.practice == plain.practice
 
 
+def test_what_does_not_lie_above_0_is_wider_and_what_lies_above_is_not():
+    plain, wider = (Method("x", 0.01, calibrated=True, worse=w) for w in (0.0, 0.3))
+    for gain in (-0.2, 0.0, 0.03, 0.1, 0.3):
+        release = released(*people(gain=gain))
+        a, b = (evaluated(release, CLIPS, m, 0.3, 1) for m in (plain, wider))
+        assert a.half_width == b.half_width == pytest.approx(a.improvement.upper - a.improvement.estimate)
+        # the answer "better" is the same, and so is the interval that it rests on
+        assert (a.improvement.lower > 0) == (b.improvement.lower > 0) and a.practice == b.practice
+        reach = 0.3 * max(0.0, -a.improvement.lower)
+        for x, y in ((a.improvement, b.improvement), (a.value, b.value)):
+            assert y.upper - x.upper == pytest.approx(reach) == x.lower - y.lower
+
+
+def test_a_gain_is_hidden_unless_the_placebo_had_shown_it():
+    psi, own, placebo = people(gain=0.1)
+    method = Method("x", 0.0, calibrated=True, hidden=20.0)
+
+    def found(shift, gain=0.1, error=0.0):
+        release = released(psi + gain - 0.1, own, placebo - placebo.mean() + shift)
+        return evaluated(release, CLIPS, method, 0.3, 1, placebo_error=error).hidden
+
+    error = placebo.std() / len(placebo) ** 0.5
+    assert found(0.0) == pytest.approx(20 * 1.645 * error, rel=0.05)
+    # what is hidden moves both to the same side; the other side speaks against it
+    assert found(0.01) == pytest.approx(20 * (0.01 + 1.645 * error), rel=0.05)
+    assert found(-0.05) == 0 and found(-0.05, gain=-0.1) > 1 > found(0.05, gain=-0.1)
+    assert found(0.0, error=0.1) > 3
+    assert evaluated(released(psi, own, placebo), CLIPS, METHOD, 0.3, 1).hidden is None
+
+
+def test_a_gain_that_is_all_hidden_passes_in_one_of_twenty_runs():
+    """The largest gain a placebo moves by: whatever noise, it is not called the policy's."""
+    method, passed = Method("x", 0.0, calibrated=True, hidden=5.0), 0
+    for seed in range(300):
+        psi, own, placebo = people(n=2000, gain=0.1, seed=seed)
+        moved = released(psi, own, placebo + 0.02, Fraction(1), seed)
+        found = evaluated(moved, CLIPS, method, 0.3, 1)
+        passed += found.hidden < 0.1
+    assert passed <= 0.05 * 300 + 11
+
+
 def test_an_uncertain_behaviour_quiets_the_placebo():
     release = released(*people())
     loud, quiet = (evaluated(release, CLIPS, METHOD, 0.3, 1, placebo_error=e).placebo for e in (0.0, 1.0))

@@ -12,11 +12,10 @@ import pytest
 import pipeline.learners.linear
 import pipeline.learners.lq
 from flows.config.home import Home
-from flows.jobs.ingest import ingest_job
-from flows.jobs.plan import plan_job
-from flows.jobs.run import run_job
+from flows.jobs.intake import ingest_job
 from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.logs.regression_sums import LqSums
+from tests.jobs import plan_job, run_job
 from tests.learners import linear_shop, lq_shop
 
 

@@ -11,15 +11,15 @@ import pytest
 import pipeline.ledger.ledger as book
 from flows.config.home import Home
 from flows.config.setting import setting
-from flows.jobs.ingest import ingest_job
-from flows.jobs.nightly import nightly_job
+from flows.jobs.intake import ingest_job
 from flows.jobs.nights import night_of, nightly_counter
-from flows.jobs.run import register_job, run_job
+from flows.jobs.run import register_job
 from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.privacy.noise import OsNoise
 from pipeline.transaction.continual_step import Appended, append_step
 from tests.flows.same_key import same_key
 from tests.flows.shop import RECIPE, lay_out, rows
+from tests.jobs import nightly_job, run_job
 
 FIRST = date(2026, 1, 1)
 

@@ -18,7 +18,7 @@ from flows.cli import app
 from flows.config.home import open_home
 from flows.jobs import datasets
 from flows.jobs.monitor import watch_of
-from flows.server import alerts
+from flows.server import triggering
 from flows.server.doctor import examine
 from tests.flows.shop import lay_out
 
@@ -130,11 +130,11 @@ def test_an_alert_goes_by_a_block_of_the_server(monkeypatch):
     assert call("alert", "slack-webhook/ops", "reticent: the last night of shop failed").exit_code == 0
     assert sent == [("Reticent", "reticent: the last night of shop failed")] and asked == ["slack-webhook/ops"]
     with pytest.raises(reticent.CardError, match="no block") as refused:
-        alerts.notify("slack-webhook/none", "x")
+        triggering.notify("slack-webhook/none", "x")
     assert "secret" not in str(refused.value)
     monkeypatch.delenv("PREFECT_API_URL")
     with pytest.raises(reticent.CardError, match="names no server"):
-        alerts.notify("slack-webhook/ops", "x")
+        triggering.notify("slack-webhook/ops", "x")
 
 
 def test_an_alert_names_the_recipe_by_its_name(tmp_path):

@@ -9,8 +9,7 @@ import pytest
 
 from flows.config.home import Home
 from flows.config.recipe import load_recipe
-from flows.jobs.ingest import ingest_job
-from flows.jobs.run import run_job
+from flows.jobs.intake import ingest_job
 from pipeline.declaration.card import load_card
 from pipeline.learners import tabular_facts
 from pipeline.learners.tabular_facts import setting_key
@@ -19,6 +18,7 @@ from pipeline.logs.work import write_record
 from reports.facts.report import read_report
 from tests.flows.shop import lay_out
 from tests.flows.test_vouched import reticent
+from tests.jobs import run_job
 
 
 @pytest.fixture

@@ -13,12 +13,12 @@ from typer.testing import CliRunner
 from flows.cli import app
 from flows.config.home import Home
 from flows.config.study_recipes import load_price_recipe
-from flows.jobs.study import compare_job
+from flows.jobs.reproduce import compare_job
 from pipeline.declaration.card import CardError
 from pipeline.simulation import registry as agents
 from pipeline.studies.price import FAMILIES
 from pipeline.studies.price_claims import Priced
-from reports.format import number
+from reports.page import number
 from reports.studies.curves import DASHES, PALETTE
 from reports.studies.price_page import label
 

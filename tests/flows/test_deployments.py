@@ -14,16 +14,16 @@ from prefect.exceptions import ParameterTypeError, SignatureMismatchError
 
 import flows.server.recorded
 from flows.config.home import Home
-from flows.config.pairs import read_pairs
 from flows.config.recipe import Promote
-from flows.jobs.nightly import nightly_job
 from flows.jobs.promotion import reasons_to_hold
 from flows.server.deployments import EXAMPLE_CRON, FLOWS, deploy, nightly, reproduce, simulate
 from flows.server.triggering import trigger_job
 from pipeline.declaration.card import CardError
+from pipeline.declaration.toml import read_pairs
 from reports.facts.answers import Comparison
 from reports.facts.verdict import Verdict
 from tests.flows.shop import lay_out
+from tests.jobs import nightly_job
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -125,10 +125,10 @@ def test_key_value_pairs_are_json_where_they_are_and_text_elsewhere():
 def test_trigger_without_a_server_says_what_to_set(monkeypatch):
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     with pytest.raises(CardError, match="set PREFECT_API_URL"):
-        trigger_job("nightly", [], None)
+        trigger_job("nightly", {}, None)
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
     with pytest.raises(CardError, match="no Prefect server answers"):
-        trigger_job("nightly", [], None)
+        trigger_job("nightly", {}, None)
 
 
 _VALUE = {"lower": 0.0, "upper": 1.0, "estimate": None, "status": "estimate"}

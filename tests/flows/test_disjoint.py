@@ -9,13 +9,14 @@ import pytest
 
 from flows.config.home import Home
 from flows.config.setting import setting
-from flows.jobs.ingest import ingest_job
-from flows.jobs.run import register_job, run_job
+from flows.jobs.intake import ingest_job
+from flows.jobs.run import register_job
 from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.logs.store import latest
 from tests.flows.shop import lay_out, rows
+from tests.jobs import run_job
 from tests.learners.linear_shop import RECIPE as LINEAR
 from tests.learners.linear_shop import lay_out_linear
 
@@ -127,7 +128,7 @@ def test_people_of_before_this_version_stay_charged_together(ward, monkeypatch):
 def test_every_agent_says_what_it_costs_who_joins(tmp_path, name):
     """Where lineages are disjoint, one who leaves the one and joins the other pays this, and not twice the whole."""
     shop = lay_out_linear(tmp_path / "shop", kind="real", ledger="ledger.db")
-    more = '[privacy]\nrho = 1.0\n'
+    more = "[privacy]\nrho = 1.0\n"
     (shop / "one_step.toml").write_text(LINEAR.format(name="one_step", agent="dp-one-step", rest=more))
     rho, told = setting(str(shop / f"{name}.toml"), Home(tmp_path / "home")).plan.charge()
     assert rho / 4 <= Fraction(told["rho_add_remove"]) < rho * Fraction(3, 4)

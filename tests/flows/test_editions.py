@@ -16,15 +16,14 @@ from typer.testing import CliRunner
 import pipeline.ledger.ledger as book
 from flows.cli import app
 from flows.config.home import Home
-from flows.config.schedule import Schedule
-from flows.jobs.nightly import nightly_job
-from flows.jobs.plan import plan_job
-from flows.jobs.run import Asked, run_job
+from flows.config.recipe import Schedule
+from flows.jobs.run import Asked
 from pipeline.declaration.card import CardError
 from pipeline.ledger.ledger import open_ledger
 from reports.facts.answers import NightAnswer
 from reports.night import night_page
 from tests.flows.shop import SCHEDULE, lay_out, rows
+from tests.jobs import nightly_job, plan_job, run_job
 
 WEEK = [f"2026-01-{day:02d}" for day in range(5, 15)]
 Log = Sequence[Any]

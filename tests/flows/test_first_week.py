@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 
 from flows.config.home import Home
-from flows.jobs.ingest import ingest_job
+from flows.jobs.intake import ingest_job
 from flows.jobs.proof import verify_run_job
-from flows.jobs.run import register_job, run_job
+from flows.jobs.run import register_job
 from flows.jobs.snapshots import inspect_job
 from pipeline.declaration.card import load_card
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from tests.flows.shop import lay_out
+from tests.jobs import run_job
 
 WIDE = """
 schema_version = 1

@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 from flows.cli import app
 from flows.config.home import Home
 from flows.jobs import foresight
-from flows.jobs.foresight import foresee_job
 from pipeline.declaration.card import Card, load_card, task_of
 from pipeline.learners import tabular
 from pipeline.mdp.planning import optimal_values
@@ -21,6 +20,7 @@ from pipeline.simulation.surrogate import best_allowed, draw_surrogate
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 from tests.flows.shop import RECIPE, lay_out
+from tests.jobs import foresee_job
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "datasets"

@@ -14,12 +14,10 @@ from flows.cli import main
 from flows.config.home import Home
 from flows.config.setting import setting
 from flows.jobs.audit import audit_job
-from flows.jobs.ingest import ingest_job
-from flows.jobs.nightly import nightly_job
+from flows.jobs.intake import ingest_job
 from flows.jobs.nights import nightly_counter
-from flows.jobs.plan import plan_job
 from flows.jobs.proof import verify_run_job
-from flows.jobs.run import register_job, run_job
+from flows.jobs.run import register_job
 from flows.server.recorded import StepError, quietly
 from pipeline.declaration.card import load_card
 from pipeline.ledger.chain import BudgetError
@@ -30,6 +28,7 @@ from pipeline.transaction import release_once as module
 from pipeline.transaction.continual_step import append_step
 from pipeline.transaction.gate import GateError
 from tests.flows.shop import lay_out, rows
+from tests.jobs import nightly_job, plan_job, run_job
 
 STRICT = "[tolerance]\nunknown_label = 0.0\n"
 

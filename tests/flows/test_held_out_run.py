@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -10,9 +11,15 @@ from typer.testing import CliRunner
 
 from flows.cli import app
 from flows.config.home import Home
+from flows.config.recipe import load_recipe
+from flows.config.setting import Setting
 from flows.jobs.run import run_recipe
-from pipeline.declaration.card import CardError
+from pipeline.declaration.card import CardError, load_card
+from pipeline.learners import held_out
+from pipeline.learners.held_out import ASKED
+from pipeline.learners.policy_files import PolicyFiles
 from pipeline.ledger.ledger import open_ledger
+from pipeline.privacy.release_file import read_release
 from pipeline.transaction.transaction import Transaction
 from tests.flows.shop import CARD, RECIPE, rows
 
@@ -86,6 +93,22 @@ def test_a_replay_costs_nothing_and_the_verifier_makes_all_of_it_again(shop, pub
     assert done.exit_code == 0, done.output
     snapshot = shop / "home" / "store" / "shop" / "snapshot-0001"
     assert not [p for p in snapshot.iterdir() if "parts" in p.name]
+
+
+def test_an_answer_about_one_policy_is_none_about_another(shop, published, monkeypatch):
+    """A version that learns another policy of a release must not show what people said of the first."""
+    release = read_release(shop / "home" / "runs" / published)
+    plan = Setting(load_recipe(shop / "held.toml"), load_card(shop / "card.toml"), Home(shop / "home")).plan
+    assert plan.learn(release).evaluated.people > 0
+    asked = release.derived[ASKED]
+    assert (asked == held_out._asked(plan.plan.learn(held_out._part(release, evaluates=False)))).all()
+    other = replace(release, derived={**release.derived, ASKED: asked ^ 1})
+    with pytest.raises(ValueError, match="about another policy"):
+        plan.learn(other)
+    digest = PolicyFiles.digest
+    monkeypatch.setattr(PolicyFiles, "digest", property(lambda self: digest.fget(self)[::-1]))
+    with pytest.raises(ValueError, match="about another policy"):
+        plan.learn(release)
 
 
 @pytest.mark.parametrize("part", ["learn", "evaluate"])

@@ -9,8 +9,8 @@ import shutil
 import pytest
 
 from flows.config.home import Home
-from flows.jobs.ingest import ingest_job
-from flows.jobs.run import register_job, run_job
+from flows.jobs.intake import ingest_job
+from flows.jobs.run import register_job
 from flows.jobs.snapshots import inspect_job
 from flows.terminal.inspection_page import inspection_page as page
 from flows.terminal.terminal import plain
@@ -20,6 +20,7 @@ from pipeline.ledger.ledger import open_ledger
 from pipeline.privacy.noise import SeededNoise
 from tests.flows.shop import lay_out
 from tests.flows.test_cli import reticent
+from tests.jobs import run_job
 
 KEYS = {
     "dataset", "kind", "snapshot", "source_rows", "rows", "users", "episodes", "rules", "people", "steps", "coverage",

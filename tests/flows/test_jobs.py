@@ -11,18 +11,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from flows.config.home import Home
-from flows.jobs.ingest import ingest_job
-from flows.jobs.plan import plan_job
-from flows.jobs.run import register_job, run_job
+from flows.jobs.intake import ingest_job
+from flows.jobs.run import register_job
 from pipeline.declaration.card import CardError
 from pipeline.learners import tabular
-from pipeline.learners.registry import read_stored
+from pipeline.learners.offline_agents import read_stored
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.verify import verify_run
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import RealDataError, SeededNoise
 from tests.flows.shop import lay_out
+from tests.jobs import plan_job, run_job
 
 
 @pytest.fixture

@@ -10,11 +10,12 @@ from typer.testing import CliRunner
 
 from flows.cli import app
 from flows.config.home import Home
-from flows.jobs.ingest import ingest_job
-from flows.jobs.run import register_job, run_job
+from flows.jobs.intake import ingest_job
+from flows.jobs.run import register_job
 from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import BudgetError
 from tests.flows.shop import lay_out
+from tests.jobs import run_job
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from flows.jobs.run import run_job
-from pipeline.learners.registry import read_stored
+from pipeline.learners.offline_agents import read_stored
 from pipeline.privacy.noise import OsNoise
 from tests.flows.test_side_outputs import reticent
+from tests.jobs import run_job
 
 
 @pytest.mark.parametrize("name", ["linear", "halves", "printed", "once"])

@@ -12,13 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from flows.config.home import Home
-from flows.jobs.ingest import ingest_job
-from flows.jobs.run import run_job
-from pipeline.learners.registry import read_stored
+from flows.jobs.intake import ingest_job
+from pipeline.learners.offline_agents import read_stored
 from pipeline.ledger.verify import verify_run
 from pipeline.mdp.riccati import QuadraticCost, clip_norm, riccati
 from pipeline.privacy.noise import OsNoise
 from tests.flows.test_side_outputs import readable, reticent
+from tests.jobs import run_job
 from tests.learners.lq_shop import NUMBER, ODD, RECIPES, USER, WORD, A, B, lay_out_plant, rows
 
 

@@ -15,7 +15,6 @@ import pytest
 import pipeline.ledger.ledger as book
 from flows.config.home import Home
 from flows.config.recipe import Promote, load_recipe
-from flows.jobs import nightly
 from flows.jobs.monitor import alert, watch_of
 from flows.jobs.promotion import Alias
 from pipeline.declaration.toml import LogError
@@ -23,8 +22,9 @@ from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.privacy.noise import SeededNoise
 from reports.facts.answers import NightAnswer
-from reports.format import percent
 from reports.night import night_page
+from reports.page import percent
+from tests import jobs
 from tests.flows.shop import SCHEDULE, lay_out, rows
 from tests.learners.lq_shop import lay_out_plant
 
@@ -42,7 +42,7 @@ def nightly_job(monkeypatch):
     def job(*args, **more):
         at = datetime(2026, 1, 1, 3, tzinfo=UTC) + timedelta(next(dates))
         monkeypatch.setattr(book, "now", lambda: at)
-        return nightly.nightly_job(*args, **more)
+        return jobs.nightly_job(*args, **more)
 
     return job
 
@@ -66,7 +66,7 @@ def test_a_night_releases_an_edition_of_its_own_and_a_second_run_on_its_date_cos
         "charged_rho": 1.0, "charges": None,
     }  # fmt: skip
     assert "stands" not in "".join(said)
-    again = nightly.nightly_job(recipe, home, say=said.append)
+    again = jobs.nightly_job(recipe, home, say=said.append)
     assert again["run"] == first["run"] and again["night"]["unchanged"] and again["night"]["charged_rho"] == 0
     assert spent(home) == 1.0 and "nothing was charged" in said[-1]
     second = nightly_job(recipe, home)
@@ -108,9 +108,9 @@ def test_the_rule_promotes_holds_and_never_promotes_again_what_was_rolled_back(t
     assert second["promotion"]["now"] == first["run"] and second["promotion"]["changes"]["a"] == first["run"]
     lay_out(shop, cap=100.0, log=rows(seed=1))
     recipe = with_tables(shop, "[promote]\n")
-    assert nightly.nightly_job(recipe, home)["promotion"]["now"] == second["run"]
+    assert jobs.nightly_job(recipe, home)["promotion"]["now"] == second["run"]
     Alias(home.runs).roll_back()
-    kept = nightly.nightly_job(recipe, home)["promotion"]
+    kept = jobs.nightly_job(recipe, home)["promotion"]
     assert kept["now"] == first["run"] and kept["held"] == ["it was rolled back before"]
 
 
@@ -122,7 +122,7 @@ def test_without_a_rule_nothing_is_promoted_and_the_rule_is_no_part_of_a_runs_na
     assert ruled["run"] != plain["run"] and ruled["promotion"]["promoted"]
     shutil.copyfile(shop / "private.toml", tmp_path / "ruled.toml")
     lay_out(shop)
-    again = nightly.nightly_job(str(shop / "private.toml"), home)
+    again = jobs.nightly_job(str(shop / "private.toml"), home)
     assert again["run"] == ruled["run"] and again["night"]["unchanged"]
     assert load_recipe(tmp_path / "ruled.toml").promote == Promote()
 

@@ -14,7 +14,6 @@ from flows.config.setting import setting
 from flows.jobs.ledger_checks import verify_job
 from flows.jobs.nights import nightly_counter
 from flows.jobs.proof import verify_run_job
-from flows.jobs.run import run_job
 from flows.jobs.snapshots import purge_job
 from pipeline.declaration.card import CardError, load_card
 from pipeline.ledger.chain import BudgetError
@@ -29,6 +28,7 @@ from reports.facts.answers import NightAnswer
 from reports.night import night_page
 from tests.flows.nights import FIRST, Shop, customers
 from tests.flows.shop import RECIPE
+from tests.jobs import run_job
 
 KINDS = ("tree", "toeplitz")
 

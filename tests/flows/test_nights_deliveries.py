@@ -11,13 +11,12 @@ from typer.testing import CliRunner
 from flows.cli import app
 from flows.config.setting import plain_step
 from flows.jobs.monitor import watch_of
-from flows.jobs.nightly import nightly_job
-from flows.jobs.run import run_job
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import LogError
 from pipeline.logs.store import latest
 from tests.flows.nights import Shop, customers
 from tests.flows.test_side_outputs import RECORDS
+from tests.jobs import nightly_job, run_job
 
 STRICT = "[tolerance]\nunknown_label = 0.0\n"
 

@@ -16,13 +16,12 @@ from flows.config.exit_codes import exit_code
 from flows.config.home import Home
 from flows.jobs.audit import audit_job
 from flows.jobs.ledger_checks import verify_job
-from flows.jobs.plan import plan_job
-from flows.jobs.run import run_job
 from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.steps import counters_problem, noise_problem
 from pipeline.ledger.verify import verify_run
 from tests.flows.nights import Shop, customers
+from tests.jobs import plan_job, run_job
 
 
 def verb(shop, *args):

@@ -13,13 +13,11 @@ from typer.testing import CliRunner
 
 from flows.cli import app
 from flows.config.home import Home
-from flows.jobs.ingest import ingest_job
-from flows.jobs.plan import plan_job
-from flows.jobs.run import run_job
+from flows.jobs.intake import ingest_job
 from pipeline.audits.attack import AuditTarget
 from pipeline.declaration.card import CardError, load_card
 from pipeline.learners.observed_policy import StoredObserved
-from pipeline.learners.registry import read_stored
+from pipeline.learners.offline_agents import read_stored
 from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.verify import verify_run
 from pipeline.logs.observed_rows import ObservedRows
@@ -28,6 +26,7 @@ from pipeline.logs.summing import Resources
 from pipeline.privacy.noise import OsNoise
 from pipeline.statistics.regression_rows import Quantiser, StreamRows
 from tests.campaigns.cartpole_log import simulate, write_minari
+from tests.jobs import plan_job, run_job
 
 ROOT = Path(__file__).parents[2]
 AGENTS = {

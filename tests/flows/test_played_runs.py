@@ -216,3 +216,52 @@ def test_an_online_agent_starts_from_what_an_offline_run_released(tmp_path):
         path = write(tmp_path, "dp-ucbvi-jdp", place, more, name="wrong")
         done = CliRunner().invoke(app, ["--home", str(home), "simulate", str(path)])
         assert says in str(done.exception), done.exception
+
+
+def test_a_plant_logs_a_run_learns_it_and_an_online_agent_goes_on_in_what_was_released(tmp_path):
+    home = tmp_path / "home"
+    written = call(home, "simulate", "lq-1", "--logs", "--episodes", 2000, "--to", tmp_path / "plant")
+    assert written["values"]["zero"] < written["values"]["optimal"] < 0
+    call(home, "ingest", tmp_path / "plant")
+    learnt = call(home, "run", written["recipe"])
+    assert learnt["truth"]["suboptimality"] < 0.1 * (learnt["truth"]["v_star"] - learnt["truth"]["v_zero"])
+    assert call(home, "ledger", "verify", learnt["run"])["ok"]
+    world = f'name = "release:{learnt["run"]}"'
+    played = call(home, "simulate", write(tmp_path, "private-adaptive-lqr", world))
+    report = read_report(Path(played["folder"]))
+    assert report.dataset.name.startswith("simulated_") and learnt["run"] in report.simulation.world
+    # what was released is what is played: the dp-lqr run's own model is its optimum
+    assert report.simulation.optimum == pytest.approx(learnt["truth"]["v_star"], abs=0.1)
+    assert call(home, "ledger", "verify", played["run"])["ok"]
+    for option in ("--bins", "--horizon"):
+        done = CliRunner().invoke(app, ["--home", str(home), "simulate", "lq-1", "--logs", option, "4"])
+        assert f"{option} belongs to worlds of states and actions" in str(done.exception)
+
+
+PLANT_OF_MINE = """
+import numpy as np
+from pipeline.environments.lq_systems import double_integrator
+from pipeline.environments.world import WorldFunction
+from dataclasses import replace
+
+
+def build(push: float = 1.0):
+    plant = double_integrator()
+    return replace(plant, name="pushed", B=push * plant.B)
+
+
+plant = WorldFunction(build)
+"""
+
+
+def test_a_plant_of_ones_own_is_a_world_for_the_agents_of_plants(tmp_path, monkeypatch):
+    (tmp_path / "my_plants.py").write_text(PLANT_OF_MINE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    world = 'name = "my_plants:plant"\npush = 0.5'
+    played = call(tmp_path / "home", "simulate", write(tmp_path, "private-adaptive-lqr", world))
+    report = read_report(Path(played["folder"]))
+    assert "my_plants:plant, push 0.5" in report.simulation.world and report.simulation.optimum < 0
+    assert call(tmp_path / "home", "ledger", "verify", played["run"])["ok"]
+    path = write(tmp_path, "dp-ucbvi-jdp", world, name="wrong")
+    done = CliRunner().invoke(app, ["--home", str(tmp_path / "home"), "simulate", str(path)])
+    assert "is a linear plant" in str(done.exception)

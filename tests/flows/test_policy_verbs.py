@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.verbs.policy import write_whole
+from flows.jobs.opened_policy import write_whole
 from pipeline.declaration.card import Card, CardError
 from pipeline.files import json_text
 from pipeline.learners.decisions import decision_files
+from pipeline.learners.offline_agents import read_stored
 from pipeline.learners.policy_files import escape, unescape
-from pipeline.learners.registry import read_stored
 from pipeline.learners.shown_decisions import shown_cells, shown_lines
 from pipeline.learners.stored_decisions import COLUMNS, KEEP, NEVER, OVER, check_steps, decide, state_indices
 from pipeline.mdp.policy import Policy

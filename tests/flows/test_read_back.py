@@ -9,7 +9,7 @@ import pytest
 import flows.jobs.read_back as reading
 import flows.jobs.run as running
 from flows.config.home import Home
-from flows.jobs.ingest import ingest_job
+from flows.jobs.intake import ingest_job
 from flows.jobs.run import register_job, run_recipe
 from flows.jobs.snapshots import inspect_job
 from tests.flows.shop import lay_out

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from flows.config.home import Home
-from flows.jobs.ingest import ingest_job
-from flows.jobs.run import register_job, run_job
+from flows.jobs.intake import ingest_job
+from flows.jobs.run import register_job
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
+from tests.jobs import run_job
 
 ROOT = Path(__file__).resolve().parents[2]
 # people; rounds kept; rounds dropped by the cap; rounds dropped because they were missed

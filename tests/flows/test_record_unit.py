@@ -9,13 +9,13 @@ import pytest
 from flows.config.home import Home
 from flows.config.recipe import load_recipe
 from flows.config.setting import Setting, check_numbered
-from flows.jobs.ingest import ingest_job
-from flows.jobs.run import run_job
+from flows.jobs.intake import ingest_job
 from flows.verbs.runs import summary
 from pipeline.declaration.card import CardError
 from pipeline.ledger.assumptions import Route, assumptions
 from reports.facts.answers import RunAnswer
 from tests.campaigns.bad_input import toml
+from tests.jobs import run_job
 from tests.logs.layouts import LOG, card_of, cards, write_minari_hdf5
 
 RECIPE = '[recipe]\nname = "lake"\ncard = "card.toml"\nagent = "dp-apvi"\n\n[privacy]\nrho = 0.5\n'

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from flows.config.home import Home
-from flows.jobs.ingest import ingest_job
-from flows.jobs.plan import plan_job
-from flows.jobs.run import register_job, run_job
+from flows.jobs.intake import ingest_job
+from flows.jobs.run import register_job
 from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
@@ -23,6 +22,7 @@ from pipeline.privacy.release_file import read_release
 from tests.flows.conftest import FAMILIES, LINEAR
 from tests.flows.same_key import same_key
 from tests.flows.test_side_outputs import RECORDS, Clock, published, reticent, rows
+from tests.jobs import plan_job, run_job
 from tests.learners import lq_shop
 
 Edits = dict[str, tuple[str, Callable[[Any], Any], str]]

@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 
 from flows.cli import app
 from flows.config.home import Home
-from flows.jobs.study import reproduce_job
+from flows.jobs.reproduce import reproduce_job
 from pipeline.declaration.card import CardError
 from pipeline.simulation.linear_trials import measure
-from pipeline.studies import cells as kept_cells
-from pipeline.studies.cells import measure_cells
+from pipeline.studies import study as kept_cells
 from pipeline.studies.paper_003 import BUDGETS, EPISODES, MORE_EPISODES, RUNS, STUDY, WORLDS, full_grid, grid
+from pipeline.studies.study import measure_cells
 from reports.studies import all_papers
 from reports.studies.all_papers import Entry, find
 from reports.studies.page_003 import study_003

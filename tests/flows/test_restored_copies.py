@@ -9,12 +9,11 @@ import pytest
 from flows.config.exit_codes import exit_code
 from flows.config.home import Home
 from flows.jobs.ledger_checks import known_to_runs, verify_job
-from flows.jobs.nightly import nightly_job
-from flows.jobs.run import run_job
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from tests.flows.nights import Shop, customers
 from tests.flows.shop import lay_out, rows
+from tests.jobs import nightly_job, run_job
 
 
 @pytest.fixture

@@ -12,8 +12,7 @@ import pytest
 
 import flows.terminal.screen as pacing
 from flows.config.home import Home, choose_resources, size_of
-from flows.jobs.ingest import ingest_job
-from flows.jobs.run import run_job
+from flows.jobs.intake import ingest_job
 from flows.terminal.screen import Context, Pace, duration, progress_line
 from pipeline.declaration.card import CardError
 from pipeline.logs import work
@@ -22,6 +21,7 @@ from pipeline.logs.sources import Sources
 from pipeline.logs.summing import DEFAULT_MEMORY, Resources
 from tests.flows.shop import lay_out
 from tests.flows.test_side_outputs import reticent
+from tests.jobs import run_job
 from tests.logs.conftest import make_card
 
 

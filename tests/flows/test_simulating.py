@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from flows.config.home import Home
-from flows.jobs.ingest import ingest_job
-from flows.jobs.run import run_job
-from flows.jobs.simulated_logs import Asked, simulate_logs, world_table
+from flows.jobs.intake import ingest_job
+from flows.jobs.simulated_logs import LogOptions, simulate_logs, world_table
 from pipeline.declaration.card import CardError, load_card
 from pipeline.environments.worlds import WORLDS
 from tests.flows.test_cli import reticent
+from tests.jobs import run_job
 
 SHELF = Path(__file__).resolve().parents[2] / "datasets"
 
@@ -23,14 +23,14 @@ SHELF = Path(__file__).resolve().parents[2] / "datasets"
 @pytest.mark.parametrize(
     ("world", "asked", "v_star", "v_behavior"),
     [
-        ("riverswim", Asked(behaviour="right-0.8", episodes=300), 3.397264, 0.644557),
-        ("riverswim_inhomogeneous", Asked(episodes=300, params=("states=5",)), 0.494385, 0.022697),
-        ("random", Asked(episodes=300, params=("reward=last", "states=4", "horizon=5")), None, None),
-        ("icu_sepsis", Asked(episodes=300, bins="8", behaviour="clinician", horizon=10), 0.6364, 0.5292),
+        ("riverswim", LogOptions(behaviour="right-0.8", episodes=300), 3.397264, 0.644557),
+        ("riverswim_inhomogeneous", LogOptions(episodes=300, params=("states=5",)), 0.494385, 0.022697),
+        ("random", LogOptions(episodes=300, params=("reward=last", "states=4", "horizon=5")), None, None),
+        ("icu_sepsis", LogOptions(episodes=300, bins="8", behaviour="clinician", horizon=10), 0.6364, 0.5292),
     ],
 )
 def test_a_simulated_lineage_runs_at_once_and_its_report_tells_the_truth(
-    tmp_path: Path, world: str, asked: Asked, v_star: float | None, v_behavior: float | None
+    tmp_path: Path, world: str, asked: LogOptions, v_star: float | None, v_behavior: float | None
 ):
     home = Home(tmp_path / "home", SHELF)
     made = simulate_logs(world, asked, home)
@@ -49,7 +49,7 @@ def test_a_simulated_lineage_runs_at_once_and_its_report_tells_the_truth(
 
 def test_a_lineage_of_all_states_has_their_features_beside_its_card(tmp_path: Path):
     home = Home(tmp_path / "home", SHELF)
-    made = simulate_logs("icu_sepsis", Asked("clinician", 200, bins="all"), home)
+    made = simulate_logs("icu_sepsis", LogOptions("clinician", 200, bins="all"), home)
     card = load_card(Path(made["card"]))
     shipped = load_card(SHELF / "icu_sepsis" / "card.toml")
     np.testing.assert_array_equal(card.domain.state_features, shipped.domain.state_features)
@@ -60,7 +60,7 @@ def test_a_lineage_of_all_states_has_their_features_beside_its_card(tmp_path: Pa
 
 def test_a_gymnasium_lineage_runs_at_once(tmp_path: Path):
     home = Home(tmp_path / "home")
-    asked = Asked("near-optimal-0.3", 300, 12, 1, params=("is_slippery=true",), episodes_per_user=2, name="cliff")
+    asked = LogOptions("near-optimal-0.3", 300, 12, 1, params=("is_slippery=true",), episodes_per_user=2, name="cliff")
     made = simulate_logs("gymnasium:CliffWalking-v1", asked, home)
     s = ingest_job(made["folder"], home)
     assert (s["users"], s["episodes"]) == (150, 300) and not any(s["quarantined"].values())
@@ -69,7 +69,7 @@ def test_a_gymnasium_lineage_runs_at_once(tmp_path: Path):
 
 
 def test_the_world_file_says_which_world_and_how_it_was_logged(tmp_path: Path):
-    asked = Asked("uniform", 20, seed=5, params=("states=4",), name="four", to=tmp_path / "four")
+    asked = LogOptions("uniform", 20, seed=5, params=("states=4",), name="four", to=tmp_path / "four")
     simulate_logs("riverswim", asked, Home(tmp_path / "home"))
     told = tomllib.loads((tmp_path / "four" / "world.toml").read_text())
     assert told == {
@@ -86,7 +86,7 @@ def test_the_world_file_says_which_world_and_how_it_was_logged(tmp_path: Path):
 
 def test_the_same_request_writes_the_same_bytes_and_another_seed_another_lineage(tmp_path: Path):
     def made(seed: int, place: str) -> tuple[str, dict[str, bytes]]:
-        r = simulate_logs("random", Asked(episodes=50, seed=seed), Home(tmp_path / place))
+        r = simulate_logs("random", LogOptions(episodes=50, seed=seed), Home(tmp_path / place))
         return r["dataset"], {p.name: p.read_bytes() for p in Path(r["folder"]).iterdir()}
 
     first, again, other = made(1, "a"), made(1, "b"), made(2, "c")
@@ -100,37 +100,39 @@ def test_a_folder_of_somebody_elses_is_left_alone(tmp_path: Path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "card.toml").write_text('name = "mine"\n')
     with pytest.raises(CardError, match="holds no simulated log"):
-        simulate_logs("random", Asked(episodes=5, to=tmp_path / "mine"), Home(tmp_path / "home"))
+        simulate_logs("random", LogOptions(episodes=5, to=tmp_path / "mine"), Home(tmp_path / "home"))
     assert [p.name for p in (tmp_path / "mine").iterdir()] == ["card.toml"]
     assert not list(tmp_path.glob(".*partial"))
 
 
 def test_a_shipped_name_alone_writes_the_shipped_log_and_with_an_option_a_new_lineage(tmp_path: Path):
     home = Home(tmp_path / "home", SHELF)
-    shipped = simulate_logs("riverswim", Asked(to=tmp_path / "log"), home)
+    shipped = simulate_logs("riverswim", LogOptions(to=tmp_path / "log"), home)
     assert shipped["dataset"] == "riverswim" and shipped["episodes"] == 50_000
     # beside the log stands the record of how it was made, which a bound asks for
     written = {p.name for p in (tmp_path / "log").iterdir()}
     assert {Path(f).name for f in shipped["files"]} == written - {"generated.json"} != written
     assert shipped["card"] == str(SHELF / "riverswim" / "card.toml")
-    new = simulate_logs("riverswim", Asked(episodes=5), home)
+    new = simulate_logs("riverswim", LogOptions(episodes=5), home)
     assert new["dataset"] != "riverswim" and load_card(Path(new["card"])).unit.users_public == 5
 
 
 @pytest.mark.parametrize(
     ("world", "asked", "message"),
     [
-        ("atlantis", Asked(episodes=1), "no world 'atlantis'; there are: icu_sepsis, riverswim"),
-        ("random", Asked(behaviour="clinician"), "no behaviour 'clinician'; there are: uniform, preferred"),
-        ("random", Asked(bins="8"), "no bins '8'; there are: all"),
-        ("random", Asked(horizon=7), "defined for a horizon of 10 steps, not 7"),
-        ("random", Asked(params=("depth=2",)), "depth"),
-        ("random", Asked(params=("states",)), "write key=value"),
-        ("random", Asked(rho=0.0), "budget.rho"),
-        ("random", Asked(name="Not A Name"), "name"),
+        ("atlantis", LogOptions(episodes=1), "no world 'atlantis'; there are: icu_sepsis, riverswim"),
+        ("random", LogOptions(behaviour="clinician"), "no behaviour 'clinician'; there are: uniform, preferred"),
+        ("random", LogOptions(bins="8"), "no bins '8'; there are: all"),
+        ("random", LogOptions(horizon=7), "defined for a horizon of 10 steps, not 7"),
+        ("random", LogOptions(params=("depth=2",)), "depth"),
+        ("random", LogOptions(params=("states",)), "write key=value"),
+        ("random", LogOptions(rho=0.0), "budget.rho"),
+        ("random", LogOptions(name="Not A Name"), "name"),
     ],
 )
-def test_a_wrong_request_is_a_card_error_and_writes_nothing(tmp_path: Path, world: str, asked: Asked, message: str):
+def test_a_wrong_request_is_a_card_error_and_writes_nothing(
+    tmp_path: Path, world: str, asked: LogOptions, message: str
+):
     with pytest.raises(CardError, match=message):
         simulate_logs(world, asked, Home(tmp_path / "home"))
     assert not list(tmp_path.rglob("card.toml"))
@@ -138,13 +140,13 @@ def test_a_wrong_request_is_a_card_error_and_writes_nothing(tmp_path: Path, worl
 
 def test_parameters_are_read_as_toml_or_as_a_bare_word():
     long = "9" * 5000
-    asked = Asked(params=("a=1", "b=0.5", "c=true", "d=last", 'e="8x8"', f"f={long}"))
+    asked = LogOptions(params=("a=1", "b=0.5", "c=true", "d=last", 'e="8x8"', f"f={long}"))
     read = {"a": 1, "b": 0.5, "c": True, "d": "last", "e": "8x8", "f": long}
     assert asked.arguments() == read
 
 
 def test_the_page_of_worlds_prints_what_the_command_prints():
-    rows = world_table(WORLDS, Asked(), Home(SHELF.parent / "nowhere", SHELF))["worlds"]
+    rows = world_table(WORLDS, LogOptions(), Home(SHELF.parent / "nowhere", SHELF))["worlds"]
     page = (SHELF.parent / "docs" / "worlds.md").read_text(encoding="utf-8")
     for row in rows:
         assert f"`{row['world']}`" in page
@@ -164,7 +166,7 @@ def test_the_page_of_worlds_prints_what_the_command_prints():
 )
 def test_the_page_of_worlds_has_gymnasiums_values(line: str, horizon: int, param: tuple[str, ...]):
     name = f"gymnasium:{line.partition('`')[0]}"
-    row = world_table([name], Asked(horizon=horizon, params=param), Home(SHELF))["worlds"][0]
+    row = world_table([name], LogOptions(horizon=horizon, params=param), Home(SHELF))["worlds"][0]
     values = row["values"]
     page = (SHELF.parent / "docs" / "worlds.md").read_text(encoding="utf-8")
     shown = f"{horizon} | {row['states']} | {values['optimal']:.6g} | {values['uniform']:.6g} |"

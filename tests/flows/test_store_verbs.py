@@ -8,12 +8,12 @@ from threading import Thread
 import pytest
 
 from flows.config.home import Home
-from flows.jobs.ingest import ingest_job
-from flows.jobs.run import run_job
+from flows.jobs.intake import ingest_job
 from flows.jobs.snapshots import export_job, purge_job
 from pipeline.declaration.card import CardError
 from pipeline.ledger.ledger import open_ledger
 from tests.flows.shop import lay_out, rows
+from tests.jobs import run_job
 
 
 @pytest.fixture

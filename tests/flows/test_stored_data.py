@@ -11,15 +11,16 @@ from typer.testing import CliRunner
 from flows.cli import app
 from flows.config.exit_codes import exit_code
 from flows.config.home import Home
-from flows.jobs.ingest import ingest_job
-from flows.jobs.run import register_job, run_job
+from flows.jobs.intake import ingest_job
+from flows.jobs.run import register_job
 from flows.jobs.snapshots import verify_store_job
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import DamagedError
 from pipeline.ledger.ledger import open_ledger
-from pipeline.logs.ingest import write_rows
+from pipeline.logs.second_pass import write_rows
 from tests.flows.nights import Shop, customers
 from tests.flows.shop import lay_out
+from tests.jobs import run_job
 
 
 @pytest.fixture

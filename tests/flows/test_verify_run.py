@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from flows.config.home import Home
-from flows.jobs.ingest import ingest_job
-from flows.jobs.run import run_job
+from flows.jobs.intake import ingest_job
 from flows.jobs.snapshots import inspect_job
 from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.verify import schema, verify_run
 from pipeline.privacy.losses import safe_epsilon
 from tests.flows.shop import lay_out
+from tests.jobs import run_job
 
 
 @pytest.fixture(scope="module")

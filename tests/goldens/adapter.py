@@ -22,9 +22,9 @@ from flows.cli import main
 from flows.config.home import Home
 from flows.config.setting import setting
 from flows.jobs.nights import nightly_counter
-from flows.jobs.run import run_job
 from pipeline.privacy.noise import SeededNoise
 from pipeline.transaction.release_once import key_of
+from tests.jobs import run_job
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,11 @@ import pytest
 from flows.config.home import Home
 from flows.config.recipe import load_recipe
 from flows.config.setting import setting
-from flows.jobs.ingest import ingest_job
-from flows.jobs.plan import plan_job
-from flows.jobs.run import run_job
+from flows.jobs.intake import ingest_job
 from pipeline.agents.apvi import apvi
 from pipeline.declaration.card import CardError
 from pipeline.learners.learner import Agent
-from pipeline.learners.registry import AGENTS
+from pipeline.learners.offline_agents import AGENTS
 from pipeline.learners.tabular import Tabular
 from pipeline.learners.tabular_facts import measured
 from pipeline.learners.tabular_learning import learn
@@ -25,6 +23,7 @@ from pipeline.learners.terms import Planner
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.release_file import read_release
 from tests.flows.shop import RECIPE, lay_out
+from tests.jobs import plan_job, run_job
 
 MODULE = """
 from pipeline.agents.apvi import apvi

@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 
 from flows.config.home import Home
-from flows.jobs.ingest import ingest_job
-from flows.jobs.nightly import nightly_job
-from flows.jobs.run import run_job
+from flows.jobs.intake import ingest_job
 from pipeline.ledger.assumptions import Route
 from pipeline.ledger.verify import verify_run
-from reports.facts.certified import Certificate
+from reports.facts.report import Certificate
 from tests.flows.nights import Shop, customers
 from tests.flows.shop import lay_out, rows
+from tests.jobs import nightly_job, run_job
 
 SAYS: dict[str, list[str]] = {
     "hand": ["somebody asked for this run", "what the terminal told them of the rows is not accounted for"],

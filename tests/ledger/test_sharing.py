@@ -12,8 +12,7 @@ import pytest
 from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
-from pipeline.ledger.people import key_file, read_key
-from pipeline.ledger.sharing import Move, moves
+from pipeline.ledger.people import Move, key_file, moves, read_key
 
 KEY = b"k" * 32
 

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from pipeline.logs.decode import _index, keyed_hash
-from pipeline.logs.ingest import _runs
+from pipeline.logs.second_pass import count_runs
 from pipeline.logs.spills import _split
 
 CELLS = [0, 1, -1, 3, 10**17, 1234567890123456789, -(2**63), 2**63 - 1, None, 7, 42]
@@ -51,5 +51,5 @@ def test_the_hash_is_the_same_whatever_holds_the_texts():
 @pytest.mark.parametrize("rows", [[], [("a", 1)], [("a", 1), ("a", 1), ("a", 2), ("b", 2), ("c", 1), ("c", 1)]])
 def test_sorted_keys_are_counted_by_their_changes(rows):
     frame = pl.DataFrame(rows, schema={"user_id": pl.String, "episode_id": pl.Int64}, orient="row")
-    assert _runs(frame, "user_id") == frame["user_id"].n_unique()
-    assert _runs(frame, "user_id", "episode_id") == frame.n_unique()
+    assert count_runs(frame, "user_id") == frame["user_id"].n_unique()
+    assert count_runs(frame, "user_id", "episode_id") == frame.n_unique()

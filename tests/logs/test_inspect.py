@@ -197,7 +197,7 @@ def every_visit(_: Any, sources: Any, card: Card, roles: list[str], share: float
     from pipeline.logs.decode import decode
     from pipeline.logs.sources import read_batches
 
-    frames = [frame for i in range(len(sources.paths)) for _, frame in read_batches(sources, i)]
+    frames = [frame for i in range(len(sources.paths)) for _, frame in read_batches(sources, card, i)]
     whole = [decode(f, card).with_columns(f[f"raw_{role}"] for role in roles) for f in frames]
     return pl.concat(whole)
 

@@ -19,17 +19,20 @@ import pytest
 
 from flows.config.home import Home
 from flows.config.setting import setting
-from flows.jobs.ingest import ingest_job
-from flows.jobs.run import register_job, run_job
+from flows.jobs.intake import ingest_job
+from flows.jobs.run import register_job
 from pipeline.declaration.card import CardError
+from pipeline.declaration.code import code_digest
 from pipeline.declaration.toml import DamagedError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.logs import on_dask, summing
 from pipeline.logs.aggregate import CountSums
-from pipeline.logs.on_dask import OnDask, Trouble, sum_group, trouble_with
+from pipeline.logs.elsewhere import Done, Trouble, attempt, sizes, trouble_with
+from pipeline.logs.on_dask import OnDask
 from pipeline.logs.store import latest
-from pipeline.logs.summing import Resources, sum_snapshot
+from pipeline.logs.summing import Resources, SumParts, sum_snapshot
 from tests.flows.shop import lay_out, rows
+from tests.jobs import run_job
 from tests.ledger.postgres import binaries, postgres_server
 from tests.logs.dask_cluster import Cluster, dask_cluster, free_port
 
@@ -195,7 +198,7 @@ def test_nothing_raw_leaves_through_pages_keys_or_logs(
             assert canary not in text, (canary, where)
         # Dask tells of its own connections; of a task of ours it tells nothing
         assert "Compute Failed" not in text and "pipeline/logs/" not in text, where
-    assert all(key.startswith("sum-") and key.split("-")[1].isalnum() for key in keys)
+    assert all(key.startswith("task-") and key.split("-")[1].isalnum() for key in keys)
 
 
 @pytest.mark.service
@@ -258,20 +261,20 @@ def test_a_run_on_workers_with_the_ledger_on_postgresql(cluster: Cluster, tmp_pa
 
 def test_a_worker_of_another_version_or_with_other_files_sums_nothing(folder: Path, tmp_path: Path) -> None:
     parts = opened(folder).part_files
-    files, code, work = on_dask._files(parts), on_dask.code_digest(), CountSums(make_card(Path(), ["log.csv"]))
+    files, code, work = sizes(parts), code_digest(), CountSums(make_card(Path(), ["log.csv"]))
     assert trouble_with(files, code) == ""
     assert "another version" in trouble_with(files, "of code")
     parts[2].write_bytes(b"half")
     assert "does not see part-0002.parquet as it is here" in trouble_with(files, code)
-    found = sum_group(work, files, code)
+    found = attempt(SumParts(work, parts), files, code)
     assert isinstance(found, Trouble) and found.kind == "worker"
     shutil.rmtree(folder)
     assert "does not see part-0000.parquet" in trouble_with(files, code)
 
 
 def test_a_task_never_raises(folder: Path) -> None:
-    files, code = on_dask._files(opened(folder).part_files), on_dask.code_digest()
-    found = sum_group(Careless(make_card(Path(), ["log.csv"])), files, code)
+    files, code = sizes(opened(folder).part_files), code_digest()
+    found = attempt(SumParts(Careless(make_card(Path(), ["log.csv"])), opened(folder).part_files), files, code)
     assert found == Trouble("ValueError") and USER not in repr(found)
 
 
@@ -285,5 +288,8 @@ def test_what_a_task_shows_of_itself_is_no_value(folder: Path) -> None:
     """Dask prints a task's arguments where it may."""
     work = CountSums(make_card(Path(), ["log.csv"]))
     assert repr(work) == f"CountSums(batch_rows={work.batch_rows})"
-    answer = sum_group(work, on_dask._files(opened(folder).part_files), on_dask.code_digest())
-    assert not any(character.isdigit() for character in repr(answer).split("0x")[0])
+    task = SumParts(work, opened(folder).part_files)
+    answer = attempt(task, sizes(task.files), code_digest())
+    assert isinstance(answer, Done)
+    for shown in (task, answer, answer.result):
+        assert not any(character.isdigit() for character in repr(shown).split("0x")[0])

@@ -111,7 +111,7 @@ def scores_of(card, rng, nothing=False):
     values = np.vstack([rng.integers(0, RETURN_STEPS, (H, K)), np.zeros((1, K), dtype=np.int64)])
     weights = ratio * rng.integers(1, 3, (H, K))
     clips = Clips(0.0, 6.0, spread=8.0)
-    return OneStepScores(action, weights, ratio, values, rng.integers(0, RETURN_STEPS, K), clips)
+    return OneStepScores(action, weights, RATIO_STEPS**2 // ratio, values, rng.integers(0, RETURN_STEPS, K), clips)
 
 
 @pytest.mark.parametrize("dynamics", ["stationary", "per_step"])
@@ -129,7 +129,7 @@ def test_scores_are_those_of_a_loop_to_the_bit_and_nobody_changes_anothers(dynam
             if t == 0:
                 psi, episodes = psi + int(asked.values[0, here]) * RATIO_STEPS, episodes + 1
             elif a[here] >= 0:
-                surprise = (int(asked.ratio[here]) if follows else 0) - RATIO_STEPS
+                surprise = (RATIO_STEPS if follows else 0) - int(asked.chance[here])
                 placebo += surprise * int(asked.practice[before] - asked.practice[here])
             after = 0 if there is None else int(asked.values[t + 1, there])
             psi += follows * int(asked.weights[t, here]) * (paid + after - int(asked.values[t, here]))

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from flows.config.home import Home
-from flows.jobs.ingest import ingest_job
+from flows.jobs.intake import ingest_job
 from pipeline.logs.parts import evaluates, part_key, split_people
 from pipeline.logs.store import latest
 from pipeline.logs.summing import forget

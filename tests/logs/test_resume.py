@@ -18,7 +18,7 @@ import pytest
 from pipeline.declaration.toml import LogError
 from pipeline.files import open_private
 from pipeline.logs import ingest as room
-from pipeline.logs import sources, spills
+from pipeline.logs import second_pass, sources, spills
 from pipeline.logs.editions import check_delivery
 from pipeline.logs.ingest import ingest
 from pipeline.logs.store import Snapshot, snapshots
@@ -32,10 +32,11 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from pipeline.logs import ingest as room
+from pipeline.logs import second_pass
 from pipeline.logs.work import Work
 from tests.logs.conftest import make_card
 folder, name, nth, when = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
-owner = Work if name == "save" else room
+owner = Work if name == "save" else second_pass if name == "screen" else room
 inner, calls = getattr(owner, name), []
 def deadly(*args, **more):
     calls.append(name)
@@ -83,7 +84,7 @@ def count_calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
         return call
 
     monkeypatch.setattr(spills, "read_batches", counted("batches", sources.read_batches))
-    monkeypatch.setattr(room, "screen", counted("screen", room.screen))
+    monkeypatch.setattr(second_pass, "screen", counted("screen", second_pass.screen))
     monkeypatch.setattr(room, "digest", counted("digest", sources.digest))
     return calls
 
@@ -91,7 +92,7 @@ def count_calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("name", "nth", "when", "read_again", "screened", "said"),
     [
-        ("spill", 1, "after", 2, PARTITIONS, None),
+        ("gather_nobodys", 1, "after", 2, PARTITIONS, None),
         ("save", 1, "after", 0, PARTITIONS, "0 of 4"),
         ("screen", 3, "before", 0, 2, "2 of 4"),
         ("save", 3, "before", 0, 3, "1 of 4"),
@@ -133,7 +134,7 @@ CHANGES: dict[str, Any] = {
     "other rows": lambda folder: (folder / "log-a.csv").write_text("user,episode,t,s,a,r\nz,1,0,x,0,1\n"),
     "another time": lambda folder: os.utime(folder / "log-a.csv", (1, 1)),
     "a file more": lambda folder: (folder / "log-c.csv").write_text("user,episode,t,s,a,r\nz,1,0,x,0,1\n"),
-    "a lost spill": lambda folder: (folder / "store/tiny/.ingest/spill-0002.arrow").unlink(),
+    "a lost spill": lambda folder: next(folder.glob("store/tiny/.ingest/spilt-*/spill-0003.arrow")).unlink(),
     "a cut part": lambda folder: os.truncate(folder / "store/tiny/.ingest/built/part-0000.parquet", 9),
     "a damaged state": lambda folder: (folder / "store/tiny/.ingest/state.json").write_text("{"),
 }
@@ -243,7 +244,7 @@ def test_a_second_ingest_waits_for_the_first_and_shares_its_bytes(folder: Path) 
 @pytest.mark.parametrize(
     ("name", "when", "number"),
     [
-        ("spill", "before", 1),
+        ("_read", "before", 1),
         ("save", "after", 1),
         ("note_number", "before", 1),
         ("note_number", "after", 1),

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from pipeline.logs import summing
 from pipeline.logs.aggregate import CountSums, aggregate
-from pipeline.logs.on_dask import Packed
+from pipeline.logs.elsewhere import Packed
 from pipeline.logs.regression_sums import TallySums, tally
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import Resources, forget, sum_snapshot

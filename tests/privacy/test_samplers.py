@@ -10,13 +10,11 @@ import pytest
 from scipy import stats
 
 from pipeline.privacy import csprng as words
-from pipeline.privacy import samplers
-from pipeline.privacy.csprng import Words, exp_trials, fixed_point
+from pipeline.privacy.csprng import Words, exp_trials, fixed_point, gaussian_by_rejection, laplace_by_rejection
 from pipeline.privacy.fast_noise import LARGEST_VARIANCE, TV_BOUND, FastOsNoise
 from pipeline.privacy.inversion import Law, draw
 from pipeline.privacy.noise import OsNoise
 from pipeline.privacy.opendp_noise import OpenDpNoise
-from pipeline.privacy.samplers import gaussian_by_rejection, laplace_by_rejection
 from tests.privacy.handles import REAL
 
 THRESHOLD, BINS = 1e-6, 60
@@ -233,12 +231,12 @@ def test_ties_of_exponential_trials_are_settled_by_more_bits():
 
 
 def test_ties_of_the_geometric_are_settled_by_more_bits():
-    e1 = int(samplers._powers()[-1])
-    assert list(samplers.geometric(Script(e1, 0), 1)) == [1]
-    assert list(samplers.geometric(Script(e1, 2**64 - 1), 1)) == [0]
-    assert list(samplers.geometric(Script(e1 - 1, e1 + 1), 2)) == [1, 0]
+    e1 = int(words._powers()[-1])
+    assert list(words.geometric(Script(e1, 0), 1)) == [1]
+    assert list(words.geometric(Script(e1, 2**64 - 1), 1)) == [0]
+    assert list(words.geometric(Script(e1 - 1, e1 + 1), 2)) == [1, 0]
     # 2^40 / 2^192 lies between exp(-106) and exp(-105)
-    assert list(samplers.geometric(Script(0, 0, 2**40), 1)) == [105]
+    assert list(words.geometric(Script(0, 0, 2**40), 1)) == [105]
 
 
 @pytest.mark.parametrize("whole", [1, 3, 1000, 2**42 - 1, 2**42, 2**42 + 5, 2**60, 10**19, 10**30])

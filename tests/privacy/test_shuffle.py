@@ -9,10 +9,23 @@ from math import comb
 import numpy as np
 import pytest
 
-from pipeline.privacy import bernoulli
-from pipeline.privacy.bernoulli import FAIR, WHOLE, OsCoins
+from pipeline.privacy import shuffle as protocol
 from pipeline.privacy.noise import RealDataError, SeededNoise, SimulatedWorld
-from pipeline.privacy.shuffle import Messages, NoiseBits, analyze, analyzed_totals, randomize, shuffle
+from pipeline.privacy.shuffle import (
+    FAIR,
+    WHOLE,
+    Messages,
+    NoiseBits,
+    OsCoins,
+    analyze,
+    analyzed_totals,
+    exchanged,
+    from_bytes,
+    message_bytes,
+    randomize,
+    shuffle,
+    to_bytes,
+)
 from pipeline.privacy.shuffle_calibration import tight_bits
 from tests.privacy.handles import REAL
 
@@ -183,8 +196,29 @@ def test_a_coin_is_true_for_exactly_so_many_words(monkeypatch, chance):
     """Words below the chance, and no more: a coin of chance 0 is never true."""
     for word, true in ((chance - 1, True), (chance, False)):
         if word >= 0:
-            monkeypatch.setattr(bernoulli, "Words", lambda word=word: Always(word))
+            monkeypatch.setattr(protocol, "Words", lambda word=word: Always(word))
             assert OsCoins().flips(1, chance, REAL).tolist() == [true]
     for value, word, true in ((0.0, 0, False), (0.5, 2**63, False), (0.5, 2**63 - 1, True), (1.0, 2**64 - 1, True)):
-        monkeypatch.setattr(bernoulli, "Words", lambda word=word: Always(word))
+        monkeypatch.setattr(protocol, "Words", lambda word=word: Always(word))
         assert OsCoins().rounded(np.array([value]), REAL).tolist() == [true]
+
+
+@pytest.mark.parametrize("counters", [1, 90, 128, 129, 40_000])
+def test_messages_travel_as_bytes(counters):
+    rng = np.random.default_rng(0)
+    messages = Messages(rng.integers(0, counters, 50), rng.random(50) < 0.5)
+    sent = to_bytes(messages, counters)
+    assert len(sent) == 50 * message_bytes(counters)
+    back = from_bytes(sent, counters)
+    assert np.array_equal(back.counter, messages.counter) and np.array_equal(back.bit, messages.bit)
+    assert message_bytes(128) == 1 and message_bytes(129) == 2
+
+
+def test_the_exchange_is_the_three_functions():
+    noise, people = NoiseBits(users=3, each=4), [np.eye(5)[k] for k in (0, 2, 2)]
+    coins = SeededNoise(3)
+    by_hand = analyze(shuffle([randomize(v, noise, coins, WORLD) for v in people]), 5, noise)
+    done = exchanged(people, 5, noise, SeededNoise(3), WORLD)
+    assert np.array_equal(done.sums, by_hand) and done.sent == 3 * 5 * (1 + 4)
+    with pytest.raises(ValueError, match="some are missing"):
+        exchanged(people[:2], 5, noise, SeededNoise(3), WORLD)

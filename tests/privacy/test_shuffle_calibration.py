@@ -9,16 +9,18 @@ import numpy as np
 import pytest
 
 from pipeline.privacy.accounting import TwoLaws, gdp_delta, gdp_epsilon, pld_epsilon
-from pipeline.privacy.bernoulli import WHOLE
-from pipeline.privacy.shuffle import NoiseBits
+from pipeline.privacy.shuffle import WHOLE, NoiseBits
 from pipeline.privacy.shuffle_calibration import (
+    binomial_window,
     delivered_epsilon,
+    loss_laws,
     paper_bits,
     paper_total,
+    shuffle_delta,
+    shuffle_epsilon,
     smallest_total,
     tight_bits,
 )
-from pipeline.privacy.shuffle_loss import binomial_window, loss_laws, shuffle_delta, shuffle_epsilon
 
 
 def binomial(n, q):

@@ -13,9 +13,8 @@ import pytest
 
 import pipeline.privacy
 from pipeline.privacy import inversion
-from pipeline.privacy.csprng import Words
+from pipeline.privacy.csprng import Words, gaussian_by_rejection, laplace_by_rejection
 from pipeline.privacy.inversion import Law, Table, draw, first_words, invert, make_table
-from pipeline.privacy.samplers import gaussian_by_rejection, laplace_by_rejection
 
 ROOM = Path(pipeline.privacy.__file__).parent
 LAWS = [

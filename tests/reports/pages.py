@@ -7,11 +7,11 @@ from pathlib import Path
 
 from flows.config.home import Home
 from flows.jobs.audit import audit_job
-from flows.jobs.ingest import ingest_job
-from flows.jobs.run import run_job
+from flows.jobs.intake import ingest_job
 from reports.run.run_page import render_html
 from reports.studies.page_003 import study_003
 from tests.flows.shop import lay_out
+from tests.jobs import run_job
 from tests.learners.linear_shop import lay_out_linear
 from tests.learners.lq_shop import lay_out_plant
 from tests.reports.sample import sample_report, sample_view

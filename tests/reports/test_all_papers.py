@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from flows.config.home import Home
-from flows.jobs.study import reproduce_job
+from flows.jobs.reproduce import reproduce_job
 from pipeline.studies import paper_003
 from reports.studies import all_papers
 from reports.studies.all_papers import STUDIES, Entry, errata, plain

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from reports.format import about, clean, interval, loss, markdown, number, percent, span
+from reports.page import about, clean, interval, loss, markdown, number, percent, span
 
 
 @pytest.mark.parametrize(

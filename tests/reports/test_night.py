@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from flows.config.home import Home
-from flows.jobs.nightly import nightly_job
 from flows.jobs.playing import play_job
-from flows.jobs.simulated_logs import Asked, simulate_logs
+from flows.jobs.simulated_logs import LogOptions, simulate_logs
 from reports.facts.answers import NightAnswer
 from reports.night import log_page, night_page, simulation_page, slug, study_page
 from tests.flows.shop import lay_out
 from tests.flows.test_playing import RECIPE
+from tests.jobs import nightly_job
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_simulations_logs_and_studies_have_pages_of_their_own(tmp_path, home):
     (tmp_path / "controls.toml").write_text(RECIPE)
     played = simulation_page(play_job(tmp_path / "controls.toml", home))
     assert "regret" in played.markdown and "not private" in played.markdown and played.file.name == "report.html"
-    log = log_page(simulate_logs("riverswim", Asked(episodes=50, name="tiny"), home))
+    log = log_page(simulate_logs("riverswim", LogOptions(episodes=50, name="tiny"), home))
     assert log.key == "log-tiny" and "50 simulated episodes" in log.markdown and log.file.name == "card.toml"
     study = {"name": "003-figure-1a", "claims": [{"claim": "a < b", "holds": False}], "files": ["/x/page.html"]}
     assert "**no**: a &lt; b" in study_page(study).markdown and study_page(study).key == "study-003-figure-1a"

@@ -13,7 +13,7 @@ import pytest
 
 from reports.facts.policy import Decisions
 from reports.facts.report import Report
-from reports.format import interval, number, percent
+from reports.page import interval, number, percent
 from reports.run.policy_table import runs
 from reports.run.run_page import render_html, render_markdown
 from tests.reports.sample import sample_facts, sample_report, sample_view

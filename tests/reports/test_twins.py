@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from reports.format import about, clean, interval, number
+from reports.page import about, clean, interval, number
 from tests.reports.pages import reports
 
 FAMILIES = ("counts", "baseline", "linear", "one shot", "lq", "hostile")

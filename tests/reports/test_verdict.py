@@ -14,7 +14,7 @@ from reports.facts.evaluation import EvaluationFacts
 from reports.facts.learnt import Baseline, Contained, LearntFacts
 from reports.facts.standing import standing
 from reports.facts.verdict import decide, forecast
-from reports.format import interval
+from reports.page import interval
 from reports.run.answer import sentence, shell_line, verdict_of
 from reports.run.evaluation_section import half_width, overlaps
 from reports.run.opening import changes, cost_card, whom_card
@@ -64,6 +64,24 @@ def test_what_is_not_certified_never_stands_first_of_real_people(found: Evaluati
     assert certified.holds and "guarantee" not in sentence(certified)
 
 
+def test_a_difference_that_hidden_state_may_have_made_unseen_is_not_certified() -> None:
+    hidden = evaluation(hidden=0.07)
+    for answer in ("better", "worse"):
+        found = evaluation(hidden=0.07, **(CHANGES[answer] or {}))
+        real, made_up = (decide(found, judged("better", kind).dataset, 1.0) for kind in ("real", "synthetic"))
+        assert (real.answer, made_up.answer) == ("withheld", answer)
+        assert not real.holds and not made_up.holds
+        assert "sees too little" in real.why
+    # what holds 0 claims nothing that a placebo could speak against
+    open_ = decide(evaluation(hidden=0.07, **(CHANGES["not_told_apart"] or {})), judged("better").dataset, 1.0)
+    assert open_.answer == "not_told_apart"
+    assert open_.improvement is not None and open_.improvement.status == "evaluated"
+    # a placebo that leans to the same side speaks against a difference before it withholds the answer
+    leaning, away = (evaluation(placebo=z).outweighed for z in (2.1, -2.1))
+    assert leaning and not away and not evaluation(placebo=1.9).outweighed
+    assert hidden.outweighed and not hidden.certified("declared") and not evaluation(hidden=None).outweighed
+
+
 def test_bins_say_nothing_about_people() -> None:
     report = judged("better", "synthetic", "aggregated")
     assert "<h1>In the binned process, better than" in render_html(report, sample_view())
@@ -77,7 +95,7 @@ def test_a_forecast_is_what_a_larger_log_or_budget_would_give() -> None:
     people = needed.people * found.share
     then = math.sqrt(found.person_variance / people + found.noise_variance * (found.people / people) ** 2)
     now = math.sqrt(found.person_variance / found.people + found.noise_variance)
-    factor = (found.improvement.upper - found.improvement.lower) / 2 / now
+    factor = float(found.half_width) / now
     assert (factor + 0.84) * then == pytest.approx(found.improvement.estimate, rel=0.03)
     # where noise is all there is, budget does it
     noisy = evaluation(**(CHANGES["not_told_apart"] or {}), person_variance=1e-3, noise_variance=2e-5)
@@ -120,27 +138,53 @@ def test_nothing_finer_than_its_error_is_printed() -> None:
 
 
 def test_for_whom_it_changes_counts_the_decisions_that_differ() -> None:
-    view = sample_view(2, ["a", "b"], ["x", "y"])
-    evidence = np.array([[[30.0, 10.0], [5.0, 5.0]]])
+    view, better = sample_view(2, ["a", "b"], ["x", "y"]), judged("better")
+    evidence = np.array([[[3000.0, 1000.0], [500.0, 500.0]]])
     practice = evidence / evidence.sum(-1, keepdims=True)
     told = replace(view, evidence=evidence, practice=practice, action=np.array([[1, 0], [1, 0]]))
     told = replace(told, abstains=np.array([[False, True]] * 2))
-    [change] = changes(told)
-    assert (change.run.state, change.usual, change.decisions) == (0, 0, 30.0)
-    card = whom_card(judged("better"), told, verdict_of(judged("better")))
+    [change], total = changes(told, 0.0)
+    assert (change.run.state, change.usual, change.decisions, total) == (0, 0, 3000.0, 5000.0)
+    card = whom_card(better, told, verdict_of(better))
     assert card.answer == "About 60 % of decisions" and card.rows == (("a, step 0–1:", "x → y"),)
     # practice does the same three times of four: a fourth of its decisions change all the same
     mostly = replace(told, action=np.zeros((2, 2), dtype=np.int64))
-    [change] = changes(mostly)
-    assert (change.usual, change.decisions) == (1, 10.0)
+    [change], _ = changes(mostly, 0.0)
+    assert (change.usual, change.decisions) == (1, 1000.0)
     never = replace(mostly, practice=np.array([[[1.0, 0.0], [0.5, 0.5]]]))
-    assert changes(never) == [] and whom_card(judged("better"), never, verdict_of(judged("better"))).rows == ()
+    assert changes(never, 0.0)[0] == [] and whom_card(better, never, verdict_of(better)).rows == ()
     silent = whom_card(judged("nothing_changes"), told, verdict_of(judged("nothing_changes")))
     assert silent.answer == "For nobody"
 
 
+def test_what_noise_alone_may_count_is_nobodys_decision() -> None:
+    view = sample_view(1, ["a", "b"], ["x", "y"])
+    evidence = np.array([[[900.0, 250.0], [500.0, 90.0]]])
+    told = replace(view, evidence=evidence, practice=evidence / evidence.sum(-1, keepdims=True))
+    told = replace(told, action=np.zeros((1, 2), dtype=np.int64), abstains=np.zeros((1, 2), dtype=bool))
+    [change], total = changes(told, 50.0)
+    assert (change.run.state, change.decisions, total) == (0, 250.0, 1650.0)
+
+
+def test_too_few_people_are_told_how_many_would_do() -> None:
+    many = judged("not_evaluated").dataset
+    assert "[evaluate] people = 0.3" in decide(None, many, 1.0).why
+    few = many.model_copy(update={"users_public": 93})
+    why = decide(None, few, 1.0).why
+    assert "93 people are too few to hold any out: that takes at least 1,700" in why and "[evaluate]" not in why
+
+
+def test_the_first_screen_says_what_is_counted() -> None:
+    report = judged("better")
+    assert "What is counted: rewards of 0 to 1 a step" in render_markdown(report, sample_view())
+    paid = report.dataset.model_copy(update={"reward_on_entering": {"survived": 1.0, "died": 0.0}})
+    told = report.model_copy(update={"dataset": paid})
+    assert "What is counted: 1 for survived, summed" in render_markdown(told, sample_view())
+
+
 def test_privacy_is_told_as_odds_and_as_a_test() -> None:
     words = " ".join(cost_card(sample_report()).words)
+    assert "all of it together would be ε = " in words
     assert "at most 2,200" in words and "right at most 86 times in 100" in words
     pure = sample_report(guarantee={"pure": True, "rho": None, "epsilon": 1.0, "delta": 0.0})
     assert "right at most 74 times in 100" in " ".join(cost_card(pure).words)

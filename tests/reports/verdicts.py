@@ -19,7 +19,9 @@ _EVALUATION: dict[str, Any] = {
     "value": {"estimate": 0.7481, "lower": 0.7334, "upper": 0.7626},
     "practice": {"estimate": 0.6921, "lower": 0.6868, "upper": 0.6974},
     "improvement": {"estimate": 0.0605, "lower": 0.0512, "upper": 0.0698},
+    "half_width": 0.0093,
     "placebo": 0.7,
+    "hidden": 0.012,
     "calibrated": True,
     "changes": True,
     "person_variance": 0.51,
@@ -40,6 +42,7 @@ CHANGES: dict[str, dict[str, Any] | None] = {
     "not_told_apart": {
         "value": {"estimate": 0.699, "lower": 0.68, "upper": 0.718},
         "improvement": {"estimate": 0.0068, "lower": -0.0031, "upper": 0.0167},
+        "half_width": 0.0099,
     },
     "nothing_changes": {
         "value": {"estimate": 0.6921, "lower": 0.6868, "upper": 0.6974},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline.environments.random_tabular import random_tabular
+from pipeline.environments.mixture_worlds import random_tabular
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import occupancies, optimal_values, policy_value
 from pipeline.mdp.policy import all_policies, set_arrivals, set_values

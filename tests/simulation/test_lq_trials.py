@@ -110,7 +110,7 @@ def test_worlds_are_named_and_mistakes_are_said():
         replace(ONE, agent="dp-lqr", epsilon=1.0, delta=1e-5, calibration="paper"),
         replace(ONE, agent="dp-lqr"),
         trial("private-ofu-rl", options=(("counter", "none"),)),
-        trial("ofu-rl", options=(("volume", "raw"),)),
+        trial("ofu-rl", options=(("constants", "raw"),)),
     ]
     for one in wrong:
         with pytest.raises(CardError):

@@ -90,10 +90,11 @@ def test_no_data_is_the_agent_without_its_statistics():
 @pytest.mark.parametrize(
     ("knobs", "message"),
     [
-        ({"bonnus": 1.0}, "no option 'bonnus'; there are: features"),
+        ({"bonnus": 1.0}, "no option 'bonnus'; there are: constants"),
         ({"counter": "fenwick"}, "counter is one of"),
         ({"growth": "slow"}, "growth is a number"),
         ({"bonus": -1.0}, "bonus is a number"),
+        ({"constants": "theory"}, "constants is one of"),
         ({"unit": True, "calibration_of": 1}, "no option"),
     ],
 )
@@ -109,13 +110,13 @@ def test_impossible_combinations_are_one_line_errors():
         agents.run(replace(RIVER, world="riverswim", params=(("left_reward", -1.0), ("states", 3)), episodes=5))
 
 
-@pytest.mark.parametrize("knob", [{"bonus": "theory"}, {"bonus": "paper-experiment"}, {"shift": "paper"}, {"eta": 3.0}])
+@pytest.mark.parametrize("knob", [{"constants": "paper"}, {"shift": "paper"}, {"eta": 3.0}])
 def test_presets_play(knob):
     for trial in (JOINT, LOCAL, RIVER):
         outcome = agents.run(options(replace(trial, episodes=30), **knob))
         assert len(outcome.marks) > 10
-        if "bonus" in knob:
-            assert knob["bonus"] in outcome.facts["constants"]
+        if "constants" in knob:
+            assert "as printed, c 1" in outcome.facts["constants"]
 
 
 def test_learnt_rewards_share_the_budget():

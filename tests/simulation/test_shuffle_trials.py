@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -54,7 +55,7 @@ def test_without_privacy_nothing_is_delivered():
 
 
 def test_the_paper_says_that_nothing_was_eliminated_and_what_its_bits_deliver():
-    facts = run(with_options(replace(TRIAL, calibration="paper"), mode="paper")).facts
+    facts = run(with_options(replace(TRIAL, calibration="paper"), constants="paper")).facts
     assert facts["first_elimination"] is None and facts["says"].startswith("nothing was eliminated in 20000 episodes")
     assert facts["variant"] == "paper, three tables, the paper's bits" and facts["true_epsilon"] < 0.1
     assert facts["policies_left"] == 64 and facts["tau_fine"] > 90_000
@@ -72,7 +73,7 @@ def test_forgetting_plays_mixtures():
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"mode": "fast"}, "mode must be one of"),
+        ({"constants": "fast"}, "constants must be one of"),
         ({"trust": "nobody"}, "trust must be one of"),
         ({"colour": 1}, "no option 'colour'"),
         ({"trust": "none"}, "not both"),
@@ -88,7 +89,7 @@ def test_too_few_episodes_and_too_many_policies_are_one_line():
         run(replace(TRIAL, episodes=10))
     large = replace(TRIAL, params=(("actions", 3), ("horizon", 5), ("states", 5)))
     with pytest.raises(CardError, match="too many to list"):
-        run(with_options(large, mode="paper"))
+        run(with_options(large, constants="paper"))
     with pytest.raises(CardError, match="prints no noise for trust 'joint'"):
         run(with_options(replace(TRIAL, calibration="paper"), trust="joint"))
 
@@ -98,3 +99,17 @@ def test_a_world_without_enumeration():
     facts = run(large).facts
     assert facts["policies_left"] is None and facts["optimum_kept"] == facts["stages"]
     assert facts["fewest_fine"] == 1114
+
+
+def test_messages_that_are_sent_are_counted_as_the_law_says():
+    """Every user walks alone and sends bytes; sums, noise bits and promise are those of the fast path."""
+    trial = with_options(replace(TRIAL, episodes=600), protocol=True)
+    sent, drawn = run(trial), run(with_options(trial, protocol=False))
+    assert sent.release.mechanisms[0].shuffled == drawn.release.mechanisms[0].shuffled
+    assert sent.facts["true_epsilon"] == drawn.facts["true_epsilon"]
+    first = [o.release.tables["batch_0"] - 0.0 for o in (sent, drawn)]
+    m = sent.release.mechanisms[0].shuffled
+    sd = math.sqrt(m.users * m.each * m.chance / 2**64 * (1 - m.chance / 2**64))
+    # one draw each of every counter: the difference has twice the noise, and what two walks of the same users differ by
+    away = (first[0] - first[1]) / math.sqrt(2 * sd**2 + m.users)
+    assert np.abs(away).max() < 5 and abs(first[0].sum() - first[1].sum()) < 6 * sd * math.sqrt(2 * len(first[0]))

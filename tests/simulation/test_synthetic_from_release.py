@@ -11,9 +11,9 @@ import pytest
 from scipy import stats
 
 from flows.config.home import Home
-from flows.jobs.ingest import ingest_job
-from flows.jobs.run import register_job, run_job
-from flows.jobs.simulated_logs import Asked, simulate_from_run
+from flows.jobs.intake import ingest_job
+from flows.jobs.run import register_job
+from flows.jobs.simulated_logs import LogOptions, simulate_from_run
 from pipeline.declaration.card import Card, CardError
 from pipeline.mdp.planning import occupancies
 from pipeline.privacy.release_file import release_files
@@ -21,6 +21,7 @@ from pipeline.simulation.simulate import LogRows, sample_log
 from pipeline.simulation.synthetic_from_release import PRACTICE, ReleasedRun, read_run, released_card, released_world
 from pipeline.simulation.synthetic_world_card import checked
 from tests.flows.shop import lay_out
+from tests.jobs import run_job
 
 H, L, A, S = 3, 2, 3, 3
 
@@ -126,7 +127,7 @@ def test_a_state_without_any_count_acts_evenly_and_goes_anywhere(run: ReleasedRu
 
 
 def test_the_folder_says_what_it_is_and_runs_without_a_truth(real_run: Path, tmp_path: Path):
-    r = simulate_from_run(real_run, Asked(episodes=800, seed=3), Home(tmp_path / "home"))
+    r = simulate_from_run(real_run, LogOptions(episodes=800, seed=3), Home(tmp_path / "home"))
     folder = Path(r["folder"])
     assert r["dataset"].startswith("shop_synthetic_") and r["episodes"] == 800
     assert {p.name for p in folder.iterdir()} == {"card.toml", "recipe.toml", "README.md", "episodes-0000.parquet"}
@@ -147,13 +148,13 @@ def test_neither_store_nor_ledger_is_opened(real_run: Path, tmp_path: Path, monk
     """The fixture has deleted both; here a store that shouts when looked at."""
     monkeypatch.setattr(Home, "store", property(lambda _: pytest.fail("the store was opened")))
     monkeypatch.setattr(Home, "ledger_of", lambda *_: pytest.fail("the ledger was opened"))
-    simulate_from_run(real_run, Asked(episodes=50), Home(tmp_path / "home"))
+    simulate_from_run(real_run, LogOptions(episodes=50), Home(tmp_path / "home"))
     assert [p.name for p in (tmp_path / "home").iterdir()] == ["simulated"]
 
 
 def test_same_seed_same_bytes_and_the_default_size_is_the_declared_one(real_run: Path, tmp_path: Path):
     def log(place: str, seed: int) -> bytes:
-        r = simulate_from_run(real_run, Asked(seed=seed, to=tmp_path / place), Home(tmp_path / "home"))
+        r = simulate_from_run(real_run, LogOptions(seed=seed, to=tmp_path / place), Home(tmp_path / "home"))
         assert r["episodes"] == 400
         return Path(r["files"][0]).read_bytes()
 
@@ -177,4 +178,4 @@ def test_an_edited_release_and_a_folder_that_is_no_run_are_refused(real_run: Pat
 @pytest.mark.parametrize("option", [{"behaviour": "uniform"}, {"bins": "4"}, {"params": ("a=1",)}, {"horizon": 2}])
 def test_options_of_worlds_do_not_go_with_a_release(real_run: Path, tmp_path: Path, option: dict[str, object]):
     with pytest.raises(CardError, match="belongs to worlds"):
-        simulate_from_run(real_run, Asked(**option), Home(tmp_path))  # pyright: ignore[reportArgumentType]
+        simulate_from_run(real_run, LogOptions(**option), Home(tmp_path))  # pyright: ignore[reportArgumentType]

@@ -110,7 +110,7 @@ def test_a_streamed_log_has_the_rows_of_the_sampled_one_with_several_episodes_a_
 
 
 def test_a_world_that_differs_by_step_is_followed_step_by_step():
-    from pipeline.environments.random_tabular import random_tabular
+    from pipeline.environments.mixture_worlds import random_tabular
 
     world = random_tabular(4, 2, 5, seed=3, successors=2, reward="last")
     rows = sample_log(world, "uniform", 5, 40_000, np.random.default_rng(1))

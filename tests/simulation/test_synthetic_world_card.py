@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pipeline.declaration.card import Card, CardError
-from pipeline.environments.random_tabular import random_tabular
+from pipeline.environments.mixture_worlds import random_tabular
 from pipeline.environments.riverswim import riverswim, riverswim_inhomogeneous
 from pipeline.environments.world import World, declared_actions, declared_states
 from pipeline.environments.worlds import load_world

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from pipeline.declaration.card import CardError
+from pipeline.privacy.shuffle import message_bytes
 from pipeline.simulation import tabular_trials
+from pipeline.simulation.control_trials import world_of
 from pipeline.simulation.registry import run
+from pipeline.simulation.tabular_trials import layout_of
 from pipeline.simulation.trial import Trial
 from pipeline.studies.study_rows import gathered_rows
 
@@ -94,3 +99,47 @@ def test_local_users_have_a_bonus_of_their_own():
     assert (chosen.c, chosen.noise, chosen.z) == (0.1, 0.0, 0.5)
     told = trial("dp-ucbvi-ldp", noise=1.0)
     assert tabular_trials.constants_of(told, tabular_trials.world_of(told)).noise == 1.0
+
+
+SENT = Trial("counts-shuffle", "riverswim_homogeneous", (("states", 3),), 200, 3.0, 1e-5, "tight", seed=4)
+
+
+@pytest.mark.parametrize("rewards", ["known", "learnt"])
+def test_messages_that_are_sent_are_what_the_law_is_drawn_of(rewards):
+    """Everybody's own bits, as bytes, shuffled and analyzed: the counters agree in law with one draw a counter."""
+    trial = SENT.told(rewards=rewards, first=200, visits=math.inf)
+    found = {}
+    for protocol in (True, False):
+        ones = []
+        for seed in range(30):
+            outcome = run(replace(trial.told(protocol=protocol), seed=seed))
+            mechanism = outcome.release.mechanisms[0]
+            ones.append(outcome.release.tables["batch_0"])
+        bits = mechanism.shuffled
+        found[protocol] = np.array(ones, dtype=float), bits
+    (sent, bits), (drawn, same) = found[True], found[False]
+    assert bits == same and (sent >= 0).all()
+    # nobody sees the truth twice alike: both are sums of 200 people and the same noise
+    spread = np.hypot(sent.std(0, ddof=1), drawn.std(0, ddof=1)) / math.sqrt(30)
+    apart = (sent.mean(0) - drawn.mean(0)) / np.maximum(spread, 1e-9)
+    assert np.abs(apart).max() < 4.5 and 0.5 < apart.std() < 1.5
+    ratio = sent.var(0, ddof=1).mean() / drawn.var(0, ddof=1).mean()
+    assert 0.85 < ratio < 1.18
+    assert bits.users == 200 and bits.each >= 1
+    counters = sent.shape[1]
+    assert run(trial.told(protocol=True)).facts["bytes_a_user_sent"] == counters * (1 + bits.each) * message_bytes(
+        counters
+    )
+
+
+def test_users_who_return_pay_for_all_their_episodes():
+    mdp = world_of(SENT)
+    for agent, times in (("dp-ucbvi-jdp", 9), ("dp-ucbvi-ldp", 3), ("counts-shuffle", 3)):
+        one, three = (layout_of(replace(SENT, agent=agent).told(episodes_per_user=m), mdp) for m in (1, 3))
+        assert [t.replace.l2_squared for t in three.tables] == [times * t.replace.l2_squared for t in one.tables]
+        assert three.bits == tuple(3 * b for b in one.bits)
+        outcome = run(replace(SENT, agent=agent).told(episodes_per_user=3))
+        assert outcome.facts["true_epsilon"] <= 3.0 + 1e-9 and "3 episodes a user" in outcome.facts["variant"]
+        assert outcome.facts["noise_sd"] > 1.3 * run(replace(SENT, agent=agent)).facts["noise_sd"]
+    with pytest.raises(ValueError, match="at least one episode"):
+        run(SENT.told(episodes_per_user=0))

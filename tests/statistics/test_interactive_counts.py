@@ -75,6 +75,23 @@ def test_a_replaced_user_moves_each_table_by_the_declared_squared_length_and_no_
     assert float(both) <= float(cost_of(layout, scales, 1)) * (1 + 1e-12)
 
 
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("pooled", [False, True])
+def test_a_user_of_two_episodes_moves_as_declared_where_they_meet_and_where_they_are_sent_apart(pooled, apart):
+    layout = OnlineLayout(H, S, A, pooled, episodes=2, apart=apart)
+    leaves = {layout.integers(replace(p, rewards=None)).tobytes() for p in everybody()}
+    rows = np.array([np.frombuffer(b, dtype=np.int64) for b in sorted(leaves)])
+    if apart:
+        # two messages, each with noise of its own: squares add up
+        largest = 2 * max(int(((row - rows) ** 2).sum(1).max()) for row in rows)
+    else:
+        both = np.unique((rows[:, None] + rows[None]).reshape(-1, rows.shape[1]), axis=0)
+        largest = max(int(((row - both) ** 2).sum(1).max()) for row in both)
+    assert largest == layout.tables[0].replace.l2_squared
+    one, other = (layout.integers(t) for t in layout.extremes())
+    assert ((one - other).reshape(-1, A, S)[:, 0] ** 2).sum() * (2 if apart else 1) == largest or pooled
+
+
 def test_bits_of_the_shuffle_model_move_by_one_and_as_many_as_declared():
     layout = OnlineLayout(H, S, A, rewards=True)
     found = 0

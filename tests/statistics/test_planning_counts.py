@@ -6,16 +6,20 @@ import numpy as np
 import pytest
 
 import pipeline.statistics.consistency as consistency
+from pipeline.declaration.card import Card
 from pipeline.privacy.noise import SeededNoise
+from pipeline.privacy.release import Release
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.consistency import certify_projection, project, project_cvxpy
 from pipeline.statistics.count_layout import CountLayout
 from pipeline.statistics.counts import noise_bound, private_counts
 from pipeline.statistics.planning_counts import (
     Drift,
+    Prepared,
     _sharing_pays,
     fit_visits,
     prepare,
+    slack_of,
     step_drift,
     step_totals,
 )
@@ -28,6 +32,10 @@ def released(made: Setting, people: int, seed: int, ask: Ask | None = None):
     log = made.counts(people, np.random.default_rng([seed, people]))
     mechanisms = made.mechanisms(ask or Ask(rho=1.0))
     return log, PrivateSum(CountLayout(made.card), mechanisms).draw(log, SeededNoise(seed))
+
+
+def prepared(release: Release, card: Card, preset: str, *, share: bool = True) -> Prepared:
+    return prepare(private_counts(release, card, slack=slack_of(preset)), card, preset, share=share)
 
 
 def noisy(seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -68,7 +76,7 @@ def test_a_wrong_level_is_caught_by_the_optimality_conditions(monkeypatch, wrong
 def test_tables_that_are_consistent_already_stay_to_the_bit():
     made = setting("icu-like", 1)
     log, release = released(made, 5000, 1, Ask())
-    found = prepare(release, made.card, "practical", 0.1, share=False)
+    found = prepared(release, made.card, "practical", share=False)
     assert (found.counts.n_sas == log.tables["n_sas"]).all()
     assert (found.counts.n_sa == log.tables["n_sas"].sum(-1)).all()
 
@@ -92,8 +100,8 @@ def test_drift_is_nothing_where_there_is_none(name, people):
 
 def test_steps_are_shared_only_where_they_agree():
     still, moving = (setting(name, 3) for name in ("icu-like", "icu-like drifting"))
-    shared = prepare(released(still, 20000, 3)[1], still.card, "practical", 0.1)
-    apart = prepare(released(moving, 20000, 3)[1], moving.card, "practical", 0.1)
+    shared = prepared(released(still, 20000, 3)[1], still.card, "practical")
+    apart = prepared(released(moving, 20000, 3)[1], moving.card, "practical")
     assert shared.shared and shared.counts.n_sas.shape[0] == 1
     sd = {m.table: m.standard_deviation for m in shared.counts.release.mechanisms}["n_sas"]
     assert shared.counts.sd_sas == pytest.approx(math.sqrt(10) * sd)
@@ -104,13 +112,13 @@ def test_steps_are_shared_only_where_they_agree():
 def test_rewards_that_drift_keep_the_steps_apart():
     # the reward comes at the last step only, and is estimated
     made = setting("icu-like", 3, rewards="estimate")
-    found = prepare(released(made, 20000, 3)[1], made.card, "practical", 0.1)
+    found = prepared(released(made, 20000, 3)[1], made.card, "practical")
     assert found.drift is not None and found.drift.unseen and not found.shared
 
 
 def test_no_evidence_is_no_agreement():
     made = setting("icu-like", 3)
-    found = prepare(released(made, 100, 3)[1], made.card, "practical", 0.1)
+    found = prepared(released(made, 100, 3)[1], made.card, "practical")
     assert found.drift is not None and math.isinf(found.drift.error) and not found.shared
 
 
@@ -118,7 +126,7 @@ def test_a_second_table_of_visits_is_fitted_in_by_least_squares():
     made = setting("icu-like", 3)
     log, release = released(made, 20000, 3, Ask(rho=1.0, tables="two_tables", split={"n_sa": 0.1, "n_sas": 0.9}))
     truth = log.tables["n_sas"].sum(-1)
-    fitted = fit_visits(release, private_counts(release, made.card)).sum(-1)
+    fitted = fit_visits(private_counts(release, made.card)).sum(-1)
     summed = release.tables["n_sas"].sum(-1) - truth
     own = release.tables["n_sa"] - truth
     best = 1 / (1 / summed.var() + 1 / own.var())
@@ -128,7 +136,7 @@ def test_a_second_table_of_visits_is_fitted_in_by_least_squares():
 @pytest.mark.parametrize("preset", ["paper", "tail"])
 def test_other_presets_keep_the_papers_programme(preset):
     made = setting("icu-like", 3)
-    found = prepare(released(made, 20000, 3)[1], made.card, preset, 0.1)
+    found = prepared(released(made, 20000, 3)[1], made.card, preset)
     assert found.drift is None and not found.shared and found.certify().programme == "cells"
 
 
@@ -146,7 +154,7 @@ def test_where_nothing_was_counted_no_steps_are_shared():
 def test_a_visit_carries_the_noise_of_the_successors_that_are_left():
     made = setting("icu-like", 1)
     _, release = released(made, 5000, 1)
-    counts = prepare(release, made.card, "practical", 0.1, share=False).counts
+    counts = prepared(release, made.card, "practical", share=False).counts
     left = float(np.count_nonzero(counts.n_sas, axis=-1).mean())
     assert 1 < left < counts.n_sas.shape[-1]
     assert (counts.sd_sa / counts.sd_sas) ** 2 == pytest.approx(left)

@@ -10,7 +10,7 @@ import pytest
 
 from flows.config.home import Home
 from flows.config.setting import ledger_for, newest_snapshot, setting
-from flows.jobs.ingest import ingest_job
+from flows.jobs.intake import ingest_job
 from flows.jobs.run import register_job
 from pipeline.disk import DISK
 from pipeline.learners import tabular
@@ -19,8 +19,7 @@ from pipeline.ledger.ledger import Ledger
 from pipeline.privacy.noise import OsNoise
 from pipeline.privacy.release import total_rho
 from pipeline.statistics.private_sum import PrivateSum
-from pipeline.transaction.artifacts import drawn_folders
-from pipeline.transaction.place import one_at_a_time, refuse_old_ledger
+from pipeline.transaction.place import drawn_folders, one_at_a_time, refuse_old_ledger
 from pipeline.transaction.recovery import recover
 from pipeline.transaction.release_once import release_once
 from tests.flows.shop import lay_out

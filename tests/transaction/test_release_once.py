@@ -16,9 +16,8 @@ import pytest
 from flows.config.home import Home
 from flows.config.recipe import load_recipe
 from flows.config.setting import ledger_for, newest_snapshot, setting
-from flows.jobs.ingest import ingest_job
-from flows.jobs.plan import plan_job
-from flows.jobs.run import register_job, run_job
+from flows.jobs.intake import ingest_job
+from flows.jobs.run import register_job
 from flows.jobs.snapshots import purge_job
 from pipeline.declaration.card import CardError, load_card
 from pipeline.learners.tabular_facts import setting_hash
@@ -29,9 +28,10 @@ from pipeline.logs.aggregate import CountSums
 from pipeline.logs.store import write_manifest
 from pipeline.logs.summing import Resources
 from pipeline.privacy.noise import OsNoise
-from pipeline.transaction.artifacts import read_attempt, write_attempt
+from pipeline.transaction.place import read_attempt, write_attempt
 from pipeline.transaction.release_once import release_once
 from tests.flows.shop import lay_out
+from tests.jobs import plan_job, run_job
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 import pipeline.transaction.transaction as machine
 from flows.config.home import Home
 from flows.config.setting import ledger_for, newest_snapshot, setting
-from flows.jobs.ingest import ingest_job
+from flows.jobs.intake import ingest_job
 from flows.jobs.run import register_job
 from pipeline.disk import DISK
 from pipeline.learners import tabular
@@ -31,9 +31,8 @@ from pipeline.privacy.noise import AnnouncedNoise, NoiseSource, OsNoise, Simulat
 from pipeline.privacy.release_file import read_release
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.transaction import continual_step
-from pipeline.transaction.artifacts import drawn_folders
 from pipeline.transaction.kept_steps import KeptSteps
-from pipeline.transaction.place import one_at_a_time
+from pipeline.transaction.place import drawn_folders, one_at_a_time
 from pipeline.transaction.recovery import recover
 from pipeline.transaction.release_once import release_once
 from pipeline.transaction.transaction import State, Transaction, open_lineage, transaction

@@ -16,8 +16,7 @@ from pipeline.declaration.toml import LogError
 from pipeline.ledger.account import claims_needed, registration
 from pipeline.ledger.chain import NoLedgerError
 from pipeline.ledger.ledger import Ledger, open_ledger
-from pipeline.ledger.people import key_file, read_key
-from pipeline.ledger.sharing import apart_from
+from pipeline.ledger.people import apart_from, key_file, read_key
 from pipeline.logs.editions import check_delivery, earlier_twin
 from pipeline.logs.frames import FRAME, frame_file
 from pipeline.logs.ingest import ingest
@@ -25,7 +24,7 @@ from pipeline.logs.store import Snapshot
 from pipeline.operator.draft import draft_card
 from pipeline.operator.ingest_report import IngestReport, ingest_report
 from pipeline.operator.proposal import Draft
-from pipeline.operator.whole_log import frame_of, read_files
+from pipeline.operator.roles import frame_of, read_files
 
 _NAME = re.compile(r"[^a-z0-9_-]+")
 
@@ -155,8 +154,17 @@ def ingest_edition(
     """The next edition of a card's log, or that of a scheduled night: see :func:`~pipeline.logs.ingest.ingest`."""
     if isinstance(card, Card) and card.loses_last_step:
         say(f"warning: {card.name} declares no ends, so the last step counts in no table; e.g. ends = ['end']")
-    memory, claims = home.resources.memory, claims_of(card, home)
-    return ingest(card, home.store, night=night, progress=progress, say=say, memory=memory, claims=claims, files=files)
+    return ingest(
+        card,
+        home.store,
+        night=night,
+        progress=progress,
+        say=say,
+        memory=home.resources.memory,
+        claims=claims_of(card, home),
+        files=files,
+        elsewhere=home.resources.elsewhere,
+    )
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,9 @@ from flows.config.setting import Step, plain_step
 from flows.config.study_recipes import PriceRecipe, load_price_recipe
 from pipeline.declaration.lineage import CATALOG_VARIABLE
 from pipeline.files import json_text, write_folder
-from pipeline.studies.cells import kept_of, measure_cells
 from pipeline.studies.price import price_rows
 from pipeline.studies.price_claims import Priced, claims
-from pipeline.studies.study import Kept, online
+from pipeline.studies.study import Kept, kept_of, measure_cells, online
 from pipeline.studies.study_rows import Rows, curve_points, printed
 from reports.studies.all_papers import Effort, claims_of, find, overview
 from reports.studies.price_page import draw_figures

@@ -1,0 +1,249 @@
+"""An ingest on several processes, here or on Dask's workers, is that of one process to the last byte."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.declaration.card import AnyCard
+from pipeline.declaration.toml import LogError
+from pipeline.logs.elsewhere import Here, Seen, Task
+from pipeline.logs.ingest import ingest
+from pipeline.logs.on_dask import OnDask
+from pipeline.logs.on_processes import OnProcesses
+from pipeline.logs.sources import Sources
+from pipeline.logs.store import Snapshot
+from pipeline.logs.work import likely_processes
+from tests.logs.dask_cluster import dask_cluster
+
+from .conftest import make_card, quarantine
+from .layouts import WRITERS, card_of, cards
+from .test_one_persons_bytes import FORMATS, GOOD, NASTY
+from .test_resume import files_of
+
+ROOT = Path(__file__).parents[2]
+BROKEN = (
+    "-inf,1,0,x,0,inf",
+    "-late,1,2,x,0,1",
+    "-far,1,0,x,0,7",
+    "-off,1,0,x,0,.3",
+    "-long,1,5,x,0,1",
+    *(f"-cap,{e},0,x,0,1" for e in range(9)),
+)
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """Claims: every third person is counted in another lineage."""
+
+    since: int = 7
+    apart: Sequence[str] = ("other",)
+
+    def claim(self, users: Sequence[str]) -> Sequence[bool]:
+        """By the last letter."""
+        return [not user.endswith("3") for user in users]
+
+
+@dataclass(frozen=True)
+class Backwards(Here):
+    """Whoever was asked last answers first."""
+
+    together: int = 2
+
+    def each(self, tasks: Iterable[Any], seen: Seen) -> Iterator[tuple[Any, Any]]:
+        """All of them, then in turn."""
+        yield from reversed(list(super().each(tasks, seen)))
+
+
+@pytest.fixture(scope="module")
+def crew() -> Generator[OnProcesses]:
+    with OnProcesses(2) as running:
+        yield running
+
+
+def write_tables(folder: Path) -> AnyCard:
+    """Clean people in CSV, and in each format people with cells that are none."""
+    rng = random.Random(1)
+    for part in "ab":
+        lines = [f"{part}{i},1,{t},{'xy?'[i % 3]},{i % 2},{t / 2}" for i in range(60) for t in range(3)]
+        text = "\n".join(
+            ["user,episode,t,s,a,r", *lines, *(f"{part}{row}" for row in BROKEN), "short,line", ",1,0,x,0,1"]
+        )
+        (folder / f"log-{part}.csv").write_text(text + "\n", encoding="utf-8")
+    for i, form in enumerate(FORMATS):
+        odd = [[rng.choice([b"odd", None, b"\xff"]), *GOOD[1:]] for _ in range(4)]
+        for row in odd:
+            row[rng.randrange(1, len(row))] = rng.choice(NASTY)
+        (folder / f"odd-{i}{Path(form.name).suffix}").write_bytes(form.write(odd))
+    return make_card(folder, ["*.csv", "*.ndjson", "*.parquet", "*.arrow", "*.arrows"])
+
+
+def write_layout(head: str, folder: Path) -> AnyCard:
+    WRITERS[head](folder)
+    return card_of(cards()[head], folder)
+
+
+CORPUS: dict[str, Callable[[Path], AnyCard]] = {"tables": write_tables} | {
+    head: (lambda folder, head=head: write_layout(head, folder)) for head in WRITERS
+}
+
+
+@pytest.mark.parametrize(("what", "claims"), [("tables", Elsewhere()), *((what, None) for what in CORPUS)])
+def test_the_corpus_is_the_same_to_the_byte_whoever_reads_it(
+    what: str, claims: Elsewhere | None, crew: OnProcesses, tmp_path: Path
+) -> None:
+    card = CORPUS[what](tmp_path)
+
+    def made(store: str, elsewhere: Any) -> Snapshot:
+        return ingest(card, tmp_path / store, partitions=5, claims=claims, elsewhere=elsewhere)
+
+    alone = made("alone", Here())
+    assert alone.rows > 0 and (what != "tables" or len(quarantine(alone.folder)["rule"].unique()) > 5)
+    for store, elsewhere in (("several", crew), ("backwards", Backwards())):
+        other = made(store, elsewhere)
+        assert files_of(other) == files_of(alone)
+        assert not (tmp_path / store / card.name / ".ingest").exists()
+
+
+def test_an_error_is_the_one_of_a_single_process(crew: OnProcesses, tmp_path: Path) -> None:
+    card = write_tables(tmp_path)
+    (tmp_path / "odd-2.parquet").write_bytes((tmp_path / "odd-2.parquet").read_bytes()[:-200] + b"\0" * 192 + b"PAR1")
+    told = list[str]()
+    for elsewhere in (Here(), crew):
+        with pytest.raises(LogError) as refused:
+            ingest(card, tmp_path / "store", elsewhere=elsewhere)
+        told.append(str(refused.value))
+    assert told[0] == told[1]
+
+
+@dataclass(frozen=True)
+class Mortal:
+    """A task over which its process dies, once or whenever it is done."""
+
+    task: Any
+    marker: Path | None
+
+    @property
+    def files(self) -> Sequence[Path]:
+        return self.task.files
+
+    @property
+    def named(self) -> str:
+        return self.task.named
+
+    def __call__(self, seen: Seen) -> Any:
+        if self.marker is None or not self.marker.exists():
+            if self.marker is not None:
+                self.marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.task(seen)
+
+
+class Dying(OnProcesses):
+    """Processes that die over some task."""
+
+    def __init__(self, over: str, marker: Path | None) -> None:
+        super().__init__(2)
+        self.over, self.marker = over, marker
+
+    def each(self, tasks: Iterable[Any], seen: Seen) -> Iterator[tuple[Any, Any]]:
+        """As ever."""
+
+        def chosen() -> Iterator[Task[Any]]:
+            for task in tasks:
+                yield Mortal(task, self.marker) if self.over in task.named else task
+
+        for task, result in super().each(chosen(), seen):
+            yield (task.task if isinstance(task, Mortal) else task), result
+
+
+@pytest.mark.parametrize("over", ["log-b.csv", "partition 2"])
+def test_a_killed_process_changes_no_byte(over: str, tmp_path: Path) -> None:
+    card = write_tables(tmp_path)
+    with Dying(over, tmp_path / "died") as dying:
+        made = ingest(card, tmp_path / "store", partitions=5, elsewhere=dying)
+    assert (tmp_path / "died").exists()
+    assert files_of(made) == files_of(ingest(card, tmp_path / "other", partitions=5))
+
+
+def test_processes_that_die_again_end_the_ingest_and_the_next_goes_on(tmp_path: Path) -> None:
+    card, told = write_tables(tmp_path), list[str]()
+    with Dying("partition 3", None) as dying, pytest.raises(RuntimeError, match=r"partition 3: 2 processes .* -9.*mem"):
+        ingest(card, tmp_path / "store", partitions=5, elsewhere=dying)
+    made = ingest(card, tmp_path / "store", partitions=5, say=told.append)
+    assert len(told) == 1 and any(f" {n} of 5 partitions are done" in told[0] for n in (3, 4))
+    assert files_of(made) == files_of(ingest(card, tmp_path / "other", partitions=5))
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from pipeline.logs.ingest import ingest
+from pipeline.logs.on_processes import OnProcesses
+from tests.logs.test_on_processes import write_tables
+folder = Path(sys.argv[1])
+with OnProcesses(2) as crew:
+    print(ingest(write_tables(folder), folder / "store", elsewhere=crew).rows, flush=True)
+    print(*[child.pid for child in crew._children.values()], flush=True)
+    if sys.argv[2:]:
+        import time
+        time.sleep(60)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_script_without_a_guard_may_ingest_and_leaves_no_process(killed: bool, tmp_path: Path) -> None:
+    """Children do not run the script again, and end when it does, whatever ends it."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    command = [sys.executable, "-P", str(script), str(tmp_path), *(["wait"] if killed else [])]
+    with subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        rows, pids = process.stdout.readline(), [int(pid) for pid in process.stdout.readline().split()]
+        if killed:
+            process.kill()
+        assert process.wait(60) == (-signal.SIGKILL if killed else 0)
+    assert int(rows) > 0 and len(pids) == 2
+    end = time.monotonic() + 20
+    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_as_many_processes_as_memory_holds_partitions_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8))
+    card, rows = make_card(tmp_path, ["log.csv"]), 10_000_000
+    sources = Sources((), {}, {}, rows, rows)
+    assert [likely_processes(card, sources, 11, gib << 30) for gib in (1, 2, 4, 64)] == [1, 2, 4, 5]
+    # a small log is done before a process has begun
+    assert [likely_processes(card, Sources((), {}, {}, n, n), 256, 64 << 30) for n in (1000, 3_000_000)] == [1, 1]
+
+
+@pytest.mark.slow
+@pytest.mark.service
+@pytest.mark.parametrize("killed", [False, True])
+def test_workers_of_dask_ingest_the_same_bytes(killed: bool, tmp_path: Path) -> None:
+    card = write_tables(tmp_path)
+    (tmp_path / "dask").mkdir()
+    with dask_cluster(tmp_path / "dask") as cluster:
+
+        def kill(done: int, total: int | None) -> None:
+            if killed and cluster.workers[0].poll() is None:
+                cluster.workers[0].kill()
+
+        made = ingest(card, tmp_path / "store", partitions=5, progress=kill, elsewhere=OnDask(cluster.address))
+        assert killed == (cluster.workers[0].poll() is not None)
+        logs = cluster.logs()
+    assert files_of(made) == files_of(ingest(card, tmp_path / "other", partitions=5))
+    assert "odd-" not in logs and "log-a" not in logs
