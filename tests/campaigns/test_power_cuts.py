@@ -10,7 +10,17 @@ import pytest
 from tests.campaigns.power_cuts import ALL, NAME, UNNEEDED, syncs_table
 from tests.campaigns.rows import ROOT, read
 
-VERBS = {"register", "ingest", "ingest, new log", "run", "run, edition 2", "promote", "purge", "purge the quarantine", "night"}  # fmt: skip
+VERBS = {
+    "register",
+    "ingest",
+    "ingest, new log",
+    "run",
+    "run, edition 2",
+    "promote",
+    "purge",
+    "purge the quarantine",
+    "night",
+}
 
 
 @pytest.mark.slow

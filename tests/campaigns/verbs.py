@@ -41,7 +41,7 @@ def violations(world: World) -> list[str]:
     if len(keys) != len(set(keys)):
         found.append("a key has two COMMITs")
     digests = {e.body["release_sha256"] for e in commits}
-    runs = [p for p in world.home.runs.glob("*") if not p.name.startswith(".")]
+    runs = [p for p in world.home.runs.glob("*") if p.is_dir() and not p.name.startswith(".")]
     if any(sha256_file(p / "release.parquet") not in digests for p in runs):
         found.append("an uncommitted release is published")
     return found
