@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from flows.api import named
 from flows.config.home import find_recipe
-from flows.jobs.simulated_logs import LogOptions, WorldTable, WrittenLog, simulate_from_run, world_table
+from flows.jobs.playing import WorldTable, world_table
+from flows.jobs.simulated_logs import LogOptions, WrittenLog, simulate_from_run
 from flows.jobs.simulated_logs import simulate_logs as written_log
 from flows.server.engine import carry_out
 from flows.store import Store

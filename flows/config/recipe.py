@@ -2,53 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import date, timedelta
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
-from pydantic import AfterValidator, Field, PrivateAttr, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
+from pipeline.declaration.schedule import Schedule
 from pipeline.declaration.toml import CardError, Name, Strict, explain, read_toml
 from pipeline.learners.learner import Agent
 from pipeline.learners.offline_agents import AGENTS, find
 from pipeline.learners.terms import Evaluate, Linear, Lq, Nightly, OneStep, Planner, Privacy, Terms
 from reports.facts.learnt import Status
-
-
-class Schedule(Strict):
-    """On these dates a scheduled night draws a fresh release; on all others the last one stands.
-
-    Parameters
-    ----------
-    release
-        ``nightly``, ``weekly`` (on Mondays), ``monthly`` (on the first), or the dates themselves (UTC).
-    """
-
-    release: (
-        Literal["nightly", "weekly", "monthly"]
-        | Annotated[list[Annotated[date, Field(strict=False)]], Field(min_length=1)]
-    )
-
-    @field_validator("release")
-    @classmethod
-    def _ordered(cls, release: str | list[date]) -> str | list[date]:
-        return release if isinstance(release, str) else sorted(set(release))
-
-    def due(self, day: date) -> date | None:
-        """The newest date of the calendar that is not after ``day``; None before the first."""
-        if isinstance(self.release, list):
-            return max((d for d in self.release if d <= day), default=None)
-        back = {"nightly": 0, "weekly": day.weekday(), "monthly": day.day - 1}[self.release]
-        return day - timedelta(days=back)
-
-    def after(self, day: date) -> date | None:
-        """The first date of the calendar after ``day``; None after the last."""
-        if isinstance(self.release, list):
-            return min((d for d in self.release if d > day), default=None)
-        if self.release == "monthly":
-            return (day.replace(day=1) + timedelta(days=32)).replace(day=1)
-        return day + timedelta(days=1 if self.release == "nightly" else 7 - day.weekday())
 
 
 def _known(name: str) -> str:
@@ -137,8 +102,16 @@ class Recipe(Strict):
         if not agent.private and p is not None:
             use = "" if agent.twin is None else f": use agent = '{agent.twin}'"
             raise ValueError(f"[privacy] is given, but {name} is the non-private baseline{use}")
+        asked = self.evaluate is not None and self.evaluate.people > 0
+        dated = self.evaluate is not None and self.evaluate.dates is not None
+        if dated and (self.nightly is None or not asked):
+            raise ValueError("[evaluate] dates: only people held out of a [nightly] counter evaluate on dates")
         if self.nightly is not None:
             _check_nightly(name, agent, p)
+            if asked and not dated:
+                raise ValueError(
+                    "[evaluate] people, under [nightly]: say on which dates they evaluate, e.g. dates = 'monthly'"
+                )
             if self.schedule is not None:
                 raise ValueError("[schedule] is given, but [nightly] has a leaf on every date: take one of them out")
         own = agent.learner.section

@@ -18,6 +18,8 @@ import numpy as np
 
 from flows.config.home import Home
 from flows.config.setting import Setting, setting
+from pipeline.agents.apvi import apvi
+from pipeline.agents.ucbvi import optimistic
 from pipeline.declaration.card import AnyCard, Card, CardError
 from pipeline.declaration.code import code_digest
 from pipeline.declaration.numbers import number
@@ -123,7 +125,9 @@ def _rivals(s: Setting) -> Iterator[tuple[Rival, RunPlan]]:
     cards: list[AnyCard] = [s.card, *([alike] if (alike := _steps_alike(s)) is not None else [])]
     releases = ("one_table", "two_tables") if p is not None else ("one_table",)
     for (name, agent), release, card in itertools.product(AGENTS.items(), releases, cards):
-        if agent.private != own.private or (s.recipe.nightly is not None and not agent.learner.continual):
+        # who plays to learn is no rival of who is played as it is
+        plays = getattr(agent.learner, "planner", apvi) is optimistic and agent is not own
+        if plays or agent.private != own.private or (s.recipe.nightly is not None and not agent.learner.continual):
             continue
         asked = None if p is None else p.model_copy(update={"release": release, "calibration": "tight", "split": None})
         e = None if s.recipe.evaluate is None else s.recipe.evaluate.model_copy(update={"people": 0.0})

@@ -181,13 +181,15 @@ def _charge_problem(folder: Path, s: Setting, plan: RunPlan, held: Vouched) -> s
     if s.recipe.nightly is not None:
         if intent is None or "counter" not in intent.body:
             return "the recipe declares a counter, and the ledger knows none of this run"
-        terms = s.guarded.terms if "gate" in intent.body else s.recipe.terms
-        counter, told = nightly_counter(s, terms), intent.body["counter"]
-        now, since = told["night"], told["since"]
+        counter = nightly_counter(s, s.guarded if "gate" in intent.body else None)
+        now, since = intent.body["counter"]["night"], intent.body["counter"]["since"]
+        # which nights people evaluate is the calendar's, as the ledger stood before this one
+        others = counter.evaluated_at(now, [e for e in held.entries if e.seq < intent.seq])
         asked: Body = {
-            "mechanisms": [describe_mechanism(m) for m in counter.mechanisms(now)],
+            "mechanisms": [describe_mechanism(m) for m in counter.listed(now, others)],
             "epsilon": None,
             "counter": counter.describe(now, since),
+            **({} if others is None else {"joint": others.joint_body()}),
         }
         key = counter.step_key(now)
     else:

@@ -114,7 +114,8 @@ def _night(
     )
     # no rule puts to use what is not what was published
     refuse_changed(home.runs / ran.run, ledger.entries)
-    promotion = consider(s.recipe.promote, home.runs, ran.run, ran.value.status, ran.verdict)
+    dated = s.recipe.nightly is not None and bool(s.recipe.terms.held_out)
+    promotion = consider(s.recipe.promote, home.runs, ran.run, ran.value.status, ran.verdict, dated=dated)
     stale_days = s.recipe.watch.stale_days if s.recipe.watch is not None else None
     return _Night(ran, did, promotion, s.card, delivered, stale_days)
 

@@ -9,12 +9,12 @@ from datetime import date, timedelta
 from fractions import Fraction
 from pathlib import Path
 
-from flows.config.recipe import Schedule
 from flows.config.setting import Setting
 from pipeline.declaration.card import CardError
+from pipeline.declaration.schedule import Schedule
 from pipeline.learners.guard import Guarded
+from pipeline.learners.held_out import HeldOutRun
 from pipeline.learners.tabular import counts_privatizer
-from pipeline.learners.terms import Terms
 from pipeline.ledger import ledger
 from pipeline.ledger.account import commit_of, registration, spent_on
 from pipeline.ledger.chain import Entry
@@ -24,7 +24,7 @@ from pipeline.logs.store import find_snapshot
 from pipeline.privacy.continual import continual
 from pipeline.transaction.continual_release import ContinualRelease
 from pipeline.transaction.release_once import key_of
-from reports.facts.plan import CalendarPlan, NightsPlan
+from reports.facts.plan import CalendarPlan, EvaluationsPlan, NightsPlan
 
 
 def standing_run(s: Setting, edition: int | None, entries: Sequence[Entry]) -> Guarded:
@@ -50,11 +50,11 @@ def standing_run(s: Setting, edition: int | None, entries: Sequence[Entry]) -> G
 def standing_counter(s: Setting, entries: Sequence[Entry]) -> ContinualRelease:
     """The counter of :func:`standing_run`."""
     run = standing_run(s, None, entries)
-    return replace(nightly_counter(s, run.terms), gate=run.gate)
+    return replace(nightly_counter(s, run), gate=run.gate)
 
 
-def nightly_counter(s: Setting, terms: Terms | None = None) -> ContinualRelease:
-    """The counter that a recipe with [nightly] declares: with its whole budget, or with that of other terms."""
+def nightly_counter(s: Setting, run: Guarded | None = None) -> ContinualRelease:
+    """The counter that a recipe with [nightly] declares: with its whole budget, or with what a gate leaves of it."""
     n = s.recipe.nightly
     if n is None:
         raise CardError(f"{s.recipe.path.name}: [nightly] is missing; e.g. nights = 365, first = 2026-01-01")
@@ -69,8 +69,12 @@ def nightly_counter(s: Setting, terms: Terms | None = None) -> ContinualRelease:
             f"{s.card.name}: [nightly] with recurs = 'capped' needs source.columns.episode_id: without it nobody can "
             "tell an episode that was delivered before from a new one. Map it, or declare recurs = 'never'"
         )
-    chosen = counts_privatizer(s.tabular, terms or s.recipe.terms)
-    return ContinualRelease(s.tabular, chosen, continual(n.counter, n.nights), n.first)
+    terms, plan = (s.recipe.terms, s.plan) if run is None else (run.terms, run.plan)
+    counter = ContinualRelease(s.tabular, counts_privatizer(s.tabular, terms), continual(n.counter, n.nights), n.first)
+    dates = None if s.recipe.evaluate is None else s.recipe.evaluate.dates
+    if not isinstance(plan, HeldOutRun) or dates is None:
+        return counter
+    return replace(counter, evaluation=plan, dates=Schedule(release=dates))
 
 
 def night_of(day: date | None) -> date:
@@ -158,6 +162,7 @@ def nightly_plan(s: Setting, ledger: Ledger) -> tuple[Fraction, NightsPlan]:
         charge = nightly.price(entries, max(since, tonight if inside else 1), since)
     if nightly.gate is not None and not counter_intents(entries, s.card.name, nightly.key):
         charge += nightly.gate.charge()[0] or 0
+    evaluations = None if nightly.dates is None else nightly_evaluations(nightly, entries, tonight)
     errors = {"worst": max(counter.error(t) for t in range(1, counter.steps + 1))}
     if inside:
         errors["tonight"] = counter.error(tonight)
@@ -176,6 +181,37 @@ def nightly_plan(s: Setting, ledger: Ledger) -> tuple[Fraction, NightsPlan]:
         charge_rho=float(charge),
         standard_deviation={t: {k: math.sqrt(v * e) for k, e in errors.items()} for t, v in variances.items()},
         times_one_release={k: counter.cost * e for k, e in errors.items()},
+        **({} if evaluations is None else {"evaluations": evaluations}),
+    )
+
+
+def nightly_evaluations(nightly: ContinualRelease, entries: Sequence[Entry], tonight: int) -> EvaluationsPlan:
+    """On which dates of a counter people evaluate, and what all of it costs over its whole life.
+
+    Parameters
+    ----------
+    nightly, entries
+        The counter, and the ledger's entries.
+    tonight
+        Today, counted from 1 on its first date.
+    """
+    assert nightly.dates is not None and nightly.evaluation is not None
+    due, day = [], nightly.dates.after(nightly.first - timedelta(days=1))
+    while day is not None and day <= nightly.last:
+        due.append(day)
+        day = nightly.dates.after(day)
+    done = [s for s in committed_steps(entries, nightly.card.name, nightly.key) if "joint" in s.intent.body]
+    joint = nightly.evaluation.joint_body()
+    whole, counter = Fraction(joint["rho_exact"]), Fraction(joint["learn"]["rho_exact"])
+    inside = 1 <= tonight <= nightly.counter.steps
+    return EvaluationsPlan(
+        share=float(nightly.evaluation.share),
+        dates=len(due),
+        drawn=len(done),
+        tonight=inside and nightly.evaluated_at(tonight, entries) is not None,
+        next=next((d.isoformat() for d in due if d > nightly.first + timedelta(days=tonight - 1)), None),
+        each_rho=float(whole - counter),
+        life_rho=float(counter + len(due) * (whole - counter)),
     )
 
 

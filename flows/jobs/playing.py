@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from flows.jobs.played import Played
 from flows.jobs.played_again import played_report
 from flows.jobs.publish import PAGES, drawn_pages
 from flows.jobs.reproduce import Progress, Say
+from flows.jobs.simulated_logs import LogOptions, world_folder
+from pipeline.environments.worlds import load_world
 from pipeline.files import copy_file, json_text, whole_folder, write_file
 from pipeline.ledger.account import card_hash
 from pipeline.ledger.assumptions import Route
@@ -186,3 +189,47 @@ def _answer(played: Played, folder: Path) -> Kept:
         "folder": str(folder),
         "files": [str(p) for p in sorted(folder.iterdir())],
     }
+
+
+class WorldValues(TypedDict):
+    """Sizes of a world, and exact values of one episode by policy."""
+
+    world: str
+    horizon: int
+    states: int
+    actions: int
+    values: dict[str, float]
+
+
+class WorldTable(TypedDict):
+    """What ``simulate --values --json`` prints."""
+
+    worlds: list[WorldValues]
+
+
+def world_table(names: Sequence[str], asked: LogOptions, home: Home) -> WorldTable:
+    """Exact values of worlds by dynamic programming; writes nothing.
+
+    Parameters
+    ----------
+    names
+        Worlds.
+    asked
+        Their parameters and horizon, and a logging policy to value beside.
+    home
+        Whose shelf holds the worlds that have a file.
+    """
+    from pipeline.evaluation.exact import world_values
+    from pipeline.mdp.planning import policy_value
+
+    rows: list[WorldValues] = []
+    for name in names:
+        world = load_world(name, world_folder(name, home), **asked.arguments())
+        horizon = world.steps(asked.horizon)
+        values = world_values(world, horizon)
+        if asked.behaviour is not None:
+            values[asked.behaviour] = policy_value(world.mdp(horizon), world.behaviours(asked.behaviour, horizon))
+        # twins of a state share its label
+        live = {label for s, label in enumerate(world.raw_labels) if s not in world.ends}
+        rows.append(WorldValues(world=name, horizon=horizon, states=len(live), actions=world.shape[1], values=values))
+    return {"worlds": rows}

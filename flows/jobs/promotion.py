@@ -182,7 +182,9 @@ def compared(a: Path, b: Path) -> Comparison:
         raise CardError(str(e)) from None
 
 
-def consider(rule: Promote | None, runs: Path, run: str, status: Status, verdict: Verdict) -> Promotion:
+def consider(
+    rule: Promote | None, runs: Path, run: str, status: Status, verdict: Verdict, *, dated: bool = False
+) -> Promotion:
     """Compare a fresh run with the one in use and promote it where the rule allows.
 
     Parameters
@@ -191,6 +193,8 @@ def consider(rule: Promote | None, runs: Path, run: str, status: Status, verdict
         The recipe's; None compares and promotes nothing.
     runs, run, status, verdict
         The home's runs, the fresh one's name, the status of its value, and its verdict.
+    dated
+        Whether people evaluate on some nights only: a policy of another night waits for its own.
     """
     pointer = Alias(runs, rule.pointer if rule is not None else "current")
     before = pointer.now()
@@ -204,6 +208,8 @@ def consider(rule: Promote | None, runs: Path, run: str, status: Status, verdict
     if rule is None or before == run:
         return _said(pointer, before, False, [], changes)
     held += reasons_to_hold(rule, status, verdict, changes)
+    if dated and verdict.answer == "not_evaluated":
+        held.append("nobody evaluated tonight's policy: it is none of the dates in [evaluate]")
     if run in pointer.rejected:
         held.append("it was rolled back before")
     if not held:

@@ -1,4 +1,4 @@
-"""The jobs of ``simulate``: logs of known worlds, logs from a release, exact values.  No store, no ledger, no rows."""
+"""The jobs of ``simulate --logs``: logs of known worlds, and of a release.  No store, no ledger, no rows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import hashlib
 import re
 import shlex
 import tomllib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NotRequired, TypedDict
@@ -99,22 +98,6 @@ class WrittenLog(TypedDict):
     guarantee: NotRequired[Dump]
 
 
-class WorldValues(TypedDict):
-    """Sizes of a world, and exact values of one episode by policy."""
-
-    world: str
-    horizon: int
-    states: int
-    actions: int
-    values: dict[str, float]
-
-
-class WorldTable(TypedDict):
-    """What ``simulate --values --json`` prints."""
-
-    worlds: list[WorldValues]
-
-
 def simulate_logs(name: str, asked: LogOptions, home: Home) -> WrittenLog:
     """A shipped log anew where only its name is given, else a synthetic lineage of the world ``name``.
 
@@ -155,7 +138,8 @@ def _regenerate(card: AnyCard, to: Path | None) -> WrittenLog:
 def _world_log(name: str, asked: LogOptions, home: Home) -> WrittenLog:
     from pipeline.evaluation.exact import best_bin_policy_value, world_values
     from pipeline.mdp.planning import policy_value
-    from pipeline.simulation.synthetic_folder import Simulated, tabular_log, world_readme
+    from pipeline.simulation.synthetic_folder import Simulated, tabular_log
+    from pipeline.simulation.synthetic_readme import world_readme
     from pipeline.simulation.synthetic_world_card import checked, world_card
 
     folder, params = world_folder(name, home), asked.arguments()
@@ -196,8 +180,9 @@ def _world_log(name: str, asked: LogOptions, home: Home) -> WrittenLog:
 def _plant_log(name: str, asked: LogOptions, home: Home) -> WrittenLog:
     from pipeline.environments.lq_catalog import explorer_value, load_lq_world
     from pipeline.simulation.declared_world import plant_card
-    from pipeline.simulation.synthetic_folder import Simulated, world_readme
+    from pipeline.simulation.synthetic_folder import Simulated
     from pipeline.simulation.synthetic_logs import LqLog, write_lq_log
+    from pipeline.simulation.synthetic_readme import world_readme
 
     given = {
         "--horizon": asked.horizon,
@@ -247,8 +232,9 @@ def simulate_from_run(run: Path, asked: LogOptions, home: Home) -> WrittenLog:
     CardError
         If an option of worlds was given, or the folder is no run's.
     """
-    from pipeline.simulation.synthetic_folder import Simulated, release_about, release_readme, tabular_log
+    from pipeline.simulation.synthetic_folder import Simulated, tabular_log
     from pipeline.simulation.synthetic_from_release import PRACTICE, read_run, released_card, released_world
+    from pipeline.simulation.synthetic_readme import release_about, release_readme
     from pipeline.simulation.synthetic_world_card import checked
 
     given = {"--behaviour": asked.behaviour, "--horizon": asked.horizon, "--bins": asked.bins, "--param": asked.params}
@@ -268,34 +254,6 @@ def simulate_from_run(run: Path, asked: LogOptions, home: Home) -> WrittenLog:
     simulated = Simulated(log_of, PRACTICE, episodes, values, about, made, None)
     written = _write(simulated, asked.to, home, None)
     return {**written, "from_run": source.name, "guarantee": source.guarantee.model_dump()}
-
-
-def world_table(names: Sequence[str], asked: LogOptions, home: Home) -> WorldTable:
-    """Exact values of worlds by dynamic programming; writes nothing.
-
-    Parameters
-    ----------
-    names
-        Worlds.
-    asked
-        Their parameters and horizon, and a logging policy to value beside.
-    home
-        Whose shelf holds the worlds that have a file.
-    """
-    from pipeline.evaluation.exact import world_values
-    from pipeline.mdp.planning import policy_value
-
-    rows: list[WorldValues] = []
-    for name in names:
-        world = load_world(name, world_folder(name, home), **asked.arguments())
-        horizon = world.steps(asked.horizon)
-        values = world_values(world, horizon)
-        if asked.behaviour is not None:
-            values[asked.behaviour] = policy_value(world.mdp(horizon), world.behaviours(asked.behaviour, horizon))
-        # twins of a state share its label
-        live = {label for s, label in enumerate(world.raw_labels) if s not in world.ends}
-        rows.append(WorldValues(world=name, horizon=horizon, states=len(live), actions=world.shape[1], values=values))
-    return {"worlds": rows}
 
 
 def world_folder(name: str, home: Home) -> Path:

@@ -117,10 +117,19 @@ def _nights(c: NightsPlan) -> list[str]:
     night = "no night of it" if c.night is None else f"night {c.night}"
     sds = ", ".join(f"{table} ± {number(sd[tonight], 3)}" for table, sd in c.standard_deviation.items())
     times, worst = (number(c.times_one_release[k], 3, "up") for k in (tonight, "worst"))
+    more: list[str] = []
+    if (e := c.evaluations) is not None:
+        when = "today" if e.tonight else "no more" if e.next is None else f"next on {e.next}"
+        more = [
+            f"evaluations: {100 * e.share:g} % of the people are in no leaf; on {e.dates} dates those of them who are "
+            f"new evaluate, {e.drawn} drawn, {when}; each charges ρ = {e.each_rho:.4g} beyond the counter",
+            f"counter and evaluations over their whole life: ρ = {number(e.life_rho, toward='up')}",
+        ]
     return [
         f"counter ({c.kind}, {c.nights} nights from {c.first} to {c.last}): paid once for all of them, {c.drawn} drawn",
         f"today is {night}, {c.left} left after it; a run {charge}",
         f"noise on the sums: {sds}; variance {times} × one release (at worst {worst} ×, re-releasing {c.nights} ×)",
+        *more,
     ]
 
 

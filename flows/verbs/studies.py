@@ -13,7 +13,8 @@ from flows.terminal.terminal import Grid, Place
 
 if TYPE_CHECKING:
     from flows.jobs.audit import Audited
-    from flows.jobs.simulated_logs import WorldTable, WrittenLog
+    from flows.jobs.playing import WorldTable
+    from flows.jobs.simulated_logs import WrittenLog
     from pipeline.audits.laws import OneRun
     from pipeline.studies.study import Kept
 

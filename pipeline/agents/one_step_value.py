@@ -156,6 +156,20 @@ def confirm(proposal: Proposal, rows: Array, sd: float) -> Confirmed:
     return Confirmed(confirmed, np.where(kept, np.minimum(share, 1.0), 1.0), all_rows, sd)
 
 
+def spread(confirmed: Confirmed) -> float:
+    """Ranges of returns that a score may be from the middle: for how many rows one that counts speaks, on average.
+
+    Narrower clips cut those who follow where few do, and with them what they gain; wider ones add noise.
+
+    Parameters
+    ----------
+    confirmed
+        Of :func:`confirm`.
+    """
+    weight = np.maximum(confirmed.proposal.rows, 0.0)
+    return float(np.ceil(weight @ confirmed.ratio / max(float(weight.sum()), 1.0)))
+
+
 def first_values(proposal: Proposal) -> Array:
     """What the policy is thought to be worth from a cell on, before people were asked ``(K,)``."""
     return np.clip(proposal.value + proposal.gain, proposal.low, proposal.high)

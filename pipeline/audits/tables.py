@@ -13,12 +13,14 @@ import numpy as np
 
 from pipeline.audits.attack import AuditTarget, silence
 from pipeline.audits.laws import Gaussian
+from pipeline.audits.sums import LEAVES
 from pipeline.audits.table_paths import BothPaths, TablesPath, tables_target
 from pipeline.declaration.card import CardError
 from pipeline.logs.aggregate import count_person
 from pipeline.logs.one_step_rows import RETURN_STEPS
 from pipeline.logs.one_step_sums import FeatureQuestion, FollowQuestion, ask_person
 from pipeline.logs.target_sums import person_sums
+from pipeline.privacy.continual import continual
 from pipeline.privacy.factorisation import Factorisation
 from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.release import total_rho
@@ -197,7 +199,10 @@ def crossing_target(counts: PrivateSum, scores: PrivateSum, claimed: Fraction, p
     assert isinstance(counts.layout, CountLayout)
     if counts.rho is None or scores.rho is None:
         raise CardError(f"{counts.layout.dataset}: no noise, no claim to attack")
-    card = counts.layout.card.model_copy(update={"kind": "synthetic"})
+    card, time = counts.layout.card.model_copy(update={"kind": "synthetic"}), counts.time
+    if isinstance(time, Factorisation) and time.steps > LEAVES:
+        # rows of the same noise; of more nights there are more of them
+        counts = replace(counts, time=continual(time.kind, LEAVES))
     learn = replace(counts, layout=replace(counts.layout, card=card))
     evaluate, layout = _made_up(scores, MomentLayout)
     taught = counts.farthest(partial(count_person, card), counts.layout.extremes())
@@ -210,7 +215,9 @@ def crossing_target(counts: PrivateSum, scores: PrivateSum, claimed: Fraction, p
     ]
     path = BothPaths(paths[0], paths[1])
     means = silence(path)
-    variances = [float(m.variance or 0) for m in (*counts.mechanisms, *scores.mechanisms)]
+    ends = [[float(m.variance or 0) for m in s.mechanisms] for s in (counts, scores)]
+    # of a counter, every row that the leaf is in
+    variances = ends[0] * ((len(means[0]) - len(ends[1])) // len(ends[0])) + ends[1]
     law = Gaussian([np.full(table.shape, v) for table, v in zip(means[0], variances, strict=True)])
     return AuditTarget("people across the parts, discrete gaussian", Trust.CENTRAL, path, means, law, claimed)
 

@@ -28,8 +28,9 @@ MEASURED = {
     TABULAR: (Path(__file__).with_name("coverage_tabular.csv"), TABULAR_CODE),
     ONE_STEP: (Path(__file__).with_name("coverage_one_step.csv"), ONE_STEP_CODE),
 }
-# at least so many runs, this share of them inside, and in no cell fewer than that
+# at least so many runs, this share of them inside, and at no size, over all budgets, fewer than that
 _RUNS, _INSIDE, _WORST = 150, 0.95, 0.9
+_SIZE = ("states", "horizon", "people")
 
 
 @cache
@@ -66,9 +67,13 @@ def covered(estimator: str, card: Card, share: float, rho: Fraction | None) -> b
         found = [r for r in csv.DictReader(file) if r["code"] == code_of(estimator)]
     runs = sum(int(r["runs"]) for r in found)
     for held in ("value_held", "gain_held"):
-        shares = [float(r[held]) for r in found]
-        inside = sum(s * int(r["runs"]) for s, r in zip(shares, found, strict=True))
-        if runs < _RUNS or inside < _INSIDE * runs or min(shares) < _WORST:
+        sizes: dict[str, list[float]] = {}
+        for r in found:
+            each = sizes.setdefault(" ".join(r[k] for k in _SIZE), [0.0, 0.0])
+            each[0] += float(r[held]) * int(r["runs"])
+            each[1] += int(r["runs"])
+        inside = sum(i for i, _ in sizes.values())
+        if runs < _RUNS or inside < _INSIDE * runs or min(i / n for i, n in sizes.values()) < _WORST:
             return False
     here = _at(len(d.live_states), d.horizon, card.unit.users_public * share, float(rho))
     places = [

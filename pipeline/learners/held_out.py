@@ -31,7 +31,8 @@ from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Mechanism, Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.simulation.surrogate import Drawn
-from pipeline.statistics.held_out import RULE, VARIANT, part_facts, parts_cost
+from pipeline.statistics.held_out import NIGHTS_RULE, RULE, VARIANT, part_facts, parts_cost
+from pipeline.statistics.private_sum import PrivateSum
 from pipeline.transaction.drawing import Stage
 from reports.facts.evaluation import LEAST_PEOPLE, EvaluationFacts
 from reports.facts.learnt import LearntFacts, Truth
@@ -111,6 +112,11 @@ class HeldOutRun:
         return (*self.plan.stages, *self.evaluation.sums)
 
     @property
+    def answers(self) -> Mapping[str, PrivateSum]:
+        """See :class:`~pipeline.transaction.continual_release.Evaluation`."""
+        return self.evaluation.sums
+
+    @property
     def mechanisms(self) -> tuple[Mechanism, ...]:
         """Of both parts, in the order in which they are drawn."""
         e = self.evaluation
@@ -125,12 +131,19 @@ class HeldOutRun:
     def _joint(self) -> tuple[Fraction | None, dict[str, object]]:
         """What both parts cost together, and what that rests on: plain values."""
         e = self.evaluation
-        told: dict[str, object] = {"rule": RULE, "variant": VARIANT, "share": str(self.share), "estimator": e.estimator}
+        nights = any(m.running is not None for s in e.learning for m in s.mechanisms)
+        rule = NIGHTS_RULE if nights else RULE
+        told: dict[str, object] = {"rule": rule, "variant": VARIANT, "share": str(self.share), "estimator": e.estimator}
         learn, evaluate = part_facts(e.learning), part_facts(tuple(e.sums.values()))
         if learn is None or evaluate is None:
             return None, told
         costs = [(Fraction(p["rho_exact"]), Fraction(p["rho_add_remove"])) for p in (learn, evaluate)]
-        return parts_cost(costs[0], costs[1]), told | {"learn": learn, "evaluate": evaluate}
+        return parts_cost(costs[0], costs[1], nights=nights), told | {"learn": learn, "evaluate": evaluate}
+
+    def joint_body(self) -> Body:
+        """See :class:`~pipeline.transaction.continual_release.Evaluation`."""
+        rho, joint = self._joint()
+        return {"rho_exact": None if rho is None else str(rho), **joint}
 
     def _described(self) -> list[dict[str, object]]:
         return [describe_mechanism(m) for m in self.mechanisms]
@@ -143,12 +156,8 @@ class HeldOutRun:
 
     def charge(self) -> tuple[Fraction | None, Body]:
         """See :class:`~pipeline.transaction.drawing.Drawing`: both parts at once, by the person who pays most."""
-        rho, joint = self._joint()
-        told: Body = {
-            "joint": {"rho_exact": None if rho is None else str(rho), **joint},
-            "epsilon": None,
-            "mechanisms": self._described(),
-        }
+        rho = self._joint()[0]
+        told: Body = {"joint": self.joint_body(), "epsilon": None, "mechanisms": self._described()}
         first = self.evaluation.learning[0].layout
         if rho is None or first.data_kind != "real":
             return rho, told
@@ -159,10 +168,13 @@ class HeldOutRun:
         """See :class:`~pipeline.transaction.drawing.Drawing`."""
         if resources.secret is None:
             raise CardError(f"{snapshot.dataset}: people are split by the secret of a ledger, and there is none here")
-        learn, evaluate = split_people(snapshot, self.share, resources.secret())
-        first = self.plan.draw(learn, resources, stage)
-        learnt = self.plan.learn(first)
-        second = self.evaluation.draw(learnt, evaluate, resources, stage)
+        learn, others = split_people(snapshot, self.share, resources.secret())
+        return self.evaluate(self.plan.draw(learn, resources, stage), others, resources, stage)
+
+    def evaluate(self, counted: Release, rows: Snapshot, resources: Resources, stage: Stage) -> Release:
+        """See :class:`~pipeline.transaction.continual_release.Evaluation`."""
+        first, learnt = counted, self.plan.learn(counted)
+        second = self.evaluation.draw(learnt, rows, resources, stage)
         rho, joint = self._joint()
         return replace(
             first,
@@ -184,9 +196,14 @@ class HeldOutRun:
         """See :class:`~pipeline.learners.learner.RunPlan`: both parts cost together what the first does alone."""
         return self.plan.fitting(left)
 
-    def learn(self, release: Release) -> LearntHeldOut:
-        """See :class:`~pipeline.learners.learner.RunPlan`."""
-        if release.mechanisms != self.mechanisms:
+    def learn(self, release: Release) -> Learnt:
+        """See :class:`~pipeline.learners.learner.RunPlan`: on a night without an evaluation, the policy alone."""
+        if release.counter is not None and release.joint is None:
+            return self.plan.learn(release)
+        counted = len(release.mechanisms) - sum(len(s.mechanisms) for s in self.answers.values())
+        # of a counter, each night has noise of its own
+        first = 0 if release.counter is None else counted
+        if release.mechanisms[first:] != self.mechanisms[first:]:
             raise ValueError("this release was drawn on other terms")
         charged = self.plan.charge()
         joint = {k: v for k, v in (charged[1].get("joint") or {}).items() if k != "rho_exact"} or None
@@ -195,6 +212,8 @@ class HeldOutRun:
         if not np.array_equal(theirs.derived[ASKED], _asked(learnt)):
             raise ValueError("the people who evaluate were asked about another policy than this version learns of it")
         found, measured = self.evaluation.measure(learnt, theirs, float(self.share), release.look or 1)
+        # how often intervals hold was measured for one release of so many people, not for a night of some
+        measured = replace(measured, calibrated=measured.calibrated and release.counter is None)
         told = {"rho_exact": None if release.joint_rho is None else str(release.joint_rho), **(release.joint or {})}
         return LearntHeldOut(found, measured, Joint.model_validate(told))
 
@@ -262,8 +281,11 @@ def hold_out(plan: RunPlan, card: AnyCard, terms: Terms) -> RunPlan:
     asked = f"{terms.where}: [evaluate] people = {float(share):g}"
     if not isinstance(plan, Evaluable):
         raise CardError(f"{asked}: nothing measures what {terms.agent} learns on other people; take it out")
-    if terms.nightly is not None:
-        raise CardError(f"{asked}: the nights of [nightly] are one counter of everybody; evaluate a run without it")
+    if terms.nightly is not None and card.unit.recurs != "never":
+        raise CardError(
+            f"{asked}, under [nightly]: people who come back would evaluate twice; declare unit.recurs = 'never', or "
+            "evaluate a run without a counter"
+        )
     if terms.ask().pure:
         raise CardError(f"{asked}: an evaluation draws Gaussian noise: give 'rho', or 'epsilon' with 'delta'")
     if (people := share * card.unit.users_public) < LEAST_PEOPLE:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -50,7 +50,7 @@ FOLLOW, FEATURES, SCORED = "rows that follow", "moments of features", "values of
 SHARES = {FOLLOW: Fraction(1, 2), FEATURES: Fraction(3, 10), SCORED: Fraction(1, 5)}
 # declared people of the part times the root of rho: below, nothing is measured; below the second, steps weigh alike
 LEAST, WEIGHTED = 1500.0, 5000.0
-# ranges of returns that psi may be from the middle, and gain and placebo from 0
+# ranges of returns that psi may be from the middle at least, and gain and placebo from 0
 _SPREAD, _GAIN, _PLACEBO = 4.0, 3.0, 0.25
 
 
@@ -106,14 +106,20 @@ class OneStepEvaluation:
             SCORED: self.scored.summed(rho[SCORED]),
         }
 
-    @property
-    def clips(self) -> Clips:
-        """Where scores are cut, reward units."""
-        return Clips(*self.plan.span, spread=_SPREAD, placebo=_PLACEBO, gain=_GAIN)
+    def clips(self, confirmed: Confirmed) -> Clips:
+        """Where scores are cut, reward units.
+
+        Parameters
+        ----------
+        confirmed
+            Of :meth:`confirm`: where its actions are rare in practice a person who takes them speaks for many.
+        """
+        wide = one_step_value.spread(confirmed)
+        return Clips(*self.plan.span, spread=max(_SPREAD, wide), placebo=_PLACEBO, gain=max(_GAIN, wide))
 
     def spec(self) -> list[Any]:
         """See :class:`~pipeline.learners.evaluation.Evaluation`: what makes the policy decides what is asked of it."""
-        return [self.estimator, one_step_value.VERSION, list(astuple(self.clips)), *self.chosen]
+        return [self.estimator, one_step_value.VERSION, *self.plan.span, _SPREAD, _GAIN, _PLACEBO, *self.chosen]
 
     def draw(self, learnt: Learnt, rows: Snapshot, resources: Resources, stage: Stage) -> Release:
         """See :class:`~pipeline.learners.evaluation.Evaluation`."""
@@ -162,9 +168,10 @@ class OneStepEvaluation:
 
     def measure(self, learnt: Learnt, answers: Release, share: float, look: int) -> tuple[Learnt, Evaluated]:
         """See :class:`~pipeline.learners.evaluation.Evaluation`: the policy is the confirmed one."""
-        found, clips = _step(learnt), self.clips
+        found = _step(learnt)
         proposal = self.propose(found)
         confirmed = self.confirm(proposal, answers)
+        clips = self.clips(confirmed)
         deviates, people = confirmed.proposal.action >= 0, float(answers.tables[PEOPLE][0])
         weight = np.maximum(proposal.rows, 0.0)
         changed = float(weight[deviates].sum() / max(weight.sum(), 1.0))
@@ -281,7 +288,7 @@ class OneStepEvaluation:
             np.rint(confirmed.chance * RATIO_STEPS).astype(np.int64),
             _lattice(model.values),
             _lattice(confirmed.proposal.value),
-            self.clips,
+            self.clips(confirmed),
         )
 
 

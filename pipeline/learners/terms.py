@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from pipeline.declaration.card import AnyCard
+from pipeline.declaration.schedule import Dates
 from pipeline.declaration.toml import CardError, Epsilon, Rho, Strict
 from pipeline.privacy.budget import check_delta, fraction_of
 from pipeline.privacy.continual import continual
@@ -172,12 +173,15 @@ class Evaluate(Strict):
     ----------
     people
         Share of the people who learn nothing and evaluate; 0: nobody, and nothing is measured.
+    dates
+        With [nightly], on which of its dates: as in [schedule].  A date whose night never ran is made up for.
     world, behaviour
         Of a synthetic log, names of the world and of its policy that made it; None: unknown.
     """
 
-    later: ClassVar = {"people": 0.0}
+    later: ClassVar = {"people": 0.0, "dates": None}
     people: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    dates: Dates | None = None
     world: str | None = None
     behaviour: str = "uniform"
 

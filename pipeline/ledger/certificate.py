@@ -62,6 +62,10 @@ _HOW = {
     "local": "each person's device adds the noise before anything leaves it",
     "shuffle": "each device sends noisy bits, and a trusted shuffler hides whose they are",
 }
+_ON_DATES = (
+    "who evaluates is in no leaf, by a keyed hash of the id, and evaluates on one date only, so that a person pays for "
+    "the counter, for one evaluation, or for leaving one and joining another, whichever is most"
+)
 _COUNTER = (
     "zCDP: the counter was charged once, for every row that all its nights release; rhos of tables add, and a row that "
     "a died attempt may have drawn was charged again when it was drawn again"
@@ -271,7 +275,7 @@ def _composition(release: Release, joint: Joint | None) -> str:
     if any(m.shuffled is not None for m in release.mechanisms):
         return _SHUFFLED
     if release.counter is not None:
-        return _COUNTER
+        return _COUNTER if joint is None else f"{_COUNTER}; {_ON_DATES}"
     if joint is None:
         return _SEPARATE
     return _BY_VARIANT.get(joint.variant or "", _JOINT)

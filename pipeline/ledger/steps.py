@@ -1,8 +1,10 @@
 """What the ledger says of a continual release: one charge for all its steps, and another for rows drawn again.
 
 The first INTENT of a counter pays for every row it will ever release.  A later step draws rows that nobody has drawn:
-it charges nothing.  An attempt that died after its DRAW may have drawn: whoever draws its rows again pays again
-(privacy.md §10).  In the ledger and on the page a step is a *night*: the keys of entries are those of its first day.
+it charges nothing.  Where people are held out who evaluate on some dates, each of them once, the counter's charge pays
+for them too (:func:`~pipeline.statistics.held_out.parts_cost`).  An attempt that died after its DRAW may have drawn:
+whoever draws its rows again, or asks its people again, pays again (privacy.md §10).  In the ledger and on the page a
+step is a *night*: the keys of entries are those of its first day.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from pipeline.ledger.account import commit_of, registration
 from pipeline.ledger.attempts import may_have_drawn, taken_over
@@ -21,6 +23,7 @@ from pipeline.privacy.continual import continual
 from pipeline.privacy.factorisation import Kind, squared_weights
 from pipeline.privacy.release import Mechanism, total_rho
 from pipeline.privacy.release_file import mechanism_from
+from pipeline.statistics.held_out import part_costs, parts_cost
 
 
 class CounterBody(TypedDict):
@@ -36,6 +39,8 @@ class CounterBody(TypedDict):
         The steps ``since .. night`` become known, all but the last of them empty.
     date
         Of the step (ISO).
+    share
+        Of the people who are in no leaf, because they evaluate: exact rational; absent where everybody is counted.
     cost, error
         Largest squared L2 weight of one person over all T steps; variance of the step's sums in units of one row's.
     """
@@ -47,6 +52,7 @@ class CounterBody(TypedDict):
     night: int
     since: int
     date: str
+    share: NotRequired[str]
     cost: int
     error: float
 
@@ -74,17 +80,21 @@ class Step:
         return int(self.commit.body["attempt"])
 
 
-def counter_key(lineage: str, domain_hash: str, kind: Kind, nights: int, first: str, mechanisms: Sequence[Body]) -> str:
+def counter_key(
+    lineage: str, domain_hash: str, dates: tuple[Kind, int, str], mechanisms: Sequence[Body], share: str | None = None
+) -> str:
     """Hex key of a counter: lineage, registered domain, dates and variances; the same recipe goes on with it.
 
     Parameters
     ----------
     lineage, domain_hash
         Of the card.
-    kind, nights, first
-        See :class:`CounterBody`.
+    dates
+        ``kind``, ``nights`` and ``first`` of :class:`CounterBody`.
     mechanisms
         As :func:`~pipeline.privacy.release_file.describe_mechanism` describes them, at any step.
+    share
+        See :class:`CounterBody`: with another share other people are counted.
 
     Returns
     -------
@@ -93,14 +103,22 @@ def counter_key(lineage: str, domain_hash: str, kind: Kind, nights: int, first: 
     # the sampler's share of delta follows the cap of the lineage, the error follows the step
     known = [{k: v for k, v in m.items() if k not in ("delta_slack", "running", "scale")} for m in mechanisms]
     table = ["table"] if any("delta_slack" in m for m in mechanisms) else []
-    parts = [lineage, "counter", domain_hash, [kind, nights, first], known, table]
+    held_out = [] if share is None else [share]
+    parts = [lineage, "counter", domain_hash, [*dates], known, table, *held_out]
     return hashlib.sha256(canonical(parts).encode()).hexdigest()
 
 
 def _key_of(lineage: str, domain_hash: str, said: Body) -> str:
     """The key that the ``counter`` and the ``mechanisms`` of an INTENT or a certificate have."""
     told: CounterBody = said["counter"]
-    return counter_key(lineage, domain_hash, told["kind"], told["nights"], told["first"], said["mechanisms"])
+    dates, answers = (told["kind"], told["nights"], told["first"]), _answers_of(said.get("joint"))
+    counted = [m for m in said["mechanisms"] if m["table"] not in answers]
+    return counter_key(lineage, domain_hash, dates, counted, told.get("share"))
+
+
+def _answers_of(joint: Body | None) -> set[str]:
+    """Tables of a step that are none of its counter's: what people say who evaluate then (None: nobody does)."""
+    return set() if joint is None else {name for s in joint["evaluate"]["sums"] for name in s["tables"]}
 
 
 def counter_intents(entries: Sequence[Entry], lineage: str, key: str) -> list[Entry]:
@@ -136,7 +154,11 @@ def overtaken(entries: Sequence[Entry], lineage: str, counter: CounterBody) -> S
 
 
 def step_price(
-    entries: Sequence[Entry], before: Sequence[Entry], counter: CounterBody, mechanisms: Sequence[Mechanism]
+    entries: Sequence[Entry],
+    before: Sequence[Entry],
+    counter: CounterBody,
+    mechanisms: Sequence[Mechanism],
+    joint: Body | None = None,
 ) -> Fraction:
     """What a step costs beyond what its counter has been charged, as an exact zCDP rho.
 
@@ -146,19 +168,42 @@ def step_price(
         Of the ledger; INTENTs of the counter so far; of the step to be charged.
     mechanisms
         With their ``running`` cost; one without Gaussian noise is a ValueError.
+    joint
+        Of a step on which people evaluate, whose mechanisms are then listed too.
     """
+    counted = tuple(m for m in mechanisms if m.table not in _answers_of(joint))
+    whole = total_rho(counted)
+    if whole is None:
+        raise ValueError("a counter without noise is never charged")
+    more = Fraction(0) if joint is None else _evaluation_price(entries, before, whole, mechanisms, joint)
     if not before:
-        whole = total_rho(tuple(mechanisms))
-        if whole is None:
-            raise ValueError("a counter without noise is never charged")
-        return whole
+        return whole + more
     drawn = [e.body["counter"] for e in before if may_have_drawn(entries, e)]
     maybe_drawn = {t for told in drawn for t in range(told["since"], told["night"] + 1)}
     again = sorted(maybe_drawn & set(range(counter["since"], counter["night"] + 1)))
     shape = continual(counter["kind"], counter["nights"])
     squares = squared_weights([row for t in again for row in shape.rows(t)])
-    costs = [Fraction(squares * m.l2_squared, 2 * m.variance) for m in mechanisms if m.variance is not None]
-    return max(Fraction(0), sum(costs, Fraction(0)) - taken_over(entries, before))
+    costs = [Fraction(squares * m.l2_squared, 2 * m.variance) for m in counted if m.variance is not None]
+    return max(Fraction(0), sum(costs, more) - taken_over(entries, before))
+
+
+def _evaluation_price(
+    entries: Sequence[Entry],
+    before: Sequence[Entry],
+    whole: Fraction,
+    mechanisms: Sequence[Mechanism],
+    joint: Body,
+) -> Fraction:
+    """What an evaluation costs beyond its counter: nobody is in both, and nobody evaluates twice.
+
+    Whoever evaluates tonight was not asked at a committed step, but perhaps by attempts since then that died.
+    """
+    asked = [e.seq for e in before if "joint" in e.body and may_have_drawn(entries, e)]
+    done = {e.body["intent"] for e in entries if e.kind == "COMMIT"}
+    lost = bool(asked) and asked[-1] not in done
+    learn, evaluate = part_costs(mechanisms, {"learn": joint["learn"], "evaluate": joint["evaluate"]})
+    beyond = max(Fraction(0), parts_cost(learn, evaluate, nights=True) - whole)
+    return beyond + (evaluate[0] if lost else 0)
 
 
 def mispriced(entries: Sequence[Entry], lineage: str, key: str) -> Entry | None:
@@ -170,7 +215,7 @@ def mispriced(entries: Sequence[Entry], lineage: str, key: str) -> Entry | None:
             return following.intent
     for i, e in enumerate(intents):
         listed = [mechanism_from(m) for m in e.body["mechanisms"]]
-        if Fraction(e.body["rho"]) < step_price(entries, intents[:i], e.body["counter"], listed):
+        if Fraction(e.body["rho"]) < step_price(entries, intents[:i], e.body["counter"], listed, e.body.get("joint")):
             return e
     return None
 
@@ -213,7 +258,8 @@ def charge_problem(proof: Body, commit: Entry, intent: Entry, entries: Sequence[
         return "its COMMIT names other rows"
     until = [e for e in entries if e.seq <= commit.seq]
     first = counter_intents(until, commit.lineage, told["key"])[0]
-    if Fraction(first.body["rho"]) != total_rho(tuple(mechanism_from(m) for m in proof["mechanisms"])):
+    listed = [mechanism_from(m) for m in first.body["mechanisms"]]
+    if Fraction(first.body["rho"]) != step_price(until, [], first.body["counter"], listed, first.body.get("joint")):
         return f"entry {first.seq} charged {float(Fraction(first.body['rho'])):.6g} for the counter"
     return _steps_problem(until, commit.lineage, told["key"])
 
@@ -232,7 +278,8 @@ def noise_problem(proof: Body) -> str | None:
     error = shape.error(told["night"])
     if told["cost"] != shape.cost or not same_number(error, told["error"]):
         return f"cost {shape.cost} and error {error:.6g} are not what it says"
-    for listed in proof["mechanisms"]:
+    answers = _answers_of(proof.get("joint"))
+    for listed in (m for m in proof["mechanisms"] if m["table"] not in answers):
         m = mechanism_from(listed)
         if m.running is None or (m.running.cost, m.running.draws) != (shape.cost, shape.draws):
             return f"table {m.table}: another counter's cost"

@@ -33,6 +33,7 @@ from pipeline.logs.contribution_bounding import (
     total_steps,
 )
 from pipeline.logs.elsewhere import Seen
+from pipeline.logs.parts import Split
 from pipeline.logs.store import CANONICAL, Snapshot
 from pipeline.logs.summing import HERE, Resources, Sums, sum_snapshot
 from pipeline.statistics.count_layout import Person, reward_lattice
@@ -93,7 +94,9 @@ def count_rows(rows: pl.DataFrame, card: Card) -> Tables:
     return _tables(card, sums)
 
 
-def count_new(snapshots: Sequence[Snapshot], card: Card, seen: Hashes, key: bytes) -> tuple[Tables, Hashes]:
+def count_new(
+    snapshots: Sequence[Snapshot], card: Card, seen: Hashes, key: bytes, split: Split | None = None
+) -> tuple[Tables, Hashes]:
     """Count what is new in the snapshots, in their order, a partition in memory at a time.
 
     Parameters
@@ -106,6 +109,8 @@ def count_new(snapshots: Sequence[Snapshot], card: Card, seen: Hashes, key: byte
         ``(n, hash_width)`` of all nights so far.
     key
         The operator's random key of these hashes.
+    split
+        Whoever evaluates is not counted, ever; None: everybody learns.
 
     Returns
     -------
@@ -117,6 +122,7 @@ def count_new(snapshots: Sequence[Snapshot], card: Card, seen: Hashes, key: byte
     for part in (p for s in snapshots for p in s.part_files):
         rows = pl.read_parquet(part, columns=needed(card))
         CapsAgain(card, [len(rows)]).check(rows)
+        rows = rows if split is None else split.part(rows, evaluating=False)
         new = pick_new(rows, card, pl.concat([known, fresh]), key)
         on = ["user_id"] if card.unit.recurs == "never" else ["user_id", "episode_id"]
         counted = count_rows(rows.join(new, on=on, how="semi", maintain_order="left"), card)

@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 
+from pipeline.declaration.card import Card
 from pipeline.files import open_private, private_folder, whole_folder
+from pipeline.logs.contribution_bounding import Hashes, hash_frame, pick_new
 from pipeline.logs.store import Snapshot, part_file
 from pipeline.logs.summing import PARTS
-
-if TYPE_CHECKING:
-    from polars._typing import JoinStrategy
 
 LEARN, EVALUATE = "learn", "evaluate"
 _WORD = 8
@@ -58,6 +57,29 @@ def evaluates(users: Iterable[str], share: Fraction, key: bytes) -> list[bool]:
     return [int.from_bytes(hmac.digest(key, user.encode(), "sha256")[:_WORD], "big") < most for user in users]
 
 
+@dataclass(frozen=True)
+class Split:
+    """Who learns and who evaluates, of any rows.
+
+    Parameters
+    ----------
+    share
+        Of the people who evaluate.
+    key
+        From :func:`part_key`.
+    """
+
+    share: Fraction
+    key: bytes = field(repr=False)
+
+    def part(self, rows: pl.DataFrame, *, evaluating: bool) -> pl.DataFrame:
+        """The rows of one part, in their order."""
+        users = rows.select("user_id").unique(maintain_order=True)
+        chosen = evaluates(users["user_id"].cast(pl.String), self.share, self.key)
+        users = users.filter(pl.Series(chosen, dtype=pl.Boolean))
+        return rows.join(users, on="user_id", how="semi" if evaluating else "anti", maintain_order="left")
+
+
 def split_people(snapshot: Snapshot, share: Fraction, secret: bytes) -> tuple[Snapshot, Snapshot]:
     """Write both parts of a snapshot, a partition in memory at a time; what is there already is kept.
 
@@ -79,23 +101,66 @@ def split_people(snapshot: Snapshot, share: Fraction, secret: bytes) -> tuple[Sn
     home = snapshot.folder / f"{PARTS}{hashlib.sha256(told.encode()).hexdigest()[:16]}"
     if not home.is_dir():
         with whole_folder(home, private=True, beside=f"{PARTS}new") as fresh:
-            _write(snapshot, share, key, fresh)
+            _write(snapshot, Split(share, key), fresh)
     return _part(snapshot, home / LEARN), _part(snapshot, home / EVALUATE)
 
 
-def _write(snapshot: Snapshot, share: Fraction, key: bytes, fresh: Path) -> None:
+def _write(snapshot: Snapshot, split: Split, fresh: Path) -> None:
     for name in (LEARN, EVALUATE):
         private_folder(fresh / name)
     for i, file in enumerate(snapshot.part_files):
         rows = pl.read_parquet(file)
-        users = rows.select("user_id").unique(maintain_order=True)
-        chosen = evaluates(users["user_id"].cast(pl.String), share, key)
-        users = users.filter(pl.Series(chosen, dtype=pl.Boolean))
-        hows: tuple[tuple[str, JoinStrategy], ...] = ((LEARN, "anti"), (EVALUATE, "semi"))
-        for name, how in hows:
-            with open_private(part_file(fresh / name, i)) as file:
-                of_part = rows.join(users, on="user_id", how=how, maintain_order="left")
-                of_part.write_parquet(file, compression="zstd")
+        for name in (LEARN, EVALUATE):
+            _write_rows(split.part(rows, evaluating=name == EVALUATE), fresh / name, i)
+
+
+def _write_rows(rows: pl.DataFrame, folder: Path, i: int) -> None:
+    with open_private(part_file(folder, i)) as file:
+        rows.write_parquet(file, compression="zstd")
+
+
+def hold_apart(snapshots: Sequence[Snapshot], card: Card, split: Split, seen: Hashes, key: bytes, home: Path) -> Hashes:
+    """Write the people who evaluate and were never asked before, each once, with what first came of them.
+
+    Parameters
+    ----------
+    snapshots
+        Since they were last asked, oldest first; a partition is in memory at a time.
+    card
+        Its people never recur.
+    split
+        Who evaluates.
+    seen, key
+        ``(n, hash_width)`` of all who were counted or asked, and the operator's random key of these hashes.
+    home
+        A fresh folder for their rows; as secret as the log.
+
+    Returns
+    -------
+    Their hashes, to add to ``seen``.
+    """
+    known = hash_frame(seen)
+    fresh = known.clear()
+    private_folder(home)
+    for i, part in enumerate(p for s in snapshots for p in s.part_files):
+        mine = split.part(pl.read_parquet(part), evaluating=True)
+        new = pick_new(mine, card, pl.concat([known, fresh]), key)
+        mine = mine.join(new, on="user_id", how="semi", maintain_order="left")
+        _write_rows(mine, home, i)
+        fresh = pl.concat([fresh, new.select(fresh.columns)])
+    return fresh.to_numpy().astype(np.uint64)
+
+
+def those_apart(home: Path, card: Card) -> Snapshot:
+    """The people that :func:`hold_apart` wrote, as a snapshot of their own; there may be none.
+
+    Parameters
+    ----------
+    home, card
+        See there.
+    """
+    parts = len(list(home.iterdir()))
+    return _part(Snapshot(card.name, 0, home, card.kind, card.domain_hash(), "", "", 0, 0, 0, 0, {}, parts), home)
 
 
 def _part(snapshot: Snapshot, folder: Path) -> Snapshot:

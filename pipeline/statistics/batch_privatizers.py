@@ -60,21 +60,14 @@ def release_of_shuffled(
         Program that drew the bits.
     """
     named = {f"batch_{i}": batch for i, batch in enumerate(batches)}
+    noise = {n: ShuffledBits(b.users, b.each, b.chance, changes, honest) for n, (b, honest, _) in named.items()}
     return Release(
         dataset=layout.dataset,
         data_kind=layout.data_kind,
         dynamics=layout.dynamics,
         mechanisms=tuple(
-            Mechanism(
-                table=name,
-                shape=ones.shape,
-                unit=_UNIT,
-                l2_squared=changes,
-                l1=changes,
-                rule=_RULE,
-                shuffled=ShuffledBits(bits.users, bits.each, bits.chance, changes, honest),
-            )
-            for name, (bits, honest, ones) in named.items()
+            Mechanism(name, ones.shape, _UNIT, changes, changes, _RULE, shuffled=noise[name])
+            for name, (_, _, ones) in named.items()
         ),
         tables={name: ones for name, (_, _, ones) in named.items()},
         noise="seeded",

@@ -7,6 +7,9 @@ of the same part moves that part alone; by somebody of the other part, one part 
 
 where ± is the cost of adding or removing one.  What part B is asked rests on the answer of A; the loss of an adaptive
 composition is bounded answer by answer, so that changes nothing.  (Proved in docs/evaluation.md.)
+
+Where part A is a counter of many nights and part B is asked on some of them, each person of B once, replacing a person
+may also move two evaluations, of different dates: then 2 ρ_B± is among them.
 """
 
 from __future__ import annotations
@@ -20,6 +23,10 @@ from pipeline.statistics.joint_loss import StageFacts, stage_loss
 from pipeline.statistics.moment_layout import moments_cost
 from pipeline.statistics.private_sum import PrivateSum
 
+NIGHTS_RULE = (
+    "max(ρ_A, ρ_B, ρ_A± + ρ_B±, 2 ρ_B±): people in two parts by a keyed hash of their id, for all nights; each of the "
+    "second part evaluates once; ±: one person joins or leaves"
+)
 RULE = "max(ρ_A, ρ_B, ρ_A± + ρ_B±): people in two parts by a keyed hash of their id; ±: one person joins or leaves"
 VARIANT = "held_out"
 
@@ -47,16 +54,21 @@ class HeldOutFacts(TypedDict):
     evaluate: PartFacts
 
 
-def parts_cost(learn: tuple[Fraction, Fraction], evaluate: tuple[Fraction, Fraction]) -> Fraction:
+Cost = tuple[Fraction, Fraction]
+
+
+def parts_cost(learn: Cost, evaluate: Cost, *, nights: bool = False) -> Fraction:
     """Exact zCDP cost of both parts together.
 
     Parameters
     ----------
     learn, evaluate
         Of each part, what replacing one person costs, and what adding or removing one does.
+    nights
+        Whether there is an evaluation on several dates, each of other people.
     """
     (a, a_joining), (b, b_joining) = learn, evaluate
-    return max(a, b, a_joining + b_joining)
+    return max(a, b, a_joining + b_joining, 2 * b_joining if nights else Fraction(0))
 
 
 def part_facts(sums: Sequence[PrivateSum]) -> PartFacts | None:
@@ -87,7 +99,9 @@ def _facts(s: PrivateSum) -> SumFacts:
 def _joining(mechanisms: Sequence[Mechanism], sums: Sequence[SumFacts]) -> Fraction:
     """Somebody who joins may move every table at its worst."""
     square = {name: s for told in sums for name, s in zip(told["tables"], told["add_remove"], strict=True)}
-    return sum((Fraction(square[m.table], 2 * _variance(m)) for m in mechanisms), Fraction(0))
+    # of a counter, all rows that one leaf is in
+    weights = {m.table: 1 if m.running is None else m.running.cost for m in mechanisms}
+    return sum((Fraction(weights[m.table] * square[m.table], 2 * _variance(m)) for m in mechanisms), Fraction(0))
 
 
 def _variance(m: Mechanism) -> int:
@@ -114,6 +128,18 @@ def held_out_loss(mechanisms: Sequence[Mechanism], facts: HeldOutFacts) -> Fract
 
     Parameters
     ----------
+    mechanisms, facts
+        See :func:`part_costs`.
+    """
+    learn, evaluate = part_costs(mechanisms, facts)
+    return parts_cost(learn, evaluate, nights=any(m.running is not None for m in mechanisms))
+
+
+def part_costs(mechanisms: Sequence[Mechanism], facts: HeldOutFacts) -> tuple[Cost, Cost]:
+    """What replacing one person costs in each part, and what adding or removing one does: from what a release lists.
+
+    Parameters
+    ----------
     mechanisms
         As the release lists them, all of both parts.
     facts
@@ -125,7 +151,7 @@ def held_out_loss(mechanisms: Sequence[Mechanism], facts: HeldOutFacts) -> Fract
         If a table has no noise, is of no part or of both, or one that joins is said to move more than one that is
         replaced.
     """
-    listed, costs = {m.table: m for m in mechanisms}, list[tuple[Fraction, Fraction]]()
+    listed, costs = {m.table: m for m in mechanisms}, list[Cost]()
     named = [name for part in (facts["learn"], facts["evaluate"]) for s in part["sums"] for name in s["tables"]]
     if sorted(named) != sorted(listed) or len(named) != len(mechanisms):
         raise ValueError("some table is of no part of the people, or of both")
@@ -137,4 +163,4 @@ def held_out_loss(mechanisms: Sequence[Mechanism], facts: HeldOutFacts) -> Fract
         mine = [[listed[name] for name in s["tables"]] for s in part["sums"]]
         replace = sum((_replacing(m, s) for m, s in zip(mine, part["sums"], strict=True)), Fraction(0))
         costs.append((replace, _joining([m for of in mine for m in of], part["sums"])))
-    return parts_cost(costs[0], costs[1])
+    return costs[0], costs[1]

@@ -197,7 +197,9 @@ class ShuffledCounts(_Counts):
         return self._sum
 
     def _add(self, batch: Integers, tally: Tally) -> None:
-        layout, users, few = self.layout, tally.episodes, _coarse(tally.episodes)
+        layout, users = self.layout, tally.episodes
+        # the largest number of at most four binary digits within users: an accountant run for each of few sizes
+        few = users >> (low := max(0, users.bit_length() - 4)) << low
         # calibrated for no more users than there are: the coins of the others can only hide more
         bits = tight_bits(few, self.changes, *self._asked, self._honest_of(few))
         self.bits.append(replace(bits, users=users))
@@ -300,9 +302,3 @@ def shuffled(
     if layout.pooled:
         raise ValueError("in the shuffle model every step needs counters of its own; leave out pooled")
     return ShuffledCounts(layout, epsilon, delta, world, noise, honest, protocol=protocol)
-
-
-def _coarse(users: int) -> int:
-    """The largest number of at most four binary digits within ``users``: an accountant run for each of few sizes."""
-    low = max(0, users.bit_length() - 4)
-    return users >> low << low

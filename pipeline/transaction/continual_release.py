@@ -3,20 +3,64 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from fractions import Fraction
 from functools import cached_property
+from typing import Protocol
 
 from pipeline.declaration.card import Card, CardError
-from pipeline.ledger.chain import BudgetError, Entry, canonical
-from pipeline.ledger.steps import CounterBody, counter_intents, counter_key, overtaken, step_price
+from pipeline.declaration.schedule import Schedule
+from pipeline.ledger.chain import Body, BudgetError, Entry, canonical
+from pipeline.ledger.steps import (
+    CounterBody,
+    committed_steps,
+    counter_intents,
+    counter_key,
+    overtaken,
+    step_price,
+)
+from pipeline.logs.store import Snapshot
+from pipeline.logs.summing import Resources
 from pipeline.privacy.factorisation import Factorisation
-from pipeline.privacy.release import Mechanism
+from pipeline.privacy.release import Mechanism, Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.statistics.private_sum import PrivateSum
+from pipeline.transaction.drawing import Stage
 from pipeline.transaction.gate import Gate
+
+
+class Evaluation(Protocol):
+    """People who are in no leaf, and say on some dates what that night's policy is worth."""
+
+    @property
+    def share(self) -> Fraction:
+        """Of all people, by a keyed hash of their id."""
+        ...
+
+    @property
+    def answers(self) -> Mapping[str, PrivateSum]:
+        """What is drawn of them: stage -> private sum."""
+        ...
+
+    def joint_body(self) -> Body:
+        """What the counter and one evaluation cost together: the ``joint`` of an INTENT."""
+        ...
+
+    def evaluate(self, counted: Release, rows: Snapshot, resources: Resources, stage: Stage) -> Release:
+        """Draw what they say of the policy that a night's sums make; the night's release with both parts.
+
+        Parameters
+        ----------
+        counted
+            Tonight's sums.
+        rows
+            Of the people who evaluate.
+        resources, stage
+            See :meth:`~pipeline.transaction.drawing.Drawing.draw`.
+        """
+        ...
 
 
 @dataclass(frozen=True)
@@ -35,6 +79,8 @@ class ContinualRelease:
         The date of step 1.
     gate
         What must pass before the counter begins, and is charged; None where nothing may stop it.
+    evaluation, dates
+        Who is held out of all leaves, and on which dates they evaluate; None where everybody is counted.
     """
 
     card: Card
@@ -42,13 +88,20 @@ class ContinualRelease:
     counter: Factorisation
     first: date
     gate: Gate | None = None
+    evaluation: Evaluation | None = None
+    dates: Schedule | None = None
+
+    @property
+    def share(self) -> str | None:
+        """Of the people who evaluate, exactly; None where everybody is counted."""
+        return None if self.evaluation is None else str(self.evaluation.share)
 
     @cached_property
     def key(self) -> str:
         """See :func:`~pipeline.ledger.steps.counter_key`."""
         counter, described = self.counter, [describe_mechanism(m) for m in self.privatizer.mechanisms]
         whose = self.card.name, self.card.domain_hash()
-        return counter_key(*whose, counter.kind, counter.steps, self.first.isoformat(), described)
+        return counter_key(*whose, (counter.kind, counter.steps, self.first.isoformat()), described, self.share)
 
     def step_key(self, t: int) -> str:
         """Hex key of the release of step 1 .. T; no snapshot and no digest of data is in it."""
@@ -87,6 +140,28 @@ class ContinualRelease:
         """Mechanisms with the noise of the sum at step t."""
         return self.privatizer.at(t)
 
+    def evaluated_at(self, t: int, entries: Sequence[Entry]) -> Evaluation | None:
+        """Who evaluates at a step: where a date of theirs came since they last did, whatever arrived; or None.
+
+        Parameters
+        ----------
+        t, entries
+            The step, and the ledger's.
+        """
+        if self.evaluation is None or self.dates is None:
+            return None
+        due = self.dates.due(self.first + timedelta(days=t - 1))
+        if due is None or due < self.first:
+            return None
+        done = [s for s in committed_steps(entries, self.card.name, self.key) if "joint" in s.intent.body]
+        asked = done and date.fromisoformat(done[-1].intent.body["counter"]["date"]) >= due
+        return None if asked else self.evaluation
+
+    def listed(self, t: int, evaluation: Evaluation | None) -> tuple[Mechanism, ...]:
+        """All that is drawn at a step: the counter's sums, and what people say who evaluate then."""
+        answers = () if evaluation is None else tuple(m for s in evaluation.answers.values() for m in s.mechanisms)
+        return self.mechanisms(t) + answers
+
     def describe(self, t: int, since: int) -> CounterBody:
         """What the INTENT, the release and the certificate say of the counter at a step.
 
@@ -100,6 +175,7 @@ class ContinualRelease:
             "kind": self.counter.kind,
             "nights": self.counter.steps,
             "first": self.first.isoformat(),
+            **({} if self.share is None else {"share": self.share}),
             "night": t,
             "since": since,
             "date": (self.first + timedelta(days=t - 1)).isoformat(),
@@ -122,4 +198,6 @@ class ContinualRelease:
                 "another store; one store keeps a counter. Nothing was read"
             )
         before = counter_intents(entries, self.card.name, self.key)
-        return step_price(entries, before, told, self.privatizer.mechanisms)
+        asked = self.evaluated_at(t, entries)
+        joint = None if asked is None else asked.joint_body()
+        return step_price(entries, before, told, self.listed(t, asked), joint)

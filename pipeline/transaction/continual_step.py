@@ -15,10 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.declaration.card import CardError
+from pipeline.declaration.card import Card, CardError
+from pipeline.files import remove_tree
 from pipeline.ledger.chain import Body, Entry
 from pipeline.ledger.gates import passed_gate
 from pipeline.ledger.ledger import Ledger
+from pipeline.ledger.limits import look_told
 from pipeline.ledger.steps import (
     Step,
     committed_steps,
@@ -26,14 +28,17 @@ from pipeline.ledger.steps import (
 )
 from pipeline.logs.aggregate import count_new
 from pipeline.logs.contribution_bounding import hash_width
+from pipeline.logs.parts import Split, hold_apart, part_key, those_apart
 from pipeline.logs.store import Snapshot, numbers, snapshots, sound
+from pipeline.logs.summing import HERE, Resources
 from pipeline.privacy.noise import Integers, NoiseSource
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.statistics.layout import ExactSums
-from pipeline.transaction.continual_release import ContinualRelease
+from pipeline.transaction.continual_release import ContinualRelease, Evaluation
+from pipeline.transaction.drawing import Stage
 from pipeline.transaction.kept_steps import KeptSteps, digest
-from pipeline.transaction.release_once import check_snapshot, claims_told, key_of, pass_gate
+from pipeline.transaction.release_once import check_snapshot, claims_told, key_of, keyed_by, pass_gate
 from pipeline.transaction.replay import replay
 from pipeline.transaction.transaction import Curated, OpenLineage, open_lineage, transaction
 
@@ -55,6 +60,94 @@ class Appended:
     curated: Curated
     t: int
     said: str
+
+
+@dataclass(frozen=True)
+class _Night:
+    """Who is read tonight, in the block that was charged for it; their rows leave with the block.
+
+    Parameters
+    ----------
+    declared, kept
+        The counter, and what it keeps.
+    waiting
+        What came in since the last step.
+    asked, apart
+        Who evaluates, and what came in since they last did.
+    resources
+        With the secret that says who evaluates.
+    """
+
+    declared: ContinualRelease
+    kept: KeptSteps
+    waiting: Sequence[Snapshot]
+    asked: Evaluation | None
+    apart: Sequence[Snapshot]
+    resources: Resources
+
+    @property
+    def _home(self) -> Path:
+        """Of the rows of those who evaluate."""
+        return self.kept.folder / "evaluate"
+
+    def __enter__(self) -> None:
+        remove_tree(self._home)
+
+    def __exit__(self, *_: object) -> None:
+        remove_tree(self._home)
+
+    @property
+    def _split(self) -> Split | None:
+        """Who is in no leaf, whatever the night."""
+        evaluation, secret = self.declared.evaluation, self.resources.secret
+        if evaluation is None:
+            return None
+        assert secret is not None
+        return Split(evaluation.share, part_key(secret(), self.declared.card.name))
+
+    def ask(self, counted: Release, stage: Stage) -> Release:
+        """Draw what the people say who evaluate tonight."""
+        assert self.asked is not None
+        return self.asked.evaluate(counted, those_apart(self._home, self.declared.card), self.resources, stage)
+
+    def count(self, noise: NoiseSource, intent: Entry) -> Release:
+        """Count who is new, add noise to the rows that are due, keep them, and read the step's sum off all rows."""
+        declared, kept, waiting = self.declared, self.kept, self.waiting
+        card, counter, told = declared.card, declared.counter, intent.body["counter"]
+        now, since = told["night"], told["since"]
+        seen, split = kept.seen(hash_width(card)), self._split
+        tables, fresh = count_new(waiting, card, seen, kept.key, split)
+        if self.asked is not None and split is not None:
+            # whoever is asked tonight is never asked again
+            fresh = np.concatenate([fresh, hold_apart(self.apart, card, split, seen, kept.key, self._home)])
+        sums = ExactSums(card.name, card.kind, card.domain.dynamics, tables)
+        mechanisms = declared.mechanisms(now)
+        new = np.concatenate([tables[m.table].reshape(-1) for m in mechanisms])
+
+        def exact(t: int) -> Integers | None:
+            return new if t == now else kept.exact(t)
+
+        due = [row for t in range(since, now + 1) for row in counter.rows(t)]
+        rows = declared.privatizer.draw_rows(due, exact, noise, sums)
+        newest, last = (s[-1].number if s else None for s in (waiting, self.apart))
+        kept.write(now, intent.body["attempt"], new, fresh, rows, newest, last)
+        ends = np.cumsum([0, *(len(counter.rows(t)) for t in range(since, now + 1))])
+
+        def noisy(t: int) -> Integers:
+            return kept.rows(t) if t < since else rows[ends[t - since] : ends[t - since + 1]]
+
+        total = np.rint(counter.total(now, noisy)).astype(np.int64)
+        pieces = np.split(total, np.cumsum([m.cells for m in mechanisms])[:-1])
+        return Release(
+            dataset=card.name,
+            data_kind=sums.data_kind,
+            dynamics=sums.dynamics,
+            mechanisms=mechanisms,
+            tables={m.table: x.reshape(m.shape) for m, x in zip(mechanisms, pieces, strict=True)},
+            noise=noise.name,
+            sampler=noise.sampler,
+            counter={**told, "drawn_sha256": digest(rows)},
+        )
 
 
 def append_step(
@@ -98,7 +191,8 @@ def append_step(
     ledger.require(card)
     declared.privatizer.admit(noise)
     with open_lineage(card.name, ledger, store) as lineage:
-        steps, t = committed_steps(ledger.entries(), card.name, declared.key), declared.step_on(day)
+        entries = ledger.entries()
+        steps, t = committed_steps(entries, card.name, declared.key), declared.step_on(day)
         if steps and t <= steps[-1].t:
             return Appended(replay(lineage, card, steps[-1].commit, None), steps[-1].t, _idle(steps[-1]))
         since = steps[-1].t + 1 if steps else 1
@@ -110,24 +204,37 @@ def append_step(
         waiting = snapshots(store, card.name, after=kept.snapshot)
         if waiting:
             check_snapshot(waiting[-1], card, waiting[-1].number)
-        # what came in under another card is not of this counter
-        waiting = sound([s for s in waiting if (s.domain_hash, s.kind) == (card.domain_hash(), card.kind)])
-        claimed, price = claims_told(ledger.entries(), card, waiting), partial(declared.price, t=t, since=since)
-        gate = _begin(lineage, declared, waiting, noise, claimed, price, scheduled=scheduled)
+        asked, resources = declared.evaluated_at(t, entries), keyed_by(lineage, HERE)
+        apart = [] if asked is None else _of_card(snapshots(store, card.name, after=kept.evaluated), card)
+        night = _Night(declared, kept, _of_card(waiting, card), asked, apart, resources)
+        read = [*apart, *night.waiting]
+        claimed, price = claims_told(entries, card, read), partial(declared.price, t=t, since=since)
+        gate = _begin(lineage, declared, night.waiting, noise, claimed, price, scheduled=scheduled)
         told = {
             **claimed,
             **({} if gate is None else {"gate": gate}),
-            "mechanisms": [describe_mechanism(m) for m in declared.mechanisms(t)],
+            "mechanisms": [describe_mechanism(m) for m in declared.listed(t, asked)],
             "epsilon": None,
             "counter": declared.describe(t, since),
+            **({} if asked is None else {"joint": asked.joint_body()}),
         }
+        key = declared.step_key(t)
+        told |= look_told(ledger.entries(), card.name, key, told)
+        stages = ["step", *({} if asked is None else asked.answers)]
         # priced inside the ledger's transaction: an attempt elsewhere may have died meanwhile
-        with transaction(lineage, declared.step_key(t), price, told, ["step"], noise) as attempt:
-            release = attempt.stage("step", lambda source: _draw(declared, kept, waiting, source, attempt.intent))
+        with transaction(lineage, key, price, told, stages, noise) as attempt, night:
+            release = attempt.stage("step", lambda source: night.count(source, attempt.intent))
+            if asked is not None:
+                release = replace(night.ask(release, attempt.stage), look=told["look"])
             # a step is a step, whatever the data: there is no digest to compare it with
             found = attempt.commit(release, data_digest="")
         found = replace(found, gate=passed_gate(ledger.entries(), attempt.intent))
         return Appended(found, t, _told(declared, t, since, attempt.intent))
+
+
+def _of_card(waiting: Sequence[Snapshot], card: Card) -> list[Snapshot]:
+    """What came in under this very card, and can be read."""
+    return sound([s for s in waiting if (s.domain_hash, s.kind) == (card.domain_hash(), card.kind)])
 
 
 def _begin(
@@ -152,42 +259,6 @@ def _begin(
         asked = next((s for s in reversed(waiting) if key_of(card, s.number, gate) in keys), asked)
     passed = pass_gate(lineage, card, asked, gate, noise, told, (price(entries), {}))
     return None if passed is None else passed.commit.seq
-
-
-def _draw(
-    declared: ContinualRelease, kept: KeptSteps, waiting: Sequence[Snapshot], noise: NoiseSource, intent: Entry
-) -> Release:
-    """Count who is new, add noise to the rows that are due, keep them, and read the step's sum off all rows."""
-    card, counter, told = declared.card, declared.counter, intent.body["counter"]
-    now, since = told["night"], told["since"]
-    tables, fresh = count_new(waiting, card, kept.seen(hash_width(card)), kept.key)
-    sums = ExactSums(card.name, card.kind, card.domain.dynamics, tables)
-    mechanisms = declared.mechanisms(now)
-    new = np.concatenate([tables[m.table].reshape(-1) for m in mechanisms])
-
-    def exact(t: int) -> Integers | None:
-        return new if t == now else kept.exact(t)
-
-    due = [row for t in range(since, now + 1) for row in counter.rows(t)]
-    rows = declared.privatizer.draw_rows(due, exact, noise, sums)
-    kept.write(now, intent.body["attempt"], new, fresh, rows, waiting[-1].number if waiting else None)
-    ends = np.cumsum([0, *(len(counter.rows(t)) for t in range(since, now + 1))])
-
-    def noisy(t: int) -> Integers:
-        return kept.rows(t) if t < since else rows[ends[t - since] : ends[t - since + 1]]
-
-    total = np.rint(counter.total(now, noisy)).astype(np.int64)
-    pieces = np.split(total, np.cumsum([m.cells for m in mechanisms])[:-1])
-    return Release(
-        dataset=card.name,
-        data_kind=sums.data_kind,
-        dynamics=sums.dynamics,
-        mechanisms=mechanisms,
-        tables={m.table: x.reshape(m.shape) for m, x in zip(mechanisms, pieces, strict=True)},
-        noise=noise.name,
-        sampler=noise.sampler,
-        counter={**told, "drawn_sha256": digest(rows)},
-    )
 
 
 def _idle(last: Step) -> str:

@@ -7,7 +7,8 @@
 * ``seen-<t>.<attempt>.npy``: hashes of the people (or episodes) that the step counted, under the random key in ``key``.
 * ``rows-<t>.<attempt>.npy``: what was released: every row with its noise, never the noise by itself.
 * ``note-<t>.<attempt>.json``: the number of the newest snapshot that is counted (secret: it shows when the log
-  changed), and keyed digests of the leaf and seen files; the digest of the rows file is in the ledger.
+  changed), that of the newest whose held-out people evaluated, and keyed digests of the leaf and seen files; the
+  digest of the rows file is in the ledger.
 
 A step's files are written before its release is renamed into place, and count once the ledger has its COMMIT.  All of
 them are checked before anything is charged, and again whenever one is read.
@@ -24,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 import numpy as np
 
@@ -39,9 +40,10 @@ _SUFFIXES = {"leaf": "npy", "seen": "npy", "rows": "npy", "note": "json"}
 
 
 class _Note(TypedDict):
-    """The newest snapshot counted at a step, and keyed digests (hex) of two of its files."""
+    """The newest snapshot counted at a step, the newest evaluated, and keyed digests (hex) of two of its files."""
 
     snapshot: int
+    evaluated: NotRequired[int]
     leaf: str
     seen: str
 
@@ -112,6 +114,11 @@ class KeptSteps:
         """Number of the newest snapshot that is counted; 0 before the first step."""
         return int(self._note(self.steps[-1])["snapshot"]) if self.steps else 0
 
+    @property
+    def evaluated(self) -> int:
+        """Number of the newest snapshot whose held-out people evaluated; 0 before the first did."""
+        return int(self._note(self.steps[-1]).get("evaluated", 0)) if self.steps else 0
+
     def seen(self, width: int) -> Hashes:
         """Hashes of all that was counted so far.
 
@@ -150,7 +157,14 @@ class KeptSteps:
         return found[before : before + len(self.counter.rows(t))]
 
     def write(
-        self, t: int, attempt: int, exact: Integers, seen: Hashes, rows: Integers, snapshot: int | None = None
+        self,
+        t: int,
+        attempt: int,
+        exact: Integers,
+        seen: Hashes,
+        rows: Integers,
+        snapshot: int | None = None,
+        evaluated: int | None = None,
     ) -> None:
         """Put a step's files on the disk; they count once the step is committed.
 
@@ -162,11 +176,15 @@ class KeptSteps:
             See :meth:`exact`, :meth:`seen` (of this step alone) and :meth:`rows` (of ``since .. t``).
         snapshot
             Number of the newest snapshot that is counted; None where nothing came in since the step before.
+        evaluated
+            That of the newest whose held-out people evaluated; None where none ever did.
         """
         cells = np.flatnonzero(exact)
         files = {kind: _bytes(a) for kind, a in (("leaf", np.stack([cells, exact[cells]])), ("seen", seen))}
         digests = {kind: self._mac(_name(kind, t, attempt), content) for kind, content in files.items()}
-        note = json.dumps({"snapshot": self.snapshot if snapshot is None else snapshot, **digests})
+        told = {"snapshot": self.snapshot if snapshot is None else snapshot}
+        asked = evaluated or self.evaluated
+        note = json.dumps({**told, **({"evaluated": asked} if asked else {}), **digests})
         signed = {"note": note, "digest": self._mac(_name("note", t, attempt), note.encode())}
         files |= {"rows": _bytes(rows), "note": json.dumps(signed).encode()}
         self._write({_name(kind, t, attempt): content for kind, content in files.items()})

@@ -187,7 +187,7 @@ def _draw(
     """Charge and draw, once: what is committed is replayed."""
     key = key_of(card, snapshot.number, drawing)
     if drawing.exact:
-        keyed = _keyed(lineage, resources)
+        keyed = keyed_by(lineage, resources)
         return _write_exact(lineage, key, drawing.draw(snapshot, keyed, partial(_at_once, noise)), snapshot)
     if (commit := lineage.ledger.committed(card.name, key)) is not None:
         return replay(lineage, card, commit, snapshot)
@@ -196,14 +196,14 @@ def _draw(
         raise RealDataError(f"{card.name}: some tables have noise and some have none; nothing was read")
     look = look_told(lineage.ledger.entries(), card.name, key, charged)
     told = {"snapshot": snapshot.number, **told, **charged, **look}
-    keyed = _keyed(lineage, resources)
+    keyed = keyed_by(lineage, resources)
     with transaction(lineage, key, rho, told, drawing.stages, noise) as t:
         drawn = drawing.draw(snapshot, keyed, t.stage)
         return t.commit(replace(drawn, look=look.get("look")), snapshot.data_digest)
 
 
-def _keyed(lineage: OpenLineage, resources: Resources) -> Resources:
-    """With the secret of the ledger, which is made when somebody asks for it."""
+def keyed_by(lineage: OpenLineage, resources: Resources) -> Resources:
+    """The same resources, with the secret of the lineage's ledger, which is made when somebody asks for it."""
     return replace(resources, secret=partial(read_key, key_file(lineage.ledger.where, lineage.store)))
 
 

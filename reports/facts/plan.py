@@ -39,6 +39,28 @@ class LimitFacts(Part):
     left_rho: Number
 
 
+class EvaluationsPlan(Part):
+    """Evaluations on dates of a counter.
+
+    Parameters
+    ----------
+    share
+        Of the people, who are in no leaf, and evaluate once.
+    dates, drawn, tonight, next
+        How many of the counter's dates have one, how many are drawn, whether a run today draws one, and the next date.
+    each_rho, life_rho
+        What one charges beyond the counter, and what counter and evaluations cost over their whole life.
+    """
+
+    share: Number
+    dates: int
+    drawn: int
+    tonight: bool
+    next: str | None
+    each_rho: Number
+    life_rho: Number
+
+
 class NightsPlan(Part):
     """The counter's part of a plan.
 
@@ -54,6 +76,8 @@ class NightsPlan(Part):
         Whether a run today draws nothing, and what it is charged.
     standard_deviation, times_one_release
         Of each table's sums, and their variance beside one release at the same rho: ``tonight`` and at ``worst``.
+    evaluations
+        Where some of the people evaluate instead.
     """
 
     key: str
@@ -69,6 +93,7 @@ class NightsPlan(Part):
     charge_rho: Number
     standard_deviation: dict[str, dict[str, Number]]
     times_one_release: dict[str, Number]
+    evaluations: EvaluationsPlan | None = None
 
 
 class CalendarPlan(Part):

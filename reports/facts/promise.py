@@ -247,6 +247,8 @@ class CounterFacts(Part):
         See :class:`Running`.
     drawn_sha256
         Digest of the rows that were drawn.
+    share
+        Of the people who are in no leaf, because they evaluate; absent where everybody is counted.
     standard_deviation
         Of this night's sums, by table.
     times_one_release
@@ -265,6 +267,7 @@ class CounterFacts(Part):
     drawn_sha256: str
     standard_deviation: dict[str, Number]
     times_one_release: Number
+    share: str | None = None
 
 
 class GateFacts(Part):

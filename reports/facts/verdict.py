@@ -149,6 +149,8 @@ def _uncertified(found: EvaluationFacts, markov: str) -> str:
 
 
 def _judged(found: EvaluationFacts) -> str:
+    if found.people < 1:
+        return "Nearly nobody was there who had no part in choosing the policy."
     return f"Judged by about {number(round_up(found.people, 'nearest'))} people who had no part in choosing the policy."
 
 
@@ -192,10 +194,12 @@ def round_up(x: float, toward: Literal["up", "nearest"] = "up") -> int | float:
     Parameters
     ----------
     x
-        Above 0.
+        Of what is negative, 0.
     toward
         How the second digit is rounded.
     """
+    if x <= 0:
+        return 0
     grain = 10.0 ** (math.floor(math.log10(x)) - 1)
     found = (math.ceil(x / grain - 1e-9) if toward == "up" else round(x / grain)) * grain
     return round(found) if found >= 10 else round(found, 6)

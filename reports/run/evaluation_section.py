@@ -129,6 +129,6 @@ def half_width(found: EvaluationFacts, share: float) -> float:
     """
     times = share / found.share
     now, then = (
-        math.sqrt(found.person_variance / found.people / x + found.noise_variance / x**2) for x in (1.0, times)
+        math.sqrt(found.person_variance / max(found.people, 1) / x + found.noise_variance / x**2) for x in (1.0, times)
     )
     return float(found.half_width) * then / now if now > 0 else float(found.half_width)

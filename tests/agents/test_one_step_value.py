@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from pipeline.agents.one_step_value import Moments, Proposal, confirm, features, first_values, fit, placebo_error
+from pipeline.agents.one_step_value import (
+    Moments,
+    Proposal,
+    confirm,
+    features,
+    first_values,
+    fit,
+    placebo_error,
+    spread,
+)
 
 
 def proposal(K=6, seed=0):
@@ -24,6 +35,19 @@ def test_only_what_is_seen_often_enough_is_kept():
     assert (found.chance[1:5] == 1).all()
     # noise may make the others fewer than none
     assert confirm(proposal(), np.array([[-50.0] * 6, [400.0] * 6]), 10.0).chance.max() == 1
+
+
+def test_a_clip_is_as_wide_as_the_rows_that_a_follower_speaks_for():
+    assert spread(confirm(proposal(), np.zeros((2, 6)), 1.0)) == 1
+    rare = confirm(proposal(), np.array([[870.0] * 6, [130.0] * 6]), 1.0)
+    assert rare.ratio == pytest.approx(1 / 0.13) and spread(rare) == 8
+    # a rare action in a state where hardly anybody comes widens nothing
+    few = confirm(
+        replace(proposal(), rows=np.array([1e6, 1, 1, 1, 1, 1])),
+        np.array([[500.0] + [870.0] * 5, [500.0] + [130.0] * 5]),
+        1.0,
+    )
+    assert spread(few) == 3
 
 
 def test_features_are_orthonormal_over_rows_short_and_finite_where_nothing_changes():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from pipeline.declaration.state_features import StateFeatures
 from pipeline.environments.worlds import load_world
 from pipeline.evaluation.exact import binned_behaviour, binned_process
 from pipeline.mdp.model import TabularMDP
-from pipeline.mdp.planning import optimal_values, policy_value
+from pipeline.mdp.planning import occupancies, optimal_values, policy_value, policy_values
 from pipeline.simulation.simulate import sample_people
 from tests.conftest import card_dict
 
@@ -41,6 +42,19 @@ class Logged:
         told = [pl.Series(self.bins[f[c].to_numpy()]) for f in frames for c in ("state", "next_state")]
         return [f.with_columns(state=told[2 * i], next_state=told[2 * i + 1]) for i, f in enumerate(frames)]
 
+    @cached_property
+    def practised(self):
+        """True value of practice."""
+        return policy_value(self.mdp, self.practice)
+
+    @cached_property
+    def advantage(self):
+        """``(L, A)``: what an action truly gains over practice, on average over the steps at which a state is met."""
+        V, visits = policy_values(self.mdp, self.practice), occupancies(self.mdp, self.practice).sum(-1)
+        A = np.stack([r + P @ v for r, P, v in zip(self.mdp.rewards, self.mdp.transitions, V[1:], strict=True)])
+        off = (visits[..., None] * (A - V[:-1, :, None])).sum(0)
+        return (off / np.maximum(visits.sum(0), 1e-300)[:, None])[: len(self.card.domain.live_states)]
+
     def worth(self, policy):
         """True value of a policy over what is declared, practice where it abstains."""
         H, S, A = self.mdp.shape
@@ -50,7 +64,15 @@ class Logged:
         here = told[live]
         kept = policy.abstains[:, here, None]
         p[:, live] = np.where(kept, self.practice[:, live], policy.probabilities[:, here])
-        return policy_value(self.mdp, p)
+        P, r = self.mdp.transitions, self.mdp.rewards
+        if P.strides[0] or (p != p[0]).any():
+            return policy_value(self.mdp, p)
+        # all steps are alike: one table of them, not H
+        ahead, paid = np.einsum("sa,sat->st", p[0], P[0], optimize=True), (p * r).sum(-1)
+        V = np.zeros(S)
+        for h in reversed(range(H)):
+            V = paid[h] + ahead @ V
+        return float(self.mdp.start @ V)
 
 
 def _card(name, states, ends, actions, horizon, reward, people, features=None) -> Card:
@@ -161,33 +183,91 @@ def binned(bins: int):
     return world
 
 
-def chain(seed: int):
-    """A made-up world of 30 states and 4 actions with two ends, logged by a softmax of noisy values."""
+@dataclass(frozen=True)
+class MadeUp:
+    """A world drawn at random, with two ends, and the policy of its log: a softmax of noisy values.
 
-    def world(people: int) -> Logged:
-        rng = np.random.default_rng(seed)
-        L, A, H = 30, 4, 10
+    Parameters
+    ----------
+    seed
+        Of the world.
+    states, actions, steps
+        Its size.
+    warmth
+        Of the softmax, in ranges of a step's reward: little is nearly greedy.
+    dense
+        Whether every step pays, not only the good end.
+    drift
+        By how much chances and rewards turn over the steps; the card says stationary all the same.
+    turns
+        Whether practice follows the drift: then what it does depends on a step that the state does not tell.
+    inert
+        Whether all actions do the same: no policy is better than practice.
+    told
+        Whether the card has numbers of states.
+    far
+        How unlikely a successor must be, beside the likeliest, to be left out.
+    """
+
+    seed: int
+    states: int = 30
+    actions: int = 4
+    steps: int = 10
+    warmth: float = 0.1
+    dense: bool = False
+    drift: float = 0.0
+    turns: bool = False
+    inert: bool = False
+    told: bool = True
+    far: float = 0.0
+
+    def _mdp(self, rng) -> tuple[Array, TabularMDP]:
+        """Numbers of states, and the process."""
+        L, A, H = self.states, self.actions, self.steps
+        leave = 1.5 / H
         numbers = rng.normal(size=(L, 3))
         P = np.zeros((L + 2, A, L + 2))
         for a in range(A):
             near = np.exp(-0.5 * ((numbers[:, None] + 0.3 * rng.normal(size=3) - numbers) ** 2).sum(-1))
-            P[:L, a, :L] = 0.85 * near / near.sum(1, keepdims=True)
+            near[near < self.far * near.max(1, keepdims=True)] = 0
+            P[:L, a, :L] = (1 - leave) * near / near.sum(1, keepdims=True)
         good = 1 / (1 + np.exp(-(numbers @ rng.normal(size=3))[:, None] - 0.5 * rng.normal(size=(L, A))))
-        P[:L, :, L], P[:L, :, L + 1] = 0.15 * good, 0.15 * (1 - good)
+        P[:L, :, L], P[:L, :, L + 1] = leave * good, leave * (1 - good)
         P[L:, :, L:] = np.eye(2)[:, None]
         r = np.zeros((L + 2, A))
-        r[:L] = P[:L, :, L]
+        r[:L] = rng.beta(2, 4, size=(L, A)) if self.dense else P[:L, :, L]
         start = np.append(np.full(L, 1 / L), [0, 0])
-        mdp = TabularMDP(np.broadcast_to(P, (H, *P.shape)), np.broadcast_to(r, (H, *r.shape)), start)
-        guess = optimal_values(mdp)[0][0] + rng.normal(0, 0.05, (L + 2, A))
-        soft = np.exp((guess - guess.max(1, keepdims=True)) / 0.1)
-        practice = np.broadcast_to(soft / soft.sum(1, keepdims=True), (H, L + 2, A))
-        reward = {"range": [0.0, 1.0], "total": 1.0, "on_entering": {"well": 1.0}}
-        names = map(str, range(L))
-        card = _card(f"chain{seed}", names, ["well", "ill"], map(str, range(A)), H, reward, people, numbers)
-        return Logged(card, mdp, practice)
+        if self.inert:
+            P, r = (np.broadcast_to(x.mean(1, keepdims=True), x.shape) for x in (P, r))
+        PH, rH = np.broadcast_to(P, (H, *P.shape)), np.broadcast_to(r, (H, *r.shape))
+        if self.drift:
+            # each step a little further towards another world of the same states
+            part = self.drift * np.linspace(0, 1, H)[:, None, None, None]
+            other = P[:, rng.permutation(A)]
+            PH = (1 - part) * P + part * other
+            rH = rH if self.dense else np.pad(PH[:, :L, :, L], ((0, 0), (0, 2), (0, 0)))
+        return numbers, TabularMDP(PH, rH, start)
 
-    return world
+    def __call__(self, people: int) -> Logged:
+        """The world, its log and its card."""
+        rng, (L, H) = np.random.default_rng(self.seed), (self.states, self.steps)
+        numbers, mdp = self._mdp(rng)
+        guess = optimal_values(mdp)[0] + rng.normal(0, 0.05, (L + 2, self.actions))
+        guess = guess if self.turns else guess[:1]
+        soft = np.exp((guess - guess.max(-1, keepdims=True)) / self.warmth)
+        practice = np.broadcast_to(soft / soft.sum(-1, keepdims=True), mdp.shape)
+        pays = {"steps": 20} if self.dense else {"total": 1.0, "on_entering": {"well": 1.0}}
+        card = _card(
+            f"made-up-{self.seed}",
+            map(str, range(L)),
+            ["well", "ill"],
+            map(str, range(self.actions)),
+            H,
+            {"range": [0.0, 1.0], **pays},
+            people,
+            numbers if self.told else None,
+        )
+        return Logged(card, mdp, practice)
 
 
 WORLDS = {
@@ -195,5 +275,16 @@ WORLDS = {
     "retention": retention,
     "lake": lake,
     **{f"clinicians{k}": binned(k) for k in (16, 64, 256)},
-    **{f"chain{k}": chain(k) for k in range(1, 7)},
+    **{f"chain{k}": MadeUp(k) for k in range(1, 7)},
+    # made after all constants were chosen: no figure of theirs decided anything
+    "ward": MadeUp(21, states=200, actions=8, steps=15),
+    "ward_greedy": MadeUp(21, states=200, actions=8, steps=15, warmth=0.02),
+    "school": MadeUp(22, states=400, actions=5, steps=12, dense=True),
+    "school_greedy": MadeUp(22, states=400, actions=5, steps=12, dense=True, warmth=0.02),
+    "depot": MadeUp(23, states=1000, steps=20, told=False, far=0.5),
+    "season": MadeUp(24, states=300, actions=6, steps=16, drift=1.0),
+    "turning": MadeUp(24, states=300, actions=6, steps=16, drift=1.0, turns=True),
+    "inert": MadeUp(25, states=250, actions=6, inert=True),
+    "short": MadeUp(26, states=200, actions=5, steps=5, dense=True, warmth=0.02),
+    "long": MadeUp(27, states=500, steps=40),
 }

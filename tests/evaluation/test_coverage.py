@@ -66,10 +66,15 @@ def test_the_box_is_what_was_measured(table, of, share, rho, inside):
         ("2,2,20000,0.3,0.3,900,1.0,1.0", "20,10,100000,0.3,3,100,1.0,0.88"),
         (),
     ],
-    ids=["too few runs", "too few inside", "one cell that fails", "nothing measured"],
+    ids=["too few runs", "too few inside", "one size that fails", "nothing measured"],
 )
 def test_what_was_not_shown_to_hold_is_not_calibrated(table, rows):
     assert not covered(table(*rows), card(2, 2, 20_000), 0.3, Fraction(3, 10))
+
+
+def test_a_size_is_judged_over_all_its_budgets(table):
+    few = "20,10,100000,0.3,0.3,10,0.80,1.0", "20,10,100000,0.3,3,90,0.96,1.0"
+    assert covered(table(GOOD[0], *few), card(2, 2, 20_000), 0.3, Fraction(3, 10))
 
 
 def test_other_code_is_another_estimator(table):

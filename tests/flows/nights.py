@@ -38,12 +38,15 @@ class Shop:
         cap: float = 3.0,
         unit: str = "",
         budget: str = "",
+        evaluate: str = "",
+        public: int = 400,
     ) -> None:
         self.folder = lay_out(folder / "shop", kind=kind, ledger="ledger.db" if kind == "real" else "home", cap=cap)
         self.home, self._patch = Home(folder / "home"), monkeypatch
         card = self.folder / "card.toml"
         text = card.read_text().replace("episodes_per_user = 1", unit) if unit else card.read_text()
-        card.write_text(text + budget)
+        card.write_text(text.replace("users_public = 400", f"users_public = {public}") + budget)
+        self._more = evaluate
         self.recipe = self.write("night", f'nights = {nights}\nfirst = "{FIRST}"\ncounter = "{counter}"')
         self.on(1)
         same_key(self.home.store)
@@ -53,7 +56,7 @@ class Shop:
     def write(self, name: str, nightly: str, rho: float = 1.0) -> str:
         path = self.folder / f"{name}.toml"
         privacy = f"[privacy]\nrho = {rho}\n[nightly]\n{nightly}"
-        path.write_text(RECIPE.format(name=name, agent="dp-apvi", privacy=privacy))
+        path.write_text(RECIPE.format(name=name, agent="dp-apvi", privacy=privacy) + self._more)
         return str(path)
 
     def on(self, night: int) -> None:

@@ -163,7 +163,7 @@ def test_without_noise_the_evaluation_is_the_exact_one(shop):
         ("dp-apvi", "[privacy]\nepsilon = 1.0", HELD, "Gaussian"),
         ("dp-apvi", "[privacy]\nrho = 1.0", "[evaluate]\npeople = 1.0\n", "people"),
         ("dp-apvi", "[privacy]\nrho = 1.0", "[evaluate]\npeople = -0.1\n", "people"),
-        ("dp-apvi", "[privacy]\nrho = 1.0", HELD + "[nightly]\nfirst = 2026-01-01\n", "nights"),
+        ("dp-apvi", "[privacy]\nrho = 1.0", HELD + "[nightly]\nfirst = 2026-01-01\n", "on which dates"),
         ("dp-vapvi", "[privacy]\nrho = 1.0", HELD, "nothing measures"),
     ],
 )

@@ -11,7 +11,8 @@ import pytest
 
 from flows.config.home import Home
 from flows.jobs.intake import ingest_job
-from flows.jobs.simulated_logs import LogOptions, simulate_logs, world_table
+from flows.jobs.playing import world_table
+from flows.jobs.simulated_logs import LogOptions, simulate_logs
 from pipeline.declaration.card import CardError, load_card
 from pipeline.environments.worlds import WORLDS
 from tests.flows.test_cli import reticent

@@ -7,15 +7,21 @@ from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
+import polars as pl
+import pyarrow.parquet as pq
 import pytest
 
-from pipeline.logs.aggregate import count_rows, needed, person_rows
-from pipeline.logs.parts import evaluates, part_key
+from pipeline.files import private_folder
+from pipeline.logs.aggregate import count_new, count_rows, needed, person_rows
+from pipeline.logs.parts import Split, evaluates, hold_apart, part_key, those_apart
+from pipeline.logs.store import Snapshot, part_file
+from pipeline.privacy.continual import continual
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
-from pipeline.statistics.held_out import held_out_loss, part_facts, parts_cost
+from pipeline.statistics.held_out import held_out_loss, part_costs, part_facts, parts_cost
 from pipeline.statistics.moment_layout import MomentLayout
 from pipeline.statistics.target_layout import TargetLayout
+from tests.privacy.test_continual import matrix
 from tests.statistics.test_sensitivity import tiny
 
 KEY, SHARE = part_key(bytes(32), "tiny"), Fraction(1, 2)
@@ -155,3 +161,72 @@ def test_stages_of_targets_are_bounded_jointly_there_too(card):
     assert held_out_loss((*stage.mechanisms, *scores.mechanisms), told) == parts_cost(
         (stage.rho, Fraction(1, 2)), (scores.rho, scores.layout.cost(scores.rates, "add_remove"))
     )
+
+
+NIGHTS, ASKED = 3, (2, 3)
+
+
+def night_sums(card, rho=Fraction(1), steps=4):
+    counts = count_sum(card, Ask(rho, counter=continual("tree", NIGHTS)))
+    return counts, MomentLayout(card.name, "synthetic", "stationary", 1, steps).summed(rho)
+
+
+def over_the_nights(card, counts, scores, user, person, night, folder, *, apart=True, once=True):
+    """All that one person adds to the rows of a counter and to two evaluations, in units of the noise.
+
+    Through the code that counts and asks: ``apart`` and ``once`` are False in broken twins.
+    """
+    split, seen, key = Split(SHARE, KEY), np.empty((0, 2), dtype=np.uint64), b"key"
+    rows = person_rows(person, card).with_columns(pl.lit(int(user)).alias("user_id"))
+    rows.write_parquet(part_file(private_folder(folder), 0))
+    there = Snapshot(card.name, 1, folder, "synthetic", card.domain_hash(), "", "", 1, 1, 1, 1, {}, 1)
+    leaves, asked = [], []
+    for tonight in range(1, NIGHTS + 1):
+        new = [there] if tonight == night else []
+        tables, fresh = count_new(new, card, seen, key, split if apart else None)
+        leaves.append(np.concatenate([tables[m.table].ravel() / np.sqrt(m.variance) for m in counts.mechanisms]))
+        mine = np.empty((0, 2), dtype=np.uint64)
+        if tonight in ASKED:
+            since = [there] if night <= tonight else []
+            home = folder / f"asked-{tonight}"
+            mine = hold_apart(since, card, split, seen, key, home)
+            people = sum(pq.read_metadata(p).num_rows for p in those_apart(home, card).part_files)
+            state, _, paid, _ = person[0][0]
+            moved = scores.layout.add_up(np.array([[2 * paid - 1 + state * 0.5]] * people).reshape(-1, 1))
+            asked.append(np.concatenate([moved[m.table] / np.sqrt(m.variance) for m in scores.mechanisms]))
+        seen = np.concatenate([seen, fresh, *([mine] if once else [])])
+    drawn = matrix(continual("tree", NIGHTS))[0] @ np.array(leaves)
+    # of nobody the layout says what stands in the tables without them
+    nobody = np.concatenate(
+        [scores.layout.add_up(np.zeros((0, 1)))[m.table] / np.sqrt(m.variance) for m in scores.mechanisms]
+    )
+    return np.concatenate([drawn.ravel(), *(a - nobody for a in asked)])
+
+
+def worst(card, folder, **twin):
+    """Largest loss of replacing one person by another, of any id, rows and night."""
+    counts, scores = night_sums(card)
+    ids = [next(i for i in IDS if evaluates([i], SHARE, KEY) == [held]) for held in (False, True)]
+    found = [
+        over_the_nights(card, counts, scores, user, person, night, folder / f"{user}-{i}-{night}", **twin)
+        for user in ids
+        for i, person in enumerate(everybody(card))
+        for night in range(1, NIGHTS + 1)
+    ]
+    ends = np.array(found)
+    return float((((ends[:, None] - ends[None]) ** 2).sum(-1) / 2).max()), counts, scores
+
+
+def test_over_all_nights_no_replacement_costs_more_than_is_charged_and_one_costs_it(card, tmp_path):
+    loss, counts, scores = worst(card, tmp_path)
+    told = facts(counts, scores)
+    charged = held_out_loss((*counts.mechanisms, *scores.mechanisms), told)
+    (_, leaf), (_, joining) = part_costs((*counts.mechanisms, *scores.mechanisms), told)
+    assert charged == max(counts.rho, scores.rho, leaf + joining, 2 * joining)
+    assert loss == pytest.approx(float(charged), rel=1e-9)
+
+
+@pytest.mark.parametrize("twin", [{"apart": False}, {"once": False}], ids=["counted too", "asked on every date"])
+def test_twins_that_use_a_person_twice_lose_more_than_is_charged(card, tmp_path, twin):
+    loss, counts, scores = worst(card, tmp_path, **twin)
+    assert loss > 1.1 * float(held_out_loss((*counts.mechanisms, *scores.mechanisms), facts(counts, scores)))

@@ -37,7 +37,7 @@ def dies(*_args, **_kwargs):
 
 # where a night dies: what is replaced, whether its rows were drawn, whether the release survives
 DEATHS = {
-    "after INTENT": (pipeline.transaction.continual_step, "_draw", False, False),
+    "after INTENT": (pipeline.transaction.continual_step._Night, "count", False, False),
     "after the draw": (KeptSteps, "write", True, False),
     "before the rename": (pipeline.transaction.transaction, "write_attempt", True, False),
     "before COMMIT": (Ledger, "commit", True, True),
@@ -159,7 +159,7 @@ def test_a_counter_that_is_charged_too_little_is_caught(tmp_path, monkeypatch, f
     shop = Shop(tmp_path, monkeypatch)
     key = nightly_counter(setting(shop.recipe, shop.home)).key
 
-    def cheap(entries, before, counter, mechanisms):
+    def cheap(entries, before, counter, mechanisms, joint=None):
         if forgets == "a table":
             return step_price(entries, before, counter, mechanisms[:-1])
         return step_price(entries, before, counter, mechanisms) if not before else Fraction(0)

@@ -17,6 +17,7 @@ import pipeline.transaction.transaction as machine
 from flows.config.home import Home
 from flows.config.setting import ledger_for, newest_snapshot, setting
 from flows.jobs.intake import ingest_job
+from flows.jobs.nights import nightly_counter
 from flows.jobs.run import register_job
 from pipeline.disk import DISK
 from pipeline.learners import tabular
@@ -122,7 +123,25 @@ def step(folder: Path, patch: pytest.MonkeyPatch) -> Caller:
     return found
 
 
-CALLERS = {"a one-off release": one_off, "a step of a continual release": step}
+def evaluated(folder: Path, patch: pytest.MonkeyPatch) -> Caller:
+    """A step on which people evaluate: rows, and what they say, are paid again where they may be drawn again."""
+    more = "[evaluate]\npeople = 0.3\ndates = [2026-01-03]\n"
+    shop = Shop(folder, patch, cap=100.0, evaluate=more, public=2000)
+    shop.append(1, customers(0, 40))
+    shop.on(3)
+    shop.deliver(customers(40, 40))
+    (first,) = [e for e in shop.ledger.entries() if e.kind == "INTENT"]
+    joint = nightly_counter(setting(shop.recipe, shop.home)).evaluation.joint_body()
+    counter, whole = continual("tree", 8), Fraction(joint["rho_exact"])
+    due = squared_weights([row for t in (2, 3) for row in counter.rows(t)])
+    again = Fraction(first.body["rho"]) * Fraction(due, counter.cost) + Fraction(joint["evaluate"]["rho_exact"])
+    again += whole - Fraction(first.body["rho"])
+    found = Caller(shop.home, lambda: shop.ledger, lambda: shop.append(3).curated, whole, again, 1)
+    watch(patch, NoiseBlocks, found.draws)
+    return found
+
+
+CALLERS = {"a one-off release": one_off, "a step of a continual release": step, "a step that is evaluated": evaluated}
 
 
 def watch(patch: pytest.MonkeyPatch, owner: Any, draws: list[int]) -> None:
