@@ -85,7 +85,8 @@ class Drawn:
     less, more
         Whether any of it is provably less, or more, than listed.
     shared
-        Whether two entries, of whatever tables, rows and nights, provably do not have noise of their own.
+        Whether two entries of a release, of whatever tables, rows and nights, or an entry of all releases, provably
+        do not have noise of their own.
     """
 
     less: bool
@@ -120,12 +121,14 @@ class Covariance:
 
     @property
     def shared(self) -> bool:
-        """Whether any two entries are correlated, with a chance of :data:`FALSE_ALARM` to be wrong."""
+        """Whether entries are correlated, or two releases alike, with a chance of :data:`FALSE_ALARM` to be wrong."""
         from scipy import stats
 
         covariance, free = self._squares - np.outer(self._sum, self._sum) / self._copies, self._copies - 2
-        # what is the same in every release is no noise; its variance is held against the list, not here
         moving = np.diag(covariance) > 1e-9 * np.diag(self._squares)
+        # the same in every release, and not nothing
+        if (np.diag(self._squares)[~moving] > 1e-9 * np.diag(self._squares).max(initial=0.0)).any():
+            return True
         covariance = covariance[np.ix_(moving, moving)]
         spread = np.sqrt(np.diag(covariance))
         r = np.abs(covariance / np.outer(spread, spread))[np.triu_indices(len(spread), 1)]

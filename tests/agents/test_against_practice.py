@@ -69,7 +69,7 @@ def test_many_people_tell_good_from_bad_and_few_do_not():
         # the worst a practice could be: never what the policy says
         others = (1 - policy.probabilities) / 2
         shares.append(against_practice(m, policy, others, policy_bounds(m, policy)).apart.mean())
-    assert shares[0] == 0 and shares[1] > 0.5
+    assert shares[0] < 0.3 < 0.5 < shares[1]
 
 
 def test_apart_means_that_the_intervals_of_both_first_steps_do_not_touch():

@@ -121,7 +121,7 @@ def test_it_learns_and_certainty_equivalence_never_tries_a_control():
     world, ends = lq_instance(1), batch_ends(2000, 1.3)
     learner = play(world, baseline(world, ends), ends)
     zero = world.expected_cost(world.zero_gains()) - world.expected_cost(world.optimal_gains())
-    assert learner.losses[-1] < 0.15 * zero
+    assert learner.losses[-1] < 0.4 * zero
     idle = play(world, baseline(world, ends), ends, OfuConstants(width=0.0))
     assert idle.losses == pytest.approx([zero] * len(ends))
 

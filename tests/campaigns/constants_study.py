@@ -14,13 +14,10 @@ and how often the intervals hold in 100 further draws.  Rewrites ``results/const
 
 from __future__ import annotations
 
-import csv
 import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import date
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,9 +26,9 @@ from pipeline.mdp.planning import policy_value
 from pipeline.mdp.policy import constant
 from tests.campaigns.constants_methods import PRESETS, Draw, Found, Method, find
 from tests.campaigns.constants_worlds import Setting, setting
+from tests.campaigns.rows import write
 
 Row = dict[str, str | int]
-RESULTS = Path(__file__).resolve().parent / "results"
 SEED = 20261123
 SETTINGS = (("riverswim", "table"), ("icu-like", "table"), ("icu-like drifting", "table"))
 ESTIMATED = (("riverswim", "estimate"), ("icu-like", "estimate"))
@@ -149,7 +146,7 @@ def size(n: int | None, grid: Grid) -> str:
 
 def study(world: str, rewards: str, grid: Grid) -> tuple[list[Row], list[Row]]:
     """Measure and print one setting: (smallest sizes, containment)."""
-    began, stamp = time.time(), {"seed": SEED, "date": date.today().isoformat()}
+    began = time.time()
     methods = methods_of(rewards)
     settings = [setting(world, SEED + run, rewards=rewards) for run in range(grid.runs)]
     values = (np.mean([s.optimum for s in settings]), np.mean([s.even for s in settings]))
@@ -161,7 +158,7 @@ def study(world: str, rewards: str, grid: Grid) -> tuple[list[Row], list[Row]]:
         of = smallest_sizes(found[m.name], settings, grid)
         print(f"{m.name:44} " + " ".join(f"{size(n, grid):>7}" for n in of.values()), flush=True)
         shown = {k: "" if n is None else n for k, n in of.items()}
-        sizes.append({"world": world, "rewards": rewards, "method": m.name} | shown | {"runs": grid.runs} | stamp)
+        sizes.append({"world": world, "rewards": rewards, "method": m.name} | shown | {"runs": grid.runs})
     checked = CHECKED[world.removesuffix(" drifting")]
     print(f"\n{f'inside, of {grid.draws} (width)':44} " + " ".join(f"{size(n, grid):>14}" for n in checked))
     held = containment(world, rewards, methods, checked, grid.draws)
@@ -169,21 +166,7 @@ def study(world: str, rewards: str, grid: Grid) -> tuple[list[Row], list[Row]]:
         cells = (f"{r['inside']:>4} ({r['mean_width']:>7})" for r in held if r["method"] == m.name)
         print(f"{m.name:44} " + " ".join(cells), flush=True)
     print(f"{time.time() - began:.0f} s", flush=True)
-    return sizes, [r | stamp | {"seed": SEED + 100} for r in held]
-
-
-def write(name: str, rows: list[Row]) -> None:
-    """Replace the rows of the measured settings in a committed table."""
-    path, measured = RESULTS / name, {(r["world"], r["rewards"]) for r in rows}
-    old: list[Row] = []
-    if path.is_file():
-        with path.open(encoding="utf-8", newline="") as file:
-            old = [dict(r) for r in csv.DictReader(file) if (r["world"], r["rewards"]) not in measured]
-    RESULTS.mkdir(exist_ok=True)
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows([*old, *rows])
+    return sizes, held
 
 
 def main(arguments: list[str]) -> None:
@@ -193,8 +176,8 @@ def main(arguments: list[str]) -> None:
         if not named or world in named:
             sizes, held = study(world, rewards, QUICK if quick else FULL)
             if not quick:
-                write("constants_study.csv", sizes)
-                write("constants_containment.csv", held)
+                write("constants_study", sizes, f"{SEED}", ("world", "rewards", "method"))
+                write("constants_containment", held, f"{SEED + 100}", ("world", "rewards", "method", "episodes"))
 
 
 if __name__ == "__main__":

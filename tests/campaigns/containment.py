@@ -6,23 +6,22 @@ One row a setting, beside the card it belongs to; a run of exactly that setting 
 
 from __future__ import annotations
 
-import csv
 import sys
-from pathlib import Path
 
 from flows.config.home import find_recipe
 from flows.config.recipe import load_recipe
 from pipeline.learners.tabular_facts import setting_key
-from tests.campaigns.draws import SHELF, draws, shelf_card, world_of
+from tests.campaigns.draws import draws, shelf_card, world_of
+from tests.campaigns.rows import read, write
 
-RECIPES = ("icu_sepsis_uniform", "riverswim")
+# recipe -> table
+RECIPES = {"icu_sepsis_uniform": "containment_icu_sepsis", "riverswim": "containment_riverswim"}
 SEED = 20261122
 
 
 def main(count: int) -> None:
     """Measure the shipped recipes and rewrite the tables."""
-    tables: dict[Path, list[dict[str, str]]] = {}
-    for name in RECIPES:
+    for name, table in RECIPES.items():
         recipe = load_recipe(find_recipe(name))
         card = shelf_card(recipe.recipe.card)
         assert recipe.evaluate is not None
@@ -34,12 +33,14 @@ def main(count: int) -> None:
         inside = sum(d.inside for d in found)
         row = setting_key(card, recipe.terms) | {"draws": str(count), "inside": str(inside)}
         print(name, row, flush=True)
-        tables.setdefault(SHELF / recipe.recipe.card / "containment.csv", []).append(row)
-    for path, rows in tables.items():
-        with path.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+        write(table, [row], f"{SEED}")
+
+
+def page(name: str) -> str:
+    """Which setting, how many draws, and in how many of them the interval held."""
+    told = ("world", "behaviour", "n", "rho", "policy_constants", "bounds", "draws", "inside")
+    lines = [told, ["---"] * len(told), *([r[k] for k in told] for r in read(name))]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 if __name__ == "__main__":

@@ -116,7 +116,8 @@ def code_of(name: str, of: str, root: Path = ROOT) -> str:
         return syntax_digest(getattr(import_module(module), names), root)[:16]
     module = re.search(r"-m (tests\.\S+)", of)
     modules = imported_by(module[1], OURS, root) if module else set[str]()
-    for room in _depends()["rooms"].get(name, "").split():
+    # what a verb of the program printed depends on all of it, unless depends.toml says on what
+    for room in _depends()["rooms"].get(name, "" if module else "pipeline").split():
         found = sorted(root.joinpath(*room.split(".")).rglob("*.py")) or [root / f"{room.replace('.', '/')}.py"]
         modules |= {".".join(p.relative_to(root).with_suffix("").parts) for p in found}
     return syntax_digest(modules, root)[:16]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-from pathlib import Path
-
 import pytest
 
 from tests.campaigns import constants_study
@@ -12,7 +9,6 @@ from tests.campaigns.constants_methods import PRESETS, Method
 from tests.campaigns.constants_study import (
     CHECKED,
     ESTIMATED,
-    RESULTS,
     SEED,
     SETTINGS,
     Grid,
@@ -21,9 +17,9 @@ from tests.campaigns.constants_study import (
     methods_of,
     smallest,
     study,
-    write,
 )
 from tests.campaigns.constants_worlds import setting
+from tests.campaigns.rows import read
 
 
 def name_of(x: Method | dict[str, str | int]) -> str:
@@ -49,24 +45,11 @@ def test_the_study_prints_every_method(monkeypatch: pytest.MonkeyPatch, capsys: 
         assert all(name in printed for name in expected)
 
 
-def test_new_rows_replace_those_of_their_setting_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.setattr(constants_study, "RESULTS", tmp_path / "new")
-    row = {"world": "a", "rewards": "table", "method": "m", "learns": 1}
-    for change in ({}, {"world": "b"}, {"learns": 2}):
-        write("t.csv", [row | change])
-    assert (tmp_path / "new/t.csv").read_text() == "world,rewards,method,learns\nb,table,m,1\na,table,m,2\n"
-
-
-def rows(name: str) -> list[dict[str, str]]:
-    with (RESULTS / name).open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
 def test_the_committed_tables_have_every_method():
     for world, rewards in SETTINGS + ESTIMATED:
-        here = [r for r in rows("constants_study.csv") if (r["world"], r["rewards"]) == (world, rewards)]
+        here = [r for r in read("constants_study") if (r["world"], r["rewards"]) == (world, rewards)]
         assert [r["method"] for r in here] == list(map(name_of, methods_of(rewards)))
-    assert all(int(r["draws"]) >= 100 for r in rows("constants_containment.csv"))
+    assert all(int(r["draws"]) >= 100 for r in read("constants_containment"))
 
 
 @pytest.mark.parametrize(
@@ -79,7 +62,7 @@ def test_the_committed_tables_have_every_method():
 )
 def test_committed_sizes_are_measured_again(world: str, method: str):
     row = next(
-        r for r in rows("constants_study.csv") if (r["world"], r["rewards"], r["method"]) == (world, "table", method)
+        r for r in read("constants_study") if (r["world"], r["rewards"], r["method"]) == (world, "table", method)
     )
     enough, runs = int(row["learns"]), 4
     grid = Grid((enough // 10, enough * 3), runs, 0)
@@ -93,7 +76,7 @@ def test_committed_containment_is_measured_again(method: str):
     world, n = "icu-like", CHECKED["icu-like"][1]
     row = next(
         r
-        for r in rows("constants_containment.csv")
+        for r in read("constants_containment")
         if (r["world"], r["rewards"], r["method"], int(r["episodes"])) == (world, "table", method, n)
     )
     (again,) = constants_study.containment(world, "table", [METHODS[method]], [n], 5)

@@ -165,7 +165,7 @@ def test_pooled_tables_approach_the_pooled_process_and_no_other(river_card: Call
     card, world = river_card(labels=HALVES, dynamics="stationary"), riverswim()
     counts = sample_counts(card, world, "right-0.8", 200_000, np.random.default_rng(2)).tables
     ratio = counts["n_sas"][0] / counts["n_sa"][0][..., None]
-    assert np.abs(ratio - binned_process(card, world, "right-0.8").transitions[0]).max() < 0.002
+    assert np.abs(ratio - binned_process(card, world, "right-0.8").transitions[0]).max() < 0.004
     assert np.abs(ratio - binned_process(card, world, "uniform").transitions[0]).max() > 0.02
 
 

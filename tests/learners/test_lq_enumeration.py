@@ -223,5 +223,6 @@ def test_rows_of_a_snapshot_are_those_of_a_loop(tmp_path):
         w = 1 / max(1, abs(x), abs(u))
         z, y = np.array([int(x * w * Q), int(u * w * Q)]), int(y * w / max(1, abs(y * w)) * Q)
         gram, cross = gram + np.outer(z, z), cross + z[:, None] * y
-    # the loop shortens in another order: a product on the edge of the lattice may fall to its other side
-    assert np.abs(whole[0] - gram).max() <= Q and np.abs(whole[1] - cross).max() <= Q and gram.max() > 99 * Q
+    # the loop shortens in another order: a few products on the edge of the lattice may fall to its other side
+    assert np.abs(whole[0] - gram).max() <= 10 * Q and np.abs(whole[1] - cross).max() <= 10 * Q
+    assert gram.max() > 10 * Q * Q

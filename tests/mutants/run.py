@@ -1,14 +1,13 @@
 """The mutation gate: small edits of the code that guards the promise, and the tests that must notice them.
 
-`python -P -m tests.mutants.run` tries all of `mutants.toml` and writes `survivors.csv`; with a number and a seed it
-tries a sample.  A server imports the libraries once; each mutant is a fork of it in which one module of ours is loaded
-from edited text, and runs the tests that its row names.
+`python -P -m tests.mutants.run` tries all of `mutants.toml` and keeps each outcome among the rows of figures; with a
+number and a seed it tries a sample.  A server imports the libraries once; each mutant is a fork of it in which one
+module of ours is loaded from edited text, and runs the tests that its row names.
 """
 
 from __future__ import annotations
 
 import contextlib
-import csv
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -25,9 +24,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Literal
 
+from tests.campaigns.rows import read, write
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-MUTANTS, SURVIVORS = HERE / "mutants.toml", HERE / "survivors.csv"
+MUTANTS = HERE / "mutants.toml"
 SHARE, SECONDS = 0.97, 180
 # what the tests import and is not ours: loaded once, before any fork
 LIBRARIES = ("numpy", "scipy.stats", "scipy.optimize", "polars", "pyarrow.parquet", "pydantic", "sqlalchemy")
@@ -159,14 +160,25 @@ def sample(count: int, seed: int) -> list[Mutant]:
     return random.Random(seed).sample(live, min(count, len(live)))
 
 
+def page(name: str) -> str:
+    """The score by room, and every mutant that was not killed, with its reason."""
+    rows = read(name)
+    rooms = {r["file"].split("/")[1]: [0, 0] for r in rows}
+    for r in rows:
+        rooms[r["file"].split("/")[1]][r["outcome"] != "killed"] += 1
+    rooms["**all**"] = [sum(of) for of in zip(*rooms.values(), strict=True)]
+    lines = ["| room | killed | not killed | share killed |", "|---|---|---|---|"]
+    lines += [f"| {room} | {k} | {not_k} | {k / (k + not_k):.3f} |" for room, (k, not_k) in rooms.items()]
+    left = [r for r in rows if r["outcome"] != "killed"]
+    return "\n".join([*lines, "", *(f"* `{r['file']}`, {r['breaks']}: {r['outcome']}. {r['why']}" for r in left)])
+
+
 if __name__ == "__main__":
     os.chdir(ROOT)
     sample_of = [int(word) for word in sys.argv[1:3]]
     found = tried(sample(*sample_of) if sample_of else mutants())
     if not sample_of:
-        with SURVIVORS.open("w", newline="", encoding="utf-8") as file:
-            out = csv.writer(file, lineterminator="\n")
-            out.writerow(["outcome", "file", "breaks", "why"])
-            out.writerows([o, m.file, m.breaks, m.why] for m, o in found if o != "killed")
+        rows = [{"file": m.file, "breaks": m.breaks, "outcome": o, "why": m.why} for m, o in found]
+        write("mutants", rows, "none")
     print(f"{score(found):.3f} of {len(found)} killed")
     raise SystemExit(score(found) < SHARE)

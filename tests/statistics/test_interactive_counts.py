@@ -207,7 +207,7 @@ def test_without_noise_every_mechanism_shows_the_sums_to_the_last_bit():
 
 
 def test_visits_are_never_too_small_with_the_shift_and_often_without():
-    rng, sd, z = np.random.default_rng(3), 30.0, 5.0
+    rng, sd, z = np.random.default_rng(3), 30.0, 6.5
     truth = rng.integers(0, 400, (50, 20, 4, 5))
     noisy = OnlineCounts(1, truth + rng.normal(0, sd, truth.shape), None, sd, 0.0)
     n, n_sas = never_under(noisy, z)

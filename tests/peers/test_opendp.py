@@ -1,0 +1,92 @@
+"""OpenDP prices our mechanisms and draws beside our samplers: its privacy maps and its samplers are the judge.
+
+Cases are of the kind of ``python/test/test_meas.py`` of opendp/opendp (MIT): integers and vectors, scales from small to
+large, distances up to the one that is claimed.  OpenDP's package ships no tests; none of its code is here.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import opendp.prelude as dp
+import pytest
+from scipy import stats
+
+from pipeline.privacy.budget import epsilon_from_rho
+from pipeline.privacy.fast_noise import FastOsNoise
+from pipeline.privacy.noise import OsNoise, SimulatedWorld
+from pipeline.privacy.opendp_noise import OpenDpNoise, gaussian_scale
+from pipeline.privacy.release import Mechanism
+
+WORLD, DRAWS = SimulatedWorld("peers"), 4000
+SOURCES = {"exact": OsNoise, "table": FastOsNoise, "opendp": OpenDpNoise}
+
+
+@pytest.fixture(autouse=True)
+def contrib():
+    dp.enable_features("contrib")
+
+
+def vectors(metric):
+    return dp.vector_domain(dp.atom_domain(T="i64")), metric
+
+
+def mechanism(**of):
+    given = {"table": "t", "shape": (1,), "unit": "1", "rule": "peers"} | of
+    return Mechanism(**given)
+
+
+@pytest.mark.parametrize("moved", [1, 2, 12])
+@pytest.mark.parametrize("variance", [1, 5, 144, 10**6 + 3])
+def test_a_gaussian_costs_what_opendp_says(variance, moved):
+    m = dp.m.make_gaussian(*vectors(dp.l2_distance(T="f64")), scale=gaussian_scale(variance))
+    ours = mechanism(l2_squared=moved**2, l1=moved**2, variance=variance)
+    assert float(ours.rho) == pytest.approx(m.map(float(moved)), rel=1e-12)
+    # never below: OpenDP's float scale is rounded, and its map is rounded up
+    assert float(ours.rho) <= m.map(float(moved)) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("moved", [1, 2, 12])
+@pytest.mark.parametrize("scale", [Fraction(1, 2), Fraction(1), Fraction(7), Fraction(1000)])
+def test_a_laplace_costs_what_opendp_says(scale, moved):
+    m = dp.m.make_laplace(*vectors(dp.l1_distance(T="i64")), scale=float(scale))
+    ours = mechanism(l2_squared=moved**2, l1=moved, scale=scale)
+    assert float(ours.epsilon) == pytest.approx(m.map(moved), rel=1e-12)
+
+
+@pytest.mark.parametrize("delta", [1e-3, 1e-6, 1e-9])
+@pytest.mark.parametrize("variance", [2, 30, 500])
+def test_the_official_conversion_is_opendps(variance, delta):
+    m = dp.m.make_gaussian(*vectors(dp.l2_distance(T="f64")), scale=gaussian_scale(variance))
+    theirs = dp.c.make_zCDP_to_approxDP(m).map(1.0).epsilon(delta)
+    assert epsilon_from_rho(1 / (2 * variance), delta) == pytest.approx(theirs, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("variance", [1, 30, 2500])
+def test_our_gaussian_draws_are_told_from_opendps_by_chance_alone(name, variance):
+    m = dp.m.make_gaussian(*vectors(dp.l2_distance(T="f64")), scale=gaussian_scale(variance))
+    ours = SOURCES[name]().gaussian(DRAWS, variance, WORLD)
+    assert alike(ours, np.array(m([0] * DRAWS)))
+
+
+@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("scale", [Fraction(1, 2), Fraction(7), Fraction(400, 3)])
+def test_our_laplace_draws_are_told_from_opendps_by_chance_alone(name, scale):
+    m = dp.m.make_laplace(*vectors(dp.l1_distance(T="i64")), scale=float(scale))
+    ours = SOURCES[name]().laplace(DRAWS, scale, WORLD)
+    assert alike(ours, np.array(m([0] * DRAWS)))
+
+
+def test_a_sampler_of_another_variance_is_told_apart():
+    m = dp.m.make_gaussian(*vectors(dp.l2_distance(T="f64")), scale=gaussian_scale(30))
+    assert not alike(OsNoise().gaussian(DRAWS, 60, WORLD), np.array(m([0] * DRAWS)))
+
+
+def alike(one, other):
+    """Chi-square of homogeneity over about twenty cells; wrongly false once in 10^7."""
+    edges = np.unique(np.quantile(np.concatenate([one, other]), np.linspace(0, 1, 21)[1:-1]))
+    counts = [np.bincount(np.searchsorted(edges, x), minlength=len(edges) + 1) for x in (one, other)]
+    table = np.array(counts)[:, np.sum(counts, 0) > 0]
+    return stats.chi2_contingency(table).pvalue > 1e-7
