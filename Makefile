@@ -57,6 +57,7 @@ campaigns:
 	$(PYTHON) -P -m tests.campaigns.real_people
 	$(PYTHON) -P -m tests.campaigns.crashes
 	$(PYTHON) -P -m tests.campaigns.faults
+	$(PYTHON) -P -m tests.campaigns.power_cuts
 	$(PYTHON) -P -m tests.campaigns.races
 	$(PYTHON) -P -m tests.campaigns.tune_online
 	$(PYTHON) -P -m tests.campaigns.online_tables

@@ -50,6 +50,7 @@ def measured():
         (above & sure).sum().alias("better"),
         (true <= 0).sum().alias("not_better"),
         (above & (true <= 0)).sum().alias("false"),
+        (above & sure & (true <= 0)).sum().alias("certified"),
         (above & sure & ~held).sum().alias("wrong"),
         (~withheld & (pl.col("gain_high") < 0)).sum().alias("worse"),
         withheld.sum().alias("withheld"),
@@ -120,9 +121,19 @@ def not_better(_name):
             most = float(beta.ppf(0.95, r["false"] + 1, r["not_better"] - r["false"])) if r["not_better"] else 1.0
             gain, told = r["truth"] - r["practice"], f"{r['bias']:+.4f} ({r['se']:.4f})"
             held_ = f"{r['gain_held']} of {r['runs']}"
-            said = [r["not_better"], r["false"], f"{most:.3f}"]
+            said = [r["not_better"], r["false"], r["certified"], f"{most:.3f}"]
             lines.append([r["world"], r["policy"], f"{gain:+.4f}", told, held_, *said])
-    head = ["log", "policy", "true gain", "bias", "gain held", "runs no better", '"better"', "at most (95 %)"]
+    head = [
+        "log",
+        "policy",
+        "true gain",
+        "bias",
+        "gain held",
+        "runs no better",
+        "above 0",
+        "certified",
+        "above 0 at most (95 %)",
+    ]
     return _markdown(head, lines)
 
 

@@ -25,12 +25,13 @@ def test_a_campaign_that_was_stopped_goes_on_where_it_was(tmp_path, monkeypatch)
     assert all(float(r["truth"]) <= float(r["practice"]) for r in rows if r["policy"] == "level")
 
 
-def test_better_is_not_said_of_what_is_not():
-    """In each of three worlds at most 4 runs of 400, never pooled; rows of other code claim nothing."""
+def test_better_is_seldom_said_of_what_is_not():
+    """In each of three worlds, never pooled, surely in less than 1 run of 20; rows of other code claim nothing."""
     found = {(r["world"], r["policy"]): r for r in measured()}
     for of in (("clinicians", "level"), ("ward", "level"), ("inert", "learnt")):
         if found:
-            assert found[of]["false"] <= 4, of
+            n, said = found[of]["not_better"], found[of]["false"]
+            assert n >= 200 and least(n - said, n) >= 0.95, of
 
 
 def test_intervals_hold_at_each_budget_alone():
