@@ -12,6 +12,7 @@ from tests.house.imports import ROOT, TOPS, files, room_of
 from tests.house.walls import (
     RULES,
     agents_beyond_releases,
+    divided_columns,
     hidden_imports,
     libraries_out_of_place,
     pseudo_random,
@@ -50,6 +51,11 @@ TWINS = {
         "pipeline/statistics/count_layout.py",
         "from numpy.random import default_rng\nrng = default_rng(0)",
         pseudo_random,
+    ),
+    "a column that is divided": (
+        "pipeline/logs/decode.py",
+        "def halved(dtypes: Dtypes) -> pl.Expr:\n    r = _number('reward', dtypes)\n    return (r.clip(0, 1) - 1) / 2",
+        divided_columns,
     ),
     "a report that runs a job": ("reports/page.py", "import flows.jobs.run", upward),
     "prefect in the mathematics": ("pipeline/mdp/model.py", "import prefect", libraries_out_of_place),

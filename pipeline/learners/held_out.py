@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pipeline.audits.attack import AuditTarget, WholePlan
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.declaration.plugins import is_plugin, plugin_digest
+from pipeline.evaluation.clipping import clip_diagnostics
 from pipeline.evaluation.measured import Evaluated
 from pipeline.learners.evaluation import Attackable, Evaluable, Evaluation
 from pipeline.learners.learner import Learnt, Quote, RunPlan, joint_cost, listed_facts
@@ -213,9 +214,10 @@ class HeldOutRun:
             raise ValueError("the people who evaluate were asked about another policy than this version learns of it")
         found, measured = self.evaluation.measure(learnt, theirs, float(self.share), release.look or 1)
         # how often intervals hold was measured for one release of so many people, not for a night of some
-        measured = replace(measured, calibrated=measured.calibrated and release.counter is None)
-        told = {"rho_exact": None if release.joint_rho is None else str(release.joint_rho), **(release.joint or {})}
-        return LearntHeldOut(found, measured, Joint.model_validate(told))
+        told = (*measured.diagnostics, *clip_diagnostics(measured, theirs))
+        measured = replace(measured, calibrated=measured.calibrated and release.counter is None, diagnostics=told)
+        cost = {"rho_exact": None if release.joint_rho is None else str(release.joint_rho), **(release.joint or {})}
+        return LearntHeldOut(found, measured, Joint.model_validate(cost))
 
     def unforeseen(self) -> str | None:
         """See :class:`~pipeline.learners.learner.RunPlan`."""

@@ -134,7 +134,10 @@ def _unasked(data: DeclaredTables | DeclaredPlant) -> str:
         needed = number(round_up(LEAST_PEOPLE / _SHARE))
         few = number(data.users_public)
         return f"{unjudged}, and {few} people are too few to hold any out: that takes at least {needed}."
-    return f"{unjudged}: hold people out with [evaluate] people = {_SHARE:g} in the recipe."
+    return (
+        f"{unjudged}: hold people out with [evaluate] people = {_SHARE:g} in the recipe, which agents of counts and of "
+        "one step can."
+    )
 
 
 def _uncertified(found: EvaluationFacts, markov: str) -> str:

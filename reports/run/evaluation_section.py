@@ -18,6 +18,9 @@ from reports.run.answer import verdict_of
 _SAYS = {
     "effective sample size": "people whose history tells what the policy would do; few: the estimate rests on them",
     "overlap": "share of decisions that practice takes as the policy would; near 0: little is known",
+    "clip, people": "near 0: the clip can hide little",
+    "clip, half": "above 0: a clip of half the size would not take the gain away",
+    "clip, twice": "above 0: the noise of a clip of twice the size would not either",
     "weights clipped": "share of people whose weight was cut: the more, the further toward practice",
     "calibration": "the modelled value less the measured one; far from 0: the model is off",
     "people who follow": "share of people whose whole history the policy follows",

@@ -42,7 +42,8 @@ def to_decide(sim: Simulation) -> str:
     others = [(a, a.suboptimality) for a in sim.agents[1:] if a.suboptimality is not None]
     beaten = [clean(a.agent) for a, s in others if _end(mine, 1) < _end(s, -1)]
     lost = [clean(a.agent) for a, s in others if _end(mine, -1) > _end(s, 1)]
-    return f"Its policy is clearly better than that of {_names(beaten)}; clearly worse than that of {_names(lost)}."
+    worse = f"; clearly worse than that of {_names(lost)}" if lost else ""
+    return f"Its policy is clearly better than that of {_names(beaten)}{worse}."
 
 
 def to_check(report: Report) -> str:
@@ -142,7 +143,9 @@ def _names(names: list[str]) -> str:
 def _answer(sim: Simulation) -> str:
     """What the emitted policies lose, over the seeds."""
     s = sim.agents[0].suboptimality
-    between = "" if s is None or s.lower is None or s.upper is None else f", {interval(s.lower, s.upper)} over seeds"
+    between = ""
+    if s is not None and s.lower is not None and s.upper is not None and s.lower < s.upper:
+        between = f", {interval(s.lower, s.upper)} over seeds"
     lost = sim.suboptimality if s is None else s.mean
     return f"The policy loses {number(lost)} of the best policy's {number(sim.optimum)} an episode{between}."
 

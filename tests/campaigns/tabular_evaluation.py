@@ -4,7 +4,7 @@ Fresh logs, fresh people in both parts, fresh noise: how wide the intervals of v
 often they hold.  NAME is ``bins`` (four bins of a uniform log: the value is that of the binned process), or
 ``worlds``: each run in a random world of its own, with practice drawn at random, in which declared states are all there
 is: those rows say over which range a run is calibrated.  ``practice`` asks these worlds about random policies, half of
-which are worse than practice.
+which are worse than practice.  ``long`` is ``worlds`` with episodes of 20 steps alone, and with people of their own.
 """
 
 from __future__ import annotations
@@ -118,7 +118,8 @@ def cells(name: str) -> Iterator[tuple[Card, float, float]]:
     if name == "bins":
         yield from ((shelf_card("icu_sepsis_uniform", users=n), share, rho) for n, share, rho in BINS)
         return
-    for (L, A, H, apart), (people, share, rho) in itertools.product(SIZES, WORLDS):
+    sizes, budgets = (SIZES[2:3], WORLDS[:3]) if name == "long" else (SIZES, WORLDS)
+    for (L, A, H, apart), (people, share, rho) in itertools.product(sizes, budgets):
         domain = {
             "horizon": H,
             "states": {"column": "state", "labels": [f"s{i}" for i in range(L)], "ends": ["end"]},
@@ -129,6 +130,12 @@ def cells(name: str) -> Iterator[tuple[Card, float, float]]:
         yield Card.model_validate(card_dict(domain=domain, unit=unit)), share, rho
 
 
+def seeds_of(name: str, count: int) -> range:
+    """Seeds of a campaign's runs."""
+    first = 100 if name == "long" else 0
+    return range(first, first + count)
+
+
 def measure(name: str, count: int) -> list[dict[str, object]]:
     """All cells of a campaign."""
     rows: list[dict[str, object]] = []
@@ -136,7 +143,7 @@ def measure(name: str, count: int) -> list[dict[str, object]]:
         d, people = card.domain, card.unit.users_public
         terms = Terms(name, "dp-apvi", Privacy(rho=rho), Planner(), evaluate=Evaluate(people=share))
         said = list[tuple[float, ...]]()
-        for seed in range(count):
+        for seed in seeds_of(name, count):
             run = (
                 in_bins(card, terms, seed)
                 if name == "bins"
@@ -158,11 +165,28 @@ def measure(name: str, count: int) -> list[dict[str, object]]:
     return rows
 
 
+def shown(name: str) -> str:
+    """What a page says of a campaign: a line a size, over its budgets."""
+    head = "| states, steps | people, ρ | runs | value held | gain held | says better, of those that are not |"
+    lines = [head, "|---" * 6 + "|"]
+    found: dict[tuple[str, ...], list[dict[str, str]]] = {}
+    for r in committed.read(name):
+        found.setdefault((r["states"], r["horizon"], r["people"]), []).append(r)
+    for (states, steps, people), of in found.items():
+        runs = sum(int(r["runs"]) for r in of)
+        held = (sum(round(float(r[k]) * int(r["runs"])) for r in of) for k in ("value_held", "gain_held"))
+        said = (sum(int(r[k]) for r in of) for k in ("says_better_though_not", "not_better"))
+        rhos = "; ".join(f"{float(r['rho']):g}" for r in of)
+        cells = (f"{states}, {steps}", f"{int(people):,}, {rhos}", runs, *held, " of ".join(map(str, said)))
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(lines)
+
+
 def main(name: str, count: int) -> None:
     """Measure and rewrite the table."""
     # what coverage a run may state
     table = "coverage_tabular" if name == "worlds" else f"tabular_evaluation_{name}"
-    committed.write(table, measure(name, count), f"{SEED}, 0 .. {count - 1}")
+    committed.write(table, measure(name, count), f"{SEED}, {seeds_of(name, count)[0]} .. {seeds_of(name, count)[-1]}")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ from tests.campaigns.rows import ROOT, STAMP, code_of, drawn, out_of_date, pages
 UNSTAMPED = (
     "one_step",
     "tabular_evaluation_bins",
-    "tabular_evaluation_practice",
 )
 WHOLE = {name: read(name) for name in places() if name not in UNSTAMPED}
 

@@ -15,6 +15,9 @@ from tests.house.imports import files, imports, room_of, tree_of
 
 _MODULE = re.compile(r"(?:pipeline|flows|reports)(?:\.\w+)+(?=:\w+$|$)")
 _RANDOM = ("random", "numpy.random")
+# what holds a column, and what leaves polars
+_COLUMN = re.compile(r"\bpl\.(?:Expr|Series)\b")
+_LEAVES = ("to_numpy", "to_list", "to_arrow", "item", "select", "with_columns", "filter")
 
 
 def _named(root: Path) -> Iterator[tuple[str, str]]:
@@ -95,4 +98,37 @@ def _reads_versions(root: Path, module: str) -> bool:
     return bool(taken) and taken <= {"metadata", "resources"}
 
 
-RULES = (upward, agents_beyond_releases, libraries_out_of_place, pseudo_random, hidden_imports)
+def divided_columns(root: Path) -> list[str]:
+    """Columns that polars divides where rows are read: one row it rounds otherwise than many, so that a person's value
+    would depend on who stands beside them; times the inverse is the same for all."""
+    found: list[str] = []
+    for module, path in files(root):
+        if not module.startswith("pipeline.logs"):
+            continue
+        functions = [n for n in ast.walk(tree_of(path)) if isinstance(n, ast.FunctionDef)]
+        makers = {f.name for f in functions if f.returns is not None and _COLUMN.search(ast.unparse(f.returns))}
+        for f in functions:
+            told = (a for a in (*f.args.args, *f.args.kwonlyargs) if a.annotation is not None)
+            columns = makers | {a.arg for a in told if _COLUMN.search(ast.unparse(a.annotation))}
+            for n in ast.walk(f):
+                if isinstance(n, ast.Assign) and _of_columns(n.value, columns):
+                    columns |= {t.id for of in n.targets for t in ast.walk(of) if isinstance(t, ast.Name)}
+            for n in ast.walk(f):
+                over = isinstance(n, ast.BinOp) and isinstance(n.op, ast.Div) and _of_columns(n.left, columns)
+                if over or (isinstance(n, ast.Attribute) and n.attr in ("truediv", "__truediv__")):
+                    found.append(f"{module}:{n.lineno} divides a column")
+    return found
+
+
+def _of_columns(node: ast.AST, names: set[str]) -> bool:
+    """Whether an expression is made of columns, and not of what left polars."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _LEAVES:
+        return False
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "pl":
+        return node.attr in ("col", "lit", "when", "Series")
+    if isinstance(node, ast.Name):
+        return node.id in names
+    return any(_of_columns(child, names) for child in ast.iter_child_nodes(node))
+
+
+RULES = (upward, agents_beyond_releases, libraries_out_of_place, pseudo_random, hidden_imports, divided_columns)
