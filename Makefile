@@ -57,6 +57,7 @@ campaigns:
 	$(PYTHON) -P -m tests.campaigns.real_people
 	$(PYTHON) -P -m tests.campaigns.crashes
 	$(PYTHON) -P -m tests.campaigns.faults
+	$(PYTHON) -P -m tests.campaigns.power_cuts
 	$(PYTHON) -P -m tests.campaigns.races
 	$(PYTHON) -P -m tests.campaigns.tune_online
 	$(PYTHON) -P -m tests.campaigns.online_tables
@@ -69,6 +70,8 @@ campaigns:
 	$(PYTHON) -P -m tests.campaigns.paper_noise
 	$(PYTHON) -P -m tests.campaigns.bad_input 1000
 	$(PYTHON) -P -m tests.campaigns.mutations
+	$(PYTHON) -P -m tests.campaigns.peers
+	-$(PYTHON) -P -m tests.campaigns.seeds
 	-$(PYTHON) -P -m tests.mutants.run
 	$(PYTHON) -P -m tests.benchmarks.consistency_speed
 	$(PYTHON) -P -m tests.benchmarks.count_speed

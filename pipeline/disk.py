@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 from typing import BinaryIO
 
-_CANNOT = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EXDEV)
+# what a file system says that has no such operation
+CANNOT = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EXDEV, errno.EPERM, errno.EMLINK)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -47,7 +48,7 @@ class Disk:
             return False
         if exchange(here, os.fsencode(path), here, os.fsencode(to), 2) != 0:
             code = ctypes.get_errno()
-            if code in _CANNOT:
+            if code in CANNOT:
                 return False
             raise OSError(code, os.strerror(code), str(path))
         return True

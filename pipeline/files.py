@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from pipeline.disk import DISK
+from pipeline.disk import CANNOT, DISK
 
 
 def private_folder(folder: Path) -> Path:
@@ -253,7 +253,10 @@ def share(file: Path, other: Path) -> None:
     """
     try:
         DISK.link(file, other)
-    except OSError:
+    except OSError as e:
+        # of any other error it is not known whether the name came: a copy over it would empty the file itself
+        if e.errno not in CANNOT:
+            raise
         copy_file(file, other)
         DISK.protect(other, 0o600)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -32,12 +32,13 @@ def inline(
     frame: tuple[int, int] | None = None,
     *,
     bottom: int = 36,
+    rows: Mapping[str, Sequence[Mapping[str, int | str]]] | None = None,
 ) -> str:
     """The chart as SVG in the page's text colour, with ``title`` and ``text`` for those who cannot see it.
 
     ``key`` makes the ids unique in the page; ``margin`` is the space left of the chart in pixels; ``frame`` is the
     whole width and height where panels stand side by side, which a fixed frame cannot measure by itself; ``bottom`` is
-    the room for an axis below.
+    the room for an axis below; ``rows`` are those of data that the chart names, which altair then never copies.
     """
     import vl_convert
 
@@ -61,7 +62,10 @@ def inline(
             titleFontSize=12,
         )
     )
-    svg: str = vl_convert.vegalite_to_svg({**styled.to_dict(), "background": None})
+    # the renderer reads the chart anyway: to hold it against altair's schema takes longer than to draw it
+    spec = styled.to_dict(validate=False)
+    datasets = {**spec.get("datasets", {}), **(rows or {})}
+    svg: str = vl_convert.vegalite_to_svg({**spec, "datasets": datasets, "background": None})
     # Tags only: what stands between them is somebody's label and stays as it is.
     svg = _MARKS.sub(_share, re.sub("<[^>]+>", lambda tag: _bare(tag[0]), svg))
     opening, rest = svg.split(">", 1)

@@ -1,14 +1,13 @@
 """A disk that fails at one operation: it takes the place of :data:`pipeline.disk.DISK` and of the ledger's commits.
 
 Every operation is written down in order, with what it wrote, so that a prefix of them can be played again elsewhere,
-with what was not forced to disk left out.
+with what was not forced to disk left out (``tests/power``).
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import shutil
 import signal
 import sqlite3
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from sqlalchemy.engine.default import DefaultDialect
 
 from pipeline.disk import DISK, Disk
 
-FAULTS = ("EIO", "ENOSPC", "EIO late", "lost sync", "kill before", "kill half", "kill after")
+FAULTS = ("EIO", "ENOSPC", "EIO late", "kill before", "kill half", "kill after")
 _CODES = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC, "EIO late": errno.EIO}
 _SQLITE = {"EIO": "SQLITE_IOERR_WRITE", "ENOSPC": "SQLITE_FULL", "EIO late": "SQLITE_IOERR_FSYNC"}
 _BUFFER = 1 << 20
@@ -28,13 +27,25 @@ _BUFFER = 1 << 20
 
 @dataclass(frozen=True)
 class Operation:
-    """One change of a file: ``create``, ``write`` (at the end of ``path``), ``sync``, ``commit`` and so on."""
+    """One change of a file: ``create``, ``write``, ``sync``, ``commit`` and so on.
+
+    Parameters
+    ----------
+    kind, path, to
+        What is done to which file, and its other name, or what a link leads to.
+    data, at, mode
+        What is written, where (-1: at the end), and the rights of what is made.
+    by
+        Which place of the code asked for a sync.
+    """
 
     kind: str
     path: str
     to: str = ""
     data: bytes = b""
     mode: int = 0
+    at: int = -1
+    by: str = ""
 
 
 class FaultyDisk:
@@ -51,7 +62,9 @@ class FaultyDisk:
     def __init__(self, at: int | None = None, fault: str = "", note: Callable[[Operation], None] = lambda _: None):
         self.at, self.fault, self._note = at, fault, note
         self.operations: list[Operation] = []
-        self._real, self._lost = Disk(), False
+        # those that succeeded
+        self.done: list[Operation] = []
+        self._real = Disk()
 
     def install(self) -> None:
         """Take the disk's place in this process."""
@@ -68,23 +81,19 @@ class FaultyDisk:
         self.operations.append(operation)
         self._note(operation)
         if number != self.at:
-            done = work()
-            if self._lost:
-                self._cut_power()
-            return done
+            found = work()
+            if not (operation.kind == "swap" and found is False):
+                self.done.append(operation)
+            return found
         if self.fault == "kill before":
             self._die()
-        if self.fault == "lost sync" and operation.kind == "sync":
-            self._lost = True
-            return None
         if half is not None and self.fault in ("EIO", "ENOSPC", "kill half"):
             half()
-        if self.fault in ("EIO late", "kill half", "kill after", "lost sync"):
-            done = work() if half is None or self.fault != "kill half" else None
+        if self.fault in ("EIO late", "kill half", "kill after"):
+            if half is None or self.fault != "kill half":
+                work()
             if self.fault.startswith("kill"):
                 self._die()
-            if self.fault == "lost sync":
-                return done
         raise self._error(operation)
 
     def _error(self, operation: Operation) -> Exception:
@@ -93,21 +102,6 @@ class FaultyDisk:
         error = sqlite3.OperationalError("injected")
         error.sqlite_errorname = _SQLITE[self.fault]
         return error
-
-    def _cut_power(self) -> None:
-        """What was not forced to disk is gone: the bytes of a file, or the name that came last into a folder."""
-        assert self.at is not None
-        lost, then = self.operations[self.at], self.operations[self.at + 1]
-        path = Path(lost.path)
-        if path.is_dir():
-            before = self.operations[self.at - 1]
-            if before.kind == "move" and Path(before.to).parent == path and Path(before.to).exists():
-                shutil.move(before.to, before.path)
-        else:
-            there = path if path.exists() else Path(then.to)
-            if there.is_file():
-                os.truncate(there, 0)
-        self._die()
 
     @staticmethod
     def _die() -> None:

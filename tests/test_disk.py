@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.disk import Disk
-from pipeline.files import remove_tree, whole_file, write_file, write_folder
+from pipeline.disk import DISK, Disk
+from pipeline.files import remove_tree, share, whole_file, write_file, write_folder
 from tests.disk import FAULTS, FaultyDisk, Operation
 
 
@@ -78,7 +78,7 @@ def test_whatever_fails_files_and_folders_are_whole_and_the_next_call_ends_right
     assert len(kinds) >= (3 if name == "a removal" else 6)
     ended: set[int] = set()
     for at, kind in enumerate(kinds):
-        for fault in (f for f in FAULTS if f != "lost sync"):
+        for fault in FAULTS:
             folder = begun(tmp_path / f"{at}-{fault}")
             ended.add(inside(failing(FaultyDisk(at, fault), work, folder)))
             if name != "a removal":
@@ -89,14 +89,6 @@ def test_whatever_fails_files_and_folders_are_whole_and_the_next_call_ends_right
             left = sorted(p.name for p in folder.iterdir())
             assert left == (["one"] if name == "a removal" else ["one", "run"]), (kind, fault)
     assert {-signal.SIGKILL, errno.EIO, errno.ENOSPC} <= ended
-
-
-def test_a_lost_sync_loses_what_was_written(tmp_path: Path) -> None:
-    """The twin of a disk that keeps its word: without this, no campaign would see a sync that was forgotten."""
-    kinds = operations(one_file, tmp_path / "count")
-    folder = begun(tmp_path / "lost")
-    assert inside(failing(FaultyDisk(kinds.index("sync"), "lost sync"), one_file, folder)) == -signal.SIGKILL
-    assert (folder / "one").read_text() == ""
 
 
 def test_every_operation_of_the_disk_can_fail() -> None:
@@ -133,3 +125,27 @@ def test_what_gets_its_name_is_on_disk_before_and_the_name_after(tmp_path, work,
     assert {f"sync {name}" for name in written} <= set(done[:named])
     # the list of names of the folder above
     assert f"sync {folder.name}" in done[named:]
+
+
+@pytest.mark.parametrize("fault", ["EIO late", "EIO", "ENOSPC"])
+def test_a_second_name_that_fails_leaves_the_first_file_whole(tmp_path, fault):
+    """The name may have come with the error: a copy over it emptied the file that both names lead to."""
+    (tmp_path / "part").write_text("rows")
+
+    def call() -> None:
+        FaultyDisk(0, fault).install()
+        share(tmp_path / "part", tmp_path / "other")
+
+    assert inside(call) in (errno.EIO, errno.ENOSPC)
+    assert (tmp_path / "part").read_text() == "rows"
+
+
+def test_where_a_disk_knows_no_second_names_a_copy_is_made(tmp_path, monkeypatch):
+    (tmp_path / "part").write_text("rows")
+
+    def refused(path: Path, to: Path) -> None:
+        raise OSError(errno.EPERM, "")
+
+    monkeypatch.setattr(DISK, "link", refused)
+    share(tmp_path / "part", tmp_path / "other")
+    assert (tmp_path / "other").read_text() == "rows" and (tmp_path / "other").stat().st_mode & 0o777 == 0o600

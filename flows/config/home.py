@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pipeline.declaration.card import AnyCard, CardError, load_any_card
 from pipeline.declaration.lineage import catalogs
+from pipeline.files import make_folder
 from pipeline.logs.summing import DEFAULT_MEMORY, HERE, Resources
 
 
@@ -115,7 +116,9 @@ class Home:
     def store(self) -> Path:
         """Operator-only folder; created 0700."""
         path = self.root / "store"
-        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # their names are forced to disk: a ledger elsewhere outlives a power cut, and so must what it knows of
+        make_folder(self.root)
+        make_folder(path, 0o700)
         path.chmod(0o700)
         return path
 
@@ -123,7 +126,7 @@ class Home:
     def runs(self) -> Path:
         """Published run folders."""
         path = self.root / "runs"
-        path.mkdir(parents=True, exist_ok=True)
+        make_folder(path)
         return path
 
     def ledger_of(self, card: AnyCard) -> Path | str:

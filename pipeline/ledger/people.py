@@ -26,7 +26,7 @@ import numpy as np
 import sqlalchemy as sa
 from numpy.typing import NDArray
 
-from pipeline.files import whole_file
+from pipeline.files import whole_file, write_file
 from pipeline.ledger.account import registration, spent_of
 from pipeline.ledger.chain import BudgetError, Entry
 
@@ -156,7 +156,7 @@ def read_key(file: Path) -> bytes:
     """
     if not file.exists():
         with whole_file(file, private=True) as fresh:
-            fresh.write_text(secrets.token_hex(_BYTES), encoding="ascii")
+            write_file(fresh, secrets.token_hex(_BYTES))
     try:
         found = bytes.fromhex(file.read_text(encoding="ascii"))
     except (OSError, ValueError):

@@ -92,16 +92,22 @@ def plan_purge(lineage: Path, *, keep: int, quarantine_only: bool) -> Purge:
 
 def carry_out(purge: Purge, lineage: Path) -> None:
     """Remove what :func:`plan_purge` named; a folder leaves its name first, so that it is there whole or not at all."""
-    for name in purge.paths:
-        path = lineage / name
+    going, held = list[Path](), {lineage}
+    for path in (lineage / name for name in purge.paths):
         if not path.is_dir():
             remove_file(path)
-            continue
-        if not name.startswith(_GOING):
-            path = lineage / f"{_GOING}{name.lstrip('.')}"
-            DISK.move(lineage / name, path)
-        remove_tree(path)
+            held.add(path.parent)
+        elif path.name.startswith(_GOING):
+            remove_tree(path)
+        else:
+            going.append(lineage / f"{_GOING}{path.name.lstrip('.')}")
+            DISK.move(path, going[-1])
+    # before the first file goes: a power cut would give a folder in pieces its old name back
     DISK.sync(lineage)
+    for path in going:
+        remove_tree(path)
+    for folder in sorted(held):
+        DISK.sync(folder)
 
 
 # the version of Minari whose layout this is

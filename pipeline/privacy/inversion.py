@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Context, Decimal
 from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import isqrt
 from typing import Literal
 
@@ -71,10 +71,46 @@ class Table:
         return None if tied or u in (0, 2**self.bits - 1) else j - self.reach
 
 
+@dataclass(frozen=True)
+class FirstWords:
+    """The thresholds of a law in one word, and how many of them lie before each stretch of words.
+
+    Parameters
+    ----------
+    thresholds
+        ``(2 reach + 1,)``, rising; the last is the largest word, above which nothing is.
+    before, several
+        ``(2^k,)``: of the stretch of words whose first k bits are the place, how many thresholds lie before it, and
+        whether it holds more than one.
+    """
+
+    thresholds: Words64
+    before: NDArray[np.int32]
+    several: NDArray[np.bool_]
+
+    @cached_property
+    def shift(self) -> np.uint64:
+        """Bits of a word behind those that name its stretch."""
+        return np.uint64(_WORD + 1 - len(self.before).bit_length())
+
+    def below(self, u: Words64) -> NDArray[np.int64]:
+        """How many thresholds are below each word: a look-up and one comparison, a search where several are near."""
+        stretch = (u >> self.shift).astype(np.intp)
+        j = self.before[stretch].astype(np.int64)
+        j += self.thresholds[j] < u
+        rest = np.flatnonzero(self.several[stretch])
+        j[rest] = np.searchsorted(self.thresholds, u[rest], side="left")
+        return j
+
+
 @lru_cache(maxsize=8)
-def first_words(law: Law) -> Words64:
-    """The thresholds of a law in one word, ``(2 reach,)``."""
-    return np.array(make_table(law, _WORD).thresholds, dtype=np.uint64)
+def first_words(law: Law) -> FirstWords:
+    """Of a law, with some four stretches a threshold."""
+    thresholds = np.array([*make_table(law, _WORD).thresholds, 2**_WORD - 1], dtype=np.uint64)
+    bits = len(thresholds).bit_length() + 2
+    edges = np.arange(2**bits, dtype=np.uint64) << np.uint64(_WORD - bits)
+    before = np.searchsorted(thresholds, edges, side="left").astype(np.int32)
+    return FirstWords(thresholds, before, np.diff(before, append=len(thresholds)) > 1)
 
 
 def make_table(law: Law, bits: int) -> Table:
@@ -162,12 +198,13 @@ def draw(words: Words, size: int, law: Law) -> NDArray[np.int64]:
     return out
 
 
-def invert(law: Law, first: Words64, u: Words64, words: Words) -> NDArray[np.int64]:
+def invert(law: Law, first: FirstWords, u: Words64, words: Words) -> NDArray[np.int64]:
     """The draws that begin with ``u``; more bits are drawn only where 64 do not decide."""
-    j = np.searchsorted(first, u, side="left").astype(np.int64)
-    tied = first[np.minimum(j, len(first) - 1)] == u
+    j = first.below(u)
+    # the largest word is the last threshold
+    tied = first.thresholds[j] == u
     x = j - law.reach(_WORD)
-    for i in np.flatnonzero(tied | (u == 0) | (u == np.uint64(2**_WORD - 1))):
+    for i in np.flatnonzero(tied | (u == 0)):
         x[i] = _settle(law, int(u[i]), words)
     return x
 

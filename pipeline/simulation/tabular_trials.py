@@ -4,8 +4,8 @@ Options of a trial, all with defaults: ``constants`` (``practical``; ``paper``: 
 covers all with probability 0.9) and what follows from it: ``c``, ``noise``, ``z`` and ``iota`` of the bonus, ``growth``
 and ``visits`` of the batches; ``first`` of these; ``pooled`` (one table for all steps); ``rewards`` (``known`` |
 ``learnt``); ``warm_start``, a run that released counts; ``episodes_per_user``: m, most episodes of one user, who may
-come at any time; for joint privacy ``mechanism`` and ``leaves`` of the counter; for the shuffle model ``honest``, and
-``protocol`` (true: every message is sent and shuffled, as bytes).
+come at any time (in the shuffle model in one batch); for joint privacy ``mechanism`` and ``leaves`` of the counter; for
+the shuffle model ``honest``, and ``protocol`` (true: every message is sent and shuffled, as bytes).
 """
 
 from __future__ import annotations
@@ -255,7 +255,8 @@ def _variant(trial: Trial, layout: OnlineLayout) -> str:
     words = ["pooled" if layout.pooled else "per step"]
     words += ["rewards learnt"] if layout.rewards else []
     words += [str(trial.knobs[key]) for key in ("mechanism", "leaves") if key in trial.knobs]
-    words += [f"{layout.episodes} episodes a user"] if layout.episodes > 1 else []
+    where = " in one batch" if trial.agent == "counts-shuffle" else ""
+    words += [f"{layout.episodes} episodes a user{where}"] if layout.episodes > 1 else []
     words += [f"started from {run_named(warm)}"] if (warm := trial.knobs.get("warm_start")) is not None else []
     return ", ".join(words)
 

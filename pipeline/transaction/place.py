@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.files import make_folder, whole_file, whole_folder, write_file
+from pipeline.files import make_folder, sync_all, whole_file, whole_folder, write_file
 from pipeline.ledger.chain import AttemptLostError, BudgetError, Entry, Head, lacking
 from pipeline.ledger.ledger import Ledger
 from pipeline.privacy.release import Release
@@ -111,6 +111,8 @@ def write_attempt(release: Release, folder: Path, attempt: Attempt) -> None:
             raise
         raise AttemptLostError(f"{release.dataset}: another attempt drew this release first; its spend stays") from None
 
+_LOCK = ".releasing"
+
 
 @contextmanager
 def one_at_a_time(folder: Path, *, wait: bool = True) -> Generator[str]:
@@ -134,14 +136,14 @@ def one_at_a_time(folder: Path, *, wait: bool = True) -> Generator[str]:
         If ``wait`` is not set and another run holds it.
     """
     make_folder(folder, 0o700)
-    with os.fdopen(os.open(folder / ".releasing", os.O_CREAT | os.O_RDWR, 0o600), "r+") as lock:
+    with os.fdopen(os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR, 0o600), "r+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         token = lock.read()
         if len(token) != 32:
             token = secrets.token_hex(16)
-            lock.seek(0)
-            lock.write(token)
-            lock.flush()
+            write_file(folder / _LOCK, token)
+            # a lease that a power cut leaves behind must be known as this place's own
+            sync_all(folder, [_LOCK])
         yield hashlib.sha256(f"{token} {platform.node()}".encode()).hexdigest()[:32]
 
 

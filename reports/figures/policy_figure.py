@@ -105,6 +105,15 @@ def _cell_width(characters: int) -> int:
 
 def policy_figure(view: Decisions) -> Figure:
     """States by steps, the recommended action written in each cell."""
+    states, horizon = most_evidenced(view, MOST_STATES), min(len(view.action), MOST_STEPS)
+    text = (
+        f"Recommended action in each of {len(states)} states (rows) at each of {horizon} steps (columns). "
+        "A dash on hatching means: not enough evidence, keep current practice. The table that follows says the same."
+    )
+    return Figure(partial(_draw_policy, view, text), text, _left_out(view))
+
+
+def _draw_policy(view: Decisions, text: str) -> str:
     import altair as alt
 
     states = most_evidenced(view, MOST_STATES)
@@ -118,7 +127,7 @@ def policy_figure(view: Decisions) -> Figure:
     wide = _cell_width(max(len(str(cell["t"])) for cell in drawn))
     x = alt.X("x:O", axis=alt.Axis(title="step", labelAngle=0, labelOverlap="greedy", orient="bottom"))
     y = alt.Y("y:O", axis=None)
-    grid = alt.Chart(alt.Data(values=drawn)).encode(x=x, y=y)
+    grid = alt.Chart(alt.NamedData("cells")).encode(x=x, y=y)
     chart = alt.layer(
         grid.mark_rect(strokeWidth=1, stroke=INK, strokeOpacity=0.18).encode(fill=alt.Fill("fill:N", scale=None)),
         grid.mark_text(fontSize=11).encode(text="t:N", color=alt.Color("ink:N", scale=None)),
@@ -126,11 +135,7 @@ def policy_figure(view: Decisions) -> Figure:
         .mark_text(align="right", x=-8, fontSize=12, color=INK)
         .encode(y=y, text="t:N"),
     ).properties(width=horizon * wide, height=len(states) * 24)
-    text = (
-        f"Recommended action in each of {len(states)} states (rows) at each of {horizon} steps (columns). "
-        "A dash on hatching means: not enough evidence, keep current practice. The table that follows says the same."
-    )
-    return Figure(partial(inline, chart, "policy", "The policy, state by step", text, margin), text, _left_out(view))
+    return inline(chart, "policy", "The policy, state by step", text, margin, rows={"cells": drawn})
 
 
 def _cell(

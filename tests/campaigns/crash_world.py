@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from fractions import Fraction
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import flows.jobs.publish
-import pipeline.learners.tabular
 from flows.config.home import Home
 from flows.config.setting import setting
 from flows.jobs.intake import ingest_job
 from flows.jobs.run import register_job
+from pipeline.declaration.code import syntax_digest
+from pipeline.learners.tabular_facts import _PLANNER as PLANNER
 from pipeline.learners.tabular_learning import learn
+from pipeline.ledger.chain import BudgetError, Entry
 from pipeline.ledger.ledger import Ledger, open_ledger
+from pipeline.ledger.publication import maker
 from pipeline.privacy.noise import OsNoise
 from pipeline.privacy.release import total_rho
 from pipeline.privacy.release_file import read_release
-from tests.campaigns.kill_points import arm
 from tests.flows.shop import lay_out
 from tests.jobs import run_job
 from tests.ledger.postgres import Server
@@ -69,10 +73,18 @@ class World:
             server.psql("create database now")
         shutil.copytree(self.template, self.now)
         assert child(self._prepare) == 0
+        for name in (folder / "modules").read_text().split():
+            # what is imported late is imported here, and found by every process that is forked
+            with suppress(ImportError):
+                import_module(name)
         found = setting(str(self.folder / "spare" / "people" / "private.toml"), Home(self.folder / "spare" / "home"))
         release = read_release(next((found.home.store / "shop" / "releases").iterdir()))
         self.price = total_rho(release.mechanisms)
         self.learnt = learn(found.card, found.recipe.planner, release)
+        # looked up once, and found again by every process that is forked from here
+        maker()
+        syntax_digest(PLANNER)
+        gc.freeze()
         self.keep("registered")
 
     def _prepare(self) -> None:
@@ -83,6 +95,7 @@ class World:
         lay_out(spare / "people", ledger="home", cap=100.0)
         ingest_job(str(spare / "people"), Home(spare / "home"))
         run_job(str(spare / "people" / "private.toml"), Home(spare / "home"))
+        (self.folder / "modules").write_text("\n".join(sys.modules))
 
     @property
     def home(self) -> Home:
@@ -106,18 +119,6 @@ class World:
             self.server.psql("drop database now with (force)")
             self.server.psql(f"create database now template kept_{name}")
 
-    def run(self, at: int | None = None) -> int:
-        """One run of the job, killed at step ``at``."""
-        return child(lambda: self._run(at))
-
-    def _run(self, at: int | None) -> None:
-        pipeline.learners.tabular.learn = lambda *_: self.learnt
-        flows.jobs.publish.drawn_pages = lambda *_: ("", "")
-        witness_draws(self.witness, str(self.price))
-        steps = (self.now / "steps").open("w")
-        arm(at, lambda n, label: print(n, label, file=steps, flush=True))
-        run_job(str(self.now / "people" / "private.toml"), self.home)
-
     def steps(self) -> list[str]:
         """Labels of the steps of the last run, in order."""
         return [line.split(" ", 1)[1] for line in (self.now / "steps").read_text().splitlines()]
@@ -125,6 +126,13 @@ class World:
     def ledger(self) -> Ledger:
         where = self.now / "people" / "ledger.db" if self.server is None else self.server.url("now")
         return open_ledger(where, create=False)
+
+    def entries(self) -> list[Entry]:
+        """All that the ledger holds; nothing where there is none yet."""
+        try:
+            return self.ledger().entries("shop")
+        except BudgetError:
+            return []
 
     def drawn(self) -> Fraction:
         """What was truly spent: written down by the sampler itself before it drew."""

@@ -1,9 +1,11 @@
-"""Kill -9 at every step of a run.  ``python -P -m tests.campaigns.crashes`` rewrites ``results/crashes.json``.
+"""Kill -9 at every step of every verb, twice.  ``python -P -m tests.campaigns.crashes`` rewrites its result.
 
-A run reads a registered snapshot: INTENT, draw, write, COMMIT, publish.  It is killed at its first step, its second and
-so on to its last, on a fresh lineage and while it recovers what a killed run left.  After each kill the state is
-checked, a normal run follows, and the state is checked again.  Planning and figures are canned: they keep no state.
-``--sample N`` kills N times on SQLite alone, spread over all steps.
+Registration, ingest, a run, a run of a second edition, a promotion and two kinds of purge are killed at their first
+step, their second and so on to their last, on SQLite and on PostgreSQL.  After each kill the promises are checked; the
+verb is called again and killed at the same step, and they are checked; a call that nobody kills follows, which must end
+right.  A run is killed at every step as well while it recovers what a killed run left: a release that was renamed and
+not committed, and a draw half written.  Planning and figures are canned: they keep no state.
+``--sample N`` kills at N steps on SQLite alone, spread over all.
 """
 
 from __future__ import annotations
@@ -12,27 +14,39 @@ import json
 import signal
 import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 
-from pipeline.privacy.release_file import sha256_file
 from tests.campaigns.crash_world import World
+from tests.campaigns.kill_points import arm
+from tests.campaigns.resumed import resumed
+from tests.campaigns.verbs import Shop
 from tests.ledger.postgres import Server, postgres_server
 
 RESULTS = Path(__file__).resolve().parent / "results" / "crashes.json"
+_RECOVERED = ("uncommitted", "half written")
 
 
 @dataclass(frozen=True)
 class Kill:
-    """One kill: where, and what stood in the ledger and the store before and after the run that followed."""
+    """Two kills at one step: where, and what stood in ledger and store after the first and in the end.
+
+    Parameters
+    ----------
+    kills
+        2, or 1 where the second call had no such step.
+    """
 
     engine: str
-    scenario: str
+    verb: str
+    begun: str
     step: int
     label: str
+    kills: int
     charged: str
     drawn: str
     committed: int
@@ -41,69 +55,58 @@ class Kill:
     violations: tuple[str, ...]
 
 
-def violations(world: World) -> list[str]:
-    """Every promise of the ledger that does not hold now, in words."""
-    ledger = world.ledger()
-    if problem := ledger.problem():
-        return [problem]
-    entries, found = ledger.entries("shop"), []
-    spent = ledger.account("shop").spent
-    if spent != sum((Fraction(e.body["rho"]) for e in entries if e.kind == "INTENT"), Fraction(0)):
-        found.append("total is not the sum of the INTENTs")
-    if spent < world.drawn():
-        found.append("more was drawn than charged")
-    commits = [e for e in entries if e.kind == "COMMIT"]
-    keys = [e.body["run_key"] for e in commits]
-    if len(keys) != len(set(keys)):
-        found.append("a key has two COMMITs")
-    digests = {e.body["release_sha256"] for e in commits}
-    runs = [p for p in world.home.runs.glob("*") if not p.name.startswith(".")]
-    if any(sha256_file(p / "release.parquet") not in digests for p in runs):
-        found.append("an uncommitted release is published")
-    return found
-
-
 def settled(world: World) -> list[str]:
-    """What a normal run must have put in order."""
+    """What a run that nobody killed must have put in order."""
     releases = world.home.store / "shop" / "releases"
     left = [p.name for p in releases.glob("*.attempt-*")]
-    keys = {e.body["run_key"][:24] for e in world.ledger().entries("shop") if e.kind == "COMMIT"}
+    entries = world.ledger().entries("shop")
+    keys = {e.body["run_key"][:24] for e in entries if e.kind == "COMMIT"}
     found = [f"left over: {name}" for name in left]
     if {p.name for p in releases.iterdir()} - set(left) != keys:
         found.append("store and COMMITs differ")
-    if len([p for p in world.home.runs.glob("*") if not p.name.startswith(".")]) != 1:
+    if sum((p / "report.json").is_file() and not p.is_symlink() for p in world.home.runs.glob("[!.]*")) != len(keys):
         found.append("nothing, or twice, published")
-    if sum(e.kind == "PUBLISH" for e in world.ledger().entries("shop")) != 1:
+    if sum(e.kind == "PUBLISH" for e in entries) != len(keys):
         found.append("vouched for not once")
     return found
 
 
-def kill(world: World, start: str, step: int) -> Kill:
-    """Kill a run at one step, look, run normally, look again."""
-    world.restore(start)
-    code = world.run(step)
+def call(shop: Shop, work: Callable[[], object], at: int | None = None) -> int:
+    """A call, killed at step ``at``; its steps are written down."""
+
+    def before() -> None:
+        steps = (shop.world.now / "steps").open("w")
+        arm(at, lambda n, label: print(n, label, file=steps, flush=True))
+
+    return shop.call(work, before)
+
+
+def kill(shop: Shop, verb: str, begun: str, step: int) -> Kill:
+    """Kill a verb at one step, look, kill it there again, look, call it normally, look."""
+    world, work = shop.world, shop.verbs()[verb][1]
+    world.restore(begun)
+    code = call(shop, work, step)
     found = [] if code == -signal.SIGKILL else [f"not killed: {code}"]
-    label = world.steps()[-1]
-    charged, drawn = world.ledger().account("shop").spent, world.drawn()
-    committed = sum(e.kind == "COMMIT" for e in world.ledger().entries("shop"))
-    found += violations(world)
-    if world.run() != 0:
-        found.append("the normal run failed")
+    label, first = world.steps()[-1], stands(world)
+    found += shop.broken(verb, settled=False)
+    # a draw that died three times waits for its operator
+    again = call(shop, work, step) if begun not in _RECOVERED else -signal.SIGKILL
+    if again not in (0, -signal.SIGKILL):
+        found.append(f"the second call ended with {again}")
+    found += shop.broken(verb, settled=again == 0)
+    if again != 0 and call(shop, work) != 0:
+        found.append("the normal call failed")
     else:
-        found += violations(world) + settled(world)
-    end = world.ledger().account("shop").spent
-    return Kill(
-        world.engine,
-        start,
-        step,
-        label,
-        str(charged),
-        str(drawn),
-        committed,
-        str(end),
-        str(world.drawn()),
-        tuple(found),
-    )
+        found += shop.broken(verb, settled=True) + (settled(world) if verb.startswith("run") else [])
+    kills, told = 1 + (again != 0 and begun not in _RECOVERED), tuple(dict.fromkeys(found))
+    return Kill(world.engine, verb, begun, step, label, kills, *first, *stands(world)[:2], told)
+
+
+def stands(world: World) -> tuple[str, str, int]:
+    """What was charged, what was drawn, and how many COMMITs there are."""
+    entries = world.entries()
+    spent = sum((Fraction(e.body["rho"]) for e in entries if e.kind == "INTENT"), Fraction(0))
+    return str(spent), str(world.drawn()), sum(e.kind == "COMMIT" for e in entries)
 
 
 def _last(labels: list[str], label: str) -> int:
@@ -111,59 +114,67 @@ def _last(labels: list[str], label: str) -> int:
     return len(labels) - 1 - labels[::-1].index(label)
 
 
-def scenarios(world: World) -> dict[str, int]:
-    """States to start from, with the number of steps of a run from there."""
-    counts: dict[str, int] = {}
+def places(shop: Shop) -> list[tuple[str, str, int]]:
+    """Every verb with the state it begins from and each of its steps."""
+    world, begun = shop.world, [(verb, start) for verb, (start, _) in shop.verbs().items()]
+    run = shop.verbs()["run"][1]
     world.restore("registered")
-    assert world.run() == 0
+    assert call(shop, run) == 0
     labels = world.steps()
-    counts["registered"] = len(labels)
     # died between the release's rename and its COMMIT: the next run recovers it
     renamed = labels.index("before commit") + 1
     # died with a half-written draw: the next run deletes it and draws again
     half = labels.index("before create", _last(labels, "after draw")) + 1
-    for name, at in (("uncommitted", renamed), ("half_written", half)):
+    for name, at in zip(_RECOVERED, (renamed, half), strict=True):
         world.restore("registered")
-        assert world.run(at) == -signal.SIGKILL
+        assert call(shop, run, at) == -signal.SIGKILL
         left = [p.name for p in (world.home.store / "shop" / "releases").iterdir()]
-        assert [".attempt-" in n for n in left] == [name == "half_written"], left
+        assert [".attempt-" in n for n in left] == [name == _RECOVERED[1]], left
         world.keep(name)
-        assert world.run() == 0
-        counts[name] = len(world.steps())
-    return counts
+        begun.append(("run", name))
+    found: list[tuple[str, str, int]] = []
+    for verb, start in begun:
+        world.restore(start)
+        assert call(shop, shop.verbs()[verb][1]) == 0, verb
+        found += [(verb, start, step) for step in range(1, len(world.steps()) + 1)]
+    return found
 
 
-def campaign(world: World, sample: int | None) -> list[Kill]:
-    """Kill at every step of every scenario, or at ``sample`` of them spread evenly."""
-    places = [(name, step) for name, count in scenarios(world).items() for step in range(1, count + 1)]
+def campaign(shop: Shop, sample: int | None) -> list[Kill]:
+    """Kill at every step of every verb, or at ``sample`` of them spread evenly."""
+    found = places(shop)
     if sample is not None:
-        places = [places[i * len(places) // sample] for i in range(sample)]
-    return [kill(world, name, step) for name, step in places]
+        found = [found[i * len(found) // sample] for i in range(sample)]
+    doing = {
+        f"{shop.world.engine}, {verb} from {start}, step {step}": (verb, start, step) for verb, start, step in found
+    }
+    return [Kill(**row) for row in resumed("crashes", list(doing), lambda key: asdict(kill(shop, *doing[key])))]
 
 
 def main(sample: int | None) -> int:
     """Run the campaign, print and keep its result; 1 where a promise was broken."""
-    kills: list[Kill] = []
+    rows: list[Kill] = []
     with ExitStack() as stack:
-        worlds: list[Server | None] = [None] if sample else [None, stack.enter_context(postgres_server())]
-        for server in worlds:
+        servers: list[Server | None] = [None] if sample else [None, stack.enter_context(postgres_server())]
+        for server in servers:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reticent-crashes-")))
-            kills += campaign(World(folder, server), sample)
-            print(f"{kills[-1].engine}: {len(kills)} kills so far", file=sys.stderr, flush=True)
-    broken = [k for k in kills if k.violations]
+            rows += campaign(Shop(folder, server, anew=False), sample)
+    broken = [k for k in rows if k.violations]
     result = {
         "command": "python -P -m tests.campaigns.crashes",
         "date": datetime.now(UTC).date().isoformat(),
-        "kills": len(kills),
-        "kills_by_engine": {name: sum(k.engine == name for k in kills) for name in ("sqlite", "postgresql")},
-        "charged_and_not_committed_when_killed": sum(k.charged != "0" and k.committed == 0 for k in kills),
-        "drawn_twice_in_the_end": sum(Fraction(k.drawn_in_the_end) > Fraction(k.drawn) > 0 for k in kills),
+        "steps": len(rows),
+        "kills": sum(k.kills for k in rows),
+        "kills_by_engine": {name: sum(k.kills for k in rows if k.engine == name) for name in ("sqlite", "postgresql")},
+        "steps_by_verb": {verb: sum(k.verb == verb for k in rows) for verb in dict.fromkeys(k.verb for k in rows)},
+        "charged_and_not_committed_when_killed": sum(k.charged != "0" and k.committed == 0 for k in rows),
+        "drawn_twice_in_the_end": sum(Fraction(k.drawn_in_the_end) > Fraction(k.drawn) > 0 for k in rows),
         "violations": len(broken),
     }
     print(json.dumps(result | {"broken": [asdict(k) for k in broken]}))
     if sample is None:
-        rows = ",\n  ".join(json.dumps(asdict(k)) for k in kills)
-        RESULTS.write_text(json.dumps(result, indent=1)[:-2] + f',\n "rows": [\n  {rows}\n ]\n}}\n', encoding="utf-8")
+        lines = ",\n  ".join(json.dumps(asdict(k)) for k in rows)
+        RESULTS.write_text(json.dumps(result, indent=1)[:-2] + f',\n "rows": [\n  {lines}\n ]\n}}\n', encoding="utf-8")
     return 1 if broken else 0
 
 

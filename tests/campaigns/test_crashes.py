@@ -14,6 +14,7 @@ from flows.config.home import Home
 from pipeline.ledger.ledger import open_ledger
 from tests.campaigns import crashes, faults
 from tests.campaigns.rows import read
+from tests.campaigns.verbs import violations
 from tests.disk import FAULTS
 
 
@@ -22,12 +23,12 @@ def test_ten_kills_break_no_promise():
     command = [sys.executable, "-P", "-m", "tests.campaigns.crashes", "--sample", "10"]
     done = subprocess.run(command, cwd=crashes.RESULTS.parents[3], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["kills"] == 10
+    assert json.loads(done.stdout)["steps"] == 10
 
 
 def test_the_committed_campaigns_are_whole_and_broke_no_promise():
     found = json.loads(crashes.RESULTS.read_text())
-    assert found["kills"] == len(found["rows"]) >= 200 and min(found["kills_by_engine"].values()) >= 100
+    assert len(found["rows"]) >= 200 and min(found["kills_by_engine"].values()) >= 100
     assert found["violations"] == 0 and not [r for r in found["rows"] if r["violations"]]
     assert all(Fraction(r["charged"]) >= Fraction(r["drawn"]) for r in found["rows"])
     for r in read("races"):
@@ -45,26 +46,26 @@ def world(tmp_path, make_card):
 
 
 def test_a_sound_state_has_no_violation(world):
-    assert crashes.violations(world) == []
+    assert violations(world) == []
 
 
 def test_a_draw_before_its_intent_is_seen(world):
     world.spends(Fraction(1, 10**9))
-    assert crashes.violations(world) == ["more was drawn than charged"]
+    assert violations(world) == ["more was drawn than charged"]
 
 
 def test_an_uncommitted_release_that_is_published_is_seen(world):
     run = world.home.runs / "run"
     run.mkdir()
     (run / "release.parquet").write_bytes(b"other numbers")
-    assert crashes.violations(world) == ["an uncommitted release is published"]
+    assert violations(world) == ["an uncommitted release is published"]
 
 
 def test_a_second_commit_is_seen(world):
     book = world.ledger()
     with book._chain.open() as page:
         page.append("shop", "COMMIT", dict(page.entries[-1].body))
-    assert crashes.violations(world) == ["a key has two COMMITs"]
+    assert violations(world) == ["a key has two COMMITs"]
 
 
 @pytest.mark.slow
@@ -78,5 +79,5 @@ def test_eight_faults_of_the_disk_break_no_promise():
 def test_the_committed_faults_broke_no_promise():
     found = json.loads(faults.RESULTS.read_text())
     assert found["faults"] == len(found["rows"]) >= 100 and found["violations"] == 0
-    assert set(found["by_fault"]) == set(FAULTS) and all(found["by_fault"].values())
-    assert not [r for r in found["rows"] if r["broken"] or (r["again"] and r["fault"] != "lost sync")]
+    assert set(found["by_fault"]) >= set(FAULTS) and all(found["by_fault"].values())
+    assert not [r for r in found["rows"] if r["broken"] or (r["again"] and r["fault"] in FAULTS)]

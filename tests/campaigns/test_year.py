@@ -59,6 +59,10 @@ def test_four_killed_nights_break_no_promise():
 
 
 @pytest.mark.slow
-def test_policies_of_a_short_year_are_worth_something():
-    found = Study(nights=8, people=100).values(marks=(1, 8))
-    assert list(found) == list(METHODS) and all(0 <= v <= 3.4 for row in found.values() for v in row)
+def test_a_short_year_ends_near_the_optimum_and_counters_beat_releasing_again_every_night():
+    found = Study(nights=8, people=300).values(marks=(1, 8))
+    assert list(found) == list(METHODS)
+    last = {method: values[-1] for method, values in found.items()}
+    # optimal 3.397, uniform 0.04; three seeds left at least half a unit between them
+    assert last["no privacy"] > 3.39 and max(last.values()) <= 3.398
+    assert min(last[m] for m in ("tree", "toeplitz", "once")) > last["re-release"] + 0.2 > 1.5

@@ -145,15 +145,16 @@ def test_the_tails_beyond_the_table_are_reached(word, sign):
 def test_first_words_are_the_thresholds_and_rise():
     law = Law("gaussian", Fraction(100))
     made = make_table(law, 64)
-    assert [int(f) for f in first_words(law)] == list(made.thresholds) == sorted(made.thresholds)
-    assert first_words(law).dtype == np.uint64
+    found = first_words(law).thresholds
+    assert [int(f) for f in found] == [*made.thresholds, 2**64 - 1] == sorted([*made.thresholds, 2**64 - 1])
+    assert found.dtype == np.uint64
     # symmetric: F(-x - 1) = 1 - F(x)
     assert all(a + b == 2**64 - 1 for a, b in zip(made.thresholds, reversed(made.thresholds), strict=True))
     assert all(a <= b for a, b in pairwise(made.thresholds)) and isinstance(made, Table)
 
 
 def test_no_float_is_on_the_path_of_a_fast_draw():
-    for name in ("csprng.py", "samplers.py", "inversion.py"):
+    for name in ("csprng.py", "inversion.py"):
         assert not floats((ROOM / name).read_text()), name
     for draws in (
         draw(Words(), 9, Law("gaussian", Fraction(4))),
@@ -219,6 +220,27 @@ def test_no_table_decides_the_first_and_the_last_string(law, bits):
 def test_a_word_between_two_thresholds_is_the_draw_of_the_upper_one():
     law = Law("gaussian", Fraction(9))
     first = first_words(law)
-    middle = np.array([int(a) + (int(b) - int(a)) // 2 for a, b in pairwise(first) if int(b) - int(a) > 2], np.uint64)
+    middle = np.array(
+        [int(a) + (int(b) - int(a)) // 2 for a, b in pairwise(first.thresholds[:-1]) if int(b) - int(a) > 2], np.uint64
+    )
     exact = make_table(law, 64)
     assert invert(law, first, middle, Script()).tolist() == [exact.decide(int(u)) for u in middle]
+
+
+@pytest.mark.parametrize(
+    "law", [Law("laplace", Fraction(1, 3)), Law("laplace", Fraction(40)), Law("gaussian", Fraction(900))]
+)
+def test_the_look_up_finds_what_a_search_of_all_thresholds_does(law):
+    """On words near every threshold and every edge of a stretch, where they differ by one."""
+    first = first_words(law)
+    edges = np.arange(len(first.before), dtype=np.uint64) << first.shift
+    near = np.concatenate(
+        [first.thresholds, edges, np.random.default_rng(0).integers(2**64, size=10**4, dtype=np.uint64)]
+    )
+    u = np.concatenate([near, near - np.uint64(1), near + np.uint64(1)])
+    assert first.several.any() and not first.several.all()
+    assert (first.below(u) == np.searchsorted(first.thresholds, u, side="left")).all()
+    # the twin without a search where several thresholds are near
+    first.several[:] = False
+    assert (first.below(u) != np.searchsorted(first.thresholds, u, side="left")).any()
+    first_words.cache_clear()

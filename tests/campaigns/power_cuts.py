@@ -1,0 +1,358 @@
+"""Power cuts: every prefix of what each verb writes, with what was not forced to disk dropped, torn or reordered.
+
+``python -P -m tests.campaigns.power_cuts`` rewrites ``results/power_cuts.csv``; ``make figures`` its page.
+
+Registration, ingest, a run, a run published again, a promotion, a purge and a night are recorded once, each write, sync
+and renaming of theirs and of SQLite's.  Each state that a power cut may leave (``tests/power.py``) is laid down; the
+promises are checked; the verb is called again, must end right, and they are checked again.  Then every sync is taken
+out, one place of the code at a time: some state must now break a promise, or the sync is listed as unneeded, with why.
+``--verb NAME`` does one verb and keeps the others' rows, ``--most N`` lays down N states of each drawn at random (a
+fifth of that without some syncs), ``--dry`` keeps nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from pipeline.declaration.toml import DamagedError
+from pipeline.ledger.chain import BudgetError, NoLedgerError
+from pipeline.ledger.ledger import Ledger
+from pipeline.logs.store import check_parts, load, numbers, snapshot_folder
+from pipeline.privacy.release_file import sha256_file
+from tests.campaigns.crash_world import child, witness_draws
+from tests.campaigns.night_crashes import World as Nights
+from tests.campaigns.resumed import resumed
+from tests.campaigns.rows import Row, read, write
+from tests.campaigns.verbs import Shop, told
+from tests.disk import FaultyDisk, Operation
+from tests.power import History, Tree, digest, lay_down
+from tests.sqlite_writes import SqliteWrites
+
+NAME, ALL = "power_cuts", "nothing"
+# syncs without which nothing was seen to break: place, and why it need not be there, or stays
+UNNEEDED = {
+    "file, whole_file < ledger.database._create_file": "SQLite has forced the same file",
+    "folder, whole_file < ledger.database._create_file": "the first entry's journal forces the same folder",
+    "logs.ingest._repeat": "the work folder: without it the next ingest begins anew",
+    "logs.work.": "the work folder: what is short is made anew; stays, as a hole in a long file is not seen",
+    "logs.ingest._read": "as of all work in progress",
+    "logs.ingest._write": "as of all work in progress; and whatever is published is forced again",
+    "folder, whole_file < transaction.place.remember_head": "an older note notices less; the next takes its place",
+    "folder, sync_all < transaction.place": "the note of the newest entry forces the same folder before a lease counts",
+    "folder, whole_file < flows.jobs.promotion._keep": "the alias is forced right after, in the same folder",
+}
+# what may come back or be gone without harm: locks, and what a verb wrote beside and had finished with
+_BESIDE = (".lock", ".partial", ".ingest", ".edition", ".attempt-", "steps", "witness")
+
+
+class Recorder(FaultyDisk):
+    """Writes down what succeeded, SQLite's writes too, who asked for each sync, and when noise was drawn.
+
+    Parameters
+    ----------
+    witness
+        The file in which whoever draws says so first.
+    """
+
+    def __init__(self, witness: Path) -> None:
+        super().__init__()
+        self.witness, self.drawn = witness, list[int]()
+
+    def install(self) -> None:
+        """Take the disk's place, and SQLite's."""
+        super().install()
+        # kept: SQLite holds no reference of its own
+        self.sqlite = SqliteWrites(self._do)
+
+    def _do(self, operation: Operation, work: Callable[[], Any], half: Callable[[], object] | None = None) -> Any:
+        drawn = len(lines_of(self.witness))
+        by = asked_by(operation) if operation.kind == "sync" else ""
+        found = super()._do(replace(operation, by=by), work, half)
+        # a commit holds writes of its own, which are counted by now
+        self.drawn += [drawn] * (len(self.done) - len(self.drawn))
+        return found
+
+
+def lines_of(witness: Path) -> list[str]:
+    """What those said who drew noise."""
+    return witness.read_text().splitlines() if witness.exists() else []
+
+
+def asked_by(o: Operation) -> str:
+    """Which place of the code asks for a sync: the function that forces, and whoever called it."""
+    if o.to:
+        return f"SQLite: {o.to}"
+    kind, helper, frame = "folder" if Path(o.path).is_dir() else "file", "", sys._getframe(1)
+    while frame is not None:
+        module, name = frame.f_globals.get("__name__", ""), frame.f_code.co_name
+        if module == "pipeline.files":
+            # of nested helpers the outermost says what is written
+            helper = f", {name}"
+        elif module.startswith(("pipeline.", "flows.")):
+            line = frame.f_lineno - frame.f_code.co_firstlineno
+            return f"{kind}{helper} < {module.removeprefix('pipeline.')}.{name}:{line}"
+        frame = frame.f_back
+    return kind
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a verb wrote, in order, how often noise was drawn before each, who drew, and what is there in the end."""
+
+    operations: list[Operation]
+    drawn: list[int]
+    draws: list[str]
+    end: Tree
+
+
+class Bench:
+    """One verb on one world: how it is put back, called, and what must hold.
+
+    Parameters
+    ----------
+    name, root, witness
+        Of the verb, the folder whose files are watched, and the file in which whoever draws says so.
+    restore, work
+        Back to the state before the verb; and the verb.
+    ledger
+        Of the world, as it is now.
+    broken, store
+        Promises that do not hold, in words, given whether the verb has ended right; and the operator's store.
+    """
+
+    def __init__(self, name: str, root: Path, restore: Callable[[], None], work: Callable[[], object],
+                 ledger: Callable[[], Ledger], broken: Callable[[bool], list[str]], home: Path) -> None:  # fmt: skip
+        self.name, self.root, self.witness = name, root, root / "witness"
+        self.restore, self.work, self.ledger, self.broken = restore, work, ledger, broken
+        self.home = home
+        self._known: dict[Any, list[str]] = {}
+
+    def record(self) -> Recorded:
+        """The verb, once, on a disk that writes everything down."""
+        kept = self.root.parent / "recorded"
+
+        def inside() -> None:
+            recorder = Recorder(self.witness)
+            recorder.install()
+            self.work()
+            kept.write_bytes(pickle.dumps((recorder.done, [*recorder.drawn, len(lines_of(self.witness))])))
+
+        self.restore()
+        assert child(inside, told) == 0
+        return Recorded(*pickle.loads(kept.read_bytes()), lines_of(self.witness), History(self.root, ()).tree(0))
+
+    def judge(self, tree: Tree, draws: Sequence[str], seen: frozenset[str]) -> list[str]:
+        """Promises that a state breaks, at once or after the verb was called again.
+
+        Parameters
+        ----------
+        tree, draws, seen
+            What is on disk, who had drawn noise, and the digests of the releases that people could read.
+        """
+        key = (digest(tree), len(draws), seen)
+        if key not in self._known:
+            lay_down(tree, self.root)
+            self.witness.write_text("".join(f"{line}\n" for line in draws))
+            self._known[key] = self._judged(seen)
+        return self._known[key]
+
+    def _judged(self, seen: frozenset[str]) -> list[str]:
+        found = list[str]()
+        try:
+            found += [*self._sound(seen), *self.broken(False)]
+            if again := child(self.work, told):
+                return [*found, f"the next call ended with {again}"]
+            return [*found, *self._sound(seen), *self.broken(True)]
+        except BudgetError as e:
+            return [*found, str(e).replace(str(self.root), "…")]
+
+    def _sound(self, seen: frozenset[str]) -> list[str]:
+        """Of what is committed nothing is lost, and of what is kept nothing is half there."""
+        found = list[str]()
+        try:
+            entries = self.ledger().entries()
+        except NoLedgerError:
+            return [] if self.name == "register" else ["the ledger is gone"]
+        commits = [e for e in entries if e.kind == "COMMIT"]
+        for e in commits:
+            kept = self.home / "store" / e.lineage / "releases" / e.body["run_key"][:24] / "release.parquet"
+            if not kept.exists() or sha256_file(kept) != e.body["release_sha256"]:
+                found.append("a committed release is lost")
+        if not seen <= {e.body["release_sha256"] for e in commits}:
+            found.append("what people read is not committed")
+        store = self.home / "store"
+        if not all(sound(store, number) for number in numbers(store, "shop")):
+            found.append("a snapshot is not what ingest wrote")
+        return found
+
+
+def sound(store: Path, number: int) -> bool:
+    """Whether a snapshot is what ingest wrote."""
+    try:
+        check_parts(load(snapshot_folder(store / "shop", number)))
+    except DamagedError:
+        return False
+    return True
+
+
+def readable(tree: Tree) -> frozenset[str]:
+    """Digests of the releases in published folders."""
+    found = set[str]()
+    for path, (_, what) in tree.items():
+        parts = Path(path).parts
+        if len(parts) == 4 and parts[1] == "runs" and parts[3] == "release.parquet" and not parts[2].startswith("."):
+            assert isinstance(what, bytes)
+            found.add(hashlib.sha256(what).hexdigest())
+    return frozenset(found)
+
+
+def states(history: History, recorded: Recorded) -> Iterator[tuple[int, Tree, int, frozenset[str]]]:
+    """Every state that a cut may leave, once: the operation before which it is cut, and what is known by then."""
+    random, met = Random(0), set[Any]()
+    for upto in range(len(recorded.operations) + 1):
+        drawn, seen = recorded.drawn[upto], readable(history.tree(upto))
+        for tree in history.cuts(upto, random):
+            if (key := (digest(tree), drawn, seen)) not in met:
+                met.add(key)
+                yield upto, tree, drawn, seen
+
+
+def taken_back(history: History, end: int) -> list[str]:
+    """What a verb had done, and a power cut after its end undoes."""
+    return differing(history.tree(end), history.tree(end, frozenset(history.pending(end))))
+
+
+def differing(one: Tree, other: Tree) -> list[str]:
+    """Paths at which two trees differ, but for what is written beside."""
+    paths = sorted(p for p in {*one, *other} if one.get(p, (0, 0))[1] != other.get(p, (0, 0))[1])
+    return [p for p in paths if not any(mark in p for mark in _BESIDE)]
+
+
+def benches(folder: Path, patch: pytest.MonkeyPatch, wanted: str | None) -> Iterator[Bench]:
+    """Every verb, or the one that is wanted."""
+    if wanted != "night":
+        shop = Shop(folder / "shop")
+        world = shop.world
+        for verb, (start, work) in shop.verbs().items():
+            if wanted in (None, verb):
+
+                def begun(start: str = start) -> None:
+                    world.restore(start)
+
+                def called(work: Callable[[], object] = work) -> None:
+                    shop.canned()
+                    work()
+
+                def broken(settled: bool, verb: str = verb) -> list[str]:
+                    return shop.broken(verb, settled)
+
+                yield Bench(verb, world.now, begun, called, world.ledger, broken, world.home.root)
+    if wanted in (None, "night"):
+        nights = Nights(folder / "nights", patch, "tree")
+
+        def night() -> None:
+            witness_draws(nights.folder / "now" / "witness", "drawn")
+            nights.shop.append(3)
+
+        yield Bench("night", nights.folder / "now", nights.restore, night, lambda: nights.shop.ledger,
+                    lambda settled: nights.settled() if settled else nights.broken(),
+                    nights.shop.home.root)  # fmt: skip
+
+
+def trials(bench: Bench, most: int | None) -> Iterator[Row]:
+    """A verb with all its syncs, then with those of each place taken out."""
+    bench.restore()
+    recorded = bench.record()
+    bench.restore()
+    history, syncs = History(bench.root, recorded.operations), dict[str, list[int]]()
+    if missed := differing(history.tree(len(recorded.operations)), recorded.end):
+        raise AssertionError(f"not everything passes the disk: {missed}")
+    for number, o in enumerate(recorded.operations):
+        if o.kind == "sync":
+            syncs.setdefault(o.by, []).append(number)
+
+    def measure(place: str) -> dict[str, Any]:
+        bench.restore()
+        without = History(bench.root, recorded.operations, frozenset(syncs.get(place, ())))
+        return tried(bench, without, recorded, most, alone=place == ALL)
+
+    places = {f"{bench.name}: {place}": place for place in (ALL, *syncs)}
+    found = resumed("power_cuts", list(places), lambda key: measure(places[key]))
+    for place, row in zip(places.values(), found, strict=True):
+        times = sum(map(len, syncs.values())) if place == ALL else len(syncs[place])
+        yield {"verb": bench.name, "taken out": place, "syncs": times, **row}
+
+
+def tried(bench: Bench, history: History, recorded: Recorded, most: int | None, *, alone: bool) -> dict[str, Any]:
+    """Lay down the states of a history in a drawn order: all (``alone``), or until one breaks a promise."""
+    broken, number, end = list[str](), 0, len(recorded.operations)
+    if lost := taken_back(history, end):
+        broken.append(f"after its end: {Path(lost[0]).name} taken back")
+    found = list(states(history, recorded)) if alone or not broken else []
+    Random(1).shuffle(found)
+    for upto, tree, drawn, seen in found[: most if alone or most is None else most // 5]:
+        number += 1
+        if problems := bench.judge(tree, recorded.draws[:drawn], seen):
+            last = recorded.operations[upto - 1]
+            broken.append(f"after {last.kind} of {Path(last.path).name}: {problems[0]}")
+            if not alone:
+                break
+    return {"states": len(found), "laid down": number, "broken": len(broken), "first": broken[0] if broken else ""}
+
+
+def main(wanted: str | None, most: int | None) -> int:
+    """Run the campaign, print and keep its rows; 1 where a promise was broken with all syncs in place."""
+    rows = list[Row]()
+    with tempfile.TemporaryDirectory(prefix="reticent-power-") as folder, pytest.MonkeyPatch.context() as patch:
+        for bench in benches(Path(folder), patch, wanted):
+            for row in trials(bench, most):
+                rows.append(row)
+                print(json.dumps(row), flush=True)
+    if "--dry" not in sys.argv:
+        write(NAME, rows, "0, 1", keys=["verb", "taken out"])
+    return int(any(row["broken"] for row in rows if row["taken out"] == ALL))
+
+
+def verbs_table(name: str) -> str:
+    """What each verb was put through, as Markdown."""
+    lines = ["| verb | syncs | states | laid down | violations |", "|---|---|---|---|---|"]
+    told = [r for r in read(name) if r["taken out"] == ALL]
+    lines += [f"| {r['verb']} | {r['syncs']} | {r['states']} | {r['laid down']} | {r['broken']} |" for r in told]
+    whole = [sum(int(r[k]) for r in told) for k in ("syncs", "states", "laid down", "broken")]
+    return "\n".join([*lines, "| **all** | " + " | ".join(map(str, whole)) + " |"])
+
+
+def syncs_table(name: str) -> str:
+    """What breaks without the syncs of each place, as Markdown."""
+    lines = ["| syncs taken out | of | what breaks |", "|---|---|---|"]
+    places = dict[str, list[dict[str, str]]]()
+    for r in read(name):
+        if r["taken out"] != ALL:
+            places.setdefault(r["taken out"], []).append(r)
+    for place, found in sorted(places.items()):
+        broken = next((r for r in found if r["first"]), None)
+        laid = sum(int(r["laid down"]) for r in found)
+        why = next((why for of, why in UNNEEDED.items() if of in place), "**not explained**")
+        told = f"nothing in {laid} states: {why}" if broken is None else f"{broken['verb']}, {broken['first']}"
+        lines.append(f"| `{place}` | {', '.join(r['verb'] for r in found)} | {told} |")
+    return "\n".join(lines)
+
+
+def _asked(flag: str) -> str | None:
+    return sys.argv[sys.argv.index(flag) + 1] if flag in sys.argv else None
+
+
+if __name__ == "__main__":
+    asked = _asked("--most")
+    sys.exit(main(_asked("--verb"), None if asked is None else int(asked)))
