@@ -208,7 +208,7 @@ def test_bounds_hold_the_true_value_of_the_policy_over_draws(preset):
         true = policy_values(mdp, lifted)[0, :L]
         inside += bool((lower[0, :L] <= true).all() and (true <= upper[0, :L]).all())
         # a Bernstein width may shrink where the value ahead grows, so the two recursions may cross by a hair
-        upper_holds += bool((optimal_upper(m)[0, :L] >= upper[0, :L] - 1e-3).all())
+        upper_holds += bool((optimal_upper(m)[0, :L] >= upper[0, :L] - 1e-4).all())
     assert inside >= 19 and upper_holds == 20
 
 

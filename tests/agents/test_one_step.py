@@ -69,8 +69,8 @@ def test_noise_alone_is_shrunk_to_nothing_and_precise_measurements_stay():
     rng = np.random.default_rng(1)
     noise = rng.normal(size=300)
     still = shrink(noise, np.zeros(300), np.ones(300), np.zeros(300, dtype=np.int64), np.zeros((300, 0)))
-    # a few of 300 stay outliers to a mixture that was fitted to the same noise
-    assert np.sqrt((still.mean**2).mean()) < 0.5 < 0.9 < noise.std()
+    # a few of 300 stay outliers to a mixture that was fitted to the same noise: at most .22 in 300 other seeds
+    assert np.sqrt((still.mean**2).mean()) < 0.3 < 0.9 < noise.std()
     sharp = shrink(noise, np.full(300, 1e-8), np.zeros(300), np.zeros(300, dtype=np.int64), np.zeros((300, 0)))
     assert np.abs(sharp.mean - noise).max() < 0.01
     nothing = shrink(noise, np.full(300, np.inf), np.zeros(300), np.zeros(300, dtype=np.int64), np.zeros((300, 0)))
