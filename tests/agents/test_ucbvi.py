@@ -204,7 +204,7 @@ def test_counts_drawn_at_once_have_the_law_of_episodes_played_one_by_one():
     task = task_of(RANDOM)
 
     class Keep:
-        layout = task.layout
+        layout, protocol = task.layout, False
 
         def __init__(self):
             self.n = 0

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-import pipeline.logs.ingest as ingest_module
+import pipeline.logs.second_pass as second_pass
 from pipeline.declaration.card import LqCard, load_any_card
 from pipeline.logs.ingest import ingest
 from pipeline.logs.store import Snapshot
@@ -192,7 +192,7 @@ def test_a_killed_ingest_of_vectors_goes_on_to_the_same_bytes(tmp_path, monkeypa
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     whole = ingested(tmp_path / "a", rows, "ndjson", partitions=4)
-    judge, calls = ingest_module.screen_vectors, []
+    judge, calls = second_pass.screen_vectors, []
 
     def dies(*args):
         calls.append(1)
@@ -201,7 +201,7 @@ def test_a_killed_ingest_of_vectors_goes_on_to_the_same_bytes(tmp_path, monkeypa
         return judge(*args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(ingest_module, "screen_vectors", dies)
+        patch.setattr(second_pass, "screen_vectors", dies)
         with pytest.raises(KeyboardInterrupt):
             ingested(tmp_path / "b", rows, "ndjson", partitions=4)
     said: list[str] = []
