@@ -217,6 +217,8 @@ def _why(best: Rival, all_of_them: Sequence[Rival]) -> str:
     if best.suboptimality is None:
         return f"no run of it is simulated, nor of anything else ({'; '.join(drowned)})"
     than = f", against {', '.join(told)}" if told else ""
+    if any(r.suboptimality < best.suboptimality for r in lost[:3] if r.suboptimality is not None):
+        than += ": so few runs do not tell them apart"
     return "; ".join([f"it loses {number(best.suboptimality, 2)} in the same worlds{than}", *drowned])
 
 
