@@ -12,7 +12,7 @@ from flows.terminal.screen import MOST, Json, show
 from flows.verbs.runs import CardOption, opened
 
 if TYPE_CHECKING:
-    from flows.jobs.opened import Policy
+    from flows.jobs.opened_policy import Policy
     from pipeline.learners.stored_decisions import Decision
 
 app = typer.Typer(help="The policy of a run, with labels.", no_args_is_help=True)

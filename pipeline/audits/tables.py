@@ -196,14 +196,15 @@ def crossing_target(counts: PrivateSum, scores: PrivateSum, claimed: Fraction, p
     CardError
         If there is no noise: there is nothing to claim.
     """
-    assert isinstance(counts.layout, CountLayout)
+    counted = counts.layout
+    assert isinstance(counted, CountLayout)
     if counts.rho is None or scores.rho is None:
-        raise CardError(f"{counts.layout.dataset}: no noise, no claim to attack")
-    card, time = counts.layout.card.model_copy(update={"kind": "synthetic"}), counts.time
+        raise CardError(f"{counted.dataset}: no noise, no claim to attack")
+    card, time = counted.card.model_copy(update={"kind": "synthetic"}), counts.time
     if isinstance(time, Factorisation) and time.steps > LEAVES:
         # rows of the same noise; of more nights there are more of them
         counts = replace(counts, time=continual(time.kind, LEAVES))
-    learn = replace(counts, layout=replace(counts.layout, card=card))
+    learn = replace(counts, layout=replace(counted, card=card))
     evaluate, layout = _made_up(scores, MomentLayout)
     taught = counts.farthest(partial(count_person, card), counts.layout.extremes())
     told = evaluate.farthest(layout.add_up, layout.extremes())

@@ -111,7 +111,8 @@ def counter_key(
 def _key_of(lineage: str, domain_hash: str, said: Body) -> str:
     """The key that the ``counter`` and the ``mechanisms`` of an INTENT or a certificate have."""
     told: CounterBody = said["counter"]
-    dates, answers = (told["kind"], told["nights"], told["first"]), _answers_of(said.get("joint"))
+    dates: tuple[Kind, int, str] = (told["kind"], told["nights"], told["first"])
+    answers = _answers_of(said.get("joint"))
     counted = [m for m in said["mechanisms"] if m["table"] not in answers]
     return counter_key(lineage, domain_hash, dates, counted, told.get("share"))
 

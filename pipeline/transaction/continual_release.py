@@ -170,18 +170,18 @@ class ContinualRelease:
         t, since
             The steps ``since .. t`` become known, all but the last of them empty.
         """
-        return {
+        told: CounterBody = {
             "key": self.key,
             "kind": self.counter.kind,
             "nights": self.counter.steps,
             "first": self.first.isoformat(),
-            **({} if self.share is None else {"share": self.share}),
             "night": t,
             "since": since,
             "date": (self.first + timedelta(days=t - 1)).isoformat(),
             "cost": self.counter.cost,
             "error": self.counter.error(t),
         }
+        return told if self.share is None else {**told, "share": self.share}
 
     def price(self, entries: Sequence[Entry], t: int, since: int) -> Fraction:
         """What a step charges, as an exact zCDP rho.

@@ -111,6 +111,7 @@ def write_attempt(release: Release, folder: Path, attempt: Attempt) -> None:
             raise
         raise AttemptLostError(f"{release.dataset}: another attempt drew this release first; its spend stays") from None
 
+
 _LOCK = ".releasing"
 
 
