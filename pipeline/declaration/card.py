@@ -33,7 +33,7 @@ from pipeline.mdp.model import Task
 from pipeline.mdp.riccati import QuadraticCost
 
 # share that real people's undeclared labels may have where a card of version 2 does not say
-UNKNOWN_LABELS = 0.05
+UNKNOWN_LABELS = 0.1
 
 __all__ = [
     "END",

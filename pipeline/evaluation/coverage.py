@@ -40,12 +40,12 @@ def code_of(estimator: str) -> str:
 
 
 def _at(states: int, horizon: int, people: float, rho: float) -> tuple[float, ...]:
-    """Where a run lies: states, steps, people who judge, and these times the root of rho."""
-    return states, horizon, people, people * math.sqrt(rho)
+    """Where a run lies: states, steps, people who judge, rho, and people times the root of rho."""
+    return states, horizon, people, rho, people * math.sqrt(rho)
 
 
 def covered(estimator: str, card: Card, share: float, rho: Fraction | None) -> bool:
-    """Whether intervals of an estimator held wherever they were measured, and a run lies between these places.
+    """Whether intervals of an estimator held over the cells of its table, and a run lies between these places.
 
     Bins that hide part of the state are never covered: the interval is of the binned process, not of people.
 

@@ -177,9 +177,10 @@ def step_price(
     if whole is None:
         raise ValueError("a counter without noise is never charged")
     more = Fraction(0) if joint is None else _evaluation_price(entries, before, whole, mechanisms, joint)
-    if not before:
-        return whole + more
     drawn = [e.body["counter"] for e in before if may_have_drawn(entries, e)]
+    if not drawn:
+        # attempts that died before they drew have paid for the counter, not for whoever evaluates tonight
+        return max(Fraction(0), whole + more - taken_over(entries, before))
     maybe_drawn = {t for told in drawn for t in range(told["since"], told["night"] + 1)}
     again = sorted(maybe_drawn & set(range(counter["since"], counter["night"] + 1)))
     shape = continual(counter["kind"], counter["nights"])

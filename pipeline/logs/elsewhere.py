@@ -116,7 +116,10 @@ def attempt(task: Task[Any], files: Files, code: str) -> Done | Trouble:
         return Done(task(seen), rows)
     except _OURS as e:
         return Trouble(type(e).__name__, str(e))
-    except Exception as e:
+    except BaseException as e:
+        # a panic of a library is no Exception, and its text may quote a cell
+        if isinstance(e, KeyboardInterrupt | SystemExit):
+            raise
         return Trouble(type(e).__name__)
 
 

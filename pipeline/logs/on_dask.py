@@ -1,7 +1,9 @@
 """Tasks on the workers of a Dask scheduler; the workers are the operator's, behind the privacy wall.
 
-What Dask keeps, shows and logs: keys (a random token and a number), code, paths and sizes.  Rows never leave a worker;
-sums go through the scheduler to this process alone.  A task whose worker died is done anew by another, and counts once.
+What Dask keeps, shows and logs: keys (a random token and a number), code, paths and sizes.  Tasks of an ingest carry
+the ids of people whom a disjoint dataset has counted; the scheduler passes them on and logs none.  Rows never leave a
+worker; sums go through the scheduler to this process alone.  A task whose worker died is done anew by another, and
+counts once.
 """
 
 from __future__ import annotations

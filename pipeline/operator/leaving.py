@@ -84,6 +84,8 @@ def plan_purge(lineage: Path, *, keep: int, quarantine_only: bool) -> Purge:
     else:
         gone = [folders[number] for number in old]
     gone += [p for p in (lineage / "refused", lineage / ".ingest", *sorted(lineage.glob(".frame-*"))) if p.exists()]
+    # rows of people who evaluate, of a night that was killed
+    gone += sorted(lineage.glob("counters/*/evaluate/*"))
     # first, so that the names are free: what an earlier purge had renamed when it died
     gone = sorted(lineage.glob(f"{_GOING}*")) + gone
     size = sum(f.stat().st_size for p in gone for f in ([p] if p.is_file() else p.rglob("*")) if f.is_file())

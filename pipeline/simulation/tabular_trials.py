@@ -248,15 +248,19 @@ def layout_of(trial: Trial, mdp: TabularMDP) -> OnlineLayout:
     if learnt and mdp.rewards.min() < 0:
         raise CardError(f"{trial.agent}: rewards of {trial.world} can be negative; use rewards = 'known'")
     m = int(knobs.get("episodes_per_user", 1))
-    return OnlineLayout(H, S, A, pooled, learnt, m, apart=trial.agent in ("dp-ucbvi-ldp", "counts-shuffle"))
+    if m > 1 and trial.agent == "counts-shuffle":
+        raise CardError(
+            f"{trial.agent}: users who return are not priced in the shuffle model, because their episodes may move the "
+            "same counters under one noise; leave out episodes_per_user"
+        )
+    return OnlineLayout(H, S, A, pooled, learnt, m, apart=trial.agent == "dp-ucbvi-ldp")
 
 
 def _variant(trial: Trial, layout: OnlineLayout) -> str:
     words = ["pooled" if layout.pooled else "per step"]
     words += ["rewards learnt"] if layout.rewards else []
     words += [str(trial.knobs[key]) for key in ("mechanism", "leaves") if key in trial.knobs]
-    where = " in one batch" if trial.agent == "counts-shuffle" else ""
-    words += [f"{layout.episodes} episodes a user{where}"] if layout.episodes > 1 else []
+    words += [f"{layout.episodes} episodes a user"] if layout.episodes > 1 else []
     words += [f"started from {run_named(warm)}"] if (warm := trial.knobs.get("warm_start")) is not None else []
     return ", ".join(words)
 

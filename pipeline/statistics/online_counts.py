@@ -102,7 +102,7 @@ class OnlineLayout(SimulatedLayout):
 
         At each step a transition leaves its counter and another enters; a reward bit likewise, at worst.
         """
-        return (2 * self.steps * self.episodes,) * len(self.tables)
+        return (2 * self.steps,) * len(self.tables)
 
     def values(self, people: Trajectory) -> Iterator[Array]:
         """What each user adds to each counter ``(C,)``, in [0, 1]: the bits of their steps, and rewards as shares."""

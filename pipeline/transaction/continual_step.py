@@ -193,13 +193,16 @@ def append_step(
     with open_lineage(card.name, ledger, store) as lineage:
         entries = ledger.entries()
         steps, t = committed_steps(entries, card.name, declared.key), declared.step_on(day)
+        folder = store / card.name / "counters" / declared.key[:24]
+        # what a killed night left of those who evaluated
+        remove_tree(folder / "evaluate")
         if steps and t <= steps[-1].t:
             return Appended(replay(lineage, card, steps[-1].commit, None), steps[-1].t, _idle(steps[-1]))
         since = steps[-1].t + 1 if steps else 1
         if not (steps or numbers(store, card.name)):
             raise CardError(f"{card.name}: no snapshot; run `reticent ingest` on its card first")
         size = sum(m.cells for m in declared.privatizer.mechanisms)
-        kept = KeptSteps(store / card.name / "counters" / declared.key[:24], declared.counter, steps, size)
+        kept = KeptSteps(folder, declared.counter, steps, size)
         kept.settle()
         waiting = snapshots(store, card.name, after=kept.snapshot)
         if waiting:

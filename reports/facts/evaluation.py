@@ -100,6 +100,11 @@ class EvaluationFacts(Part):
         return self.improvement.lower > 0 or self.improvement.upper < 0
 
     @property
+    def confirmed(self) -> bool:
+        """Whether the people who judge decided which changes stay: of one step, by how often they follow them."""
+        return self.estimator == "one-step-dr"
+
+    @property
     def outweighed(self) -> bool:
         """Whether all of a difference that is told from 0 may be of hidden state, for what the placebo saw or could."""
         if not self.told_apart or self.hidden is None or self.placebo is None:

@@ -185,8 +185,11 @@ def _uncertified(found: EvaluationFacts, markov: str) -> str:
 
 def _judged(found: EvaluationFacts) -> str:
     if found.people < 1:
-        return "Nearly nobody was there who had no part in choosing the policy."
-    return f"Judged by about {number(round_up(found.people, 'nearest'))} people who had no part in choosing the policy."
+        return "Nearly nobody was there to judge the policy of others."
+    people = f"Judged by about {number(round_up(found.people, 'nearest'))} people who"
+    if found.confirmed:
+        return f"{people} did not propose the policy; how often they follow its changes decided which of these stay."
+    return f"{people} had no part in choosing the policy."
 
 
 def forecast(found: EvaluationFacts, rho: float | None) -> Needed | None:

@@ -25,6 +25,12 @@ _SAYS = {
     "calibration": "the modelled value less the measured one; far from 0: the model is off",
     "people who follow": "share of people whose whole history the policy follows",
 }
+# what the people who judge had to do with the policy: whether it is of one step
+_PART = {
+    False: "had no part in choosing the policy and judge it",
+    True: "did not propose the policy; by how often its actions are taken, not by what came of it, they decided which "
+    "of its changes stay: both parts made it. They judge it",
+}
 _SHARES = (0.2, 0.3, 0.5)
 # fewer states are no groups
 _FEW = 9
@@ -45,7 +51,7 @@ def evaluation_section(report: Report, view: Decisions) -> Section | None:
     looks = "the first" if found.look == 1 else f"number {number(found.look)}"
     words = (
         f"{percent(found.share)} of the people (declared), by a noisy count about "
-        f"{number(round_up(found.people, 'nearest'))}, had no part in choosing the policy and judge it "
+        f"{number(round_up(found.people, 'nearest'))}, {_PART[found.confirmed]} "
         f"(estimator {clean(found.estimator)}). Current practice is the mean of their own returns; the difference is "
         "paired, person by person.",
         f"This is {looks} evaluation on this lineage, so each interval has level {percent(found.level)}: more looks "

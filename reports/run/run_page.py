@@ -49,7 +49,7 @@ _VALUE = {
     "Episode, step": "one course of decisions about one person, and each decision in it, counted from 0",
     "Value": "the expected sum of rewards of one episode",
     "Proved, evaluated, bound, modelled": "what an interval certifies. Proved: a theorem of the paper. Evaluated: "
-    "measured on people who had no part in choosing the policy. Bound: measured on logs made just as this one was. "
+    "measured on people who did not propose the policy. Bound: measured on logs made just as this one was. "
     "Modelled: of the released model alone, no guarantee",
     "Paper, ours": "whether a constant is the paper's own or was chosen by us; only the paper's carry its theorem",
 }

@@ -12,7 +12,7 @@ from reports.run.answer import known_truth
 _MODEL = "The interval is not a guarantee: nothing shows how often it contains the value."
 _CERTIFIES: dict[Status, str] = {
     "proved": "That it contains the value is a theorem of the paper, under the assumptions listed here.",
-    "evaluated": "It was measured on people who had no part in choosing the policy; how often such an interval holds "
+    "evaluated": "It was measured on people who did not propose the policy; how often such an interval holds "
     "was measured in simulated worlds, and is not a theorem.",
     "bound": "That it contains the value was measured on logs made just as this one was, and rests on the assumptions "
     "listed here.",

@@ -109,7 +109,7 @@ def held(_name):
         of = ([r for r in found if r["rho"] == rho and r["world"] in worlds] for rho in BUDGETS)
         lines.append([name, *[""] * 4, *map(_together, of)])
     head = ["log", "people", "practice", "policy, ρ = 1", "bias of the gain, ρ = 1"]
-    return _markdown([*head, *(f"ρ = {rho:g}: value, gain held; ±; above 0" for rho in BUDGETS)], lines)
+    return _markdown([*head, *(f"ρ = {rho:g}: value, gain held; ±; better" for rho in BUDGETS)], lines)
 
 
 def _together(found):
@@ -174,7 +174,7 @@ def shares(_name):
         worth, lost = f"{r['truth']:.4f} ({r['truth_se']:.4f})", f"{none[at] - r['truth']:.4f}" if f else ""
         told = [f"± {r['half']:.3g}", f"{r['above']} of {r['runs']}"] if f else ["", ""]
         lines.append([r["world"], f"{r['people']:,.0f}", f"{f:g}", f"{r['proposed']:.4f}", worth, lost, *told])
-    head = ["log", "people", "f", "proposed", "published", "less than f = 0", "gain told to", "above 0"]
+    head = ["log", "people", "f", "proposed", "published", "less than f = 0", "gain told to", "says better"]
     return _markdown(head, lines)
 
 

@@ -192,7 +192,7 @@ def test_a_real_card_that_says_nothing_has_a_gate_since_version_2(tmp_path, vers
     rules = ["unknown_label"] if version == 2 else []
     assert plan_job(str(shop.folder / "private.toml"), shop.home)["gate"] == rules
     if version == 2:
-        with pytest.raises(GateError, match="the card accepts 20,"):
+        with pytest.raises(GateError, match="the card accepts 40,"):
             shop.run()
         card.write_text(card.read_text() + "[tolerance]\n")
         assert plan_job(str(shop.folder / "private.toml"), shop.home)["gate"] == []

@@ -14,15 +14,17 @@ from flows.config.setting import setting
 from flows.jobs.nights import nightly_counter
 from flows.jobs.plan import plan_recipe
 from flows.jobs.run import register_job
+from flows.jobs.snapshots import purge_job
 from pipeline.declaration.card import CardError
 from pipeline.ledger import steps as book_steps
+from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.steps import counters_problem
 from pipeline.logs.parts import evaluates, part_key
 from pipeline.privacy.continual import continual
 from pipeline.privacy.factorisation import squared_weights
-from pipeline.transaction import continual_release
+from pipeline.transaction import continual_release, continual_step
 from pipeline.transaction import transaction as machine
-from tests.flows.nights import Shop, customers
+from tests.flows.nights import FIRST, Shop, customers
 
 EVERY_OTHER = "[evaluate]\npeople = 0.3\ndates = [2026-01-02, 2026-01-04]\n"
 
@@ -70,6 +72,48 @@ def test_one_charge_pays_for_the_counter_and_every_evaluation(shop):
     assert paid[0] == learn[0] and paid[2] == 0
     assert paid[1] == paid[3] == whole - learn[0] < Fraction(1, 1000)
     assert counters_problem(shop.ledger.entries()) is None
+
+
+class Killed(BaseException):
+    """As kill -9 does."""
+
+
+def is_killed(*_args: object, **_kwargs: object) -> None:
+    raise Killed
+
+
+def test_an_attempt_that_died_before_it_drew_pays_for_no_evaluation(tmp_path, monkeypatch):
+    """Its charge was for the counter; the evaluation's part was once waived against it."""
+    once = "[evaluate]\npeople = 0.3\ndates = [2026-01-02]\n"
+    shop = Shop(tmp_path, monkeypatch, kind="synthetic", cap=30.0, evaluate=once, public=3000)
+    shop.recipe = shop.write("night", f'nights = 8\nfirst = "{FIRST}"\ncounter = "tree"', 3.0)
+    register_job(str(shop.folder), shop.home)
+    shop.deliver(customers(0, 500))
+    with monkeypatch.context() as dead, pytest.raises(Killed):
+        dead.setattr(continual_step._Night, "count", is_killed)
+        shop.append(1)
+    for n in (2, 3, 4):
+        shop.append(n)
+    joint = next(e.body["joint"] for e in intents(shop) if "joint" in e.body)
+    assert sum(Fraction(e.body["rho"]) for e in intents(shop)) >= Fraction(joint["rho_exact"])
+    assert counters_problem(shop.ledger.entries()) is None
+
+
+@pytest.mark.parametrize("then", ["the next run", "a purge"])
+def test_rows_of_those_who_evaluate_do_not_outlive_a_killed_night(shop, monkeypatch, then):
+    register_job(str(shop.folder), shop.home)
+    shop.append(1, customers(0, 500))
+    shop.deliver(customers(500, 500))
+    with monkeypatch.context() as dead, pytest.raises(Killed):
+        dead.setattr(Ledger, "commit", is_killed)
+        dead.setattr(continual_step._Night, "__exit__", lambda *_: None)
+        shop.append(2)
+    assert list(shop.kept.glob("evaluate/*"))
+    if then == "a purge":
+        purge_job(str(shop.folder / "card.toml"), shop.home, yes=True)
+    else:
+        shop.append(2)
+    assert not list(shop.kept.glob("evaluate/*"))
 
 
 def verify(shop: Shop, run: str) -> list[str]:

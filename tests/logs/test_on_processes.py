@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from pipeline.declaration.card import AnyCard
+from pipeline.declaration.code import code_digest
 from pipeline.declaration.toml import LogError
-from pipeline.logs.elsewhere import Here, Seen, Task
+from pipeline.logs.elsewhere import Here, Seen, Task, Trouble, attempt
 from pipeline.logs.ingest import ingest
 from pipeline.logs.on_dask import OnDask
 from pipeline.logs.on_processes import OnProcesses
@@ -247,3 +249,18 @@ def test_workers_of_dask_ingest_the_same_bytes(killed: bool, tmp_path: Path) -> 
         logs = cluster.logs()
     assert files_of(made) == files_of(ingest(card, tmp_path / "other", partitions=5))
     assert "odd-" not in logs and "log-a" not in logs
+
+
+class Panics:
+    """A task in which a library gives up, with a cell in what it says."""
+
+    files, named = (), "partition 3"
+
+    def __call__(self, seen):
+        raise pl.exceptions.PanicException("cannot cast 'patient-4711'")
+
+
+def test_a_panic_of_a_library_is_trouble_without_its_text():
+    """It is no Exception, so it once went through, cell and all, to the logs of whoever asked."""
+    found = attempt(Panics(), (), code_digest())
+    assert isinstance(found, Trouble) and found.kind == "PanicException" and not found.text
