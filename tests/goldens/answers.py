@@ -81,9 +81,13 @@ class Desk:
 
 
 def shape(value: Any, key: str = "") -> Any:
-    """Numbers become ``<number>``, but those of :data:`KNOWN` keys; of a long list of alike values one stays."""
+    """Numbers become ``<number>``, but those of :data:`KNOWN` keys; of a long list of alike values one stays.
+
+    Settings that differ between two runs are listed only where they do: drawn numbers may fall alike, so they go.
+    """
     if isinstance(value, dict):
-        return {k: shape(v, k) for k, v in value.items()}
+        drawn = {k for k, v in value.items() if key == "settings" and _all_numbers(v)}
+        return {k: shape(v, k) for k, v in value.items() if k not in drawn}
     if isinstance(value, list):
         found = [shape(v, key) for v in value]
         alike = len(found) > 1 and all(v == found[0] for v in found)
@@ -91,6 +95,10 @@ def shape(value: Any, key: str = "") -> Any:
     if isinstance(value, int | float) and not isinstance(value, bool) and key not in KNOWN:
         return "<number>"
     return value
+
+
+def _all_numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(v, int | float) for v in value)
 
 
 def all_answers(folder: Path) -> dict[str, Any]:
