@@ -1,7 +1,7 @@
 """The mutation gate: small edits of the code that guards the promise, and the tests that must notice them.
 
-`python -P -m tests.mutants.run` tries all of `mutants.toml` and keeps each outcome among the rows of figures; with a
-number and a seed it tries a sample.  A server imports the libraries once; each mutant is a fork of it in which one
+`python -P -m tests.mutants.run` tries all of `mutants.toml`, goes on where it was stopped, and keeps each outcome among
+the rows of figures; with a number and a seed it tries a sample.  A server imports the libraries once; each mutant is a fork of it in which one
 module of ours is loaded from edited text, and runs the tests that its row names.
 """
 
@@ -24,7 +24,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Literal
 
-from tests.campaigns.rows import read, write
+from tests.campaigns.resumed import resumed
+from tests.campaigns.rows import Row, read, write
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -148,9 +149,20 @@ def tried(chosen: Iterable[Mutant]) -> list[tuple[Mutant, Outcome]]:
     return found
 
 
-def score(found: list[tuple[Mutant, Outcome]]) -> float:
+def whole() -> list[Row]:
+    """Every mutant with its outcome, as a row; those that were tried before are read back."""
+    of = {"\n".join((m.file, m.old, m.new, *m.tests)): m for m in mutants()}
+
+    def row(key: str) -> dict[str, str]:
+        ((m, outcome),) = tried([of[key]])
+        return {"file": m.file, "breaks": m.breaks, "outcome": outcome, "why": m.why}
+
+    return [*resumed("mutants", list(of), row)]
+
+
+def score(outcomes: Iterable[object]) -> float:
     """Share of the mutants that were killed, among all that are in date."""
-    dated = [outcome for _, outcome in found if outcome != "out of date"]
+    dated = [outcome for outcome in outcomes if outcome != "out of date"]
     return sum(outcome == "killed" for outcome in dated) / max(1, len(dated))
 
 
@@ -175,10 +187,10 @@ def page(name: str) -> str:
 
 if __name__ == "__main__":
     os.chdir(ROOT)
-    sample_of = [int(word) for word in sys.argv[1:3]]
-    found = tried(sample(*sample_of) if sample_of else mutants())
-    if not sample_of:
-        rows = [{"file": m.file, "breaks": m.breaks, "outcome": o, "why": m.why} for m, o in found]
-        write("mutants", rows, "none")
-    print(f"{score(found):.3f} of {len(found)} killed")
-    raise SystemExit(score(found) < SHARE)
+    if sample_of := [int(word) for word in sys.argv[1:3]]:
+        outcomes: list[object] = [outcome for _, outcome in tried(sample(*sample_of))]
+    else:
+        write("mutants", rows := whole(), "none")
+        outcomes = [row["outcome"] for row in rows]
+    print(f"{score(outcomes):.3f} of {len(outcomes)} killed")
+    raise SystemExit(score(outcomes) < SHARE)
