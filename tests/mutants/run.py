@@ -1,8 +1,8 @@
 """The mutation gate: small edits of the code that guards the promise, and the tests that must notice them.
 
 `python -P -m tests.mutants.run` tries all of `mutants.toml`, goes on where it was stopped, and keeps each outcome among
-the rows of figures; with a number and a seed it tries a sample.  A server imports the libraries once; each mutant is a fork of it in which one
-module of ours is loaded from edited text, and runs the tests that its row names.
+the rows of figures; with a number and a seed it tries a sample.  A server imports the libraries once; each mutant is a
+fork of it in which one module of ours is loaded from edited text, and runs the tests that its row names.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import importlib.machinery
 import importlib.util
 import os
 import random
+import resource
 import signal
 import sys
 import time
@@ -24,8 +25,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Literal
 
-from tests.campaigns.resumed import resumed
-from tests.campaigns.rows import Row, read, write
+from tests.campaigns.resumed import Case, resumed
+from tests.campaigns.rows import read, write
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -104,6 +105,8 @@ def child(mutant: Mutant, text: str) -> int:
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 1)
     os.dup2(silence, 2)
+    # on a busy machine minutes of the clock are no minutes of work
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
     return int(pytest.main([*options, *mutant.tests]))
 
 
@@ -120,7 +123,7 @@ def attempt(mutant: Mutant) -> Outcome:
             code = child(mutant, text)
         finally:
             os._exit(code)
-    end = time.monotonic() + SECONDS
+    end = time.monotonic() + 10 * SECONDS
     while True:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
@@ -149,15 +152,15 @@ def tried(chosen: Iterable[Mutant]) -> list[tuple[Mutant, Outcome]]:
     return found
 
 
-def whole() -> list[Row]:
+def whole() -> list[Case]:
     """Every mutant with its outcome, as a row; those that were tried before are read back."""
     of = {"\n".join((m.file, m.old, m.new, *m.tests)): m for m in mutants()}
 
-    def row(key: str) -> dict[str, str]:
+    def row(key: str) -> Case:
         ((m, outcome),) = tried([of[key]])
         return {"file": m.file, "breaks": m.breaks, "outcome": outcome, "why": m.why}
 
-    return [*resumed("mutants", list(of), row)]
+    return resumed("mutants", list(of), row)
 
 
 def score(outcomes: Iterable[object]) -> float:
