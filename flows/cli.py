@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from flows.terminal.screen import Context, fail
-from flows.verbs import ledgers, plan, policy, raw_logs, runs, service, studies
+from flows.terminal.screen import fail
+from flows.verbs import ledgers, plan, policy, raw_logs, runs, studies
+
+if TYPE_CHECKING:
+    from flows.store import Store
 
 # of every verb, before it or behind it; whether a value follows
 _EVERYWHERE = {"--home": True, "--shelf": True, "--memory": True, "--dask": True, "--debug": False}
@@ -59,10 +62,10 @@ app.command("report")(runs.report)
 app.command("nightly")(runs.nightly)
 app.command("compare-runs")(runs.compare_runs)
 app.command("promote")(runs.promote)
-app.command("serve")(service.serve)
-app.command("trigger")(service.trigger)
-app.command("alert")(service.alert)
-app.command("doctor")(service.doctor)
+app.command("serve")(runs.serve)
+app.command("trigger")(runs.trigger)
+app.command("alert")(runs.alert)
+app.command("doctor")(runs.doctor)
 app.add_typer(raw_logs.catalog, name="datasets")
 app.add_typer(policy.app, name="policy")
 app.add_typer(ledgers.app, name="ledger")
@@ -95,7 +98,13 @@ def _options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version, and end.")
     ] = False,
 ) -> None:
-    context.obj = Context(home, shelf, debug, memory, dask)
+    def store() -> Store:
+        from flows.store import Store
+
+        return Store(home, shelf=shelf, memory=memory, dask=dask)
+
+    # made where a verb asks for it
+    context.obj = store
 
 
 def main() -> None:

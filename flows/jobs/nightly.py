@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import date
 from fractions import Fraction
 
-from flows.config.exit_codes import exit_code
 from flows.config.home import Home
 from flows.config.setting import Step, ledger_for, plain_step, setting
 from flows.jobs.intake import ingest_edition
@@ -18,7 +17,7 @@ from flows.jobs.promotion import consider
 from flows.jobs.proof import refuse_changed
 from flows.jobs.run import Asked, run_recipe
 from pipeline.declaration.card import AnyCard
-from pipeline.declaration.toml import LogError
+from pipeline.declaration.toml import LogError, exit_code
 from pipeline.ledger.chain import Entry
 from pipeline.logs.editions import check_delivery
 from pipeline.logs.store import Snapshot

@@ -58,7 +58,7 @@ class Service:
     limit: int
 
 
-def serve(service: Service, say: Callable[[str], None]) -> None:
+def serve_deployments(service: Service, say: Callable[[str], None]) -> None:
     """Register the deployments and run what is due, until a signal ends it."""
     # for the processes of the runs
     os.environ[HOME], os.environ[SERVED] = str(service.home), service.recipe

@@ -6,9 +6,9 @@ import shutil
 
 import pytest
 
-from flows.config.exit_codes import exit_code
 from flows.config.home import Home
 from flows.jobs.ledger_checks import known_to_runs, verify_job
+from pipeline.declaration.toml import exit_code
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from tests.flows.nights import Shop, customers
