@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from flows.config.home import CardLike, Home, card_at
-from flows.jobs.ledger_checks import Retried, Verified, retry_job, verify_export, verify_job
+from flows.config.setting import ledger_for
+from flows.jobs.ledger_checks import Verified, verify_export, verify_job
 from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import BudgetError, head_of_certificate, parse_heads, read_export
 from pipeline.ledger.keys import SignedHead, check_signed_head, find_key, parse_public_keys
@@ -25,6 +26,13 @@ class Exported(TypedDict):
 
     entries: int
     file: str
+
+
+class Retried(TypedDict):
+    """What ``ledger retry --json`` prints."""
+
+    dataset: str
+    entry: int
 
 
 @dataclass(frozen=True)
@@ -122,7 +130,12 @@ class Book:
         ------
         CardError
             If the book was opened without a card.
+        BudgetError
+            If the lineage is not registered.
         """
         if self.card is None:
             raise CardError("ledger retry: name the card whose draws died")
-        return retry_job(self.card, self.home)
+        card = card_at(self.card, self.home.shelf)
+        ledger = ledger_for(card, self.home)
+        ledger.require(card)
+        return {"dataset": card.name, "entry": ledger.note(card.name, "RETRY", {}).seq}

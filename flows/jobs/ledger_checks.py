@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
-from flows.config.home import CardLike, Home, card_at
-from flows.config.setting import ledger_for
+from flows.config.home import Home
 from flows.jobs.proof import require_verified
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.ledger.chain import BudgetError, Entry, Head, head_of_certificate, lacking
@@ -95,17 +94,22 @@ def known_to_runs(lineage: str, ledger: Ledger, runs: Path) -> None:
             )
 
 
-class Signed(TypedDict):
-    """What ``ledger sign --json`` prints."""
+class Signature(TypedDict):
+    """The body of a SIGN entry."""
 
-    entry: int
-    hash: str
-    at: str
     run: str
     commit: int
     by: str
     certificate_sha256: str
     note: NotRequired[str]
+
+
+class Signed(Signature):
+    """What ``ledger sign --json`` prints."""
+
+    entry: int
+    hash: str
+    at: str
 
 
 def sign_job(ledger: Ledger, run: Path, by: str, note: str | None, card: AnyCard | None = None) -> Signed:
@@ -142,47 +146,11 @@ def sign_job(ledger: Ledger, run: Path, by: str, note: str | None, card: AnyCard
         )
     require_verified(run, ledger.entries, card)
     digest, signer = sha256_file(file), by.strip()
-    told = {"commit": commit.seq, "run": run.name, "by": signer, "certificate_sha256": digest}
-    of_note = {} if note is None else {"note": note.strip()}
-    made = ledger.note(commit.lineage, "SIGN", told | of_note)
-    said: Signed = {
-        "entry": made.seq,
-        "hash": made.hash,
-        "at": made.at,
-        "run": run.name,
-        "commit": commit.seq,
-        "by": signer,
-        "certificate_sha256": digest,
-    }
-    return said if note is None else {**said, "note": note.strip()}
-
-
-class Retried(TypedDict):
-    """What ``ledger retry --json`` prints."""
-
-    dataset: str
-    entry: int
-
-
-def retry_job(card: CardLike, home: Home) -> Retried:
-    """Allow draws that died to be tried again: somebody knows now why they did.
-
-    Parameters
-    ----------
-    card
-        Loaded, or its path or name.
-    home
-        Where the ledger of a synthetic card is.
-
-    Raises
-    ------
-    BudgetError
-        If the lineage is not registered.
-    """
-    card = card_at(card, home.shelf)
-    ledger = ledger_for(card, home)
-    ledger.require(card)
-    return {"dataset": card.name, "entry": ledger.note(card.name, "RETRY", {}).seq}
+    told: Signature = {"run": run.name, "commit": commit.seq, "by": signer, "certificate_sha256": digest}
+    if note is not None:
+        told["note"] = note.strip()
+    made = ledger.note(commit.lineage, "SIGN", {**told})
+    return {"entry": made.seq, "hash": made.hash, "at": made.at, **told}
 
 
 def _lost(entries: Sequence[Entry], heads: Sequence[Head]) -> str | None:
