@@ -1,6 +1,6 @@
 """Estimates with their intervals, one below the other, and the gains of a controller over the steps, as inline SVG.
 
-Of intervals, places are percentages and letters keep their size, so that picture is read on a phone, a screen and paper.
+Of intervals, places are percentages and letters keep their size: that picture is read on a phone, a screen and paper.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def _row(mark: Mark, top: int, at: Callable[[float], str]) -> str:
 _LINES = ("#4477AA", "#EE6677", "#228833", "#AA3377", "#CCBB44", "#66CCEE")
 _DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 4], [1, 3])
 MOST_LINES = 6
-_HEIGHT, _LEGEND = 150, 15
+_WIDE, _HEIGHT, _LEGEND = 380, 150, 15
 
 
 def gains_figure(view: Gains) -> Figure:
