@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from flows.config.setting import setting
 from flows.jobs.foresight import forecast_quality
 from flows.jobs.intake import draft_job
-from flows.jobs.monitor import Watched, watch_of
-from flows.jobs.nightly import run_night
+from flows.jobs.nightly import Watched, run_night, watch_of
 from flows.jobs.opened import Run
 from flows.jobs.plan import plan_recipe
 from flows.jobs.run import Asked, demo_job, run_recipe

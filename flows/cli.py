@@ -47,25 +47,12 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
 )
-app.command("demo")(runs.demo)
-app.command("register")(ledgers.register)
-app.command("draft")(raw_logs.draft)
-app.command("ingest")(raw_logs.ingest)
-app.command("inspect")(raw_logs.inspect)
-app.command("plan")(plan.plan)
-app.command("run")(runs.run)
-app.command("simulate")(studies.simulate)
-app.command("reproduce")(studies.reproduce)
-app.command("compare")(studies.compare)
-app.command("audit")(studies.audit)
-app.command("report")(runs.report)
-app.command("nightly")(runs.nightly)
-app.command("compare-runs")(runs.compare_runs)
-app.command("promote")(runs.promote)
-app.command("serve")(runs.serve)
-app.command("trigger")(runs.trigger)
-app.command("alert")(runs.alert)
-app.command("doctor")(runs.doctor)
+for verb in (
+    runs.demo, ledgers.register, raw_logs.draft, raw_logs.ingest, raw_logs.inspect, plan.plan, runs.run,
+    studies.simulate, studies.reproduce, studies.compare, studies.audit, runs.report, runs.nightly, runs.compare_runs,
+    runs.promote, runs.serve, runs.trigger, runs.alert, runs.doctor,
+):  # fmt: skip
+    app.command(verb.__name__.replace("_", "-"))(verb)
 app.add_typer(raw_logs.catalog, name="datasets")
 app.add_typer(policy.app, name="policy")
 app.add_typer(ledgers.app, name="ledger")

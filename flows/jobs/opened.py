@@ -9,8 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from flows.config.home import CardLike, Home, card_at
-from flows.jobs.book import Book
-from flows.jobs.ledger_checks import Signed, sign_job
+from flows.jobs.book import Book, Signed, sign_job
 from flows.jobs.opened_policy import Form, Policy, WrittenPolicy, write_whole
 from flows.jobs.promotion import Alias, compared
 from flows.jobs.proof import Entries, Proof, refuse_changed, require_verified, verify_run_job

@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from packaging.requirements import Requirement
 
 from flows.config.home import Home
-from flows.jobs.ledger_checks import verify_export
+from flows.jobs.book import verify_export
 from flows.server.serving import API, answers
 from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import BudgetError

@@ -185,7 +185,7 @@ def nightly(
 
 def _check(recipe: str, store: Store, hours: float, as_json: bool) -> None:
     from flows.api import night_problem
-    from flows.jobs.monitor import alert
+    from flows.jobs.nightly import alert
 
     found = night_problem(recipe, hours=hours, store=store)
     problem, last = found["problem"], found["last"]

@@ -17,7 +17,7 @@ import reticent
 from flows.cli import app
 from flows.config.home import open_home
 from flows.jobs import datasets
-from flows.jobs.monitor import watch_of
+from flows.jobs.nightly import watch_of
 from flows.server import triggering
 from flows.server.doctor import examine
 from tests.flows.shop import lay_out

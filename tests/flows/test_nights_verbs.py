@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from flows.cli import app
 from flows.config.home import Home
 from flows.jobs.audit import audit_job
-from flows.jobs.ledger_checks import verify_job
+from flows.jobs.book import verify_job
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import exit_code
 from pipeline.ledger.chain import BudgetError
