@@ -21,8 +21,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from flows.config.home import HOME, SERVED
 from flows.server import prefect_api
-from flows.server.allowed import HOME, SERVED
 from pipeline.declaration.card import CardError
 from pipeline.files import private_folder, whole_file
 
