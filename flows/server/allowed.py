@@ -17,7 +17,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, ValidationError
 
 from flows.config.home import environment, shipped_recipe
-from pipeline.declaration.plugins import PERMITTED, is_plugin
+from pipeline.declaration.code import PERMITTED, is_plugin
 from pipeline.declaration.toml import CardError, Strict, explain, read_toml
 
 HOME = "RETICENT_HOME"

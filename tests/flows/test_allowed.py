@@ -9,7 +9,7 @@ import pytest
 
 from flows.server.allowed import FILE, HOME, SERVED, Allowed, read_allowed
 from pipeline.declaration.card import CardError
-from pipeline.declaration.plugins import PERMITTED, refuse_unlisted
+from pipeline.declaration.code import PERMITTED, refuse_unlisted
 
 
 @pytest.fixture
