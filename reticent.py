@@ -26,7 +26,7 @@ from pipeline.declaration.card import Card, CardError, LqCard
 from pipeline.declaration.card import load_any_card as load_card
 from pipeline.declaration.toml import LogError
 from pipeline.ledger.chain import BudgetError
-from pipeline.operator.proposal import Draft
+from pipeline.operator.advice import Draft
 
 __all__ = [
     "Book",

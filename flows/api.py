@@ -19,7 +19,7 @@ from flows.jobs.opened import Run
 from flows.jobs.plan import plan_recipe
 from flows.jobs.run import Asked, demo_job, run_recipe
 from flows.store import Store
-from pipeline.operator.proposal import Draft
+from pipeline.operator.advice import Draft
 from reports.facts.answers import NightAnswer
 from reports.facts.plan import PlanAnswer
 from reports.night import night_page

@@ -15,7 +15,7 @@ from pathlib import Path
 from flows.config.home import Home
 from flows.config.recipe import Recipe
 from pipeline.declaration.card import AnyCard
-from pipeline.declaration.plugins import is_plugin, plugin_digest
+from pipeline.declaration.code import is_plugin, plugin_digest
 from pipeline.environments.worlds import WORLD_FILE, arrays_file
 from pipeline.ledger.account import card_hash
 from pipeline.ledger.chain import Entry, canonical

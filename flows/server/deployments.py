@@ -31,7 +31,7 @@ from flows.jobs.simulated_logs import LogOptions, simulate_logs
 from flows.server.recorded import publish, quietly, task_step
 from flows.terminal.screen import say
 from pipeline.declaration.card import CardError
-from pipeline.declaration.plugins import PERMITTED, is_plugin
+from pipeline.declaration.code import PERMITTED, is_plugin
 from pipeline.declaration.toml import Strict, explain, read_toml
 from pipeline.environments.worlds import GYMNASIUM, WORLDS, refuse_unknown_world
 from reports.night import Page, log_page, night_page, simulation_page, study_page

@@ -75,4 +75,4 @@ TIES = ("pipeline.learners",)
 # the one class that may hold a seeded generator, for simulations: it refuses data registered as real
 SEEDED = ("pipeline.privacy.noise", "SeededNoise")
 # they import what a user names, at run time
-LOADERS = ("pipeline.declaration.plugins",)
+LOADERS = ("pipeline.declaration.code",)
