@@ -12,9 +12,14 @@ import pytest
 
 from flows.config.home import Home
 from pipeline.ledger.ledger import open_ledger
+from tests.campaigns.kill_points import STEPS
 from tests.campaigns.rows import ROOT, read
 from tests.campaigns.verbs import violations
 from tests.disk import FAULTS
+
+
+def test_every_step_that_is_wrapped_is_there_under_its_name():
+    assert not [name for owner, name in STEPS if not callable(getattr(owner, name, None))]
 
 
 @pytest.mark.slow

@@ -115,6 +115,8 @@ def attempt(mutant: Mutant) -> Outcome:
     text = mutant.edited()
     if text is None:
         return "out of date"
+    if mutant.module in sys.modules:
+        raise RuntimeError(f"{mutant.module} is loaded already: no edit of it would be what runs")
     pid = os.fork()
     if pid == 0:
         os.setpgrp()
