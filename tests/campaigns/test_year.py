@@ -10,6 +10,7 @@ import pytest
 import pipeline.transaction.continual_step
 from pipeline.logs.aggregate import count_new
 from tests.campaigns.rows import ROOT, read
+from tests.campaigns.year import variances
 from tests.campaigns.year_nights import Year
 from tests.campaigns.year_values import METHODS, Study
 
@@ -39,7 +40,10 @@ def test_the_committed_year_is_whole_and_broke_no_promise():
         assert nights == 365 == int(y["INTENTs"]) + outcomes["skipped"]
         assert y["broken"] == "0" and y["policies"] == y["INTENTs"] and y["charged once"] == "True"
         assert 0.99 < float(y["ledger total"]) <= 1
-    worst = {(r["counter"], r["nights"]): float(r["largest"]) for r in read("year_variances")}
+    found = read("year_variances")
+    again = [{k: str(v) for k, v in row.items()} for row in variances()]
+    assert again == [{k: r[k] for k in again[0]} for r in found]
+    worst = {(r["counter"], r["nights"]): float(r["largest"]) for r in found}
     assert worst["tree", "365"] < 43.5 and worst["toeplitz", "365"] < 9
 
 
