@@ -169,7 +169,7 @@ def ingest_edition(
 
 @dataclass(frozen=True)
 class LedgerClaims:
-    """See :class:`~pipeline.logs.set_aside.Claims`.
+    """See :class:`~pipeline.logs.work.Claims`.
 
     Parameters
     ----------
@@ -186,7 +186,7 @@ class LedgerClaims:
     apart: Sequence[str]
 
     def claim(self, users: Sequence[str]) -> Sequence[bool]:
-        """See :class:`~pipeline.logs.set_aside.Claims`."""
+        """See :class:`~pipeline.logs.work.Claims`."""
         return self.ledger.claim(self.lineage, users, self.key)
 
 

@@ -16,17 +16,17 @@ from pathlib import Path
 from pipeline.declaration.card import AnyCard, Card, CardError
 from pipeline.declaration.toml import LogError
 from pipeline.files import private_folder, put_in_place, remove_file, share, sync_all
+from pipeline.logs.crews import OnProcesses
 from pipeline.logs.editions import end_edition, note_number, take_number
 from pipeline.logs.elsewhere import Elsewhere, Here, Seen
-from pipeline.logs.on_processes import OnProcesses
 from pipeline.logs.rules import check_names
-from pipeline.logs.second_pass import ScreenPartition
-from pipeline.logs.set_aside import Claims, count_people, find_others
+from pipeline.logs.second_pass import ScreenPartition, count_people, find_others
 from pipeline.logs.sources import Sources, digest, examine
 from pipeline.logs.spills import ReadFiles, gather_nobodys, read_users
 from pipeline.logs.store import Snapshot, intact, snapshot_folder, snapshots, source_hash, write_manifest
 from pipeline.logs.summing import DEFAULT_MEMORY, Progress
 from pipeline.logs.work import (
+    Claims,
     Screened,
     Share,
     Work,

@@ -96,7 +96,7 @@ class Snapshot:
     source_hash
         Of the card's [source] (:func:`source_hash`); empty in those of older versions.
     set_aside
-        How many people broke which rules: see :func:`~pipeline.logs.set_aside.count_people`.
+        How many people broke which rules: see :func:`~pipeline.logs.second_pass.count_people`.
     claimed
         1, and the ledger's entry since which these people are claimed for the lineage; 0: they are not.
     """

@@ -70,7 +70,8 @@ def play(mdp: TabularMDP, agent: Agent, rng: np.random.Generator) -> Played:
     """
     world = Sampler(mdp, rng)
     best = float(mdp.start @ optimal_values(mdp)[1][0])
-    regret, last, lost = list[Array](), None, 0.0
+    regret, lost = list[Array](), 0.0
+    last: Rollout | None = None
 
     def answer(ask: Rollout) -> Trajectory:
         nonlocal last, lost

@@ -19,10 +19,9 @@ import pytest
 from pipeline.declaration.card import AnyCard
 from pipeline.declaration.code import code_digest
 from pipeline.declaration.toml import LogError
+from pipeline.logs.crews import OnDask, OnProcesses
 from pipeline.logs.elsewhere import Here, Seen, Task, Trouble, attempt
 from pipeline.logs.ingest import ingest
-from pipeline.logs.on_dask import OnDask
-from pipeline.logs.on_processes import OnProcesses
 from pipeline.logs.sources import Sources
 from pipeline.logs.store import Snapshot
 from pipeline.logs.work import likely_processes
@@ -191,7 +190,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from pipeline.logs.ingest import ingest
-from pipeline.logs.on_processes import OnProcesses
+from pipeline.logs.crews import OnProcesses
 from tests.logs.test_on_processes import write_tables
 folder = Path(sys.argv[1])
 with OnProcesses(2) as crew:
