@@ -117,7 +117,7 @@ def decode(raw: pl.DataFrame, card: Card) -> pl.DataFrame:
 
 
 def identify(dtypes: Dtypes, first: int = 0) -> tuple[list[pl.Expr], list[pl.Expr]]:
-    """What the rows of every log say: ``row`` (position), whose, where, flags; and marks of what cannot be read of it."""
+    """What the rows of every log say: ``row`` (position), whose, where, flags; and marks of what cannot be read."""
     episode, step = _episode_number(dtypes), _step_number(dtypes, first)
     told = {name: flag(name, dtypes) for name in ("terminated", "truncated")}
     told["behavior_prob"] = _probability(dtypes)

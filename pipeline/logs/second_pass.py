@@ -1,4 +1,5 @@
-"""Second pass of ingest, a partition at a time: its rows screened, written, and counted; and whose rows were set aside."""
+"""Second pass of ingest, a partition at a time: its rows screened, written, and counted; and whose rows were set
+aside."""
 
 from __future__ import annotations
 

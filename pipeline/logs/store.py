@@ -267,7 +267,7 @@ def load(folder: Path) -> Snapshot:
             raise DamagedError(
                 f"{where}: schema_version {content['schema_version']}, not {SCHEMA_VERSION}; ingest again"
             )
-        return _SNAPSHOT.validate_python({**content, "folder": folder}, strict=True)
+        return _SNAPSHOT.validate_json(json.dumps({**content, "folder": str(folder)}), strict=True)
     except (OSError, ValueError, KeyError, TypeError):
         raise DamagedError(f"{where}: missing or damaged; ingest the log again. Nothing was charged") from None
 

@@ -1,7 +1,8 @@
 """What must hold before a release: its snapshot is of this card, and the gate lets its log pass (privacy.md §0.2-2).
 
-Noisy counts of people stop a run whose log breaks its card.  The gate's answer is a release of its own, with its own INTENT and key: it is charged before a row is looked at, committed, and
-reused by every retry.  What follows from it is post-processing: raising a tolerance draws nothing again.
+Noisy counts of people stop a run whose log breaks its card.  The gate's answer is a release of its own, with its own
+INTENT and key: it is charged before a row is looked at, committed, and reused by every retry.  What follows from it is
+post-processing: raising a tolerance draws nothing again.
 """
 
 from __future__ import annotations
