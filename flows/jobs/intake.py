@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TypedDict
@@ -158,12 +158,9 @@ def ingest_edition(
         card,
         home.store,
         night=night,
-        progress=progress,
-        say=say,
-        memory=home.resources.memory,
+        resources=replace(home.resources, progress=progress, say=say),
         claims=claims_of(card, home),
         files=files,
-        elsewhere=home.resources.elsewhere,
     )
 
 

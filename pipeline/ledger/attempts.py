@@ -23,7 +23,7 @@ from threading import Event, Thread
 import sqlalchemy as sa
 
 from pipeline.ledger.account import commit_of, intents_of, registration
-from pipeline.ledger.chain import AttemptLostError, Body, BudgetError, Entry, canonical
+from pipeline.ledger.chain import AttemptLostError, Body, BudgetError, Entry, canonical, entries_of
 from pipeline.ledger.chain_tables import leases
 from pipeline.privacy.release import Mechanism, total_rho
 from pipeline.privacy.release_file import describe_mechanism, mechanism_from
@@ -101,7 +101,7 @@ def refuse_drain(entries: Sequence[Entry], lineage: str, run_key: str, body: Bod
     BudgetError
         If so; nothing was read.
     """
-    looked = max((e.seq for e in entries if e.lineage == lineage and e.kind == "RETRY"), default=0)
+    looked = max((e.seq for e in entries_of(entries, lineage, "RETRY")), default=0)
     lost = 0
     for e in _alike(entries, lineage, run_key, body):
         if commit_of(entries, lineage, e.body["run_key"]) is not None:
@@ -146,11 +146,10 @@ def _notes_draws(intent: Entry) -> bool:
 
 def _alike(entries: Sequence[Entry], lineage: str, run_key: str, body: Body) -> list[Entry]:
     """INTENTs at the same release; of a counter, at any of its steps."""
-    counter = body.get("counter")
-    if counter is None:
+    if "counter" not in body:
         return intents_of(entries, lineage, run_key)
-    there = [e for e in entries if e.lineage == lineage and e.kind == "INTENT" and "counter" in e.body]
-    return [e for e in there if e.body["counter"]["key"] == counter["key"]]
+    there = [e for e in entries_of(entries, lineage, "INTENT") if "counter" in e.body]
+    return [e for e in there if e.body["counter"]["key"] == body["counter"]["key"]]
 
 
 # of a lease

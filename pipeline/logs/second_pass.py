@@ -1,5 +1,4 @@
-"""Second pass of ingest, a partition at a time: its rows screened, written, and counted; and whose rows were set
-aside."""
+"""Second pass of ingest, a partition at a time: its rows screened, written and counted; and whose were set aside."""
 
 from __future__ import annotations
 

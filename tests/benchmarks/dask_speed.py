@@ -50,7 +50,7 @@ def compare_ingest(
 ) -> Measured:
     """Print a line."""
     before, began = used(cluster), time.perf_counter()
-    made = ingest(scale_speed.card(folder, "parquet"), folder / name, elsewhere=crew)
+    made = ingest(scale_speed.card(folder, "parquet"), folder / name, resources=Resources(elsewhere=crew))
     if isinstance(crew, OnProcesses):
         # what a child used is told when it has ended
         crew.__exit__()
