@@ -120,17 +120,15 @@ def _messages(trial: Trial, targets: Sequence[Target], draws: int, say: Say) -> 
     """Of the shuffle model what the shuffler hands over is attacked too, unless it is too many bits."""
     if not any(isinstance(t, ShuffledTarget) or _binary(t) for t in targets):
         return []
-    if trial.epsilon is None or trial.delta is None:
-        raise CardError(f"{trial.agent} needs epsilon and delta")
-    calibration = trial.calibration or "tight"
-    bits = crowd(trial.epsilon, trial.delta, calibration)
+    loss, calibration = trial.need_budget(), trial.calibration or "tight"
+    bits = crowd(*loss, calibration)
     if 4 * draws * (bits.users + bits.trials) > _MESSAGES:
         say(
             f"messages are left out: {draws:,} releases of a batch of {bits.users} users are "
             f"{4 * draws * (bits.users + bits.trials):,} bits; the totals are attacked"
         )
         return []
-    return [messages_target(trial.epsilon, trial.delta, calibration)]
+    return [messages_target(*loss, calibration)]
 
 
 def _binary(target: Target) -> bool:

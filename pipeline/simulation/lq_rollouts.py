@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.declaration.toml import CardError
 from pipeline.environments.lq_systems import Controller, LqSystem, simulate
 from pipeline.mdp.riccati import gain_matrices
 from pipeline.mdp.rollout import LinearRollout, LqAgent, LqBatch
@@ -143,9 +142,8 @@ def spent(trial: Trial, rho: Fraction | None) -> dict[str, Any]:
 
 def ask_of(trial: Trial) -> Ask:
     """What a private trial asks for."""
-    if trial.epsilon is None or trial.delta is None:
-        raise CardError(f"{trial.agent} needs epsilon and delta")
-    return Ask(epsilon=trial.epsilon, delta=trial.delta, calibration=trial.calibration or "tight")
+    epsilon, delta = trial.need_budget()
+    return Ask(epsilon=epsilon, delta=delta, calibration=trial.calibration or "tight")
 
 
 def noise_of(trial: Trial) -> SeededNoise:
