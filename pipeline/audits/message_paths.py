@@ -27,13 +27,7 @@ from pipeline.privacy.noise import DataHandle, NoiseSource
 from pipeline.privacy.shuffle import Coins, Messages, NoiseBits, OsCoins, randomize, shuffle
 from pipeline.privacy.shuffle_calibration import delivered_epsilon, paper_bits, smallest_total, tight_bits
 from pipeline.simulation.registry import find
-from pipeline.simulation.targets import (
-    BatchTarget,
-    CountsTarget,
-    ShuffledTarget,
-    SumsTarget,
-    Target,
-)
+from pipeline.simulation.targets import BatchTarget, CountsTarget, ShuffledTarget, SumsTarget, Target
 from pipeline.simulation.trial import Trial
 from pipeline.statistics.batch_privatizers import ShuffleBinary
 from pipeline.statistics.lq_layout import LqPlan

@@ -149,12 +149,8 @@ def batch_target(
     if isinstance(shipped, GaussianBatch):
         # a curator, or a user, draws once; of a batch of local messages one is attacked
         users = 1 if shipped.trust == "local" else users
-        law, epsilon, trust = (
-            Gaussian([np.full(layout.changes, float(shipped.variance(layout)))]),
-            None,
-            Trust(shipped.trust),
-        )
-        words, mean = "discrete gaussian", 0.0
+        law = Gaussian([np.full(layout.changes, float(shipped.variance(layout)))])
+        epsilon, trust, words, mean = None, Trust(shipped.trust), "discrete gaussian", 0.0
     else:
         bits = shipped.bits(users, layout)
         law = Binomial(bits.trials, bits.probability, layout.changes, shipped.delta)
