@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from pipeline.agents.pessimism import reward_estimate, start_distribution, transition_estimate
-from pipeline.declaration.card import OTHER, Card, CardError, declared_start, task_of
+from pipeline.declaration.card import Card, CardError, declared_start, task_of
+from pipeline.declaration.domain import OTHER
 from pipeline.environments.world import Array, World
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import read_release, sha256_file
