@@ -24,7 +24,7 @@ _OF_ONE_STEP = ("agents.one_step_value", "learners.one_step_evaluation", "statis
 _ROWS = ("logs.one_step_rows", "logs.one_step_scores", "logs.one_step_sums")
 TABULAR_CODE = tuple(f"pipeline.{name}" for name in (*_OF_TABLES, *_SHARED))
 ONE_STEP_CODE = tuple(f"pipeline.{name}" for name in (*_OF_ONE_STEP, *_ROWS, *_SHARED))
-LINEAR_CODE = ("pipeline.learners.linear_evaluation", *TABULAR_CODE)
+LINEAR_CODE = tuple(f"pipeline.{name}" for name in ("learners.linear_evaluation", *_OF_TABLES, *_SHARED))
 MEASURED = {
     TABULAR: (Path(__file__).with_name("coverage_tabular.csv"), TABULAR_CODE),
     ONE_STEP: (Path(__file__).with_name("coverage_one_step.csv"), ONE_STEP_CODE),
