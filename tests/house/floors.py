@@ -31,7 +31,6 @@ FLOORS = {
     "flows.server": 9,
     "flows.store": 10,
     "flows.api": 11,
-    "flows.api_service": 12,
     "flows.api_worlds": 12,
     "flows.verbs": 13,
     "flows.cli": 14,
