@@ -39,41 +39,8 @@ Progress = Callable[[int, int | None], None]
 # guesses at both ends of the scores: fewer could not break a claim of epsilon 5 even if every one were right
 _SHARE, _DOUBT = 0.4, 1e-3
 _HORIZON, _DELTA = 2, 1e-6
-_CARD = """schema_version = 1
-name = "canaries"
-kind = "synthetic"
-[unit]
-user = "user_id"
-users_public = {n}
-[domain]
-horizon = {horizon}
-[domain.states]
-column = "state"
-labels = ["here"]
-[domain.actions]
-column = "action"
-labels = {n}
-[reward]
-range = [0.0, 1.0]
-[source]
-files = ["log.csv"]
-[source.columns]
-user_id = "user_id"
-episode_id = "episode_id"
-step = "step"
-reward = "reward"
-next_state = "next_state"
-[budget]
-rho = {cap}
-delta = {delta}
-"""
-_RECIPE = """[recipe]
-name = "canaries"
-card = "card.toml"
-agent = "dp-apvi"
-[privacy]
-rho = {rho}
-"""
+# card and recipe
+_DECLARED = Path(__file__).with_name("canaries.toml")
 
 
 @dataclass(frozen=True)
@@ -232,8 +199,9 @@ def one_run(s: Setting, canaries: int) -> OneRun:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         values = {"n": canaries, "horizon": _HORIZON, "cap": 2 * float(rho), "delta": _DELTA, "rho": float(rho)}
-        (folder / "card.toml").write_text(_CARD.format(**values), encoding="utf-8")
-        (folder / "recipe.toml").write_text(_RECIPE.format(**values), encoding="utf-8")
+        declared = _DECLARED.read_text(encoding="utf-8").format(**values).split("# ---\n")
+        for name, text in zip(("card.toml", "recipe.toml"), declared, strict=True):
+            (folder / name).write_text(text, encoding="utf-8")
         _write_log(folder / "log.csv", coins)
         home = Home(folder / "home")
         ingest_job(str(folder / "card.toml"), home)
