@@ -10,14 +10,14 @@ import csv
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
 from flows.config.home import Home, find_recipe
-from flows.config.setting import Setting, setting
+from flows.config.setting import ALONE, Setting, Work, setting
 from flows.config.study_recipes import is_world_recipe, load_world_recipe
 from flows.jobs.intake import ingest_job
 from flows.jobs.run import run_recipe
@@ -33,8 +33,6 @@ from pipeline.privacy.noise import NoiseSource
 from pipeline.simulation.registry import find
 from reports.audit_page import audit_html, audit_markdown, figure_of
 from reports.facts.part import Dump
-
-Progress = Callable[[int, int | None], None]
 
 # guesses at both ends of the scores: fewer could not break a claim of epsilon 5 even if every one were right
 _SHARE, _DOUBT = 0.4, 1e-3
@@ -106,12 +104,11 @@ class Audited:
 def audit_job(
     recipe: str,
     home: Home,
+    work: Work = ALONE,
     *,
     draws: int = DRAWS,
     canaries: int = 0,
     table: bool = False,
-    say: Callable[[str], None] = lambda _: None,
-    progress: Progress | None = None,
 ) -> Audited:
     """Attack every mechanism of a recipe, and write a page of the verdicts.
 
@@ -121,14 +118,14 @@ def audit_job(
         Path or name.
     home
         Below which the page is written.
+    work
+        Who is told what happens, and how many releases were drawn.
     draws
         Releases of each neighbour.
     canaries
         So many made-up people go through the whole pipeline as well, in a place of their own.
     table
         Draw with the fast sampler instead of the recipe's own: the same law.
-    say, progress
-        Are told what happens, and how many releases were drawn.
 
     Raises
     ------
@@ -139,7 +136,7 @@ def audit_job(
     if is_world_recipe(read_toml(path)):
         if canaries:
             raise CardError(f"{path.name}: --canaries go through ingest and run; a simulation has neither")
-        name, dataset, targets, plan = _of_world(path, home, draws, say)
+        name, dataset, targets, plan = _of_world(path, home, draws, work)
         s, noise = None, FastOsNoise()
     else:
         s = setting(recipe, home)
@@ -147,12 +144,12 @@ def audit_job(
         name, dataset = s.recipe.recipe.name, s.card.name
         targets = [*s.guarded.targets(), *run.targets(noise)]
         plan = run.whole_plan()
-    found = [_time(target, noise, draws, say, progress) for target in targets]
+    found = [_time(target, noise, draws, work) for target in targets]
     if plan is not None:
-        say(plan.words)
+        work.say(plan.words)
     whole: OneRun | None = None
     if canaries and s is not None:
-        say(f"sending {canaries:,} made-up people through ingest and run")
+        work.say(f"sending {canaries:,} made-up people through ingest and run")
         whole = one_run(s, canaries)
     verdicts, seconds = zip(*found, strict=True)
     result = Audited(name, dataset, noise.sampler, verdicts, seconds, plan, whole, home.root / "audits" / name)
@@ -160,9 +157,7 @@ def audit_job(
     return result
 
 
-def _of_world(
-    path: Path, home: Home, draws: int, say: Callable[[str], None]
-) -> tuple[str, str, list[AuditTarget], WholePlan | None]:
+def _of_world(path: Path, home: Home, draws: int, work: Work) -> tuple[str, str, list[AuditTarget], WholePlan | None]:
     """Name and world of a simulation's recipe, a target for each thing that its agent releases, and the whole plan."""
     recipe = load_world_recipe(path, home.runs)
     agent = recipe.recipe.agent
@@ -170,17 +165,15 @@ def _of_world(
         raise CardError(f"{path.name}: {agent} adds no noise, no claim to attack")
     trial = recipe.trials()[agent][0]
     try:
-        return recipe.recipe.name, trial.place, targets_of(trial, draws, say), whole_plan(trial)
+        return recipe.recipe.name, trial.place, targets_of(trial, draws, work.say), whole_plan(trial)
     except ValueError as e:
         raise CardError(f"{path.name}: {e}") from None
 
 
-def _time(
-    target: AuditTarget, noise: NoiseSource, draws: int, say: Callable[[str], None], progress: Progress | None
-) -> tuple[Verdict, float]:
-    say(f"attacking {target.mechanism}: {draws:,} releases of each neighbour")
+def _time(target: AuditTarget, noise: NoiseSource, draws: int, work: Work) -> tuple[Verdict, float]:
+    work.say(f"attacking {target.mechanism}: {draws:,} releases of each neighbour")
     began = time.monotonic()
-    return attack(target, noise, draws, progress=progress), time.monotonic() - began
+    return attack(target, noise, draws, progress=work.progress), time.monotonic() - began
 
 
 def _plain(v: Verdict) -> Dump:

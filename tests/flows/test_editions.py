@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 import pipeline.ledger.ledger as book
 from flows.cli import app
 from flows.config.home import Home
+from flows.config.setting import Work
 from flows.jobs.run import Asked
 from pipeline.declaration.card import CardError
 from pipeline.declaration.schedule import Schedule
@@ -166,7 +167,7 @@ def test_a_night_whose_files_cannot_be_read_releases_on_the_last_good_edition(tm
     clock("2026-01-06")
     (tmp_path / "shop" / "log.csv").write_text("nobody,knows,these,columns\n")
     recipe, said = str(tmp_path / "shop" / "private.toml"), list[str]()
-    night = nightly_job(recipe, Home(tmp_path / "home"), say=said.append)
+    night = nightly_job(recipe, Home(tmp_path / "home"), Work(say=said.append))
     assert night["exit"] == 3 and night["night"]["charged_rho"] == 1.0 and night["run"] != first["run"]
     assert any("the log of private breaks its card" in line for line in said)
 
