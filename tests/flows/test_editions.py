@@ -143,9 +143,9 @@ def test_histories_that_differ_in_one_person_leave_the_same_outputs(tmp_path: Pa
 def test_a_date_has_one_release_though_the_service_was_down_or_the_night_ran_twice(tmp_path: Path, clock: Any) -> None:
     log, said = rows(50), list[str]()
     clock("2026-01-07")
-    first = calendar_night(tmp_path, log, '"weekly"', say=said.append)
+    first = calendar_night(tmp_path, log, '"weekly"', work=Work(say=said.append))
     assert first["night"]["due"] == "2026-01-05" and first["night"]["charged_rho"] == 1.0
-    again = calendar_night(tmp_path, rows(50, 1), '"weekly"', say=said.append)
+    again = calendar_night(tmp_path, rows(50, 1), '"weekly"', work=Work(say=said.append))
     assert again["run"] == first["run"] and again["night"]["unchanged"] and again["night"]["snapshot"] == 1
     assert said[-1] == "the release of 2026-01-05 stands, and nothing was charged"
     clock("2026-01-11")
