@@ -192,9 +192,7 @@ def run_recipe(
     if curated.replayed:
         work.say("this release is committed: replayed at no cost")
     if curated.stale:
-        work.say(
-            "warning: the snapshot's bytes have changed since this release was drawn; the committed one stands"
-        )
+        work.say("warning: the snapshot's bytes have changed since this release was drawn; the committed one stands")
     published = read_back(s.card, s.recipe, home, number, curated, ledger)
     if published is None:
         work.say("planning on the release")
