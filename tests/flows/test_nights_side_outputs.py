@@ -120,7 +120,7 @@ def two_nights(root, monkeypatch, delivered, draw):
         for night, log in ((1, BASE), (2, delivered)):
             if log is None:
                 (shop.folder / "log.csv").write_bytes(b"")
-            found = shop.job(night, log, step=step)
+            found = shop.job(night, log, work=Work(step))
             # what a server is shown, and all but the exit code and the paths of what the shell prints
             page = night_page(NightAnswer.model_validate(found))
             kept = {k: v for k, v in found.items() if k not in ("exit", "folder", "report")}
