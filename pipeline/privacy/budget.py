@@ -36,8 +36,8 @@ def delta_from_rho(rho: float, epsilon: float) -> float:
     epsilon
         Nats of privacy loss, >= 0.
     """
-    _check(rho=rho)
-    _check(epsilon=epsilon)
+    check_cost(rho=rho)
+    check_cost(epsilon=epsilon)
     if rho == 0:
         return 0.0
     return 1.0 if math.isinf(rho) else math.exp(min(0.0, _log_delta(rho, epsilon)))
@@ -90,8 +90,8 @@ def epsilon_from_rho(rho: float, delta: float) -> float:
     >>> round(epsilon_from_rho(1.0, 1e-6), 3)
     7.766
     """
-    _check(rho=rho)
-    _check_delta(delta)
+    check_cost(rho=rho)
+    check_share(delta)
     if rho == 0:
         return 0.0
     if math.isinf(rho):
@@ -117,8 +117,8 @@ def rho_from_epsilon(epsilon: float, delta: float) -> float:
     >>> round(rho_from_epsilon(7.766, 1e-6), 3)
     1.0
     """
-    _check(epsilon=epsilon)
-    _check_delta(delta)
+    check_cost(epsilon=epsilon)
+    check_share(delta)
     if math.isinf(epsilon):
         return math.inf
     target, upper = math.log(delta), 1.0
@@ -159,12 +159,14 @@ def down(value: Fraction) -> float:
     return -up(-value)
 
 
-def _check(**named: float) -> None:
+def check_cost(**named: float) -> None:
+    """Refuse what is negative or no number, with a ValueError that names it."""
     for name, value in named.items():
         if not value >= 0:
             raise ValueError(f"{name} must be >= 0; got {value}")
 
 
-def _check_delta(delta: float) -> None:
+def check_share(delta: float) -> None:
+    """Refuse a ``delta`` outside of (0, 1), with a ValueError."""
     if not 0 < delta < 1:
         raise ValueError(f"delta must be in (0, 1); got {delta}")

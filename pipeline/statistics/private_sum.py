@@ -9,7 +9,7 @@ trust       who adds the noise, and to what: a curator to the sums, or every per
 time        released once, or again and again as a running sum (:mod:`pipeline.privacy.continual`)
 ==========  ===================================================================================================
 
-:class:`PrivateSum` puts the three together.  It prices itself, adds its noise, knows its variance, lists its
+:class:`PrivateSum` puts the three together.  It knows its cost, adds its noise, knows its variance, lists its
 mechanisms for the certificate, and names the two people who are easiest to tell apart.  It is the only place where
 noise is added to the sums of a log, so what must hold for every release (whose noise, which data, the sampler's share
 of delta) is checked here.
@@ -28,13 +28,11 @@ from numpy.typing import NDArray
 
 from pipeline.privacy.factorisation import NoiseBlocks, Row, Time, draw_rows
 from pipeline.privacy.guarantee import Guarantee, Trust
-from pipeline.privacy.losses import ZCDP, ApproximateZCDP, Loss, Pure
 from pipeline.privacy.noise import DataHandle, NoiseSource, RealDataError, admit_release, symmetric_noise
 from pipeline.privacy.release import (
     Mechanism,
     Release,
     check_slack,
-    total_delta_slack,
     total_epsilon,
     total_rho,
     with_sampler_slack,
@@ -88,21 +86,6 @@ class PrivateSum:
     def guarantee(self) -> Guarantee:
         """What the noise gives one user, under *replace one*."""
         return Guarantee(self.trust, self.rho)
-
-    def price(self) -> Loss | None:
-        """What one person loses by all that is ever released, under *replace one*.
-
-        Returns
-        -------
-        Pure where every table is Laplace, else zCDP, with the sampler's share of delta where there is one; None where
-        a table has no noise.
-        """
-        pure, rho, slack = total_epsilon(self.mechanisms), self.rho, total_delta_slack(self.mechanisms)
-        if rho is None:
-            return None
-        if pure is not None:
-            return Pure(pure)
-        return ApproximateZCDP(rho, slack) if slack else ZCDP(rho)
 
     def at(self, t: int) -> tuple[Mechanism, ...]:
         """The mechanisms with the noise of the ``t``-th running sum, ``t`` from 1; unchanged for a one-off release."""

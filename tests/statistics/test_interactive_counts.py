@@ -16,6 +16,7 @@ from pipeline.privacy.factorisation import Once
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import RealDataError, SeededNoise, SimulatedWorld
+from pipeline.privacy.release import total_delta_slack
 from pipeline.privacy.running import CounterFullError
 from pipeline.privacy.shuffle_calibration import delivered_epsilon
 from pipeline.statistics.ask import Ask
@@ -248,7 +249,7 @@ def test_a_sampler_whose_share_of_delta_is_not_listed_is_refused_and_one_that_is
     listed = gaussian_sum(
         LAYOUT, tight(LAYOUT, Ask(epsilon=1.0, delta=1e-5), 1), Once(3), Trust.JOINT, FastOsNoise(), 1.0
     )
-    assert listed.price().delta_slack > 0
+    assert total_delta_slack(listed.mechanisms) > 0
     start(listed, FastOsNoise(), WORLD).add(np.zeros(8, dtype=np.int64))
     unlisted = gaussian_sum(
         LAYOUT, tight(LAYOUT, Ask(epsilon=1.0, delta=1e-5), 1), Once(3), Trust.JOINT, SeededNoise(0), 1.0
