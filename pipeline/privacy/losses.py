@@ -1,4 +1,4 @@
-"""What a loss means: an epsilon that is safe to state, a sharper one of Gaussians alone, and what an attacker gains.
+"""What a person loses: who adds the noise, what it promises, an epsilon that is safe to state, an attacker's gain.
 
 The official conversion is :func:`pipeline.privacy.budget.epsilon_from_rho`; it holds for every rho-zCDP mechanism.
 ``gdp_epsilon`` holds for what it names only (privacy.md §1.1).
@@ -7,9 +7,14 @@ The official conversion is :func:`pipeline.privacy.budget.epsilon_from_rho`; it 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+from typing import Protocol, TypedDict
 
-from pipeline.privacy.brent import root
-from pipeline.privacy.budget import check_cost, check_share, delta_from_rho, epsilon_from_rho
+from pipeline.privacy.budget import check_cost, check_share, delta_from_rho, down, epsilon_from_rho, root, up
+from pipeline.privacy.release import Mechanism, total_delta_slack, total_epsilon, total_rho
 
 
 def safe_epsilon(rho: float, delta: float) -> float:
@@ -96,3 +101,111 @@ def membership_advantage(rho: float | None, epsilon: float | None, delta: float 
     if epsilon is not None:
         bounds.append(math.tanh(epsilon / 2) + slip * (1 - math.tanh(epsilon / 2)))
     return min(bounds)
+
+
+class Trust(StrEnum):
+    """Who adds the noise, and who sees what: the trust model of a release.
+
+    ``NONE``: nobody adds any (simulation only).  ``CENTRAL``: a curator adds it to the sums.  ``JOINT``: so does a
+    curator, and every user gets what is computed for them from the sums of all others.  ``LOCAL``: everybody adds it to
+    their own message.  ``SHUFFLE``: so they do, and a shuffler hides whose message is whose.  On logs the trust model
+    is always central (privacy.md §0.1-3).
+    """
+
+    NONE = "none"
+    CENTRAL = "central"
+    JOINT = "joint"
+    LOCAL = "local"
+    SHUFFLE = "shuffle"
+
+
+class Promise(Protocol):
+    """What the noise that is drawn gives one user, replace-one."""
+
+    @property
+    def trust(self) -> Trust:
+        """Whom the user must trust."""
+        ...
+
+    @property
+    def rho(self) -> Fraction | None:
+        """zCDP; None without noise, and where the noise is not Gaussian."""
+        ...
+
+    def epsilon(self, delta: float) -> float | None:
+        """Epsilon at ``delta``; None without noise."""
+        ...
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What Gaussian noise gives one user, replace-one.
+
+    Parameters
+    ----------
+    trust
+        Whom the user must trust.
+    rho
+        Exact zCDP cost of all that is ever released; None without noise.
+    """
+
+    trust: Trust
+    rho: Fraction | None
+
+    def epsilon(self, delta: float) -> float | None:
+        """Epsilon at ``delta``: recomputed from what is drawn, whatever was asked; None without noise."""
+        return None if self.rho is None else safe_epsilon(up(self.rho), delta)
+
+    def beside(self, other: Guarantee) -> Guarantee:
+        """Both released from the same users: costs add up."""
+        both = None if self.rho is None or other.rho is None else self.rho + other.rho
+        return Guarantee(self.trust, both)
+
+
+class SpentBudget(TypedDict):
+    """What mechanisms cost together: zCDP rho and (epsilon, delta), rounded up; None where there is no noise.
+
+    ``pure`` says whether the loss is pure: then ``delta`` is 0.
+    """
+
+    rho: float | None
+    epsilon: float | None
+    delta: float | None
+    pure: bool
+
+
+def spent_budget(mechanisms: Sequence[Mechanism], delta: float, joint: Fraction | None = None) -> SpentBudget:
+    """What a list of mechanisms costs.
+
+    What a sampler adds to delta is taken from the ``delta`` of the conversion, so that ``delta`` holds in all.
+
+    Parameters
+    ----------
+    mechanisms
+        Of one release, all tables.
+    delta
+        At which rho is converted to epsilon (privacy.md §1.1); above the samplers' share of it.
+    joint
+        The exact rho of all tables together, where they were bounded jointly; None: their losses add.
+    """
+    if (bits := _of_shuffled(mechanisms, delta)) is not None:
+        return {"rho": None, "epsilon": bits, "delta": delta, "pure": False}
+    rho, pure = total_rho(tuple(mechanisms)), total_epsilon(tuple(mechanisms))
+    if joint is not None:
+        rho, pure = joint, None
+    if rho is None:
+        return {"rho": None, "epsilon": None, "delta": None, "pure": False}
+    if pure is not None:
+        return {"rho": up(rho), "epsilon": up(pure), "delta": 0.0, "pure": True}
+    left = down(Fraction(delta) - total_delta_slack(tuple(mechanisms)))
+    return {"rho": up(rho), "epsilon": safe_epsilon(up(rho), left), "delta": delta, "pure": False}
+
+
+def _of_shuffled(mechanisms: Sequence[Mechanism], delta: float) -> float | None:
+    """Epsilon of shuffled messages by an exact accountant: a user is in one batch, so the costliest counts."""
+    from pipeline.privacy.shuffle import NoiseBits
+    from pipeline.privacy.shuffle_calibration import delivered_epsilon
+
+    batches = {m.shuffled for m in mechanisms if m.shuffled is not None}
+    each = (delivered_epsilon(NoiseBits(b.users, b.each, b.chance), b.changes, delta, b.honest) for b in batches)
+    return max(each, default=None)
