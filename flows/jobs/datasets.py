@@ -96,8 +96,8 @@ class Listed(TypedDict):
     card: str
 
 
-def list_datasets(shelf: Path | None = None) -> list[Listed]:
-    """Every dataset of the catalog, the nearest of each name.
+def list_datasets(*, shelf: Path | None = None) -> list[Listed]:
+    """Every dataset of the catalog: its kind, and whether its log is there, or can be fetched.
 
     Parameters
     ----------

@@ -18,12 +18,12 @@ from pipeline.ledger.chain import NoLedgerError
 from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.ledger.people import apart_from, key_file, read_key
 from pipeline.logs.editions import check_delivery, earlier_twin
-from pipeline.logs.frames import FRAME, frame_file
 from pipeline.logs.ingest import ingest
+from pipeline.logs.sources import FRAME, frame_file
 from pipeline.logs.store import Snapshot
+from pipeline.operator.advice import Draft
 from pipeline.operator.draft import draft_card
 from pipeline.operator.ingest_report import IngestReport, ingest_report
-from pipeline.operator.proposal import Draft
 from pipeline.operator.roles import frame_of, read_files
 
 _NAME = re.compile(r"[^a-z0-9_-]+")

@@ -13,13 +13,13 @@ from typing import TypedDict
 from flows.config.home import CardLike, Home, card_at
 from flows.config.setting import (
     Step,
+    known_to_runs,
     ledger_for,
     newest_snapshot,
     plain_step,
     setting,
 )
 from flows.jobs.intake import ingest_job
-from flows.jobs.ledger_checks import known_to_runs
 from flows.jobs.nights import night_of, standing_counter, standing_run
 from flows.jobs.publish import publish_run
 from flows.jobs.read_back import read_back
@@ -172,7 +172,6 @@ def run_recipe(
     plan = s.plan
     plan.admit(source)
     ledger = ledger_for(s.card, home)
-    ledger.require(s.card)
     known_to_runs(s.card.name, ledger, home.runs)
     # before the COMMIT: what was committed after the first key and has no PUBLISH entry was not published so
     _introduced(s.card.name, ledger, home)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from pipeline.audits.attack import AuditTarget, WholePlan
 from pipeline.declaration.card import AnyCard, CardError
-from pipeline.declaration.plugins import is_plugin, plugin_digest
+from pipeline.declaration.code import is_plugin, plugin_digest
 from pipeline.evaluation.measured import Evaluated
 from pipeline.learners.evaluation import Attackable, Evaluable, Evaluation, clip_diagnostics
 from pipeline.learners.learner import Learnt, Quote, RunPlan, joint_cost, listed_facts

@@ -25,9 +25,8 @@ from pipeline.statistics.ask import Ask
 from pipeline.statistics.lq_layout import LqDomain, LqPlan
 from pipeline.statistics.lq_moments import release_lq_moments, released_moments
 from pipeline.statistics.lq_rows import Episodes, SimulatedRows
-from reports.facts.constants import PlantConstants, Preset
 from reports.facts.learnt import Baseline, LearntFacts, PlantModel, PolicyFacts, Truth, ValueFacts
-from reports.facts.policy import Gains
+from reports.facts.policy import Gains, PlantConstants, Preset
 from reports.facts.promise import Joint
 
 Array = NDArray[np.float64]

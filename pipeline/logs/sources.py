@@ -1,18 +1,26 @@
-"""The files of a log: which columns they hold, and the one type each column takes in all of them."""
+"""The files of a log: which columns they hold, and the one type each column takes in all of them.
+
+A log that is handed in as a table in memory is written for the readers, and gone when the ingest is over.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from pipeline.declaration.card import AnyCard
-from pipeline.declaration.toml import LogError
+from pipeline.declaration.toml import CardError, LogError
+from pipeline.files import open_private, private_folder
 from pipeline.logs.decode import NUMBERS, holds_numbers, list_text
 from pipeline.logs.formats import Reader, choose_reader, likely, readers_of
 from pipeline.logs.readers.arrow import row_count
@@ -224,3 +232,53 @@ def _cell(column: pl.Series, dtype: pl.DataType) -> pl.Series:
 
 def _name(path: Path, card: AnyCard) -> str:
     return str(path.relative_to(card.folder)) if path.is_relative_to(card.folder) else path.name
+
+
+FRAME = "frame.parquet"
+"""What messages and the quarantine call such a log."""
+
+
+def table_of(frame: object) -> pa.Table:
+    """The Arrow table of any table that speaks Arrow: polars, pandas from 2.2, pyarrow, DuckDB.
+
+    Parameters
+    ----------
+    frame
+        Of any library with Arrow's PyCapsule interface; a lazy frame is collected.
+
+    Raises
+    ------
+    CardError
+        If it is none.
+    """
+    if collect := getattr(frame, "collect", None):
+        frame = collect()
+    try:
+        return pa.table(frame)
+    except (TypeError, ValueError, pa.ArrowException) as e:
+        raise CardError(
+            f"a {type(frame).__name__} is no table ({type(e).__name__}); give a data frame of polars, pandas (2.2 or "
+            "later) or pyarrow, with columns of one type each"
+        ) from None
+
+
+@contextmanager
+def frame_file(frame: object, lineage: Path) -> Generator[Sequence[Path] | None]:
+    """The file of a frame while it is read, or None where there is no frame.
+
+    Parameters
+    ----------
+    frame
+        See :func:`table_of`.
+    lineage
+        The lineage's folder in the operator's store, where the file is as safe as the snapshot will be.
+    """
+    if frame is None:
+        yield None
+        return
+    table = table_of(frame)
+    with tempfile.TemporaryDirectory(prefix=".frame-", dir=private_folder(lineage)) as there:
+        path = Path(there) / FRAME
+        with open_private(path) as file:
+            pq.write_table(table, file, compression="zstd")
+        yield [path]

@@ -8,12 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from pipeline.declaration.numbers import clean, number
-from reports.facts.constants import Constants, PlantConstants, Preset
 from reports.facts.dataset import DeclaredPlant, DeclaredTables
 from reports.facts.learnt import ConsistencyFacts, FeatureFacts, PlantModel
-from reports.facts.policy import Gains
+from reports.facts.policy import Constants, Gains, PlantConstants, Preset
 from reports.facts.report import Report
-from reports.figures.gains_figure import gains_figure
+from reports.figures.range_figure import gains_figure
 from reports.page import Section, Table, listing, percent, steps, table
 
 _MOST_LABELS = 60

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.declaration.numbers import clean, number
-from reports.facts.constants import Constants
-from reports.facts.policy import Decisions
+from reports.facts.policy import Constants, Decisions
 from reports.facts.report import Report
 from reports.figures.policy_figure import MOST_STATES, action_codes, policy_figure, share_figure, weights_figure
 from reports.page import Section, Table, percent, shorten, span, steps, table

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from pipeline.declaration.numbers import clean
-from reports.facts.constants import Constants, PlantConstants, PlayedConstants
 from reports.facts.dataset import DeclaredPlant, DeclaredTables
-from reports.facts.policy import Decisions, Gains, PolicyView
+from reports.facts.policy import Constants, Decisions, Gains, PlantConstants, PlayedConstants, PolicyView
 from reports.facts.report import Report
 from reports.facts.simulation import Simulation
 from reports.page import Opening, Part, Section, table, templates

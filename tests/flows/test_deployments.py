@@ -17,7 +17,7 @@ from flows.config.home import Home
 from flows.config.recipe import Promote
 from flows.jobs.promotion import reasons_to_hold
 from flows.server.deployments import EXAMPLE_CRON, FLOWS, deploy, nightly, reproduce, simulate
-from flows.server.triggering import trigger_job
+from flows.server.triggering import trigger
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import read_pairs
 from reports.facts.answers import Comparison
@@ -125,10 +125,10 @@ def test_key_value_pairs_are_json_where_they_are_and_text_elsewhere():
 def test_trigger_without_a_server_says_what_to_set(monkeypatch):
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     with pytest.raises(CardError, match="set PREFECT_API_URL"):
-        trigger_job("nightly", {}, None)
+        trigger("nightly")
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
     with pytest.raises(CardError, match="no Prefect server answers"):
-        trigger_job("nightly", {}, None)
+        trigger("nightly")
 
 
 _VALUE = {"lower": 0.0, "upper": 1.0, "estimate": None, "status": "estimate"}

@@ -15,7 +15,7 @@ import pytest
 import pipeline.ledger.ledger as book
 from flows.config.home import Home
 from flows.config.recipe import Promote, load_recipe
-from flows.jobs.monitor import alert, watch_of
+from flows.jobs.nightly import alert, watch_of
 from flows.jobs.promotion import Alias
 from pipeline.declaration.toml import LogError
 from pipeline.ledger.chain import BudgetError

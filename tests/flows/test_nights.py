@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from flows.config.setting import setting
-from flows.jobs.ledger_checks import verify_job
+from flows.jobs.book import verify_job
 from flows.jobs.nights import nightly_counter
 from flows.jobs.proof import verify_run_job
 from flows.jobs.snapshots import purge_job

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from flows.cli import app
 from flows.config.setting import plain_step
-from flows.jobs.monitor import watch_of
+from flows.jobs.nightly import watch_of
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import LogError
 from pipeline.logs.store import latest

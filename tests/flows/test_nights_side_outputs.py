@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 import flows.jobs.nightly
 import flows.jobs.publish
 import flows.jobs.run
+from flows.jobs.book import verify_job
 from flows.jobs.intake import ingest_edition
-from flows.jobs.ledger_checks import verify_job
 from pipeline.declaration.toml import LogError
 from pipeline.logs.editions import check_delivery, earlier_twin
 from pipeline.logs.store import latest

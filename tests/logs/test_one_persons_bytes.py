@@ -25,7 +25,7 @@ from pipeline.declaration.card import AnyCard
 from pipeline.declaration.toml import LogError
 from pipeline.logs import spills
 from pipeline.logs.ingest import ingest
-from pipeline.logs.readers import csv, lines, ndjson
+from pipeline.logs.readers import lines, ndjson
 from pipeline.logs.readers import rows as framing
 from pipeline.logs.readers.batch import RECORD_BYTES, Batch
 
@@ -203,7 +203,7 @@ framed, frame_lines, not_text = lines.frame_block, lines.frame_lines, framing.fi
 TWINS = [
     (FORMATS[0], "pipeline.logs.readers.lines.frame_block", _whole_blocks, b"x\xff"),
     (FORMATS[1], "pipeline.logs.readers.lines.frame_block", _whole_blocks, b"x\xff"),
-    (FORMATS[0], "pipeline.logs.readers.csv.frame_lines", _joined, b'"x'),
+    (FORMATS[0], "pipeline.logs.readers.lines.frame_lines", _joined, b'"x'),
     (FORMATS[2], "pipeline.logs.readers.rows.find_odd_text", _whole_batches, b"x\xff"),
     (FORMATS[3], "pipeline.logs.readers.rows.find_odd_text", _whole_batches, b"x\xff"),
 ]
@@ -266,7 +266,7 @@ def test_a_block_of_lines_reads_as_each_line_alone(told: list[bytes], kind: str)
         with tempfile.TemporaryDirectory() as name:
             path = Path(name) / "x"
             path.write_bytes((b"a,b\n" if kind == "csv" else b"\n") + data)
-            found = csv.read_csv(path, ["a", "b"]) if kind == "csv" else ndjson.read_ndjson(path, ["a", "b"])
+            found = lines.read_csv(path, ["a", "b"]) if kind == "csv" else ndjson.read_ndjson(path, ["a", "b"])
             return list(found)
 
     rows, lost = alone(read, [line + b"\n" for line in told])

@@ -9,8 +9,8 @@ import pytest
 
 from pipeline.privacy.losses import Trust
 from pipeline.privacy.noise import RealDataError, SeededNoise
-from pipeline.statistics.batch_counts import BatchLayout, BatchTables, NoisyTables, noisy_tables, pooled, private_batch
-from pipeline.statistics.batch_privatizers import BatchPrivatizer
+from pipeline.statistics.batch_counts import BatchLayout, BatchTables, NoisyTables, pooled
+from pipeline.statistics.batch_privatizers import BatchPrivatizer, noisy_tables, private_batch
 
 SHAPE = (3, 2, 2)
 
