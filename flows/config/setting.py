@@ -44,6 +44,33 @@ def plain_step(name: str, work: Callable[[], T], /) -> T:
     return work()
 
 
+Say = Callable[[str], None]
+Progress = Callable[[int, int | None], None]
+"""Told what is done so far, and of how many where that is known."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """How a job is carried out.
+
+    Parameters
+    ----------
+    step
+        Runs a unit of work: calls it, or has it run as a task of a server.
+    say
+        Is told what happens, a line each.
+    progress
+        Is told how far a pass is.
+    """
+
+    step: Step = plain_step
+    say: Say = lambda _: None
+    progress: Progress | None = None
+
+
+ALONE = Work()
+
+
 @dataclass(frozen=True)
 class Setting:
     """A recipe, its card and where they live.
