@@ -201,7 +201,7 @@ def successor(card: Card) -> pl.Expr:
 
 @dataclass(frozen=True)
 class CountSums:
-    """See :class:`~pipeline.logs.summing.Summation`: the table of places, and lattice steps by their ``(step, s, a)``."""
+    """See :class:`~pipeline.logs.summing.Summation`: the table of places; lattice steps by ``(step, s, a)``."""
 
     card: Card = field(repr=False)
     batch_rows: int = BATCH_ROWS
