@@ -22,7 +22,7 @@ from pipeline.audits.tables import counts_target
 from pipeline.audits.users import batch_target, bit_sides, interactive_target, shuffled_target
 from pipeline.declaration.toml import CardError
 from pipeline.privacy.fast_noise import FastOsNoise
-from pipeline.privacy.guarantee import Trust
+from pipeline.privacy.losses import Trust
 from pipeline.privacy.noise import DataHandle, NoiseSource
 from pipeline.privacy.shuffle import Coins, Messages, NoiseBits, OsCoins, randomize, shuffle
 from pipeline.privacy.shuffle_calibration import delivered_epsilon, paper_bits, smallest_total, tight_bits
@@ -35,7 +35,6 @@ from pipeline.simulation.targets import (
     Target,
 )
 from pipeline.simulation.trial import Trial
-from pipeline.statistics.batch_privatizers import ShuffleBinary
 from pipeline.statistics.lq_layout import LqPlan
 from pipeline.statistics.mixture_message import Message
 from pipeline.statistics.online_sum import asked
@@ -134,7 +133,7 @@ def _messages(trial: Trial, targets: Sequence[Target], draws: int, say: Say) -> 
 
 
 def _binary(target: Target) -> bool:
-    return isinstance(target, BatchTarget) and isinstance(target.privatizer, ShuffleBinary)
+    return isinstance(target, BatchTarget) and target.privatizer.trust == Trust.SHUFFLE
 
 
 def messages_target(

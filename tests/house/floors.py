@@ -31,14 +31,13 @@ FLOORS = {
     "flows.server": 9,
     "flows.store": 10,
     "flows.api": 11,
-    "flows.api_service": 12,
     "flows.api_worlds": 12,
     "flows.verbs": 13,
     "flows.cli": 14,
     "reticent": 15,
 }
 ONLY_IN = {
-    "cvxpy": ("pipeline.statistics.consistency", "pipeline.mdp.lagrangian"),
+    "cvxpy": ("pipeline.statistics.consistency", "pipeline.mdp.planning"),
     "prefect": ("flows.server",),
     "distributed": ("pipeline.logs.on_dask",),
     "dask": ("pipeline.logs.on_dask",),
@@ -76,4 +75,4 @@ TIES = ("pipeline.learners",)
 # the one class that may hold a seeded generator, for simulations: it refuses data registered as real
 SEEDED = ("pipeline.privacy.noise", "SeededNoise")
 # they import what a user names, at run time
-LOADERS = ("pipeline.declaration.plugins",)
+LOADERS = ("pipeline.declaration.code",)
