@@ -195,7 +195,7 @@ class Run:
         BudgetError
             If a file of the folder is not the one that the ledger vouches for.
         """
-        refuse_changed(self.folder, self.evidence()[0])
+        refuse_changed(self.folder, *self.evidence())
         return Policy(read_stored(self.folder))
 
     @property

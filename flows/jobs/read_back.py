@@ -144,7 +144,7 @@ def read_back(
         That of the card.
     """
     name, entries = run_name(recipe, curated), ledger.entries()
-    there, folder = publications(entries, card.name, name), home.runs / name
+    there, folder = publications(entries, name), home.runs / name
     if not (curated.replayed and there and folder.is_dir()):
         return None
     told = there[-1].body

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
-from pipeline.agents.linear_backup import LinearConstants
 from pipeline.audits.attack import AuditTarget, WholePlan
 from pipeline.audits.regressions import linear_cost, linear_target
 from pipeline.declaration.card import AnyCard, require_tabular
 from pipeline.learners.forecast import foresee_linear, table_size
 from pipeline.learners.learner import Outlook, Quote, fitting_rho, joint_cost, listed_facts
+from pipeline.learners.linear_evaluation import LinearEvaluation
 from pipeline.learners.linear_learning import LinearLearnt, drawn, learn_linear
 from pipeline.learners.linear_request import LinearMethod, LinearRequest, linear_request
 from pipeline.learners.terms import Linear, Privacy, Terms
@@ -25,8 +25,10 @@ from pipeline.privacy.noise import NoiseSource, admit_release
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.simulation.surrogate import Drawn
-from pipeline.statistics.joining import tell_joining
+from pipeline.statistics.held_out import PartFacts
+from pipeline.statistics.joint_loss import RegressionFacts
 from pipeline.statistics.linear_calibration import true_rho
+from pipeline.statistics.private_sum import tell_joining
 from pipeline.statistics.regression_rows import Side, StreamRows, TalliedRows, Tallies
 from pipeline.transaction.drawing import WHOLE, Stage
 from reports.facts.plan import CallFacts
@@ -65,22 +67,7 @@ class LinearLearner:
 
     def plan(self, card: AnyCard, terms: Terms) -> LinearRun:
         """See :class:`~pipeline.learners.learner.Learner`."""
-        ask, chosen = terms.ask_for(card), terms.linear or Linear()
-        rho = ask.zcdp()
-        request = linear_request(
-            require_tabular(card),
-            terms.agent,
-            rho,
-            LinearConstants(chosen.C, chosen.D, chosen.ridge, chosen.shift, terms.planner.failure),
-            terms.planner.seed,
-            method=self.method,
-            variant=chosen.targets,
-            calibration=ask.calibration,
-            split=chosen.halves,
-            value_steps=chosen.steps,
-            beta=chosen.beta,
-        )
-        return LinearRun(request, terms)
+        return LinearRun(linear_request(require_tabular(card), terms, self.method), terms)
 
 
 def check_gaussian(agent: str, p: Privacy | None) -> None:
@@ -167,6 +154,19 @@ class LinearRun:
     def learn(self, release: Release) -> LinearLearnt:
         """See :class:`~pipeline.learners.learner.RunPlan`."""
         return learn_linear(self.request, release)
+
+    def part(self) -> PartFacts | None:
+        """See :class:`~pipeline.learners.evaluation.Regressing`."""
+        rho, joining = self.request.rho, self.request.joining()
+        if rho is None or None in joining:
+            return None
+        whole = sum((c for c in joining if c is not None), Fraction(0))
+        facts = cast("RegressionFacts", self.request.joint())
+        return {"rho_exact": str(rho), "rho_add_remove": str(whole), "sums": [], "regressions": facts}
+
+    def evaluation(self) -> LinearEvaluation:
+        """See :class:`~pipeline.learners.evaluation.Evaluable`."""
+        return LinearEvaluation(self.request, self.terms)
 
     def unforeseen(self) -> str | None:
         """See :class:`~pipeline.learners.learner.RunPlan`."""

@@ -10,12 +10,11 @@ from fractions import Fraction
 from functools import cache, partial
 from pathlib import Path
 
-from pipeline.ledger.attempts import paid_for
+from pipeline.ledger.attempts import gate_of, gate_problem, paid_for
 from pipeline.ledger.certificate import NO_CLAIM
 from pipeline.ledger.chain import Body, Entry, canonical
-from pipeline.ledger.gates import gate_of, gate_problem
 from pipeline.ledger.steps import charge_problem, noise_problem, same_number
-from pipeline.privacy.guarantee import spent_budget
+from pipeline.privacy.losses import spent_budget
 from pipeline.privacy.release import total_rho
 from pipeline.privacy.release_file import file_of, mechanism_from, sha256_file
 from pipeline.statistics.held_out import VARIANT, held_out_loss
@@ -164,19 +163,23 @@ def _listed(proof: Body) -> list[Body]:
 def _joint(folder: Path, proof: Body) -> str | None:
     """The policy rests on what was charged for (features, lengths of rows), and scales cost no more than was said."""
     facts, told = proof["joint"], read_json(folder, "policy.json")
+    variant, features = facts["variant"], None
+    regressions = facts["learn"].get("regressions") if variant == VARIANT else facts
     mechanisms = tuple(mechanism_from(m) for m in proof["mechanisms"])
-    if facts["variant"] == "linear_quadratic":
+    if regressions is not None and variant not in ("linear_quadratic", "one_step"):
+        features = declared_map(told["features"])
+        if features_digest(features) != regressions["features_sha256"]:
+            return "policy.json declares other features than the release was charged for"
+    if variant == "linear_quadratic":
         if told["bounds"] != facts["bounds"]:
             return "policy.json was learnt from rows cut to other lengths than the release was charged for"
         recompute = partial(lq_loss, mechanisms, facts)
-    elif facts["variant"] == "one_step":
+    elif variant == "one_step":
         recompute = partial(one_step_loss, mechanisms, facts)
-    elif facts["variant"] == VARIANT:
-        recompute = partial(held_out_loss, mechanisms, facts)
+    elif variant == VARIANT:
+        recompute = partial(held_out_loss, mechanisms, facts, features)
     else:
-        features = declared_map(told["features"])
-        if features_digest(features) != facts["features_sha256"]:
-            return "policy.json declares other features than the release was charged for"
+        assert features is not None
         recompute = partial(joint_loss, mechanisms, facts, features)
     if facts["rho_exact"] is None:
         return None

@@ -24,10 +24,7 @@ from pipeline.files import open_private, private_folder
 from pipeline.logs.decode import NUMBERS, holds_numbers, list_text
 from pipeline.logs.formats import Reader, choose_reader, likely, readers_of
 from pipeline.logs.readers.arrow import row_count
-from pipeline.logs.readers.batch import Asked, Batch, cell_type
-
-# seconds since 1970 of the years 1 and 9999
-_FIRST, _LAST, _A_DAY = -62_135_596_800, 253_402_300_799, 86_400
+from pipeline.logs.readers.batch import Asked, Batch, cell_type, readable_times
 
 # columns that a message names
 _SHOWN = 60
@@ -142,7 +139,7 @@ def read_batches(sources: Sources, card: AnyCard, index: int) -> Iterator[tuple[
     reader = choose_reader(readers_of(card), card, file.path, file.name)
     for batch in reader.read(file.path, file.asked):
         cells = [
-            _cell(_showable(batch.frame[column]), sources.dtypes[role]).alias(f"raw_{role}")
+            _cell(readable_times(batch.frame[column]), sources.dtypes[role]).alias(f"raw_{role}")
             for role, column in sources.roles.items()
         ]
         yield batch, pl.DataFrame(cells)
@@ -201,21 +198,6 @@ def _asked(card: AnyCard, path: Path, reader: Reader) -> Asked:
     mark = "" if root == card.folder else f"{_name(root, card) if root.is_relative_to(card.folder) else root}#"
     lists = frozenset(wanted[role] for role in card.log.lists)
     return Asked(list(dict.fromkeys(wanted.values())), lists, mark)
-
-
-def _showable(column: pl.Series) -> pl.Series:
-    """Dates and times that no calendar of four digits holds are missing: as text they would end the process."""
-    if isinstance(column.dtype, pl.Datetime):
-        a_second = {"ms": 10**3, "us": 10**6, "ns": 10**9}[column.dtype.time_unit]
-        low, high = _FIRST * a_second, _LAST * a_second
-    elif column.dtype == pl.Date:
-        low, high = _FIRST // _A_DAY, _LAST // _A_DAY
-    elif column.dtype == pl.Time:
-        low, high = 0, _A_DAY * 10**9 - 1
-    else:
-        return column
-    whole = 2**63 - 1
-    return column.set(~column.to_physical().cast(pl.Int64).is_between(max(low, -whole), min(high, whole)), None)
 
 
 def _cell(column: pl.Series, dtype: pl.DataType) -> pl.Series:

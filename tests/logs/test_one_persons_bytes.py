@@ -285,3 +285,46 @@ def test_a_batch_of_rows_reads_as_each_row_alone(told: list[tuple[bytes | None, 
     assert batch.frame.rows() == [row for one in each for row in one.frame.rows()]
     assert batch.lines.tolist() == [n for one in each for n in one.lines]
     assert batch.malformed.rows() == [row for one in each for row in one.malformed.rows()]
+
+
+def _held(kind: Any, cells: list[int]) -> Any:
+    """Cells of a type as the bytes of these integers, whether it can hold them or not."""
+    width = kind.bit_width // 8
+    data = b"".join(x.to_bytes(width, "little", signed=True) for x in cells)
+    return pa.Array.from_buffers(kind, len(cells), [None, pa.py_buffer(data)])
+
+
+@pytest.mark.parametrize(
+    ("kind", "beyond"),
+    [
+        (pa.time32("s"), 2**31 - 1),
+        (pa.time64("us"), -1),
+        (pa.date64(), 2**63 - 1),
+        (pa.decimal128(5, 2), 8 * 10**6),
+        (pa.timestamp("us", "Europe/Berlin"), 2**63 - 1),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("column", ["t", "s"])
+@pytest.mark.parametrize("name", ["log.parquet", "log.arrow"])
+def test_a_cell_that_its_own_type_does_not_hold_moves_nobody_elses_rows(
+    tmp_path: Path, kind: Any, beyond: int, column: str, name: str
+) -> None:
+    """A time of day beyond midnight once was a file that is not whole."""
+
+    def rows(place: str, cell: int) -> list[tuple[Any, ...]]:
+        told = [*OTHERS[:AT], ("odd", 1, 0, "x", 0, 1.0), *OTHERS[AT:]]
+        columns: dict[str, Any] = dict(zip(HEAD, map(pa.array, zip(*told, strict=True)), strict=True))
+        cells = [0] * len(told)
+        cells[AT] = cell
+        table = pa.table(columns | {column: _held(kind, cells)})
+        folder = tmp_path / place
+        folder.mkdir()
+        if name.endswith("parquet"):
+            pq.write_table(table, folder / name)
+        else:
+            with pa.ipc.new_file(str(folder / name), table.schema) as writer:
+                writer.write_table(table)
+        return rows_of_others(make_card(folder, [name], unit={"episodes_per_user": 2}), folder / "store")
+
+    assert rows("usual", 0) == rows("beyond", beyond)

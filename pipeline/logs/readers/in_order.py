@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -24,17 +23,17 @@ from pipeline.logs.decode import read_flag
 from pipeline.logs.readers import hdf5
 from pipeline.logs.readers.batch import (
     NO_LINES,
+    NUMBERED,
     Asked,
     Batch,
     column_of,
     field_types,
     lines_from,
     mark_numbers,
+    readable_times,
     take_fields,
 )
 from pipeline.logs.readers.rows import BATCH_ROWS
-
-NUMBERED = ("episode", "step")
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ class Cutter:
         none = pl.Series([False], dtype=pl.Boolean).new_from_index(0, len(frame))
         over, unread = none, none
         for column in self._cut.flags:
-            told = read_flag(frame[column])
+            told = read_flag(readable_times(frame[column]))
             over, unread = over | told["value"], unread | told["unread"]
         return over, unread
 
@@ -140,7 +139,7 @@ def transition_types(path: Path, asked: Asked, inner: _Types) -> dict[str, pl.Da
     types = inner(path, replace(asked, columns=asked.but(*NUMBERED)))
     if own := [name for name in NUMBERED if name in types]:
         raise LogError(f"{path.name}: has a column {own[0]!r} of its own; use source.format = 'table', or rename it")
-    return types | {"episode": pl.String(), "step": pl.Int64()}
+    return types | NUMBERED
 
 
 def read_transitions(path: Path, asked: Asked, inner: _Read, cut: Cut) -> Iterator[Batch]:
@@ -176,7 +175,7 @@ def d4rl_types(path: Path, asked: Asked, cut: Cut) -> dict[str, pl.DataType]:
             raise CardError(f"{path.name}: the file has {_TIMEOUTS!r}; map truncated = 'timeouts' in source.columns")
         types = field_types(asked.columns, {name: hdf5.type_of(x) for name, x in data.items()})
         _length(path, data, types, asked)
-        return types | {"episode": pl.String(), "step": pl.Int64()}
+        return types | NUMBERED
 
 
 def read_d4rl(path: Path, asked: Asked, cut: Cut) -> Iterator[Batch]:
@@ -204,7 +203,7 @@ def read_d4rl(path: Path, asked: Asked, cut: Cut) -> Iterator[Batch]:
             yield replace(numbered, frame=numbered.frame.select(asked.columns))
 
 
-def _length(path: Path, data: dict[str, Any], types: dict[str, pl.DataType], asked: Asked) -> int:
+def _length(path: Path, data: dict[str, hdf5.Stored], types: dict[str, pl.DataType], asked: Asked) -> int:
     bases = sorted({base for name in asked.but(*NUMBERED) if (base := column_of(name, types)) in data})
     lengths = {base: len(data[base]) for base in bases}
     if len(set(lengths.values())) > 1:

@@ -22,6 +22,7 @@ from pipeline.logs.decode import read_flag
 from pipeline.logs.readers.arrow import parquet_types, read_parquet, row_count
 from pipeline.logs.readers.batch import (
     NO_LINES,
+    NUMBERED,
     RECORD_BYTES,
     Asked,
     Batch,
@@ -31,6 +32,7 @@ from pipeline.logs.readers.batch import (
     field_types,
     mark_numbers,
     read_facts,
+    readable_times,
     take_fields,
 )
 
@@ -38,12 +40,7 @@ from pipeline.logs.readers.batch import (
 EPISODE_BYTES = 1 << 28
 STEPS, SEEN, NEXT = "steps", "observation", "next_"
 _FLAGS = ("is_first", "is_last", "is_terminal")
-_MADE: dict[str, pl.DataType] = {
-    "episode": pl.String(),
-    "step": pl.Int64(),
-    "terminated": pl.Boolean(),
-    "truncated": pl.Boolean(),
-}
+_MADE: dict[str, pl.DataType] = {**NUMBERED, "terminated": pl.Boolean(), "truncated": pl.Boolean()}
 
 
 def rlds_types(path: Path, asked: Asked) -> dict[str, pl.DataType]:
@@ -93,7 +90,7 @@ def read_rlds(path: Path, asked: Asked, user: str | None = None, *, real: bool =
         if nested:
             lost.append(_lost(rows.filter(pl.col(STEPS).list.len().fill_null(0) == 0), "an episode without steps"))
             rows = _unnested(rows)
-        told = {name: read_flag(rows[name]) for name in _FLAGS}
+        told = {name: read_flag(readable_times(rows[name])) for name in _FLAGS}
         rows = rows.with_columns(
             *(flags["value"].alias(f"_{name}") for name, flags in told.items()),
             _whose(user, rows.schema).alias("_user"),
