@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from flows.jobs.publish import standing
 from pipeline.declaration.card import Card
 from reports.facts.dataset import Made
 from reports.facts.evaluation import EvaluationFacts
