@@ -106,7 +106,14 @@ def world_card(
 
 
 def simulated_card(
-    name: str, tables: Mapping[str, Any], *, episodes: int, episodes_per_user: int = 1, rho: float
+    name: str,
+    tables: Mapping[str, Any],
+    *,
+    episodes: int,
+    episodes_per_user: int = 1,
+    rho: float = 1.0,
+    delta: float = 1e-6,
+    user: str = "user_id",
 ) -> dict[str, Any]:
     """Plain values of the card of a simulated log.
 
@@ -118,15 +125,17 @@ def simulated_card(
         What differs from log to log: domain, reward or cost, source.
     episodes, episodes_per_user, rho
         See :func:`world_card`.
+    delta, user
+        Of its budget, and the column of people's ids.
     """
     people = math.ceil(episodes / episodes_per_user)
     return {
         "schema_version": 1,
         "name": name,
         "kind": "synthetic",
-        "unit": {"user": "user_id", "episodes_per_user": episodes_per_user, "users_public": people},
+        "unit": {"user": user, "episodes_per_user": episodes_per_user, "users_public": people},
         **tables,
-        "budget": {"rho": rho, "delta": 1e-6, "ledger": "home"},
+        "budget": {"rho": rho, "delta": delta, "ledger": "home"},
     }
 
 
