@@ -21,6 +21,15 @@ _MOST_STEPS = 10_000
 # a person's steps at one (state, action) that a table of all steps counts, per episode
 _CELL_CAP = 4
 
+# how a simulated log is used, in its README
+USE = """**Use it**
+
+```sh
+reticent ingest {folder}
+reticent run {folder}/recipe.toml
+```
+"""
+
 COMMENTS: Mapping[str, str] = {
     "unit.users_public": "declared, never counted",
     "domain.dynamics": "per_step: a table for each step; stationary: one for all",
