@@ -7,7 +7,7 @@ from pipeline.studies.paper_000 import PO, VARIANTS, VI, Evidence, claims
 from pipeline.studies.study_rows import Rows, only, spread
 from reports.page import Figure, Section, table
 from reports.studies.curves import Line, draw_curves, line_of
-from reports.studies.study_page import PaperStudy, privacy, setting, ties, totals
+from reports.studies.study_page import PaperStudy, agents, totals
 
 _WORDS = (
     "The paper prints no experiment; the worlds are those of paper 001 and mixtures of known kernels.",
@@ -33,7 +33,7 @@ def study_000(name: str, rows: Rows) -> PaperStudy:
         claims=claims(rows),
         judged="on the tight calibration with known rewards",
         figure=_figure(e),
-        sections=(_side_by_side(e), totals(rows), privacy(rows), ties(rows), setting(rows, _WORDS)),
+        sections=(_side_by_side(e), totals(rows), *agents(rows, _WORDS)),
         foot=f"{name}: Algorithms 1 to 3 of paper 000 (Zhou 2022).",
     )
 

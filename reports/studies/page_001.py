@@ -7,7 +7,7 @@ from pipeline.studies.paper_001 import SCALES, Evidence, claims, tuned
 from pipeline.studies.study_rows import Rows, end_loss, learns, only, spread
 from reports.page import Figure, Section, table
 from reports.studies.curves import Line, draw_curves, line_of
-from reports.studies.study_page import PaperStudy, privacy, setting, ties, totals
+from reports.studies.study_page import PaperStudy, agents, totals
 
 _DRAWN = {"printed": (1.0, 10.0), "tight": (1.0, 10.0)}
 
@@ -25,7 +25,7 @@ def study_001(name: str, rows: Rows) -> PaperStudy:
         claims=claims(rows),
         judged="on the printed noise at δ = 0.1",
         figure=_figure(e),
-        sections=(totals(rows), _patience(e), _bonus(), privacy(e.rows), ties(e.rows), setting(rows, _WORDS)),
+        sections=(totals(rows), _patience(e), _bonus(), *agents(rows, _WORDS)),
         foot=f"{name}: section 6 of paper 001 (Liao, He and Gu 2021), K = {e.K:,}.",
     )
 
