@@ -25,7 +25,13 @@ from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import DataHandle, NoiseSource
 from pipeline.privacy.shuffle import Coins, Messages, NoiseBits, OsCoins, randomize, shuffle
-from pipeline.privacy.shuffle_calibration import delivered_epsilon, paper_bits, smallest_total, tight_bits
+from pipeline.privacy.shuffle_calibration import (
+    delivered_epsilon,
+    of_one_episode,
+    paper_bits,
+    smallest_total,
+    tight_bits,
+)
 from pipeline.simulation.registry import find
 from pipeline.simulation.targets import (
     BatchTarget,
@@ -122,15 +128,22 @@ def _messages(trial: Trial, targets: Sequence[Target], draws: int, say: Say) -> 
         return []
     if trial.epsilon is None or trial.delta is None:
         raise CardError(f"{trial.agent} needs epsilon and delta")
-    calibration = trial.calibration or "tight"
-    bits = crowd(trial.epsilon, trial.delta, calibration)
+    # of a user with several episodes the messages of one are attacked, at its share
+    m = max(t.layout.episodes if isinstance(t, ShuffledTarget) else _episodes(t) for t in targets)
+    calibration, (epsilon, delta) = trial.calibration or "tight", of_one_episode(m, trial.epsilon, trial.delta)
+    bits = crowd(epsilon, delta, calibration)
     if 4 * draws * (bits.users + bits.trials) > _MESSAGES:
         say(
             f"messages are left out: {draws:,} releases of a batch of {bits.users} users are "
             f"{4 * draws * (bits.users + bits.trials):,} bits; the totals are attacked"
         )
         return []
-    return [messages_target(trial.epsilon, trial.delta, calibration)]
+    return [messages_target(epsilon, delta, calibration)]
+
+
+def _episodes(target: Target) -> int:
+    shuffled = isinstance(target, BatchTarget) and isinstance(target.privatizer, ShuffleBinary)
+    return target.privatizer.episodes if shuffled else 0
 
 
 def _binary(target: Target) -> bool:

@@ -4,8 +4,9 @@ Options of a trial, with their defaults: ``constants`` ("practical" | "paper"), 
 "joint" | "local"), ``pooled`` (true), ``lean`` (true; false with "paper", which keeps the paper's three tables),
 ``mixed`` (false; true where a stage forgets or noise grows with the batch, "local": then what is not visited becomes
 uncertain again, and active policies alone swing between good and bad), ``honest`` (1.0: declared share who add their
-bits), ``protocol`` (false; true: every message is sent and shuffled, as bytes), ``certify`` (4: how many targets of the
-last stage the linear programme checks).
+bits), ``episodes_per_user`` (1: most of one user, in any batches; for tight shuffled bits), ``protocol`` (false; true:
+every message is sent and shuffled, as bytes), ``certify`` (4: how many targets of the last stage the linear programme
+checks).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pipeline.mdp.policy import set_values
 from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import Release
-from pipeline.privacy.shuffle_calibration import smallest_total
+from pipeline.privacy.shuffle_calibration import of_one_episode, smallest_total
 from pipeline.simulation.control_trials import world_of
 from pipeline.simulation.rollouts import PlayedRollouts, play_batch_rollouts
 from pipeline.simulation.targets import BatchTarget
@@ -48,6 +49,7 @@ DEFAULTS: dict[str, Plain] = {
     "lean": None,
     "mixed": None,
     "honest": 1.0,
+    "episodes_per_user": 1,
     "protocol": False,
     "certify": 4,
 }
@@ -144,6 +146,9 @@ def knobs_of(trial: Trial) -> dict[str, Any]:
             raise CardError(f"sdp-pe: {name} must be one of {', '.join(words)}; got {knobs[name]!r}")
     if (trial.epsilon is None) != (knobs["trust"] == "none"):
         raise CardError("sdp-pe: give epsilon and delta, or trust = 'none', and not both")
+    m = int(knobs["episodes_per_user"])
+    if m < 1 or (m > 1 and (trial.calibration != "tight" or knobs["trust"] != "shuffle")):
+        raise CardError(f"sdp-pe: episodes_per_user above 1 is priced for tight shuffled bits alone; got {m}")
     if trial.calibration == "paper" and knobs["trust"] not in ("none", "shuffle"):
         raise CardError(f"sdp-pe: paper 002 prints no noise for trust {knobs['trust']!r}; use calibration 'tight'")
     lean = knobs["constants"] == "practical" if knobs["lean"] is None else bool(knobs["lean"])
@@ -158,7 +163,8 @@ def privatizer_of(trial: Trial, knobs: Mapping[str, Any], horizon: int) -> Exact
         return ExactBatch()
     if knobs["trust"] == "shuffle":
         how = trial.calibration or "tight"
-        return ShuffleBinary(trial.epsilon, trial.delta, how, horizon, honest=float(knobs["honest"]))
+        honest, m = float(knobs["honest"]), int(knobs["episodes_per_user"])
+        return ShuffleBinary(trial.epsilon, trial.delta, how, horizon, honest, episodes=m)
     return GaussianBatch(trial.epsilon, trial.delta, knobs["trust"])
 
 
@@ -172,7 +178,8 @@ def _released(privatizer: BatchPrivatizer, played: PlayedRollouts[agent.Answer])
             (made, privatizer.honest_of(b.users), np.rint(kept + made.mean).astype(np.int64))
             for made, (b, kept) in zip(bits, batches, strict=True)
         ]
-        return release_of_shuffled(last, max(b.layout.changes for b, _ in batches), each, SeededNoise.sampler)
+        changes = max(b.layout.changes for b, _ in batches)
+        return release_of_shuffled(last, changes, each, SeededNoise.sampler, privatizer.episodes)
     counts = np.rint(np.sum([kept for _, kept in batches], axis=0)).astype(np.int64)
     if isinstance(privatizer, GaussianBatch):
         local = privatizer.trust == "local"
@@ -189,6 +196,7 @@ def _variant(trial: Trial, knobs: Mapping[str, Any]) -> str:
         words += ["pooled" if knobs["pooled"] else "forget", *(["mixtures"] if knobs["mixed"] else [])]
     if knobs["trust"] == "shuffle" and trial.calibration is not None:
         words.append(_BITS[trial.calibration])
+        words += [f"{m} episodes a user"] if (m := int(knobs["episodes_per_user"])) > 1 else []
     return ", ".join(words)
 
 
@@ -238,7 +246,8 @@ def _bits(privatizer: BatchPrivatizer, played: PlayedRollouts[agent.Answer]) -> 
     for kind, b in kinds.items():
         bits = privatizer.bits(b.users, b.layout)
         out[f"tau_{kind}"] = 4 * bits.standard_deviation**2
-        out[f"fewest_{kind}"] = smallest_total(b.layout.changes, privatizer.epsilon, privatizer.delta)
+        asked = of_one_episode(privatizer.episodes, privatizer.epsilon, privatizer.delta)
+        out[f"fewest_{kind}"] = smallest_total(b.layout.changes, *asked)
         out[f"bits_per_user_{kind}"] = b.layout.counters * (1 + bits.each)
     return out
 

@@ -29,7 +29,7 @@ from pipeline.privacy.guarantee import Trust
 from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import Mechanism, Release, Running, ShuffledBits
 from pipeline.privacy.shuffle import NoiseBits, analyzed_totals, exchanged
-from pipeline.privacy.shuffle_calibration import delivered_epsilon, paper_bits, tight_bits
+from pipeline.privacy.shuffle_calibration import delivered_epsilon, of_one_episode, paper_bits, tight_bits
 from pipeline.statistics.batch_counts import (
     BatchLayout,
     BatchTables,
@@ -40,35 +40,34 @@ from pipeline.statistics.batch_counts import (
 )
 from pipeline.statistics.layout import Layout
 
-_UNIT, _RULE = "ones", "a replaced user moves so many counters by 1, half of them up; everybody sends for every counter"
+_UNIT, _RULE = "ones", "an episode replaced moves so many counters by 1, half of them up; everybody sends for all"
 
 
 def release_of_shuffled(
-    layout: Layout, changes: int, batches: Sequence[tuple[NoiseBits, int, Integers]], sampler: str
+    layout: Layout, changes: int, batches: Sequence[tuple[NoiseBits, int, Integers]], sampler: str, episodes: int = 1
 ) -> Release:
-    """Shuffled batches as one release; a user is in one of them.
+    """Shuffled batches as one release; an episode is in one of them.
 
     Parameters
     ----------
     layout
         Whose counters they are.
-    changes
-        Counters that one replaced user moves by 1.
+    changes, episodes
+        Counters that one replaced episode moves by 1, and most episodes of one user.
     batches
         Of each its noise bits, how many users add theirs honestly, and the ones ``(C,)`` that were counted.
     sampler
         Program that drew the bits.
     """
     named = {f"batch_{i}": batch for i, batch in enumerate(batches)}
-    noise = {n: ShuffledBits(b.users, b.each, b.chance, changes, honest) for n, (b, honest, _) in named.items()}
+    moved = changes * episodes**2, changes * episodes
+    noise = {n: ShuffledBits(b.users, b.each, b.chance, changes, h, episodes) for n, (b, h, _) in named.items()}
+    shapes = {name: ones.shape for name, (_, _, ones) in named.items()}
     return Release(
         dataset=layout.dataset,
         data_kind=layout.data_kind,
         dynamics=layout.dynamics,
-        mechanisms=tuple(
-            Mechanism(name, ones.shape, _UNIT, changes, changes, _RULE, shuffled=noise[name])
-            for name, (_, _, ones) in named.items()
-        ),
+        mechanisms=tuple(Mechanism(n, shapes[n], _UNIT, *moved, _RULE, shuffled=x) for n, x in noise.items()),
         tables={name: ones for name, (_, _, ones) in named.items()},
         noise="seeded",
         sampler=sampler,
@@ -254,8 +253,8 @@ class ShuffleBinary(BatchPrivatizer):
 
     Parameters
     ----------
-    epsilon, delta
-        Of one user, who is in one batch.
+    epsilon, delta, episodes
+        Of one user, with so many episodes at most, each in one batch.
     calibration
         ``tight``: the fewest bits that an exact accountant allows for the counters a user moves; ``paper``: those of
         paper 002 with its epsilon / 3H a counter.
@@ -273,12 +272,14 @@ class ShuffleBinary(BatchPrivatizer):
     horizon: int = 1
     honest: float = 1.0
     failure: float = 0.01
+    episodes: int = 1
 
     def bits(self, users: int, layout: BatchLayout) -> NoiseBits:
         """What each user of a batch adds to each counter; public, known before anybody plays."""
         if self.calibration == "paper":
             return paper_bits(users, self.horizon, self.epsilon, self.delta)
-        return tight_bits(users, layout.changes, self.epsilon, self.delta, self.honest_of(users))
+        asked = of_one_episode(self.episodes, self.epsilon, self.delta)
+        return tight_bits(users, layout.changes, *asked, self.honest_of(users))
 
     def _drawn(self, tables: BatchTables, layout: BatchLayout, noise: SeededNoise) -> BinomialNoise:
         if tables.people is None:
@@ -288,7 +289,8 @@ class ShuffleBinary(BatchPrivatizer):
 
     def delivered(self, users: int, layout: BatchLayout) -> float:
         """Epsilon at ``delta`` that the bits of the honest users really give."""
-        return delivered_epsilon(self.bits(users, layout), layout.changes, self.delta, self.honest_of(users))
+        told = self.bits(users, layout), layout.changes, self.delta, self.honest_of(users), self.episodes
+        return delivered_epsilon(*told)
 
     def cell(self, users: int, layout: BatchLayout) -> BinomialNoise:
         """See :class:`BatchPrivatizer`."""
