@@ -1,4 +1,4 @@
-"""What one user of an online agent sends, at most: to whom, in how many messages and bits."""
+"""What one user of an online agent sends for an episode, at most: to whom, in how many messages and bits."""
 
 from __future__ import annotations
 
