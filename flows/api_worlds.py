@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 from flows.api import named
 from flows.config.home import find_recipe
-from flows.jobs.playing import WorldTable, world_table
+from flows.jobs.playing import WorldTable, play_job, world_table
 from flows.jobs.simulated_logs import LogOptions, WrittenLog, simulate_from_run
 from flows.jobs.simulated_logs import simulate_logs as written_log
-from flows.server.engine import carry_out
 from flows.store import Store
 
 if TYPE_CHECKING:
@@ -39,11 +38,10 @@ def simulate(recipe: RecipeLike, *, store: Store | None = None) -> Kept:
     CardError
         If the recipe is wrong.
     """
-    place, path = store or Store(), find_recipe(named(recipe))
-    from flows.jobs.playing import play_job
-
-    with place.working(path.stem, "runs") as (home, work):
-        return carry_out("simulate", lambda step: play_job(path, home, step, say=work.say, progress=work.progress))
+    path = find_recipe(named(recipe))
+    return (store or Store()).carry_out(
+        "simulate", lambda home, work: play_job(path, home, work), label=path.stem, unit="runs"
+    )
 
 
 def simulate_logs(
@@ -126,11 +124,9 @@ def reproduce(name: str, *, full: bool = False, store: Store | None = None) -> K
     """
     from flows.jobs.reproduce import reproduce_job
 
-    with (store or Store()).working(name, "cells") as (home, work):
-        return carry_out(
-            "reproduce",
-            lambda step: reproduce_job(name, home, step, full=full, say=work.say, progress=work.progress),
-        )
+    return (store or Store()).carry_out(
+        "reproduce", lambda home, work: reproduce_job(name, home, work, full=full), label=name, unit="cells"
+    )
 
 
 def compare(recipe: RecipeLike, *, full: bool = False, store: Store | None = None) -> Kept:
@@ -157,10 +153,9 @@ def compare(recipe: RecipeLike, *, full: bool = False, store: Store | None = Non
     from flows.jobs.reproduce import compare_job
 
     path = find_recipe(named(recipe))
-    with (store or Store()).working(path.stem, "runs") as (home, work):
-        return carry_out(
-            "compare", lambda step: compare_job(path, home, step, full=full, say=work.say, progress=work.progress)
-        )
+    return (store or Store()).carry_out(
+        "compare", lambda home, work: compare_job(path, home, work, full=full), label=path.stem, unit="runs"
+    )
 
 
 def audit(
@@ -193,6 +188,4 @@ def audit(
     from flows.jobs.audit import audit_job
 
     with (store or Store()).working("audit", "releases") as (home, work):
-        return audit_job(
-            named(recipe), home, draws=draws, canaries=canaries, table=table, say=work.say, progress=work.progress
-        )
+        return audit_job(named(recipe), home, work, draws=draws, canaries=canaries, table=table)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from flows.terminal.screen import Context, fail
-from flows.verbs import ledgers, plan, policy, raw_logs, runs, service, studies
+from flows.terminal.screen import fail
+from flows.verbs import ledgers, plan, policy, raw_logs, runs, studies
+
+if TYPE_CHECKING:
+    from flows.store import Store
 
 # of every verb, before it or behind it; whether a value follows
 _EVERYWHERE = {"--home": True, "--shelf": True, "--memory": True, "--dask": True, "--debug": False}
@@ -44,25 +47,12 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
 )
-app.command("demo")(runs.demo)
-app.command("register")(ledgers.register)
-app.command("draft")(raw_logs.draft)
-app.command("ingest")(raw_logs.ingest)
-app.command("inspect")(raw_logs.inspect)
-app.command("plan")(plan.plan)
-app.command("run")(runs.run)
-app.command("simulate")(studies.simulate)
-app.command("reproduce")(studies.reproduce)
-app.command("compare")(studies.compare)
-app.command("audit")(studies.audit)
-app.command("report")(runs.report)
-app.command("nightly")(runs.nightly)
-app.command("compare-runs")(runs.compare_runs)
-app.command("promote")(runs.promote)
-app.command("serve")(service.serve)
-app.command("trigger")(service.trigger)
-app.command("alert")(service.alert)
-app.command("doctor")(service.doctor)
+for verb in (
+    runs.demo, ledgers.register, raw_logs.draft, raw_logs.ingest, raw_logs.inspect, plan.plan, runs.run,
+    studies.simulate, studies.reproduce, studies.compare, studies.audit, runs.report, runs.nightly, runs.compare_runs,
+    runs.promote, runs.serve, runs.trigger, runs.alert, runs.doctor,
+):  # fmt: skip
+    app.command(verb.__name__.replace("_", "-"))(verb)
 app.add_typer(raw_logs.catalog, name="datasets")
 app.add_typer(policy.app, name="policy")
 app.add_typer(ledgers.app, name="ledger")
@@ -95,7 +85,13 @@ def _options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version, and end.")
     ] = False,
 ) -> None:
-    context.obj = Context(home, shelf, debug, memory, dask)
+    def store() -> Store:
+        from flows.store import Store
+
+        return Store(home, shelf=shelf, memory=memory, dask=dask)
+
+    # made where a verb asks for it
+    context.obj = store
 
 
 def main() -> None:

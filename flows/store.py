@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager, suppress
+import os
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NotRequired, Self, TypedDict
+from typing import TYPE_CHECKING, NotRequired, TypedDict, TypeVar
 
 from flows.config.home import CardLike, Home, open_home
+from flows.config.setting import Work
 from flows.jobs.book import Book
 from flows.jobs.intake import Ingested, ingest_job
-from flows.jobs.opened import Run
+from flows.jobs.opened import Run, find_run
 from flows.jobs.promotion import Alias
 from flows.jobs.proof import require_verified
 from flows.jobs.run import Registered, register_job
@@ -26,9 +28,8 @@ from flows.jobs.snapshots import (
     quarantine_job,
     verify_store_job,
 )
-from flows.server.engine import carry_out
 from flows.terminal.inspection_page import ingest_page
-from flows.terminal.screen import Working, working
+from flows.terminal.screen import working
 from flows.terminal.terminal import page
 from pipeline.declaration.card import CardError
 from pipeline.files import whole_file, write_file
@@ -36,9 +37,9 @@ from pipeline.operator.facts import TableInspection, VectorInspection
 from pipeline.operator.ingest_report import PAGE
 
 if TYPE_CHECKING:
-    from flows.config.recipe import Recipe
+    from reports.night import Page
 
-    RecipeLike = str | Path | Recipe
+T = TypeVar("T")
 
 
 class Pointed(TypedDict):
@@ -49,31 +50,6 @@ class Pointed(TypedDict):
     now: str | None
     folder: str
     vouched: NotRequired[bool]
-
-
-def find_run(home: Home, run: str) -> Path:
-    """A run's folder by path, full name, unique beginning, or the name of a pointer such as ``current``.
-
-    Raises
-    ------
-    CardError
-        If there is none, or several.
-    """
-    # only what is a path from here leaves the home's runs
-    with suppress(OSError):
-        if run and (Path(run) / "report.json").is_file():
-            return Path(run).resolve()
-    there = [p for p in sorted(home.runs.glob("*")) if not p.is_symlink() and (p / "report.json").is_file()]
-    full = run
-    with suppress(CardError):
-        full = Alias(home.runs, run).now() or run
-    found = [p for p in there if p.name == full] or [p for p in there if run and p.name.startswith(run)]
-    if len(found) == 1:
-        return found[0]
-    known = ", ".join(p.name for p in there) or "none"
-    raise CardError(
-        f"{'several runs begin' if found else 'no run begins'} with {run!r} in {home.runs}; there are: {known}"
-    )
 
 
 class Store:
@@ -104,29 +80,45 @@ class Store:
         root, first = (None if place is None else Path(place).expanduser() for place in (home, shelf))
         self.home = open_home(root, first, memory, dask)
 
-    @classmethod
-    def at(cls, home: Home) -> Self:
-        """The store of a home that is open already.
-
-        Parameters
-        ----------
-        home
-            Its folder, and what its sums may use.
-        """
-        made = cls.__new__(cls)
-        made.home = home
-        return made
-
     def __repr__(self) -> str:
         """Its folder."""
         return f"Store({str(self.home.root)!r})"
 
     @contextmanager
-    def working(self, label: str, unit: str = "rows") -> Generator[tuple[Home, Working]]:
+    def working(self, label: str, unit: str = "rows") -> Generator[tuple[Home, Work]]:
         """The home of a long job, which shows how far it is on a terminal or in a notebook, counted in ``unit``."""
         with working(label, unit) as work:
             told = replace(self.home.resources, progress=work.progress, say=work.say)
             yield replace(self.home, resources=told), work
+
+    def carry_out(
+        self,
+        name: str,
+        job: Callable[[Home, Work], T],
+        page: Callable[[T], Page] | None = None,
+        *,
+        label: str = "",
+        unit: str = "rows",
+    ) -> T:
+        """Do a long job once: in this process, or, if ``PREFECT_API_URL`` names a server, as a recorded flow there.
+
+        Parameters
+        ----------
+        name
+            Of the flow.
+        job
+            Is given the home, what runs its parts, and whom it tells.
+        page
+            What a server shows of its result.
+        label, unit
+            What is being done, by default the name, and what is counted.
+        """
+        with self.working(label or name, unit) as (home, work):
+            if not os.environ.get("PREFECT_API_URL"):
+                return job(home, work)
+            from flows.server.recorded import recorded
+
+            return recorded(name, lambda step: job(home, replace(work, step=step)), page)
 
     def register(self, card: CardLike, *, amend: bool = False, disjoint_from: Sequence[str] = ()) -> Registered:
         """Fix cap, delta, unit, domain and kind of a dataset in the ledger that its card names.
@@ -163,8 +155,7 @@ class Store:
             If the card is wrong, or a file cannot be read.  Where the log does not fit its card, ``problem`` of the
             answer says so and the edition stays.
         """
-        with self.working("ingest") as (home, work):
-            told = carry_out("ingest", lambda step: ingest_job(card, home, step, work.progress, work.say, frame))
+        told = self.carry_out("ingest", lambda home, work: ingest_job(card, home, work, frame))
         blocks = ingest_page(told["dataset"], told["snapshot"], told["report"])
         with whole_file(Path(told["folder"]) / PAGE, private=True) as fresh:
             write_file(fresh, page(f"{told['dataset']}: what was set aside", blocks))

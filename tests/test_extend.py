@@ -10,8 +10,7 @@ import pytest
 
 from flows.config.study_recipes import load_world_recipe
 from pipeline.declaration.card import load_card
-from pipeline.declaration.code import closure_digest
-from pipeline.declaration.plugins import PERMITTED, is_plugin, plugin_digest
+from pipeline.declaration.code import PERMITTED, closure_digest, is_plugin, plugin_digest
 from pipeline.declaration.toml import CardError
 from pipeline.environments.worlds import load_world
 from pipeline.learners.offline_agents import find as find_offline

@@ -23,7 +23,7 @@ from tests.house.walls import (
 TWINS = {
     "an agent that reads rows by a string": (
         "pipeline/agents/apvi.py",
-        'from pipeline.declaration.plugins import plugin\nrows = "pipeline.logs.store"',
+        'from pipeline.declaration.code import plugin\nrows = "pipeline.logs.store"',
         agents_beyond_releases,
     ),
     "an agent that loads what it likes": (

@@ -36,6 +36,10 @@ def find_card(name: str, shelf: Path | None = None) -> Path:
     raise CardError(f"no card {name!r} on the shelf; there are: {', '.join(known) or 'none'}. Give a name or a path")
 
 
+HOME = "RETICENT_HOME"
+"""Environment variable: the home where none is named."""
+SERVED = "RETICENT_SERVED"
+"""Environment variable: the recipe that ``serve`` was started with, which a deployed run may name for that reason."""
 CardLike = str | Path | AnyCard
 """A card, its path or folder, or the name of a dataset in the catalog."""
 
@@ -145,7 +149,7 @@ def home_folder(asked: Path | None) -> Path:
     asked
         ``--home``, or None for ``$RETICENT_HOME``, else ``./.reticent``.
     """
-    home = (asked or Path(os.environ.get("RETICENT_HOME", ".reticent"))).resolve()
+    home = (asked or Path(os.environ.get(HOME, ".reticent"))).resolve()
     if home.exists() and not home.is_dir():
         raise CardError(f"home {home} is a file; name a folder with --home or RETICENT_HOME")
     return home

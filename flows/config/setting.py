@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 from flows.config.home import Home, card_of_recipe, find_recipe
 from flows.config.recipe import Recipe, load_recipe
@@ -13,6 +15,7 @@ from pipeline.declaration.source import only_flags_part
 from pipeline.learners.guard import Guarded, guard
 from pipeline.learners.learner import RunPlan
 from pipeline.learners.offline_agents import plan_run
+from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.logs.store import Snapshot, latest
 from pipeline.transaction.place import refuse_lost_ledger
@@ -40,6 +43,33 @@ def plain_step(name: str, work: Callable[[], T], /) -> T:
         Called once.
     """
     return work()
+
+
+Say = Callable[[str], None]
+Progress = Callable[[int, int | None], None]
+"""Told what is done so far, and of how many where that is known."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """How a job is carried out.
+
+    Parameters
+    ----------
+    step
+        Runs a unit of work: calls it, or has it run as a task of a server.
+    say
+        Is told what happens, a line each.
+    progress
+        Is told how far a pass is.
+    """
+
+    step: Step = plain_step
+    say: Say = lambda _: None
+    progress: Progress | None = None
+
+
+ALONE = Work()
 
 
 @dataclass(frozen=True)
@@ -132,13 +162,47 @@ def ledger_for(card: AnyCard, home: Home) -> Ledger:
         Whose ledger: a real card names its own.
     home
         Holds the ledger of synthetic cards.
+
+    Raises
+    ------
+    BudgetError
+        If a real card is not registered.
+    CardError
+        If the card differs from its registration.
     """
     refuse_lost_ledger(card.name, home.ledger_of(card), home.store)
     if card.kind == "synthetic":
         ledger = open_ledger(home.ledger_of(card), create=True)
         ledger.register(card)
-        return ledger
-    return open_ledger(home.ledger_of(card), create=False)
+    else:
+        ledger = open_ledger(home.ledger_of(card), create=False)
+    ledger.require(card)
+    return ledger
+
+
+def known_to_runs(lineage: str, ledger: Ledger, runs: Path) -> None:
+    """Refuse a ledger that lacks an entry which a run's certificate names: store and ledger are both an old copy.
+
+    Raises
+    ------
+    BudgetError
+        If so: what was released since would be drawn again for nothing.
+    """
+    entries = {e.seq: e.hash for e in ledger.entries()}
+    for file in sorted(runs.glob("*/certificate.json")):
+        try:
+            proof: Any = json.loads(file.read_text(encoding="utf-8"))
+            of_this = proof["dataset"] == lineage and proof["ledger"] is not None
+            lost = of_this and entries.get(proof["ledger"]["entry"]) != proof["ledger"]["hash"]
+        except (OSError, ValueError, KeyError, TypeError):
+            # no certificate, so no witness; `ledger verify RUN` says what is wrong with it
+            continue
+        if lost:
+            raise BudgetError(
+                f"{lineage}: ledger {ledger.where} lacks entry {proof['ledger']['entry']}, of which run "
+                f"{file.parent.name} was made: ledger and store are old copies, or the run is another ledger's. "
+                "Restore the newest, or move that run away if it is none of theirs. Nothing was read"
+            )
 
 
 def newest_snapshot(card: AnyCard, home: Home) -> Snapshot:

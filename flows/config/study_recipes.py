@@ -9,10 +9,9 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
 from pipeline.declaration.toml import CardError, Name, Strict, explain, read_toml
-from pipeline.simulation.places import RELEASE, refuse_unknown_place
+from pipeline.simulation.places import RELEASE, RUN, refuse_unknown_place
 from pipeline.simulation.registry import find
 from pipeline.simulation.trial import Plain, Trial
-from pipeline.simulation.warm_start import RUN
 from pipeline.studies.price import FAMILIES, Grid, episode_grid
 from pipeline.studies.study import NONE, Budget, Place, sweep
 

@@ -1,4 +1,7 @@
-"""The ledger as a person holds it: what was spent, proof of it, and names under what was published."""
+"""The ledger as a person holds it: what was spent, proof of it, and names under what was published.
+
+``verify`` and ``sign`` look at the chain, at heads kept elsewhere, at the store and at published runs.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,174 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from flows.config.home import CardLike, Home, card_at
-from flows.jobs.ledger_checks import Retried, Verified, retry_job, verify_export, verify_job
-from pipeline.declaration.card import CardError
-from pipeline.ledger.chain import BudgetError, head_of_certificate, parse_heads, read_export
-from pipeline.ledger.keys import SignedHead, check_signed_head, find_key, parse_public_keys
+from flows.config.setting import known_to_runs, ledger_for
+from flows.jobs.proof import require_verified
+from pipeline.declaration.card import AnyCard, CardError
+from pipeline.ledger.chain import BudgetError, Entry, Head, head_of_certificate, lacking, parse_heads, read_export
+from pipeline.ledger.keys import SignedHead, check_signed_head, find_key, parse_public_keys, signatures_problem
 from pipeline.ledger.ledger import Ledger, open_ledger
+from pipeline.ledger.publication import file_digests, files_problem
+from pipeline.ledger.steps import counters_problem
+from pipeline.privacy.release_file import sha256_file
+from pipeline.transaction.place import one_at_a_time, refuse_old_ledger
+from pipeline.transaction.recovery import recover
 
 if TYPE_CHECKING:
     from reports.ledger_chart import Lineage
+
+
+class Verified(TypedDict):
+    """What ``ledger verify --json`` prints; ``recovered`` are lines on what dead runs had left."""
+
+    ok: bool
+    entries: int
+    problem: str | None
+    recovered: NotRequired[list[str]]
+
+
+def verify_export(entries: Sequence[Entry], heads: Sequence[Head], trusted: frozenset[str]) -> Verified:
+    """Check an exported ledger, chain already checked: counters, heads kept elsewhere, signatures."""
+    problem = _lost(entries, heads) or counters_problem(entries) or signatures_problem(entries, trusted)
+    return {"ok": problem is None, "entries": 0 if problem else len(entries), "problem": problem}
+
+
+def verify_job(ledger: Ledger, home: Home, heads: Sequence[Head], trusted: frozenset[str] = frozenset()) -> Verified:
+    """Check a ledger against itself, heads kept elsewhere, the store and signed runs; settle what dead runs left.
+
+    Parameters
+    ----------
+    ledger
+        The one to check.
+    home
+        Whose store and runs bear witness.
+    heads
+        Kept elsewhere; the ledger must have them.
+    trusted
+        Public keys that must have signed every PUBLISH; without any, those that the ledger registers.
+    """
+    recovered: list[str] = []
+    problem = ledger.problem() or _lost(ledger.entries(), heads)
+    if problem is None:
+        try:
+            for lineage in ledger.lineages():
+                refuse_old_ledger(lineage, ledger, home.store)
+                known_to_runs(lineage, ledger, home.runs)
+                recovered += _settle(lineage, ledger, home.store)
+        except BudgetError as e:
+            problem = str(e)
+    found: Verified = {"ok": False, "entries": 0, "problem": problem}
+    if problem is None:
+        found = verify_export(ledger.entries(), (), trusted)
+        problem = found["problem"] or _changed_since_signed(ledger, home) or _changed_since_published(ledger, home)
+        found = {"ok": problem is None, "entries": 0 if problem else found["entries"], "problem": problem}
+    if recovered:
+        found["recovered"] = recovered
+    return found
+
+
+class Signature(TypedDict):
+    """The body of a SIGN entry."""
+
+    run: str
+    commit: int
+    by: str
+    certificate_sha256: str
+    note: NotRequired[str]
+
+
+class Signed(Signature):
+    """What ``ledger sign --json`` prints."""
+
+    entry: int
+    hash: str
+    at: str
+
+
+def sign_job(ledger: Ledger, run: Path, by: str, note: str | None, card: AnyCard | None = None) -> Signed:
+    """Append a sign-off: who answers for a run, when, and for which certificate.
+
+    Parameters
+    ----------
+    ledger
+        That charged the run.
+    run
+        Its folder.
+    by, note
+        Who signs, and a line beside the name.
+    card
+        Of the dataset, where it is at hand: then the files are made again.
+
+    Raises
+    ------
+    CardError
+        If there is nothing to sign, or no name.
+    BudgetError
+        If the ledger lacks the entry that the certificate names, or the run does not verify.
+    """
+    for name, text in (("--by", by), ("--note", note)):
+        if text is not None and (not text.strip() or not text.isprintable()):
+            raise CardError(f"{name}: a line of text, please")
+    file = run / "certificate.json"
+    head = head_of_certificate(file)
+    commit = next((e for e in ledger.entries() if (e.seq, e.hash) == (head.seq, head.hash)), None)
+    if commit is None:
+        raise BudgetError(
+            f"{run.name}: ledger {ledger.where} lacks entry {head.seq} that its certificate names; "
+            "a real dataset has its own ledger: name it with --card"
+        )
+    require_verified(run, ledger.entries, card)
+    digest, signer = sha256_file(file), by.strip()
+    told: Signature = {"run": run.name, "commit": commit.seq, "by": signer, "certificate_sha256": digest}
+    if note is not None:
+        told["note"] = note.strip()
+    made = ledger.note(commit.lineage, "SIGN", {**told})
+    return {"entry": made.seq, "hash": made.hash, "at": made.at, **told}
+
+
+def _lost(entries: Sequence[Entry], heads: Sequence[Head]) -> str | None:
+    lost = lacking(entries, heads)
+    if lost is None:
+        return None
+    return (
+        f"it lacks entry {lost.seq} as it was kept elsewhere: it was cut, is an old copy or is another ledger. "
+        "Restore the newest"
+    )
+
+
+def _settle(lineage: str, ledger: Ledger, store: Path) -> list[str]:
+    if not (store / lineage).is_dir():
+        return []
+    try:
+        with one_at_a_time(store / lineage, wait=False) as place:
+            line = str(recover(lineage, ledger, store, place))
+    except BlockingIOError:
+        # a run is at work there: it settled what there was before it began
+        return []
+    return [f"{lineage}: {line}"] if line else []
+
+
+def _changed_since_published(ledger: Ledger, home: Home) -> str | None:
+    """The first run of this home whose files the ledger vouched for, and does not any more."""
+    vouched = [e for e in ledger.entries() if e.kind == "PUBLISH"]
+    for folder in sorted(home.runs.iterdir()):
+        entries = [e for e in vouched if e.body["run"] == folder.name]
+        if entries and folder.is_dir() and not folder.is_symlink():
+            files = file_digests(folder)
+            if not any(e.body["files"] == files for e in entries):
+                return f"{folder.name}: {files_problem(entries[-1], files)}"
+    return None
+
+
+def _changed_since_signed(ledger: Ledger, home: Home) -> str | None:
+    for e in ledger.entries():
+        if e.kind == "SIGN":
+            file = home.runs / e.body["run"] / "certificate.json"
+            if file.is_file() and sha256_file(file) != e.body["certificate_sha256"]:
+                return f"{e.body['run']}: certificate.json has changed since {e.body['by']} signed it (entry {e.seq})"
+    return None
 
 
 class Exported(TypedDict):
@@ -25,6 +185,13 @@ class Exported(TypedDict):
 
     entries: int
     file: str
+
+
+class Retried(TypedDict):
+    """What ``ledger retry --json`` prints."""
+
+    dataset: str
+    entry: int
 
 
 @dataclass(frozen=True)
@@ -122,7 +289,10 @@ class Book:
         ------
         CardError
             If the book was opened without a card.
+        BudgetError
+            If the lineage is not registered.
         """
         if self.card is None:
             raise CardError("ledger retry: name the card whose draws died")
-        return retry_job(self.card, self.home)
+        card = card_at(self.card, self.home.shelf)
+        return {"dataset": card.name, "entry": ledger_for(card, self.home).note(card.name, "RETRY", {}).seq}

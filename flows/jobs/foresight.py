@@ -21,9 +21,8 @@ from flows.config.setting import Setting, setting
 from pipeline.agents.apvi import apvi
 from pipeline.agents.ucbvi import optimistic
 from pipeline.declaration.card import AnyCard, Card, CardError
-from pipeline.declaration.code import code_digest
+from pipeline.declaration.code import code_digest, is_plugin, plugin_digest
 from pipeline.declaration.numbers import number
-from pipeline.declaration.plugins import is_plugin, plugin_digest
 from pipeline.environments.count_tables import MOST_EPISODES
 from pipeline.environments.worlds import arrays_file, load_world
 from pipeline.files import whole_file, write_file

@@ -22,7 +22,7 @@ from flows.jobs.nights import nightly_counter
 from flows.jobs.publish import PAGES, compose
 from flows.jobs.read_back import looks_of, made_by, run_name
 from pipeline.declaration.card import AnyCard, CardError
-from pipeline.declaration.plugins import is_plugin
+from pipeline.declaration.code import is_plugin
 from pipeline.declaration.toml import read_toml
 from pipeline.files import copy_file, json_text, write_file
 from pipeline.learners.learner import RunPlan

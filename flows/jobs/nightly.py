@@ -1,37 +1,185 @@
-"""The nightly job: a new edition, release, policy, report; then compare, promote and keep watch."""
+"""The nightly job: a new edition, release, policy, report; then compare, promote and keep watch.
+
+Was last night's run done?  A note a recipe in the operator's part of the home says so, and alerts without data in them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+import json
+import os
+import shlex
+import subprocess
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from fractions import Fraction
+from pathlib import Path
+from typing import TypedDict
 
-from flows.config.exit_codes import exit_code
-from flows.config.home import Home
-from flows.config.setting import Step, ledger_for, plain_step, setting
+from flows.config.home import Home, find_recipe
+from flows.config.recipe import load_recipe
+from flows.config.setting import ALONE, Say, Work, known_to_runs, ledger_for, setting
 from flows.jobs.intake import ingest_edition
-from flows.jobs.ledger_checks import known_to_runs
-from flows.jobs.monitor import alert, watch_of
 from flows.jobs.nights import due_date, edition_for, night_of
 from flows.jobs.promotion import consider
 from flows.jobs.proof import refuse_changed
 from flows.jobs.run import Asked, run_recipe
-from pipeline.declaration.card import AnyCard
-from pipeline.declaration.toml import LogError
+from pipeline.declaration.card import AnyCard, CardError
+from pipeline.declaration.toml import LogError, exit_code
+from pipeline.files import make_folder, whole_file, write_file
 from pipeline.ledger.chain import Entry
 from pipeline.logs.editions import check_delivery
 from pipeline.logs.store import Snapshot
 from pipeline.privacy.noise import NoiseSource
 from reports.facts.answers import Charge, NightAnswer, NightFacts, Promotion, RunAnswer
 
+ALERT = "RETICENT_ALERT"
+_PATIENCE = 60
+
+
+class Note(TypedDict, total=False):
+    """What is known of the last night (``outcome``, ``exit``; ``kind`` and ``text`` of an error) and the last good one.
+
+    ``rows`` is a digest of what came in, ``news_at`` when it was new, ``stale_days`` after how many days that is too
+    long ago.
+    """
+
+    outcome: str
+    exit: int
+    kind: str
+    text: str
+    run: str
+    snapshot: int
+    rows: str
+    done_at: str
+    news_at: str
+    stale_days: float | None
+    schema_version: int
+    recipe: str
+    at: str
+
+
+class Watched(TypedDict):
+    """What ``nightly --check --json`` prints."""
+
+    recipe: str
+    ok: bool
+    problem: str | None
+    last: dict[str, object]
+
+
+@dataclass(frozen=True)
+class Watch:
+    """The note of one recipe's nights; the operator's, since it may hold the text of an error."""
+
+    recipe: str
+    file: Path
+
+    @property
+    def note(self) -> Note:
+        """What is known of the last night and of the last good one; empty before the first, or where it is damaged."""
+        try:
+            return json.loads(self.file.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+
+    def failed(self, error: Exception, code: int) -> str:
+        """Note a night that failed; returns the alert's text: the recipe, the kind of error, its exit code."""
+        kind = type(error).__name__
+        self._write({**self.note, "outcome": "failed", "exit": code, "kind": kind, "text": str(error)})
+        return f"the night of {self.recipe} failed ({kind}, exit {code}); the policy in use stays"
+
+    def broken(self, error: Exception, code: int) -> str:
+        """Note that the night went on with a log that breaks its card; returns the alert's text."""
+        self.failed(error, code)
+        kind = type(error).__name__
+        return f"the log of {self.recipe} breaks its card ({kind}, exit {code}); tonight has what can be read of it"
+
+    def done(self, run: str, delivered: Snapshot, stale_days: float | None) -> str | None:
+        """Note a good night; returns the alert's text where its rows are the same as those of too long ago."""
+        last, now = self.note, _now()
+        news_at = last["news_at"] if "news_at" in last and last.get("rows") == delivered.data_digest else now
+        told: Note = {"outcome": "done", "exit": 0, "run": run, "snapshot": delivered.number}
+        told |= {"rows": delivered.data_digest, "done_at": now, "news_at": news_at, "stale_days": stale_days}
+        self._write(told)
+        return self._stale(told)
+
+    def problem(self, hours: float) -> str | None:
+        """Why somebody should look: no good night within ``hours``, the last one failed, or no news for too long."""
+        note = self.note
+        if note.get("outcome") == "failed":
+            return f"the last night of {self.recipe} failed ({note.get('kind')}, exit {note.get('exit')})"
+        done_at = note.get("done_at")
+        if done_at is None or _age(done_at) > timedelta(hours=hours):
+            return f"no night of {self.recipe} was done within {hours:g} hours"
+        return self._stale(note)
+
+    def _stale(self, note: Note) -> str | None:
+        days, news_at = note.get("stale_days"), note.get("news_at")
+        if days is None or news_at is None or _age(news_at) <= timedelta(days=days):
+            return None
+        return f"no new log of {self.recipe} for {days:g} days; the policy in use stays"
+
+    def _write(self, note: Note) -> None:
+        make_folder(self.file.parent, 0o700)
+        with whole_file(self.file, private=True, alone=False) as fresh:
+            told = {**note, "schema_version": 1, "recipe": self.recipe, "at": _now()}
+            write_file(fresh, json.dumps(told, indent=1))
+
+
+def watch_of(recipe: str, home: Home) -> Watch:
+    """The watch over a recipe, named by its file: it is watched even where it cannot be read."""
+    try:
+        path = find_recipe(recipe).resolve()
+    except CardError:
+        path = Path(recipe).resolve()
+    name = path.stem
+    # a recipe that cannot be read is watched too, under its file's name
+    with suppress(CardError):
+        name = load_recipe(path).recipe.name
+    digest = hashlib.sha256(str(path).encode()).hexdigest()[:8]
+    # the store is the operator's: 0700
+    return Watch(name, home.store / ".nights" / f"{path.stem}-{digest}.json")
+
+
+def alert(text: str, say: Say) -> None:
+    """A line for the log, and the operator's command ``RETICENT_ALERT`` with the text as its last word.
+
+    Parameters
+    ----------
+    text
+        Without data: the recipe, the kind of an error, its exit code.
+    say
+        Takes the line, and a warning where the command failed.
+    """
+    say(f"alert: {text}")
+    command = shlex.split(os.environ.get(ALERT, ""))
+    if not command:
+        return
+    quiet = subprocess.DEVNULL
+    try:
+        subprocess.run(
+            [*command, f"reticent: {text}"], stdin=quiet, stdout=quiet, stderr=quiet, timeout=_PATIENCE, check=True
+        )
+    except (OSError, subprocess.SubprocessError) as e:
+        say(f"warning: the command in {ALERT} failed ({type(e).__name__}); the alert above reached nobody")
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _age(at: str) -> timedelta:
+    return datetime.now(UTC) - datetime.fromisoformat(at)
+
 
 def run_night(
     recipe: str,
     home: Home,
-    step: Step = plain_step,
+    work: Work = ALONE,
     noise: NoiseSource | None = None,
-    say: Callable[[str], None] = lambda _: None,
     day: date | None = None,
 ) -> NightAnswer:
     """One night of a recipe: the next edition of the log, then what the recipe declares for this date.
@@ -42,7 +190,7 @@ def run_night(
 
     Parameters
     ----------
-    recipe, home, step, noise, say
+    recipe, home, work, noise
         As for :func:`~flows.jobs.run.run_recipe`.
     day
         The night's date, default today (UTC); one that was missed may be made up for.
@@ -58,19 +206,19 @@ def run_night(
     """
     watch = watch_of(recipe, home)
     try:
-        night = _night(recipe, home, step, noise, say, day)
+        night = _night(recipe, home, work, noise, day)
     except Exception as e:
-        alert(watch.failed(e, exit_code(e)), say)
+        alert(watch.failed(e, exit_code(e)), work.say)
         raise
     text, code = watch.done(night.ran.run, night.delivered, night.stale_days), 0
     try:
         check_delivery(night.card, night.delivered, may_be_empty=night.ran.counter is not None)
     except LogError as e:
         code = exit_code(e)
-        say(f"warning: the log breaks its card, and tonight has what can be read of it: {e}")
+        work.say(f"warning: the log breaks its card, and tonight has what can be read of it: {e}")
         text = watch.broken(e, code)
     if text is not None:
-        alert(text, say)
+        alert(text, work.say)
     return NightAnswer.model_validate(
         {**night.ran.parts(), "night": night.did, "promotion": night.promotion, "exit": code}
     )
@@ -86,23 +234,20 @@ class _Night:
     stale_days: float | None
 
 
-def _night(
-    recipe: str, home: Home, step: Step, noise: NoiseSource | None, say: Callable[[str], None], day: date | None
-) -> _Night:
+def _night(recipe: str, home: Home, work: Work, noise: NoiseSource | None, day: date | None) -> _Night:
     s, tonight = setting(recipe, home), night_of(day)
     due = due_date(s, tonight)
     ledger = ledger_for(s.card, home)
     # before a row is read
-    ledger.require(s.card)
     known_to_runs(s.card.name, ledger, home.runs)
     spent = ledger.account(s.card.name).spent
-    delivered = step("ingest", lambda: ingest_edition(s.card, home, say=say, night=tonight))
+    delivered = work.step("ingest", lambda: ingest_edition(s.card, home, work, tonight))
     asked: Asked | None = None
     if due is not None:
         asked = Asked(edition_for(s, due, ledger.entries(s.card.name), home.store, delivered.number), due)
-    ran = run_recipe(recipe, home, step, noise, say, tonight, asked, scheduled=True)
+    ran = run_recipe(recipe, home, work, noise, tonight, asked, scheduled=True)
     if due is not None and ran.replayed:
-        say(f"the release of {due} stands, and nothing was charged")
+        work.say(f"the release of {due} stands, and nothing was charged")
     did = NightFacts(
         recipe=s.recipe.recipe.name,
         dataset=s.card.name,

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import html
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from flows.config.home import CardLike, Home, card_at
-from flows.jobs.book import Book
-from flows.jobs.ledger_checks import Signed, sign_job
+from flows.jobs.book import Book, Signed, sign_job
 from flows.jobs.opened_policy import Form, Policy, WrittenPolicy, write_whole
-from flows.jobs.promotion import compared
+from flows.jobs.promotion import Alias, compared
 from flows.jobs.proof import Entries, Proof, refuse_changed, require_verified, verify_run_job
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.declaration.lineage import catalogs
@@ -56,6 +56,31 @@ def evidence_of(
         return lambda: read_export(exported), loaded
     where = home.root / "ledger.db" if loaded is None else home.ledger_of(loaded)
     return lambda: open_ledger(where, create=False).entries(), loaded
+
+
+def find_run(home: Home, run: str) -> Path:
+    """A run's folder by path, full name, unique beginning, or the name of a pointer such as ``current``.
+
+    Raises
+    ------
+    CardError
+        If there is none, or several.
+    """
+    # only what is a path from here leaves the home's runs
+    with suppress(OSError):
+        if run and (Path(run) / "report.json").is_file():
+            return Path(run).resolve()
+    there = [p for p in sorted(home.runs.glob("*")) if not p.is_symlink() and (p / "report.json").is_file()]
+    full = run
+    with suppress(CardError):
+        full = Alias(home.runs, run).now() or run
+    found = [p for p in there if p.name == full] or [p for p in there if run and p.name.startswith(run)]
+    if len(found) == 1:
+        return found[0]
+    known = ", ".join(p.name for p in there) or "none"
+    raise CardError(
+        f"{'several runs begin' if found else 'no run begins'} with {run!r} in {home.runs}; there are: {known}"
+    )
 
 
 @dataclass(frozen=True)
@@ -170,7 +195,7 @@ class Run:
         BudgetError
             If a file of the folder is not the one that the ledger vouches for.
         """
-        refuse_changed(self.folder, self.evidence()[0])
+        refuse_changed(self.folder, *self.evidence())
         return Policy(read_stored(self.folder))
 
     @property

@@ -37,7 +37,6 @@ def plan_recipe(recipe: str, home: Home) -> PlanAnswer:
     plan = s.plan
     plan.admit(OsNoise())
     ledger = ledger_for(s.card, home)
-    ledger.require(s.card)
     account, entries = ledger.account(s.card.name), ledger.entries()
     newest = latest(home.store, s.card.name)
     edition = None if newest is None else newest.number

@@ -22,10 +22,10 @@ from pipeline.ledger.verify import Check, read_json
 from pipeline.privacy.release_file import describe_mechanism, read_release
 from pipeline.simulation.registry import find, run
 from pipeline.simulation.trial import run_named
-from reports.facts.constants import PlayedConstants, Preset
 from reports.facts.dataset import declared
 from reports.facts.learnt import Baseline, ValueFacts
 from reports.facts.part import Dump
+from reports.facts.policy import PlayedConstants, Preset
 from reports.facts.promise import Guarantee, MechanismFacts
 from reports.facts.report import Report, read_report
 

@@ -24,6 +24,7 @@ from reports.facts.report import Report
 Entries = Callable[[], Sequence[Entry]]
 _VOUCHED = "the ledger vouches for every file of the folder"
 _NO_LEDGER = "no ledger of it is at hand"
+_UNKNOWN = "no PUBLISH entry is of it: it was never published so, or its entry is in another ledger"
 _SIGNED = "that entry is signed by a key that is trusted"
 
 
@@ -80,7 +81,7 @@ def verify_run_job(
     """
     try:
         proof = read_certificate(folder)
-        held = _held(entries, proof)
+        held = _held(entries, proof["dataset"], folder)
         checks = verify_run(folder, held)
         if checks[0].ok:
             checks += _vouching(folder, proof, held, card, trusted, own)
@@ -93,13 +94,18 @@ def verify_run_job(
     return Proof(folder.name, wrong is None, problem, vouched, checks)
 
 
-def _held(entries: Entries, proof: Body) -> Sequence[Entry] | None:
-    """The ledger that charged the run; None where it is not at hand, or another one is."""
+def _held(entries: Entries, dataset: str, folder: Path) -> Sequence[Entry] | None:
+    """The ledger that charged the run, or published one of its name; None where none is at hand, or another one is."""
     try:
         found = entries()
     except NoLedgerError:
         return None
-    return found if any(e.lineage == proof["dataset"] for e in found) else None
+    return found if publications(found, folder.name) or any(e.lineage == dataset for e in found) else None
+
+
+def _commit(held: Sequence[Entry], proof: Body) -> Entry | None:
+    said = proof["ledger"]
+    return None if said is None else next((e for e in held if (e.seq, e.hash) == (said["entry"], said["hash"])), None)
 
 
 def _vouching(
@@ -111,17 +117,15 @@ def _vouching(
     if held is None:
         yield Check(_VOUCHED, False if trusted else None, _NO_LEDGER)
         return
-    said = proof["ledger"]
-    commit = None if said is None else next((e for e in held if (e.seq, e.hash) == (said["entry"], said["hash"])), None)
-    files = file_digests(folder)
-    published = _published(held, proof, folder, files)
+    commit, files = _commit(held, proof), file_digests(folder)
+    published = _published(held, folder, files)
     if published is None:
         old = was_unvouched(held, commit)
         found = "not vouched: the run is older than such entries; `reticent run` its recipe again, at no cost"
         yield Check(
             _VOUCHED,
             None if old and not trusted else False,
-            found if old else "no PUBLISH entry is of it: it was never published so, or its entry is in another ledger",
+            found if old else _UNKNOWN,
         )
     else:
         problem = files_problem(published, files)
@@ -139,10 +143,10 @@ def _vouching(
     yield from made_again(folder, card, Vouched(held, intent, commit, published, own))
 
 
-def _published(held: Sequence[Entry], proof: Body, folder: Path, files: Mapping[str, str]) -> Entry | None:
+def _published(held: Sequence[Entry], folder: Path, files: Mapping[str, str]) -> Entry | None:
     """The PUBLISH entry of a folder: under its own name, else under the one it claims, as a copy may be renamed."""
     names = folder.name, _name(folder)
-    return next((e for n in names if (e := publication_of(held, proof["dataset"], n, files)) is not None), None)
+    return next((e for n in names if (e := publication_of(held, n, files)) is not None), None)
 
 
 def _name(folder: Path) -> str:
@@ -179,12 +183,12 @@ def require_verified(folder: Path, entries: Entries, card: AnyCard | None = None
     return proof
 
 
-def refuse_changed(folder: Path, entries: Entries) -> None:
+def refuse_changed(folder: Path, entries: Entries, card: AnyCard | None = None) -> None:
     """Refuse a run whose files are not those that the ledger vouches for; without it, that its certificate lists.
 
     Parameters
     ----------
-    folder, entries
+    folder, entries, card
         See :func:`verify_run_job`.
 
     Raises
@@ -196,11 +200,15 @@ def refuse_changed(folder: Path, entries: Entries) -> None:
     """
     try:
         proof = read_certificate(folder)
-        held = _held(entries, proof)
+        held = _held(entries, proof["dataset"], folder)
         files = file_digests(folder)
-        published = None if held is None else _published(held, proof, folder, files)
+        published = None if held is None else _published(held, folder, files)
         if published is not None:
             problem = files_problem(published, files)
+        elif card is not None and card.name != proof["dataset"]:
+            problem = f"it is of {proof['dataset']}, the card of {card.name}"
+        elif held is not None and not was_unvouched(held, _commit(held, proof)):
+            problem = _UNKNOWN
         else:
             stated = {file_of(kind): digest for kind, digest in proof["sha256"].items()}
             changed = [name for name, digest in stated.items() if sha256_file(folder / name) != digest]
@@ -228,8 +236,8 @@ def draw_pages(folder: Path, said: Report, view: PolicyView, entries: Entries) -
     BudgetError
         If so; the pages stay as they are.
     """
-    held = _held(entries, {"dataset": said.dataset.name})
-    published = [] if held is None else publications(held, said.dataset.name, said.run)
+    held = _held(entries, said.dataset.name, folder)
+    published = [] if held is None else publications(held, folder.name) or publications(held, said.run)
     pages = dict(zip(PAGES, drawn_pages(said, view), strict=True))
     drawn = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in pages.items()}
     if published and not any(drawn.items() <= e.body["files"].items() for e in published):

@@ -8,17 +8,15 @@ from pathlib import Path
 
 from flows.config.home import Home
 from flows.config.recipe import Recipe
-from flows.jobs.read_back import Published, looks_of, made_by, run_name
+from flows.jobs.read_back import Published, looks_of, publication, run_name
 from pipeline.declaration.card import AnyCard
 from pipeline.files import copy_file, json_text, whole_folder, write_file
 from pipeline.learners.learner import Learnt
-from pipeline.ledger.account import card_hash
 from pipeline.ledger.assumptions import NOT_COVERED, assumptions, route_of
 from pipeline.ledger.certificate import certificate, counter_facts, guarantee
 from pipeline.ledger.chain import BudgetError, Entry
 from pipeline.ledger.keys import operator_key
 from pipeline.ledger.ledger import Ledger
-from pipeline.ledger.publication import Publication, file_digests
 from pipeline.logs.store import find_snapshot
 from pipeline.logs.work import made_of
 from pipeline.privacy.budget import down, fraction_of, up
@@ -58,21 +56,9 @@ def publish_run(
     BudgetError
         If the stored release is not the committed one, or another release of that name is published already.
     """
-    with one_at_a_time(home.store / card.name):
-        return _publish_run(card, recipe, home, snapshot, curated, learnt, ledger)
-
-
-def _publish_run(
-    card: AnyCard,
-    recipe: Recipe,
-    home: Home,
-    snapshot: int | None,
-    curated: Curated,
-    learnt: Learnt,
-    ledger: Ledger,
-) -> Published:
-    name, entries, key = run_name(recipe, curated), ledger.entries(), operator_key(home.store)
-    with whole_folder(home.runs / name, over=True) as partial:
+    name, key, place = run_name(recipe, curated), operator_key(home.store), home.store / card.name
+    with one_at_a_time(place), whole_folder(home.runs / name, over=True) as partial:
+        entries = ledger.entries()
         for file in ("release.parquet", "release.json"):
             copy_file(curated.folder / file, partial / file)
         copied = sha256_file(partial / "release.parquet")
@@ -83,23 +69,13 @@ def _publish_run(
         read = None if snapshot is None else find_snapshot(home.store, card.name, snapshot)
         made, looks = made_of(card, read), looks_of(entries, card.name)
         report = compose(card, recipe, name, snapshot, curated, learnt, looks, partial, made)
-        told: Publication = {
-            "run": name,
-            "run_key": curated.run_key,
-            "commit": None if curated.commit is None else curated.commit.seq,
-            "snapshot": snapshot,
-            "seen": entries[-1].seq,
-            "card_hash": card_hash(card),
-            "seed": recipe.planner.seed,
-            "made_by": made_by(card, recipe),
-            "files": file_digests(partial),
-        }
+        told = publication(card, recipe, curated, snapshot, entries, partial)
         if made is not None:
             told["made"] = made.model_dump()
         # before anybody can read it: what stands in `runs/` is vouched for
         entry = ledger.publish(card.name, told, key)
         if entry.seq > entries[-1].seq:
-            remember_head(home.store / card.name, entry)
+            remember_head(place, entry)
     return Published(name, home.runs / name, report)
 
 

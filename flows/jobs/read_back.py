@@ -15,12 +15,12 @@ from pathlib import Path
 from flows.config.home import Home
 from flows.config.recipe import Recipe
 from pipeline.declaration.card import AnyCard
-from pipeline.declaration.plugins import is_plugin, plugin_digest
+from pipeline.declaration.code import is_plugin, plugin_digest
 from pipeline.environments.worlds import WORLD_FILE, arrays_file
 from pipeline.ledger.account import card_hash
 from pipeline.ledger.chain import Entry, canonical
 from pipeline.ledger.ledger import Ledger
-from pipeline.ledger.publication import file_digests, maker, publications
+from pipeline.ledger.publication import Publication, file_digests, maker, publications
 from pipeline.privacy.release_file import sha256_file
 from pipeline.transaction.transaction import Curated
 from reports.facts.dataset import record_of
@@ -98,6 +98,33 @@ def looks_of(entries: Sequence[Entry], lineage: str) -> list[Entry]:
     return [e for e in entries if e.kind == "INSPECT" and e.lineage == lineage]
 
 
+def publication(
+    card: AnyCard, recipe: Recipe, curated: Curated, snapshot: int | None, entries: Sequence[Entry], folder: Path
+) -> Publication:
+    """What a PUBLISH entry says of a run's folder as it is now.
+
+    Parameters
+    ----------
+    card, recipe, curated, snapshot
+        As for :func:`read_back`.
+    entries
+        Of the ledger, whose last one was seen.
+    folder
+        With all files of the run.
+    """
+    return {
+        "run": run_name(recipe, curated),
+        "run_key": curated.run_key,
+        "commit": None if curated.commit is None else curated.commit.seq,
+        "snapshot": snapshot,
+        "seen": entries[-1].seq,
+        "card_hash": card_hash(card),
+        "seed": recipe.planner.seed,
+        "made_by": made_by(card, recipe),
+        "files": file_digests(folder),
+    }
+
+
 def read_back(
     card: AnyCard, recipe: Recipe, home: Home, snapshot: int | None, curated: Curated, ledger: Ledger
 ) -> Published | None:
@@ -117,21 +144,13 @@ def read_back(
         That of the card.
     """
     name, entries = run_name(recipe, curated), ledger.entries()
-    there, folder = publications(entries, card.name, name), home.runs / name
+    there, folder = publications(entries, name), home.runs / name
     if not (curated.replayed and there and folder.is_dir()):
         return None
     told = there[-1].body
-    now = {
-        "run_key": curated.run_key,
-        "commit": None if curated.commit is None else curated.commit.seq,
-        "snapshot": snapshot,
-        "card_hash": card_hash(card),
-        "seed": recipe.planner.seed,
-        "made_by": made_by(card, recipe),
-        "files": file_digests(folder),
-    }
+    now = publication(card, recipe, curated, snapshot, entries, folder)
     looked = any(e.seq > told["seen"] for e in looks_of(entries, card.name))
-    if looked or any(told[key] != value for key, value in now.items()):
+    if looked or any(told[key] != value for key, value in now.items() if key != "seen"):
         return None
     # remarks of a recipe are no part of what it asks, and are copied all the same
     if sha256_file(recipe.path) != told["files"]["recipe.toml"]:

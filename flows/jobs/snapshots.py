@@ -103,7 +103,6 @@ def enter_inspection(card: AnyCard, home: Home) -> tuple[Snapshot, Entry]:
         If the card differs from its registration, or there is no snapshot of it.
     """
     ledger = ledger_for(card, home)
-    ledger.require(card)
     snapshot = newest_snapshot(card, home)
     with one_at_a_time(home.store / card.name):
         refuse_old_ledger(card.name, ledger, home.store)
@@ -116,7 +115,6 @@ def purge_job(card: CardLike, home: Home, *, keep: int = 0, quarantine_only: boo
     """Remove old snapshots (and what ingest set aside); without ``yes`` only say what would go."""
     card = card_at(card, home.shelf)
     ledger = ledger_for(card, home)
-    ledger.require(card)
     lineage = home.store / card.name
     # the ingest's lock first: who waits for a long ingest must not keep runs waiting
     with lock_lineage(private_folder(lineage)), one_at_a_time(lineage):

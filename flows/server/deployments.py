@@ -1,12 +1,18 @@
-"""What a Prefect server may start: ``nightly``, ``simulate``, ``reproduce``.  Parameters are checked by pydantic.
+"""What a Prefect server may start: ``nightly``, ``simulate``, ``reproduce``, and what such a run may name.
 
-Whoever may talk to the server chooses the parameters; what they may name is on this machine's disk (``allowed.py``).  A
+Parameters come from whoever may talk to the Prefect server.  They choose among what is shipped, and what the operator
+lists in ``allowed.toml`` of the service's home; a recipe, a folder or code of their own choice they cannot bring in.  A
 deployed run has no shell and no folder of its own: homes and recipes are absolute paths, and the text of an error goes
 to the service's own log, never to the server.
 """
 
+import os
+import stat
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 from prefect import flow
@@ -15,19 +21,125 @@ from prefect.client.schemas.objects import DeploymentSchedule
 from prefect.runner import Runner
 from prefect.schedules import Schedule
 from prefect.types.entrypoint import EntrypointType
-from pydantic import Field
+from pydantic import AfterValidator, Field, ValidationError
 
-from flows.config.home import Home, choose_resources
+from flows.config.home import HOME, SERVED, Home, choose_resources, environment, shipped_recipe
+from flows.config.setting import Work
 from flows.jobs.nightly import run_night
 from flows.jobs.playing import play_job
 from flows.jobs.reproduce import reproduce_job
 from flows.jobs.simulated_logs import LogOptions, simulate_logs
-from flows.server.allowed import Allowed, read_allowed
 from flows.server.recorded import publish, quietly, task_step
 from flows.terminal.screen import say
 from pipeline.declaration.card import CardError
+from pipeline.declaration.code import PERMITTED, is_plugin
+from pipeline.declaration.toml import Strict, explain, read_toml
 from pipeline.environments.worlds import GYMNASIUM, WORLDS, refuse_unknown_world
 from reports.night import Page, log_page, night_page, simulation_page, study_page
+
+FILE = "allowed.toml"
+
+
+def _absolute(path: str) -> str:
+    if not Path(path).is_absolute():
+        raise ValueError("not an absolute path")
+    return path
+
+
+def _plugin(name: str) -> str:
+    if not is_plugin(name):
+        raise ValueError("not of the form module:object")
+    return name
+
+
+class _Listed(Strict):
+    plugins: list[Annotated[str, AfterValidator(_plugin)]] = Field(default_factory=list[str])
+    recipes: list[Annotated[str, AfterValidator(_absolute)]] = Field(default_factory=list[str])
+    homes: list[Annotated[str, AfterValidator(_absolute)]] = Field(default_factory=list[str])
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """What runs of one service may name.
+
+    Parameters
+    ----------
+    home
+        Of the service; a run that names none works there.
+    plugins
+        ``module:object`` each.
+    recipes
+        Files, and folders whose recipes are all allowed.
+    homes
+        Other homes.
+    """
+
+    home: Path
+    plugins: tuple[str, ...] = ()
+    recipes: tuple[Path, ...] = ()
+    homes: tuple[Path, ...] = ()
+
+    def recipe(self, name: str) -> Path:
+        """The recipe of that name or path.
+
+        Raises
+        ------
+        CardError
+            If it is neither shipped nor listed.
+        """
+        if not name.startswith("/"):
+            return shipped_recipe(name)
+        path = Path(name).resolve()
+        if not any(path.is_relative_to(listed) for listed in self.recipes):
+            raise CardError(f"{name}: not a recipe this service runs; list it as `recipes` in {self.home / FILE}")
+        return path
+
+    def home_of(self, name: str | None) -> Path:
+        """The home that a run names; None: the service's.
+
+        Raises
+        ------
+        CardError
+            If it is another one, and not listed.
+        """
+        asked = self.home if name is None else Path(name).resolve()
+        if asked not in (self.home, *self.homes):
+            raise CardError(f"{name}: not a home this service works in; list it as `homes` in {self.home / FILE}")
+        return asked
+
+    @contextmanager
+    def enforced(self) -> Generator[None]:
+        """In this process, and those it starts, no other plug-in is imported."""
+        with environment(PERMITTED, " ".join(self.plugins)):
+            yield
+
+
+def read_allowed() -> Allowed:
+    """What the service of this process allows: ``RETICENT_HOME`` says where its list is; without one, nothing more.
+
+    Raises
+    ------
+    CardError
+        If there is no such home, somebody else could have written the list, or it is wrong.
+    """
+    named = Path(os.environ.get(HOME, ""))
+    if not named.is_absolute():
+        raise CardError(f"a deployed run needs the absolute home of its service: set {HOME} for serve, or the worker")
+    home, served = named.resolve(), os.environ.get(SERVED)
+    mine = () if served is None else (Path(served),)
+    path = home / FILE
+    if not path.exists():
+        return Allowed(home, recipes=mine)
+    about = path.stat()
+    if about.st_uid not in (0, os.geteuid()) or about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise CardError(f"{path}: belongs to another account or others may write to it; only its operator may")
+    try:
+        listed = _Listed.model_validate(read_toml(path))
+    except ValidationError as e:
+        raise CardError(explain(e, str(path), _Listed)) from None
+    recipes, homes = (tuple(Path(p).resolve() for p in paths) for paths in (listed.recipes, listed.homes))
+    return Allowed(home, tuple(listed.plugins), (*mine, *recipes), homes)
+
 
 EXAMPLE_CRON = "15 2 * * *"
 
@@ -59,7 +171,7 @@ def nightly(recipe: RecipeName, home: Folder | None = None) -> None:
     """What the recipe declares for this date: ingest, release, learn, report, compare with the run in use."""
 
     def job(allowed: Allowed) -> Page:
-        return night_page(run_night(str(allowed.recipe(recipe)), _home(allowed, home), task_step, say=say))
+        return night_page(run_night(str(allowed.recipe(recipe)), _home(allowed, home), Work(task_step, say)))
 
     _deployed(job)
 
@@ -86,7 +198,7 @@ def simulate(
         place = _home(allowed, home)
         match recipe, world:
             case str(named), None:
-                return simulation_page(play_job(allowed.recipe(named), place, task_step, say=say))
+                return simulation_page(play_job(allowed.recipe(named), place, Work(task_step, say)))
             case None, str(named):
                 refuse_unknown_world(named)
                 return log_page(task_step("simulate", lambda: simulate_logs(named, asked, place)))
@@ -99,7 +211,7 @@ def simulate(
 @flow(name="reproduce", retries=0, persist_result=False, log_prints=False)
 def reproduce(name: Name, full: bool = False, home: Folder | None = None) -> None:
     """A paper's figure or table, measured anew."""
-    _deployed(lambda a: study_page(reproduce_job(name, _home(a, home), task_step, full=full, say=say)))
+    _deployed(lambda a: study_page(reproduce_job(name, _home(a, home), Work(task_step, say), full=full)))
 
 
 # what of a schedule is the operator's

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import platform
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 
 from packaging.requirements import Requirement
 
 from flows.config.home import Home
-from flows.jobs.ledger_checks import verify_export
+from flows.jobs.book import verify_export
 from flows.server.serving import API, answers
 from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import BudgetError
@@ -39,7 +39,25 @@ class Finding:
     do: str = ""
 
 
-def examine(home: Home) -> list[Finding]:
+@dataclass(frozen=True)
+class Health:
+    """What was found of libraries, store, ledger and server.
+
+    Parameters
+    ----------
+    findings
+        One a thing that was looked at.
+    """
+
+    findings: Sequence[Finding]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not any(found.ok is False for found in self.findings)
+
+
+def examine(home: Home) -> Health:
     """Look at everything that a run rests on; reads no row and writes nothing.
 
     Parameters
@@ -47,13 +65,8 @@ def examine(home: Home) -> list[Finding]:
     home
         Whose store and ledger are looked at.
     """
-    return [
-        Finding("python", True, f"{platform.python_version()} on {platform.system()} {platform.machine()}"),
-        *_libraries(),
-        _store(home),
-        _ledger(home),
-        _server(),
-    ]
+    python = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    return Health([Finding("python", True, python), *_libraries(), _store(home), _ledger(home), _server()])
 
 
 def _libraries() -> Iterator[Finding]:

@@ -21,8 +21,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from flows.config.home import HOME, SERVED
 from flows.server import prefect_api
-from flows.server.allowed import HOME, SERVED
 from pipeline.declaration.card import CardError
 from pipeline.files import private_folder, whole_file
 
@@ -58,7 +58,7 @@ class Service:
     limit: int
 
 
-def serve(service: Service, say: Callable[[str], None]) -> None:
+def serve_deployments(service: Service, say: Callable[[str], None]) -> None:
     """Register the deployments and run what is due, until a signal ends it."""
     # for the processes of the runs
     os.environ[HOME], os.environ[SERVED] = str(service.home), service.recipe

@@ -11,7 +11,7 @@ from flows.server.serving import API, answers
 from pipeline.declaration.card import CardError
 
 
-def notify(block: str, text: str) -> None:
+def alert(block: str, text: str) -> None:
     """Send a text by a block of the server that ``PREFECT_API_URL`` names.
 
     Parameters
@@ -54,15 +54,17 @@ class Triggered(TypedDict):
     parameters: dict[str, object]
 
 
-def trigger_job(deployment: str, params: Mapping[str, object], timeout: float | None) -> Triggered:
+def trigger(
+    deployment: str, parameters: Mapping[str, object] | None = None, *, timeout: float | None = None
+) -> Triggered:
     """Start a run of a deployment; wait for its end where ``timeout`` (seconds) is given.
 
     Parameters
     ----------
     deployment
-        Its name, or ``flow/name``.
-    params
-        Of the flow, by name.
+        ``nightly``, ``simulate``, ``reproduce``, or ``flow/deployment``.
+    parameters
+        Of the flow, by name; None: its defaults.
     timeout
         Seconds to wait for the end of the run; None: do not wait.
 
@@ -71,7 +73,7 @@ def trigger_job(deployment: str, params: Mapping[str, object], timeout: float | 
     CardError
         If there is no server, no such deployment, or the parameters break its schema.
     """
-    values, api = dict(params), os.environ.get(API)
+    values, api = dict(parameters or {}), os.environ.get(API)
     if not api:
         raise CardError(f"trigger: no server; set {API} to that of the service, e.g. http://127.0.0.1:4200/api")
     answers(api, 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 
 from flows.terminal.terminal import Block, Grid, Title
 from pipeline.operator.facts import TableInspection, TableShares, VectorInspection
@@ -56,35 +56,22 @@ def ingest_page(dataset: str, snapshot: int, r: IngestReport) -> list[Block]:
     if r["purged"]:
         return [*blocks, "the quarantine was purged: which rules were broken is known, by whom is not"]
     blocks += rules_table(r) or ["No rule was broken."]
-    tables: list[tuple[str, Sequence[str], list[tuple[str, ...]], int]] = [
-        (
-            "Texts that are no declared label:",
-            ("column", "text", "rows"),
-            [(x["column"], "(empty)" if x["label"] is None else x["label"], _n(x["rows"])) for x in r["labels"]],
-            2,
-        ),
-        ("Rows dropped, by step as logged:", ("step", "rows"), [(x["step"], _n(x["rows"])) for x in r["steps"]], 1),
-        (
-            "Are those lost like those kept?  Total variation distance of their rows, and the label that differs most:",
-            ("column", "rows", "distance", "label", "of those lost", "of those kept", "differ"),
-            [
-                (
-                    d["column"],
-                    _n(d["rows"]),
-                    f"{d['distance']:.3f}",
-                    d["label"],
-                    f"{d['share_lost']:.1%}",
-                    f"{d['share_kept']:.1%}",
-                    "yes" if d["speaks"] else "no",
-                )
-                for d in r["differences"]
-            ],
-            1,
-        ),
+    texts = [
+        {"label": "(empty)" if x["label"] is None else x["label"], "column": x["column"], "rows": x["rows"]}
+        for x in r["labels"]
     ]
-    for title, head, rows, left in tables:
-        if rows:
-            blocks += ["", Grid(head, rows, title, left=left)]
+    apart = "Are those lost like those kept?  Total variation distance of their rows, and the label that differs most:"
+    for table in (
+        _table("Texts that are no declared label:", "column|text|rows", "{column}|{label}|{rows:,}", texts, left=2),
+        _table("Rows dropped, by step as logged:", "step|rows", "{step}|{rows:,}", r["steps"]),
+        _table(
+            apart,
+            "column|rows|distance|label|of those lost|of those kept|differ",
+            "{column}|{rows:,}|{distance:.3f}|{label}|{share_lost:.1%}|{share_kept:.1%}|{yes}",
+            [{**d, "yes": "yes" if d["speaks"] else "no"} for d in r["differences"]],
+        ),
+    ):
+        blocks += [] if table is None else ["", table]
     return blocks
 
 
@@ -159,23 +146,16 @@ def _shares(shares: TableShares) -> list[str]:
     return [f"{words[k]} {shares[k]:.2%}" for k in words if shares[k] is not None]
 
 
-def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, plain: int = 1) -> Grid | None:
-    """A table with right-aligned columns after the first ``plain``; None without rows."""
-    return Grid(columns, rows, title, left=plain) if rows else None
+def _table(title: str, head: str, cells: str, records: Iterable[Mapping[str, object]], *, left: int = 1) -> Grid | None:
+    """A row a record: column names and the formats of its cells, bars between them; None without records."""
+    rows = [[cell.format_map(record) for cell in cells.split("|")] for record in records]
+    return Grid(head.split("|"), rows, title, left=left) if rows else None
 
 
 def _rules(f: Inspection) -> Grid | None:
-    rows = [
-        (
-            r["rule"],
-            r["effect"],
-            f"{r['rows']:,}",
-            f"{r['share']:.3%}",
-            "any" if r["tolerance"] is None else f"{r['tolerance']:.3%}",
-        )
-        for r in f["rules"]
-    ]
-    return _table("Rules broken", ("rule", "effect", "rows", "share", "accepted"), rows, plain=2)
+    rules = [{**r, "accepted": "any" if r["tolerance"] is None else f"{r['tolerance']:.3%}"} for r in f["rules"]]
+    head, cells = "rule|effect|rows|share|accepted", "{rule}|{effect}|{rows:,}|{share:.3%}|{accepted}"
+    return _table("Rules broken", head, cells, rules, left=2)
 
 
 def _states(f: TableInspection) -> Grid | None:
@@ -187,9 +167,7 @@ def _states(f: TableInspection) -> Grid | None:
     rows = [
         (
             b["state"],
-            f"{by_state[b['state']][0]:,}",
-            f"{by_state[b['state']][1]:,}",
-            f"{by_state[b['state']][2]:,}",
+            *(f"{n:,}" for n in by_state[b["state"]]),
             "–" if b["top_action"] is None else f"{b['top_action']} ({b['top_share']:.1%})",
         )
         for b in f["behaviour"]
@@ -200,7 +178,8 @@ def _states(f: TableInspection) -> Grid | None:
         f"Coverage of (step, state, action), {pooled}: {c['cells']:,} usable cells, {c['never_seen']:,} never seen, "
         f"{c['seen_fewer_than_few']:,} seen fewer than {c['few']} times"
     )
-    return _table(title, ("state", "visits", "never seen", f"< {c['few']} times", "top action (share)"), rows)
+    head = ("state", "visits", "never seen", f"< {c['few']} times", "top action (share)")
+    return Grid(head, rows, title) if rows else None
 
 
 def _matrix(f: TableInspection) -> Grid | None:
@@ -213,40 +192,20 @@ def _matrix(f: TableInspection) -> Grid | None:
         thin = r["never_seen"] + r["seen_fewer_than_few"]
         rows.setdefault(r["state"], [r["state"]]).append("·" if not thin else str(thin))
     title = f"Actions seen fewer than {c['few']} times, by state and step (· none)"
-    return _table(title, ("state", *map(str, range(horizon))), list(rows.values()))
+    return Grid(("state", *map(str, range(horizon))), list(rows.values()), title) if rows else None
 
 
 def _noise(f: TableInspection) -> Grid | None:
-    rows = [
-        (
-            n["budget"],
-            f"{n['rho']:g}",
-            f"{n['deviation_of_visits']:.4g}",
-            f"{n['cells_drowned']:,}",
-            f"{n['share_of_cells']:.1%}",
-            f"{n['share_of_visits']:.2%}",
-        )
-        for n in f["noise"]
-    ]
-    columns = ("budget", "ρ", "noise of a cell's visits (sd)", "cells drowned", "of cells", "of visits")
-    return _table("Visits against the noise (drowned: fewer than 2 sd)", columns, rows)
+    head = "budget|ρ|noise of a cell's visits (sd)|cells drowned|of cells|of visits"
+    cells = "{budget}|{rho:g}|{deviation_of_visits:.4g}|{cells_drowned:,}|{share_of_cells:.1%}|{share_of_visits:.2%}"
+    return _table("Visits against the noise (drowned: fewer than 2 sd)", head, cells, f["noise"])
 
 
 def _hidden(f: TableInspection) -> Grid | None:
-    rows = [
-        (
-            t["state"],
-            t["column"],
-            f"{t['people']:,}",
-            f"{t['p_value']:.2g}",
-            f"{t['difference']:.1%}",
-            t["at"],
-            "YES" if t["speaks"] else "no",
-        )
-        for t in f["hidden_state"]["tests"]
-    ]
-    columns = ("state", "raw column", "people", "p", "difference", "at", "action depends on it")
-    return _table("Does the logged action depend on what the states hide?", columns, rows, plain=2)
+    tests = [{**t, "yes": "YES" if t["speaks"] else "no"} for t in f["hidden_state"]["tests"]]
+    head = "state|raw column|people|p|difference|at|action depends on it"
+    cells = "{state}|{column}|{people:,}|{p_value:.2g}|{difference:.1%}|{at}|{yes}"
+    return _table("Does the logged action depend on what the states hide?", head, cells, tests, left=2)
 
 
 def _closing(f: TableInspection) -> list[str]:

@@ -11,58 +11,23 @@ import sys
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from flows.config.exit_codes import exit_code
 from flows.terminal.terminal import Block, put
 from pipeline.disk import is_full
 
 if TYPE_CHECKING:
-    from flows.config.home import Home
-
+    from flows.config.setting import Work
 
 # done so far, and of how many where that is known
 Progress: TypeAlias = Callable[[int, int | None], None]
 # of whole numbers on the command line; more would not go into a table
 MOST = 2**31 - 1
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout, messages on stderr.")]
-
-
-@dataclass(frozen=True)
-class Context:
-    """Global options.
-
-    Parameters
-    ----------
-    home
-        ``--home``, or None for the environment's or ``./.reticent``.
-    shelf
-        ``--shelf``, the folder where names of datasets are looked up first.
-    debug
-        Whether an error shows its traceback.
-    memory
-        ``--memory`` as typed, e.g. ``2GiB``.
-    dask
-        ``--dask`` as typed, the address of a scheduler.
-    """
-
-    home: Path | None
-    shelf: Path | None
-    debug: bool
-    memory: str | None = None
-    dask: str | None = None
-
-    def home_folder(self, progress: Progress | None = None) -> Home:
-        """The home these options name, and what its sums may use; ``progress`` is told how far one is."""
-        from flows.config.home import open_home
-
-        found = open_home(self.home, self.shelf, self.memory, self.dask)
-        return replace(found, resources=replace(found.resources, progress=progress, say=say))
 
 
 def say(message: str) -> None:
@@ -104,6 +69,8 @@ def fail(error: Exception, *, as_json: bool) -> int:
     as_json
         Whether stdout gets ``{"error": {code, message}}`` as well.
     """
+    from pipeline.declaration.toml import exit_code
+
     code = exit_code(error)
     text = str(error) or type(error).__name__
     if is_full(error):
@@ -203,16 +170,8 @@ def progress_line(label: str, unit: str = "rows") -> Generator[Progress]:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
-@dataclass(frozen=True)
-class Working:
-    """What a long job tells while it works: messages, and how far a pass over rows is."""
-
-    say: Callable[[str], None]
-    progress: Progress
-
-
 @contextmanager
-def working(label: str, unit: str = "rows") -> Generator[Working]:
+def working(label: str, unit: str = "rows") -> Generator[Work]:
     """A line on stderr that shows work going on and for how long, where it is a terminal; plain lines elsewhere.
 
     What is said stays above the line; the newest of it, or the pace of a pass over rows, is the label.
@@ -229,11 +188,13 @@ def working(label: str, unit: str = "rows") -> Generator[Working]:
     from rich.progress import Progress as Bar
     from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
+    from flows.config.setting import Work
+
     console = Console(stderr=True)
     # without its widgets a notebook shows plain lines
     if not (console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)):
         with progress_line(label, unit) as progress:
-            yield Working(say, progress)
+            yield Work(say=say, progress=progress)
         return
     columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
     with Bar(*columns, console=console, transient=True, refresh_per_second=4) as line:
@@ -247,4 +208,4 @@ def working(label: str, unit: str = "rows") -> Generator[Working]:
             pace.told(done, total)
             line.update(task, description=escape(pace.line(label, unit)))
 
-        yield Working(told, paced)
+        yield Work(say=told, progress=paced)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.terminal.screen import Context, Json, show
+from flows.terminal.screen import Json, show
 from flows.terminal.terminal import Block, Drawn, Grid, Title
+from flows.verbs.runs import opened, store_of
 
 if TYPE_CHECKING:
-    from flows.jobs.book import Book
     from flows.jobs.proof import Proof
     from reports.ledger_chart import Charged, Lineage
 
@@ -28,10 +28,7 @@ def register(
     as_json: Json = False,
 ) -> None:
     """Fix cap, delta, unit, domain and kind of a dataset in the ledger it names."""
-    from flows.store import Store
-
-    options: Context = context.obj
-    r = Store.at(options.home_folder()).register(card, amend=amend, disjoint_from=disjoint_from or ())
+    r = store_of(context).register(card, amend=amend, disjoint_from=disjoint_from or ())
     show(
         r,
         as_json,
@@ -56,20 +53,13 @@ CertificatesOption = Annotated[
 ]
 
 
-def _book(context: typer.Context, card: str | None) -> Book:
-    from flows.store import Store
-
-    options: Context = context.obj
-    return Store.at(options.home_folder()).ledger(card)
-
-
 @app.command("show")
 def show_ledger(context: typer.Context, card: CardOption = None, as_json: Json = False) -> None:
     """Cap, spending over time, entries and sign-offs of every lineage."""
     from pipeline.ledger.ledger import now
     from reports.ledger_chart import chart
 
-    datasets = _book(context, card).lineages()
+    datasets = store_of(context).ledger(card).lineages()
     blocks: list[Block] = []
     for d in datasets:
         blocks.append(Title(d.name, f"spent ρ = {d.spent_rho:.6g} of {d.cap_rho:g} (δ = {d.delta:g})"))
@@ -124,7 +114,6 @@ def verify(
     With RUN the run is verified: its certificate is recomputed, its files are compared with what the ledger vouches
     for, and with the card at hand they are made again.  What cannot be checked is said.
     """
-    from flows.verbs.runs import opened
     from pipeline.ledger.keys import parse_public_keys
 
     if run is not None:
@@ -133,7 +122,7 @@ def verify(
         if not proof.ok:
             raise typer.Exit(4)
         return
-    book = _book(context, card)
+    book = store_of(context).ledger(card)
     found = book.verify(heads=head or (), certificates=certificate or (), public_keys=public_key or (), exported=ledger)
     where = book.kept.where if ledger is None else str(ledger)
     told = f"ok: {found['entries']} entries, chain unbroken" if found["ok"] else f"damaged: {found['problem']}"
@@ -153,21 +142,21 @@ def _checked(proof: Proof) -> list[Block]:
 @app.command("export")
 def export(context: typer.Context, to: Path, card: CardOption = None, as_json: Json = False) -> None:
     """Write all entries as JSON, for an auditor."""
-    r = _book(context, card).export(to)
+    r = store_of(context).ledger(card).export(to)
     show(r, as_json, lambda: [f"{r['entries']} entries in {to}"])
 
 
 @app.command("head")
 def head(context: typer.Context, card: CardOption = None, as_json: Json = False) -> None:
     """Print SEQ:HASH of the newest entry, to be kept in another place than the ledger; with --json it is signed."""
-    r = _book(context, card).head()
+    r = store_of(context).ledger(card).head()
     show(r, as_json, lambda: [f"{r['seq']}:{r['hash']}"])
 
 
 @app.command("retry")
 def retry(context: typer.Context, card: str, as_json: Json = False) -> None:
     """Let a release be drawn again whose draws died, when you know why they did; each such draw is paid for."""
-    r = _book(context, card).retry()
+    r = store_of(context).ledger(card).retry()
     show(r, as_json, lambda: [f"{r['dataset']}: lost draws may be tried again (entry {r['entry']})"])
 
 
@@ -181,7 +170,5 @@ def sign(
     as_json: Json = False,
 ) -> None:
     """Sign off a run that verifies: who, when and for which certificate, as an entry of the chain."""
-    from flows.verbs.runs import opened
-
     r = opened(context, run, card).sign(by, note)
     show(r, as_json, lambda: [f"{r['run']}: signed by {r['by']} at {r['at']} (entry {r['entry']})"])

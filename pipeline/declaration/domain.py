@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, InstanceOf, PlainSerializer, ValidationInfo, model_validator
 
+from pipeline.declaration.declared_features import StateFeatures, read_state_features
 from pipeline.declaration.linear_quadratic import Vector
-from pipeline.declaration.state_features import StateFeatures, read_state_features
 from pipeline.declaration.toml import Strict
 
 OTHER = "OTHER"

@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from pipeline.declaration.plugins import is_plugin
+from pipeline.declaration.code import is_plugin
 from pipeline.declaration.toml import Strict
 
 _UNITS = {"m": 60, "h": 3600, "d": 86400}

@@ -41,13 +41,24 @@ Epsilon = Annotated[float, Field(gt=0, le=1e5), AfterValidator(_scalable)]
 class CardError(Exception):
     """The operator's file (a card or a recipe) or the command is wrong: exit code 2."""
 
+    exit_code = 2
+
 
 class DamagedError(Exception):
     """What the store holds is not what was written into it (exit code 4); nothing was drawn from it."""
 
+    exit_code = 4
+
 
 class LogError(Exception):
     """The logs break the declared domain, or cannot be read: exit code 3.  Never names a value of a person."""
+
+    exit_code = 3
+
+
+def exit_code(error: Exception) -> int:
+    """Exit code of design §5.1: 2 operator's file, 3 the log, 4 the budget, 1 anything else."""
+    return getattr(error, "exit_code", 1)
 
 
 class Strict(BaseModel):

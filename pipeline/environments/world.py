@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.declaration.card import Card, CardError
-from pipeline.declaration.state_features import StateFeatures, table_of_features
+from pipeline.declaration.declared_features import StateFeatures, table_of_features
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import greedy, optimal_values
 

@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 
 from pipeline.declaration.card import CardError
+from pipeline.declaration.code import is_plugin, plugin, refuse_unlisted
 from pipeline.declaration.lineage import catalogs
-from pipeline.declaration.plugins import is_plugin, plugin, refuse_unlisted
 from pipeline.declaration.toml import read_toml
 from pipeline.environments.icu_sepsis import icu_sepsis_bins, load_icu_sepsis
 from pipeline.environments.mixture_worlds import icu_like, random_mixture_world, random_tabular

@@ -15,7 +15,7 @@ from pathlib import Path
 from pipeline.declaration.card import Card
 from pipeline.declaration.code import syntax_digest
 
-TABULAR, ONE_STEP = "tabular-dr", "one-step-dr"
+TABULAR, ONE_STEP, LINEAR = "tabular-dr", "one-step-dr", "linear-dr"
 _SHARED = ("evaluation.intervals", "statistics.moment_layout", "statistics.scores")
 # the code that makes an estimate and its interval of a release, digested and never imported here: another text is
 # another estimator
@@ -24,9 +24,11 @@ _OF_ONE_STEP = ("agents.one_step_value", "learners.one_step_evaluation", "statis
 _ROWS = ("logs.one_step_rows", "logs.one_step_scores", "logs.one_step_sums")
 TABULAR_CODE = tuple(f"pipeline.{name}" for name in (*_OF_TABLES, *_SHARED))
 ONE_STEP_CODE = tuple(f"pipeline.{name}" for name in (*_OF_ONE_STEP, *_ROWS, *_SHARED))
+LINEAR_CODE = tuple(f"pipeline.{name}" for name in ("learners.linear_evaluation", *_OF_TABLES, *_SHARED))
 MEASURED = {
     TABULAR: (Path(__file__).with_name("coverage_tabular.csv"), TABULAR_CODE),
     ONE_STEP: (Path(__file__).with_name("coverage_one_step.csv"), ONE_STEP_CODE),
+    LINEAR: (Path(__file__).with_name("coverage_linear.csv"), LINEAR_CODE),
 }
 # at least so many runs, this share of them inside, and at no size, over all budgets, fewer than that
 _RUNS, _INSIDE, _WORST = 150, 0.95, 0.9
@@ -52,7 +54,7 @@ def covered(estimator: str, card: Card, share: float, rho: Fraction | None) -> b
     Parameters
     ----------
     estimator
-        ``tabular-dr`` or ``one-step-dr``.
+        ``tabular-dr``, ``one-step-dr`` or ``linear-dr``.
     card
         Of the run.
     share

@@ -56,7 +56,7 @@ class Evaluated:
     Parameters
     ----------
     estimator
-        ``tabular-dr`` or ``one-step-dr``.
+        ``tabular-dr``, ``one-step-dr`` or ``linear-dr``.
     people
         Released number of people of the evaluation part: noisy, never the true one.
     share

@@ -12,6 +12,7 @@ from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import Resources
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Release
+from pipeline.statistics.held_out import PartFacts
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.transaction.drawing import Stage
 
@@ -26,7 +27,7 @@ class Evaluation(Protocol):
 
     @property
     def learning(self) -> tuple[PrivateSum, ...]:
-        """All that the learner draws of its own part, stage by stage."""
+        """All that the learner draws of its own part, stage by stage; nothing where its plan is :class:`Regressing`."""
         ...
 
     @property
@@ -87,6 +88,15 @@ class Evaluable(Protocol):
         CardError
             If card and recipe have no evaluation.
         """
+        ...
+
+
+@runtime_checkable
+class Regressing(Protocol):
+    """A plan of regressions, which are bounded together and whose scales may follow answers."""
+
+    def part(self) -> PartFacts | None:
+        """What they cost a part of the people, and what that rests on; None without noise."""
         ...
 
 

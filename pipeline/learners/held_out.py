@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from pipeline.audits.attack import AuditTarget, WholePlan
 from pipeline.declaration.card import AnyCard, CardError
-from pipeline.declaration.plugins import is_plugin, plugin_digest
+from pipeline.declaration.code import is_plugin, plugin_digest
 from pipeline.evaluation.clipping import clip_diagnostics
 from pipeline.evaluation.measured import Evaluated
-from pipeline.learners.evaluation import Attackable, Evaluable, Evaluation
+from pipeline.learners.evaluation import Attackable, Evaluable, Evaluation, Regressing
 from pipeline.learners.learner import Learnt, Quote, RunPlan, joint_cost, listed_facts
 from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.terms import Terms
@@ -118,10 +118,8 @@ class HeldOutRun:
         return self.evaluation.sums
 
     @property
-    def mechanisms(self) -> tuple[Mechanism, ...]:
-        """Of both parts, in the order in which they are drawn."""
-        e = self.evaluation
-        return tuple(m for s in (*e.learning, *e.sums.values()) for m in s.mechanisms)
+    def _theirs(self) -> tuple[Mechanism, ...]:
+        return tuple(m for s in self.answers.values() for m in s.mechanisms)
 
     def admit(self, noise: NoiseSource) -> None:
         """See :class:`~pipeline.transaction.drawing.Drawing`."""
@@ -133,9 +131,10 @@ class HeldOutRun:
         """What both parts cost together, and what that rests on: plain values."""
         e = self.evaluation
         nights = any(m.running is not None for s in e.learning for m in s.mechanisms)
-        rule = NIGHTS_RULE if nights else RULE
-        told: dict[str, object] = {"rule": rule, "variant": VARIANT, "share": str(self.share), "estimator": e.estimator}
-        learn, evaluate = part_facts(e.learning), part_facts(tuple(e.sums.values()))
+        told: dict[str, object] = {"rule": NIGHTS_RULE if nights else RULE, "variant": VARIANT}
+        told |= {"share": str(self.share), "estimator": e.estimator}
+        learn = self.plan.part() if isinstance(self.plan, Regressing) else part_facts(e.learning)
+        evaluate = part_facts(tuple(e.sums.values()))
         if learn is None or evaluate is None:
             return None, told
         costs = [(Fraction(p["rho_exact"]), Fraction(p["rho_add_remove"])) for p in (learn, evaluate)]
@@ -147,7 +146,8 @@ class HeldOutRun:
         return {"rho_exact": None if rho is None else str(rho), **joint}
 
     def _described(self) -> list[dict[str, object]]:
-        return [describe_mechanism(m) for m in self.mechanisms]
+        known = self.plan.charge()[1].get("mechanisms", [])
+        return [*known, *map(describe_mechanism, self._theirs)]
 
     def spec(self) -> list[Any]:
         """See :class:`~pipeline.transaction.drawing.Drawing`: what decides the policy decides what is asked of it."""
@@ -157,13 +157,16 @@ class HeldOutRun:
 
     def charge(self) -> tuple[Fraction | None, Body]:
         """See :class:`~pipeline.transaction.drawing.Drawing`: both parts at once, by the person who pays most."""
-        rho = self._joint()[0]
-        told: Body = {"joint": self.joint_body(), "epsilon": None, "mechanisms": self._described()}
-        first = self.evaluation.learning[0].layout
-        if rho is None or first.data_kind != "real":
+        (rho, _), listed, alone = self._joint(), self._described(), self.plan.charge()[1]
+        told: Body = {"joint": self.joint_body(), "epsilon": None, "mechanisms": listed}
+        if "planned_calls" in alone:
+            # scales of the first part follow its answers: they are planned, not known
+            fixed = [{**m, "tables": [m["table"]], "adaptive": False} for m in told.pop("mechanisms")]
+            told |= {"planned_calls": [*alone["planned_calls"], *fixed], "planner": alone["planner"]}
+        if rho is None or next(iter(self.answers.values())).layout.data_kind != "real":
             return rho, told
-        alone = max(Fraction(told["joint"][part]["rho_add_remove"]) for part in ("learn", "evaluate"))
-        return rho, told | {"rho_add_remove": str(alone)}
+        joined = max(Fraction(told["joint"][part]["rho_add_remove"]) for part in ("learn", "evaluate"))
+        return rho, told | {"rho_add_remove": str(joined)}
 
     def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
         """See :class:`~pipeline.transaction.drawing.Drawing`."""
@@ -174,14 +177,13 @@ class HeldOutRun:
 
     def evaluate(self, counted: Release, rows: Snapshot, resources: Resources, stage: Stage) -> Release:
         """See :class:`~pipeline.transaction.continual_release.Evaluation`."""
-        first, learnt = counted, self.plan.learn(counted)
+        learnt, (rho, joint) = self.plan.learn(counted), self._joint()
         second = self.evaluation.draw(learnt, rows, resources, stage)
-        rho, joint = self._joint()
         return replace(
-            first,
-            mechanisms=first.mechanisms + second.mechanisms,
-            tables={**first.tables, **second.tables},
-            derived={**first.derived, **second.derived, ASKED: _asked(learnt)},
+            counted,
+            mechanisms=counted.mechanisms + second.mechanisms,
+            tables={**counted.tables, **second.tables},
+            derived={**counted.derived, **second.derived, ASKED: _asked(learnt)},
             joint_rho=rho,
             joint=joint,
         )
@@ -191,7 +193,8 @@ class HeldOutRun:
         (rho, _), alone = self._joint(), self.plan.quote()
         delta = alone.spent["delta"] or 0.5
         joint = Joint.model_validate(self.charge()[1]["joint"])
-        return Quote(listed_facts(self.mechanisms), rho, joint_cost(rho, delta), joint, alone.outlook)
+        listed, cost = [*alone.mechanisms, *listed_facts(self._theirs)], joint_cost(rho, delta)
+        return Quote(listed, rho, cost, joint, alone.outlook)
 
     def fitting(self, left: Fraction) -> Mapping[str, float] | None:
         """See :class:`~pipeline.learners.learner.RunPlan`: both parts cost together what the first does alone."""
@@ -201,14 +204,13 @@ class HeldOutRun:
         """See :class:`~pipeline.learners.learner.RunPlan`: on a night without an evaluation, the policy alone."""
         if release.counter is not None and release.joint is None:
             return self.plan.learn(release)
-        counted = len(release.mechanisms) - sum(len(s.mechanisms) for s in self.answers.values())
-        # of a counter, each night has noise of its own
-        first = 0 if release.counter is None else counted
-        if release.mechanisms[first:] != self.mechanisms[first:]:
+        mine, theirs = _part(release, evaluates=False), _part(release, evaluates=True)
+        known = tuple(m for s in self.evaluation.learning for m in s.mechanisms)
+        # of a counter, each night has noise of its own; scales of regressions follow answers
+        if theirs.mechanisms != self._theirs or (release.counter is None and known not in ((), mine.mechanisms)):
             raise ValueError("this release was drawn on other terms")
         charged = self.plan.charge()
         joint = {k: v for k, v in (charged[1].get("joint") or {}).items() if k != "rho_exact"} or None
-        mine, theirs = _part(release, evaluates=False), _part(release, evaluates=True)
         learnt = self.plan.learn(replace(mine, joint=joint, joint_rho=None if joint is None else charged[0]))
         if not np.array_equal(theirs.derived[ASKED], _asked(learnt)):
             raise ValueError("the people who evaluate were asked about another policy than this version learns of it")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 from pipeline.agents.linear_backup import LinearConstants
 from pipeline.audits.attack import AuditTarget, WholePlan
@@ -13,6 +13,7 @@ from pipeline.audits.regressions import linear_cost, linear_target
 from pipeline.declaration.card import AnyCard, require_tabular
 from pipeline.learners.forecast import foresee_linear, table_size
 from pipeline.learners.learner import Outlook, Quote, fitting_rho, joint_cost, listed_facts
+from pipeline.learners.linear_evaluation import LinearEvaluation
 from pipeline.learners.linear_learning import LinearLearnt, drawn, learn_linear
 from pipeline.learners.linear_request import LinearMethod, LinearRequest, linear_request
 from pipeline.learners.terms import Linear, Privacy, Terms
@@ -25,7 +26,9 @@ from pipeline.privacy.noise import NoiseSource, admit_release
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.simulation.surrogate import Drawn, places_of
+from pipeline.statistics.held_out import PartFacts
 from pipeline.statistics.joining import tell_joining
+from pipeline.statistics.joint_loss import RegressionFacts
 from pipeline.statistics.linear_calibration import true_rho
 from pipeline.statistics.regression_rows import Side, StreamRows, TalliedRows, Tallies
 from pipeline.transaction.drawing import WHOLE, Stage
@@ -167,6 +170,19 @@ class LinearRun:
     def learn(self, release: Release) -> LinearLearnt:
         """See :class:`~pipeline.learners.learner.RunPlan`."""
         return learn_linear(self.request, release)
+
+    def part(self) -> PartFacts | None:
+        """See :class:`~pipeline.learners.evaluation.Regressing`."""
+        rho, joining = self.request.rho, self.request.joining()
+        if rho is None or None in joining:
+            return None
+        whole = sum((c for c in joining if c is not None), Fraction(0))
+        facts = cast("RegressionFacts", self.request.joint())
+        return {"rho_exact": str(rho), "rho_add_remove": str(whole), "sums": [], "regressions": facts}
+
+    def evaluation(self) -> LinearEvaluation:
+        """See :class:`~pipeline.learners.evaluation.Evaluable`."""
+        return LinearEvaluation(self.request, self.terms)
 
     def unforeseen(self) -> str | None:
         """See :class:`~pipeline.learners.learner.RunPlan`."""

@@ -39,10 +39,9 @@ from pipeline.statistics.interactive import InteractiveRegression, RecordedRegre
 from pipeline.statistics.linear_calibration import release_one_shot, released_statistics
 from pipeline.statistics.regression import InteractiveMechanism
 from pipeline.statistics.regression_rows import StreamRows, TalliedRows
-from reports.facts.constants import Constants, Preset
 from reports.facts.dataset import vector_facts
 from reports.facts.learnt import UNMEASURED, Baseline, FeatureFacts, LearntFacts, Truth, ValueFacts
-from reports.facts.policy import Decisions
+from reports.facts.policy import Constants, Decisions, Preset
 from reports.facts.promise import Joint
 
 Array = NDArray[np.float64]

@@ -26,7 +26,7 @@ from pipeline.statistics.linear_calibration import joining_rho, one_shot_sum, pl
 from pipeline.statistics.linear_layout import joint_facts
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.private_sum import PrivateSum
-from reports.facts.constants import PlannerFacts
+from reports.facts.policy import PlannerFacts
 
 LinearMethod = Literal["vapvi", "pevi", "one-shot"]
 

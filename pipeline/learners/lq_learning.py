@@ -21,9 +21,8 @@ from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import Release
 from pipeline.statistics.lq_moments import release_lq_moments, released_moments
 from pipeline.statistics.lq_rows import Episodes, SimulatedRows
-from reports.facts.constants import PlantConstants, Preset
 from reports.facts.learnt import Baseline, LearntFacts, PlantModel, PolicyFacts, Truth, ValueFacts
-from reports.facts.policy import Gains
+from reports.facts.policy import Gains, PlantConstants, Preset
 from reports.facts.promise import Joint
 
 Array = NDArray[np.float64]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pipeline.agents.ucbvi import optimistic
 from pipeline.declaration.card import AnyCard, CardError
-from pipeline.declaration.plugins import is_plugin, plugin
+from pipeline.declaration.code import is_plugin, plugin
 from pipeline.learners import one_step_learning
 from pipeline.learners.decisions import PLAYED, read_counts_view, read_linear_view, read_played_view
 from pipeline.learners.gains import KIND, read_gains_view, stored_gains

@@ -25,9 +25,8 @@ from pipeline.mdp.policy import Policy
 from pipeline.privacy.release import Release
 from pipeline.statistics.target_layout import Stage
 from pipeline.statistics.target_plan import VALUE_STEPS, Question, TargetPlan, window
-from reports.facts.constants import Constants, Preset
 from reports.facts.learnt import LearntFacts, Truth, ValueFacts
-from reports.facts.policy import Decisions, decisions
+from reports.facts.policy import Constants, Decisions, Preset, decisions
 from reports.facts.promise import Joint
 from reports.facts.report import Report
 

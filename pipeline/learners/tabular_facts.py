@@ -29,9 +29,8 @@ from pipeline.privacy.release_file import describe_mechanism, sha256_file
 from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.consistency import ConsistencyCertificate
 from pipeline.statistics.planning_counts import Prepared, slack_of
-from reports.facts.constants import Constants, Preset
 from reports.facts.learnt import UNMEASURED, CaseFacts, ConsistencyFacts, Contained, LearntFacts, Truth, ValueFacts
-from reports.facts.policy import Decisions
+from reports.facts.policy import Constants, Decisions, Preset
 
 # the code that makes policy and interval of a release: a row that was measured with other code counts for nothing
 _PLANNER = (

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pipeline.declaration.card import AnyCard
-from pipeline.declaration.plugins import is_plugin
+from pipeline.declaration.code import is_plugin
 from pipeline.declaration.source import MADE, only_flags_part
 from pipeline.ledger.account import card_hash
 from pipeline.ledger.chain import Body, Entry

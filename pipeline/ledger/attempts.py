@@ -1,16 +1,27 @@
-"""Attempts at a release: which of them may have drawn, what a retry pays, and how many draws may be lost.
+"""Attempts at a release: which may have drawn, what a retry pays, how many may be lost, and who is drawing now.
 
 An attempt says DRAW before its first noise is drawn.  One that died without it drew nothing, and never will: the next
 attempt at the same release takes its charge over.  One that died after it may have drawn, so the next pays again.
+
+Who is drawing holds a lease: a row beside the chain, renewed while the holder lives (privacy.md §0.1-15).  An attempt
+is dead when its lease ran out, or when somebody else holds the lock of the place it drew in: that lock is the operating
+system's, which drops it with the process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from fractions import Fraction
+from threading import Event, Thread
+
+import sqlalchemy as sa
 
 from pipeline.ledger.account import commit_of, intents_of, registration
 from pipeline.ledger.chain import AttemptLostError, Body, BudgetError, Entry
+from pipeline.ledger.chain_tables import leases
 
 # draws of one release that may die before somebody has to look: a schedule that retries for ever spends no more
 MOST_LOST = 3
@@ -135,3 +146,73 @@ def _alike(entries: Sequence[Entry], lineage: str, run_key: str, body: Body) -> 
         return intents_of(entries, lineage, run_key)
     there = [e for e in entries if e.lineage == lineage and e.kind == "INTENT" and "counter" in e.body]
     return [e for e in there if e.body["counter"]["key"] == counter["key"]]
+
+
+# of a lease
+SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who draws.
+
+    Parameters
+    ----------
+    token
+        Random, one an attempt.
+    place
+        A store on a machine, whose lock the attempt holds.
+    """
+
+    token: str
+    place: str
+
+
+def clock(connection: sa.Connection) -> float:
+    """Seconds since 1970 by one clock for all who share the ledger: the database server's, else this machine's."""
+    if connection.dialect.name == "postgresql":
+        return float(connection.exec_driver_sql("select extract(epoch from clock_timestamp())").scalar_one())
+    return time.time()
+
+
+def grant_lease(connection: sa.Connection, intent: int, holder: Holder) -> None:
+    """A new lease for an INTENT."""
+    values = {"intent": intent, "token": holder.token, "place": holder.place}
+    connection.execute(leases.insert().values(expires=clock(connection) + SECONDS, **values))
+
+
+def renew_lease(connection: sa.Connection, intent: int, holder: Holder) -> bool:
+    """Prolong a lease; False where it was ended meanwhile."""
+    mine = (leases.c.intent == intent) & (leases.c.token == holder.token)
+    return connection.execute(leases.update().where(mine).values(expires=clock(connection) + SECONDS)).rowcount == 1
+
+
+def end_leases(connection: sa.Connection, intents: Sequence[int]) -> None:
+    """End the leases of these INTENTs."""
+    connection.execute(leases.delete().where(leases.c.intent.in_(intents)))
+
+
+def living(connection: sa.Connection, intents: Sequence[int], place: str) -> list[int]:
+    """Those INTENTs that may still be drawing; the caller holds the lock of ``place``, so none is alive there."""
+    now = clock(connection)
+    alive = leases.c.intent.in_(intents) & (leases.c.place != place) & (leases.c.expires > now)
+    return list(connection.execute(sa.select(leases.c.intent).where(alive).order_by(leases.c.intent)).scalars())
+
+
+@contextmanager
+def heartbeat(beat: Callable[[], object]) -> Generator[None]:
+    """Call ``beat`` four times a lease until the block is left; a beat that fails is tried again at the next."""
+    stop = Event()
+
+    def go() -> None:
+        while not stop.wait(SECONDS / 4):
+            with suppress(BudgetError):
+                beat()
+
+    thread = Thread(target=go, name="lease", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()

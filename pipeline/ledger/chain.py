@@ -24,6 +24,8 @@ _HEAD = re.compile(r"\b(\d+):([0-9a-f]{64})\b")
 class BudgetError(Exception):
     """The budget, or a missing or damaged ledger, does not allow it (exit code 4); nothing was read."""
 
+    exit_code = 4
+
 
 class AttemptLostError(BudgetError):
     """Another attempt committed this release first: this one's file is deleted, its spend stays."""

@@ -15,7 +15,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from pipeline.declaration.card import AnyCard
-from pipeline.ledger import lease
+from pipeline.ledger import attempts
 from pipeline.ledger.account import (
     card_hash,
     change_of_registration,
@@ -163,7 +163,7 @@ class Ledger:
         rho: Fraction | Price,
         body: Body,
         *,
-        holder: lease.Holder | None = None,
+        holder: attempts.Holder | None = None,
         partition: int | None = None,
     ) -> Entry:
         """Spend ``rho`` for an attempt at ``run_key``; durable when this returns.
@@ -199,7 +199,7 @@ class Ledger:
             if commit_of(found, lineage, run_key) is not None:
                 raise BudgetError(f"{lineage}: this release is committed; it is replayed, never drawn again")
             earlier = [e.seq for e in intents_of(found, lineage, run_key)]
-            if holder is not None and (alive := lease.living(page.connection, earlier, holder.place)):
+            if holder is not None and (alive := attempts.living(page.connection, earlier, holder.place)):
                 raise BudgetError(
                     f"{lineage}: this release is being drawn elsewhere (entry {alive[0]} of {self.where}); "
                     "wait until it is committed or its lease ends. Nothing was read"
@@ -210,9 +210,9 @@ class Ledger:
             more = ({} if partition is None else {"partition": partition}) | ({} if holder is None else NOTED)
             told = {"run_key": run_key, "attempt": 1 + len(earlier), "rho": str(rho), **more}
             e = page.append(lineage, "INTENT", {**told, **body})
-            lease.end(page.connection, earlier)
+            attempts.end_leases(page.connection, earlier)
             if holder is not None:
-                lease.grant(page.connection, e.seq, holder)
+                attempts.grant_lease(page.connection, e.seq, holder)
             return e
 
     def draw(self, intent: Entry) -> Entry:
@@ -223,25 +223,25 @@ class Ledger:
             return page.append(intent.lineage, "DRAW", told)
 
     @contextmanager
-    def leased(self, intent: Entry, holder: lease.Holder) -> Generator[None]:
+    def leased(self, intent: Entry, holder: attempts.Holder) -> Generator[None]:
         """Keep an attempt's lease alive while its release is drawn and written; afterwards the lease ends."""
         try:
-            with lease.heartbeat(lambda: self.renew(intent, holder)):
+            with attempts.heartbeat(lambda: self.renew(intent, holder)):
                 yield
         finally:
             # where the database is gone too, the lease runs out by itself
             with suppress(BudgetError), self._chain.connect() as connection:
-                lease.end(connection, [intent.seq])
+                attempts.end_leases(connection, [intent.seq])
 
-    def renew(self, intent: Entry, holder: lease.Holder) -> bool:
+    def renew(self, intent: Entry, holder: attempts.Holder) -> bool:
         """Prolong a lease; False where another attempt has taken over."""
         with self._chain.connect() as connection:
-            return lease.renew(connection, intent.seq, holder)
+            return attempts.renew_lease(connection, intent.seq, holder)
 
     def alive(self, intent: Entry, place: str) -> bool:
         """Whether an attempt may still be drawing; the caller holds the lock of ``place``."""
         with self._chain.connect() as connection:
-            return bool(lease.living(connection, [intent.seq], place))
+            return bool(attempts.living(connection, [intent.seq], place))
 
     def commit(self, intent: Entry, body: Body) -> Entry:
         """Record that the attempt's release is on disk; at most one COMMIT a key, the same one for the same file.

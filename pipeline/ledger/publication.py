@@ -90,7 +90,7 @@ def vouch(page: Page, lineage: str, told: Publication, key: OperatorKey) -> Entr
     key
         Signs it; registered on its first use.
     """
-    there = publications(page.entries, lineage, told["run"])
+    there = publications(page.entries, told["run"])
     if there and there[-1].body["files"] == told["files"]:
         return there[-1]
     if key.public not in registered_keys(page.entries):
@@ -98,20 +98,20 @@ def vouch(page: Page, lineage: str, told: Publication, key: OperatorKey) -> Entr
     return page.append(lineage, "PUBLISH", {**told, "key": key.public}, sign=key.sign_entry)
 
 
-def publications(entries: Sequence[Entry], lineage: str, run: str) -> list[Entry]:
-    """All PUBLISH entries of a run, oldest first.
+def publications(entries: Sequence[Entry], run: str) -> list[Entry]:
+    """All PUBLISH entries of a run, oldest first, whatever dataset its files say that it is of.
 
     Parameters
     ----------
-    entries, lineage, run
-        Of the ledger, the name of the dataset, and the name of the run's folder.
+    entries, run
+        Of the ledger, and the name of the run's folder.
     """
-    return [e for e in entries if e.kind == "PUBLISH" and e.lineage == lineage and e.body.get("run") == run]
+    return [e for e in entries if e.kind == "PUBLISH" and e.body.get("run") == run]
 
 
-def publication_of(entries: Sequence[Entry], lineage: str, run: str, files: Mapping[str, str]) -> Entry | None:
+def publication_of(entries: Sequence[Entry], run: str, files: Mapping[str, str]) -> Entry | None:
     """The PUBLISH entry that vouches for these very files, else the newest one of the run; None where there is none."""
-    there = publications(entries, lineage, run)
+    there = publications(entries, run)
     return next((e for e in reversed(there) if e.body["files"] == files), there[-1] if there else None)
 
 

@@ -164,19 +164,23 @@ def _listed(proof: Body) -> list[Body]:
 def _joint(folder: Path, proof: Body) -> str | None:
     """The policy rests on what was charged for (features, lengths of rows), and scales cost no more than was said."""
     facts, told = proof["joint"], read_json(folder, "policy.json")
+    variant, features = facts["variant"], None
+    regressions = facts["learn"].get("regressions") if variant == VARIANT else facts
     mechanisms = tuple(mechanism_from(m) for m in proof["mechanisms"])
-    if facts["variant"] == "linear_quadratic":
+    if regressions is not None and variant not in ("linear_quadratic", "one_step"):
+        features = declared_map(told["features"])
+        if features_digest(features) != regressions["features_sha256"]:
+            return "policy.json declares other features than the release was charged for"
+    if variant == "linear_quadratic":
         if told["bounds"] != facts["bounds"]:
             return "policy.json was learnt from rows cut to other lengths than the release was charged for"
         recompute = partial(lq_loss, mechanisms, facts)
-    elif facts["variant"] == "one_step":
+    elif variant == "one_step":
         recompute = partial(one_step_loss, mechanisms, facts)
-    elif facts["variant"] == VARIANT:
-        recompute = partial(held_out_loss, mechanisms, facts)
+    elif variant == VARIANT:
+        recompute = partial(held_out_loss, mechanisms, facts, features)
     else:
-        features = declared_map(told["features"])
-        if features_digest(features) != facts["features_sha256"]:
-            return "policy.json declares other features than the release was charged for"
+        assert features is not None
         recompute = partial(joint_loss, mechanisms, facts, features)
     if facts["rho_exact"] is None:
         return None

@@ -11,13 +11,13 @@ from typing import TypeVar
 import polars as pl
 
 from pipeline.declaration.card import AnyCard
-from pipeline.declaration.plugins import plugin
+from pipeline.declaration.code import plugin
 from pipeline.declaration.source import Meds
 from pipeline.declaration.toml import CardError, LogError
 from pipeline.logs.readers.arrow import ipc_types, parquet_types, read_ipc, read_parquet
 from pipeline.logs.readers.batch import Asked, Batch
-from pipeline.logs.readers.csv import csv_types, obp_types, read_csv, read_obp
 from pipeline.logs.readers.in_order import Cut, d4rl_types, read_d4rl, read_transitions, transition_types
+from pipeline.logs.readers.lines import csv_types, obp_types, read_csv, read_obp
 from pipeline.logs.readers.meds import meds_types, read_meds
 from pipeline.logs.readers.minari import minari_arrow_types, minari_hdf5_types, read_minari_arrow, read_minari_hdf5
 from pipeline.logs.readers.ndjson import read_ndjson

@@ -7,7 +7,7 @@ decides the half, by a keyed hash of the id alone.  A row of vectors without a n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -75,15 +75,31 @@ def tally(
     return work.tallies(sum_snapshot(work, snapshot, resources))
 
 
-def _batches(parts: Sequence[Path], card: Card) -> Iterator[pl.DataFrame]:
+def add_tallies(card: Card, lattice: int, reward_steps: tuple[int, int], people: Iterable[pl.DataFrame]) -> Tallies:
+    """The same of people who do not exist, all on one side.
+
+    Parameters
+    ----------
+    card, lattice, reward_steps
+        See :func:`tally`.
+    people
+        Canonical rows.
+    """
+    work = TallySums(card, lattice, reward_steps, split=False)
+    sums = work.zero()
+    for rows in people:
+        work.add_rows(sums, "both", rows.select(_columns(card)))
+    return work.tallies(sums)["both"]
+
+
+def _columns(card: Card) -> list[pl.Expr]:
     """Cells, successors (an end is one state, unknown ones come last) and rewards of the rows."""
     live, actions = len(card.domain.live_states), len(card.domain.action_labels)
     step, state = pl.col("step").cast(pl.Int64), pl.col("state").cast(pl.Int64)
     ends = card.domain.states.first_terminal if card.domain.states.ends else live - 1
     found = successor(card).cast(pl.Int64).clip(upper_bound=ends).fill_null(ends + 1)
     columns = [((step * live + state) * actions + pl.col("action")).alias("cell"), found.alias("successor")]
-    columns += [pl.col("reward")] if card.reward.table is None else []
-    return read_parts(parts, card, columns, BATCH_ROWS)
+    return columns + ([pl.col("reward")] if card.reward.table is None else [])
 
 
 @dataclass(frozen=True)
@@ -117,13 +133,13 @@ class TallySums:
 
     def add(self, sums: Sums, parts: Sequence[Path], seen: Seen) -> None:
         """A batch of rows in memory at a time."""
-        for rows in _batches(parts, self.card):
+        for rows in read_parts(parts, self.card, _columns(self.card), BATCH_ROWS):
             if self.split:
                 second = pl.Series(in_second_half(rows["user_id"].to_numpy(), self.card.name))
-                self._add(sums, "D'", rows.filter(second))
-                self._add(sums, "D", rows.filter(~second))
+                self.add_rows(sums, "D'", rows.filter(second))
+                self.add_rows(sums, "D", rows.filter(~second))
             else:
-                self._add(sums, "both", rows)
+                self.add_rows(sums, "both", rows)
             seen(len(rows))
 
     def tallies(self, sums: Sums) -> dict[Side, Tallies]:
@@ -140,7 +156,7 @@ class TallySums:
         d = self.card.domain
         return len(d.live_states) + bool(d.states.ends)
 
-    def _add(self, sums: Sums, side: Side, rows: pl.DataFrame) -> None:
+    def add_rows(self, sums: Sums, side: Side, rows: pl.DataFrame) -> None:
         """Count the rows; a row without a known successor is in no sum but the first states'."""
         cell, to = rows["cell"].to_numpy(), rows["successor"].to_numpy()
         np.add.at(sums[f"{side} visits"], cell * (self._successors + 1) + to, 1)

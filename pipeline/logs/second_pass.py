@@ -13,12 +13,11 @@ import pyarrow.parquet as pq
 from pipeline.declaration.card import AnyCard, Card
 from pipeline.files import open_private, whole_file
 from pipeline.logs.elsewhere import Seen
-from pipeline.logs.screening import screen
+from pipeline.logs.screening import screen, screen_vectors
 from pipeline.logs.set_aside import part_with
 from pipeline.logs.sources import Sources
 from pipeline.logs.spills import read_partition
 from pipeline.logs.store import part_file
-from pipeline.logs.vectors import screen_vectors
 from pipeline.logs.work import Screened
 
 ROWS_PER_GROUP = 1 << 18

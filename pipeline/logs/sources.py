@@ -1,25 +1,30 @@
-"""The files of a log: which columns they hold, and the one type each column takes in all of them."""
+"""The files of a log: which columns they hold, and the one type each column takes in all of them.
+
+A log that is handed in as a table in memory is written for the readers, and gone when the ingest is over.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from pipeline.declaration.card import AnyCard
-from pipeline.declaration.toml import LogError
+from pipeline.declaration.toml import CardError, LogError
+from pipeline.files import open_private, private_folder
 from pipeline.logs.decode import NUMBERS, holds_numbers, list_text
 from pipeline.logs.formats import Reader, choose_reader, likely, readers_of
 from pipeline.logs.readers.arrow import row_count
-from pipeline.logs.readers.batch import Asked, Batch, cell_type
-
-# seconds since 1970 of the years 1 and 9999
-_FIRST, _LAST, _A_DAY = -62_135_596_800, 253_402_300_799, 86_400
+from pipeline.logs.readers.batch import Asked, Batch, cell_type, readable_times
 
 # columns that a message names
 _SHOWN = 60
@@ -134,7 +139,7 @@ def read_batches(sources: Sources, card: AnyCard, index: int) -> Iterator[tuple[
     reader = choose_reader(readers_of(card), card, file.path, file.name)
     for batch in reader.read(file.path, file.asked):
         cells = [
-            _cell(_showable(batch.frame[column]), sources.dtypes[role]).alias(f"raw_{role}")
+            _cell(readable_times(batch.frame[column]), sources.dtypes[role]).alias(f"raw_{role}")
             for role, column in sources.roles.items()
         ]
         yield batch, pl.DataFrame(cells)
@@ -195,21 +200,6 @@ def _asked(card: AnyCard, path: Path, reader: Reader) -> Asked:
     return Asked(list(dict.fromkeys(wanted.values())), lists, mark)
 
 
-def _showable(column: pl.Series) -> pl.Series:
-    """Dates and times that no calendar of four digits holds are missing: as text they would end the process."""
-    if isinstance(column.dtype, pl.Datetime):
-        a_second = {"ms": 10**3, "us": 10**6, "ns": 10**9}[column.dtype.time_unit]
-        low, high = _FIRST * a_second, _LAST * a_second
-    elif column.dtype == pl.Date:
-        low, high = _FIRST // _A_DAY, _LAST // _A_DAY
-    elif column.dtype == pl.Time:
-        low, high = 0, _A_DAY * 10**9 - 1
-    else:
-        return column
-    whole = 2**63 - 1
-    return column.set(~column.to_physical().cast(pl.Int64).is_between(max(low, -whole), min(high, whole)), None)
-
-
 def _cell(column: pl.Series, dtype: pl.DataType) -> pl.Series:
     if holds_numbers(column.dtype):
         numbers = column.cast(NUMBERS)
@@ -224,3 +214,53 @@ def _cell(column: pl.Series, dtype: pl.DataType) -> pl.Series:
 
 def _name(path: Path, card: AnyCard) -> str:
     return str(path.relative_to(card.folder)) if path.is_relative_to(card.folder) else path.name
+
+
+FRAME = "frame.parquet"
+"""What messages and the quarantine call such a log."""
+
+
+def table_of(frame: object) -> pa.Table:
+    """The Arrow table of any table that speaks Arrow: polars, pandas from 2.2, pyarrow, DuckDB.
+
+    Parameters
+    ----------
+    frame
+        Of any library with Arrow's PyCapsule interface; a lazy frame is collected.
+
+    Raises
+    ------
+    CardError
+        If it is none.
+    """
+    if collect := getattr(frame, "collect", None):
+        frame = collect()
+    try:
+        return pa.table(frame)
+    except (TypeError, ValueError, pa.ArrowException) as e:
+        raise CardError(
+            f"a {type(frame).__name__} is no table ({type(e).__name__}); give a data frame of polars, pandas (2.2 or "
+            "later) or pyarrow, with columns of one type each"
+        ) from None
+
+
+@contextmanager
+def frame_file(frame: object, lineage: Path) -> Generator[Sequence[Path] | None]:
+    """The file of a frame while it is read, or None where there is no frame.
+
+    Parameters
+    ----------
+    frame
+        See :func:`table_of`.
+    lineage
+        The lineage's folder in the operator's store, where the file is as safe as the snapshot will be.
+    """
+    if frame is None:
+        yield None
+        return
+    table = table_of(frame)
+    with tempfile.TemporaryDirectory(prefix=".frame-", dir=private_folder(lineage)) as there:
+        path = Path(there) / FRAME
+        with open_private(path) as file:
+            pq.write_table(table, file, compression="zstd")
+        yield [path]

@@ -31,8 +31,9 @@ class VectorCells:
     def values(self) -> pl.Expr:
         """Coordinates in units of their scales; what is missing or no number is null."""
         each = self._numbers() if self._split else self._list()
+        # times the inverse: polars rounds a quotient otherwise where the column has one row
         return pl.concat_list(
-            [(x / scale).cast(pl.Float32) for x, scale in zip(each, self._vector.scales, strict=True)]
+            [(x * (1 / scale)).cast(pl.Float32) for x, scale in zip(each, self._vector.scales, strict=True)]
         )
 
     def words(self) -> pl.Expr:

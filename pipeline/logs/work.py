@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from pipeline.declaration.card import AnyCard, Card, CardError
-from pipeline.declaration.plugins import is_plugin, plugin_digest
+from pipeline.declaration.code import is_plugin, plugin_digest
 from pipeline.files import json_text, private_folder, remove_tree, whole_file, write_file
 from pipeline.logs.set_aside import Claims
 from pipeline.logs.sources import Sources, digest

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from pipeline.operator.proposal import Draft, Said
+from pipeline.operator.advice import Draft, Said
 from pipeline.operator.roles import Column, find_roles, look_at, plain_name
 from pipeline.privacy.budget import largest_delta
 

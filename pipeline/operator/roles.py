@@ -18,8 +18,8 @@ import polars as pl
 from pipeline.declaration.toml import CardError, LogError
 from pipeline.logs.decode import number_of
 from pipeline.logs.formats import TABLES
-from pipeline.logs.frames import table_of
 from pipeline.logs.readers.batch import Asked
+from pipeline.logs.sources import table_of
 from pipeline.logs.wide import order_of
 
 
@@ -71,7 +71,7 @@ def frame_of(log: object) -> pl.DataFrame:
     Parameters
     ----------
     log
-        See :func:`~pipeline.logs.frames.table_of`.
+        See :func:`~pipeline.logs.sources.table_of`.
     """
     found = pl.from_arrow(table_of(log))
     assert isinstance(found, pl.DataFrame)

@@ -33,6 +33,8 @@ _ROUNDED = 20_000
 class RealDataError(Exception):
     """Something other than operating-system noise was about to touch a dataset registered as real."""
 
+    exit_code = 2
+
 
 class DataHandle(Protocol):
     """The data that a draw will protect, as a value that carries its own manifest's kind (``Counts``, a world)."""

@@ -87,8 +87,9 @@ def _columns(name: str, table: NDArray[np.int64], index: tuple[str, ...]) -> pa.
 
 def _place(name: str, axes: int) -> tuple[str, int | None, tuple[str, ...]]:
     """Label of a table in the file, its step where each step is a table of its own, and its axes."""
-    if name in _COUNTS:
-        return name, None, _COUNTS[name]
+    # counts of the people who evaluate have the axes of counts
+    if (found := _COUNTS.get(name.removeprefix("b_"))) is not None:
+        return name, None, found
     if (call := _CALL.fullmatch(name)) is not None:
         return call["label"], int(call["step"]), _SUMS[call["kind"]]
     # released once for all steps: (H, d, d), or (H, successors and rewards, d); pooled over steps: (d, d) or (d, n)

@@ -9,6 +9,8 @@ a name of ``worlds.py``  a tabular world, ``gymnasium:ID`` among them
 ``release:FOLDER``       the released model of a run: post-processing of what has left already, so it costs nothing
 ``module:object``        a :class:`~pipeline.environments.world.WorldFunction` of your own, which returns either kind
 =======================  ===========================================================================================
+
+And what an online agent may know before its first user: the counts that an offline run has released.
 """
 
 from __future__ import annotations
@@ -18,8 +20,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pipeline.declaration.plugins import is_plugin, plugin
+from pipeline.declaration.card import Card
+from pipeline.declaration.code import is_plugin, plugin
 from pipeline.declaration.toml import CardError
 from pipeline.environments.lq_catalog import LQ_WORLDS, estimated_plant, load_lq_world, written_plant
 from pipeline.environments.lq_systems import LqSystem, double_integrator, lq_instance
@@ -28,6 +32,8 @@ from pipeline.environments.worlds import builds_horizon, catalog_folder, load_wo
 from pipeline.mdp.riccati import QuadraticCost
 from pipeline.simulation.synthetic_from_release import read_run, released_card, released_world
 from pipeline.simulation.synthetic_world_card import checked
+from pipeline.simulation.trial import Trial
+from pipeline.statistics.online_counts import OnlineCounts, OnlineLayout, nothing_seen
 from reports.facts.dataset import DeclaredPlant
 from reports.facts.report import read_report
 
@@ -138,3 +144,62 @@ def _released(folder: Path) -> World | LqSystem:
     run = read_run(folder)
     values = released_card(run, name="released", episodes=1, episodes_per_user=1, rho=1.0)
     return released_world(run, checked(values))
+
+
+RUN = "run:"
+
+
+def counts_before(trial: Trial, layout: OnlineLayout) -> OnlineCounts:
+    """Counts of the run that option ``warm_start`` names: post-processing, at no cost to the people of either.
+
+    Where the run has one table for all steps, every step knows it; where the agent has one, it knows their sum.
+
+    Parameters
+    ----------
+    trial
+        Its world has the run's states and actions: under the run's labels, or in its order where no label is shared.
+    layout
+        What the agent counts.
+
+    Raises
+    ------
+    CardError
+        If there is no such run, it is of other states, actions or steps, or rewards are learnt.
+    """
+    said = trial.knobs.get("warm_start")
+    if said is None:
+        return nothing_seen(layout)
+    if not str(said).startswith(RUN):
+        raise CardError(f"{trial.agent}: warm_start = {said!r}; say {RUN}NAME, a run of counts")
+    if layout.rewards:
+        raise CardError(f"{trial.agent}: warm_start brings transitions alone; leave out rewards = 'learnt'")
+    folder = Path(str(said).removeprefix(RUN))
+    run = read_run(folder)
+    card = checked(released_card(run, name="released", episodes=1, episodes_per_user=1, rho=1.0))
+    states, actions = _matched(card, typed_place(trial.world, trial.params, World), folder.name)
+    n = run.release.tables["n_sas"].astype(np.float64)
+    G, L, A, S = n.shape  # noqa: N806
+    if 1 < G < layout.steps:
+        raise CardError(f"{folder.name} has counts of {G} steps, this world of {layout.steps}; warm_start needs them")
+    n = n if G == 1 else n[: layout.steps]
+    sd = next(m for m in run.release.mechanisms if m.table == "n_sas").standard_deviation
+    if layout.pooled:
+        n, sd = n.sum(0, keepdims=True), sd * len(n) ** 0.5
+    # an end is declared: what stays there is no news
+    ends = np.zeros((S - L, A, S))
+    ends[np.arange(S - L), :, np.arange(L, S)] = trial.episodes
+    whole = np.concatenate([n, np.broadcast_to(ends, (len(n), *ends.shape))], axis=1)
+    there = whole[:, states][:, :, actions][..., states]
+    return OnlineCounts(0, np.broadcast_to(there, (*layout.cells, len(states))).copy(), None, sd, 0.0)
+
+
+def _matched(card: Card, world: World, run: str) -> list[NDArray[np.int64]]:
+    """Index of each state and action of the world among the card's labels; in their order where no label is shared."""
+    d, found = card.domain, list[NDArray[np.int64]]()
+    for labels, names in ((d.state_labels, world.raw_labels), (d.action_labels, world.actions)):
+        at = {label: i for i, label in enumerate(labels)}
+        index = [at.get(name, -1) for name in names] if set(names) & set(labels) else list(range(len(names)))
+        if sorted(index) != list(range(len(labels))):
+            raise CardError(f"warm_start: {run} counts other states or actions than world {world.name} has")
+        found.append(np.array(index))
+    return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pipeline.declaration.plugins import is_plugin, plugin
+from pipeline.declaration.code import is_plugin, plugin
 from pipeline.declaration.toml import CardError
 from pipeline.simulation import (
     adaptive_lqr_trials,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.declaration.card import CardError
-from pipeline.declaration.state_features import StateFeatures
+from pipeline.declaration.declared_features import StateFeatures
 from pipeline.environments.world import World
 from pipeline.environments.worlds import WORLD_ARRAYS, WORLD_FILE, arrays_file
 from pipeline.simulation.synthetic_logs import stream_log

@@ -27,10 +27,10 @@ from pipeline.mdp.planning import policy_value
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.privacy.release import Release
 from pipeline.simulation.control_trials import optimum, world_of
+from pipeline.simulation.places import counts_before
 from pipeline.simulation.rollouts import as_control, as_printed, emitted, play_batches
 from pipeline.simulation.targets import CountsTarget, ShuffledTarget
 from pipeline.simulation.trial import OnlineAgent, Outcome, Plain, Trial, Trust, run_named, staged_curve
-from pipeline.simulation.warm_start import counts_before
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive_counts import CountMechanism, ShuffledCounts, exact, joint, local
 from pipeline.statistics.online_counts import InteractiveCounts, OnlineCounts, OnlineLayout, Tally

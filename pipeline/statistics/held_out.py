@@ -14,12 +14,15 @@ may also move two evaluations, of different dates: then 2 ρ_B± is among them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TypedDict
+from typing import Any, NotRequired, TypedDict
 
-from pipeline.privacy.release import Mechanism
-from pipeline.statistics.joint_loss import StageFacts, stage_loss
+from pipeline.mdp.features import FeatureMap
+from pipeline.privacy.release import Mechanism, Release
+from pipeline.statistics.joint_loss import RegressionFacts, StageFacts, joint_loss, stage_loss
+from pipeline.statistics.layout import Layout, Rates, Relation, Table
 from pipeline.statistics.moment_layout import moments_cost
 from pipeline.statistics.private_sum import PrivateSum
 
@@ -40,11 +43,12 @@ class SumFacts(TypedDict):
 
 
 class PartFacts(TypedDict):
-    """One part: exact costs, and the private sums that they are of."""
+    """One part: exact costs, and the private sums that they are of; or the regressions, whose scales follow answers."""
 
     rho_exact: str
     rho_add_remove: str
     sums: list[SumFacts]
+    regressions: NotRequired[RegressionFacts]
 
 
 class HeldOutFacts(TypedDict):
@@ -87,6 +91,93 @@ def part_facts(sums: Sequence[PrivateSum]) -> PartFacts | None:
     return {"rho_exact": str(replace), "rho_add_remove": str(_joining(mechanisms, listed)), "sums": listed}
 
 
+# before the name of whatever is drawn of the people who evaluate
+OTHERS = "b_"
+
+
+@dataclass(frozen=True)
+class OthersLayout(Layout):
+    """See :class:`~pipeline.statistics.layout.Layout`: the same tables of other people, so by other names.
+
+    Parameters
+    ----------
+    ours
+        As the learning part would be asked.
+    """
+
+    ours: Layout
+
+    @property
+    def dataset(self) -> str:
+        """Name of the lineage."""
+        return self.ours.dataset
+
+    @property
+    def data_kind(self) -> str:
+        """``real`` or ``synthetic``, as registered."""
+        return self.ours.data_kind
+
+    @property
+    def dynamics(self) -> str:
+        """What the tables hold."""
+        return self.ours.dynamics
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """In the same order."""
+        return tuple(replace(t, name=OTHERS + t.name) for t in self.ours.tables)
+
+    def cost(self, rates: Rates, relation: Relation = "replace") -> Fraction:
+        """See :class:`~pipeline.statistics.layout.Layout`."""
+        return self.ours.cost({name.removeprefix(OTHERS): rate for name, rate in rates.items()}, relation)
+
+    def joint(self) -> dict[str, object] | None:
+        """See :class:`~pipeline.statistics.layout.Layout`."""
+        return self.ours.joint()
+
+    def extremes(self) -> Iterable[Any]:
+        """See :class:`~pipeline.statistics.layout.Layout`."""
+        return self.ours.extremes()
+
+
+def of_others(ours: PrivateSum) -> PrivateSum:
+    """The same private sum of the people who evaluate.
+
+    Parameters
+    ----------
+    ours
+        With its noise.
+    """
+    named = tuple(replace(m, table=OTHERS + m.table) for m in ours.mechanisms)
+    return replace(ours, layout=OthersLayout(ours.layout), mechanisms=named)
+
+
+def their_names(drawn: Release) -> Release:
+    """A release of the people who evaluate, as it is published: every name begins with :data:`OTHERS`.
+
+    Parameters
+    ----------
+    drawn
+        By the names of the learning part.
+    """
+    named = tuple(replace(m, table=OTHERS + m.table) for m in drawn.mechanisms)
+    return replace(drawn, mechanisms=named, tables={OTHERS + name: x for name, x in drawn.tables.items()})
+
+
+def our_names(published: Release, ours: PrivateSum) -> Release:
+    """What :func:`their_names` made other names of.
+
+    Parameters
+    ----------
+    published
+        Perhaps with other tables beside.
+    ours
+        The private sum by the names of the learning part.
+    """
+    tables = {m.table: published.tables[OTHERS + m.table] for m in ours.mechanisms}
+    return replace(published, mechanisms=ours.mechanisms, tables=tables, derived={}, joint=None, joint_rho=None)
+
+
 def _facts(s: PrivateSum) -> SumFacts:
     joint = s.layout.joint()
     return {
@@ -123,19 +214,21 @@ def _replacing(mechanisms: Sequence[Mechanism], told: SumFacts) -> Fraction:
     return stage_loss(count, total, stage)
 
 
-def held_out_loss(mechanisms: Sequence[Mechanism], facts: HeldOutFacts) -> Fraction:
+def held_out_loss(mechanisms: Sequence[Mechanism], facts: HeldOutFacts, features: FeatureMap | None = None) -> Fraction:
     """Exact zCDP cost of a release on two parts, again: from what it lists, without plan or data.
 
     Parameters
     ----------
-    mechanisms, facts
+    mechanisms, facts, features
         See :func:`part_costs`.
     """
-    learn, evaluate = part_costs(mechanisms, facts)
+    learn, evaluate = part_costs(mechanisms, facts, features)
     return parts_cost(learn, evaluate, nights=any(m.running is not None for m in mechanisms))
 
 
-def part_costs(mechanisms: Sequence[Mechanism], facts: HeldOutFacts) -> tuple[Cost, Cost]:
+def part_costs(
+    mechanisms: Sequence[Mechanism], facts: HeldOutFacts, features: FeatureMap | None = None
+) -> tuple[Cost, Cost]:
     """What replacing one person costs in each part, and what adding or removing one does: from what a release lists.
 
     Parameters
@@ -144,6 +237,8 @@ def part_costs(mechanisms: Sequence[Mechanism], facts: HeldOutFacts) -> tuple[Co
         As the release lists them, all of both parts.
     facts
         ``joint`` of the release.
+    features
+        The declared map, where the first part is asked for regressions.
 
     Raises
     ------
@@ -153,7 +248,10 @@ def part_costs(mechanisms: Sequence[Mechanism], facts: HeldOutFacts) -> tuple[Co
     """
     listed, costs = {m.table: m for m in mechanisms}, list[Cost]()
     named = [name for part in (facts["learn"], facts["evaluate"]) for s in part["sums"] for name in s["tables"]]
-    if sorted(named) != sorted(listed) or len(named) != len(mechanisms):
+    # tables of regressions are named by none: their own loss refuses what is no such table
+    left, asked = [m for m in mechanisms if m.table not in named], facts["learn"].get("regressions")
+    twice = len(set(named)) < len(named) or len(listed) < len(mechanisms)
+    if twice or not set(named) <= set(listed) or bool(left) != (asked is not None):
         raise ValueError("some table is of no part of the people, or of both")
     for part in (facts["learn"], facts["evaluate"]):
         for s in part["sums"]:
@@ -163,4 +261,10 @@ def part_costs(mechanisms: Sequence[Mechanism], facts: HeldOutFacts) -> tuple[Co
         mine = [[listed[name] for name in s["tables"]] for s in part["sums"]]
         replace = sum((_replacing(m, s) for m, s in zip(mine, part["sums"], strict=True)), Fraction(0))
         costs.append((replace, _joining([m for of in mine for m in of], part["sums"])))
-    return costs[0], costs[1]
+    (first, joining), second = costs
+    if asked is None:
+        return (first, joining), second
+    if features is None:
+        raise ValueError("the features of the regressions are not at hand")
+    more = [joint_loss(left, asked, features, of) for of in ("replace", "add_remove")]
+    return (first + more[0], joining + more[1]), second

@@ -17,6 +17,7 @@ from pipeline.mdp.features import FeatureMap
 from pipeline.privacy.release import Mechanism
 from pipeline.statistics.count_layout import largest_square
 from pipeline.statistics.gram_moves import BallMoves, Reach, largest, moves, table_moves
+from pipeline.statistics.layout import Relation
 from pipeline.statistics.target_layout import pair_cost
 
 _CALL = re.compile(r"(?P<kind>gram|target|target_squared)_(?P<half>D'?)_(?P<step>\d+)")
@@ -43,6 +44,9 @@ class AdaptiveFacts(_Facts):
     variant: Literal["centred", "paper"]
 
 
+RegressionFacts = OneShotFacts | AdaptiveFacts
+
+
 class LqFacts(TypedDict):
     """What is read of ``joint`` of an LQ release."""
 
@@ -52,7 +56,9 @@ class LqFacts(TypedDict):
     square: int
 
 
-def joint_loss(mechanisms: Sequence[Mechanism], facts: OneShotFacts | AdaptiveFacts, features: FeatureMap) -> Fraction:
+def joint_loss(
+    mechanisms: Sequence[Mechanism], facts: RegressionFacts, features: FeatureMap, of: Relation = "replace"
+) -> Fraction:
     """Exact zCDP cost of a linear release to one person, from what the release lists.
 
     Parameters
@@ -63,6 +69,8 @@ def joint_loss(mechanisms: Sequence[Mechanism], facts: OneShotFacts | AdaptiveFa
         Of :func:`~pipeline.statistics.linear_layout.joint_facts`.
     features
         The declared map; its digest is in ``facts``.
+    of
+        To whom: who is replaced, or who joins or leaves.
 
     Raises
     ------
@@ -74,16 +82,17 @@ def joint_loss(mechanisms: Sequence[Mechanism], facts: OneShotFacts | AdaptiveFa
     if any(rho is None for rho in cost.values()):
         raise ValueError("a table has no noise")
     rhos = {name: rho for name, rho in cost.items() if rho is not None}
-    start = rhos.pop("n_0", Fraction(0))
+    # who joins moves half of what a replaced person does, squared
+    start = rhos.pop("n_0", Fraction(0)) / (1 if of == "replace" else 2)
     if facts["variant"] == "one_shot":
         reach: Reach = table_moves(features, facts["tag"], facts["reward"], m)
         for x in mechanisms:
             if x.table in ("gram", "target"):
                 _check_square(x, H * largest(reach, int(x.table == "target")))
         gram, table = (rhos.pop(name) / (H * largest(reach, i)) for i, name in enumerate(("gram", "target")))
-        steps = H * reach.cost(gram, table, Fraction(0))
+        steps = H * reach.cost(gram, table, Fraction(0), of)
     else:
-        steps = _calls(mechanisms, rhos, facts, moves(features, m))
+        steps = _calls(mechanisms, rhos, facts, moves(features, m), of)
         rhos = {}
     if rhos:
         raise ValueError(f"tables of no linear release: {sorted(rhos)}")
@@ -96,7 +105,7 @@ def _check_square(m: Mechanism, square: int) -> None:
 
 
 def _calls(
-    mechanisms: Sequence[Mechanism], rhos: Mapping[str, Fraction], facts: AdaptiveFacts, reach: Reach
+    mechanisms: Sequence[Mechanism], rhos: Mapping[str, Fraction], facts: AdaptiveFacts, reach: Reach, of: Relation
 ) -> Fraction:
     """Steps add; a person of D' is in its calls and in every regression that stood alone, one of D in all of D."""
     unit = [largest(reach, i) for i in range(3)]
@@ -116,9 +125,9 @@ def _calls(
         halves = {half: found for (h, half), found in rates.items() if h == step}
         if not facts["split"]:
             gram, signed, unsigned = (sum(parts, Fraction(0)) for parts in zip(*halves.values(), strict=True))
-            total["D"] += reach.cost(gram, signed, unsigned)
+            total["D"] += reach.cost(gram, signed, unsigned, of)
             continue
-        each = {half: reach.cost(found[0], found[1], found[2]) for half, found in halves.items()}
+        each = {half: reach.cost(found[0], found[1], found[2], of) for half, found in halves.items()}
         total["D"] += each.get("D", Fraction(0))
         total["D'"] += each.get("D'", each.get("D", Fraction(0)))
     return max(total.values())

@@ -54,7 +54,7 @@ class EvaluationFacts(Part):
     Parameters
     ----------
     estimator
-        ``tabular-dr`` or ``one-step-dr``.
+        ``tabular-dr``, ``one-step-dr`` or ``linear-dr``.
     people, share
         Released, hence noisy, number of people who judged, and their declared share of all.
     level, look

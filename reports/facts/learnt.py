@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from reports.facts.constants import Constants, PlantConstants
 from reports.facts.evaluation import EvaluationFacts
 from reports.facts.part import Matrix, Number, Part
+from reports.facts.policy import Constants, PlantConstants
 from reports.facts.promise import Joint
 
 # what an interval certifies; ``estimate`` is what version 0.1 called ``modelled``

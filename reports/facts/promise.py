@@ -187,11 +187,14 @@ class PartJoint(Part):
         Exact cost of replacing one person, and of one who joins or leaves.
     sums
         What is drawn of them.
+    regressions
+        What the cost of regressions rests on, whose scales follow answers.
     """
 
     rho_exact: str
     rho_add_remove: str
     sums: list[SumJoint]
+    regressions: Joint | None = None
 
 
 class Joint(Part):

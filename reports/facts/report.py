@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from reports.facts.constants import Constants, PlantConstants, PlayedConstants
 from reports.facts.dataset import DeclaredPlant, DeclaredTables, Made
 from reports.facts.evaluation import EvaluationFacts
 from reports.facts.learnt import (
@@ -29,6 +28,7 @@ from reports.facts.learnt import (
     ValueFacts,
 )
 from reports.facts.part import Number, Part
+from reports.facts.policy import Constants, PlantConstants, PlayedConstants
 from reports.facts.promise import CounterFacts, GateFacts, Guarantee, Joint, MechanismFacts
 from reports.facts.simulation import Simulation
 from reports.facts.verdict import Verdict

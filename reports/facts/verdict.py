@@ -167,8 +167,8 @@ def _unasked(data: DeclaredTables | DeclaredPlant) -> str:
         few = number(data.users_public)
         return f"{unjudged}, and {few} people are too few to hold any out: that takes at least {needed}."
     return (
-        f"{unjudged}: hold people out with [evaluate] people = {_SHARE:g} in the recipe, which agents of counts and of "
-        "one step can."
+        f"{unjudged}: hold people out with [evaluate] people = {_SHARE:g} in the recipe, which agents on declared "
+        "states can."
     )
 
 

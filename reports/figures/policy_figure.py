@@ -110,32 +110,65 @@ def policy_figure(view: Decisions) -> Figure:
         f"Recommended action in each of {len(states)} states (rows) at each of {horizon} steps (columns). "
         "A dash on hatching means: not enough evidence, keep current practice. The table that follows says the same."
     )
-    return Figure(partial(_draw_policy, view, text), text, _left_out(view))
+    limits = (
+        ("{} states with most released evidence", MOST_STATES, len(view.state_labels)),
+        ("first {} steps", MOST_STEPS, len(view.action)),
+    )
+    return Figure(
+        partial(_draw_policy, view, text), text, _left_out(limits, "The run's folder holds the whole policy.")
+    )
+
+
+def _left_out(limits: Sequence[tuple[str, int, int]], rest: str) -> str:
+    """What is shown of what there is, where that is more, and where the rest is found."""
+    notes = [f"Shown: the {what.format(most)}, of {there}." for what, most, there in limits if there > most]
+    return " ".join([*notes, rest]) if notes else ""
 
 
 def _draw_policy(view: Decisions, text: str) -> str:
-    import altair as alt
-
-    states = most_evidenced(view, MOST_STATES)
-    horizon = min(len(view.action), MOST_STEPS)
+    states, horizon = most_evidenced(view, MOST_STATES), min(len(view.action), MOST_STEPS)
     codes = action_codes(view)
     used = sorted({int(view.action[h, s]) for h in range(horizon) for s in states if not view.abstains[h, s]})
     colour = dict(zip(used, _palette(len(used)), strict=True))
     drawn = [_cell(view, h, s, row, codes, colour) for row, s in enumerate(states) for h in range(horizon)]
-    labels = [{"y": row, "t": shorten(clean(view.state_labels[s]), 24)} for row, s in enumerate(states)]
-    margin = 14 + 7 * max(len(str(label["t"])) for label in labels)
     wide = _cell_width(max(len(str(cell["t"])) for cell in drawn))
+    names = [shorten(clean(view.state_labels[s]), 24) for s in states]
+    return _draw_cells(drawn, names, (horizon * wide, 24, 11), ("policy", "The policy, state by step", text))
+
+
+def _draw_cells(
+    cells: Sequence[Mapping[str, int | str]],
+    names: Sequence[str],
+    size: tuple[int, int, int],
+    said: tuple[str, str, str],
+) -> str:
+    """Rows by steps, a text on a colour in each cell, and a name before each row.
+
+    Parameters
+    ----------
+    cells
+        ``x``, ``y``, text ``t``, ``fill`` and ``ink`` of each.
+    names
+        Of the rows.
+    size
+        Width of all cells, height of a row, size of a letter.
+    said
+        Key, title and text of the picture.
+    """
+    import altair as alt
+
+    width, high, font = size
+    labels = [{"y": row, "t": name} for row, name in enumerate(names)]
     x = alt.X("x:O", axis=alt.Axis(title="step", labelAngle=0, labelOverlap="greedy", orient="bottom"))
     y = alt.Y("y:O", axis=None)
     grid = alt.Chart(alt.NamedData("cells")).encode(x=x, y=y)
+    before = alt.Chart(alt.Data(values=labels)).mark_text(align="right", x=-8, fontSize=12, color=INK)
     chart = alt.layer(
         grid.mark_rect(strokeWidth=1, stroke=INK, strokeOpacity=0.18).encode(fill=alt.Fill("fill:N", scale=None)),
-        grid.mark_text(fontSize=11).encode(text="t:N", color=alt.Color("ink:N", scale=None)),
-        alt.Chart(alt.Data(values=labels))
-        .mark_text(align="right", x=-8, fontSize=12, color=INK)
-        .encode(y=y, text="t:N"),
-    ).properties(width=horizon * wide, height=len(states) * 24)
-    return inline(chart, "policy", "The policy, state by step", text, margin, rows={"cells": drawn})
+        grid.mark_text(fontSize=font).encode(text="t:N", color=alt.Color("ink:N", scale=None)),
+        before.encode(y=y, text="t:N"),
+    ).properties(width=width, height=len(names) * high)
+    return inline(chart, *said, 14 + 7 * max(map(len, names)), rows={"cells": cells})
 
 
 def _cell(
@@ -160,15 +193,6 @@ def _palette(count: int) -> list[str]:
     return colours
 
 
-def _left_out(view: Decisions) -> str:
-    notes: list[str] = []
-    if len(view.state_labels) > MOST_STATES:
-        notes.append(f"Shown: the {MOST_STATES} states with most released evidence, of {len(view.state_labels)}.")
-    if len(view.action) > MOST_STEPS:
-        notes.append(f"Shown: the first {MOST_STEPS} steps, of {len(view.action)}.")
-    return " ".join([*notes, "The run's folder holds the whole policy."]) if notes else ""
-
-
 MOST_FEATURES = 24
 # blue below zero, orange above, white at it; the sign stands in the cell as well
 _COLOURS = ("#77aadd", "#f4f2ec", "#ee8866")
@@ -182,39 +206,30 @@ def leading_features(weights: Weights) -> list[int]:
 
 def weights_figure(weights: Weights) -> Figure:
     """Features by steps, the weight written in each cell."""
-    import altair as alt
-
     features, horizon = leading_features(weights), min(len(weights.values), MOST_STEPS)
     most = float(np.abs(weights.values[:horizon, features]).max()) or 1.0
     decimals = max(0, 1 - math.floor(math.log10(most)))
-    cells = [
-        {"x": h, "y": row, "t": _short(w, decimals), "fill": _colour(w / most)}
+    cells: list[dict[str, int | str]] = [
+        {"x": h, "y": row, "t": _short(w, decimals), "fill": _colour(w / most), "ink": "#111111"}
         for row, i in enumerate(features)
         for h in range(horizon)
         for w in [float(weights.values[h, i])]
     ]
-    names = [{"y": row, "t": shorten(clean(weights.names[i]), 30)} for row, i in enumerate(features)]
-    x = alt.X("x:O", axis=alt.Axis(title="step", labelAngle=0, labelOverlap="greedy", orient="bottom"))
-    y = alt.Y("y:O", axis=None)
-    grid = alt.Chart(alt.Data(values=cells)).encode(x=x, y=y)
+    names = [shorten(clean(weights.names[i]), 30) for i in features]
     wide = 6 + 6 * max(2, *(len(str(c["t"])) for c in cells))
-    chart = alt.layer(
-        grid.mark_rect(strokeWidth=1, stroke=INK, strokeOpacity=0.18).encode(fill=alt.Fill("fill:N", scale=None)),
-        grid.mark_text(fontSize=10, color="#111111").encode(text="t:N"),
-        alt.Chart(alt.Data(values=names))
-        .mark_text(align="right", x=-8, fontSize=12, color=INK)
-        .encode(y=y, text="t:N"),
-    ).properties(width=horizon * wide, height=len(features) * 22)
     text = (
         f"Weight of each of {len(features)} features (rows) at each of {horizon} steps (columns), "
         f"from {number(float(weights.values.min()), 3)} to {number(float(weights.values.max()), 3)}. At step 0: "
         + "; ".join(f"{clean(weights.names[i])} {number(float(weights.values[0, i]), 3)}" for i in features)
         + "."
     )
-    margin = 14 + 7 * max(len(str(name["t"])) for name in names)
-    return Figure(
-        partial(inline, chart, "weights", "The weights, step by step", text, margin), text, _unlabelled(weights)
+    limits = (
+        ("{} features with most weight", MOST_FEATURES, len(weights.names)),
+        ("first {} steps", MOST_STEPS, len(weights.values)),
     )
+    said = "weights", "The weights, step by step", text
+    rest = "policy.parquet in the run's folder holds all of them."
+    return Figure(partial(_draw_cells, cells, names, (horizon * wide, 22, 10), said), text, _left_out(limits, rest))
 
 
 def _short(weight: float, decimals: int) -> str:
@@ -226,12 +241,3 @@ def _colour(share: float) -> str:
     ends = _COLOURS[0] if share < 0 else _COLOURS[2]
     parts = zip(*(bytes.fromhex(c[1:]) for c in (_COLOURS[1], ends)), strict=True)
     return "#" + "".join(f"{round(a + (b - a) * abs(share)):02x}" for a, b in parts)
-
-
-def _unlabelled(weights: Weights) -> str:
-    notes: list[str] = []
-    if len(weights.names) > MOST_FEATURES:
-        notes.append(f"Shown: the {MOST_FEATURES} features with most weight, of {len(weights.names)}.")
-    if len(weights.values) > MOST_STEPS:
-        notes.append(f"Shown: the first {MOST_STEPS} steps, of {len(weights.values)}.")
-    return " ".join([*notes, "policy.parquet in the run's folder holds all of them."]) if notes else ""

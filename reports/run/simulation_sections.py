@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pipeline.declaration.numbers import clean, number
-from reports.facts.constants import PlayedConstants
 from reports.facts.dataset import DeclaredPlant, DeclaredTables
+from reports.facts.policy import PlayedConstants
 from reports.facts.report import Report
 from reports.facts.simulation import Simulation, Spread
 from reports.page import Card, Figure, Opening, Section, interval, loss, table

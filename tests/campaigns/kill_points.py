@@ -13,8 +13,8 @@ from sqlalchemy.engine.default import DefaultDialect
 import flows.jobs.run
 import pipeline.files
 import pipeline.learners.tabular
+import pipeline.ledger.attempts
 import pipeline.ledger.chain_tables
-import pipeline.ledger.lease
 from pipeline.disk import Disk
 from pipeline.ledger.ledger import Ledger
 from pipeline.statistics.private_sum import PrivateSum
@@ -27,8 +27,8 @@ STEPS: tuple[tuple[Any, str], ...] = (
     (Ledger, "commit"),
     (Ledger, "publish"),
     (pipeline.ledger.chain_tables, "insert"),
-    (pipeline.ledger.lease, "grant"),
-    (pipeline.ledger.lease, "end"),
+    (pipeline.ledger.attempts, "grant"),
+    (pipeline.ledger.attempts, "end"),
     (pipeline.learners.tabular, "aggregate"),
     (PrivateSum, "draw"),
     (flows.jobs.run, "publish_run"),

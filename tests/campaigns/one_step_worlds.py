@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.cluster.vq import kmeans2
 
 from pipeline.declaration.card import Card
-from pipeline.declaration.state_features import StateFeatures
+from pipeline.declaration.declared_features import StateFeatures
 from pipeline.environments.worlds import load_world
 from pipeline.evaluation.exact import binned_behaviour, binned_process
 from pipeline.mdp.model import TabularMDP

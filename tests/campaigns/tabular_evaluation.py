@@ -1,10 +1,11 @@
-"""Do evaluations of tabular policies hold the value?  ``python -P -m tests.campaigns.tabular_evaluation NAME [runs]``.
+"""Do evaluations of policies hold the value?  ``python -P -m tests.campaigns.tabular_evaluation NAME [runs]``.
 
 Fresh logs, fresh people in both parts, fresh noise: how wide the intervals of value and of improvement are, and how
 often they hold.  NAME is ``bins`` (four bins of a uniform log: the value is that of the binned process), or
 ``worlds``: each run in a random world of its own, with practice drawn at random, in which declared states are all there
 is: those rows say over which range a run is calibrated.  ``practice`` asks these worlds about random policies, half of
 which are worse than practice.  ``long`` is ``worlds`` with episodes of 20 steps alone, and with people of their own.
+``linear`` and ``linear_practice`` are ``worlds`` and ``practice`` for ``dp-vapvi`` on one feature a state and action.
 """
 
 from __future__ import annotations
@@ -22,20 +23,24 @@ from pipeline.environments.world import declared_actions, declared_states
 from pipeline.evaluation.exact import truth
 from pipeline.evaluation.measured import Evaluated
 from pipeline.learners.held_out import HeldOutRun
+from pipeline.learners.linear_evaluation import LinearEvaluation
+from pipeline.learners.linear_learning import drawn, learn_linear
 from pipeline.learners.offline_agents import plan_run
 from pipeline.learners.tabular import TabularRun
 from pipeline.learners.tabular_evaluation import STAGE, TabularEvaluation
-from pipeline.learners.tabular_facts import LearntCounts
 from pipeline.learners.terms import Evaluate, Planner, Privacy, Terms
 from pipeline.logs.aggregate import count_rows
 from pipeline.logs.parts import evaluates, part_key
+from pipeline.logs.regression_sums import add_tallies
 from pipeline.logs.score_sums import add_scores
 from pipeline.mdp.planning import policy_value
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import SeededNoise
 from pipeline.simulation.simulate import canonical, sample_people, simulate_chunks
 from pipeline.simulation.surrogate import draw_surrogate
+from pipeline.statistics.held_out import their_names
 from pipeline.statistics.layout import ExactSums
+from pipeline.statistics.regression_rows import TalliedRows
 from tests.campaigns import rows as committed
 from tests.campaigns.draws import shelf_card, world_of
 from tests.conftest import card_dict
@@ -46,6 +51,8 @@ BINS = ((20_000, 0.5, 1.0), (100_000, 0.5, 1.0), (100_000, 0.3, 1.0))
 WORLDS = ((20_000, 0.3, 0.3), (20_000, 0.3, 1.0), (20_000, 0.3, 3.0), (100_000, 0.3, 1.0))
 # live states, actions, steps, and whether steps have tables of their own
 SIZES = ((2, 2, 2, True), (4, 3, 5, True), (8, 2, 20, False), (20, 4, 10, False))
+LINEAR_SIZES = ((2, 2, 2, True), (4, 3, 5, True), (8, 2, 10, True), (6, 4, 8, False))
+LINEAR_NAMES = ("linear", "linear_practice")
 WHERE = ("dynamics", "states", "horizon", "people", "share", "rho", "runs")
 HEAD = (*WHERE, "value_held", "value_width", "value_bias", "gain_held", "gain_width", "gain_bias", "says_better")
 HEAD += ("says_better_though_not", "not_better", "v_policy", "placebo_beyond_4")
@@ -58,8 +65,7 @@ def evaluate_once(
 ) -> tuple[Evaluated, Policy]:
     """One run in memory: the people of both parts, learning, evaluating."""
     run = plan_run(card, terms)
-    assert isinstance(run, HeldOutRun) and isinstance(run.plan, TabularRun)
-    assert isinstance(run.evaluation, TabularEvaluation)
+    assert isinstance(run, HeldOutRun)
     noise, key = SeededNoise(np.random.SeedSequence((SEED, seed, 1))), part_key(str(seed).encode(), card.name)
     learn, evaluate = list[pl.DataFrame](), list[pl.DataFrame]()
     for rows in log:
@@ -67,24 +73,51 @@ def evaluate_once(
         held = users.filter(pl.Series(evaluates(users.cast(pl.String), run.share, key))).implode()
         evaluate.append(rows.filter(rows["user_id"].is_in(held)))
         learn.append(rows.filter(~rows["user_id"].is_in(held)))
-    counted = [count_rows(rows, card) for rows in learn]
-    sums = {name: sum((c[name] for c in counted[1:]), counted[0][name]) for name in counted[0]}
-    first = run.plan.privatizer.draw(ExactSums(card.name, "synthetic", card.domain.dynamics, sums), noise)
+    rng = np.random.default_rng((SEED, seed, 2)) if at_random else None
+    if isinstance(run.evaluation, LinearEvaluation):
+        return _linear(run.evaluation, learn, evaluate, noise, rng)
+    assert isinstance(run.plan, TabularRun) and isinstance(run.evaluation, TabularEvaluation)
+    first = run.plan.privatizer.draw(_counted(card, learn), noise)
     learnt, e = run.plan.learn(first), run.evaluation
-    if at_random:
-        learnt = _at_random(learnt, np.random.default_rng((SEED, seed, 2)))
+    if rng is not None:
+        plan = learnt.learnt.plan
+        learnt = replace(learnt, learnt=replace(learnt.learnt, plan=replace(plan, policy=_at_random(plan.policy, rng))))
     scores, summed = e.scores(learnt), e.sums[STAGE]
     answers = e.told(scores, summed.draw(add_scores(card, e.layout, scores, evaluate), noise))
     return e.measure(learnt, answers, float(run.share), 1)[1], learnt.learnt.plan.policy
 
 
-def _at_random(learnt: LearntCounts, rng: np.random.Generator) -> LearntCounts:
-    """The same release, and a policy that does anything in half of the states."""
-    p = learnt.learnt.plan.policy
+def _at_random(p: Policy, rng: np.random.Generator) -> Policy:
+    """A policy that does anything in half of the states."""
     one = np.eye(p.probabilities.shape[-1])[rng.integers(p.probabilities.shape[-1], size=p.abstains.shape[1])]
     abstains = np.broadcast_to(rng.random(p.abstains.shape[1]) < 0.5, p.abstains.shape)
-    policy = Policy(np.broadcast_to(one, p.probabilities.shape).copy(), abstains.copy())
-    return replace(learnt, learnt=replace(learnt.learnt, plan=replace(learnt.learnt.plan, policy=policy)))
+    return Policy(np.broadcast_to(one, p.probabilities.shape).copy(), abstains.copy())
+
+
+def _linear(
+    e: LinearEvaluation,
+    learn: Sequence[pl.DataFrame],
+    evaluate: Sequence[pl.DataFrame],
+    noise: SeededNoise,
+    rng: np.random.Generator | None,
+) -> tuple[Evaluated, Policy]:
+    """The same of a linear policy."""
+    r = e.request
+    tallies = add_tallies(r.card, r.plan.terms.value_steps, r.plan.reward_steps, learn)
+    learnt = learn_linear(r, drawn(r, TalliedRows(r.features, lambda: {"both": tallies}, "synthetic"), noise))
+    if rng is not None:
+        learnt = replace(learnt, policy=_at_random(learnt.policy, rng))
+    first = their_names(e.counts.draw(_counted(e.card, evaluate), noise))
+    asked = e.judge.scores(e.counted(learnt, first))
+    second = e.judge.told(asked, e.sums[STAGE].draw(add_scores(e.card, e.judge.layout, asked, evaluate), noise))
+    answers = replace(second, tables={**first.tables, **second.tables}, mechanisms=first.mechanisms + second.mechanisms)
+    return e.measure(learnt, answers, float(e.terms.held_out), 1)[1], learnt.policy
+
+
+def _counted(card: Card, people: Sequence[pl.DataFrame]) -> ExactSums:
+    counted = [count_rows(rows, card) for rows in people]
+    sums = {name: sum((c[name] for c in counted[1:]), counted[0][name]) for name in counted[0]}
+    return ExactSums(card.name, "synthetic", card.domain.dynamics, sums)
 
 
 def in_bins(card: Card, terms: Terms, seed: int) -> Run:
@@ -119,6 +152,7 @@ def cells(name: str) -> Iterator[tuple[Card, float, float]]:
         yield from ((shelf_card("icu_sepsis_uniform", users=n), share, rho) for n, share, rho in BINS)
         return
     sizes, budgets = (SIZES[2:3], WORLDS[:3]) if name == "long" else (SIZES, WORLDS)
+    sizes, more = (LINEAR_SIZES, {"features": {"kind": "one_hot"}}) if name in LINEAR_NAMES else (sizes, {})
     for (L, A, H, apart), (people, share, rho) in itertools.product(sizes, budgets):
         domain = {
             "horizon": H,
@@ -127,7 +161,7 @@ def cells(name: str) -> Iterator[tuple[Card, float, float]]:
             "dynamics": "per_step" if apart else "stationary",
         }
         unit = {"user": "user_id", "users_public": people}
-        yield Card.model_validate(card_dict(domain=domain, unit=unit)), share, rho
+        yield Card.model_validate(card_dict(domain=domain, unit=unit, **more)), share, rho
 
 
 def seeds_of(name: str, count: int) -> range:
@@ -141,13 +175,14 @@ def measure(name: str, count: int) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for card, share, rho in cells(name):
         d, people = card.domain, card.unit.users_public
-        terms = Terms(name, "dp-apvi", Privacy(rho=rho), Planner(), evaluate=Evaluate(people=share))
+        agent = "dp-vapvi" if name in LINEAR_NAMES else "dp-apvi"
+        terms = Terms(name, agent, Privacy(rho=rho), Planner(), evaluate=Evaluate(people=share))
         said = list[tuple[float, ...]]()
         for seed in seeds_of(name, count):
             run = (
                 in_bins(card, terms, seed)
                 if name == "bins"
-                else in_a_world(card, terms, seed, at_random=name == "practice")
+                else in_a_world(card, terms, seed, at_random=name.endswith("practice"))
             )
             found, value, practice = run
             v, g, gain = found.value, found.improvement, value - practice
@@ -157,7 +192,8 @@ def measure(name: str, count: int) -> list[dict[str, object]]:
             beyond = abs(found.placebo or 0) > 4
             said.append((held[0], *widths, *map(float, (better, better and gain <= 0, gain <= 0, value, beyond))))
         mean = np.mean(said, axis=0)
-        size = [d.dynamics, len(d.live_states), d.horizon]
+        # a linear policy has steps of its own
+        size = ["per_step" if name in LINEAR_NAMES else d.dynamics, len(d.live_states), d.horizon]
         sums = {7: int(sum(s[7] for s in said)), 8: int(sum(s[8] for s in said))}
         told = [*size, people, share, rho, count, *(sums.get(i, f"{x:.4f}") for i, x in enumerate(mean))]
         rows.append(dict(zip(HEAD, told, strict=True)))
@@ -185,7 +221,7 @@ def shown(name: str) -> str:
 def main(name: str, count: int) -> None:
     """Measure and rewrite the table."""
     # what coverage a run may state
-    table = "coverage_tabular" if name == "worlds" else f"tabular_evaluation_{name}"
+    table = {"worlds": "coverage_tabular", "linear": "coverage_linear"}.get(name, f"tabular_evaluation_{name}")
     committed.write(table, measure(name, count), f"{SEED}, {seeds_of(name, count)[0]} .. {seeds_of(name, count)[-1]}")
 
 

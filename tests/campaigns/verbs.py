@@ -11,11 +11,11 @@ from pathlib import Path
 
 import flows.jobs.publish
 import pipeline.learners.tabular
-from flows.config.exit_codes import exit_code
 from flows.jobs.intake import ingest_job
 from flows.jobs.promotion import Alias
 from flows.jobs.run import register_job
 from flows.jobs.snapshots import purge_job
+from pipeline.declaration.toml import exit_code
 from pipeline.ledger.chain import BudgetError
 from pipeline.logs.store import latest
 from pipeline.privacy.release_file import sha256_file

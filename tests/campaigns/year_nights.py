@@ -24,11 +24,11 @@ import polars as pl
 
 import flows.jobs.publish
 import pipeline.ledger.ledger as book
-from flows.config.exit_codes import exit_code
 from flows.config.home import Home
 from flows.config.setting import setting
 from flows.jobs.nights import nightly_counter
 from flows.jobs.proof import verify_run_job
+from pipeline.declaration.toml import exit_code
 from pipeline.environments.riverswim import riverswim
 from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.steps import committed_steps

@@ -8,7 +8,7 @@ import pytest
 
 import pipeline.evaluation.coverage as coverage
 from pipeline.declaration.card import Card
-from pipeline.evaluation.coverage import MEASURED, ONE_STEP, TABULAR, code_of, covered
+from pipeline.evaluation.coverage import LINEAR, MEASURED, ONE_STEP, TABULAR, code_of, covered
 from tests.conftest import card_dict
 
 HEAD = "dynamics,states,horizon,people,share,rho,runs,value_held,gain_held,code\n"
@@ -25,7 +25,7 @@ def card(states=8, horizon=5, people=50_000, dynamics="stationary", markov="decl
     return Card.model_validate(card_dict(domain=domain, unit={"user": "user_id", "users_public": people}))
 
 
-@pytest.fixture(params=[TABULAR, ONE_STEP])
+@pytest.fixture(params=[TABULAR, ONE_STEP, LINEAR])
 def table(request, tmp_path, monkeypatch):
     def write(*rows, code=None):
         path = tmp_path / "coverage.csv"
@@ -85,3 +85,4 @@ def test_the_committed_tables_are_of_todays_code():
     """An estimator that changes is measured again, or states no coverage."""
     assert covered(TABULAR, card(8, 10, 50_000), 0.3, Fraction(1))
     assert covered(ONE_STEP, card(240, 12, 50_000), 0.3, Fraction(1))
+    assert covered(LINEAR, card(5, 8, 50_000, "per_step"), 0.3, Fraction(1))

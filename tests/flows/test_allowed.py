@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from flows.server.allowed import FILE, HOME, SERVED, Allowed, read_allowed
+from flows.config.home import HOME, SERVED
+from flows.server.deployments import FILE, Allowed, read_allowed
 from pipeline.declaration.card import CardError
-from pipeline.declaration.plugins import PERMITTED, refuse_unlisted
+from pipeline.declaration.code import PERMITTED, refuse_unlisted
 
 
 @pytest.fixture

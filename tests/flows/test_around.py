@@ -17,7 +17,7 @@ import reticent
 from flows.cli import app
 from flows.config.home import open_home
 from flows.jobs import datasets
-from flows.jobs.monitor import watch_of
+from flows.jobs.nightly import watch_of
 from flows.server import triggering
 from flows.server.doctor import examine
 from tests.flows.shop import lay_out
@@ -37,11 +37,11 @@ def home(tmp_path, monkeypatch):
 
 
 def found(home, what: str):
-    return next(f for f in examine(home) if f.what == what)
+    return next(f for f in examine(home).findings if f.what == what)
 
 
 def test_a_healthy_home_is_healthy(home):
-    seen = {f.what: f.ok for f in examine(home)}
+    seen = {f.what: f.ok for f in examine(home).findings}
     assert seen["store"] and seen["home's ledger"] and seen["prefect"] and seen["Prefect server"] is None
     assert seen["extra formats"] is not False
     done = call("doctor", "--home", home.root, "--json")
@@ -130,11 +130,11 @@ def test_an_alert_goes_by_a_block_of_the_server(monkeypatch):
     assert call("alert", "slack-webhook/ops", "reticent: the last night of shop failed").exit_code == 0
     assert sent == [("Reticent", "reticent: the last night of shop failed")] and asked == ["slack-webhook/ops"]
     with pytest.raises(reticent.CardError, match="no block") as refused:
-        triggering.notify("slack-webhook/none", "x")
+        triggering.alert("slack-webhook/none", "x")
     assert "secret" not in str(refused.value)
     monkeypatch.delenv("PREFECT_API_URL")
     with pytest.raises(reticent.CardError, match="names no server"):
-        triggering.notify("slack-webhook/ops", "x")
+        triggering.alert("slack-webhook/ops", "x")
 
 
 def test_an_alert_names_the_recipe_by_its_name(tmp_path):

@@ -15,9 +15,10 @@ from prefect.exceptions import ParameterTypeError, SignatureMismatchError
 import flows.server.recorded
 from flows.config.home import Home
 from flows.config.recipe import Promote
+from flows.config.setting import Work
 from flows.jobs.promotion import reasons_to_hold
 from flows.server.deployments import EXAMPLE_CRON, FLOWS, deploy, nightly, reproduce, simulate
-from flows.server.triggering import trigger_job
+from flows.server.triggering import trigger
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import read_pairs
 from reports.facts.answers import Comparison
@@ -106,7 +107,7 @@ def test_no_flow_and_no_task_is_retried_cached_or_kept(tmp_path, monkeypatch):
 
     monkeypatch.setattr(flows.server.recorded, "task", record)
     shop = lay_out(tmp_path / "shop")
-    nightly_job(str(shop / "private.toml"), Home(tmp_path / "home"), flows.server.recorded.task_step)
+    nightly_job(str(shop / "private.toml"), Home(tmp_path / "home"), Work(flows.server.recorded.task_step))
     assert [t["name"] for t in made] == ["ingest", "release", "plan", "report"]
     assert all(t["retries"] == 0 and t["persist_result"] is False for t in made)
     assert all(t["cache_policy"] is flows.server.recorded.NO_CACHE for t in made)
@@ -125,10 +126,10 @@ def test_key_value_pairs_are_json_where_they_are_and_text_elsewhere():
 def test_trigger_without_a_server_says_what_to_set(monkeypatch):
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     with pytest.raises(CardError, match="set PREFECT_API_URL"):
-        trigger_job("nightly", {}, None)
+        trigger("nightly")
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
     with pytest.raises(CardError, match="no Prefect server answers"):
-        trigger_job("nightly", {}, None)
+        trigger("nightly")
 
 
 _VALUE = {"lower": 0.0, "upper": 1.0, "estimate": None, "status": "estimate"}

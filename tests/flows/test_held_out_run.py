@@ -164,14 +164,10 @@ def test_without_noise_the_evaluation_is_the_exact_one(shop):
         ("dp-apvi", "[privacy]\nrho = 1.0", "[evaluate]\npeople = 1.0\n", "people"),
         ("dp-apvi", "[privacy]\nrho = 1.0", "[evaluate]\npeople = -0.1\n", "people"),
         ("dp-apvi", "[privacy]\nrho = 1.0", HELD + "[nightly]\nfirst = 2026-01-01\n", "on which dates"),
-        ("dp-vapvi", "[privacy]\nrho = 1.0", HELD, "nothing measures"),
     ],
 )
 def test_what_cannot_be_evaluated_is_refused(shop, agent, privacy, more, word):
     recipe = write(shop, "wrong", agent=agent, privacy=privacy, more=more)
-    if agent == "dp-vapvi":
-        (shop / "linear.toml").write_text((shop / "card.toml").read_text() + '[features]\nkind = "one_hot"\n')
-        recipe.write_text(recipe.read_text().replace("card.toml", "linear.toml"))
     done = CliRunner().invoke(app, ["--home", str(shop / "home"), "plan", str(recipe)])
     assert isinstance(done.exception, CardError)
     assert word in str(done.exception)

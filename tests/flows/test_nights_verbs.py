@@ -12,11 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli import app
-from flows.config.exit_codes import exit_code
 from flows.config.home import Home
 from flows.jobs.audit import audit_job
-from flows.jobs.ledger_checks import verify_job
+from flows.jobs.book import verify_job
 from pipeline.declaration.card import CardError
+from pipeline.declaration.toml import exit_code
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.steps import counters_problem, noise_problem
 from pipeline.ledger.verify import verify_run

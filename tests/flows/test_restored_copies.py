@@ -6,9 +6,10 @@ import shutil
 
 import pytest
 
-from flows.config.exit_codes import exit_code
 from flows.config.home import Home
-from flows.jobs.ledger_checks import known_to_runs, verify_job
+from flows.config.setting import known_to_runs
+from flows.jobs.book import verify_job
+from pipeline.declaration.toml import exit_code
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from tests.flows.nights import Shop, customers

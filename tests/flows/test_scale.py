@@ -13,7 +13,8 @@ import pytest
 import flows.terminal.screen as pacing
 from flows.config.home import Home, choose_resources, size_of
 from flows.jobs.intake import ingest_job
-from flows.terminal.screen import Context, Pace, duration, progress_line
+from flows.store import Store
+from flows.terminal.screen import Pace, duration, progress_line
 from pipeline.declaration.card import CardError
 from pipeline.logs import work
 from pipeline.logs.on_dask import OnDask
@@ -118,8 +119,8 @@ def test_durations_are_short(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
 
-def test_a_context_gives_jobs_what_was_asked(tmp_path: Path) -> None:
-    home = Context(tmp_path / "home", None, False, "2GiB", "tcp://a:1").home_folder()
+def test_a_store_gives_jobs_what_was_asked(tmp_path: Path) -> None:
+    home = Store(tmp_path / "home", memory="2GiB", dask="tcp://a:1").home
     assert home.resources.memory == 2 << 30 and home.resources.elsewhere == OnDask("tcp://a:1")
 
 

@@ -9,13 +9,12 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli import app
-from flows.config.exit_codes import exit_code
 from flows.config.home import Home
 from flows.jobs.intake import ingest_job
 from flows.jobs.run import register_job
 from flows.jobs.snapshots import verify_store_job
 from pipeline.declaration.card import CardError
-from pipeline.declaration.toml import DamagedError
+from pipeline.declaration.toml import DamagedError, exit_code
 from pipeline.ledger.ledger import open_ledger
 from pipeline.logs.second_pass import write_rows
 from tests.flows.nights import Shop, customers

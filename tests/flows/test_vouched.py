@@ -135,7 +135,7 @@ def vouch_for(root: Path, run: str) -> None:
     from pipeline.ledger.publication import file_digests, publications
 
     book = open_ledger(root / "people" / "ledger.db", create=False)
-    [entry] = publications(book.entries(), "shop", run)
+    [entry] = publications(book.entries(), run)
     told = {k: v for k, v in entry.body.items() if k not in ("key", "signature")}
     told["files"] = file_digests(root / "home" / "runs" / run)
     book.publish("shop", told, operator_key(root / "home" / "store"))
@@ -385,3 +385,27 @@ def test_the_maker_knows_its_arithmetic():
     assert other_maker(now, now) is None
     assert "numpy 1.0, here" in (other_maker({**now, "numpy": "1.0"}, now) or "")
     assert other_maker(None, now) is not None
+
+
+def another_dataset(folder: Path) -> None:
+    """A certificate of a dataset that no ledger knows: nothing vouches for it, and its digests are its own."""
+    flip_policy(folder)
+    edit(folder / "certificate.json", lambda facts: facts.update(dataset="elsewhere"))
+
+
+def another_name(folder: Path) -> None:
+    """The files of a run in a folder of another name, whose digests and claims are brought up to date."""
+    flip_policy(folder)
+    edit(folder / "report.json", lambda facts: facts.update(run="private-0123456789"))
+    folder.rename(folder.with_name("private-0123456789"))
+
+
+@pytest.mark.parametrize("change", [another_dataset, another_name])
+@pytest.mark.parametrize("verb", [["policy", "act", "RUN", "--state", "cold", "--step", 0], ["policy", "show", "RUN"]])
+def test_no_policy_is_shown_that_the_ledger_at_hand_never_published(office, change, verb) -> None:
+    root, run = office
+    assert reticent(root, *[run if word == "RUN" else word for word in verb])[0] == 0
+    change(root / "home" / "runs" / run)
+    [found] = [p.name for p in (root / "home" / "runs").iterdir() if p.is_dir()]
+    with pytest.raises(BudgetError):
+        reticent(root, *[found if word == "RUN" else word for word in verb])

@@ -31,7 +31,6 @@ FLOORS = {
     "flows.server": 9,
     "flows.store": 10,
     "flows.api": 11,
-    "flows.api_service": 12,
     "flows.api_worlds": 12,
     "flows.verbs": 13,
     "flows.cli": 14,
@@ -76,4 +75,4 @@ TIES = ("pipeline.learners",)
 # the one class that may hold a seeded generator, for simulations: it refuses data registered as real
 SEEDED = ("pipeline.privacy.noise", "SeededNoise")
 # they import what a user names, at run time
-LOADERS = ("pipeline.declaration.plugins",)
+LOADERS = ("pipeline.declaration.code",)

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from pipeline.declaration.card import Card
+from pipeline.ledger.attempts import Holder
 from pipeline.ledger.chain import BudgetError
-from pipeline.ledger.lease import Holder
 from pipeline.ledger.ledger import open_ledger
 from pipeline.privacy.noise import OsNoise
 from pipeline.privacy.release import Mechanism, Release

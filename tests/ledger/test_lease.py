@@ -7,9 +7,9 @@ from threading import Event
 
 import pytest
 
-from pipeline.ledger import lease
+from pipeline.ledger import attempts
+from pipeline.ledger.attempts import Holder
 from pipeline.ledger.chain import AttemptLostError, BudgetError
-from pipeline.ledger.lease import Holder
 
 HERE, THERE = Holder("1" * 32, "here"), Holder("2" * 32, "there")
 
@@ -68,20 +68,20 @@ def test_only_the_holder_renews(ledger):
 
 def test_a_lease_beats_while_a_release_is_drawn_and_ends_with_it(ledger, monkeypatch):
     beaten = Event()
-    renew = lease.renew
+    renew = attempts.renew_lease
 
     def seen(*args):
         kept = renew(*args)
         beaten.set()
         return kept
 
-    monkeypatch.setattr(lease, "SECONDS", 60.0)
-    monkeypatch.setattr(lease, "renew", seen)
+    monkeypatch.setattr(attempts, "SECONDS", 60.0)
+    monkeypatch.setattr(attempts, "renew_lease", seen)
     first = draw(ledger, HERE)
-    monkeypatch.setattr(lease, "SECONDS", 0.04)
+    monkeypatch.setattr(attempts, "SECONDS", 0.04)
     with ledger.leased(first, HERE):
         assert beaten.wait(60)
-    monkeypatch.setattr(lease, "SECONDS", 60.0)
+    monkeypatch.setattr(attempts, "SECONDS", 60.0)
     assert not ledger.alive(first, "there")
     assert draw(ledger, THERE).body["attempt"] == 2
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import polars as pl
 import pytest
 
 from pipeline.declaration.card import Card
+from pipeline.declaration.linear_quadratic import Vector
 from pipeline.logs import wide
 from pipeline.logs.decode import decode
+from pipeline.logs.vector_cells import VectorCells
 from tests.conftest import card_dict
 
 # a billionth of a step below a lattice point of 0 .. 3 in 1000 steps, as the rule for rounding has it
@@ -43,3 +46,18 @@ def test_a_date_is_the_same_number_alone_and_beside_others():
 
     odd = "0001-01-01T00:00:00+23:59"
     assert days([odd])[0] == days([odd, "2026-01-02"])[0]
+
+
+def test_a_coordinate_is_scaled_alike_alone_and_beside_others():
+    vector = Vector(columns=["v"], scale=[3.7], radius=1e6)
+
+    def scaled(values: list[float]) -> list[float]:
+        cells = VectorCells("o", ["v"], vector, {"o@0": pl.Float64()})
+        return [x for (x,) in pl.DataFrame({"raw_o@0": values}).select(cells.values().alias("x"))["x"].to_list()]
+
+    # half-way between two numbers of 32 bits, and a little beside
+    between = (float(np.float32(1.1)) + float(np.nextafter(np.float32(1.1), np.float32(2)))) / 2
+    near = [between * 3.7]
+    for _ in range(3):
+        near = [math.nextafter(near[0], 0.0), *near, math.nextafter(near[-1], 9.0)]
+    assert [scaled([x])[0] for x in near] == scaled(near)

@@ -93,3 +93,24 @@ def test_a_reading_that_means_nothing_is_a_wrong_card(tmp_path: Path) -> None:
         declared = cards()["MEDS"]["source"]["meds"] | {"readings": {"lab": reading}}
         with pytest.raises(ValueError, match=what):
             card_of(changed("MEDS", source={"meds": declared}), tmp_path)
+
+
+@pytest.mark.parametrize(("unit", "zone"), [("us", None), ("us", "UTC"), ("ms", "Europe/Berlin"), ("ns", None)])
+@pytest.mark.parametrize("odd", [2**63 - 1, -(2**63)])
+def test_a_time_that_no_calendar_holds_moves_nobody_elses_windows(
+    tmp_path: Path, unit: Any, zone: str | None, odd: int
+) -> None:
+    """With a zone, or in milliseconds, it once ended the process or wrapped around."""
+    here = write_meds(tmp_path)
+    card, usual = card_of(cards()["MEDS"], tmp_path), pl.read_parquet(here)
+    time = pl.col("time").dt.cast_time_unit(unit).dt.replace_time_zone(zone)
+    usual = usual.with_columns(time)
+
+    def windows(events: pl.DataFrame, store: str) -> list[tuple[Any, ...]]:
+        events.write_parquet(here)
+        return canonical(ingest(card, tmp_path / store)).filter(pl.col("user_id") != 77).rows()
+
+    stray = pl.DataFrame({"subject_id": [77], "code": ["HOSPITAL_ADMISSION"], "numeric_value": [0.0], "time": [odd]})
+    stray = stray.with_columns(pl.col("time").cast(usual.schema["time"])).select(usual.columns)
+    stray = stray.with_columns(pl.col("numeric_value").cast(pl.Float32))
+    assert windows(pl.concat([usual, stray]), "b") == windows(usual, "a") != []

@@ -25,7 +25,7 @@ from pipeline.declaration.card import AnyCard
 from pipeline.declaration.toml import LogError
 from pipeline.logs import spills
 from pipeline.logs.ingest import ingest
-from pipeline.logs.readers import csv, lines, ndjson
+from pipeline.logs.readers import lines, ndjson
 from pipeline.logs.readers import rows as framing
 from pipeline.logs.readers.batch import RECORD_BYTES, Batch
 
@@ -203,7 +203,7 @@ framed, frame_lines, not_text = lines.frame_block, lines.frame_lines, framing.fi
 TWINS = [
     (FORMATS[0], "pipeline.logs.readers.lines.frame_block", _whole_blocks, b"x\xff"),
     (FORMATS[1], "pipeline.logs.readers.lines.frame_block", _whole_blocks, b"x\xff"),
-    (FORMATS[0], "pipeline.logs.readers.csv.frame_lines", _joined, b'"x'),
+    (FORMATS[0], "pipeline.logs.readers.lines.frame_lines", _joined, b'"x'),
     (FORMATS[2], "pipeline.logs.readers.rows.find_odd_text", _whole_batches, b"x\xff"),
     (FORMATS[3], "pipeline.logs.readers.rows.find_odd_text", _whole_batches, b"x\xff"),
 ]
@@ -266,7 +266,7 @@ def test_a_block_of_lines_reads_as_each_line_alone(told: list[bytes], kind: str)
         with tempfile.TemporaryDirectory() as name:
             path = Path(name) / "x"
             path.write_bytes((b"a,b\n" if kind == "csv" else b"\n") + data)
-            found = csv.read_csv(path, ["a", "b"]) if kind == "csv" else ndjson.read_ndjson(path, ["a", "b"])
+            found = lines.read_csv(path, ["a", "b"]) if kind == "csv" else ndjson.read_ndjson(path, ["a", "b"])
             return list(found)
 
     rows, lost = alone(read, [line + b"\n" for line in told])
@@ -285,3 +285,46 @@ def test_a_batch_of_rows_reads_as_each_row_alone(told: list[tuple[bytes | None, 
     assert batch.frame.rows() == [row for one in each for row in one.frame.rows()]
     assert batch.lines.tolist() == [n for one in each for n in one.lines]
     assert batch.malformed.rows() == [row for one in each for row in one.malformed.rows()]
+
+
+def _held(kind: Any, cells: list[int]) -> Any:
+    """Cells of a type as the bytes of these integers, whether it can hold them or not."""
+    width = kind.bit_width // 8
+    data = b"".join(x.to_bytes(width, "little", signed=True) for x in cells)
+    return pa.Array.from_buffers(kind, len(cells), [None, pa.py_buffer(data)])
+
+
+@pytest.mark.parametrize(
+    ("kind", "beyond"),
+    [
+        (pa.time32("s"), 2**31 - 1),
+        (pa.time64("us"), -1),
+        (pa.date64(), 2**63 - 1),
+        (pa.decimal128(5, 2), 8 * 10**6),
+        (pa.timestamp("us", "Europe/Berlin"), 2**63 - 1),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("column", ["t", "s"])
+@pytest.mark.parametrize("name", ["log.parquet", "log.arrow"])
+def test_a_cell_that_its_own_type_does_not_hold_moves_nobody_elses_rows(
+    tmp_path: Path, kind: Any, beyond: int, column: str, name: str
+) -> None:
+    """A time of day beyond midnight once was a file that is not whole."""
+
+    def rows(place: str, cell: int) -> list[tuple[Any, ...]]:
+        told = [*OTHERS[:AT], ("odd", 1, 0, "x", 0, 1.0), *OTHERS[AT:]]
+        columns: dict[str, Any] = dict(zip(HEAD, map(pa.array, zip(*told, strict=True)), strict=True))
+        cells = [0] * len(told)
+        cells[AT] = cell
+        table = pa.table(columns | {column: _held(kind, cells)})
+        folder = tmp_path / place
+        folder.mkdir()
+        if name.endswith("parquet"):
+            pq.write_table(table, folder / name)
+        else:
+            with pa.ipc.new_file(str(folder / name), table.schema) as writer:
+                writer.write_table(table)
+        return rows_of_others(make_card(folder, [name], unit={"episodes_per_user": 2}), folder / "store")
+
+    assert rows("usual", 0) == rows("beyond", beyond)

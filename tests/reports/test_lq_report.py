@@ -7,7 +7,7 @@ import pytest
 
 from reports.facts.policy import Gains
 from reports.facts.report import Report
-from reports.figures.gains_figure import MOST_LINES, gains_figure
+from reports.figures.range_figure import MOST_LINES, gains_figure
 from reports.run.run_page import render_html, render_markdown
 
 NASTY = ["<script>alert(1)</script>", "a | b", "place"]

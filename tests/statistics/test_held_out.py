@@ -18,7 +18,7 @@ from pipeline.logs.store import Snapshot, part_file
 from pipeline.privacy.continual import continual
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
-from pipeline.statistics.held_out import held_out_loss, part_costs, part_facts, parts_cost
+from pipeline.statistics.held_out import held_out_loss, of_others, part_costs, part_facts, parts_cost
 from pipeline.statistics.moment_layout import MomentLayout
 from pipeline.statistics.target_layout import TargetLayout
 from tests.privacy.test_continual import matrix
@@ -107,6 +107,28 @@ def test_with_the_scores_of_an_evaluation_nobody_pays_more_for_crossing(card):
     counts, _ = sums_of(card)
     scores = MomentLayout(card.name, "synthetic", "stationary", 4).summed(Fraction(1))
     assert cost(counts, scores) == max(counts.rho, scores.rho)
+
+
+def test_counts_and_scores_of_those_who_evaluate_cost_their_sum_and_some_pair_the_counts(card):
+    """A linear policy's people are counted, then scored: the same tables as of those who learn, by other names."""
+    counts, scores = sums_of(card)
+    theirs, found = of_others(counts), alone(card, counts, scores).values()
+    assert {t.name for t in theirs.layout.tables} == {f"b_{t.name}" for t in counts.layout.tables}
+    for of in ("replace", "add_remove"):
+        assert theirs.layout.cost(theirs.rates, of) == counts.layout.cost(counts.rates, of) > 0
+    both = part_facts([theirs, scores])
+    assert Fraction(both["rho_exact"]) == theirs.rho + scores.rho
+    # what one person adds, counted and scored at once
+    adds = np.array([learns + evaluates for learns, evaluates in found])
+    pairs = ((adds[:, None] - adds[None]) ** 2).sum(-1) / 2
+    assert pairs.max() <= float(theirs.rho + scores.rho)
+    counted = np.array([learns for learns, _ in found])
+    assert ((counted[:, None] - counted[None]) ** 2).sum(-1).max() / 2 == pytest.approx(float(theirs.rho), rel=1e-9)
+    told = {"learn": part_facts([counts]), "evaluate": both}
+    listed = (*counts.mechanisms, *theirs.mechanisms, *scores.mechanisms)
+    assert part_costs(listed, told)[1] == (Fraction(both["rho_exact"]), Fraction(both["rho_add_remove"]))
+    with pytest.raises(ValueError, match="or of both"):
+        part_costs(listed, {**told, "evaluate": part_facts([counts, scores])})
 
 
 def test_a_twin_whose_split_looks_at_the_rows_loses_more_than_it_charges(card):

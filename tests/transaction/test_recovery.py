@@ -60,7 +60,7 @@ def died_before_commit(people, monkeypatch):
 
     with monkeypatch.context() as m:
         m.setattr(Ledger, "commit", die)
-        m.setattr("pipeline.ledger.lease.end", lambda *_: None)
+        m.setattr("pipeline.ledger.attempts.end", lambda *_: None)
         with pytest.raises(Died):
             release(people)
     return people
@@ -147,7 +147,7 @@ def test_a_beaten_attempts_file_is_deleted_and_its_cost_stays(people, tmp_path, 
         done = work(*args)
         if not slept:
             slept.append(1)
-            monkeypatch.setattr("pipeline.ledger.lease.living", lambda *_: [])
+            monkeypatch.setattr("pipeline.ledger.attempts.living", lambda *_: [])
             slept.append(release(people, home=other))
         return done
 

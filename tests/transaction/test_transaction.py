@@ -21,7 +21,7 @@ from flows.jobs.nights import nightly_counter
 from flows.jobs.run import register_job
 from pipeline.disk import DISK
 from pipeline.learners import tabular
-from pipeline.ledger import lease
+from pipeline.ledger import attempts
 from pipeline.ledger.attempts import MOST_LOST
 from pipeline.ledger.chain import AttemptLostError, BudgetError
 from pipeline.ledger.ledger import Ledger
@@ -51,12 +51,12 @@ TRANSITIONS = (
     (DISK, "sync"),
     (DISK, "move"),
     (Ledger, "commit"),
-    (lease, "end"),
+    (attempts, "end_leases"),
 )
 
 
 # what a process that is killed does not come to
-CLEAN_UPS = ((lease, "end"), (shutil, "rmtree"), (DISK, "remove"))
+CLEAN_UPS = ((attempts, "end_leases"), (shutil, "rmtree"), (DISK, "remove"))
 
 
 class DiedError(BaseException):
@@ -314,7 +314,7 @@ def test_a_schedule_whose_sums_die_for_ever_pays_once(tmp_path, monkeypatch, nam
         with monkeypatch.context() as dead, pytest.raises(DiedError):
             for owner, sums in ((tabular, "aggregate"), (continual_step, "count_new")):
                 dead.setattr(owner, sums, dies_after(lambda *_: None))
-            dead.setattr(lease, "end", lambda *_: None)
+            dead.setattr(attempts, "end_leases", lambda *_: None)
             caller.call()
     assert caller.charged() == caller.whole and not caller.draws
     assert not caller.call().replayed and caller.charged() == caller.whole and len(caller.draws) == 1

@@ -118,6 +118,25 @@ def cell_type(dtype: pl.DataType, *, lists: bool = False) -> pl.DataType | None:
     return pl.String() if text else None
 
 
+# seconds since 1970 of the years 1 and 9999
+_FIRST, _LAST, _A_DAY = -62_135_596_800, 253_402_300_799, 86_400
+
+
+def readable_times(column: pl.Series) -> pl.Series:
+    """Dates and times that no calendar of four digits holds are missing: they would end the process."""
+    if isinstance(column.dtype, pl.Datetime):
+        a_second = {"ms": 10**3, "us": 10**6, "ns": 10**9}[column.dtype.time_unit]
+        low, high = _FIRST * a_second, _LAST * a_second
+    elif column.dtype == pl.Date:
+        low, high = _FIRST // _A_DAY, _LAST // _A_DAY
+    elif column.dtype == pl.Time:
+        low, high = 0, _A_DAY * 10**9 - 1
+    else:
+        return column
+    whole = 2**63 - 1
+    return column.set(~column.to_physical().cast(pl.Int64).is_between(max(low, -whole), min(high, whole)), None)
+
+
 _PLACE = re.compile(r"(.+)\[(\d{1,4})\]")
 
 Types = Mapping[str, pl.DataType]

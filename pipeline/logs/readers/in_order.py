@@ -30,6 +30,7 @@ from pipeline.logs.readers.batch import (
     field_types,
     lines_from,
     mark_numbers,
+    readable_times,
     take_fields,
 )
 from pipeline.logs.readers.rows import BATCH_ROWS
@@ -112,7 +113,7 @@ class Cutter:
         none = pl.Series([False], dtype=pl.Boolean).new_from_index(0, len(frame))
         over, unread = none, none
         for column in self._cut.flags:
-            told = read_flag(frame[column])
+            told = read_flag(readable_times(frame[column]))
             over, unread = over | told["value"], unread | told["unread"]
         return over, unread
 

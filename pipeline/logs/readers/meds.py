@@ -18,7 +18,7 @@ import polars as pl
 from pipeline.declaration.source import Meds, Reading
 from pipeline.declaration.toml import LogError
 from pipeline.logs.readers.arrow import parquet_types, read_parquet
-from pipeline.logs.readers.batch import NO_LINES, Asked, Batch
+from pipeline.logs.readers.batch import NO_LINES, Asked, Batch, readable_times
 
 _COLUMNS = ["subject_id", "time", "code", "numeric_value"]
 _SECOND = 1_000_000
@@ -64,7 +64,7 @@ def read_meds(path: Path, asked: Asked, meds: Meds, horizon: int) -> Iterator[Ba
         batch = batch.set_aside(batch.frame["subject_id"].is_null(), "no subject")
         rows = batch.frame.with_columns(
             pl.col("subject_id").cast(pl.Int64),
-            pl.col("time").dt.cast_time_unit("us").dt.replace_time_zone(None).cast(pl.Int64),
+            readable_times(batch.frame["time"]).dt.cast_time_unit("us").dt.replace_time_zone(None).cast(pl.Int64),
             pl.col("numeric_value").cast(pl.Float64),
             pl.Series("line", batch.lines),
         )

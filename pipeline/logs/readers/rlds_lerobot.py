@@ -31,6 +31,7 @@ from pipeline.logs.readers.batch import (
     field_types,
     mark_numbers,
     read_facts,
+    readable_times,
     take_fields,
 )
 
@@ -93,7 +94,7 @@ def read_rlds(path: Path, asked: Asked, user: str | None = None, *, real: bool =
         if nested:
             lost.append(_lost(rows.filter(pl.col(STEPS).list.len().fill_null(0) == 0), "an episode without steps"))
             rows = _unnested(rows)
-        told = {name: read_flag(rows[name]) for name in _FLAGS}
+        told = {name: read_flag(readable_times(rows[name])) for name in _FLAGS}
         rows = rows.with_columns(
             *(flags["value"].alias(f"_{name}") for name, flags in told.items()),
             _whose(user, rows.schema).alias("_user"),

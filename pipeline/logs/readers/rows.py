@@ -95,7 +95,7 @@ def find_odd_text(arrays: list[Any]) -> NDArray[np.bool_]:
         try:
             array.validate(full=True)
         except pa.ArrowInvalid:
-            # offsets that lead beyond the batch are damage; text that is none is a person's
+            # offsets that lead beyond the batch are damage; text, a time or a number that is none is a person's
             whole = array
             if isinstance(array, pa.DictionaryArray):
                 whole = pa.DictionaryArray.from_arrays(array.indices, _as_bytes(array.dictionary))
@@ -155,7 +155,7 @@ def _lengths(array: Any) -> NDArray[np.int64]:
 
 def _odd_texts(array: Any) -> NDArray[np.int64]:
     data = _as_bytes(array)
-    if data.type == array.type:
+    if array.type not in _BYTES:
         return np.zeros(len(array), dtype=np.int64)
     return np.fromiter((not _is_text(cell) for cell in data.to_pylist()), dtype=np.int64, count=len(array))
 
@@ -168,7 +168,7 @@ def _is_text(cell: bytes | None) -> bool:
 
 
 def _as_bytes(array: Any) -> Any:
-    """The same cells, text as the bytes it is made of."""
+    """The same cells, as what they are made of: bytes of text and decimals, integers of times."""
     return array.view(_bytes_type(array.type))
 
 
@@ -184,4 +184,8 @@ def _bytes_type(kind: Any) -> Any:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         of = pa.list_ if pa.types.is_list(kind) else pa.large_list
         return of(kind.value_field.with_type(_bytes_type(kind.value_type)))
+    if pa.types.is_decimal(kind):
+        return pa.binary(kind.byte_width)
+    if pa.types.is_time(kind) or pa.types.is_date64(kind):
+        return pa.int32() if kind.bit_width == 32 else pa.int64()
     return _BYTES.get(kind, kind)

@@ -1,0 +1,149 @@
+"""A linear policy that other people measure: one charge, a replay, the verifier, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from typer.testing import CliRunner
+
+from flows.cli import app
+from flows.config.home import Home
+from flows.config.recipe import load_recipe
+from flows.config.setting import Setting
+from flows.jobs.run import run_recipe
+from pipeline.declaration.card import CardError, load_card
+from pipeline.ledger.ledger import open_ledger
+from pipeline.privacy.release_file import read_release
+from pipeline.statistics.held_out import held_out_loss, part_costs
+from pipeline.statistics.linear_layout import declared_map
+from pipeline.transaction.release_once import key_of
+from pipeline.transaction.transaction import Transaction
+from tests.flows.shop import rows
+from tests.flows.test_held_out_run import HELD, call, shop, told, write
+from tests.learners.linear_shop import FEATURES
+
+__all__ = ["shop"]
+PEOPLE = 3000
+AGENTS = {"dp-vapvi": "adaptive", "dp-one-shot": "once"}
+RHO = "[privacy]\nrho = 4.0"
+
+
+@pytest.fixture(scope="module", params=AGENTS)
+def agent(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def featured(shop):
+    card = shop / "card.toml"
+    if FEATURES not in card.read_text():
+        card.write_text(card.read_text() + FEATURES)
+    return shop
+
+
+@pytest.fixture(scope="module")
+def published(featured, agent):
+    return call(featured, "run", write(featured, AGENTS[agent], agent=agent, privacy=RHO))["run"]
+
+
+def test_other_people_say_what_the_policy_is_worth(featured, published):
+    found = told(featured, published)["evaluation"]
+    assert found["estimator"] == "linear-dr"
+    sales = sum(r[5] for r in rows(PEOPLE)) / PEOPLE
+    assert found["practice"]["lower"] < sales < found["practice"]["upper"]
+    assert found["improvement"]["lower"] > 0, "a call sells to the warm"
+    assert found["calibrated"] is False, "coverage was measured for other sizes"
+    assert told(featured, published)["verdict"]["improvement"]["status"] == "modelled"
+
+
+def test_one_entry_pays_for_both_parts_and_the_verifier_finds_the_same(featured, published, agent):
+    ledger = open_ledger(Home(featured / "home").root / "ledger.db", create=False)
+    entries, seq = ledger.entries(), told(featured, published, "certificate.json")["ledger"]["entry"]
+    commit = next(e for e in entries if e.seq == seq)
+    intent = next(e for e in entries if e.seq == commit.body["intent"])
+    joint, parts = intent.body["joint"], [intent.body["joint"][part] for part in ("learn", "evaluate")]
+    assert Fraction(intent.body["rho"]) == max(
+        *(Fraction(p["rho_exact"]) for p in parts), sum(Fraction(p["rho_add_remove"]) for p in parts)
+    )
+    assert Fraction(37, 10) < Fraction(joint["rho_exact"]) <= 4
+    assert ("planned_calls" in intent.body) == (agent == "dp-vapvi"), "scales that follow answers are not known before"
+    done = CliRunner().invoke(app, ["--home", str(featured / "home"), "ledger", "verify", published])
+    assert done.exit_code == 0, done.output
+    again = call(featured, "run", featured / f"{AGENTS[agent]}.toml")
+    assert again["replayed"] and again["run"] == published
+
+
+def test_what_both_parts_cost_is_computed_again_from_scales_and_features(featured, published):
+    folder = featured / "home" / "runs" / published
+    release, features = read_release(folder), declared_map(told(featured, published, "policy.json")["features"])
+    stated = release.joint_rho
+    assert Fraction(999, 1000) * stated < held_out_loss(release.mechanisms, release.joint, features) <= stated
+    learn, _ = part_costs(release.mechanisms, release.joint, features)
+    assert learn[1] <= Fraction(release.joint["learn"]["rho_add_remove"]) < learn[0] * 0.501
+    cheap = [replace(m, variance=max(1, m.variance // 4)) for m in release.mechanisms]
+    assert held_out_loss(cheap, release.joint, features) > 2 * stated, "a twin with half of the noise"
+    with pytest.raises(ValueError, match="no part"):
+        held_out_loss(release.mechanisms, {**release.joint, "learn": release.joint["evaluate"]}, features)
+    with pytest.raises(ValueError, match="no linear release"):
+        held_out_loss(release.mechanisms, {**release.joint, "evaluate": {"sums": []}}, features)
+    with pytest.raises(ValueError, match="not at hand"):
+        held_out_loss(release.mechanisms, release.joint)
+
+
+def test_features_that_were_not_charged_for_are_caught(featured, published):
+    folder = featured / "home" / "runs" / published
+    path, kept = folder / "policy.json", (folder / "policy.json").read_text()
+    try:
+        facts = json.loads(kept)
+        facts["features"]["integers"].reverse()
+        path.write_text(json.dumps(facts))
+        done = CliRunner().invoke(app, ["--home", str(featured / "home"), "ledger", "verify", published])
+        assert done.exit_code != 0 and "other features" in done.output
+    finally:
+        path.write_text(kept)
+
+
+def test_without_noise_the_evaluation_is_that_of_exact_sums(featured):
+    found = told(featured, call(featured, "run", write(featured, "bare", agent="vapvi", privacy=""))["run"])
+    assert found["evaluation"]["noise_variance"] == 0 and found["evaluation"]["improvement"]["lower"] > 0
+
+
+def test_the_stages_are_drawn_in_order_and_the_second_asks_what_the_first_told(featured, monkeypatch):
+    seen, stage = [], Transaction.stage
+
+    def watched(self, name, draw):
+        seen.append(name)
+        return stage(self, name, draw)
+
+    monkeypatch.setattr(Transaction, "stage", watched)
+    run_recipe(
+        str(write(featured, "staged", agent="dp-vapvi", privacy="[privacy]\nrho = 2.0")), Home(featured / "home")
+    )
+    assert seen == ["release", "counts of people", "values of people"]
+
+
+def key_of_run(folder, **recipe):
+    card = load_card(folder / "card.toml")
+    found = load_recipe(write(folder, "asked", agent="dp-one-shot", privacy=RHO, **recipe))
+    return key_of(card, 1, Setting(found, card, Home(folder / "home")).plan)
+
+
+def test_another_policy_is_another_question_where_planning_again_is_free(featured):
+    other = "[linear]\nC = 0.5\n"
+    assert key_of_run(featured, more=HELD) != key_of_run(featured, more=other + HELD)
+    assert key_of_run(featured, more="") == key_of_run(featured, more=other)
+
+
+@pytest.mark.parametrize(
+    ("privacy", "more", "why"),
+    [("[privacy]\nepsilon = 1.0", "", "Gaussian"), (RHO, "[linear]\nhalves = true\n", "splits people as well")],
+)
+def test_what_cannot_be_measured_is_refused_before_anything_is_charged(featured, privacy, more, why):
+    with pytest.raises((CardError, ValueError), match=why):
+        run_recipe(
+            str(write(featured, "refused", agent="dp-vapvi", privacy=privacy, more=more + HELD)),
+            Home(featured / "home"),
+        )
