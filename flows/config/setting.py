@@ -12,9 +12,8 @@ from flows.config.home import Home, card_of_recipe, find_recipe
 from flows.config.recipe import Recipe, load_recipe
 from pipeline.declaration.card import AnyCard, Card, CardError, require_tabular
 from pipeline.declaration.source import only_flags_part
-from pipeline.learners.guard import Guarded, guard
 from pipeline.learners.learner import RunPlan
-from pipeline.learners.offline_agents import plan_run
+from pipeline.learners.offline_agents import Guarded, guard, plan_run
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.logs.store import Snapshot, latest

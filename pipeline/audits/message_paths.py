@@ -22,7 +22,7 @@ from pipeline.audits.tables import counts_target
 from pipeline.audits.users import batch_target, bit_sides, interactive_target, shuffled_target
 from pipeline.declaration.toml import CardError
 from pipeline.privacy.fast_noise import FastOsNoise
-from pipeline.privacy.guarantee import Trust
+from pipeline.privacy.losses import Trust
 from pipeline.privacy.noise import DataHandle, NoiseSource
 from pipeline.privacy.shuffle import Coins, Messages, NoiseBits, OsCoins, randomize, shuffle
 from pipeline.privacy.shuffle_calibration import (
@@ -41,7 +41,6 @@ from pipeline.simulation.targets import (
     Target,
 )
 from pipeline.simulation.trial import Trial
-from pipeline.statistics.batch_privatizers import ShuffleBinary
 from pipeline.statistics.lq_layout import LqPlan
 from pipeline.statistics.mixture_message import Message
 from pipeline.statistics.online_sum import asked
@@ -129,7 +128,7 @@ def _messages(trial: Trial, targets: Sequence[Target], draws: int, say: Say) -> 
     if trial.epsilon is None or trial.delta is None:
         raise CardError(f"{trial.agent} needs epsilon and delta")
     # of a user with several episodes the messages of one are attacked, at its share
-    m = max(t.layout.episodes if isinstance(t, ShuffledTarget) else _episodes(t) for t in targets)
+    m = int(trial.knobs.get("episodes_per_user", 1))
     calibration, (epsilon, delta) = trial.calibration or "tight", of_one_episode(m, trial.epsilon, trial.delta)
     bits = crowd(epsilon, delta, calibration)
     if 4 * draws * (bits.users + bits.trials) > _MESSAGES:
@@ -141,13 +140,8 @@ def _messages(trial: Trial, targets: Sequence[Target], draws: int, say: Say) -> 
     return [messages_target(epsilon, delta, calibration)]
 
 
-def _episodes(target: Target) -> int:
-    shuffled = isinstance(target, BatchTarget) and isinstance(target.privatizer, ShuffleBinary)
-    return target.privatizer.episodes if shuffled else 0
-
-
 def _binary(target: Target) -> bool:
-    return isinstance(target, BatchTarget) and isinstance(target.privatizer, ShuffleBinary)
+    return isinstance(target, BatchTarget) and target.privatizer.trust == Trust.SHUFFLE
 
 
 def messages_target(

@@ -21,7 +21,7 @@ from pipeline.audits.attack import AuditTarget, Side, attack
 from pipeline.audits.laws import Gaussian
 from pipeline.declaration.card import Card
 from pipeline.logs.aggregate import count_person
-from pipeline.privacy.guarantee import Trust
+from pipeline.privacy.losses import Trust
 from pipeline.privacy.noise import NoiseSource, RealDataError, SeededNoise, SimulatedWorld
 from pipeline.privacy.release import Release, total_rho
 from pipeline.statistics.count_layout import Person

@@ -34,7 +34,7 @@ from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.linear_calibration import release_one_shot, true_rho
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms, Variant
-from pipeline.statistics.regression_rows import CountRows
+from pipeline.statistics.regression_rows import count_rows
 
 C, RIDGE, FAILURE, DELTA = 0.1, 0.01, 0.1, 1e-6
 
@@ -196,7 +196,7 @@ def _run(cell: Cell, x: Contender, w: LinearWorld, plan: LinearPlan, task: Linea
     log = np.random.default_rng((3, *at))
     own = zlib.crc32(f"{x.agent} {x.variant} {cell.rho}".encode())
     noise, ties = SeededNoise(np.random.SeedSequence((4, *at, own))), np.random.default_rng((5, *at, own))
-    rows = CountRows(w.features, {"both": w.counts(cell.episodes, log)}, w.mdp.rewards)
+    rows = count_rows(plan, {"both": w.counts(cell.episodes, log)}, w.mdp.rewards)
     c = LinearConstants(C=C, ridge=RIDGE, shift="edge" if x.ours else "paper", failure=FAILURE)
     if x.release == "one_shot":
         return one_shot(release_one_shot(plan, rows, noise), task, c, ties)

@@ -19,9 +19,8 @@ from pipeline.declaration.toml import CardError
 from pipeline.environments.lq_systems import Controller, LqSystem, simulate
 from pipeline.mdp.riccati import gain_matrices
 from pipeline.mdp.rollout import LinearRollout, LqAgent, LqBatch
-from pipeline.privacy.accounting import gdp_epsilon
 from pipeline.privacy.budget import up
-from pipeline.privacy.losses import safe_epsilon
+from pipeline.privacy.losses import gdp_epsilon, safe_epsilon
 from pipeline.privacy.noise import SeededNoise
 from pipeline.simulation.places import typed_place
 from pipeline.simulation.trial import Trial

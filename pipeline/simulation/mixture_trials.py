@@ -20,7 +20,7 @@ from pipeline.environments.mixture_worlds import Mixture, random_mixture
 from pipeline.mdp.features import RewardFeatures, dense_one_hot, one_hot
 from pipeline.mdp.planning import policy_value
 from pipeline.mdp.rollout import Agent
-from pipeline.privacy.guarantee import Guarantee
+from pipeline.privacy.losses import Guarantee
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.privacy.release import Release
 from pipeline.simulation.control_trials import named_world

@@ -27,7 +27,7 @@ from pipeline.statistics.linear_layout import CallLayout, OneShotLayout, call_ta
 from pipeline.statistics.linear_plan import Half, LinearPlan
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.regression import OneShot
-from pipeline.statistics.regression_rows import CountRows, Quantiser, StreamRows, TalliedRows
+from pipeline.statistics.regression_rows import Quantiser, StreamRows, TalliedRows
 
 _RULE = "sup over two people's rows of |move of svec Gram|²/2σ² + |move of targets|²/2σ², jointly"
 
@@ -214,7 +214,7 @@ Integers = NDArray[np.int64]
 
 
 def release_one_shot(
-    plan: LinearPlan, rows: CountRows | TalliedRows | StreamRows, noise: NoiseSource, *, epsilon: float | None = None
+    plan: LinearPlan, rows: TalliedRows | StreamRows, noise: NoiseSource, *, epsilon: float | None = None
 ) -> OneShot:
     """Draw the release, or the exact statistics where the plan has no budget (simulation only).
 
@@ -273,11 +273,11 @@ def released_statistics(plan: LinearPlan, release: Release) -> OneShot:
     )
 
 
-def _counted(plan: LinearPlan, rows: CountRows | TalliedRows) -> tuple[Integers, Integers]:
+def _counted(plan: LinearPlan, rows: TalliedRows) -> tuple[Integers, Integers]:
     """Exact Gram matrices ``(H, d, d)`` and tables ``(H, columns + 1, d)`` of rows over declared successors."""
-    f, (least, most) = rows.features.integers.reshape(-1, rows.features.dimension), plan.reward_steps
-    n, r = rows.totals(least, most, plan.terms.value_steps)
-    y, M = 2 * r - (least + most) * n.sum(-1), len(plan.landings)
+    f, M = rows.features.integers.reshape(-1, rows.features.dimension), len(plan.landings)
+    n, r = rows.tallies["both"].visits, rows.tallies["both"].rewards
+    y = 2 * r - sum(plan.reward_steps) * n.sum(-1)
     led = [n[..., :M] @ plan.landings, plan.one_shot_steps[0] * n[..., M:]]
     x = np.concatenate([*led, y[..., None]], axis=-1).reshape(len(n), len(f), -1)
     each = [counted_sums(f, n_h.sum(-1).reshape(-1), x_h.T) for n_h, x_h in zip(n, x, strict=True)]

@@ -19,10 +19,8 @@ from pipeline.logs.summing import Resources
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Release, total_epsilon, total_rho
 from pipeline.privacy.release_file import describe_mechanism
-from pipeline.statistics.gate_layout import TABLE, GateLayout
-from pipeline.statistics.joining import joining_cost, tell_joining
-from pipeline.statistics.layout import ExactSums
-from pipeline.statistics.private_sum import PrivateSum
+from pipeline.statistics.layout import TABLE, ExactSums, GateLayout
+from pipeline.statistics.private_sum import PrivateSum, tell_joining
 from pipeline.transaction.drawing import WHOLE, Stage
 
 # a log that fits its card is stopped less than once in 30,000 times a rule
@@ -71,7 +69,7 @@ class Gate:
         mechanisms = self.counts.mechanisms
         pure = total_epsilon(mechanisms)
         told = {"mechanisms": self._described(), "epsilon": None if pure is None else str(pure)}
-        return total_rho(mechanisms), told | tell_joining(self.layout.data_kind, [joining_cost(self.counts)])
+        return total_rho(mechanisms), told | tell_joining(self.layout.data_kind, [self.counts.joining_cost])
 
     def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
         """See :class:`~pipeline.transaction.drawing.Drawing`: the people were counted by ingest."""

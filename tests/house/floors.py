@@ -37,7 +37,7 @@ FLOORS = {
     "reticent": 15,
 }
 ONLY_IN = {
-    "cvxpy": ("pipeline.statistics.consistency", "pipeline.mdp.lagrangian"),
+    "cvxpy": ("pipeline.statistics.consistency", "pipeline.mdp.planning"),
     "prefect": ("flows.server",),
     "distributed": ("pipeline.logs.on_dask",),
     "dask": ("pipeline.logs.on_dask",),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pipeline.declaration.card import CardError
-from pipeline.privacy.guarantee import spent_budget
+from pipeline.privacy.losses import spent_budget
 from pipeline.privacy.shuffle import message_bytes
 from pipeline.simulation import tabular_trials
 from pipeline.simulation.control_trials import world_of

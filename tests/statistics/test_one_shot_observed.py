@@ -16,7 +16,7 @@ from pipeline.statistics.gram_moves import BallMoves, table_moves
 from pipeline.statistics.joining import joining_cost
 from pipeline.statistics.linear_calibration import one_shot_sum, release_one_shot
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
-from pipeline.statistics.regression_rows import Batch, CountRows, Side, StreamRows
+from pipeline.statistics.regression_rows import Batch, Side, StreamRows, TalliedRows, Tallies
 from tests.statistics.linear_people import Silent
 
 ONE = Fraction(1)
@@ -115,7 +115,8 @@ def test_rows_that_pass_by_add_up_to_what_their_counts_do():
     plan, rng = plan_of(1024), np.random.default_rng(1)
     M, A, _ = plan.features.integers.shape
     visits = rng.integers(0, 3, (1, M, A, M + 1))
-    counted = release_one_shot(plan, CountRows(plan.features, {"both": visits}, np.full((1, M, A), 0.25)), Silent())
+    sums = Tallies(visits, 2 * visits.sum(-1), visits[0].sum((1, 2)))
+    counted = release_one_shot(plan, TalliedRows(plan.features, lambda: {"both": sums}, "synthetic"), Silent())
     _, s, a, t = np.nonzero(visits)
     s, a, t = (np.repeat(i, visits[visits > 0]) for i in (s, a, t))
     f = plan.features.integers.astype(np.float64)

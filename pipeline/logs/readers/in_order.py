@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -205,7 +204,7 @@ def read_d4rl(path: Path, asked: Asked, cut: Cut) -> Iterator[Batch]:
             yield replace(numbered, frame=numbered.frame.select(asked.columns))
 
 
-def _length(path: Path, data: dict[str, Any], types: dict[str, pl.DataType], asked: Asked) -> int:
+def _length(path: Path, data: dict[str, hdf5.Stored], types: dict[str, pl.DataType], asked: Asked) -> int:
     bases = sorted({base for name in asked.but(*NUMBERED) if (base := column_of(name, types)) in data})
     lengths = {base: len(data[base]) for base in bases}
     if len(set(lengths.values())) > 1:
