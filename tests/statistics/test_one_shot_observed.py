@@ -13,7 +13,6 @@ import pytest
 from pipeline.mdp.observed_features import ObservedMap
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.gram_moves import BallMoves, table_moves
-from pipeline.statistics.joining import joining_cost
 from pipeline.statistics.linear_calibration import one_shot_sum, release_one_shot
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.regression_rows import Batch, Side, StreamRows, TalliedRows, Tallies
@@ -78,7 +77,7 @@ def test_no_two_people_of_the_ball_are_further_apart_than_claimed(share):
     apart = (squares[:, None] + squares - 2 * at @ at.T) / 2
     # the absent person is first; what somebody adds who joins is charged by itself
     assert 0.5 < apart.max() <= 1 + 1e-9
-    assert apart[0].max() <= joining_cost(one_shot_sum(plan)) <= one_shot_sum(plan).rho <= 1
+    assert apart[0].max() <= one_shot_sum(plan).joining_cost <= one_shot_sum(plan).rho <= 1
 
 
 def test_successors_that_leave_their_ball_are_caught():
