@@ -17,8 +17,8 @@ from pipeline.learners.offline_agents import Guarded, guard, plan_run
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.logs.store import Snapshot, latest
+from pipeline.transaction.gate import check_source
 from pipeline.transaction.place import refuse_lost_ledger
-from pipeline.transaction.release_once import check_source
 
 T = TypeVar("T")
 
