@@ -62,6 +62,8 @@ QUARANTINE_HEAD: dict[str, type[pl.DataType]] = {
 }
 
 MANIFEST = "manifest.json"
+# absent in those of older versions
+_DIGEST = "sha256"
 _FIELDS: dict[str, type] = {
     "dataset": str, "number": int, "kind": str, "domain_hash": str, "source_digest": str, "data_digest": str,
     "source_rows": int, "rows": int, "users": int, "episodes": int, "quarantined": dict, "partitions": int,
@@ -267,6 +269,8 @@ def load(folder: Path) -> Snapshot:
             raise DamagedError(
                 f"{where}: schema_version {content['schema_version']}, not {SCHEMA_VERSION}; ingest again"
             )
+        if content.get(_DIGEST, stated := _digest_of(content)) != stated:
+            raise ValueError(_DIGEST)
         told = {name: content[name] for name in [*_FIELDS, *(n for n in _LATER if n in content)]}
         wrong = [name for name, found in told.items() if type(found) is not (_FIELDS | _LATER)[name]]
         counts = [*content["quarantined"].values(), *content.get("set_aside", {}).values()]
@@ -282,4 +286,11 @@ def write_manifest(snapshot: Snapshot) -> None:
     content = {"schema_version": SCHEMA_VERSION, **asdict(snapshot)}
     for name in ["folder", *(n for n in _LATER if not content[n])]:
         del content[name]
+    content[_DIGEST] = _digest_of(content)
     write_file(snapshot.folder / MANIFEST, json.dumps(content, indent=1, sort_keys=True) + "\n", private=True)
+
+
+def _digest_of(content: dict[str, Any]) -> str:
+    """Sha256 of a manifest but for the key that holds it: the gate's counts of people stand in nothing else."""
+    told = {name: value for name, value in content.items() if name != _DIGEST}
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
