@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from pipeline.files import json_text, write_file
 from pipeline.ledger.chain import Body
+from pipeline.mdp.policy import Policy
 from pipeline.privacy.release import Release
 from reports.facts.policy import PolicyView
 from reports.facts.report import Report
@@ -29,6 +30,22 @@ _INSIDE = rf"(?<=[,;|\t\r\n\"])(?={_BLANK}{_FORMULA})"
 _ESCAPE = re.compile(rf"\A{_START}|{_INSIDE}")
 _UNESCAPE = re.compile(rf"\A'{_START}|(?<=[,;|\t\r\n\"])'(?={_BLANK}{_FORMULA})")
 ABOUT = ("run", "policy_sha256", "guarantee")
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """A run whose policy is in use, or was.
+
+    Parameters
+    ----------
+    run
+        Its name.
+    policy
+        State by state.
+    """
+
+    run: str
+    policy: Policy
 
 
 @dataclass(frozen=True)
