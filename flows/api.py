@@ -139,16 +139,14 @@ def run(
     """
     place, name = store or Store(), named(recipe)
     asked = None if edition is None else Asked(edition)
-    made = place.carry_out(
-        "run", lambda home, step, work: run_recipe(name, home, step, say=work.say, day=night, asked=asked)
-    )
+    made = place.carry_out("run", lambda home, work: run_recipe(name, home, work, day=night, asked=asked))
     return Run(place.home, Path(made.folder), setting(name, place.home).card, made)
 
 
 def demo(*, store: Store | None = None) -> Run:
     """Register, ingest, release, plan and report on the shipped simulated log; a second demo costs nothing."""
     place = store or Store()
-    made = place.carry_out("demo", lambda home, step, work: demo_job(home, step, work.say, work.progress))
+    made = place.carry_out("demo", demo_job)
     return Run(place.home, Path(made.folder), None, made)
 
 
@@ -187,9 +185,7 @@ def nightly(recipe: RecipeLike, *, night: date | None = None, store: Store | Non
         Where store and ledger are; None: the default one.
     """
     place, name = store or Store(), named(recipe)
-    return place.carry_out(
-        "nightly", lambda home, step, work: run_night(name, home, step, say=work.say, day=night), night_page
-    )
+    return place.carry_out("nightly", lambda home, work: run_night(name, home, work, day=night), night_page)
 
 
 def doctor(*, store: Store | None = None) -> Health:

@@ -40,10 +40,7 @@ def simulate(recipe: RecipeLike, *, store: Store | None = None) -> Kept:
     """
     path = find_recipe(named(recipe))
     return (store or Store()).carry_out(
-        "simulate",
-        lambda home, step, work: play_job(path, home, step, say=work.say, progress=work.progress),
-        label=path.stem,
-        unit="runs",
+        "simulate", lambda home, work: play_job(path, home, work), label=path.stem, unit="runs"
     )
 
 
@@ -128,10 +125,7 @@ def reproduce(name: str, *, full: bool = False, store: Store | None = None) -> K
     from flows.jobs.reproduce import reproduce_job
 
     return (store or Store()).carry_out(
-        "reproduce",
-        lambda home, step, work: reproduce_job(name, home, step, full=full, say=work.say, progress=work.progress),
-        label=name,
-        unit="cells",
+        "reproduce", lambda home, work: reproduce_job(name, home, work, full=full), label=name, unit="cells"
     )
 
 
@@ -160,10 +154,7 @@ def compare(recipe: RecipeLike, *, full: bool = False, store: Store | None = Non
 
     path = find_recipe(named(recipe))
     return (store or Store()).carry_out(
-        "compare",
-        lambda home, step, work: compare_job(path, home, step, full=full, say=work.say, progress=work.progress),
-        label=path.stem,
-        unit="runs",
+        "compare", lambda home, work: compare_job(path, home, work, full=full), label=path.stem, unit="runs"
     )
 
 
@@ -197,6 +188,4 @@ def audit(
     from flows.jobs.audit import audit_job
 
     with (store or Store()).working("audit", "releases") as (home, work):
-        return audit_job(
-            named(recipe), home, draws=draws, canaries=canaries, table=table, say=work.say, progress=work.progress
-        )
+        return audit_job(named(recipe), home, work, draws=draws, canaries=canaries, table=table)

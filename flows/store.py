@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NotRequired, TypedDict, TypeVar
 
 from flows.config.home import CardLike, Home, open_home
-from flows.config.setting import Step, plain_step
+from flows.config.setting import Work
 from flows.jobs.book import Book
 from flows.jobs.intake import Ingested, ingest_job
 from flows.jobs.opened import Run, find_run
@@ -29,7 +29,7 @@ from flows.jobs.snapshots import (
     verify_store_job,
 )
 from flows.terminal.inspection_page import ingest_page
-from flows.terminal.screen import Working, working
+from flows.terminal.screen import working
 from flows.terminal.terminal import page
 from pipeline.declaration.card import CardError
 from pipeline.files import whole_file, write_file
@@ -85,7 +85,7 @@ class Store:
         return f"Store({str(self.home.root)!r})"
 
     @contextmanager
-    def working(self, label: str, unit: str = "rows") -> Generator[tuple[Home, Working]]:
+    def working(self, label: str, unit: str = "rows") -> Generator[tuple[Home, Work]]:
         """The home of a long job, which shows how far it is on a terminal or in a notebook, counted in ``unit``."""
         with working(label, unit) as work:
             told = replace(self.home.resources, progress=work.progress, say=work.say)
@@ -94,7 +94,7 @@ class Store:
     def carry_out(
         self,
         name: str,
-        job: Callable[[Home, Step, Working], T],
+        job: Callable[[Home, Work], T],
         page: Callable[[T], Page] | None = None,
         *,
         label: str = "",
@@ -107,7 +107,7 @@ class Store:
         name
             Of the flow.
         job
-            Is given the home, the step of the place it runs in, and what it tells while it works.
+            Is given the home, what runs its parts, and whom it tells.
         page
             What a server shows of its result.
         label, unit
@@ -115,10 +115,10 @@ class Store:
         """
         with self.working(label or name, unit) as (home, work):
             if not os.environ.get("PREFECT_API_URL"):
-                return job(home, plain_step, work)
+                return job(home, work)
             from flows.server.recorded import recorded
 
-            return recorded(name, lambda step: job(home, step, work), page)
+            return recorded(name, lambda step: job(home, replace(work, step=step)), page)
 
     def register(self, card: CardLike, *, amend: bool = False, disjoint_from: Sequence[str] = ()) -> Registered:
         """Fix cap, delta, unit, domain and kind of a dataset in the ledger that its card names.
@@ -155,7 +155,7 @@ class Store:
             If the card is wrong, or a file cannot be read.  Where the log does not fit its card, ``problem`` of the
             answer says so and the edition stays.
         """
-        told = self.carry_out("ingest", lambda home, step, w: ingest_job(card, home, step, w.progress, w.say, frame))
+        told = self.carry_out("ingest", lambda home, work: ingest_job(card, home, work, frame))
         blocks = ingest_page(told["dataset"], told["snapshot"], told["report"])
         with whole_file(Path(told["folder"]) / PAGE, private=True) as fresh:
             write_file(fresh, page(f"{told['dataset']}: what was set aside", blocks))

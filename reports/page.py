@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from base64 import b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from functools import cache, cached_property
@@ -60,6 +60,21 @@ def span(low: float, high: float) -> str:
     # A minus sign that stands before a zero says nothing.
     first, last = ("0" if text == "−0" else text for text in (first, last))
     return first if first == last else f"{first} to {last}"
+
+
+def between(values: Iterable[float | None], said: Callable[[float], str]) -> str:
+    """Known values as a range, or one where all read the same; a dash where none is known.
+
+    Parameters
+    ----------
+    values
+        None or NaN where one is not known.
+    said
+        Writes one.
+    """
+    known = [x for x in values if x is not None and x == x]
+    low, high = (said(min(known)), said(max(known))) if known else ("–", "–")
+    return low if low == high else f"{low} to {high}"
 
 
 def steps(first: int, last: int) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, Field, PrivateAttr, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from pipeline.declaration.schedule import Schedule
+from pipeline.declaration.lineage import Schedule
 from pipeline.declaration.toml import CardError, Name, Strict, explain, read_toml
 from pipeline.learners.learner import Agent
 from pipeline.learners.offline_agents import AGENTS, find

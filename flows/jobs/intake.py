@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TypedDict
 
 from flows.config.home import CardLike, Home, card_at
-from flows.config.setting import Step, plain_step
+from flows.config.setting import ALONE, Work
 from pipeline.declaration.card import AnyCard, Card
 from pipeline.declaration.toml import LogError
 from pipeline.ledger.account import claims_needed, registration
@@ -95,9 +95,7 @@ class Ingested(TypedDict):
 def ingest_job(
     card: CardLike,
     home: Home,
-    step: Step = plain_step,
-    progress: Callable[[int, int | None], None] | None = None,
-    say: Callable[[str], None] = lambda _: None,
+    work: Work = ALONE,
     frame: object = None,
 ) -> Ingested:
     """Logs -> the next edition and its quarantine, whatever came in; operator-only facts.
@@ -108,10 +106,8 @@ def ingest_job(
         Loaded, or its path or name.
     home
         Where the store is.
-    step
-        Runs the unit of work.
-    progress, say
-        Told how many bytes are done of how many, and what an operator should know.
+    work
+        Who is told how many bytes are done of how many, and what an operator should know.
     frame
         The log itself, a table of polars, pandas or Arrow, in place of the card's files.
 
@@ -122,7 +118,7 @@ def ingest_job(
     """
     card = card_at(card, home.shelf)
     with frame_file(frame, home.store / card.name) as files:
-        s = step("ingest", lambda: ingest_edition(card, home, progress, say, files=files))
+        s = work.step("ingest", lambda: ingest_edition(card, home, work, files=files))
     problem: str | None = None
     try:
         check_delivery(card, s)
@@ -146,30 +142,26 @@ def ingest_job(
 def ingest_edition(
     card: AnyCard,
     home: Home,
-    progress: Callable[[int, int | None], None] | None = None,
-    say: Callable[[str], None] = lambda _: None,
+    work: Work = ALONE,
     night: date | None = None,
     files: Sequence[Path] | None = None,
 ) -> Snapshot:
     """The next edition of a card's log, or that of a scheduled night: see :func:`~pipeline.logs.ingest.ingest`."""
     if isinstance(card, Card) and card.loses_last_step:
-        say(f"warning: {card.name} declares no ends, so the last step counts in no table; e.g. ends = ['end']")
+        work.say(f"warning: {card.name} declares no ends, so the last step counts in no table; e.g. ends = ['end']")
     return ingest(
         card,
         home.store,
         night=night,
-        progress=progress,
-        say=say,
-        memory=home.resources.memory,
+        resources=replace(home.resources, progress=work.progress, say=work.say),
         claims=claims_of(card, home),
         files=files,
-        elsewhere=home.resources.elsewhere,
     )
 
 
 @dataclass(frozen=True)
 class LedgerClaims:
-    """See :class:`~pipeline.logs.set_aside.Claims`.
+    """See :class:`~pipeline.logs.work.Claims`.
 
     Parameters
     ----------
@@ -186,7 +178,7 @@ class LedgerClaims:
     apart: Sequence[str]
 
     def claim(self, users: Sequence[str]) -> Sequence[bool]:
-        """See :class:`~pipeline.logs.set_aside.Claims`."""
+        """See :class:`~pipeline.logs.work.Claims`."""
         return self.ledger.claim(self.lineage, users, self.key)
 
 

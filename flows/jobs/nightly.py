@@ -10,7 +10,7 @@ import json
 import os
 import shlex
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -20,7 +20,7 @@ from typing import TypedDict
 
 from flows.config.home import Home, find_recipe
 from flows.config.recipe import load_recipe
-from flows.config.setting import Step, known_to_runs, ledger_for, plain_step, setting
+from flows.config.setting import ALONE, Say, Work, known_to_runs, ledger_for, setting
 from flows.jobs.intake import ingest_edition
 from flows.jobs.nights import due_date, edition_for, night_of
 from flows.jobs.promotion import consider
@@ -144,7 +144,7 @@ def watch_of(recipe: str, home: Home) -> Watch:
     return Watch(name, home.store / ".nights" / f"{path.stem}-{digest}.json")
 
 
-def alert(text: str, say: Callable[[str], None]) -> None:
+def alert(text: str, say: Say) -> None:
     """A line for the log, and the operator's command ``RETICENT_ALERT`` with the text as its last word.
 
     Parameters
@@ -178,9 +178,8 @@ def _age(at: str) -> timedelta:
 def run_night(
     recipe: str,
     home: Home,
-    step: Step = plain_step,
+    work: Work = ALONE,
     noise: NoiseSource | None = None,
-    say: Callable[[str], None] = lambda _: None,
     day: date | None = None,
 ) -> NightAnswer:
     """One night of a recipe: the next edition of the log, then what the recipe declares for this date.
@@ -191,7 +190,7 @@ def run_night(
 
     Parameters
     ----------
-    recipe, home, step, noise, say
+    recipe, home, work, noise
         As for :func:`~flows.jobs.run.run_recipe`.
     day
         The night's date, default today (UTC); one that was missed may be made up for.
@@ -207,19 +206,19 @@ def run_night(
     """
     watch = watch_of(recipe, home)
     try:
-        night = _night(recipe, home, step, noise, say, day)
+        night = _night(recipe, home, work, noise, day)
     except Exception as e:
-        alert(watch.failed(e, exit_code(e)), say)
+        alert(watch.failed(e, exit_code(e)), work.say)
         raise
     text, code = watch.done(night.ran.run, night.delivered, night.stale_days), 0
     try:
         check_delivery(night.card, night.delivered, may_be_empty=night.ran.counter is not None)
     except LogError as e:
         code = exit_code(e)
-        say(f"warning: the log breaks its card, and tonight has what can be read of it: {e}")
+        work.say(f"warning: the log breaks its card, and tonight has what can be read of it: {e}")
         text = watch.broken(e, code)
     if text is not None:
-        alert(text, say)
+        alert(text, work.say)
     return NightAnswer.model_validate(
         {**night.ran.parts(), "night": night.did, "promotion": night.promotion, "exit": code}
     )
@@ -235,22 +234,20 @@ class _Night:
     stale_days: float | None
 
 
-def _night(
-    recipe: str, home: Home, step: Step, noise: NoiseSource | None, say: Callable[[str], None], day: date | None
-) -> _Night:
+def _night(recipe: str, home: Home, work: Work, noise: NoiseSource | None, day: date | None) -> _Night:
     s, tonight = setting(recipe, home), night_of(day)
     due = due_date(s, tonight)
     ledger = ledger_for(s.card, home)
     # before a row is read
     known_to_runs(s.card.name, ledger, home.runs)
     spent = ledger.account(s.card.name).spent
-    delivered = step("ingest", lambda: ingest_edition(s.card, home, say=say, night=tonight))
+    delivered = work.step("ingest", lambda: ingest_edition(s.card, home, work, tonight))
     asked: Asked | None = None
     if due is not None:
         asked = Asked(edition_for(s, due, ledger.entries(s.card.name), home.store, delivered.number), due)
-    ran = run_recipe(recipe, home, step, noise, say, tonight, asked, scheduled=True)
+    ran = run_recipe(recipe, home, work, noise, tonight, asked, scheduled=True)
     if due is not None and ran.replayed:
-        say(f"the release of {due} stands, and nothing was charged")
+        work.say(f"the release of {due} stands, and nothing was charged")
     did = NightFacts(
         recipe=s.recipe.recipe.name,
         dataset=s.card.name,

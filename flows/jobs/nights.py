@@ -11,9 +11,9 @@ from pathlib import Path
 
 from flows.config.setting import Setting
 from pipeline.declaration.card import CardError
-from pipeline.declaration.schedule import Schedule
-from pipeline.learners.guard import Guarded
+from pipeline.declaration.lineage import Schedule
 from pipeline.learners.held_out import HeldOutRun
+from pipeline.learners.offline_agents import Guarded
 from pipeline.learners.tabular import counts_privatizer
 from pipeline.ledger import ledger
 from pipeline.ledger.account import commit_of, registration, spent_on

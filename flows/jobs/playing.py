@@ -11,12 +11,11 @@ from typing import TypedDict
 import numpy as np
 
 from flows.config.home import Home
-from flows.config.setting import Step, plain_step
+from flows.config.setting import ALONE, Work
 from flows.config.study_recipes import WorldRecipe, load_world_recipe
 from flows.jobs.played import Played
 from flows.jobs.played_again import played_report
 from flows.jobs.publish import PAGES, drawn_pages
-from flows.jobs.reproduce import Progress, Say
 from flows.jobs.simulated_logs import LogOptions, world_folder
 from pipeline.environments.worlds import load_world
 from pipeline.files import copy_file, json_text, whole_folder, write_file
@@ -58,14 +57,7 @@ class Asked:
     outcomes: Sequence[Measured]
 
 
-def play_job(
-    path: Path,
-    home: Home,
-    step: Step = plain_step,
-    *,
-    say: Say = lambda _: None,
-    progress: Progress | None = None,
-) -> Kept:
+def play_job(path: Path, home: Home, work: Work = ALONE) -> Kept:
     """An online agent and its baselines in a known world, published in ``<home>/runs``.
 
     Parameters
@@ -74,7 +66,7 @@ def play_job(
         A recipe with ``[world]``.
     home
         Where the run goes, the runs that are kept, and the ledger that vouches for it.
-    step, say, progress
+    work
         As of :func:`~flows.jobs.reproduce.reproduce_job`.
 
     Returns
@@ -85,18 +77,18 @@ def play_job(
     recipe = load_world_recipe(path, home.runs)
     by_agent = recipe.trials()
     trials = [t for each in by_agent.values() for t in each]
-    say(f"playing {len(trials)} runs of {', '.join(by_agent)}; simulation, not private")
+    work.say(f"playing {len(trials)} runs of {', '.join(by_agent)}; simulation, not private")
     totals: dict[str, list[float]] = {}
 
     def tell(trial: Trial, outcome: Kept) -> None:
         seen = totals.setdefault(trial.agent, [])
         seen.append(outcome["regret"][-1])
-        say(f"  {trial.agent}, run {len(seen)}: regret {seen[-1]:.4g}; so far {np.mean(seen):.4g} on average")
+        work.say(f"  {trial.agent}, run {len(seen)}: regret {seen[-1]:.4g}; so far {np.mean(seen):.4g} on average")
 
     study = online("simulate", lambda: trials)
     kept = home.root / "simulations" / "cells"
-    outcomes = step("play", lambda: measure_cells(study, trials, kept, progress, tell))
-    return step("report", lambda: publish_played(Asked(recipe, path, trials, outcomes), home))
+    outcomes = work.step("play", lambda: measure_cells(study, trials, kept, work.progress, tell))
+    return work.step("report", lambda: publish_played(Asked(recipe, path, trials, outcomes), home))
 
 
 def publish_played(asked: Asked, home: Home) -> Kept:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
 from flows.config.home import Home, environment
-from flows.config.setting import Step, plain_step
+from flows.config.setting import ALONE, Progress, Work
 from flows.config.study_recipes import PriceRecipe, load_price_recipe
 from pipeline.declaration.lineage import CATALOG_VARIABLE
 from pipeline.files import json_text, write_folder
@@ -23,22 +23,12 @@ from reports.studies.price_page import draw_figures
 from reports.studies.price_page import page_of as price_page
 from reports.studies.study_page import Page, PaperStudy, figure_files, table_files
 
-Say = Callable[[str], None]
-Progress = Callable[[int, int | None], None]
 # a line is said at each of so many parts of the work
 _PARTS = 20
 _RESULT = "result.json"
 
 
-def reproduce_job(
-    name: str,
-    home: Home,
-    step: Step = plain_step,
-    *,
-    full: bool = False,
-    say: Say = lambda _: None,
-    progress: Progress | None = None,
-) -> Kept:
+def reproduce_job(name: str, home: Home, work: Work = ALONE, *, full: bool = False) -> Kept:
     """A paper's figure or table measured anew, in ``<home>/reproductions/NAME``.
 
     Parameters
@@ -48,12 +38,10 @@ def reproduce_job(
     name
         A key of :data:`~reports.studies.all_papers.STUDIES`; ``all`` does every one, each grid once, and a page
         over all.
-    step
-        Runs a named part of the job: here, or as a task of a flow.
+    work
+        Runs a named part of the job, and hears of what is done, in words and in cells.
     full
         More episodes, worlds and runs.
-    say, progress
-        Hear of what is done, in words and in cells.
 
     Returns
     -------
@@ -67,16 +55,16 @@ def reproduce_job(
     for key, study in studies.items():
         cells = study.full_cells() if full else study.cells()
         there = kept_of(study, cells, root / "cells")
-        say(f"{key}: {len(cells)} cells, {there} kept from before; simulation, not private")
+        work.say(f"{key}: {len(cells)} cells, {there} kept from before; simulation, not private")
         asked, kept, since = asked + len(cells), kept + there, time.monotonic()
-        found = step("measure", lambda s=study, c=cells: measure_cells(s, c, root / "cells", progress))
+        found = work.step("measure", lambda s=study, c=cells: measure_cells(s, c, root / "cells", work.progress))
         if there < len(cells):
-            say(f"{key}: {time.monotonic() - since:.0f} s")
+            work.say(f"{key}: {time.monotonic() - since:.0f} s")
         rows[key] = study.gather(cells, found)
     effort = Effort(asked, kept, time.monotonic() - began)
     read = {one: entry.read(one, rows[entry.study.name]) for one, entry in entries.items()}
     results = [
-        step("report", lambda s=s, r=rows[entries[n].study.name]: _reproduced(s, r, root)) for n, s in read.items()
+        work.step("report", lambda s=s, r=rows[entries[n].study.name]: _reproduced(s, r, root)) for n, s in read.items()
     ]
     if name != "all":
         return results[0]
@@ -89,7 +77,7 @@ def reproduce_job(
     }
     more = [file for r in results for file in r["files"]]
     page = overview([*read.values()], effort)
-    return step("report", lambda: _publish(root / "all", page, result, {}, {}, more=more))
+    return work.step("report", lambda: _publish(root / "all", page, result, {}, {}, more=more))
 
 
 def _reproduced(study: PaperStudy, rows: Rows, root: Path) -> Kept:
@@ -103,15 +91,7 @@ def _reproduced(study: PaperStudy, rows: Rows, root: Path) -> Kept:
     return _publish(root / study.name, study.page, result, {"table.csv": csv, "figure.svg": svg}, tables)
 
 
-def compare_job(
-    path: Path,
-    home: Home,
-    step: Step = plain_step,
-    *,
-    full: bool = False,
-    say: Say = lambda _: None,
-    progress: Progress | None = None,
-) -> Kept:
+def compare_job(path: Path, home: Home, work: Work = ALONE, *, full: bool = False) -> Kept:
     """One world under every trust model, in ``<home>/comparisons/NAME``; runs measured before are found again.
 
     Parameters
@@ -120,7 +100,7 @@ def compare_job(
         Where the folder goes, and the runs that are kept.
     path
         A recipe with ``[compare]``.
-    step, full, say, progress
+    work, full
         As of :func:`reproduce_job`.
 
     Returns
@@ -129,27 +109,27 @@ def compare_job(
     """
     recipe = load_price_recipe(path)
     trials, root = recipe.grid(full).trials(), home.root / "comparisons"
-    say(f"playing {len(trials):,} runs of {recipe.compare.name}; simulation, not private")
+    work.say(f"playing {len(trials):,} runs of {recipe.compare.name}; simulation, not private")
     study = online("compare", lambda: trials, gather=price_rows)
     # worlds' files are looked for there, by the processes that measure too
     with nullcontext() if home.shelf is None else environment(CATALOG_VARIABLE, str(home.shelf.resolve())):
-        told = _tell_parts(say, progress)
-        outcomes = step("play", lambda: measure_cells(study, trials, root / "cells", told))
+        told = _tell_parts(work)
+        outcomes = work.step("play", lambda: measure_cells(study, trials, root / "cells", told))
     priced = Priced(recipe.compare.name, study.gather(trials, outcomes))
-    return step("report", lambda: _compared(recipe, full, priced, root))
+    return work.step("report", lambda: _compared(recipe, full, priced, root))
 
 
-def _tell_parts(say: Say, progress: Progress | None) -> Progress:
+def _tell_parts(work: Work) -> Progress:
     """Passes progress on, and says it in words now and then."""
     said = [0]
 
     def tell(done: int, total: int | None) -> None:
-        if progress is not None:
-            progress(done, total)
+        if work.progress is not None:
+            work.progress(done, total)
         part = _PARTS * done // total if total else 0
         if part > said[0]:
             said[0] = part
-            say(f"  {done:,} of {total:,} runs")
+            work.say(f"  {done:,} of {total:,} runs")
 
     return tell
 

@@ -1,24 +1,17 @@
-"""Each job once.  ``job(..., step)``: in the shell ``step`` calls the function, in a flow it runs it as a Prefect task.
+"""Each job once.  ``job(..., work)``: in the shell ``work.step`` calls the function, in a flow it is a Prefect task.
 
-No job knows Prefect or the screen; what it says goes through ``say``, what it yields is a value that dumps to JSON.
+No job knows Prefect or the screen: what it says goes through ``work.say``, what it yields dumps to JSON.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import TypedDict
 
 from flows.config.home import CardLike, Home, card_at
-from flows.config.setting import (
-    Step,
-    known_to_runs,
-    ledger_for,
-    newest_snapshot,
-    plain_step,
-    setting,
-)
+from flows.config.setting import ALONE, Work, known_to_runs, ledger_for, newest_snapshot, setting
 from flows.jobs.intake import ingest_job
 from flows.jobs.nights import night_of, standing_counter, standing_run
 from flows.jobs.publish import publish_run
@@ -128,9 +121,8 @@ class Asked:
 def run_recipe(
     recipe: str,
     home: Home,
-    step: Step = plain_step,
+    work: Work = ALONE,
     noise: NoiseSource | None = None,
-    say: Callable[[str], None] = lambda _: None,
     day: date | None = None,
     asked: Asked | None = None,
     *,
@@ -146,12 +138,10 @@ def run_recipe(
         Path or name.
     home
         Where store, ledger and runs are.
-    step
-        How a unit of work is run: called, or as a task of a server.
+    work
+        What runs its parts, and who is told.
     noise
         None: what the recipe asks for.
-    say
-        Is told what happens.
     day
         Date of the counter's leaf, default today (UTC).  What was ingested since the last one is then the operator's to
         know.
@@ -181,33 +171,33 @@ def run_recipe(
         number, due = asked.edition, asked.due
         guarded = standing_run(s, number, ledger.entries())
         plan = guarded.plan
-        say(f"releasing {plan.what} of snapshot {number} of {s.card.name}")
-        curated: Curated = step(
+        work.say(f"releasing {plan.what} of snapshot {number} of {s.card.name}")
+        curated: Curated = work.step(
             "release",
             lambda: release_once(s.card, number, plan, ledger, home.store, source, home.resources, due, guarded.gate),
         )
     else:
         if asked is not None:
             raise CardError(f"{s.recipe.path.name}: [nightly] counts all editions so far; take --edition out")
-        say(f"releasing {plan.what} of all nights so far of {s.card.name}")
+        work.say(f"releasing {plan.what} of all nights so far of {s.card.name}")
         counter, plan = standing_counter(s, ledger.entries()), standing_run(s, None, ledger.entries()).plan
-        night = step(
+        night = work.step(
             "release",
             lambda: append_step(counter, ledger, home.store, source, night_of(day), scheduled=scheduled),
         )
         curated = night.curated
-        say(night.said)
+        work.say(night.said)
     if found := str(curated.recovered):
-        say(found)
+        work.say(found)
     if curated.replayed:
-        say("this release is committed: replayed at no cost")
+        work.say("this release is committed: replayed at no cost")
     if curated.stale:
-        say("warning: the snapshot's bytes have changed since this release was drawn; the committed release stands")
+        work.say("warning: the snapshot's bytes have changed since this release was drawn; the committed one stands")
     published = read_back(s.card, s.recipe, home, number, curated, ledger)
     if published is None:
-        say("planning on the release")
-        learnt: Learnt = step("plan", lambda: plan.learn(curated.release))
-        published = step("report", lambda: publish_run(s.card, s.recipe, home, number, curated, learnt, ledger))
+        work.say("planning on the release")
+        learnt: Learnt = work.step("plan", lambda: plan.learn(curated.release))
+        published = work.step("report", lambda: publish_run(s.card, s.recipe, home, number, curated, learnt, ledger))
     account, told = ledger.account(s.card.name), published.report
     said = RunAnswer(
         run=published.name,
@@ -223,27 +213,20 @@ def run_recipe(
     return RunAnswer.model_validate({**said.parts(), **{name: part for name, part in more.items() if part is not None}})
 
 
-def demo_job(
-    home: Home,
-    step: Step = plain_step,
-    say: Callable[[str], None] = lambda _: None,
-    progress: Callable[[int, int | None], None] | None = None,
-) -> RunAnswer:
+def demo_job(home: Home, work: Work = ALONE) -> RunAnswer:
     """The main job on the shipped log: register, ingest, release, plan, report.
 
     Parameters
     ----------
-    home, step, say
+    home, work
         As for :func:`run_recipe`.
-    progress
-        Is told how many rows were read, and of how many.
     """
     s = setting("demo", home)
-    say(f"registering {s.card.name}")
+    work.say(f"registering {s.card.name}")
     register_job(str(s.card.folder), home)
     last = latest(home.store, s.card.name)
     # a second demo replays the first
     if last is None or last.domain_hash != s.card.domain_hash():
-        say("ingesting the shipped log")
-        ingest_job(s.card, home, step, progress, say)
-    return run_recipe("demo", home, step, say=say)
+        work.say("ingesting the shipped log")
+        ingest_job(s.card, home, work)
+    return run_recipe("demo", home, work)

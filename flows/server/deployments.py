@@ -24,6 +24,7 @@ from prefect.types.entrypoint import EntrypointType
 from pydantic import AfterValidator, Field, ValidationError
 
 from flows.config.home import HOME, SERVED, Home, choose_resources, environment, shipped_recipe
+from flows.config.setting import Work
 from flows.jobs.nightly import run_night
 from flows.jobs.playing import play_job
 from flows.jobs.reproduce import reproduce_job
@@ -170,7 +171,7 @@ def nightly(recipe: RecipeName, home: Folder | None = None) -> None:
     """What the recipe declares for this date: ingest, release, learn, report, compare with the run in use."""
 
     def job(allowed: Allowed) -> Page:
-        return night_page(run_night(str(allowed.recipe(recipe)), _home(allowed, home), task_step, say=say))
+        return night_page(run_night(str(allowed.recipe(recipe)), _home(allowed, home), Work(task_step, say)))
 
     _deployed(job)
 
@@ -197,7 +198,7 @@ def simulate(
         place = _home(allowed, home)
         match recipe, world:
             case str(named), None:
-                return simulation_page(play_job(allowed.recipe(named), place, task_step, say=say))
+                return simulation_page(play_job(allowed.recipe(named), place, Work(task_step, say)))
             case None, str(named):
                 refuse_unknown_world(named)
                 return log_page(task_step("simulate", lambda: simulate_logs(named, asked, place)))
@@ -210,7 +211,7 @@ def simulate(
 @flow(name="reproduce", retries=0, persist_result=False, log_prints=False)
 def reproduce(name: Name, full: bool = False, home: Folder | None = None) -> None:
     """A paper's figure or table, measured anew."""
-    _deployed(lambda a: study_page(reproduce_job(name, _home(a, home), task_step, full=full, say=say)))
+    _deployed(lambda a: study_page(reproduce_job(name, _home(a, home), Work(task_step, say), full=full)))
 
 
 # what of a schedule is the operator's

@@ -13,12 +13,15 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
 from flows.terminal.terminal import Block, put
 from pipeline.disk import is_full
+
+if TYPE_CHECKING:
+    from flows.config.setting import Work
 
 # done so far, and of how many where that is known
 Progress: TypeAlias = Callable[[int, int | None], None]
@@ -167,16 +170,8 @@ def progress_line(label: str, unit: str = "rows") -> Generator[Progress]:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
-@dataclass(frozen=True)
-class Working:
-    """What a long job tells while it works: messages, and how far a pass over rows is."""
-
-    say: Callable[[str], None]
-    progress: Progress
-
-
 @contextmanager
-def working(label: str, unit: str = "rows") -> Generator[Working]:
+def working(label: str, unit: str = "rows") -> Generator[Work]:
     """A line on stderr that shows work going on and for how long, where it is a terminal; plain lines elsewhere.
 
     What is said stays above the line; the newest of it, or the pace of a pass over rows, is the label.
@@ -193,11 +188,13 @@ def working(label: str, unit: str = "rows") -> Generator[Working]:
     from rich.progress import Progress as Bar
     from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
+    from flows.config.setting import Work
+
     console = Console(stderr=True)
     # without its widgets a notebook shows plain lines
     if not (console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)):
         with progress_line(label, unit) as progress:
-            yield Working(say, progress)
+            yield Work(say=say, progress=progress)
         return
     columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
     with Bar(*columns, console=console, transient=True, refresh_per_second=4) as line:
@@ -211,4 +208,4 @@ def working(label: str, unit: str = "rows") -> Generator[Working]:
             pace.told(done, total)
             line.update(task, description=escape(pace.line(label, unit)))
 
-        yield Working(told, paced)
+        yield Work(say=told, progress=paced)

@@ -12,7 +12,6 @@ from flows.terminal.screen import MOST, Json, show
 from flows.verbs.runs import CardOption, opened
 
 if TYPE_CHECKING:
-    from flows.jobs.opened_policy import Policy
     from pipeline.learners.stored_decisions import Decision
 
 app = typer.Typer(help="The policy of a run, with labels.", no_args_is_help=True)
@@ -62,71 +61,43 @@ def act(
     as_json: Json = False,
 ) -> None:
     """What the policy says in a state (or at an observation) at a step, or for each record of a file."""
-    from pipeline.declaration.card import CardError
-    from pipeline.learners.gains import StoredGains
-    from pipeline.learners.observed_policy import StoredObserved
-
-    policy = opened(context, run, card).policy
-    if isinstance(policy.stored, StoredGains | StoredObserved):
-        if raw or sample:
-            raise CardError("policy act: this policy takes --observation; it draws nothing, and states are labels")
-        _observe(policy, policy.stored.observation.names, observation, state, step, batch, as_json)
-        return
-    if observation is not None:
-        raise CardError("policy act: this policy has declared states: give --state, not --observation")
-    _decide(policy, state, step, batch, raw=raw, sample=sample, as_json=as_json)
-
-
-def _decide(
-    policy: Policy,
-    state: str | None,
-    step: int | None,
-    batch: str | None,
-    *,
-    raw: bool,
-    sample: bool,
-    as_json: bool,
-) -> None:
-    from pipeline.declaration.card import CardError
-
-    if (batch is None) == (state is None or step is None) or (batch is not None and (state, step) != (None, None)):
-        raise CardError("policy act: give --state with --step, or --batch alone")
-    values, steps = _records(state, step, batch)
-    decisions, which = policy.decide(values, steps, raw=raw, sample=sample)
-    run = policy.stored.of.run
-    if batch is not None:
-        _print_batch(run, decisions, which, as_json)
-    else:
-        show({"run": run, **decisions[0]}, as_json, lambda: _sentences(decisions[0]))
-
-
-def _observe(
-    policy: Policy,
-    names: Sequence[str],
-    observation: str | None,
-    state: str | None,
-    step: int | None,
-    batch: str | None,
-    as_json: bool,
-) -> None:
     import numpy as np
 
     from pipeline.declaration.card import CardError
-    from pipeline.learners.gains import parsed_observation
-    from pipeline.logs.queries import read_observations
+    from pipeline.learners.gains import StoredGains, parsed_observation
+    from pipeline.learners.observed_policy import StoredObserved
+    from pipeline.logs.queries import read_observations, read_queries
 
-    single, run = observation is not None and step is not None, policy.stored.of.run
-    if (batch is None) != single or (batch is not None and (observation, step) != (None, None)):
-        raise CardError("policy act: give --observation with --step, or --batch alone")
-    if batch is not None:
-        found = policy.observe(*read_observations(*_content(batch), names), state)
-        _print_batch(run, found, np.arange(len(found)), as_json)
+    policy = opened(context, run, card).policy
+    of, steps = policy.stored.of.run, np.array([step or 0], dtype=np.int64)
+    vectors = isinstance(policy.stored, StoredGains | StoredObserved)
+    if vectors and (raw or sample):
+        raise CardError("policy act: this policy takes --observation; it draws nothing, and states are labels")
+    if not vectors and observation is not None:
+        raise CardError("policy act: this policy has declared states: give --state, not --observation")
+    asked = observation if vectors else state
+    if (batch is None) == (asked is None or step is None) or (batch is not None and (asked, step) != (None, None)):
+        option = "--observation" if vectors else "--state"
+        raise CardError(f"policy act: give {option} with --step, or --batch alone")
+    if isinstance(policy.stored, StoredGains | StoredObserved):
+        names = policy.stored.observation.names
+        if batch is not None:
+            told = policy.observe(*read_observations(*_content(batch), names), state)
+            _print_batch(of, told, np.arange(len(told)), as_json)
+            return
+        [found] = policy.observe(parsed_observation(str(observation), names), steps, state)
+        lines = [f"step {found['step']}: {found['advice']}"]
+        lines += ["  shortened to the declared radius of the control"] if found.get("cut") else []
+        if found["outside"]:
+            lines.append("  the observation is longer than declared: nothing like it was learnt from")
+        show({"run": of, **found}, as_json, lambda: lines)
         return
-    [found] = policy.observe(parsed_observation(str(observation), names), np.array([step], dtype=np.int64), state)
-    lines = [f"step {found['step']}: {found['advice']}"]
-    lines += ["  shortened to the declared radius of the control"] if found.get("cut") else []
-    lines += ["  the observation is longer than declared: nothing like it was learnt from"] if found["outside"] else []
-    show({"run": run, **found}, as_json, lambda: lines)
+    states, steps = ([state], steps) if batch is None else read_queries(*_content(batch))
+    decisions, which = policy.decide(states, steps, raw=raw, sample=sample)
+    if batch is not None:
+        _print_batch(of, decisions, which, as_json)
+    else:
+        show({"run": of, **decisions[0]}, as_json, lambda: _sentences(decisions[0]))
 
 
 def _content(batch: str) -> tuple[bytes, str]:
@@ -139,16 +110,6 @@ def _content(batch: str) -> tuple[bytes, str]:
     except OSError as e:
         raise CardError(f"{batch}: cannot be read ({e.strerror}); name a CSV or NDJSON file, or '-'") from None
     return content, "standard input" if batch == "-" else batch
-
-
-def _records(state: str | None, step: int | None, batch: str | None) -> tuple[list[str | None], Any]:
-    import numpy as np
-
-    from pipeline.logs.queries import read_queries
-
-    if batch is None:
-        return [state], np.array([step], dtype=np.int64)
-    return read_queries(*_content(batch))
 
 
 def _print_batch(run: str, decisions: Sequence[Mapping[str, object]], which: Any, as_json: bool) -> None:

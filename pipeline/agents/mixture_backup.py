@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from pipeline.agents.optimism import Moment, Radii
 from pipeline.mdp.features import MixtureFeatures, RewardFeatures
 from pipeline.mdp.rollout import Trajectory
-from pipeline.statistics.mixture_message import Message, Visits
-from pipeline.statistics.released_ridge import Regularizer, Ridge
+from pipeline.statistics.mixture_message import Message, Regularizer, Ridge, Visits
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]

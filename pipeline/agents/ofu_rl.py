@@ -41,7 +41,7 @@ from pipeline.agents.batch_pace import plan_lengths
 from pipeline.agents.lq_optimism import ConfidenceSet, Search, least
 from pipeline.mdp.riccati import QuadraticCost, clip_norm, optimal_costs, riccati
 from pipeline.mdp.rollout import LinearRollout, LqAgent
-from pipeline.statistics.released_ridge import LqRegularizer, LqRidge
+from pipeline.statistics.lq_message import LqRegularizer, LqRidge
 
 Array = NDArray[np.float64]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.statistics.released_ridge import Bounds, Ridge
+from pipeline.statistics.mixture_message import Bounds, Ridge
 
 Array = NDArray[np.float64]
 

@@ -52,14 +52,17 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.agents.absorbing_model import (
+from pipeline.agents.active_set import (
+    ActiveSet,
+    Constrained,
+    Listed,
     Model,
+    best_value,
     nothing_known,
     paper_model,
     practical_model,
     transition_estimate,
 )
-from pipeline.agents.active_set import ActiveSet, Constrained, Listed, best_value
 from pipeline.mdp.policy import all_policies, set_values
 from pipeline.mdp.rollout import BatchRollout
 from pipeline.statistics.batch_counts import BatchLayout, NoisyTables, PrivateBatch, pooled

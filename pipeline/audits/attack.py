@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from pipeline.audits.laws import Binomial, Gaussian, Laplace, Law, Means
 from pipeline.audits.sampling import RELEASES, Covariance, Drawn, Pooled, Silence, hold_noise
-from pipeline.privacy.guarantee import Trust
+from pipeline.privacy.losses import Trust
 from pipeline.privacy.noise import NoiseSource
 
 Array = NDArray[np.float64]

@@ -23,7 +23,7 @@ from pipeline.audits.attack import Array, AuditTarget, Side, Whole, silence
 from pipeline.audits.laws import Gaussian
 from pipeline.audits.sampling import WORLD, Silence
 from pipeline.declaration.card import CardError
-from pipeline.privacy.guarantee import Trust
+from pipeline.privacy.losses import Trust
 from pipeline.privacy.noise import NoiseSource, symmetric_noise
 from pipeline.privacy.release import Mechanism, Release
 from pipeline.statistics.interactive import InteractiveRegression, call_window
@@ -35,7 +35,7 @@ from pipeline.statistics.lq_moments import draw_lq
 from pipeline.statistics.lq_rows import Episodes, SimulatedRows
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.regression import Window
-from pipeline.statistics.regression_rows import Batch, CountRows, Rows, StreamRows
+from pipeline.statistics.regression_rows import Batch, Rows, StreamRows, TalliedRows, count_rows
 from pipeline.statistics.regression_rows import Side as Part
 
 # at which the fast sampler's share of delta is listed: without it nothing is drawn
@@ -272,7 +272,7 @@ def rows_of(plan: LinearPlan, person: Person) -> Rows:
     return StreamRows(batches, plan.features.dimension, "synthetic")
 
 
-def counts_of(plan: LinearPlan, person: Person) -> CountRows:
+def counts_of(plan: LinearPlan, person: Person) -> TalliedRows:
     """The same person as counts."""
     S, A, _ = plan.features.integers.shape
     visits = np.zeros((plan.domain.horizon, S, A, S + plan.domain.can_end), dtype=np.int64)
@@ -281,4 +281,4 @@ def counts_of(plan: LinearPlan, person: Person) -> CountRows:
         if row is not None:
             visits[h, row.state, row.action, row.successor] = 1
             rewards[h, row.state, row.action] = row.reward
-    return CountRows(plan.features, {"both": visits}, rewards)
+    return count_rows(plan, {"both": visits}, rewards)

@@ -23,7 +23,7 @@ from pipeline.audits.sampling import WORLD, Pooled, Silence, fresh
 from pipeline.declaration.card import CardError
 from pipeline.privacy.continual import Mechanism, continual
 from pipeline.privacy.factorisation import Factorisation, NoiseBlocks, Once, Time
-from pipeline.privacy.guarantee import Trust
+from pipeline.privacy.losses import Trust
 from pipeline.privacy.noise import LARGEST_SCALE, Integers, NoiseSource
 from pipeline.privacy.running import LazyTree, RunningSum
 from pipeline.statistics.ask import Ask

@@ -16,7 +16,7 @@ from pipeline.audits.laws import Gaussian, Laplace
 from pipeline.audits.sampling import WORLD
 from pipeline.declaration.card import CardError
 from pipeline.privacy.factorisation import Factorisation
-from pipeline.privacy.guarantee import Trust
+from pipeline.privacy.losses import Trust
 from pipeline.privacy.noise import Integers, NoiseSource
 from pipeline.privacy.release import total_epsilon
 from pipeline.statistics.layout import ExactSums, Tables

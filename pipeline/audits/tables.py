@@ -22,11 +22,10 @@ from pipeline.logs.one_step_sums import FeatureQuestion, FollowQuestion, ask_per
 from pipeline.logs.target_sums import person_sums
 from pipeline.privacy.continual import continual
 from pipeline.privacy.factorisation import Factorisation
-from pipeline.privacy.guarantee import Trust
+from pipeline.privacy.losses import Trust
 from pipeline.privacy.release import total_rho
 from pipeline.statistics.count_layout import CountLayout
-from pipeline.statistics.gate_layout import GateLayout
-from pipeline.statistics.layout import Tables
+from pipeline.statistics.layout import GateLayout, Tables
 from pipeline.statistics.moment_layout import MomentLayout
 from pipeline.statistics.one_step_layout import FEATURES, STEPS, WEIGHT, FeatureLayout, FollowLayout
 from pipeline.statistics.private_sum import PrivateSum

@@ -19,11 +19,11 @@ from pipeline.audits.laws import Binomial, Gaussian, Means
 from pipeline.audits.sampling import WORLD, fresh
 from pipeline.audits.sums import LEAVES, Watch, look
 from pipeline.declaration.card import CardError
-from pipeline.privacy.guarantee import Trust
+from pipeline.privacy.losses import Trust
 from pipeline.privacy.noise import Integers, NoiseSource, SeededNoise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.batch_counts import BatchLayout, BatchTables, NoisyTables
-from pipeline.statistics.batch_privatizers import GaussianBatch, ShuffleBinary
+from pipeline.statistics.batch_privatizers import BatchPrivatizer
 from pipeline.statistics.interactive_counts import CountMechanism, ShuffledCounts, joint, local, shuffled
 from pipeline.statistics.online_counts import InteractiveCounts, OnlineCounts, OnlineLayout, Tally
 from pipeline.statistics.online_sum import cost_of, tight
@@ -128,9 +128,9 @@ def shuffled_target(
 def batch_target(
     layout: BatchLayout,
     users: int,
-    shipped: ShuffleBinary | GaussianBatch,
+    shipped: BatchPrivatizer,
     *,
-    drawn: ShuffleBinary | GaussianBatch | None = None,
+    drawn: BatchPrivatizer | None = None,
     noise: Fresh = fresh,
 ) -> AuditTarget:
     """The worst pair of users of one batch against SDP-PE's privatizer (paper 002).
@@ -146,19 +146,15 @@ def batch_target(
     """
     layout = replace(layout, shape=(layout.shape[0], 2, 1))
     means, what = bit_sides(layout.changes), "every step" if layout.rewards else "one step"
-    if isinstance(shipped, GaussianBatch):
+    if shipped.trust != Trust.SHUFFLE:
         # a curator, or a user, draws once; of a batch of local messages one is attacked
-        users = 1 if shipped.trust == "local" else users
-        law, epsilon, trust = (
-            Gaussian([np.full(layout.changes, float(shipped.variance(layout)))]),
-            None,
-            Trust(shipped.trust),
-        )
+        users = 1 if shipped.trust == Trust.LOCAL else users
+        law, epsilon = Gaussian([np.full(layout.changes, float(shipped.variance(layout)))]), None
         words, mean = "discrete gaussian", 0.0
     else:
         bits = shipped.bits(users, layout)
         law = Binomial(bits.trials, bits.probability, layout.changes, shipped.delta)
-        epsilon, trust, mean = shipped.delivered(users, layout), Trust.SHUFFLE, bits.mean
+        epsilon, mean = shipped.delivered(users, layout), bits.mean
         words = f"binomial, {shipped.calibration}, {users:,} users"
 
     moved, seeds = _moved(*(_kept(tables, layout) for tables in layout.extremes())), noise
@@ -170,7 +166,7 @@ def batch_target(
 
     return AuditTarget(
         mechanism=f"batch counts of {what}, {words}",
-        trust=trust,
+        trust=shipped.trust,
         path=release,
         means=means,
         law=law,

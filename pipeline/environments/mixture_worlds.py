@@ -5,8 +5,7 @@ successors with flat Dirichlet weights, and at each step (or for all, ``stationa
 Rewards are drawn from {0, 0.01, .., 1} / H, so that an episode pays at most 1, and everybody starts in state 0.  An
 agent knows the psi_i and the rewards, not theta: d unknowns a step instead of S^2 A.  V* is exact.
 
-:func:`tabular_mixture` writes any tabular world as a mixture of S^2 A one-hot psi = e_(s,a,s'): the degenerate case
-that papers 000 and 001 simulate.
+Any tabular world is a mixture of S^2 A one-hot psi = e_(s,a,s'): the degenerate case that papers 000 and 001 simulate.
 
 What is not exactly right: kernels drawn at random have no geometry, and a mixture of many of them is nearly uniform
 over the states (keep ``dimension`` and ``successors`` small).
@@ -26,13 +25,14 @@ kernel mixes at once, so that the reward of the step is nearly all that an actio
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from pipeline.environments.world import Array, World
-from pipeline.mdp.features import MixtureFeatures, dense, one_hot
+from pipeline.mdp.features import MixtureFeatures, dense
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import optimal_values
 
@@ -68,71 +68,34 @@ def random_tabular(
         pays = np.concatenate([np.zeros((horizon - 1, states, actions)), pays[-1:]])
     preferred = np.full((states, actions), 0.4 / max(1, actions - 1))
     preferred[np.arange(states), rng.integers(0, actions, size=states)] = 0.6 if actions > 1 else 1.0
+    policies = {"uniform": np.full((states, actions), 1 / actions), "preferred": preferred}
+    lasts = None if stationary and reward == "anywhere" else horizon
+    pays = pays[0] if len(pays) == 1 and stationary else pays
+    return _drawn_world(name, transition[0] if stationary else transition, pays, policies, lasts)
+
+
+def _drawn_world(
+    name: str, transition: Array, rewards: Array, policies: Mapping[str, Array], horizon: int | None
+) -> World:
+    """A world without ends, where everybody starts in state 0 and rewards are those of visits."""
+    states = transition.shape[-1]
     return World(
         name=name,
-        transition=transition[0] if stationary else transition,
-        visit_reward=pays[0] if len(pays) == 1 and stationary else pays,
-        entry_reward=np.zeros(states),
-        start=np.eye(states)[0],
-        raw_labels=[str(s) for s in range(states)],
-        bin_values={},
-        ends={},
-        policies={"uniform": np.full((states, actions), 1 / actions), "preferred": preferred},
-        horizon=None if stationary and reward == "anywhere" else horizon,
-    )
-
-
-def icu_like(seed: int = 0) -> World:
-    """The instance of the size of a small clinical problem."""
-    return random_tabular(50, 5, 10, seed, successors=8, reward="last", name="icu_like")
-
-
-def random_mixture_world(
-    states: int = 8,
-    actions: int = 3,
-    dimension: int = 3,
-    horizon: int = 6,
-    seed: int = 0,
-    successors: int = 2,
-    stationary: bool = False,
-) -> World:
-    """Draw a world; one seed is one world.  Its behaviour is ``uniform``.
-
-    Raises
-    ------
-    ValueError
-        If a size is below 1, or ``successors`` is above ``states``.
-    """
-    kernels, theta, rewards = draw_mixture(states, actions, dimension, horizon, seed, successors, stationary)
-    return World(
-        name="random_mixture",
-        transition=np.einsum("hi,isat->hsat", theta, kernels),
+        transition=transition,
         visit_reward=rewards,
         entry_reward=np.zeros(states),
         start=np.eye(states)[0],
         raw_labels=[str(s) for s in range(states)],
         bin_values={},
         ends={},
-        policies={"uniform": np.full((states, actions), 1 / actions)},
+        policies=policies,
         horizon=horizon,
     )
 
 
-def draw_mixture(
-    states: int, actions: int, dimension: int, horizon: int, seed: int, successors: int, stationary: bool
-) -> tuple[Array, Array, Array]:
-    """Kernels ``(d, S, A, S)``, weights ``(H, d)`` and rewards ``(H, S, A)``; see :func:`random_mixture_world`."""
-    if min(states, actions, dimension, horizon) < 1 or not 1 <= successors <= states:
-        raise ValueError("sizes must be at least 1, and successors from 1 to states")
-    rng = np.random.default_rng(seed)
-    rows = (dimension, states, actions)
-    reached = rng.random((*rows, states)).argpartition(successors - 1, axis=-1)[..., :successors]
-    kernels = np.zeros((*rows, states))
-    np.put_along_axis(kernels, reached, rng.dirichlet(np.ones(successors), size=rows), axis=-1)
-    weights = rng.dirichlet(np.ones(dimension), size=1 if stationary else horizon)
-    theta = np.broadcast_to(weights, (horizon, dimension))
-    rewards = rng.integers(0, 101, size=(horizon, states, actions)) / 100 / horizon
-    return kernels, theta, rewards
+def icu_like(seed: int = 0) -> World:
+    """The instance of the size of a small clinical problem."""
+    return random_tabular(50, 5, 10, seed, successors=8, reward="last", name="icu_like")
 
 
 @dataclass(frozen=True)
@@ -162,18 +125,6 @@ class Mixture:
         return float(self.mdp.start @ optimal_values(self.mdp)[1][0])
 
 
-def tabular_mixture(world: World, horizon: int | None = None) -> Mixture:
-    """Any tabular world with one-hot features; ``theta`` are its transition probabilities.
-
-    Raises
-    ------
-    CardError
-        If the world is defined for another horizon.
-    """
-    mdp = world.mdp(world.steps(horizon))
-    return Mixture(world.name, mdp, one_hot(*world.shape), mdp.transitions.reshape(mdp.horizon, -1))
-
-
 def random_mixture(
     states: int = 8,
     actions: int = 3,
@@ -183,7 +134,37 @@ def random_mixture(
     successors: int = 2,
     stationary: bool = False,
 ) -> Mixture:
-    """The mixture behind the world of that name; one seed is one world."""
-    kernels, theta, rewards = draw_mixture(states, actions, dimension, horizon, seed, successors, stationary)
+    """Draw kernels, weights and rewards; one seed is one world.
+
+    Raises
+    ------
+    ValueError
+        If a size is below 1, or ``successors`` is above ``states``.
+    """
+    if min(states, actions, dimension, horizon) < 1 or not 1 <= successors <= states:
+        raise ValueError("sizes must be at least 1, and successors from 1 to states")
+    rng = np.random.default_rng(seed)
+    rows = (dimension, states, actions)
+    reached = rng.random((*rows, states)).argpartition(successors - 1, axis=-1)[..., :successors]
+    kernels = np.zeros((*rows, states))
+    np.put_along_axis(kernels, reached, rng.dirichlet(np.ones(successors), size=rows), axis=-1)
+    weights = rng.dirichlet(np.ones(dimension), size=1 if stationary else horizon)
+    theta = np.broadcast_to(weights, (horizon, dimension))
+    rewards = rng.integers(0, 101, size=(horizon, states, actions)) / 100 / horizon
     mdp = TabularMDP(np.einsum("hi,isat->hsat", theta, kernels), rewards, np.eye(states)[0])
     return Mixture("random_mixture", mdp, dense(np.moveaxis(kernels, 0, -1)), theta)
+
+
+def random_mixture_world(
+    states: int = 8,
+    actions: int = 3,
+    dimension: int = 3,
+    horizon: int = 6,
+    seed: int = 0,
+    successors: int = 2,
+    stationary: bool = False,
+) -> World:
+    """The world of :func:`random_mixture`.  Its behaviour is ``uniform``."""
+    mixture = random_mixture(states, actions, dimension, horizon, seed, successors, stationary)
+    policies = {"uniform": np.full((states, actions), 1 / actions)}
+    return _drawn_world(mixture.name, mixture.mdp.transitions, mixture.mdp.rewards, policies, horizon)

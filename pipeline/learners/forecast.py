@@ -25,7 +25,7 @@ from pipeline.environments.worlds import load_world
 from pipeline.evaluation.exact import binned_behaviour, binned_process
 from pipeline.learners.linear_learning import drawn, learn_linear
 from pipeline.learners.linear_request import LinearRequest
-from pipeline.learners.lq_request import LqRequest
+from pipeline.learners.lq_learning import LqRequest
 from pipeline.learners.one_step_learning import learn_step, next_question
 from pipeline.learners.terms import Known, Terms
 from pipeline.logs.target_sums import add_targets

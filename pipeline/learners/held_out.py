@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from pipeline.audits.attack import AuditTarget, WholePlan
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.declaration.code import is_plugin, plugin_digest
-from pipeline.evaluation.clipping import clip_diagnostics
 from pipeline.evaluation.measured import Evaluated
-from pipeline.learners.evaluation import Attackable, Evaluable, Evaluation, Regressing
+from pipeline.learners.evaluation import Attackable, Evaluable, Evaluation, Regressing, clip_diagnostics
 from pipeline.learners.learner import Learnt, Quote, RunPlan, joint_cost, listed_facts
 from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.terms import Terms

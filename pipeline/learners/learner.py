@@ -16,7 +16,7 @@ from pipeline.audits.attack import AuditTarget, WholePlan
 from pipeline.declaration.card import AnyCard
 from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.terms import Terms
-from pipeline.privacy.guarantee import SpentBudget, spent_budget
+from pipeline.privacy.losses import SpentBudget, spent_budget
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Mechanism, Release
 from pipeline.privacy.release_file import describe_mechanism

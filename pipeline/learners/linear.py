@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, cast
 
-from pipeline.agents.linear_backup import LinearConstants
 from pipeline.audits.attack import AuditTarget, WholePlan
 from pipeline.audits.regressions import linear_cost, linear_target
 from pipeline.declaration.card import AnyCard, CardError, require_tabular
@@ -27,9 +26,9 @@ from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.simulation.surrogate import Drawn
 from pipeline.statistics.held_out import PartFacts
-from pipeline.statistics.joining import tell_joining
 from pipeline.statistics.joint_loss import RegressionFacts
 from pipeline.statistics.linear_calibration import true_rho
+from pipeline.statistics.private_sum import tell_joining
 from pipeline.statistics.regression_rows import Side, StreamRows, TalliedRows, Tallies
 from pipeline.transaction.drawing import WHOLE, Stage
 from reports.facts.plan import CallFacts
@@ -70,22 +69,7 @@ class LinearLearner:
 
     def plan(self, card: AnyCard, terms: Terms) -> LinearRun:
         """See :class:`~pipeline.learners.learner.Learner`."""
-        ask, chosen = terms.ask_for(card), terms.linear or Linear()
-        rho = ask.zcdp()
-        request = linear_request(
-            require_tabular(card),
-            terms.agent,
-            rho,
-            LinearConstants(chosen.C, chosen.D, chosen.ridge, chosen.shift, terms.planner.failure),
-            terms.planner.seed,
-            method=self.method,
-            variant=chosen.targets,
-            calibration=ask.calibration,
-            split=chosen.halves,
-            value_steps=chosen.steps,
-            beta=chosen.beta,
-        )
-        return LinearRun(request, terms)
+        return LinearRun(linear_request(require_tabular(card), terms, self.method), terms)
 
 
 def check_gaussian(agent: str, p: Privacy | None) -> None:

@@ -15,13 +15,13 @@ from pipeline.agents.linear_backup import LinearConstants, LinearTask, linear_ta
 from pipeline.declaration.card import Card, CardError
 from pipeline.declaration.domain import Domain
 from pipeline.declaration.linear_quadratic import Vector
+from pipeline.learners.terms import Linear, Terms
 from pipeline.mdp.features import FeatureMap
 from pipeline.mdp.observed_features import ObservedMap
 from pipeline.privacy.noise import RealDataError
 from pipeline.privacy.release import Mechanism
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.count_layout import StartLayout
-from pipeline.statistics.joining import joining_cost
 from pipeline.statistics.linear_calibration import joining_rho, one_shot_sum, planned_calls, true_rho
 from pipeline.statistics.linear_layout import joint_facts
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
@@ -150,8 +150,8 @@ class LinearRequest:
 
     def joining(self) -> list[Fraction | None]:
         """Exact cost of all that is released to somebody who joins or leaves, part by part."""
-        sums = joining_rho(self.plan) if self.adaptive else joining_cost(one_shot_sum(self.plan))
-        return [sums, *([] if self.start is None else [joining_cost(self.start)])]
+        sums = joining_rho(self.plan) if self.adaptive else one_shot_sum(self.plan).joining_cost
+        return [sums, *([] if self.start is None else [self.start.joining_cost])]
 
     @property
     def start(self) -> PrivateSum | None:
@@ -209,27 +209,25 @@ class LinearRequest:
         )
 
 
-def linear_request(
-    card: Card,
-    agent: str,
-    rho: Fraction | None,
-    constants: LinearConstants,
-    seed: int,
-    *,
-    method: LinearMethod,
-    variant: Literal["centred", "paper"] = "centred",
-    calibration: Literal["tight", "paper"] = "tight",
-    split: bool = False,
-    value_steps: int = 1024,
-    beta: float | None = None,
-) -> LinearRequest:
+def linear_request(card: Card, asked: Terms, method: LinearMethod) -> LinearRequest:
     """Check a linear run against its card; reads no rows.
+
+    Parameters
+    ----------
+    card
+        What is declared.
+    asked
+        The recipe's terms: budget, constants and lattice.
+    method
+        Which planner asks.
 
     Raises
     ------
     CardError
         If the card declares no features, or the sums would not fit.
     """
+    ask, chosen, agent = asked.ask_for(card), asked.linear or Linear(), asked.agent
+    rho = ask.zcdp()
     d, (low, high) = card.domain, card.reward.range
     if card.features is None:
         raise CardError(f"{card.name}: [features] is missing; {agent} needs a feature map, e.g. kind = 'one_hot'")
@@ -256,18 +254,19 @@ def linear_request(
         can_end=bool(d.states.ends),
     )
     terms = LinearTerms(
-        Ask(None if rho is None else rho - (share or 0), calibration=calibration),
-        "one_shot" if method == "one-shot" else variant,
-        split,
+        Ask(None if rho is None else rho - (share or 0), calibration=ask.calibration),
+        "one_shot" if method == "one-shot" else chosen.targets,
+        chosen.halves,
         variance=method == "vapvi",
-        value_steps=value_steps,
+        value_steps=chosen.steps,
     )
     try:
         features = _map_of(card)
         if features.dimension > _WIDEST:
             raise ValueError(f"{features.dimension} features; at most {_WIDEST} fit a Gram matrix a step")
         plan = LinearPlan(domain, terms, features)
-        request = LinearRequest(card, agent, method, plan, constants, seed, share, beta)
+        c = LinearConstants(chosen.C, chosen.D, chosen.ridge, chosen.shift, asked.planner.failure)
+        request = LinearRequest(card, agent, method, plan, c, asked.planner.seed, share, chosen.beta)
         if card.kind == "real" and (request.rho is None or rho is None or request.rho > rho):
             raise ValueError("these scales would spend more than was asked; a real dataset needs calibration = 'tight'")
     except (ValueError, OverflowError) as e:

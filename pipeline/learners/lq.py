@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from pipeline.agents.dp_lqr import LqConstants
 from pipeline.audits.attack import AuditTarget, WholePlan
 from pipeline.audits.regressions import lq_target
 from pipeline.declaration.card import AnyCard, require_linear_quadratic
 from pipeline.learners.forecast import foresee_lq
 from pipeline.learners.learner import Outlook, Quote, fitting_rho, joint_cost, listed_facts
 from pipeline.learners.linear import check_gaussian
-from pipeline.learners.lq_learning import LqLearnt, learn_lq
-from pipeline.learners.lq_request import LqCut, LqRequest, lq_request
+from pipeline.learners.lq_learning import LqLearnt, LqRequest, learn_lq, lq_request
 from pipeline.learners.terms import Lq, Terms
 from pipeline.ledger.chain import Body
 from pipeline.logs.regression_sums import lazy_lq_sums
@@ -25,8 +23,8 @@ from pipeline.privacy.noise import NoiseSource, admit_release
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.simulation.surrogate import Drawn
-from pipeline.statistics.joining import joining_cost, tell_joining
 from pipeline.statistics.lq_moments import draw_lq
+from pipeline.statistics.private_sum import tell_joining
 from pipeline.transaction.drawing import WHOLE, Stage
 from reports.facts.promise import Joint
 
@@ -49,14 +47,7 @@ class LqLearner:
         """See :class:`~pipeline.learners.learner.Learner`."""
         plant, chosen = require_linear_quadratic(card), terms.lq or Lq()
         rho = terms.ask_for(card).zcdp()
-        request = lq_request(
-            plant,
-            terms.agent,
-            rho,
-            LqCut(*chosen.cut, chosen.steps, Fraction(str(chosen.gram_share))),
-            LqConstants(chosen.ridge, chosen.floor),
-        )
-        return LqRun(request, terms)
+        return LqRun(lq_request(plant, terms.agent, rho, chosen), terms)
 
 
 @dataclass(frozen=True)
@@ -79,7 +70,7 @@ class LqRun:
         admit_release(noise, self.request.card.name, self.request.card.kind, self.exact)
 
     def _described(self) -> list[dict[str, object]]:
-        return [describe_mechanism(m) for m in self.request.mechanisms()]
+        return [describe_mechanism(m) for m in self.request.plan.summed.mechanisms]
 
     def spec(self) -> list[Any]:
         """See :class:`~pipeline.transaction.drawing.Drawing`: how rows are cut, what is drawn."""
@@ -88,7 +79,7 @@ class LqRun:
     def charge(self) -> tuple[Fraction | None, Body]:
         """See :class:`~pipeline.transaction.drawing.Drawing`."""
         told = {"joint": self.request.joint(), "epsilon": None, "mechanisms": self._described()}
-        return self.request.rho, told | tell_joining(self.request.card.kind, [joining_cost(self.request.plan.summed)])
+        return self.request.rho, told | tell_joining(self.request.card.kind, [self.request.plan.summed.joining_cost])
 
     def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
         """See :class:`~pipeline.transaction.drawing.Drawing`."""
@@ -101,7 +92,7 @@ class LqRun:
         most = 2 * r.plan.domain.episodes * r.plan.domain.horizon
         outlook = Outlook(what_if=[], people_needed={}, most_squares=most, squares_a_direction_needs=r.floor)
         joint, cost = Joint.model_validate(r.joint()), joint_cost(r.rho, r.card.budget.delta)
-        return Quote(listed_facts(r.mechanisms()), r.rho, cost, joint, outlook)
+        return Quote(listed_facts(r.plan.summed.mechanisms), r.rho, cost, joint, outlook)
 
     def fitting(self, left: Fraction) -> Mapping[str, float] | None:
         """See :class:`~pipeline.learners.learner.RunPlan`."""

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.agents.dp_lqr import LqResult, certainty_equivalence
-from pipeline.declaration.card import LqCard
+from pipeline.agents.dp_lqr import LqConstants, LqResult, LqTask, certainty_equivalence
+from pipeline.declaration.card import CardError, LqCard
 from pipeline.environments.lq_catalog import check_world, explorer, explorer_value, load_lq_world, wrong_models
 from pipeline.environments.lq_systems import LqSystem, simulate
 from pipeline.learners.gains import gain_files
-from pipeline.learners.lq_request import LqRequest
 from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.terms import Lq
 from pipeline.mdp.riccati import expected_cost
-from pipeline.privacy.noise import SeededNoise
+from pipeline.privacy.budget import fraction_of
+from pipeline.privacy.noise import RealDataError, SeededNoise
 from pipeline.privacy.release import Release
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.lq_layout import LqDomain, LqPlan
 from pipeline.statistics.lq_moments import release_lq_moments, released_moments
 from pipeline.statistics.lq_rows import Episodes, SimulatedRows
 from reports.facts.learnt import Baseline, LearntFacts, PlantModel, PolicyFacts, Truth, ValueFacts
@@ -31,6 +35,81 @@ Array = NDArray[np.float64]
 _SEED = 0
 # episodes of it at most: without noise more change nothing that four digits show
 _EPISODES = 20_000
+
+
+@dataclass(frozen=True)
+class LqRequest:
+    """One LQ run: card, agent, plan and constants."""
+
+    card: LqCard
+    agent: str
+    plan: LqPlan
+    constants: LqConstants
+
+    @property
+    def task(self) -> LqTask:
+        """The declared cost and bounds; ||K_h|| <= gamma, so that |u| stays in its ball wherever |x| is in its own."""
+        d = self.card.domain
+        gamma = d.action.radius / d.observation.radius
+        return LqTask(self.card.quadratic, gamma, d.parameter_norm or math.inf)
+
+    @property
+    def rho(self) -> Fraction | None:
+        """Exact cost of the release."""
+        return self.plan.summed.rho
+
+    @property
+    def floor(self) -> float:
+        """What a direction's squares must sum to, balls of radius 1, to be told from the noise; 0 without noise."""
+        if self.plan.rho is None:
+            return 0.0
+        deviation = math.sqrt(self.plan.variances[0] / 2) / self.plan.steps**2
+        return self.constants.floor * deviation * math.sqrt(self.plan.domain.dimension)
+
+    def joint(self) -> dict[str, object]:
+        """What the joint cost rests on, as the release will say it."""
+        return {"rho_exact": None if self.rho is None else str(self.rho), **self.plan.joint()}
+
+
+def lq_request(card: LqCard, agent: str, rho: Fraction | None, chosen: Lq) -> LqRequest:
+    """Check an LQ run against its card; reads no rows.
+
+    Parameters
+    ----------
+    card, agent
+        What is declared, and the agent's name.
+    rho
+        Its zCDP budget; None: no noise.
+    chosen
+        The recipe's ``[lq]``: how rows are cut, the lattice, shares and the planner's constants.
+
+    Raises
+    ------
+    CardError
+        If the sums would not fit.
+    RealDataError
+        If the data is real and no budget is given.
+    """
+    if card.kind == "real" and rho is None:
+        raise RealDataError(f"{card.name} is registered as real: {agent} adds no noise; ask for a finite budget")
+    d, m = card.domain, card.unit.episodes_per_user
+    domain = LqDomain(
+        card.name,
+        card.kind,
+        d.observation.size,
+        d.action.size,
+        d.horizon,
+        card.unit.users_public * m,
+        d.observation.radius * chosen.cut[0],
+        d.action.radius,
+        d.observation.radius * chosen.cut[1],
+        m,
+    )
+    ask = Ask(rho, split={"gram": fraction_of(chosen.gram_share)})
+    try:
+        return LqRequest(card, agent, LqPlan(domain, ask, chosen.steps), LqConstants(chosen.ridge, chosen.floor))
+    except (ValueError, OverflowError) as e:
+        raise CardError(f"{card.name}: {agent}: {e}") from None
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from pipeline.privacy.release_file import describe_mechanism
 from pipeline.simulation.surrogate import Drawn
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import even_visits
-from pipeline.statistics.joining import joining_cost, tell_joining
+from pipeline.statistics.private_sum import tell_joining
 from pipeline.statistics.target_layout import Stage as Which
 from pipeline.statistics.target_plan import Question, TargetPlan
 from pipeline.transaction.drawing import Stage
@@ -106,7 +106,7 @@ class OneStepRun:
     def charge(self) -> tuple[Fraction | None, Body]:
         """See :class:`~pipeline.transaction.drawing.Drawing`: both stages at once, whatever the first answers."""
         told: Body = {"joint": self._joint(), "epsilon": None, "mechanisms": self._described()}
-        joined = [joining_cost(s) for s in self.plan.stages.values()]
+        joined = [s.joining_cost for s in self.plan.stages.values()]
         return self.plan.cost, told | tell_joining(self.plan.card.kind, joined)
 
     def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:

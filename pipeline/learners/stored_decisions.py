@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from pipeline.declaration.card import CardError
 from pipeline.declaration.domain import States
 from pipeline.learners.decisions import policy_of, tied_cells
-from pipeline.learners.policy_files import Exported, PolicyFiles, escape
-from pipeline.learners.shown_decisions import Shown, shown_cells, shown_lines
+from pipeline.learners.policy_files import Exported, PolicyFiles, Shown, escape, shown_cells, shown_lines
 from pipeline.ledger.chain import Body
 from pipeline.mdp.policy import Policy
 

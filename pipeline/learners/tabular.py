@@ -25,8 +25,7 @@ from pipeline.logs.aggregate import aggregate
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import Resources
 from pipeline.privacy.budget import fraction_of
-from pipeline.privacy.guarantee import spent_budget
-from pipeline.privacy.losses import safe_epsilon
+from pipeline.privacy.losses import safe_epsilon, spent_budget
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Release, total_delta_slack, total_epsilon, total_rho
 from pipeline.privacy.release_file import describe_mechanism
@@ -42,8 +41,7 @@ from pipeline.statistics.calibration import (
     scale_budget,
     signal_to_noise,
 )
-from pipeline.statistics.joining import joining_cost, tell_joining
-from pipeline.statistics.private_sum import PrivateSum
+from pipeline.statistics.private_sum import PrivateSum, tell_joining
 from pipeline.transaction.drawing import WHOLE, Stage
 
 
@@ -163,7 +161,7 @@ class TabularRun:
         mechanisms = self.privatizer.mechanisms
         pure, rho = total_epsilon(mechanisms), total_rho(mechanisms)
         told = {"mechanisms": self._described(), "epsilon": None if pure is None else str(pure)}
-        return rho, told | tell_joining(self.card.kind, [joining_cost(self.privatizer)])
+        return rho, told | tell_joining(self.card.kind, [self.privatizer.joining_cost])
 
     def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
         """See :class:`~pipeline.transaction.drawing.Drawing`."""

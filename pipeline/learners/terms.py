@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from pipeline.declaration.card import AnyCard
-from pipeline.declaration.schedule import Dates
+from pipeline.declaration.lineage import Dates
 from pipeline.declaration.toml import CardError, Epsilon, Name, Rho, Strict
 from pipeline.learners.policy_files import Earlier
 from pipeline.privacy.budget import check_delta, fraction_of

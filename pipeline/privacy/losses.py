@@ -1,141 +1,20 @@
-"""Privacy losses as values: zCDP, pure and approximate, each with its relation, and a mixed ledger of all three.
+"""What a person loses: who adds the noise, what it promises, an epsilon that is safe to state, an attacker's gain.
 
-Amounts are exact fractions.  Only losses of one kind and one relation add up (privacy.md §1); :func:`mixed` is the one
-place where kinds meet, and it says at what price.
+The official conversion is :func:`pipeline.privacy.budget.epsilon_from_rho`; it holds for every rho-zCDP mechanism.
+``gdp_epsilon`` holds for what it names only (privacy.md §1.1).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from fractions import Fraction
-from typing import Literal
+from typing import Protocol, TypedDict
 
-from pipeline.privacy.budget import delta_from_rho, down, epsilon_from_rho, rho_of_pure, up
-
-Relation = Literal["replace", "zero_out", "add_remove"]
-
-
-class RelationError(ValueError):
-    """Losses of two neighbouring relations, or of two kinds, were about to be added."""
-
-
-@dataclass(frozen=True)
-class ZCDP:
-    """Renyi divergence of order a at most ``rho * a`` for every a > 1.  ``rho`` add up, also adaptively.
-
-    Parameters
-    ----------
-    rho
-        Exact, at least 0.
-    relation
-        Which data sets are neighbours.
-
-    Raises
-    ------
-    ValueError
-        If ``rho`` is negative.
-    """
-
-    rho: Fraction
-    relation: Relation = "replace"
-
-    def __post_init__(self) -> None:
-        _check(rho=self.rho)
-
-    def __add__(self, other: ZCDP) -> ZCDP:
-        _same(self, other)
-        return ZCDP(self.rho + other.rho, self.relation)
-
-
-@dataclass(frozen=True)
-class Pure:
-    """Every probability changes by at most the factor ``exp(epsilon)``.  ``epsilon`` add up.
-
-    Parameters
-    ----------
-    epsilon
-        Exact, in nats, at least 0.
-    relation
-        Which data sets are neighbours.
-
-    Raises
-    ------
-    ValueError
-        If ``epsilon`` is negative.
-    """
-
-    epsilon: Fraction
-    relation: Relation = "replace"
-
-    def __post_init__(self) -> None:
-        _check(epsilon=self.epsilon)
-
-    def __add__(self, other: Pure) -> Pure:
-        _same(self, other)
-        return Pure(self.epsilon + other.epsilon, self.relation)
-
-
-@dataclass(frozen=True)
-class Approximate:
-    """``(epsilon, delta)``: the factor ``exp(epsilon)`` up to a probability ``delta``.  Both add up."""
-
-    epsilon: Fraction
-    delta: Fraction
-    relation: Relation = "replace"
-
-    def __post_init__(self) -> None:
-        _check(epsilon=self.epsilon, delta=self.delta)
-
-    def __add__(self, other: Approximate) -> Approximate:
-        _same(self, other)
-        return Approximate(self.epsilon + other.epsilon, self.delta + other.delta, self.relation)
-
-
-@dataclass(frozen=True)
-class ApproximateZCDP:
-    """A mixed ledger: rho-zCDP up to a probability ``delta_slack`` (Bun and Steinke).  Both add up.
-
-    Parameters
-    ----------
-    rho, delta_slack
-        Exact, at least 0: the zCDP cost, and the probability with which it need not hold.
-    relation
-        Which data sets are neighbours.
-
-    Raises
-    ------
-    ValueError
-        If one of them is negative.
-    """
-
-    rho: Fraction
-    delta_slack: Fraction = Fraction(0)
-    relation: Relation = "replace"
-
-    def __post_init__(self) -> None:
-        _check(rho=self.rho, delta_slack=self.delta_slack)
-
-    def __add__(self, other: ApproximateZCDP) -> ApproximateZCDP:
-        _same(self, other)
-        return ApproximateZCDP(self.rho + other.rho, self.delta_slack + other.delta_slack, self.relation)
-
-    def at(self, delta: Fraction) -> Approximate:
-        """The ``(epsilon, delta)`` this gives: ``delta_slack + (1 - delta_slack) d'`` is what ``delta`` pays for.
-
-        Raises
-        ------
-        ValueError
-            If ``delta`` is not in (0, 1), or the slack alone reaches it.
-        """
-        if not self.delta_slack < delta < 1:
-            raise ValueError(f"delta must be in (delta_slack, 1) = ({up(self.delta_slack):g}, 1); got {float(delta):g}")
-        rest = down((delta - self.delta_slack) / (1 - self.delta_slack))
-        return Approximate(Fraction(safe_epsilon(up(self.rho), rest)), delta, self.relation)
-
-
-Loss = ZCDP | Pure | Approximate | ApproximateZCDP
+from pipeline.privacy.budget import check_cost, check_share, delta_from_rho, down, epsilon_from_rho, root, up
+from pipeline.privacy.release import Mechanism, total_delta_slack, total_epsilon, total_rho
 
 
 def safe_epsilon(rho: float, delta: float) -> float:
@@ -156,6 +35,46 @@ def safe_epsilon(rho: float, delta: float) -> float:
     while delta_from_rho(rho, epsilon) > delta * (1 - 1e-12):
         epsilon = epsilon * (1 + 1e-12) + 1e-15
     return epsilon
+
+
+def gdp_delta(rho: float, epsilon: float) -> float:
+    """Delta at ``epsilon`` when *every* component is a continuous Gaussian: mu-GDP with ``mu = sqrt(2 rho)``.
+
+    Not for discrete noise: a privacy-loss distribution is sharper there (``dp_accounting.pld``).
+    """
+    check_cost(rho=rho, epsilon=epsilon)
+    from scipy.special import log_ndtr
+
+    if rho == 0:
+        return 0.0
+    mu = math.sqrt(2 * rho)
+    first, second = float(log_ndtr(-epsilon / mu + mu / 2)), epsilon + float(log_ndtr(-epsilon / mu - mu / 2))
+    return -math.exp(first) * math.expm1(second - first)
+
+
+def gdp_epsilon(rho: float, delta: float) -> float:
+    """Epsilon at ``delta`` when *every* component is a continuous Gaussian; the inverse of :func:`gdp_delta`.
+
+    Parameters
+    ----------
+    rho, delta
+        zCDP cost of all components together, at least 0; and the delta, in (0, 1), at which epsilon is wanted.
+
+    Returns
+    -------
+    In nats.
+    """
+    check_cost(rho=rho)
+    check_share(delta)
+    if gdp_delta(rho, 0.0) <= delta:
+        return 0.0
+    # the zCDP textbook form bounds it from above
+    upper = rho + 2 * math.sqrt(rho * -math.log(delta)) + 1e-9
+
+    def excess(epsilon: float) -> float:
+        return gdp_delta(rho, epsilon) - delta
+
+    return root(excess, 0.0, upper, 1e-13)
 
 
 def membership_advantage(rho: float | None, epsilon: float | None, delta: float | None) -> float:
@@ -184,44 +103,109 @@ def membership_advantage(rho: float | None, epsilon: float | None, delta: float 
     return min(bounds)
 
 
-def mixed(losses: Iterable[Loss]) -> ApproximateZCDP:
-    """All losses in one ledger: an ``(e, d)``-DP mechanism enters as ``rho = e^2 / 2`` and ``delta_slack = d``.
+class Trust(StrEnum):
+    """Who adds the noise, and who sees what: the trust model of a release.
 
-    Pure losses are added as epsilons only among themselves; converting them is for mixing (privacy.md §1.1).
-
-    Raises
-    ------
-    RelationError
-        If two of them have different relations.
-    ValueError
-        If there are none.
+    ``NONE``: nobody adds any (simulation only).  ``CENTRAL``: a curator adds it to the sums.  ``JOINT``: so does a
+    curator, and every user gets what is computed for them from the sums of all others.  ``LOCAL``: everybody adds it to
+    their own message.  ``SHUFFLE``: so they do, and a shuffler hides whose message is whose.  On logs the trust model
+    is always central (privacy.md §0.1-3).
     """
-    entries = [_entered(loss) for loss in losses]
-    if not entries:
-        raise ValueError("a ledger without losses has no relation; give at least one")
-    total = entries[0]
-    for entry in entries[1:]:
-        total = total + entry
-    return total
+
+    NONE = "none"
+    CENTRAL = "central"
+    JOINT = "joint"
+    LOCAL = "local"
+    SHUFFLE = "shuffle"
 
 
-def _entered(loss: Loss) -> ApproximateZCDP:
-    if isinstance(loss, ApproximateZCDP):
-        return loss
-    if isinstance(loss, ZCDP):
-        return ApproximateZCDP(loss.rho, Fraction(0), loss.relation)
-    slack = loss.delta if isinstance(loss, Approximate) else Fraction(0)
-    return ApproximateZCDP(rho_of_pure(loss.epsilon), slack, loss.relation)
+class Promise(Protocol):
+    """What the noise that is drawn gives one user, replace-one."""
+
+    @property
+    def trust(self) -> Trust:
+        """Whom the user must trust."""
+        ...
+
+    @property
+    def rho(self) -> Fraction | None:
+        """zCDP; None without noise, and where the noise is not Gaussian."""
+        ...
+
+    def epsilon(self, delta: float) -> float | None:
+        """Epsilon at ``delta``; None without noise."""
+        ...
 
 
-def _same(one: Loss, other: Loss) -> None:
-    if type(one) is not type(other):
-        raise RelationError(f"{type(one).__name__} and {type(other).__name__} do not add; use mixed([...])")
-    if one.relation != other.relation:
-        raise RelationError(f"losses under {one.relation!r} and {other.relation!r} do not add")
+@dataclass(frozen=True)
+class Guarantee:
+    """What Gaussian noise gives one user, replace-one.
+
+    Parameters
+    ----------
+    trust
+        Whom the user must trust.
+    rho
+        Exact zCDP cost of all that is ever released; None without noise.
+    """
+
+    trust: Trust
+    rho: Fraction | None
+
+    def epsilon(self, delta: float) -> float | None:
+        """Epsilon at ``delta``: recomputed from what is drawn, whatever was asked; None without noise."""
+        return None if self.rho is None else safe_epsilon(up(self.rho), delta)
+
+    def beside(self, other: Guarantee) -> Guarantee:
+        """Both released from the same users: costs add up."""
+        both = None if self.rho is None or other.rho is None else self.rho + other.rho
+        return Guarantee(self.trust, both)
 
 
-def _check(**named: Fraction) -> None:
-    for name, value in named.items():
-        if not value >= 0:
-            raise ValueError(f"{name} must be >= 0; got {value}")
+class SpentBudget(TypedDict):
+    """What mechanisms cost together: zCDP rho and (epsilon, delta), rounded up; None where there is no noise.
+
+    ``pure`` says whether the loss is pure: then ``delta`` is 0.
+    """
+
+    rho: float | None
+    epsilon: float | None
+    delta: float | None
+    pure: bool
+
+
+def spent_budget(mechanisms: Sequence[Mechanism], delta: float, joint: Fraction | None = None) -> SpentBudget:
+    """What a list of mechanisms costs.
+
+    What a sampler adds to delta is taken from the ``delta`` of the conversion, so that ``delta`` holds in all.
+
+    Parameters
+    ----------
+    mechanisms
+        Of one release, all tables.
+    delta
+        At which rho is converted to epsilon (privacy.md §1.1); above the samplers' share of it.
+    joint
+        The exact rho of all tables together, where they were bounded jointly; None: their losses add.
+    """
+    if (bits := _of_shuffled(mechanisms, delta)) is not None:
+        return {"rho": None, "epsilon": bits, "delta": delta, "pure": False}
+    rho, pure = total_rho(tuple(mechanisms)), total_epsilon(tuple(mechanisms))
+    if joint is not None:
+        rho, pure = joint, None
+    if rho is None:
+        return {"rho": None, "epsilon": None, "delta": None, "pure": False}
+    if pure is not None:
+        return {"rho": up(rho), "epsilon": up(pure), "delta": 0.0, "pure": True}
+    left = down(Fraction(delta) - total_delta_slack(tuple(mechanisms)))
+    return {"rho": up(rho), "epsilon": safe_epsilon(up(rho), left), "delta": delta, "pure": False}
+
+
+def _of_shuffled(mechanisms: Sequence[Mechanism], delta: float) -> float | None:
+    """Epsilon of shuffled messages by an exact accountant: a user is in one batch, so the costliest counts."""
+    from pipeline.privacy.shuffle import NoiseBits
+    from pipeline.privacy.shuffle_calibration import delivered_epsilon
+
+    batches = {m.shuffled for m in mechanisms if m.shuffled is not None}
+    each = (delivered_epsilon(NoiseBits(b.users, b.each, b.chance), b.changes, delta, b.honest) for b in batches)
+    return max(each, default=None)

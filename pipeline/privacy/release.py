@@ -117,13 +117,6 @@ class Mechanism:
         return None if self.epsilon is None else rho_of_pure(self.epsilon)
 
     @property
-    def noise_variance(self) -> float:
-        """Of one published integer, in squared integer units; 0 without noise."""
-        if self.variance is not None:
-            return self.variance * (1.0 if self.running is None else self.running.error)
-        return 0.0 if self.scale is None else 2 * float(self.scale) ** 2
-
-    @property
     def standard_deviation(self) -> float:
         """Of one published integer, in integer units (a discrete Laplace of scale b has about ``sqrt(2) b``)."""
         if self.variance is not None:
@@ -223,7 +216,7 @@ class Release:
     noise, sampler
         ``os`` | ``seeded`` | ``none``, only ``os`` is private; name and version of what drew it.
     trust_model, relation
-        ``central`` on every log (:class:`~pipeline.privacy.guarantee.Trust`); neighbours ``replace`` one person.
+        ``central`` on every log (:class:`~pipeline.privacy.losses.Trust`); neighbours ``replace`` one person.
     joint_rho
         Cost of all tables together where it was bounded jointly; None: the sum of their costs.
     joint

@@ -20,8 +20,8 @@ from functools import cache, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.privacy.accounting import gdp_epsilon
-from pipeline.privacy.brent import root
+from pipeline.privacy.budget import root
+from pipeline.privacy.losses import gdp_epsilon
 from pipeline.privacy.shuffle import FAIR, WHOLE, NoiseBits
 
 Array = NDArray[np.float64]

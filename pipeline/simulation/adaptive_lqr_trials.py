@@ -19,14 +19,14 @@ from pipeline.declaration.toml import CardError
 from pipeline.environments.lq_systems import LqSystem
 from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.factorisation import Once
-from pipeline.privacy.guarantee import Trust
+from pipeline.privacy.losses import Trust
 from pipeline.privacy.noise import SimulatedWorld
 from pipeline.privacy.release import Release
 from pipeline.simulation.lq_rollouts import Array, ask_of, lost_by, lq_world, noise_of, play_lq, spent
 from pipeline.simulation.targets import SumsTarget
 from pipeline.simulation.trial import NOTHING_CONTROLLED, OnlineAgent, Outcome, Plain, Trial, staged_curve
 from pipeline.statistics.lq_message import ResidualMessage
-from pipeline.statistics.online_sum import asked, cost_of, gaussian_sum, release_of, stacked, start, tight
+from pipeline.statistics.online_sum import begin, cost_of, stacked, tight
 
 _PLANNER, _LOGS = 5, 4
 _OPTIONS: dict[str, Plain] = {"first": AdaptiveConstants().first, "certainty": AdaptiveConstants().certainty}
@@ -78,18 +78,17 @@ class _Sums:
         self._noise, self._handle = noise_of(trial), SimulatedWorld(trial.place)
         first = Question(prior(_control(self._world), 1.0).mean, np.eye(sum(self._world.shape)), 1.0)
         message = _message(self._world, trial, first)
-        self._variances = None if trial.epsilon is None else tight(message, ask_of(trial), 1)
-        self._epsilon = math.inf if trial.epsilon is None else asked(ask_of(trial))[0]
+        self._ask = None if trial.epsilon is None else ask_of(trial)
+        self._variances = None if self._ask is None else tight(message, self._ask, 1)
         self.spread = 0.0 if self._variances is None else math.sqrt(self._variances["residual"]) / message.steps
         self.drawn: list[Release] = []
         self.cost = spent(trial, cost_of(message, self._variances, 1))
 
     def __call__(self, question: Question, batches: Sequence[LqBatch]) -> Array:
         one = _message(self._world, self._trial, question)
-        private = gaussian_sum(one, self._variances, Once(1), Trust.JOINT, self._noise, self._epsilon)
-        counter = start(private, self._noise, self._handle)
+        counter = begin(one, self._variances, Once(1), Trust.JOINT, self._handle, self._noise, self._ask)
         counter.add(np.sum([one.integers(batch) for batch in batches], axis=0))
-        self.drawn.append(release_of(private, counter, self._noise))
+        self.drawn.append(counter.release())
         return one.matrix(counter.total())
 
 
@@ -100,8 +99,6 @@ def _constants(trial: Trial) -> AdaptiveConstants:
 
 def targets_of(trial: Trial) -> list[SumsTarget]:
     """What an audit attacks: the first epoch's one release; later ones differ in public numbers only."""
-    if trial.calibration == "paper":
-        raise CardError(f"no paper prints scales for {trial.agent}; use calibration = 'tight'")
     world = lq_world(trial)
     centre = prior(_control(world), AdaptiveConstants().norm).mean
     message = _message(world, trial, Question(centre, np.eye(sum(world.shape)), 1.0))

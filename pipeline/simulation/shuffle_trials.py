@@ -18,27 +18,18 @@ import numpy as np
 from pipeline.agents import sdp_pe as agent
 from pipeline.agents.active_set import Constrained
 from pipeline.declaration.card import CardError
-from pipeline.mdp.lagrangian import most_visits, most_visits_lp
 from pipeline.mdp.model import TabularMDP
-from pipeline.mdp.planning import optimal_values
+from pipeline.mdp.planning import most_visits, most_visits_lp, optimal_values
 from pipeline.mdp.policy import set_values
-from pipeline.privacy.guarantee import Trust
+from pipeline.privacy.losses import Trust
 from pipeline.privacy.noise import SeededNoise
-from pipeline.privacy.release import Release
 from pipeline.privacy.shuffle_calibration import smallest_total
 from pipeline.simulation.control_trials import world_of
 from pipeline.simulation.rollouts import PlayedRollouts, play_batch_rollouts
 from pipeline.simulation.targets import BatchTarget
 from pipeline.simulation.trial import OnlineAgent, Outcome, Plain, Trial, staged_curve
 from pipeline.statistics.batch_counts import BatchLayout
-from pipeline.statistics.batch_privatizers import (
-    BatchPrivatizer,
-    ExactBatch,
-    GaussianBatch,
-    ShuffleBinary,
-    release_of_gaussian,
-    release_of_shuffled,
-)
+from pipeline.statistics.batch_privatizers import BatchPrivatizer
 
 _TIES, _NOISE, _SAMPLE = 1, 2, 3
 DEFAULTS: dict[str, Plain] = {
@@ -69,7 +60,7 @@ def sdp_pe(trial: Trial) -> Outcome:
     noise = SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes)))
     try:
         asks = agent.sdp_pe(task, constants, trial.stream(_TIES))
-        protocol = bool(knobs["protocol"]) and isinstance(privatizer, ShuffleBinary)
+        protocol = bool(knobs["protocol"]) and privatizer.trust == Trust.SHUFFLE
         played = play_batch_rollouts(mdp, asks, privatizer, trial.stream(0), noise, protocol=protocol)
     except ValueError as e:
         raise CardError(f"sdp-pe: {e}") from None
@@ -80,14 +71,16 @@ def sdp_pe(trial: Trial) -> Outcome:
         "variant": _variant(trial, knobs),
         "constants": _constants(constants),
         "true_rho": None,
-        "true_epsilon": _delivered(privatizer, played),
+        "true_epsilon": max(privatizer.delivered(b.users, b.layout) or 0.0 for b in played.batches) or None,
         "tie_share": None,
         **_stages(trial, mdp, played),
         **_bits(privatizer, played),
         **_certificate(trial, int(knobs["certify"]), played.answer, mdp),
     }
     facts["final_loss"] = facts["suboptimality"]
-    return Outcome(at, summed, facts, played.answer.policy.tolist(), _released(privatizer, played))
+    return Outcome(
+        at, summed, facts, played.answer.policy.tolist(), privatizer.left([(b.layout, b.noisy) for b in played.batches])
+    )
 
 
 def targets_of(trial: Trial) -> list[BatchTarget]:
@@ -100,7 +93,7 @@ def targets_of(trial: Trial) -> list[BatchTarget]:
     """
     batches = first_batches(trial)
     privatizer = privatizer_of(trial, knobs_of(trial), batches[0][1].shape[0])
-    if isinstance(privatizer, ExactBatch):
+    if privatizer.trust == Trust.NONE:
         raise CardError("trust = 'none': no noise, no claim to attack")
     return [BatchTarget(layout, users, privatizer) for users, layout in batches]
 
@@ -138,10 +131,8 @@ def knobs_of(trial: Trial) -> dict[str, Any]:
     CardError
         If an option is unknown or of another kind, or the budget does not fit the trust model.
     """
-    knobs = trial.over(DEFAULTS)
-    for name, words in (("constants", ("practical", "paper")), ("trust", ("none", "joint", "local", "shuffle"))):
-        if knobs[name] not in words:
-            raise CardError(f"sdp-pe: {name} must be one of {', '.join(words)}; got {knobs[name]!r}")
+    trusts = ("none", "joint", "local", "shuffle")
+    knobs = trial.over(DEFAULTS, constants=("practical", "paper"), trust=trusts)
     if (trial.epsilon is None) != (knobs["trust"] == "none"):
         raise CardError("sdp-pe: give epsilon and delta, or trust = 'none', and not both")
     if trial.calibration == "paper" and knobs["trust"] not in ("none", "shuffle"):
@@ -152,35 +143,12 @@ def knobs_of(trial: Trial) -> dict[str, Any]:
     return {**knobs, "lean": lean, "mixed": mixed}
 
 
-def privatizer_of(trial: Trial, knobs: Mapping[str, Any], horizon: int) -> ExactBatch | ShuffleBinary | GaussianBatch:
+def privatizer_of(trial: Trial, knobs: Mapping[str, Any], horizon: int) -> BatchPrivatizer:
     """Who makes its counts private."""
     if trial.epsilon is None or trial.delta is None:
-        return ExactBatch()
-    if knobs["trust"] == "shuffle":
-        how = trial.calibration or "tight"
-        return ShuffleBinary(trial.epsilon, trial.delta, how, horizon, honest=float(knobs["honest"]))
-    return GaussianBatch(trial.epsilon, trial.delta, knobs["trust"])
-
-
-def _released(privatizer: BatchPrivatizer, played: PlayedRollouts[agent.Answer]) -> Release:
-    """What left all batches."""
-    batches = [(b, b.layout.kept(b.noisy)) for b in played.batches]
-    last = played.batches[-1].layout
-    if isinstance(privatizer, ShuffleBinary):
-        bits = [privatizer.bits(b.users, b.layout) for b, _ in batches]
-        each = [
-            (made, privatizer.honest_of(b.users), np.rint(kept + made.mean).astype(np.int64))
-            for made, (b, kept) in zip(bits, batches, strict=True)
-        ]
-        return release_of_shuffled(last, max(b.layout.changes for b, _ in batches), each, SeededNoise.sampler)
-    counts = np.rint(np.sum([kept for _, kept in batches], axis=0)).astype(np.int64)
-    if isinstance(privatizer, GaussianBatch):
-        local = privatizer.trust == "local"
-        draws = sum(b.users for b, _ in batches) if local else len(batches)
-        trust = Trust.LOCAL if local else Trust.JOINT
-        variance, sampler = privatizer.variance(last), SeededNoise.sampler
-        return release_of_gaussian(last, last.changes, variance, draws, counts, trust, sampler)
-    return release_of_gaussian(last, last.changes, None, 0, counts, Trust.NONE, "none: exact sums")
+        return BatchPrivatizer()
+    how, honest = trial.calibration or "tight", float(knobs["honest"])
+    return BatchPrivatizer(Trust(knobs["trust"]), trial.epsilon, trial.delta, how, horizon, honest)
 
 
 def _variant(trial: Trial, knobs: Mapping[str, Any]) -> str:
@@ -196,13 +164,6 @@ def _constants(c: agent.Constants) -> str:
     if c.mode == "paper":
         return f"paper: C1 = {c.C1:g}, C (not printed) = {c.C:g}"
     return f"practical, chosen by us: widths x {c.scale:g}, {c.deviations:g} standard deviations"
-
-
-def _delivered(privatizer: BatchPrivatizer, played: PlayedRollouts[agent.Answer]) -> float | None:
-    """Largest epsilon of any batch: a user is in one."""
-    if not isinstance(privatizer, ShuffleBinary | GaussianBatch):
-        return None
-    return max(privatizer.delivered(b.users, b.layout) for b in played.batches)
 
 
 def _stages(trial: Trial, mdp: TabularMDP, played: PlayedRollouts[agent.Answer]) -> dict[str, Any]:
@@ -231,7 +192,7 @@ def _stages(trial: Trial, mdp: TabularMDP, played: PlayedRollouts[agent.Answer])
 
 def _bits(privatizer: BatchPrivatizer, played: PlayedRollouts[agent.Answer]) -> dict[str, Any]:
     """Noise bits tau of the last batch of each kind, and the fewest fair ones an exact accountant asks for."""
-    if not isinstance(privatizer, ShuffleBinary):
+    if privatizer.trust != Trust.SHUFFLE:
         return {}
     kinds = {"fine" if b.layout.rewards else "crude": b for b in played.batches}
     out: dict[str, Any] = {}

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     # no agent runs, or is measured anew for, the mechanisms of another
     from pipeline.statistics.ask import Ask
     from pipeline.statistics.batch_counts import BatchLayout
-    from pipeline.statistics.batch_privatizers import GaussianBatch, ShuffleBinary
+    from pipeline.statistics.batch_privatizers import BatchPrivatizer
     from pipeline.statistics.interactive_counts import CountMechanism
     from pipeline.statistics.lq_layout import LqPlan
     from pipeline.statistics.lq_message import LqMessage, ResidualMessage
@@ -77,7 +77,7 @@ class BatchTarget:
 
     layout: BatchLayout
     users: int
-    privatizer: ShuffleBinary | GaussianBatch
+    privatizer: BatchPrivatizer
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.mdp.rollout import Trajectory
-from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.consistency import consistent_counts
 from pipeline.statistics.layout import Table
 from pipeline.statistics.online_sum import SimulatedLayout, lattice_table
@@ -140,23 +138,6 @@ class BatchLayout(SimulatedLayout):
         return self._flat(noisy.n_sas, noisy.n_sa, noisy.r_sa)
 
 
-class CellNoise(Protocol):
-    """Noise of one counter, alike and independent in all of them."""
-
-    @property
-    def standard_deviation(self) -> float:
-        """Of one counter."""
-        ...
-
-    def bound(self, failure: float, counters: int = 1) -> float:
-        """What the summed noise of ``counters`` counters exceeds, either way, with at most ``failure``."""
-        ...
-
-    def add(self, sums: Integers, seeded: SeededNoise, tables: BatchTables) -> Array:
-        """Unbiased noisy ``sums``."""
-        ...
-
-
 @dataclass(frozen=True)
 class NoisyTables:
     """Unbiased noisy sums of one or several batches; adding batches up is post-processing.
@@ -211,35 +192,6 @@ class PrivateBatch:
     def users(self) -> int:
         """n: public."""
         return self.noisy.users
-
-
-def noisy_tables(tables: BatchTables, layout: BatchLayout, cell: CellNoise, noise: SeededNoise) -> NoisyTables:
-    """Draw the noise of every counter of the layout, never-visited ones included."""
-    if tables.n_sas.shape[:3] != layout.shape:
-        raise ValueError(f"tables must be {layout.shape}; got {tables.n_sas.shape[:3]}")
-    noise.admit(tables.data_kind)
-    moving, visits, S = layout.moving, layout.visits, layout.shape[1]  # noqa: N806
-    n_sas = np.zeros(tables.n_sas.shape)
-    n_sas[:moving] = cell.add(tables.n_sas[:moving], noise, tables)
-    n_sa, sd_sa = n_sas.sum(-1), np.full(layout.shape[0], cell.standard_deviation * S**0.5)
-    n_sa[visits], sd_sa[visits] = cell.add(tables.n_sa[visits], noise, tables), cell.standard_deviation
-    r_sa = cell.add(tables.r_sa, noise, tables) if layout.rewards else None
-    return NoisyTables(tables.users, n_sas, n_sa, r_sa, cell.standard_deviation, sd_sa)
-
-
-def private_batch(noisy: NoisyTables, layout: BatchLayout, cell: CellNoise, failure: float) -> PrivateBatch:
-    """Consistency programme and shift of paper 002 (4)-(5); the bounds hold together but for ``failure``.
-
-    Two tables: E/4 bounds every noisy count; the programme's slack is E/4 and the shift E/2.  Lean: the visits *are*
-    the sums, so the slack is 0 and the shift is the bound on their noise.
-    """
-    each = failure / layout.counters
-    one = cell.bound(each)
-    if not layout.lean:
-        return consistent(noisy, layout, slack=one, shift=2 * one, error=4 * one)
-    S = layout.shape[1]  # noqa: N806
-    summed = max(one, cell.bound(failure / (layout.counters + layout.shape[0] * S * layout.shape[2]), S))
-    return consistent(noisy, layout, slack=0.0, shift=summed, error=2 * one + summed * (1 + 1 / S))
 
 
 def consistent(noisy: NoisyTables, layout: BatchLayout, slack: float, shift: float, error: float) -> PrivateBatch:

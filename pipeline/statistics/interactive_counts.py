@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from pipeline.privacy.continual import Mechanism, continual
 from pipeline.privacy.factorisation import Once
-from pipeline.privacy.guarantee import Promise, Trust
+from pipeline.privacy.losses import Promise, Trust
 from pipeline.privacy.noise import NoiseSource, SeededNoise, SimulatedWorld
 from pipeline.privacy.release import Release
 from pipeline.privacy.shuffle import NoiseBits, analyzed_totals, exchanged
@@ -37,8 +37,7 @@ from pipeline.privacy.shuffle_calibration import delivered_epsilon, tight_bits
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.batch_privatizers import release_of_shuffled
 from pipeline.statistics.online_counts import OnlineCounts, OnlineLayout, Tally
-from pipeline.statistics.online_sum import asked, gaussian_sum, release_of, start, tight
-from pipeline.statistics.private_sum import PrivateSum
+from pipeline.statistics.online_sum import OnlineSum, begin, tight
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -89,26 +88,16 @@ class GaussianCounts(_Counts):
     ----------
     layout
         What is counted.
-    private
-        What is released of its sums, and when.
-    world, noise
-        Handle of the simulated world, and what draws the noise.
+    sums
+        All of it, as it is released.
     steps
         Steps of the release: batches, the users one by one (``episodes``), or their own ``messages``.
     """
 
-    def __init__(
-        self,
-        layout: OnlineLayout,
-        private: PrivateSum,
-        world: SimulatedWorld,
-        noise: NoiseSource,
-        steps: Leaves | Literal["messages"] = "batches",
-    ) -> None:
+    def __init__(self, layout: OnlineLayout, sums: OnlineSum, steps: Leaves | Literal["messages"] = "batches") -> None:
         super().__init__(layout)
-        self.guarantee, self.sums, self._steps = private.guarantee, start(private, noise, world), steps
-        self._private, self._noise = private, noise
-        self._drawn = tuple(m.variance or 0 for m in private.mechanisms)
+        self.guarantee, self.sums, self._steps = sums.guarantee, sums, steps
+        self._drawn = tuple(m.variance or 0 for m in sums.private.mechanisms)
 
     @property
     def variances(self) -> tuple[float, ...]:
@@ -121,7 +110,7 @@ class GaussianCounts(_Counts):
 
     def release(self) -> Release:
         """What has left by now."""
-        return self.layout.shaped(release_of(self._private, self.sums, self._noise))
+        return self.layout.shaped(self.sums.release())
 
     def _add(self, batch: Integers, tally: Tally) -> None:
         users = tally.episodes
@@ -230,7 +219,7 @@ class ShuffledCounts(_Counts):
 
 def exact(layout: OnlineLayout, batches: int, world: SimulatedWorld, noise: NoiseSource) -> GaussianCounts:
     """The sums themselves: the baseline, without privacy; ``noise`` is never drawn from."""
-    return GaussianCounts(layout, gaussian_sum(layout, None, Once(batches), Trust.NONE, noise, math.inf), world, noise)
+    return GaussianCounts(layout, begin(layout, None, Once(batches), Trust.NONE, world, noise))
 
 
 def joint(
@@ -272,14 +261,14 @@ def joint(
         time, leaves = Once(batches), "batches"
     else:
         time = continual(mechanism, batches if leaves == "batches" else episodes)
-    private = gaussian_sum(layout, tight(layout, ask, time.cost), time, Trust.JOINT, noise, asked(ask)[0])
-    return GaussianCounts(layout, private, world, noise, leaves)
+    sums = begin(layout, tight(layout, ask, time.cost), time, Trust.JOINT, world, noise, ask)
+    return GaussianCounts(layout, sums, leaves)
 
 
 def local(layout: OnlineLayout, episodes: int, ask: Ask, world: SimulatedWorld, noise: NoiseSource) -> GaussianCounts:
     """Local privacy: each user's one-hot tables are noisy before they leave their user."""
-    private = gaussian_sum(layout, tight(layout, ask, 1), Once(episodes), Trust.LOCAL, noise, asked(ask)[0])
-    return GaussianCounts(layout, private, world, noise, "messages")
+    sums = begin(layout, tight(layout, ask, 1), Once(episodes), Trust.LOCAL, world, noise, ask)
+    return GaussianCounts(layout, sums, "messages")
 
 
 def shuffled(

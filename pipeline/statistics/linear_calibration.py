@@ -26,7 +26,7 @@ from pipeline.statistics.linear_layout import CallLayout, OneShotLayout, call_ta
 from pipeline.statistics.linear_plan import Half, LinearPlan
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.regression import OneShot
-from pipeline.statistics.regression_rows import CountRows, TalliedRows
+from pipeline.statistics.regression_rows import TalliedRows
 
 _RULE = "sup over two people's rows of |move of svec Gram|²/2σ² + |move of targets|²/2σ², jointly"
 
@@ -223,7 +223,7 @@ Integers = NDArray[np.int64]
 
 
 def release_one_shot(
-    plan: LinearPlan, rows: CountRows | TalliedRows, noise: NoiseSource, *, epsilon: float | None = None
+    plan: LinearPlan, rows: TalliedRows, noise: NoiseSource, *, epsilon: float | None = None
 ) -> OneShot:
     """Draw the release, or the exact statistics where the plan has no budget (simulation only).
 
@@ -251,7 +251,7 @@ def release_one_shot(
     if epsilon is not None:
         summed = summed.with_slack(noise, epsilon)
     summed.admit(noise, rows.data_kind)
-    gram, table = _sums(rows, plan.one_shot_steps[0], *plan.reward_steps, plan.terms.value_steps)
+    gram, table = _sums(plan, rows)
     sums = ExactSums(plan.domain.name, rows.data_kind, "per_step", {"gram": gram, "target": table})
     return released_statistics(plan, summed.draw(sums, noise))
 
@@ -281,11 +281,11 @@ def released_statistics(plan: LinearPlan, release: Release) -> OneShot:
     )
 
 
-def _sums(rows: CountRows | TalliedRows, tag: int, least: int, most: int, q: int) -> tuple[Integers, Integers]:
+def _sums(plan: LinearPlan, rows: TalliedRows) -> tuple[Integers, Integers]:
     """Exact Gram matrices ``(H, d, d)`` and tables ``(H, S' + 1, d)``."""
     f = rows.features.integers.reshape(-1, rows.features.dimension)
-    n, r = rows.totals(least, most, q)
-    y = 2 * r - (least + most) * n.sum(-1)
-    x = np.concatenate([tag * n, y[..., None]], axis=-1).reshape(len(n), len(f), -1)
+    n, r = rows.tallies["both"].visits, rows.tallies["both"].rewards
+    y = 2 * r - sum(plan.reward_steps) * n.sum(-1)
+    x = np.concatenate([plan.one_shot_steps[0] * n, y[..., None]], axis=-1).reshape(len(n), len(f), -1)
     each = [counted_sums(f, n_h.sum(-1).reshape(-1), x_h.T) for n_h, x_h in zip(n, x, strict=True)]
     return np.stack([g for g, _ in each]), np.stack([t for _, t in each])

@@ -30,6 +30,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +40,7 @@ from pipeline.statistics.ask import Ask
 from pipeline.statistics.gram_moves import BallMoves
 from pipeline.statistics.layout import Rates, Relation, Table
 from pipeline.statistics.lq_layout import ANGLES
-from pipeline.statistics.lq_rows import cut, stretched
+from pipeline.statistics.lq_rows import on_lattice, stretched
 from pipeline.statistics.online_sum import Groups, SimulatedLayout, lattice_table
 
 # keeps a matrix of length exactly 1 inside the ball after the rounding of its length
@@ -245,17 +246,9 @@ class LqMessage(SimulatedLayout):
         H = min(self.horizon, controls.shape[1])
         raw = states[:, :H], controls[:, :H] / self.gamma, states[:, 1 : H + 1]
         flat = [v.reshape(-1, v.shape[2]) for v in raw]
-        finite = np.logical_and.reduce([np.isfinite(v).all(1) for v in flat])[:, None]
-        # a number near the largest float may overflow on its way; its row does not count
-        with np.errstate(over="ignore", invalid="ignore"):
-            parts = cut(*(np.where(finite, v, 0.0) for v in flat))
-            lattice = self.steps, self.steps * self.gamma, self.steps
-            x, u, following = (np.trunc(v * q) for v, q in zip(parts, lattice, strict=True))
-            of_state, of_control = self._squares
-            lengths = ((x, of_state), (u, of_control), (following, of_state))
-            within = np.logical_and.reduce([(v * v).sum(1) <= square for v, square in lengths])[:, None]
-        x, u, following = (np.where(within, v, 0.0) for v in (x, u, following))
-        return np.hstack([x, u]), following
+        of_state, of_control = self._squares
+        lattice = self.steps, self.steps * self.gamma, self.steps
+        return on_lattice(flat, np.ones(len(flat[0]), dtype=bool), lattice, (of_state, of_control, of_state))
 
     def sums(self, total: Array) -> tuple[Array, Array]:
         """The inverse of :meth:`integers` on noisy sums: ``(D, D)`` symmetric and ``(D, n)``, in units."""
@@ -268,3 +261,37 @@ class LqMessage(SimulatedLayout):
 
 def _flat(gram: Array, cross: Array) -> Array:
     return np.concatenate([gram.diagonal(), gram[np.triu_indices(len(gram), 1)], cross.ravel()])
+
+
+@dataclass(frozen=True)
+class LqRidge:
+    """What may be looked at, and the numbers of Assumption 2 (paper 004) at this moment.
+
+    Parameters
+    ----------
+    V, U
+        ``(D, D)`` positive definite, and ``(D, n)``.
+    lambda_min, lambda_max, nu
+        Bounds on the regularizer, and on the noise of U.
+    raised
+        Eigenvalues of V that the noise pushed below ``lambda_min`` and that were raised to it.
+    """
+
+    V: Array
+    U: Array
+    lambda_min: float
+    lambda_max: float
+    nu: float
+    raised: int
+
+
+class LqRegularizer(Protocol):
+    """Takes a batch of episodes at a time, shows noisy sums."""
+
+    def observe(self, batch: LqBatch) -> None:
+        """Add the next batch; its vectors are cut to their balls here."""
+        ...
+
+    def ridge(self) -> LqRidge:
+        """The released sums, regularized."""
+        ...

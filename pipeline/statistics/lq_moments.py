@@ -17,7 +17,7 @@ from pipeline.privacy.release import Release
 from pipeline.statistics.gram import exact_sums
 from pipeline.statistics.layout import ExactSums
 from pipeline.statistics.lq_layout import LqPlan
-from pipeline.statistics.lq_rows import Episodes, LqRows, SummedRows, Transitions, cut
+from pipeline.statistics.lq_rows import Episodes, LqRows, SummedRows, Transitions, on_lattice
 from pipeline.statistics.regression import LqMoments
 
 Array = NDArray[np.float64]
@@ -161,15 +161,9 @@ def lattice_rows(plan: LqPlan, batch: Episodes | Transitions) -> tuple[Array, Ar
     Not a number, or longer than its ball after truncation: the row counts as absent.
     """
     raw, read = _rows_of(batch, plan.domain.horizon)
-    # a number near the largest float may overflow on its way; its row does not count
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(over="ignore"):
         units = [v / b for v, b in zip(raw, plan.domain.bounds, strict=True)]
-        read = np.logical_and.reduce([read, *(np.isfinite(v).all(1) for v in units)])
-        x, u, following = cut(*(np.where(read[:, None], v, 0.0) for v in units))
-        whole = [np.trunc(v * plan.steps) for v in (x, u, following)]
-        within = np.logical_and.reduce([(v * v).sum(1) <= plan.steps**2 for v in whole])[:, None]
-    x, u, following = (np.where(within, v, 0.0) for v in whole)
-    return np.hstack([x, u]), following
+    return on_lattice(units, read, (plan.steps,) * 3, (plan.steps**2,) * 3)
 
 
 def _rows_of(batch: Episodes | Transitions, horizon: int) -> tuple[tuple[Array, Array, Array], NDArray[np.bool_]]:

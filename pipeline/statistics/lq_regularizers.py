@@ -28,16 +28,13 @@ from numpy.typing import NDArray
 
 from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.factorisation import Once
-from pipeline.privacy.guarantee import Trust
+from pipeline.privacy.losses import Trust
 from pipeline.privacy.noise import NoiseSource, SimulatedWorld
-from pipeline.privacy.release import Release
 from pipeline.privacy.running import LazyTree
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.gram import raise_eigenvalues
-from pipeline.statistics.lq_message import LqMessage
-from pipeline.statistics.online_sum import Variances, asked, gaussian_sum, release_of, start, tight
-from pipeline.statistics.private_sum import PrivateSum
-from pipeline.statistics.released_ridge import LqRidge
+from pipeline.statistics.lq_message import LqMessage, LqRidge
+from pipeline.statistics.online_sum import OnlineSum, Variances, asked, begin, tight
 
 Array = NDArray[np.float64]
 # (sd above the Gram matrix's diagonal, sd of a cross entry, error of the sum) -> bounds on both norms
@@ -51,48 +48,33 @@ class CountedLqRegularizer:
     ----------
     message
         What an episode adds.
-    private
-        What is released of the sums, and when.
-    world, noise
-        Handle of the simulated world, and what draws the noise.
+    sums
+        All of it, as it is released.
     lam
         λ, in units squared.
     tails
         Bounds on the norms of the noise in both sums, from its standard deviations and the error of a sum.
     """
 
-    def __init__(
-        self,
-        message: LqMessage,
-        private: PrivateSum,
-        world: SimulatedWorld,
-        noise: NoiseSource,
-        lam: float,
-        tails: Tails,
-    ) -> None:
+    def __init__(self, message: LqMessage, sums: OnlineSum, lam: float, tails: Tails) -> None:
         if not lam > 0:
             raise ValueError(f"lam must be positive; got {lam}")
-        self.message, self.guarantee = message, private.guarantee
-        self._counter, self._lam, self._tails = start(private, noise, world), lam, tails
-        self._private, self._noise = private, noise
+        self.message, self.guarantee, self.release = message, sums.guarantee, sums.release
+        self._counter, self._lam, self._tails = sums, lam, tails
         unit = message.steps**2
-        diagonal, above, cross = (m.variance or 0 for m in private.mechanisms)
+        diagonal, above, cross = (m.variance or 0 for m in sums.private.mechanisms)
         self._sds = math.sqrt(max(above, diagonal / 2)) / unit, math.sqrt(cross) / unit
 
     def observe(self, batch: LqBatch) -> None:
-        """See :class:`~pipeline.statistics.released_ridge.LqRegularizer`."""
+        """See :class:`~pipeline.statistics.lq_message.LqRegularizer`."""
         self._counter.add(self.message.integers(batch))
 
     def sums(self) -> tuple[Array, Array]:
         """T_1 ``(D, D)`` and T_2 ``(D, n)`` as released, before they are regularized."""
         return self.message.sums(self._counter.total())
 
-    def release(self) -> Release:
-        """All that has left by now, and by which mechanisms."""
-        return release_of(self._private, self._counter, self._noise)
-
     def ridge(self) -> LqRidge:
-        """See :class:`~pipeline.statistics.released_ridge.LqRegularizer`."""
+        """See :class:`~pipeline.statistics.lq_message.LqRegularizer`."""
         T, U = self.sums()
         noise, cross = self._tails(*self._sds, self._counter.error)
         least, most = noise + self._lam, 3 * noise + self._lam
@@ -105,8 +87,8 @@ def fixed(
     message: LqMessage, ends: Sequence[int], lam: float, world: SimulatedWorld, noise: NoiseSource
 ) -> CountedLqRegularizer:
     """V = exact sums + λ I: the baseline, without privacy; ``noise`` is never drawn from."""
-    private = gaussian_sum(message, None, Once(len(ends)), Trust.NONE, noise, math.inf)
-    return CountedLqRegularizer(message, private, world, noise, lam, tail_bounds(message, 1, 0.05))
+    sums = begin(message, None, Once(len(ends)), Trust.NONE, world, noise)
+    return CountedLqRegularizer(message, sums, lam, tail_bounds(message, 1, 0.05))
 
 
 def tree(
@@ -131,8 +113,10 @@ def tree(
         Episodes seen after each batch, declared; the last is K.
     ask
         The budget.
-    lam, world, noise
+    lam
         See :class:`CountedLqRegularizer`.
+    world, noise
+        Handle of the simulated world, and what draws the noise.
     failure
         Probability with which the bounds may fail.
     """
@@ -140,8 +124,7 @@ def tree(
     time = LazyTree(tuple(ends), "plain" if paper else "bottom-up")
     variances = paper_004(message, ask, ends[-1]) if paper else tight(message, ask, time.cost)
     tails = paper_tails(message, ends[-1], failure) if paper else tail_bounds(message, len(ends), failure)
-    private = gaussian_sum(message, variances, time, Trust.JOINT, noise, asked(ask)[0])
-    return CountedLqRegularizer(message, private, world, noise, lam, tails)
+    return CountedLqRegularizer(message, begin(message, variances, time, Trust.JOINT, world, noise, ask), lam, tails)
 
 
 def epochs(
@@ -162,8 +145,8 @@ def epochs(
     """
     if ask.calibration == "paper":
         raise ValueError("paper 004 prints scales for its tree only; use calibration 'tight' with epochs")
-    private = gaussian_sum(message, tight(message, ask, 1), Once(len(ends)), Trust.JOINT, noise, asked(ask)[0])
-    return CountedLqRegularizer(message, private, world, noise, lam, tail_bounds(message, len(ends), failure))
+    sums = begin(message, tight(message, ask, 1), Once(len(ends)), Trust.JOINT, world, noise, ask)
+    return CountedLqRegularizer(message, sums, lam, tail_bounds(message, len(ends), failure))
 
 
 def paper_004(message: LqMessage, ask: Ask, episodes: int) -> Variances | None:

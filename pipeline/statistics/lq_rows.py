@@ -7,7 +7,7 @@ what is left; then x_next alone is projected onto its ball.  Where the declared 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -121,17 +121,34 @@ class SummedRows:
     sums: Callable[[], tuple[Integers, Integers]]
 
 
-def cut(x: Array, u: Array, following: Array) -> tuple[Array, Array, Array]:
-    """Rows whose vectors, in units of their bounds, are at most 1 long.
+def on_lattice(
+    units: Sequence[Array], read: NDArray[np.bool_], lattice: Sequence[float], squares: Sequence[int]
+) -> tuple[Array, Array]:
+    """Rows cut to the unit ball and truncated toward zero: z = (x, u) and next states, integers held as float64.
+
+    Not a number, or longer than its ball after truncation: the row counts as absent, and is zeros.
 
     Parameters
     ----------
-    x, u, following
-        ``(rows, n)``, ``(rows, d)``, ``(rows, n)``, in units of their bounds.
+    units
+        x ``(rows, n)``, u ``(rows, d)`` and next x ``(rows, n)``, in units of their bounds.
+    read
+        ``(rows,)``: which rows count at all.
+    lattice, squares
+        Of each of the three: lattice steps of its bound, and the largest squared length in them.
     """
-    factor = np.minimum(shortening(x), shortening(u))
-    following = following * factor
-    return x * factor, u * factor, following * shortening(following)
+    # a number near the largest float may overflow on its way; its row does not count
+    with np.errstate(over="ignore", invalid="ignore"):
+        read = np.logical_and.reduce([read, *(np.isfinite(v).all(1) for v in units)])
+        x, u, following = (np.where(read[:, None], v, 0.0) for v in units)
+        factor = np.minimum(shortening(x), shortening(u))
+        following = following * factor
+        parts = x * factor, u * factor, following * shortening(following)
+        whole = [np.trunc(v * q) for v, q in zip(parts, lattice, strict=True)]
+        short = [(v * v).sum(1) <= square for v, square in zip(whole, squares, strict=True)]
+        within = np.logical_and.reduce(short)[:, None]
+    x, u, following = (np.where(within, v, 0.0) for v in whole)
+    return np.hstack([x, u]), following
 
 
 def shortening(v: Array) -> Array:

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -224,3 +224,50 @@ def _on_lattice(x: Array, bound: Array, weight: Array) -> Integers:
     square = (points**2 * weight).sum(1, keepdims=True)
     shrink = np.where(square > LATTICE**2, LATTICE / np.sqrt(np.maximum(square, 1.0)) * _INSIDE, 1.0)
     return np.floor(points * shrink).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Ridge:
+    """``Lambda (steps, blocks, d, d)`` positive definite and ``U (steps, blocks, d)``, real units."""
+
+    Lambda: Array
+    U: Array
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Paper 000, Assumption 2, a step ``(steps,)`` each.
+
+    Parameters
+    ----------
+    lambda_min, lambda_max
+        The regularizer lies between them.
+    nu
+        The noise of U is at most so long in the norm of Lambda^-1.
+    """
+
+    lambda_min: Array
+    lambda_max: Array
+    nu: Array
+
+
+class Regularizer(Protocol):
+    """Takes batches of episodes, shows noisy sums."""
+
+    @property
+    def seen(self) -> int:
+        """Episodes so far."""
+        ...
+
+    @property
+    def bounds(self) -> Bounds:
+        """What the noise may do to the sums that :meth:`ridge` shows now."""
+        ...
+
+    def observe(self, visits: Visits) -> None:
+        """One batch of episodes, played by one policy; cut to the declared bounds here."""
+        ...
+
+    def ridge(self) -> Ridge:
+        """The released sums, made positive definite."""
+        ...

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.mdp.rollout import Trajectory
-from pipeline.privacy.guarantee import Promise
+from pipeline.privacy.losses import Promise
 from pipeline.privacy.release import Release
 from pipeline.statistics.consistency import consistent_counts
 from pipeline.statistics.layout import Table

@@ -21,16 +21,15 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
 from operator import itemgetter
-from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.privacy.budget import down, fraction_of, rho_from_epsilon
 from pipeline.privacy.factorisation import NoiseBlocks, Time
-from pipeline.privacy.guarantee import Trust
+from pipeline.privacy.losses import Trust
 from pipeline.privacy.noise import DataHandle, NoiseSource
-from pipeline.privacy.release import Mechanism, Release, Running, total_rho
+from pipeline.privacy.release import Release, Running, total_rho
 from pipeline.privacy.running import RunningSum
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.layout import Layout, Rates, Relation, Sensitivity, Table, added_cost
@@ -193,33 +192,6 @@ def gaussian_sum(
     return made.with_slack(noise, epsilon)
 
 
-def release_of(private: PrivateSum, sums: RunningSum, noise: NoiseSource) -> Release:
-    """What has left a running sum by now: its last integers, and the mechanisms of all that it ever releases.
-
-    Parameters
-    ----------
-    private, sums
-        The sum, and how far it has come.
-    noise
-        What drew.
-    """
-    listed = private.at(sums.seen)
-    ends = np.cumsum([m.cells for m in listed])[:-1]
-    flat = np.split(np.rint(sums.total()).astype(np.int64), ends)
-    return Release(
-        dataset=private.layout.dataset,
-        data_kind=private.layout.data_kind,
-        dynamics=private.layout.dynamics,
-        # what has no entries is no table: nothing is above the diagonal of one number
-        mechanisms=tuple(m for m in listed if m.cells),
-        tables={m.table: x.reshape(m.shape) for m, x in zip(listed, flat, strict=True) if m.cells},
-        noise="none" if private.exact else noise.name,
-        sampler=f"none: exact sums, {SIMULATED}" if private.exact else noise.sampler,
-        trust_model=private.trust.value,
-        **_together(private, listed),
-    )
-
-
 def stacked(releases: Sequence[Release]) -> Release:
     """Releases of the same tables, each of other people, as one: a person lies in one row of each table.
 
@@ -240,21 +212,8 @@ def stacked(releases: Sequence[Release]) -> Release:
     )
 
 
-def _together(private: PrivateSum, listed: tuple[Mechanism, ...]) -> _Joint:
-    """What a joint bound of the tables says, where they cost less together than each alone."""
-    rho, told = private.rho, private.layout.joint()
-    if rho is None or told is None or rho == total_rho(listed):
-        return {}
-    return {"joint_rho": rho, "joint": {"variant": ONLINE, "rule": told["rule"]}}
-
-
-class _Joint(TypedDict, total=False):
-    joint_rho: Fraction
-    joint: dict[str, object]
-
-
-def start(private: PrivateSum, noise: NoiseSource, world: DataHandle) -> RunningSum:
-    """A running sum of all tables, flat and one after the other ``(n,)``.
+class OnlineSum(RunningSum):
+    """A running sum of all tables of an online agent, flat and one after the other ``(n,)``.
 
     Parameters
     ----------
@@ -272,11 +231,60 @@ def start(private: PrivateSum, noise: NoiseSource, world: DataHandle) -> Running
     ValueError
         If the sampler's share of delta is not listed, or the sum is released once.
     """
-    private.admit(noise, world.data_kind)
-    if private.time is None:
-        raise ValueError("this sum is released once; a running sum needs its times")
-    # neighbours of one variance are drawn in one call
-    runs = groupby(((m.variance or 0, m.cells) for m in private.mechanisms), key=itemgetter(0))
-    merged = [(variance, sum(cells for _, cells in run)) for variance, run in runs]
-    blocks = NoiseBlocks(tuple(n for _, n in merged), tuple(v for v, _ in merged), noise, world)
-    return RunningSum(private.time, blocks)
+
+    def __init__(self, private: PrivateSum, noise: NoiseSource, world: DataHandle) -> None:
+        private.admit(noise, world.data_kind)
+        if private.time is None:
+            raise ValueError("this sum is released once; a running sum needs its times")
+        # neighbours of one variance are drawn in one call
+        runs = groupby(((m.variance or 0, m.cells) for m in private.mechanisms), key=itemgetter(0))
+        merged = [(variance, sum(cells for _, cells in run)) for variance, run in runs]
+        blocks = NoiseBlocks(tuple(n for _, n in merged), tuple(v for v, _ in merged), noise, world)
+        super().__init__(private.time, blocks)
+        self.private, self.guarantee = private, private.guarantee
+
+    def release(self) -> Release:
+        """What has left by now: the last integers, and the mechanisms of all that is ever released."""
+        private, listed = self.private, self.private.at(self.seen)
+        ends = np.cumsum([m.cells for m in listed])[:-1]
+        flat = np.split(np.rint(self.total()).astype(np.int64), ends)
+        rho, told = private.rho, private.layout.joint()
+        # what a joint bound says, where the tables cost less together than each alone
+        less = rho is not None and told is not None and rho != total_rho(listed)
+        return Release(
+            dataset=private.layout.dataset,
+            data_kind=private.layout.data_kind,
+            dynamics=private.layout.dynamics,
+            # what has no entries is no table: nothing is above the diagonal of one number
+            mechanisms=tuple(m for m in listed if m.cells),
+            tables={m.table: x.reshape(m.shape) for m, x in zip(listed, flat, strict=True) if m.cells},
+            noise="none" if private.exact else self.blocks.noise.name,
+            sampler=f"none: exact sums, {SIMULATED}" if private.exact else self.blocks.noise.sampler,
+            trust_model=private.trust.value,
+            joint_rho=rho if less else None,
+            joint={"variant": ONLINE, "rule": told["rule"]} if less and told is not None else None,
+        )
+
+
+def begin(
+    layout: Layout,
+    variances: Variances | None,
+    time: Time,
+    trust: Trust,
+    world: DataHandle,
+    noise: NoiseSource,
+    ask: Ask | None = None,
+) -> OnlineSum:
+    """A sum of these variances at its beginning; see :func:`gaussian_sum` and :class:`OnlineSum`.
+
+    Parameters
+    ----------
+    layout, variances, time, trust
+        What is summed, the noise of one row of each table (None: none), when it is released, and who adds the noise.
+    world, noise
+        Handle of the simulated world, and what draws.
+    ask
+        The budget that will be stated; None: there is none.
+    """
+    epsilon = math.inf if ask is None else asked(ask)[0]
+    return OnlineSum(gaussian_sum(layout, variances, time, trust, noise, epsilon), noise, world)

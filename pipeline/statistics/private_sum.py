@@ -9,7 +9,7 @@ trust       who adds the noise, and to what: a curator to the sums, or every per
 time        released once, or again and again as a running sum (:mod:`pipeline.privacy.continual`)
 ==========  ===================================================================================================
 
-:class:`PrivateSum` puts the three together.  It prices itself, adds its noise, knows its variance, lists its
+:class:`PrivateSum` puts the three together.  It knows its cost, adds its noise, lists its
 mechanisms for the certificate, and names the two people who are easiest to tell apart.  It is the only place where
 noise is added to the sums of a log, so what must hold for every release (whose noise, which data, the sampler's share
 of delta) is checked here.
@@ -26,15 +26,14 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.privacy.budget import rho_of_pure
 from pipeline.privacy.factorisation import NoiseBlocks, Row, Time, draw_rows
-from pipeline.privacy.guarantee import Guarantee, Trust
-from pipeline.privacy.losses import ZCDP, ApproximateZCDP, Loss, Pure
+from pipeline.privacy.losses import Guarantee, Trust
 from pipeline.privacy.noise import DataHandle, NoiseSource, RealDataError, admit_release, symmetric_noise
 from pipeline.privacy.release import (
     Mechanism,
     Release,
     check_slack,
-    total_delta_slack,
     total_epsilon,
     total_rho,
     with_sampler_slack,
@@ -85,24 +84,24 @@ class PrivateSum:
         return self.layout.cost(self.rates) * (1 if self.time is None else self.time.cost)
 
     @property
-    def guarantee(self) -> Guarantee:
-        """What the noise gives one user, under *replace one*."""
-        return Guarantee(self.trust, self.rho)
-
-    def price(self) -> Loss | None:
-        """What one person loses by all that is ever released, under *replace one*.
+    def joining_cost(self) -> Fraction | None:
+        """Exact zCDP cost for somebody who joins or leaves: what a person pays who is in one of two disjoint lineages.
 
         Returns
         -------
-        Pure where every table is Laplace, else zCDP, with the sampler's share of delta where there is one; None where
-        a table has no noise.
+        At most what replacing costs, which may mean by nobody; None where a table has no noise.
         """
-        pure, rho, slack = total_epsilon(self.mechanisms), self.rho, total_delta_slack(self.mechanisms)
-        if rho is None:
+        scales = {m.table: m.scale for m in self.mechanisms if m.scale}
+        if len(scales) + len(self.rates) < len(self.mechanisms):
             return None
-        if pure is not None:
-            return Pure(pure)
-        return ApproximateZCDP(rho, slack) if slack else ZCDP(rho)
+        pure = sum((t.add_remove.l1 / scales[t.name] for t in self.layout.tables if t.name in scales), Fraction(0))
+        gaussian = self.layout.cost(self.rates, "add_remove") * (1 if self.time is None else self.time.cost)
+        return rho_of_pure(pure) + gaussian
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What the noise gives one user, under *replace one*."""
+        return Guarantee(self.trust, self.rho)
 
     def at(self, t: int) -> tuple[Mechanism, ...]:
         """The mechanisms with the noise of the ``t``-th running sum, ``t`` from 1; unchanged for a one-off release."""
@@ -112,23 +111,6 @@ class PrivateSum:
         return tuple(
             m if m.running is None else replace(m, running=replace(m.running, error=error)) for m in self.mechanisms
         )
-
-    def variance(self, table: str, t: int | None = None) -> float:
-        """Variance of one published integer; on the diagonal where the table is symmetric (half of it elsewhere).
-
-        Parameters
-        ----------
-        table
-            Name of a table.
-        t
-            Which running sum, from 1; None: the noisiest.
-
-        Returns
-        -------
-        In squared integers of the table; 0 without noise.
-        """
-        listed = self.mechanisms if t is None else self.at(t)
-        return next(m for m in listed if m.table == table).noise_variance
 
     def with_slack(self, noise: NoiseSource, epsilon: float) -> PrivateSum:
         """The same with the sampler's share of delta listed; see :func:`~pipeline.privacy.release.with_sampler_slack`.
@@ -280,6 +262,22 @@ class PrivateSum:
         """All entries in units of their noise: a mirrored pair, drawn once at half the variance, counts as two."""
         units = (math.sqrt(2 * m.variance) if m.variance else float(m.scale or 1) for m in self.mechanisms)
         return np.concatenate([sums[m.table].ravel() / u for m, u in zip(self.mechanisms, units, strict=True)])
+
+
+def tell_joining(data_kind: str, costs: Iterable[Fraction | None]) -> dict[str, str]:
+    """What somebody pays who joins or leaves, as an INTENT of real people says it.
+
+    Parameters
+    ----------
+    data_kind
+        ``real`` or ``synthetic``: synthetic people are in no other lineage, so nothing is said of them.
+    costs
+        Of all that is drawn, under *add or remove one*; None of what has no noise.
+    """
+    known = list(costs)
+    if data_kind != "real" or None in known:
+        return {}
+    return {"rho_add_remove": str(sum((c for c in known if c is not None), Fraction(0)))}
 
 
 def _noise(m: Mechanism, symmetric: bool, noise: NoiseSource, data: DataHandle) -> Integers:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline.mdp.features import FeatureMap
 from pipeline.statistics.gram import Extent, counted_sums, exact_sums
+from pipeline.statistics.linear_plan import LinearPlan
 from pipeline.statistics.regression import Value, Weight
 
 Array = NDArray[np.float64]
@@ -89,48 +90,6 @@ class Rows(Protocol):
 
 
 @dataclass(frozen=True)
-class CountRows:
-    """Counts of a finite world: F^T diag(n) F instead of a pass over rows.
-
-    Parameters
-    ----------
-    features
-        The declared map.
-    visits
-        Half -> ``(H, S, A, S')`` transitions; S' is S, or S + 1 where the last is the END.  ``both`` alone where
-        nothing is split.
-    rewards
-        ``(H, S, A)``: the reward of a step, fixed by (h, s, a).
-    data_kind
-        ``real`` or ``synthetic``, as registered.
-    """
-
-    features: FeatureMap
-    visits: dict[Side, Integers]
-    rewards: Array
-    data_kind: str = "synthetic"
-
-    def sums(
-        self, h: int, side: Side, value: Value, quantiser: Quantiser, weight: Weight | None, extent: Extent
-    ) -> tuple[Integers, Integers]:
-        """See :class:`Rows`."""
-        n = self.visits[side][h]
-        S, A, d = self.features.integers.shape
-        real = self.features.integers.astype(np.float64)
-        V = np.append(value(real), 0.0)[: n.shape[-1]]
-        y = quantiser.rewards(self.rewards[h])[..., None] + quantiser.values(V) - quantiser.offset
-        t = (quantiser.targets(y) * n).sum(-1).reshape(-1, S * A)
-        w = None if weight is None else quantiser.weights(weight(real)).reshape(-1)
-        return counted_sums(self.features.integers.reshape(-1, d), n.sum(-1).reshape(-1), t, w)
-
-    def totals(self, least: int, most: int, lattice: int) -> tuple[Integers, Integers]:
-        """Everybody's visits ``(H, S, A, S')`` and summed reward integers ``(H, S, A)``."""
-        n = self.visits["both"]
-        r = np.clip(np.floor(self.rewards * lattice + 1e-9), least, most).astype(np.int64)
-        return n, r * n.sum(-1)
-
-
-@dataclass(frozen=True)
 class Tallies:
     """What rows over declared states and actions add up to.
 
@@ -192,9 +151,27 @@ class TalliedRows:
         f = self.features.integers.reshape(-1, d)
         return counted_sums(f, n.sum(-1).reshape(-1), targets.reshape(-1, S * A), w)
 
-    def totals(self, least: int, most: int, lattice: int) -> tuple[Integers, Integers]:
-        """See :class:`CountRows`; the rewards were put on the lattice when they were read."""
-        return self.tallies["both"].visits, self.tallies["both"].rewards
+
+def count_rows(
+    plan: LinearPlan, visits: Mapping[Side, Integers], rewards: Array, data_kind: str = "synthetic"
+) -> TalliedRows:
+    """Counts of a finite world, where (h, s, a) fixes the reward of a step: F^T diag(n) F instead of a pass over rows.
+
+    Parameters
+    ----------
+    plan
+        Its features, and the lattice and bounds of its rewards.
+    visits
+        Half -> ``(H, S, A, S')`` transitions; S' is S, or S + 1 where the last is the END.  ``both`` alone where
+        nothing is split.
+    rewards
+        ``(H, S, A)``.
+    data_kind
+        ``real`` or ``synthetic``, as registered.
+    """
+    steps = np.clip(np.floor(rewards * plan.terms.value_steps + 1e-9), *plan.reward_steps).astype(np.int64)
+    sums: dict[Side, Tallies] = {side: Tallies(n, steps * n.sum(-1), n[0].sum((1, 2))) for side, n in visits.items()}
+    return TalliedRows(plan.features, lambda: sums, data_kind)
 
 
 @dataclass(frozen=True)

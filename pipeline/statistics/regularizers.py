@@ -25,14 +25,11 @@ from numpy.typing import NDArray
 
 from pipeline.privacy.continual import Mechanism, continual
 from pipeline.privacy.factorisation import Once
-from pipeline.privacy.guarantee import Trust
+from pipeline.privacy.losses import Trust
 from pipeline.privacy.noise import NoiseSource, SimulatedWorld
-from pipeline.privacy.release import Release
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.mixture_message import LATTICE, PARTS, Message, Visits
-from pipeline.statistics.online_sum import Variances, asked, gaussian_sum, release_of, start, tight
-from pipeline.statistics.private_sum import PrivateSum
-from pipeline.statistics.released_ridge import Bounds, Ridge
+from pipeline.statistics.mixture_message import LATTICE, PARTS, Bounds, Message, Ridge, Visits
+from pipeline.statistics.online_sum import OnlineSum, Variances, asked, begin, tight
 
 Array = NDArray[np.float64]
 Shift = Literal["edge", "paper", "floor"]
@@ -51,10 +48,8 @@ class CountedRegularizer:
     ----------
     message
         What an episode adds.
-    private
-        What is released of the sums, and when.
-    world, noise
-        Handle of the simulated world, and what draws the noise.
+    sums
+        All of it, as it is released.
     lam
         lambda, what is added to every Gram matrix beyond the noise's shift, squared reward units (``unit``: none).
     shift
@@ -75,9 +70,7 @@ class CountedRegularizer:
     def __init__(
         self,
         message: Message,
-        private: PrivateSum,
-        world: SimulatedWorld,
-        noise: NoiseSource,
+        sums: OnlineSum,
         lam: float,
         shift: Shift = "edge",
         failure: float = 0.01,
@@ -86,17 +79,16 @@ class CountedRegularizer:
     ) -> None:
         if not lam > 0:
             raise ValueError(f"lam must be positive; got {lam}")
-        self.message, self.guarantee = message, private.guarantee
-        self._counter = counter = start(private, noise, world)
-        self._private, self._noise = private, noise
+        self.message, self.guarantee, self.release = message, sums.guarantee, sums.release
+        self._counter = sums
         self._lam, self._shift, self._leaf = lam, shift, leaf
         self.seen, self._prior = 0, prior / message.dimension
         unit = np.array([message.gram_bound, message.target_bound]) / LATTICE
-        drawn = np.array([m.variance or 0 for m in private.mechanisms], float)
+        drawn = np.array([m.variance or 0 for m in sums.private.mechanisms], float)
         diagonal, above, target = drawn.reshape(3, message.steps)
         self._gram_sd = np.sqrt(np.maximum(above, diagonal / 2)) * unit[0]
         self._target_sd = np.sqrt(target) * unit[1]
-        self._log = math.log(4 * counter.time.steps * message.steps * message.blocks / failure)
+        self._log = math.log(4 * sums.time.steps * message.steps * message.blocks / failure)
 
     @property
     def bounds(self) -> Bounds:
@@ -112,10 +104,6 @@ class CountedRegularizer:
         leaves = 1 if self._leaf == "batch" else visits.episodes
         self._counter.add(self.message.integers(visits), leaves)
         self.seen += visits.episodes
-
-    def release(self) -> Release:
-        """All that has left by now, and by which mechanisms."""
-        return release_of(self._private, self._counter, self._noise)
 
     def ridge(self) -> Ridge:
         """See :class:`Regularizer`; a block that the shift leaves below ``lambda_min`` is raised to it."""
@@ -149,8 +137,7 @@ class CountedRegularizer:
 
 def fixed(message: Message, episodes: int, lam: float, world: SimulatedWorld, noise: NoiseSource) -> CountedRegularizer:
     """Lambda = lam I plus the exact sums: the baseline, without privacy; ``noise`` is never drawn from."""
-    private = gaussian_sum(message, None, Once(episodes), Trust.NONE, noise, math.inf)
-    return CountedRegularizer(message, private, world, noise, lam)
+    return CountedRegularizer(message, begin(message, None, Once(episodes), Trust.NONE, world, noise), lam)
 
 
 def tree(
@@ -198,9 +185,8 @@ def tree(
         )
     time = continual(mechanism, batches or episodes)
     variances = paper_000(message, ask, episodes) if paper else tight(message, ask, time.cost)
-    private = gaussian_sum(message, variances, time, Trust.JOINT, noise, asked(ask)[0])
-    leaf: Leaf = "batch" if batches else "episode"
-    return CountedRegularizer(message, private, world, noise, lam, shift, failure, leaf, prior)
+    sums = begin(message, variances, time, Trust.JOINT, world, noise, ask)
+    return CountedRegularizer(message, sums, lam, shift, failure, "batch" if batches else "episode", prior)
 
 
 def local(
@@ -217,8 +203,8 @@ def local(
 ) -> CountedRegularizer:
     """Local privacy: each message is noisy before it leaves its person (paper 001)."""
     variances = paper_001(message, ask) if ask.calibration == "paper" else tight(message, ask, 1)
-    private = gaussian_sum(message, variances, Once(episodes), Trust.LOCAL, noise, asked(ask)[0])
-    return CountedRegularizer(message, private, world, noise, lam, shift, failure, prior=prior)
+    sums = begin(message, variances, Once(episodes), Trust.LOCAL, world, noise, ask)
+    return CountedRegularizer(message, sums, lam, shift, failure, prior=prior)
 
 
 def paper_000(message: Message, ask: Ask, episodes: int) -> Variances:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pipeline.declaration.numbers import clean, number
-from reports.facts.dataset import DeclaredPlant, DeclaredTables
+from reports.facts.dataset import Declared, DeclaredPlant, DeclaredTables
 from reports.facts.learnt import ConsistencyFacts, FeatureFacts, PlantModel
 from reports.facts.policy import Constants, Gains, PlantConstants, Preset
 from reports.facts.report import Report
@@ -100,20 +100,24 @@ def _steps(found: ConsistencyFacts) -> str:
     return f"Do the dynamics drift from step to step? A test on the released counts says: {seen}; so {done}."
 
 
-def _snapshot(data: DeclaredTables) -> str:
-    """Nights of a counter name none."""
-    return "" if data.snapshot is None else f", snapshot {number(data.snapshot)}"
+def _people(data: Declared) -> list[tuple[str, ...]]:
+    """What is declared of any dataset."""
+    # nights of a counter name none
+    snapshot = "" if data.snapshot is None else f", snapshot {number(data.snapshot)}"
+    return [
+        ("Dataset", f"{clean(data.name)} ({clean(data.kind)}){snapshot}"),
+        ("People", f"{number(data.users_public)}, by {clean(data.user)}"),
+        ("Episodes a person", f"at most {number(data.episodes_per_user)}"),
+        ("A person in later batches", clean(data.recurs)),
+        ("Steps of an episode", number(data.horizon)),
+    ]
 
 
 def data_section(data: DeclaredTables, features: FeatureFacts | None) -> Section:
     """What was declared about the data; nothing here was counted."""
     low, high = (number(end) for end in data.reward_range)
     rows = [
-        ("Dataset", f"{clean(data.name)} ({clean(data.kind)}){_snapshot(data)}"),
-        ("People", f"{number(data.users_public)}, by {clean(data.user)}"),
-        ("Episodes a person", f"at most {number(data.episodes_per_user)}"),
-        ("A person in later batches", clean(data.recurs)),
-        ("Steps of an episode", number(data.horizon)),
+        *_people(data),
         ("States", _labels(data.live_states)),
         ("Ends", _labels(data.ends)),
         ("Actions", _labels(data.actions)),
@@ -208,11 +212,7 @@ def plant_section(data: DeclaredPlant) -> Section:
     """What was declared; nothing here was counted."""
     norm = data.parameter_norm
     rows = [
-        ("Dataset", f"{clean(data.name)} ({clean(data.kind)}), snapshot {number(data.snapshot)}"),
-        ("People", f"{number(data.users_public)}, by {clean(data.user)}"),
-        ("Episodes a person", f"at most {number(data.episodes_per_user)}"),
-        ("A person in later batches", clean(data.recurs)),
-        ("Steps of an episode", number(data.horizon)),
+        *_people(data),
         ("Observed", f"{listing(data.observation.names)}, in a ball of {number(data.observation.radius)}"),
         ("Controls", f"{listing(data.action.names)}, in a ball of {number(data.action.radius)}"),
         ("Dynamics", "linear, unknown: next x = A x + B u + noise"),

@@ -195,15 +195,9 @@ def _interval_of(v: ValueFacts) -> IntervalOf:
 
 
 def _budget(report: Report) -> BudgetAt:
-    promise, ledger = report.guarantee, report.ledger
-    return BudgetAt(
-        rho=promise.rho,
-        epsilon=promise.epsilon,
-        delta=promise.delta,
-        spent_rho=None if ledger is None else ledger.spent_rho,
-        remaining_rho=None if ledger is None else ledger.remaining_rho,
-        cap_rho=None if ledger is None else ledger.cap_rho,
-    )
+    of_run = report.guarantee.model_dump(include={"rho", "epsilon", "delta"})
+    of_lineage = {k: getattr(report.ledger, k, None) for k in ("spent_rho", "remaining_rho", "cap_rho")}
+    return BudgetAt.model_validate({**of_run, **of_lineage})
 
 
 def _changes(a: Report, b: Report) -> dict[str, list[object]]:

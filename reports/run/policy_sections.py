@@ -10,7 +10,7 @@ from pipeline.declaration.numbers import clean, number
 from reports.facts.policy import Constants, Decisions
 from reports.facts.report import Report
 from reports.figures.policy_figure import MOST_STATES, action_codes, policy_figure, share_figure, weights_figure
-from reports.page import Section, Table, percent, shorten, span, steps, table
+from reports.page import Section, Table, between, percent, shorten, span, steps, table
 from reports.run.policy_table import Run, Shares, action_shares, most_evidenced, reach, runs
 
 # Beyond this a table is for a program, and the run's folder has one.
@@ -82,19 +82,18 @@ def _row(view: Decisions, run: Run) -> tuple[str, ...]:
     share = view.share[cells, run.state]
     usual = view.practice[slice(None) if len(view.practice) == 1 else cells, run.state, run.action]
     action = _label(view.action_labels[run.action]) + (" (=)" if run.tie else "")
-    return state, when, action, _percents(share), span(counts.min(), counts.max()), _percents(usual)
+    return (
+        state,
+        when,
+        action,
+        between(share.tolist(), percent),
+        span(counts.min(), counts.max()),
+        between(usual.tolist(), percent),
+    )
 
 
 def _label(label: str) -> str:
     return shorten(clean(label), _LABEL)
-
-
-def _percents(shares: np.ndarray) -> str:
-    known = shares[~np.isnan(shares)]
-    if not known.size:
-        return "–"
-    low, high = percent(float(known.min())), percent(float(known.max()))
-    return low if low == high else f"{low} to {high}"
 
 
 def shares_section(view: Decisions) -> Section:

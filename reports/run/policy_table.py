@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ from pipeline.declaration.numbers import clean, number
 from reports.facts.learnt import NO_GUARANTEE, Practice
 from reports.facts.policy import Bools, Decisions, Floats
 from reports.facts.report import Report
-from reports.page import Section, percent, shorten, span, steps, table
+from reports.page import Section, between, percent, shorten, span, steps, table
 
 
 @dataclass(frozen=True)
@@ -208,20 +208,10 @@ def _row(view: Decisions, against: Against, run: Run) -> tuple[str, ...]:
         _label(view.action_labels[run.action]),
         span(counts.min(), counts.max()),
         f"{_label(view.action_labels[most])} ({percent(float(mean[most]))})",
-        _range(against.followed[where], percent),
-        _range(against.gain[where], _three),
+        between(against.followed[where].tolist(), percent),
+        between(against.gain[where].tolist(), lambda gain: number(gain, 3)),
         sure,
     )
-
-
-def _three(gain: float) -> str:
-    return number(gain, 3)
-
-
-def _range(values: np.ndarray, said: Callable[[float], str]) -> str:
-    known = values[~np.isnan(values)]
-    low, high = said(float(known.min())), said(float(known.max()))
-    return low if low == high else f"{low} to {high}"
 
 
 def _label(label: str) -> str:

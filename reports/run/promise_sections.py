@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 
 from pipeline.declaration.numbers import clean, number
 from reports.facts.promise import CounterFacts, Guarantee, MechanismFacts
 from reports.facts.report import LedgerFacts, Report
-from reports.page import Section, loss, table
+from reports.page import Section, between, loss, table
 
 # more than this many are put together by step; certificate.json lists every one
 MOST_MECHANISMS = 24
@@ -35,13 +35,13 @@ def row(group: Sequence[MechanismFacts]) -> tuple[str, ...]:
         name(group),
         clean(first.name),
         " × ".join(number(axis) for axis in first.shape),
-        f"L2² = {_range([m.l2_squared for m in group], _whole)}, L1 = {_range([m.l1 for m in group], _whole)}",
-        _range([m.scale for m in group], number),
-        _range([m.variance for m in group], _whole),
+        f"L2² = {between([m.l2_squared for m in group], _whole)}, L1 = {between([m.l1 for m in group], _whole)}",
+        between([m.scale for m in group], number),
+        between([m.variance for m in group], _whole),
         clean(first.unit),
-        _range([m.rho for m in group], _up)
+        between([m.rho for m in group], _up)
         if first.rho is not None
-        else f"ε = {_range([m.epsilon for m in group], _up)}",
+        else f"ε = {between([m.epsilon for m in group], _up)}",
     )
 
 
@@ -62,14 +62,6 @@ def _whole(value: object) -> str:
     """A whole number with its thousands apart; fractions and dashes as they come."""
     text = str(value)
     return number(int(text)) if text.isdecimal() else clean(text)
-
-
-def _range(values: Sequence[float | None], said: Callable[[float], str]) -> str:
-    found = [x for x in values if x is not None]
-    if not found:
-        return "–"
-    low, high = said(min(found)), said(max(found))
-    return low if low == high else f"{low} to {high}"
 
 
 RELATIONS = {

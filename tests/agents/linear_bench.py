@@ -10,15 +10,15 @@ from pipeline.environments.linear_003 import LinearWorld
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
-from pipeline.statistics.regression_rows import CountRows
+from pipeline.statistics.regression_rows import TalliedRows, count_rows
 
 C, K, Q = LinearConstants(C=0.3), 400, 1024
 
 
-def setting(ask: LinearTerms, w: LinearWorld, seed: int = 0) -> tuple[LinearPlan, CountRows]:
+def setting(ask: LinearTerms, w: LinearWorld, seed: int = 0) -> tuple[LinearPlan, TalliedRows]:
     H = w.mdp.horizon
     plan = LinearPlan(LinearDomain("003", "synthetic", H, K), ask, w.features)
-    return plan, CountRows(w.features, {"both": w.counts(K, np.random.default_rng(seed))}, w.mdp.rewards)
+    return plan, count_rows(plan, {"both": w.counts(K, np.random.default_rng(seed))}, w.mdp.rewards)
 
 
 def planned(ask: LinearTerms, w: LinearWorld, c: LinearConstants = C, seed: int = 0) -> LinearResult:

@@ -13,7 +13,7 @@ from pipeline.agents.linopt_po import linopt_po, softmax, step_size
 from pipeline.agents.linopt_vi import linopt_vi, planned
 from pipeline.agents.mixture_backup import LearntRewards, MixtureTask, Problem, Regression, Rows
 from pipeline.agents.optimism import linopt, linopt_rewards
-from pipeline.environments.mixture_worlds import random_mixture, tabular_mixture
+from pipeline.environments.mixture_worlds import random_mixture
 from pipeline.environments.riverswim import riverswim_homogeneous
 from pipeline.mdp.features import RewardFeatures
 from pipeline.mdp.planning import policy_value
@@ -23,6 +23,7 @@ from pipeline.simulation.rollouts import play
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.online_sum import asked_rho
 from pipeline.statistics.regularizers import fixed, tree
+from tests.environments.mixtures import tabular_mixture
 
 WORLD = SimulatedWorld("tests")
 RIVER = tabular_mixture(riverswim_homogeneous(3))

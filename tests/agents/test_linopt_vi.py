@@ -11,7 +11,7 @@ from pipeline.agents.batch_pace import plan_lengths, plan_starts
 from pipeline.agents.linopt_vi import linopt_vi, planned
 from pipeline.agents.mixture_backup import MixtureTask, Problem, Regression, Rows
 from pipeline.agents.optimism import ldp, linopt, ucrl_vtr
-from pipeline.environments.mixture_worlds import random_mixture, tabular_mixture
+from pipeline.environments.mixture_worlds import random_mixture
 from pipeline.environments.riverswim import riverswim_homogeneous
 from pipeline.mdp.features import dense_one_hot
 from pipeline.mdp.planning import optimal_values
@@ -20,6 +20,7 @@ from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.simulation.rollouts import play
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.regularizers import fixed, local, tree
+from tests.environments.mixtures import tabular_mixture
 
 WORLD = SimulatedWorld("tests")
 RIVER = tabular_mixture(riverswim_homogeneous(3))

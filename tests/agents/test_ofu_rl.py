@@ -15,9 +15,8 @@ from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.simulation.lq_rollouts import LqPlayed, play_lq
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.lq_message import LqMessage
+from pipeline.statistics.lq_message import LqMessage, LqRidge
 from pipeline.statistics.lq_regularizers import epochs, fixed, tree
-from pipeline.statistics.released_ridge import LqRidge
 
 WORLD, ONE = SimulatedWorld("tests"), OfuConstants()
 

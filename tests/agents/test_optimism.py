@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pipeline.agents.optimism import Moment, ldp, ldp_theory, linopt_rewards, ucrl_vtr
-from pipeline.statistics.released_ridge import Bounds, Ridge
+from pipeline.statistics.mixture_message import Bounds, Ridge
 
 ONES = np.ones(2)
 MOMENT = Moment(

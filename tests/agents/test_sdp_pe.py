@@ -10,22 +10,22 @@ import numpy as np
 import pytest
 
 from pipeline.agents import sdp_pe as module
-from pipeline.agents.absorbing_model import nothing_known, practical_model
-from pipeline.agents.active_set import Constrained, Listed
+from pipeline.agents.active_set import Constrained, Listed, nothing_known, practical_model
 from pipeline.agents.sdp_pe import BatchTask, Constants, sdp_pe
 from pipeline.environments.mixture_worlds import random_tabular
 from pipeline.environments.riverswim import riverswim
 from pipeline.mdp.planning import optimal_values
 from pipeline.mdp.policy import all_policies
+from pipeline.privacy.losses import Trust
 from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.shuffle import NoiseBits
 from pipeline.simulation.rollouts import play_batch_rollouts
-from pipeline.statistics.batch_counts import BatchLayout, noisy_tables, private_batch
-from pipeline.statistics.batch_privatizers import BinomialNoise, ExactBatch, ShuffleBinary
+from pipeline.statistics.batch_counts import BatchLayout
+from pipeline.statistics.batch_privatizers import BatchPrivatizer, CellNoise, noisy_tables, private_batch
 
 RANDOM = random_tabular(2, 2, 3, seed=5, successors=2).mdp(3)
 CHAIN = riverswim(3, 0.005, 1.0).mdp(3)
-SHUFFLE = ShuffleBinary(1.0, 1e-5)
+SHUFFLE = BatchPrivatizer(Trust.SHUFFLE, 1.0, 1e-5)
 PAPER = Constants(mode="paper", lean=False)
 
 
@@ -125,7 +125,7 @@ def _check_exploration(ask, P, start, active, targets):
 def test_the_paper_mode_is_the_printed_algorithm():
     mdp = random_tabular(2, 2, 2, seed=3, successors=2).mdp(2)
     seen = []
-    got = played(mdp, 10**6, ExactBatch(), PAPER, seen=seen)
+    got = played(mdp, 10**6, BatchPrivatizer(), PAPER, seen=seen)
     history = naive_paper(mdp, BatchTask(mdp.shape, mdp.start, 10**6), PAPER, seen)
     assert len(history) == len(got.answer.stages)
     assert len(history[-1]) < 16
@@ -190,13 +190,13 @@ class NoBits:
     """The shuffle privatizer whose users flip no coins."""
 
     def release(self, tables, layout, noise):
-        cell = BinomialNoise(NoiseBits(tables.users, 0))
+        cell = CellNoise(bits=NoiseBits(tables.users, 0))
         return private_batch(noisy_tables(tables, layout, cell, noise), layout, cell, 0.01)
 
 
 @pytest.mark.parametrize("constants", [PAPER, replace(PAPER, lean=True), Constants(), Constants(lean=False)])
 def test_without_noise_it_is_its_baseline_to_the_last_bit(constants):
-    runs = [played(RANDOM, 30_000, privatizer, constants) for privatizer in (NoBits(), ExactBatch())]
+    runs = [played(RANDOM, 30_000, privatizer, constants) for privatizer in (NoBits(), BatchPrivatizer())]
     assert np.array_equal(runs[0].answer.policy, runs[1].answer.policy)
     assert np.array_equal(runs[0].answer.model.P, runs[1].answer.model.P)
     assert [b.loss for b in runs[0].batches] == [b.loss for b in runs[1].batches]
@@ -204,7 +204,7 @@ def test_without_noise_it_is_its_baseline_to_the_last_bit(constants):
 
 @pytest.mark.parametrize("mdp", [RANDOM, CHAIN])
 @pytest.mark.parametrize("constants", [Constants(), Constants(mixed=True), Constants(pooled=False, mixed=True)])
-@pytest.mark.parametrize("privatizer", [SHUFFLE, ExactBatch()])
+@pytest.mark.parametrize("privatizer", [SHUFFLE, BatchPrivatizer()])
 def test_the_optimal_policy_is_kept_in_every_stage(mdp, constants, privatizer):
     best = optimal_values(mdp)[0].argmax(-1)
     for seed in range(4):
@@ -244,7 +244,7 @@ def test_without_widths_the_optimum_is_lost():
 
 
 def test_the_papers_constants_eliminate_nothing_and_it_says_so():
-    got = played(RANDOM, 10**7, ShuffleBinary(1.0, 1e-5, "paper", horizon=3), PAPER).answer
+    got = played(RANDOM, 10**7, BatchPrivatizer(Trust.SHUFFLE, 1.0, 1e-5, "paper", horizon=3), PAPER).answer
     assert got.first_elimination is None and got.stages[-1].left == 64 and got.stages[-1].missing == 1.0
     assert played(RANDOM, 10**7, SHUFFLE, Constants()).answer.first_elimination < 10**5
 
@@ -265,7 +265,7 @@ def test_every_episode_is_played_once_and_stages_double():
 def test_a_single_step_has_nothing_to_explore_crudely():
     bandit = random_tabular(2, 2, 1, seed=1, successors=2).mdp(1)
     for constants in (PAPER, Constants()):
-        got = played(bandit, 10**5, ExactBatch(), constants)
+        got = played(bandit, 10**5, BatchPrivatizer(), constants)
         assert sum(b.users for b in got.batches) == 10**5 and len(got.batches) == len(got.answer.stages)
         assert got.answer.policy[0, 0] == optimal_values(bandit)[0][0, 0].argmax()
 

@@ -20,7 +20,7 @@ from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.regression import PrivateRegression
-from pipeline.statistics.regression_rows import CountRows
+from pipeline.statistics.regression_rows import count_rows
 from tests.agents.linear_bench import C, K, Q, planned, setting
 
 
@@ -118,7 +118,7 @@ def test_private_learning_on_appendix_f_beats_uniform_by_far():
     """K = 1000, rho = 25: the campaign reports 20 runs; one is enough to notice that it stopped learning."""
     w = linear_003(0, "balanced")
     plan = LinearPlan(LinearDomain("003", "synthetic", 20, 1000), LinearTerms(Ask(Fraction(25))), w.features)
-    rows = CountRows(w.features, {"both": w.counts(1000, np.random.default_rng(5))}, w.mdp.rewards)
+    rows = count_rows(plan, {"both": w.counts(1000, np.random.default_rng(5))}, w.mdp.rewards)
     desk = InteractiveRegression(plan, rows, SeededNoise(5))
     result = vapvi(desk, linear_task(plan), LinearConstants(), np.random.default_rng(0))
     assert w.mdp.start @ optimal_values(w.mdp)[1][0] - policy_value(w.mdp, result.policy) < 0.3

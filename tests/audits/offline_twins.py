@@ -25,8 +25,8 @@ from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Mechanism, Release
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
-from pipeline.statistics.gate_layout import GateLayout
 from pipeline.statistics.held_out import parts_cost
+from pipeline.statistics.layout import GateLayout
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.lq_layout import LqDomain, LqPlan
 from pipeline.statistics.lq_moments import draw_lq

@@ -15,18 +15,18 @@ from pipeline.audits.sums import Watch, sums_target
 from pipeline.audits.users import batch_target, interactive_target, shuffled_target
 from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.continual import Tree, levels
-from pipeline.privacy.guarantee import Trust
+from pipeline.privacy.losses import Trust
 from pipeline.privacy.running import RunningSum
 from pipeline.privacy.shuffle import Messages, NoiseBits
 from pipeline.privacy.shuffle_calibration import smallest_total
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.batch_counts import BatchLayout
-from pipeline.statistics.batch_privatizers import GaussianBatch, ShuffleBinary
+from pipeline.statistics.batch_privatizers import BatchPrivatizer
 from pipeline.statistics.interactive_counts import GaussianCounts, joint, local
 from pipeline.statistics.lq_message import LqMessage, ResidualMessage
 from pipeline.statistics.mixture_message import LATTICE, Message, Visits
 from pipeline.statistics.online_counts import OnlineLayout
-from pipeline.statistics.online_sum import Variances, gaussian_sum, tight
+from pipeline.statistics.online_sum import OnlineSum, Variances, gaussian_sum, tight
 from tests.audits.broken import FewCoins, Make, Repeating, RepeatingCoins, Thinner, Twin
 
 LEAVES = 8
@@ -38,7 +38,7 @@ TABLE = OnlineLayout(3, 2, 1, rewards=True)
 VISITS = OnlineLayout(3, 2, 1)
 POOLED = OnlineLayout(4, 2, 1, pooled=True)
 EPSILON, DELTA = 6.0, 1e-5
-SHUFFLE = ShuffleBinary(EPSILON, DELTA, "tight", 3)
+SHUFFLE = BatchPrivatizer(Trust.SHUFFLE, EPSILON, DELTA, "tight", 3)
 BATCH = BatchLayout((3, 2, 1), lean=False, rewards=True, ends=True)
 
 
@@ -120,7 +120,7 @@ def counted(charged: int, build=RunningSum, steps: OnlineLayout | None = None):
     def made(wide, noise):
         scales = tight(steps or wide, ASK, charged)
         private = gaussian_sum(wide, scales, Tree(LEAVES, "plain"), Trust.JOINT, noise, 7.0)
-        counts = GaussianCounts(wide, private, WORLD, noise)
+        counts = GaussianCounts(wide, OnlineSum(private, noise, WORLD))
         counts.sums = build(counts.sums.time, counts.sums.blocks)
         return counts
 
@@ -131,7 +131,7 @@ def batch(drawn=None, **rest) -> AuditTarget:
     return batch_target(BATCH, 64, SHUFFLE, drawn=drawn, **rest)
 
 
-class OneCounter(ShuffleBinary):
+class OneCounter(BatchPrivatizer):
     """Coins for one counter that goes up and one that goes down, whatever the number of tables and steps."""
 
     def bits(self, users: int, layout: BatchLayout) -> NoiseBits:
@@ -211,11 +211,11 @@ ONLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         {"half the variance": Twin(lambda: online(None, made=thin(None)))},
     ),
     "batch counts, Gaussian": (
-        lambda: batch_target(BATCH, 64, GaussianBatch(7.0, DELTA, "local")),
+        lambda: batch_target(BATCH, 64, BatchPrivatizer(Trust.LOCAL, 7.0, DELTA)),
         {
             "twice the epsilon": Twin(
                 lambda: batch_target(
-                    BATCH, 64, GaussianBatch(7.0, DELTA, "local"), drawn=GaussianBatch(14.0, DELTA, "local")
+                    BATCH, 64, BatchPrivatizer(Trust.LOCAL, 7.0, DELTA), drawn=BatchPrivatizer(Trust.LOCAL, 14.0, DELTA)
                 )
             )
         },
@@ -228,7 +228,9 @@ ONLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         batch,
         {
             "half the coins": Twin(lambda: batch(noise=FewCoins), 20_000),
-            "each counter charged alone": Twin(lambda: batch(OneCounter(EPSILON, DELTA, "tight", 3)), 20_000),
+            "each counter charged alone": Twin(
+                lambda: batch(OneCounter(Trust.SHUFFLE, EPSILON, DELTA, "tight", 3)), 20_000
+            ),
             "seeded coins": Twin(lambda: batch(noise=RepeatingCoins)),
         },
     ),

@@ -15,10 +15,11 @@ from scipy.sparse import csr_array, eye_array, kron, vstack
 from pipeline.agents.active_set import Constrained
 from pipeline.agents.sdp_pe import BatchTask, Constants, sdp_pe
 from pipeline.environments.mixture_worlds import random_tabular
-from pipeline.mdp.lagrangian import most_visits, most_visits_lp
+from pipeline.mdp.planning import most_visits, most_visits_lp
+from pipeline.privacy.losses import Trust
 from pipeline.privacy.noise import SeededNoise
 from pipeline.simulation.rollouts import play_batch_rollouts
-from pipeline.statistics.batch_privatizers import ShuffleBinary
+from pipeline.statistics.batch_privatizers import BatchPrivatizer
 
 ROUNDS = 5
 
@@ -27,7 +28,9 @@ def learnt() -> Constrained:
     """The active set after 10^5 episodes."""
     mdp = random_tabular(5, 3, 5, seed=0, successors=5).mdp(5)
     agent = sdp_pe(BatchTask(mdp.shape, mdp.start, 10**5), Constants(), np.random.default_rng(1))
-    played = play_batch_rollouts(mdp, agent, ShuffleBinary(1.0, 1e-5), np.random.default_rng(0), SeededNoise(0))
+    played = play_batch_rollouts(
+        mdp, agent, BatchPrivatizer(Trust.SHUFFLE, 1.0, 1e-5), np.random.default_rng(0), SeededNoise(0)
+    )
     active = played.answer.stages[-1].active
     assert isinstance(active, Constrained)
     return active

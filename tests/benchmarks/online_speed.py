@@ -14,12 +14,12 @@ from statistics import median
 import numpy as np
 
 from pipeline.agents.linopt_vi import linopt_vi
-from pipeline.environments.mixture_worlds import tabular_mixture
 from pipeline.environments.riverswim import riverswim_homogeneous
 from pipeline.simulation.mixture_settings import settings_of
 from pipeline.simulation.mixture_trials import problem_of
 from pipeline.simulation.rollouts import Sampler
 from pipeline.simulation.trial import Trial
+from tests.environments.mixtures import tabular_mixture
 
 ROUNDS = 3
 AGENTS = (("ucrl-vtr", None, None), ("private-linopt-vi", 10.0, "tight"), ("ldp-ucrl-vtr", 10.0, "tight"))

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 
-from pipeline.agents.linear_backup import LinearConstants
 from pipeline.declaration.card import load_card
 from pipeline.environments.worlds import load_world
 from pipeline.evaluation.exact import truth
 from pipeline.learners.linear_learning import drawn, learn_linear
 from pipeline.learners.linear_request import linear_request
 from pipeline.learners.tabular_learning import learn
-from pipeline.learners.terms import Planner
+from pipeline.learners.terms import Planner, Privacy, Terms
 from pipeline.logs.aggregate import aggregate
 from pipeline.logs.ingest import ingest
 from pipeline.logs.regression_sums import tally
@@ -52,7 +50,7 @@ def main(draws: int) -> None:
                     policy = learnt.plan.policy
                 else:
                     method = "one-shot" if agent == "dp-one-shot" else "vapvi"
-                    request = linear_request(card, agent, Fraction(str(rho)), LinearConstants(), 0, method=method)
+                    request = linear_request(card, Terms("here", agent, Privacy(rho=rho)), method)
                     rows = TalliedRows(request.features, lambda: sums, card.kind)
                     learnt = learn_linear(request, drawn(request, rows, SeededNoise(seed)))
                     policy = learnt.policy

@@ -21,7 +21,7 @@ from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.linear_calibration import release_one_shot
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
-from pipeline.statistics.regression_rows import CountRows
+from pipeline.statistics.regression_rows import count_rows
 
 WORLDS, SEED = (10, 11), 500
 BASE, ASK = LinearConstants(), LinearTerms(Ask(Fraction(1)))
@@ -44,7 +44,7 @@ def lost(world: LinearWorld, terms: LinearTerms, episodes: int, seed: tuple[int,
     log, noise, _, ties = np.random.SeedSequence(seed).spawn(4)
     plan = LinearPlan(LinearDomain("simulated", "synthetic", world.mdp.horizon, episodes), terms, world.features)
     visits = world.counts(episodes, np.random.default_rng(log))
-    rows, task = CountRows(world.features, {"both": visits}, world.mdp.rewards), linear_task(plan)
+    rows, task = count_rows(plan, {"both": visits}, world.mdp.rewards), linear_task(plan)
     source, rng = SeededNoise(noise), np.random.default_rng(ties)
     if terms.variant == "one_shot":
         found = one_shot(release_one_shot(plan, rows, source), task, c, rng)

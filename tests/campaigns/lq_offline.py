@@ -21,8 +21,8 @@ from flows.config.home import find_card
 from pipeline.agents.dp_lqr import LqConstants, LqTask, certainty_equivalence
 from pipeline.declaration.card import load_any_card, require_linear_quadratic
 from pipeline.environments.lq_systems import Controller, LqSystem, double_integrator, lq_instance, norm, simulate
-from pipeline.learners.lq_learning import learn_lq
-from pipeline.learners.lq_request import LqCut, lq_request
+from pipeline.learners.lq_learning import learn_lq, lq_request
+from pipeline.learners.terms import Lq
 from pipeline.logs.ingest import ingest
 from pipeline.mdp.riccati import clip_norm, riccati
 from pipeline.privacy.budget import rho_from_epsilon
@@ -161,7 +161,7 @@ def shipped() -> None:
         snapshot = ingest(card, Path(place))
         rows = SnapshotRows(snapshot, card)
         for epsilon, cut in product((0.25, 0.5, 1.0, 4.0), (CUT, (1.0, 1.0))):
-            request = lq_request(card, "dp-lqr", budget(epsilon), LqCut(*cut), CONSTANTS)
+            request = lq_request(card, "dp-lqr", budget(epsilon), Lq(cut=tuple(cut)))
             gains = [learn_lq(request, draw_lq(request.plan, rows, noise)).result.gains for noise in noises]
             found = np.array([gap(world, K) for K in gains]) / zero
             print(

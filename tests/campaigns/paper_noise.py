@@ -19,9 +19,10 @@ from pipeline.audits.sums import sums_target
 from pipeline.audits.users import batch_target
 from pipeline.mdp.features import FeatureMap
 from pipeline.privacy.budget import rho_from_epsilon
+from pipeline.privacy.losses import Trust
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.batch_counts import BatchLayout
-from pipeline.statistics.batch_privatizers import ShuffleBinary
+from pipeline.statistics.batch_privatizers import BatchPrivatizer
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.lq_message import LqMessage
 from pipeline.statistics.mixture_message import Message
@@ -43,7 +44,7 @@ def lines() -> Iterator[tuple[str, str, float, float, float]]:
         yield f"004, tree over 1 023 episodes, H = 10, γ = {gamma:g}", "rho", ASKED, float(a.claimed_rho), a.attained
     for H in (2, 5, 10):
         layout = BatchLayout((H, 2, 1), lean=False, rewards=True, ends=False)
-        a = batch_target(layout, 10**6, ShuffleBinary(1.0, DELTA, "paper", H))
+        a = batch_target(layout, 10**6, BatchPrivatizer(Trust.SHUFFLE, 1.0, DELTA, "paper", H))
         yield f"002, a batch of 10⁶ users, H = {H}", "epsilon", 1.0, float(a.claimed_epsilon or 0), a.attained
     features = FeatureMap(np.array([[[8, 0]], [[0, 8]], [[-8, 0]]], dtype=np.int64), 64, Fraction(1, 64))
     for split in (True, False):

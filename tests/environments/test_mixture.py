@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.environments.mixture_worlds import random_mixture, tabular_mixture
+from pipeline.environments.mixture_worlds import random_mixture
 from pipeline.environments.riverswim import riverswim, riverswim_homogeneous, riverswim_inhomogeneous
 from pipeline.environments.worlds import load_world
 from pipeline.mdp.features import dense, dense_one_hot, one_hot
 from pipeline.mdp.planning import policy_value
+from tests.environments.mixtures import tabular_mixture
 
 WORLDS = [
     random_mixture(),

@@ -7,8 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from pipeline.evaluation.clipping import clip_diagnostics
 from pipeline.evaluation.intervals import Method, evaluated
+from pipeline.learners.evaluation import clip_diagnostics
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.layout import ExactSums
 from pipeline.statistics.moment_layout import MomentLayout

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from flows.cli import app
 from flows.config.home import Home
+from flows.config.setting import Work
 from flows.config.study_recipes import load_price_recipe
 from flows.jobs.reproduce import compare_job
 from pipeline.declaration.card import CardError
@@ -134,7 +135,7 @@ def test_finished_runs_are_found_again_and_full_plays_the_rest(folder, result, m
 
 def test_progress_is_told_on_stderr_only(folder, result):
     said: list[str] = []
-    compare_job(folder / "tiny.toml", Home(folder / "home"), say=said.append)
+    compare_job(folder / "tiny.toml", Home(folder / "home"), Work(say=said.append))
     assert "simulation, not private" in said[0]
 
 

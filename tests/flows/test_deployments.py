@@ -15,6 +15,7 @@ from prefect.exceptions import ParameterTypeError, SignatureMismatchError
 import flows.server.recorded
 from flows.config.home import Home
 from flows.config.recipe import Promote
+from flows.config.setting import Work
 from flows.jobs.promotion import reasons_to_hold
 from flows.server.deployments import EXAMPLE_CRON, FLOWS, deploy, nightly, reproduce, simulate
 from flows.server.triggering import trigger
@@ -106,7 +107,7 @@ def test_no_flow_and_no_task_is_retried_cached_or_kept(tmp_path, monkeypatch):
 
     monkeypatch.setattr(flows.server.recorded, "task", record)
     shop = lay_out(tmp_path / "shop")
-    nightly_job(str(shop / "private.toml"), Home(tmp_path / "home"), flows.server.recorded.task_step)
+    nightly_job(str(shop / "private.toml"), Home(tmp_path / "home"), Work(flows.server.recorded.task_step))
     assert [t["name"] for t in made] == ["ingest", "release", "plan", "report"]
     assert all(t["retries"] == 0 and t["persist_result"] is False for t in made)
     assert all(t["cache_policy"] is flows.server.recorded.NO_CACHE for t in made)

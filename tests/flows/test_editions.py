@@ -16,9 +16,10 @@ from typer.testing import CliRunner
 import pipeline.ledger.ledger as book
 from flows.cli import app
 from flows.config.home import Home
+from flows.config.setting import Work
 from flows.jobs.run import Asked
 from pipeline.declaration.card import CardError
-from pipeline.declaration.schedule import Schedule
+from pipeline.declaration.lineage import Schedule
 from pipeline.ledger.ledger import open_ledger
 from reports.facts.answers import NightAnswer
 from reports.night import night_page
@@ -142,9 +143,9 @@ def test_histories_that_differ_in_one_person_leave_the_same_outputs(tmp_path: Pa
 def test_a_date_has_one_release_though_the_service_was_down_or_the_night_ran_twice(tmp_path: Path, clock: Any) -> None:
     log, said = rows(50), list[str]()
     clock("2026-01-07")
-    first = calendar_night(tmp_path, log, '"weekly"', say=said.append)
+    first = calendar_night(tmp_path, log, '"weekly"', work=Work(say=said.append))
     assert first["night"]["due"] == "2026-01-05" and first["night"]["charged_rho"] == 1.0
-    again = calendar_night(tmp_path, rows(50, 1), '"weekly"', say=said.append)
+    again = calendar_night(tmp_path, rows(50, 1), '"weekly"', work=Work(say=said.append))
     assert again["run"] == first["run"] and again["night"]["unchanged"] and again["night"]["snapshot"] == 1
     assert said[-1] == "the release of 2026-01-05 stands, and nothing was charged"
     clock("2026-01-11")
@@ -166,7 +167,7 @@ def test_a_night_whose_files_cannot_be_read_releases_on_the_last_good_edition(tm
     clock("2026-01-06")
     (tmp_path / "shop" / "log.csv").write_text("nobody,knows,these,columns\n")
     recipe, said = str(tmp_path / "shop" / "private.toml"), list[str]()
-    night = nightly_job(recipe, Home(tmp_path / "home"), say=said.append)
+    night = nightly_job(recipe, Home(tmp_path / "home"), Work(say=said.append))
     assert night["exit"] == 3 and night["night"]["charged_rho"] == 1.0 and night["run"] != first["run"]
     assert any("the log of private breaks its card" in line for line in said)
 

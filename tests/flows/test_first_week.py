@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flows.config.home import Home
+from flows.config.setting import Work
 from flows.jobs.intake import ingest_job
 from flows.jobs.proof import verify_run_job
 from flows.jobs.run import register_job
@@ -64,7 +65,7 @@ def test_a_last_step_that_would_count_nowhere_is_said_at_ingest(tmp_path, visits
     assert not load_card(visits / "card.toml").loses_last_step
     card = visits / "card.toml"
     card.write_text(card.read_text().replace(', ends = ["end"]', ""))
-    ingest_job(str(visits), Home(tmp_path / "home"), say=said.append)
+    ingest_job(str(visits), Home(tmp_path / "home"), Work(say=said.append))
     assert load_card(card).loses_last_step and "ends = ['end']" in said[0]
 
 

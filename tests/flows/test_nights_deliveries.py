@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli import app
-from flows.config.setting import plain_step
+from flows.config.setting import Work, plain_step
 from flows.jobs.nightly import watch_of
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import LogError
@@ -28,9 +28,9 @@ def leaves(shop):
 def test_no_rows_are_an_empty_leaf(tmp_path, monkeypatch):
     shop, said = Shop(tmp_path, monkeypatch), []
     shop.job(1, customers(0, 60))
-    assert shop.job(2, [], say=said.append)["exit"] == 0
+    assert shop.job(2, [], work=Work(say=said.append))["exit"] == 0
     (shop.folder / "log.csv").write_bytes(b"")
-    assert shop.job(3, say=said.append)["exit"] == 0
+    assert shop.job(3, work=Work(say=said.append))["exit"] == 0
     shop.job(4, customers(60, 60))
     assert leaves(shop) == [True, False, False, True]
     assert not any("alert" in s for s in said)
@@ -87,7 +87,7 @@ def test_a_log_that_breaks_its_card_stops_no_night_of_a_counter_and_the_operator
         (shop.folder / "log.csv").unlink()
     if how == "unreadable":
         (shop.folder / "log.csv").write_bytes(b"customer,visit\n1,0\n")
-    found = shop.job(2, say=said.append)
+    found = shop.job(2, work=Work(say=said.append))
     assert (found["exit"], found["counter"]["night"]) == (3, 2)
     told = "the log of night breaks its card (LogError, exit 3); tonight has what can be read of it"
     assert said[-1] == f"alert: {told}"
@@ -124,5 +124,5 @@ def test_no_news_for_too_long_alerts_the_operator_and_no_server(tmp_path, monkey
     watch = watch_of(shop.recipe, shop.home)
     note = json.loads(watch.file.read_text())
     watch.file.write_text(json.dumps({**note, "news_at": "2026-01-01T00:00:00+00:00"}))
-    shop.job(2, say=said.append)
+    shop.job(2, work=Work(say=said.append))
     assert said[-1] == "alert: no new log of night for 2 days; the policy in use stays"

@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 import flows.jobs.nightly
 import flows.jobs.publish
 import flows.jobs.run
+from flows.config.setting import Work
 from flows.jobs.book import verify_job
 from flows.jobs.intake import ingest_edition
 from pipeline.declaration.toml import LogError
@@ -40,7 +41,7 @@ def year(root, monkeypatch, records, draw):
         # an operator's key is a secret of the home, whoever its people are
         hooked.setattr(Ed25519PrivateKey, "generate", lambda: Ed25519PrivateKey.from_private_bytes(bytes(32)))
         for night, record in zip(NIGHTS, records, strict=True):
-            shop.night(night, [*customers(100 * night, 60), *record], say=said.append)
+            shop.night(night, [*customers(100 * night, 60), *record], work=Work(say=said.append))
     runs = shop.home.runs
     pages = {str(p.relative_to(runs)): p.read_bytes() for p in sorted(runs.rglob("*")) if p.is_file()}
     assert verify_job(shop.ledger, shop.home, [])["ok"]
@@ -119,7 +120,7 @@ def two_nights(root, monkeypatch, delivered, draw):
         for night, log in ((1, BASE), (2, delivered)):
             if log is None:
                 (shop.folder / "log.csv").write_bytes(b"")
-            found = shop.job(night, log, step=step)
+            found = shop.job(night, log, work=Work(step))
             # what a server is shown, and all but the exit code and the paths of what the shell prints
             page = night_page(NightAnswer.model_validate(found))
             kept = {k: v for k, v in found.items() if k not in ("exit", "folder", "report")}
@@ -176,8 +177,8 @@ def test_nobody_outside_the_store_sees_whether_a_night_brought_one_person(tmp_pa
 
 
 def test_a_log_that_is_refused_for_one_person_moves_all_the_others_and_is_caught(tmp_path, monkeypatch):
-    def strict(card, home, **more):
-        made = ingest_edition(card, home, **more)
+    def strict(card, home, work, *night):
+        made = ingest_edition(card, home, work, *night)
         try:
             check_delivery(card, made)
         except LogError:
@@ -194,10 +195,10 @@ def test_a_log_that_is_refused_for_one_person_moves_all_the_others_and_is_caught
 def test_a_night_only_where_somebody_is_new_is_caught(tmp_path, monkeypatch):
     real, told = flows.jobs.nightly.run_recipe, []
 
-    def only_news(recipe, home, step, noise, say, day, asked, *, scheduled):
+    def only_news(recipe, home, work, noise, day, asked, *, scheduled):
         newest = latest(home.store, "shop")
         news = day if earlier_twin(home.store, newest) is None else FIRST
-        return real(recipe, home, step, noise, say, news, asked, scheduled=scheduled)
+        return real(recipe, home, work, noise, news, asked, scheduled=scheduled)
 
     monkeypatch.setattr(flows.jobs.nightly, "run_recipe", only_news)
     for i, log in enumerate(NEWS["a cumulative log"]):

@@ -21,8 +21,7 @@ from pipeline.declaration.card import Card, CardError
 from pipeline.files import json_text
 from pipeline.learners.decisions import decision_files
 from pipeline.learners.offline_agents import read_stored
-from pipeline.learners.policy_files import escape, unescape
-from pipeline.learners.shown_decisions import shown_cells, shown_lines
+from pipeline.learners.policy_files import escape, shown_cells, shown_lines, unescape
 from pipeline.learners.stored_decisions import COLUMNS, KEEP, NEVER, OVER, check_steps, decide, state_indices
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.release_file import file_of, sha256_file

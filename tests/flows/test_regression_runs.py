@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from flows.config.home import Home
+from flows.config.setting import Work
 from flows.jobs.intake import ingest_job
 from flows.jobs.run import register_job
 from pipeline.declaration.card import CardError
@@ -153,7 +154,7 @@ def test_a_draw_that_dies_stays_spent_and_a_finished_one_is_committed_later(peop
         m.setattr("pipeline.ledger.ledger.Ledger.commit", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             run_job(recipe, home)
-    assert run_job(recipe, home, say=lines.append)["replayed"]
+    assert run_job(recipe, home, Work(say=lines.append))["replayed"]
     assert any("recovered after a crash: committed" in line for line in lines) and spent(family, shop) <= 1
 
 

@@ -8,6 +8,7 @@ from threading import Thread
 import pytest
 
 from flows.config.home import Home
+from flows.config.setting import Work
 from flows.jobs.intake import ingest_job
 from flows.jobs.snapshots import export_job, purge_job
 from pipeline.declaration.card import CardError
@@ -119,7 +120,7 @@ def test_a_purge_waits_for_an_ingest_and_takes_what_it_published(tmp_path):
             purges[0].join(0.5)
             assert purges[0].is_alive()
 
-    ingest_job(str(shop), home, progress=bar)
+    ingest_job(str(shop), home, Work(progress=bar))
     purges[0].join()
     assert not list((home.store / "shop").glob("snapshot-*"))
 

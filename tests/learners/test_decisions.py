@@ -10,8 +10,7 @@ import pytest
 
 from pipeline.agents.against_behaviour import AgainstPractice
 from pipeline.learners.decisions import decision_files, policy_of, practice_facts
-from pipeline.learners.policy_files import PolicyFiles
-from pipeline.learners.shown_decisions import shown_cells, shown_lines
+from pipeline.learners.policy_files import PolicyFiles, shown_cells, shown_lines
 from pipeline.mdp.policy import Policy
 
 

@@ -12,9 +12,9 @@ import pytest
 import pipeline.logs.screening as screen_module
 import pipeline.statistics.lq_moments as lq_module
 import pipeline.statistics.private_sum as private_sum
-from pipeline.agents.dp_lqr import LqConstants
 from pipeline.declaration.card import LqCard, load_any_card
-from pipeline.learners.lq_request import LqCut, lq_request
+from pipeline.learners.lq_learning import lq_request
+from pipeline.learners.terms import Lq
 from pipeline.logs.contribution_bounding import CapsAgain
 from pipeline.logs.ingest import ingest
 from pipeline.statistics.gram_moves import BallMoves
@@ -45,7 +45,7 @@ def card_of(folder, m: int) -> LqCard:
 
 
 def plan_of(folder, m: int = 1) -> LqPlan:
-    return lq_request(card_of(folder, m), "dp-lqr", Fraction(1), LqCut(1.0, 1.0, Q), LqConstants()).plan
+    return lq_request(card_of(folder, m), "dp-lqr", Fraction(1), Lq(cut=(1.0, 1.0), steps=Q)).plan
 
 
 def episode(states, controls, e=0):

@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.agents.dp_lqr import LqConstants
 from pipeline.declaration.card import CardError, load_any_card, require_linear_quadratic
 from pipeline.environments.lq_systems import Controller, double_integrator, simulate
-from pipeline.learners.lq_learning import learn_lq, least_value, lq_truth
-from pipeline.learners.lq_request import LqCut, LqRequest, lq_request
+from pipeline.learners.lq_learning import LqRequest, learn_lq, least_value, lq_request, lq_truth
+from pipeline.learners.terms import Lq
 from pipeline.privacy.noise import RealDataError, SeededNoise
 from pipeline.statistics.lq_moments import draw_lq
 from pipeline.statistics.lq_rows import Episodes, SimulatedRows
@@ -23,7 +22,7 @@ SHELF = Path(__file__).resolve().parent.parent.parent / "datasets"
 
 def request_of(rho: Fraction | None = None) -> LqRequest:
     card = require_linear_quadratic(load_any_card(SHELF / "double_integrator" / "card.toml"))
-    return lq_request(card, "dp-lqr", rho, LqCut(), LqConstants())
+    return lq_request(card, "dp-lqr", rho, Lq())
 
 
 def learnt(request: LqRequest, episodes: int = 2000):
@@ -63,7 +62,7 @@ def test_a_release_on_other_terms_is_refused():
     world = double_integrator()
     x, u = simulate(world, Controller(world.zero_gains(), 1.0), 10, np.random.default_rng(1))
     release = draw_lq(request.plan, SimulatedRows((Episodes(x, u, np.full(10, 20)),)), SeededNoise(0))
-    other = lq_request(request.card, "dp-lqr", Fraction(1), LqCut(1.0, 1.0), LqConstants())
+    other = lq_request(request.card, "dp-lqr", Fraction(1), Lq(cut=(1.0, 1.0)))
     with pytest.raises(ValueError, match="on other terms"):
         learn_lq(other, release)
 
@@ -73,7 +72,7 @@ def test_real_people_are_refused_without_a_budget():
     budget = card.budget.model_copy(update={"ledger": "ledger.db"})
     real = card.model_copy(update={"kind": "real", "budget": budget})
     with pytest.raises(RealDataError, match="ask for a finite budget"):
-        lq_request(real, "lqr", None, LqCut(), LqConstants())
+        lq_request(real, "lqr", None, Lq())
 
 
 def test_another_plant_is_not_called_true():
@@ -91,7 +90,7 @@ def test_the_floor_is_the_noise_in_units_of_the_balls_whatever_the_lattice():
     card = request_of().card
     d = request_of().plan.domain.dimension
     for steps in (1024, 4096):
-        request = lq_request(card, "dp-lqr", Fraction(1), LqCut(steps=steps), LqConstants())
-        sd = request.mechanisms()[0].standard_deviation
+        request = lq_request(card, "dp-lqr", Fraction(1), Lq(steps=steps))
+        sd = request.plan.summed.mechanisms[0].standard_deviation
         assert request.floor**2 == pytest.approx(request.constants.floor**2 * d * sd**2 / 2 / float(steps) ** 4)
     assert request_of().floor == 0

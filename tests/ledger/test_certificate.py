@@ -10,8 +10,7 @@ import pytest
 
 from pipeline.ledger.steps import counter_key, same_number
 from pipeline.ledger.verify import _charged
-from pipeline.privacy.guarantee import spent_budget
-from pipeline.privacy.losses import safe_epsilon
+from pipeline.privacy.losses import safe_epsilon, spent_budget
 from pipeline.privacy.release import Mechanism
 from pipeline.privacy.release_file import describe_mechanism
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline.mdp.lagrangian import most_visits, most_visits_lp
+from pipeline.mdp.planning import most_visits, most_visits_lp
 from pipeline.mdp.policy import all_policies, policy_count, set_arrivals, set_values
 
 

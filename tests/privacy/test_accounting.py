@@ -9,16 +9,9 @@ import sys
 import numpy as np
 import pytest
 
-from pipeline.privacy.accounting import (
-    DiscreteGaussian,
-    DiscreteLaplace,
-    Given,
-    TwoLaws,
-    gdp_delta,
-    gdp_epsilon,
-    pld_epsilon,
-)
 from pipeline.privacy.budget import epsilon_from_rho
+from pipeline.privacy.losses import gdp_delta, gdp_epsilon
+from tests.privacy.loss_distributions import DiscreteGaussian, DiscreteLaplace, Given, TwoLaws, pld_epsilon
 
 GDP = [
     (0.01, 1e-6, 0.575),
@@ -131,7 +124,7 @@ def test_meaningless_input_is_refused():
 
 
 def test_importing_the_room_loads_no_heavy_library():
-    rooms = ["budget", "accounting", "losses", "noise", "fast_noise", "release", "csprng"]
+    rooms = ["budget", "losses", "noise", "fast_noise", "release", "csprng"]
     code = f"import sys, {', '.join('pipeline.privacy.' + r for r in rooms)}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True).stdout
     assert not {"dp_accounting", "opendp", "scipy", "cvxpy", "polars", "prefect"} & set(loaded.split())

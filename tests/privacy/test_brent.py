@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq, minimize_scalar
 
-from pipeline.privacy.brent import least, root
+from pipeline.privacy.budget import least, root
 
 CASES = {
     "cubic": lambda c: lambda x: x**3 - c,

@@ -8,7 +8,7 @@ from math import comb, exp, log
 import numpy as np
 import pytest
 
-from pipeline.privacy.accounting import TwoLaws, gdp_delta, gdp_epsilon, pld_epsilon
+from pipeline.privacy.losses import gdp_delta, gdp_epsilon
 from pipeline.privacy.shuffle import WHOLE, NoiseBits
 from pipeline.privacy.shuffle_calibration import (
     binomial_window,
@@ -21,6 +21,7 @@ from pipeline.privacy.shuffle_calibration import (
     smallest_total,
     tight_bits,
 )
+from tests.privacy.loss_distributions import TwoLaws, pld_epsilon
 
 
 def binomial(n, q):

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from flows.config.home import Home
+from flows.config.setting import Work
 from flows.jobs.reproduce import reproduce_job
 from pipeline.studies import paper_003
 from reports.studies import all_papers
@@ -42,7 +43,7 @@ def test_one_page_holds_every_study_with_its_paper_and_its_errata(tmp_path, monk
     names = ("003-figure-1a", "003-figure-1b")
     monkeypatch.setattr(all_papers, "STUDIES", {n: Entry(study, study_003) for n in names})
     said = []
-    first = reproduce_job("all", Home(tmp_path), say=said.append)
+    first = reproduce_job("all", Home(tmp_path), Work(say=said.append))
     page = (tmp_path / "reproductions" / "all" / "page.html").read_text(encoding="utf-8")
     assert first["cells"] == {"all": len(cells()), "kept": 0} and "0 kept from before" in said[0]
     for words in ("Figure 1(a) of paper 003 shows the loss of DP-VAPVI", "spends 22.6", "Errata", "Gram"):

@@ -24,8 +24,7 @@ from pipeline.simulation.lq_rollouts import lq_world
 from pipeline.simulation.mixture_settings import settings_of
 from pipeline.simulation.rollouts import Sampler
 from pipeline.simulation.trial import Trial
-from pipeline.statistics.mixture_message import LATTICE
-from pipeline.statistics.released_ridge import Bounds, Ridge
+from pipeline.statistics.mixture_message import LATTICE, Bounds, Ridge
 
 K, EPSILON, DELTA, ALPHA = 20, 1.0, 0.1, 0.01
 PAPER = (("constants", "paper"),)

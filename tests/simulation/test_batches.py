@@ -12,7 +12,7 @@ from pipeline.mdp.policy import all_policies, set_arrivals, set_values
 from pipeline.mdp.rollout import BatchRollout
 from pipeline.privacy.noise import SeededNoise
 from pipeline.simulation.rollouts import play_batch_rollouts, sample_batch
-from pipeline.statistics.batch_privatizers import ExactBatch
+from pipeline.statistics.batch_privatizers import BatchPrivatizer
 
 MDP = random_tabular(3, 2, 3, seed=4, successors=2).mdp(3)
 POLICIES = np.random.default_rng(0).integers(0, 2, (4, 3, 3))
@@ -47,7 +47,9 @@ def test_the_runner_releases_the_asked_steps_and_prices_each_batch_exactly():
     one = BatchRollout(POLICIES, np.array([3, 0, 1, 0]), (0, 1), rewards=False)
     two = BatchRollout(POLICIES, np.array([0, 5, 0, 0]), (0, 3), lean=True)
     seen = []
-    played = play_batch_rollouts(MDP, script([one, two], seen), ExactBatch(), np.random.default_rng(0), SeededNoise(0))
+    played = play_batch_rollouts(
+        MDP, script([one, two], seen), BatchPrivatizer(), np.random.default_rng(0), SeededNoise(0)
+    )
     best = float(MDP.start @ optimal_values(MDP)[1][0])
     values = set_values(MDP.transitions, MDP.rewards, MDP.start, POLICIES)
     assert played.answer == "done"
@@ -68,7 +70,7 @@ def test_one_seed_is_one_history_whatever_is_asked_of_it():
 def test_rewards_outside_the_unit_range_are_refused():
     wide = TabularMDP(MDP.transitions, 2 * MDP.rewards, MDP.start)
     with pytest.raises(ValueError, match="rewards must be in"):
-        play_batch_rollouts(wide, script([], []), ExactBatch(), np.random.default_rng(0), SeededNoise(0))
+        play_batch_rollouts(wide, script([], []), BatchPrivatizer(), np.random.default_rng(0), SeededNoise(0))
 
 
 def test_all_policies_are_all_and_distinct():

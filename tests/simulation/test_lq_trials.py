@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pipeline.declaration.card import CardError
-from pipeline.privacy.accounting import gdp_epsilon
+from pipeline.privacy.losses import gdp_epsilon
 from pipeline.simulation.lq_rollouts import lq_world
 from pipeline.simulation.lq_trials import exploring
 from pipeline.simulation.registry import run

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline.environments.mixture_worlds import random_mixture, tabular_mixture
+from pipeline.environments.mixture_worlds import random_mixture
 from pipeline.environments.riverswim import riverswim_homogeneous
 from pipeline.mdp.planning import greedy, occupancies, optimal_values, policy_value
 from pipeline.mdp.rollout import Rollout
 from pipeline.simulation.rollouts import play
+from tests.environments.mixtures import tabular_mixture
 
 WORLD = random_mixture(3, 2, 2, 3, seed=4)
 

@@ -15,7 +15,7 @@ from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.linear_calibration import planned_calls, release_one_shot, true_rho
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.regression import MechanismClosedError, Window
-from pipeline.statistics.regression_rows import CountRows
+from pipeline.statistics.regression_rows import TalliedRows, count_rows
 from tests.statistics.linear_people import random_map
 
 ONE, NONE = Fraction(1), Window(0, 1)
@@ -31,12 +31,12 @@ def plan(rho: Fraction | None = ONE, kind: str = "synthetic", calibration="tight
     )
 
 
-def rows(kind: str = "synthetic") -> CountRows:
+def rows(kind: str = "synthetic") -> TalliedRows:
     n = np.random.default_rng(0).integers(0, 5, (3, 3, 2, 3))
-    return CountRows(random_map(0), {"both": n}, np.full((3, 3, 2), 0.5), kind)
+    return count_rows(plan(), {"both": n}, np.full((3, 3, 2), 0.5), kind)
 
 
-class Untouchable(CountRows):
+class Untouchable(TalliedRows):
     def sums(self, *args, **kwargs):
         raise AssertionError("rows were read")
 
@@ -77,7 +77,7 @@ def test_the_budget_is_charged_once_and_before_a_row_is_read():
     def refuse(_: LinearPlan) -> None:
         raise RuntimeError("cap")
 
-    closed = InteractiveRegression(plan(), Untouchable(random_map(0), {}, np.zeros((3, 3, 2))), SeededNoise(0), refuse)
+    closed = InteractiveRegression(plan(), Untouchable(random_map(0), dict, "synthetic"), SeededNoise(0), refuse)
     with pytest.raises(RuntimeError, match="cap"):
         closed.regression(2, zero, NONE)
 
@@ -123,7 +123,7 @@ def test_the_one_shot_release_costs_what_was_asked_and_is_shaped_as_declared():
     w = linear_003(0)
     p = LinearPlan(LinearDomain("003", "synthetic", 20, 500), LinearTerms(Ask(ONE), "one_shot"), w.features)
     r = release_one_shot(
-        p, CountRows(w.features, {"both": w.counts(500, np.random.default_rng(0))}, w.mdp.rewards), SeededNoise(0)
+        p, count_rows(p, {"both": w.counts(500, np.random.default_rng(0))}, w.mdp.rewards), SeededNoise(0)
     )
     assert r.release is not None and Fraction(99, 100) < r.release.rho <= 1
     assert r.gram.shape == (20, 10, 10) and r.successors.shape == (20, 2, 10)

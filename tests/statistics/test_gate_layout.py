@@ -9,11 +9,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipeline.logs.set_aside import count_people
+from pipeline.logs.second_pass import count_people
 from pipeline.logs.store import quarantine_schema
 from pipeline.privacy.noise import OsNoise, SeededNoise
-from pipeline.statistics.gate_layout import TABLE, GateLayout
-from pipeline.statistics.layout import ExactSums
+from pipeline.statistics.layout import TABLE, ExactSums, GateLayout
 from pipeline.statistics.private_sum import PrivateSum
 
 RULES = ("gap", "repeat", "unknown_label", "bad_reward", "over_cap")

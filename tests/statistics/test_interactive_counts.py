@@ -14,8 +14,9 @@ from scipy import stats
 from pipeline.privacy.continual import SquareRoot, Tree, levels
 from pipeline.privacy.factorisation import Once
 from pipeline.privacy.fast_noise import FastOsNoise
-from pipeline.privacy.guarantee import Trust
+from pipeline.privacy.losses import Trust
 from pipeline.privacy.noise import RealDataError, SeededNoise, SimulatedWorld
+from pipeline.privacy.release import total_delta_slack
 from pipeline.privacy.running import CounterFullError
 from pipeline.privacy.shuffle_calibration import delivered_epsilon
 from pipeline.statistics.ask import Ask
@@ -28,7 +29,7 @@ from pipeline.statistics.interactive_counts import (
     shuffled,
 )
 from pipeline.statistics.online_counts import OnlineCounts, OnlineLayout, Tally, never_under
-from pipeline.statistics.online_sum import asked_rho, cost_of, gaussian_sum, start, tight
+from pipeline.statistics.online_sum import OnlineSum, asked_rho, cost_of, gaussian_sum, tight
 from tests.privacy.handles import REAL
 
 H, S, A, WORLD = 2, 2, 2, SimulatedWorld("tests")
@@ -171,7 +172,7 @@ class Redrawing(GaussianCounts):
 def test_noise_drawn_on_reading_is_caught():
     ask = Ask(epsilon=1.0, delta=1e-5)
     private = gaussian_sum(LAYOUT, tight(LAYOUT, ask, levels(4)), Tree(4), Trust.JOINT, SeededNoise(0), 1.0)
-    counted = Redrawing(LAYOUT, private, WORLD, SeededNoise(0))
+    counted = Redrawing(LAYOUT, OnlineSum(private, SeededNoise(0), WORLD))
     counted.add(Tally(1, np.zeros((H, S, A, S), dtype=np.int64)))
     assert not np.array_equal(counted.counts().n_sas, counted.counts().n_sas)
     honest = joint(LAYOUT, 4, 4, ask, WORLD, SeededNoise(0))
@@ -248,14 +249,14 @@ def test_a_sampler_whose_share_of_delta_is_not_listed_is_refused_and_one_that_is
     listed = gaussian_sum(
         LAYOUT, tight(LAYOUT, Ask(epsilon=1.0, delta=1e-5), 1), Once(3), Trust.JOINT, FastOsNoise(), 1.0
     )
-    assert listed.price().delta_slack > 0
-    start(listed, FastOsNoise(), WORLD).add(np.zeros(8, dtype=np.int64))
+    assert total_delta_slack(listed.mechanisms) > 0
+    OnlineSum(listed, FastOsNoise(), WORLD).add(np.zeros(8, dtype=np.int64))
     unlisted = gaussian_sum(
         LAYOUT, tight(LAYOUT, Ask(epsilon=1.0, delta=1e-5), 1), Once(3), Trust.JOINT, SeededNoise(0), 1.0
     )
     assert not unlisted.mechanisms[0].delta_slack
     with pytest.raises(ValueError, match="share of delta"):
-        start(unlisted, FastOsNoise(), WORLD)
+        OnlineSum(unlisted, FastOsNoise(), WORLD)
 
 
 def test_a_visit_made_by_summation_carries_the_noise_of_every_successor():

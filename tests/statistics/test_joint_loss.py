@@ -18,7 +18,7 @@ from pipeline.statistics.joint_loss import joint_loss, lq_loss
 from pipeline.statistics.linear_calibration import release_one_shot, true_rho
 from pipeline.statistics.linear_layout import declared_map, features_digest
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
-from pipeline.statistics.regression_rows import CountRows
+from pipeline.statistics.regression_rows import count_rows
 from tests.statistics import lq_people
 
 ASKS = {
@@ -40,7 +40,7 @@ def released(ask: LinearTerms, episodes: int = 1):
     if ask.halves:
         second = np.random.default_rng(1).binomial(both, 0.5)
         visits |= {"D": both - second, "D'": second}
-    rows = CountRows(w.features, visits, w.mdp.rewards)
+    rows = count_rows(plan, visits, w.mdp.rewards)
     if ask.variant == "one_shot":
         return plan, release_one_shot(plan, rows, SeededNoise(0)).release
     desk = InteractiveRegression(plan, rows, SeededNoise(0))

@@ -28,7 +28,7 @@ from pipeline.statistics.lq_moments import lq_sums
 from pipeline.statistics.lq_rows import SimulatedRows
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.regression import Window
-from pipeline.statistics.regression_rows import CountRows
+from pipeline.statistics.regression_rows import count_rows
 from tests.statistics import lq_people
 from tests.statistics.linear_people import people, plan_of, random_map, rows_of
 from tests.statistics.test_sensitivity import episodes, tiny, vectors
@@ -92,8 +92,8 @@ def of_one_shot(features: FeatureMap | None = None) -> Case:
     for s, a, s2, r in np.ndindex(3, 2, 4, 2):
         visits, rewards = np.zeros((2, 3, 2, 4), np.int64), np.zeros((2, 3, 2))
         visits[:, s, a, s2], rewards[:, s, a] = 1, r
-        rows = CountRows(features, {"both": visits}, rewards)
-        gram, table = _sums(rows, plan.one_shot_steps[0], *plan.reward_steps, plan.terms.value_steps)
+        rows = count_rows(plan, {"both": visits}, rewards)
+        gram, table = _sums(plan, rows)
         grams.append(gram.ravel())
         tables.append(table.ravel())
     grams.append(np.zeros_like(grams[0]))

@@ -11,7 +11,7 @@ import pytest
 from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.lq_moments import lattice_rows, lq_sums, release_lq_moments
-from pipeline.statistics.lq_rows import Episodes, SimulatedRows, cut
+from pipeline.statistics.lq_rows import Episodes, SimulatedRows, on_lattice
 from tests.statistics.lq_people import everybody, person, plan_of
 
 
@@ -167,7 +167,10 @@ def test_rows_are_cut_to_their_balls_and_never_stretched():
     """A successor that is longer than its ball is shortened, after the factor that the whole row gets."""
     rng = np.random.default_rng(0)
     rows = [rng.normal(0, scale, (500, n)) for n, scale in ((3, 1.0), (2, 0.3), (3, 5.0))]
-    for before, after in zip(rows, cut(*rows), strict=True):
+    fine = 2.0**40
+    z, following = on_lattice(rows, np.ones(500, dtype=bool), (fine,) * 3, (2**81,) * 3)
+    for before, after in zip(rows, (z[:, :3] / fine, z[:, 3:] / fine, following / fine), strict=True):
+        assert after.any(axis=1).all()
         lengths = np.linalg.norm(after, axis=1)
         assert lengths.max() <= 1 + 1e-12 and (lengths <= np.linalg.norm(before, axis=1) + 1e-12).all()
 

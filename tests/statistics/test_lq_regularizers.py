@@ -9,8 +9,8 @@ import pytest
 
 from pipeline.agents.ofu_rl import batch_ends
 from pipeline.mdp.rollout import LqBatch
-from pipeline.privacy.accounting import gdp_epsilon
 from pipeline.privacy.continual import levels
+from pipeline.privacy.losses import gdp_epsilon
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.lq_message import LqMessage

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from pipeline.privacy.losses import Trust
 from pipeline.privacy.noise import RealDataError, SeededNoise
-from pipeline.statistics.batch_counts import BatchLayout, BatchTables, NoisyTables, noisy_tables, pooled, private_batch
-from pipeline.statistics.batch_privatizers import ExactBatch, GaussianBatch, ShuffleBinary
+from pipeline.statistics.batch_counts import BatchLayout, BatchTables, NoisyTables, pooled
+from pipeline.statistics.batch_privatizers import BatchPrivatizer, noisy_tables, private_batch
 
 SHAPE = (3, 2, 2)
 
@@ -62,7 +63,7 @@ def test_tables_counted():
 def test_counts_are_consistent_and_never_underestimated(lean, users):
     layout, truth = BatchLayout(SHAPE, lean, ends=True), tables(users)
     for seed in range(40):
-        got = ShuffleBinary(1.0, 1e-5, failure=1e-6).release(truth, layout, SeededNoise(seed))
+        got = BatchPrivatizer(Trust.SHUFFLE, 1.0, 1e-5, failure=1e-6).release(truth, layout, SeededNoise(seed))
         np.testing.assert_allclose(got.n_sas.sum(-1), got.n_sa)
         assert (got.n_sa >= truth.n_sa).all() and (got.n_sas > 0).all()
         assert (np.abs(got.n_sa - truth.n_sa) <= got.error).all()
@@ -107,7 +108,7 @@ def test_without_the_shift_some_counts_are_too_small():
     truth, layout = tables(), BatchLayout(SHAPE)
     short = 0
     for seed in range(40):
-        got = ShuffleBinary(1.0, 1e-5).release(truth, layout, SeededNoise(seed))
+        got = BatchPrivatizer(Trust.SHUFFLE, 1.0, 1e-5).release(truth, layout, SeededNoise(seed))
         short += (got.n_sa - got.shift < truth.n_sa).any()
     assert short > 20
 
@@ -115,22 +116,30 @@ def test_without_the_shift_some_counts_are_too_small():
 @pytest.mark.parametrize("lean", [False, True])
 def test_without_noise_the_counts_are_the_truth(lean):
     truth = tables()
-    got = ExactBatch().release(truth, BatchLayout(SHAPE, lean), SeededNoise(0))
+    got = BatchPrivatizer().release(truth, BatchLayout(SHAPE, lean), SeededNoise(0))
     assert np.array_equal(got.n_sas, truth.n_sas) and np.array_equal(got.n_sa, truth.n_sa)
     assert np.array_equal(got.r_sa, truth.r_sa) and got.error == 0 == got.shift
 
 
 def test_a_last_step_that_leads_nowhere_keeps_visits_only():
     truth = tables()
-    got = ExactBatch().release(truth, BatchLayout(SHAPE, lean=True, ends=True), SeededNoise(0))
+    got = BatchPrivatizer().release(truth, BatchLayout(SHAPE, lean=True, ends=True), SeededNoise(0))
     assert np.array_equal(got.n_sa, truth.n_sa)
     np.testing.assert_allclose(got.n_sas[-1], truth.n_sa[-1][..., None] / 2 * np.ones(2))
-    noisy = ShuffleBinary(1.0, 1e-5).release(truth, BatchLayout(SHAPE, True, ends=True), SeededNoise(0)).noisy
+    noisy = (
+        BatchPrivatizer(Trust.SHUFFLE, 1.0, 1e-5)
+        .release(truth, BatchLayout(SHAPE, True, ends=True), SeededNoise(0))
+        .noisy
+    )
     assert noisy.sd_sa[-1] == noisy.sd and noisy.sd_sa[0] == pytest.approx(noisy.sd * 2**0.5)
 
 
 def test_the_noise_has_its_standard_deviation():
-    truth, layout, privatizer = tables(10**5, shape=(6, 4, 3)), BatchLayout((6, 4, 3)), ShuffleBinary(1.0, 1e-5)
+    truth, layout, privatizer = (
+        tables(10**5, shape=(6, 4, 3)),
+        BatchLayout((6, 4, 3)),
+        BatchPrivatizer(Trust.SHUFFLE, 1.0, 1e-5),
+    )
     noisy = privatizer.release(truth, layout, SeededNoise(3)).noisy
     off = np.concatenate([(noisy.n_sas - truth.n_sas).ravel(), (noisy.n_sa - truth.n_sa).ravel()])
     assert abs(off.std() / noisy.sd - 1) < 5 / np.sqrt(2 * off.size)
@@ -139,19 +148,19 @@ def test_the_noise_has_its_standard_deviation():
 
 def test_asked_and_delivered_epsilon():
     layout = BatchLayout(SHAPE)
-    assert 0.99 < ShuffleBinary(1.0, 1e-5).delivered(10**6, layout) <= 1.0
-    assert ShuffleBinary(1.0, 1e-5, "paper", horizon=3).delivered(10**5, layout) < 0.1
-    assert ShuffleBinary(1.0, 1e-5, honest=0.5).bits(10**6, layout).probability > (
-        1.9 * ShuffleBinary(1.0, 1e-5).bits(10**6, layout).probability
+    assert 0.99 < BatchPrivatizer(Trust.SHUFFLE, 1.0, 1e-5).delivered(10**6, layout) <= 1.0
+    assert BatchPrivatizer(Trust.SHUFFLE, 1.0, 1e-5, "paper", horizon=3).delivered(10**5, layout) < 0.1
+    assert BatchPrivatizer(Trust.SHUFFLE, 1.0, 1e-5, honest=0.5).bits(10**6, layout).probability > (
+        1.9 * BatchPrivatizer(Trust.SHUFFLE, 1.0, 1e-5).bits(10**6, layout).probability
     )
     for trust in ("joint", "local"):
-        assert 0.98 < GaussianBatch(1.0, 1e-5, trust).delivered(10**6, layout) <= 1.0
+        assert 0.98 < BatchPrivatizer(Trust(trust), 1.0, 1e-5).delivered(10**6, layout) <= 1.0
 
 
 def test_local_noise_grows_with_the_batch_and_joint_noise_does_not():
     layout = BatchLayout(SHAPE)
     sd = {
-        (trust, users): GaussianBatch(1.0, 1e-5, trust).release(tables(users), layout, SeededNoise(0)).noisy.sd
+        (trust, users): BatchPrivatizer(Trust(trust), 1.0, 1e-5).release(tables(users), layout, SeededNoise(0)).noisy.sd
         for trust in ("joint", "local")
         for users in (100, 10_000)
     }
@@ -161,7 +170,10 @@ def test_local_noise_grows_with_the_batch_and_joint_noise_does_not():
 
 def test_pooling_adds_counts_and_variances():
     layout = BatchLayout(SHAPE)
-    parts = [ShuffleBinary(1.0, 1e-5).release(tables(seed=k), layout, SeededNoise(k)).noisy for k in range(3)]
+    parts = [
+        BatchPrivatizer(Trust.SHUFFLE, 1.0, 1e-5).release(tables(seed=k), layout, SeededNoise(k)).noisy
+        for k in range(3)
+    ]
     got = pooled(parts)
     assert isinstance(got, NoisyTables) and got.users == 1500
     np.testing.assert_allclose(got.n_sas, sum(p.n_sas for p in parts))
@@ -174,7 +186,9 @@ def test_a_log_has_no_shuffle_model():
 
     truth = tables()
     with pytest.raises(RealDataError):
-        ShuffleBinary(1.0, 1e-5).release(Log(500, truth.n_sas, truth.r_sa), BatchLayout(SHAPE), SeededNoise(0))
+        BatchPrivatizer(Trust.SHUFFLE, 1.0, 1e-5).release(
+            Log(500, truth.n_sas, truth.r_sa), BatchLayout(SHAPE), SeededNoise(0)
+        )
 
 
 def test_printing_tables_shows_no_count():

@@ -1,8 +1,4 @@
-"""Sharper conversions under names of their own: Gaussian DP and privacy-loss distributions (privacy.md §1.1).
-
-The official conversion is :func:`pipeline.privacy.budget.epsilon_from_rho`; it holds for every rho-zCDP mechanism.
-The ones here hold for what they name only, and only for parameters declared before any data is read.
-"""
+"""Privacy-loss distributions by dp-accounting: what tests compare exact losses with."""
 
 from __future__ import annotations
 
@@ -12,48 +8,6 @@ from dataclasses import dataclass
 from functools import reduce
 from itertools import product
 from typing import Any
-
-from pipeline.privacy.brent import root
-
-
-def gdp_delta(rho: float, epsilon: float) -> float:
-    """Delta at ``epsilon`` when *every* component is a continuous Gaussian: mu-GDP with ``mu = sqrt(2 rho)``.
-
-    Not for discrete noise: use :func:`pld_epsilon` there.
-    """
-    _at_least_zero(rho=rho, epsilon=epsilon)
-    from scipy.special import log_ndtr
-
-    if rho == 0:
-        return 0.0
-    mu = math.sqrt(2 * rho)
-    first, second = float(log_ndtr(-epsilon / mu + mu / 2)), epsilon + float(log_ndtr(-epsilon / mu - mu / 2))
-    return -math.exp(first) * math.expm1(second - first)
-
-
-def gdp_epsilon(rho: float, delta: float) -> float:
-    """Epsilon at ``delta`` when *every* component is a continuous Gaussian; the inverse of :func:`gdp_delta`.
-
-    Parameters
-    ----------
-    rho, delta
-        zCDP cost of all components together, at least 0; and the delta, in (0, 1), at which epsilon is wanted.
-
-    Returns
-    -------
-    In nats.
-    """
-    _at_least_zero(rho=rho)
-    _in_unit_interval(delta)
-    if gdp_delta(rho, 0.0) <= delta:
-        return 0.0
-    # the zCDP textbook form bounds it from above
-    upper = rho + 2 * math.sqrt(rho * -math.log(delta)) + 1e-9
-
-    def excess(epsilon: float) -> float:
-        return gdp_delta(rho, epsilon) - delta
-
-    return root(excess, 0.0, upper, 1e-13)
 
 
 @dataclass(frozen=True)
@@ -114,7 +68,8 @@ def pld_epsilon(parts: Sequence[Part], delta: float, interval: float = 1e-4) -> 
     ValueError
         If the list is empty or ``delta`` is not in (0, 1).
     """
-    _in_unit_interval(delta)
+    if not 0 < delta < 1:
+        raise ValueError(f"delta must be in (0, 1); got {delta}")
     if not parts:
         raise ValueError("give at least one mechanism")
     ways = [_orientations(part, interval) for part in parts]
@@ -152,14 +107,3 @@ def _distribution(part: Part, interval: float) -> Any:
         return pld.from_discrete_laplace_mechanism(1 / part.scale, sensitivity=part.shift, **settings)
     # symmetric here means: this order only
     return pld.from_two_probability_mass_functions(part.one, part.other, symmetric=True, **settings)
-
-
-def _at_least_zero(**named: float) -> None:
-    for name, value in named.items():
-        if not value >= 0:
-            raise ValueError(f"{name} must be >= 0; got {value}")
-
-
-def _in_unit_interval(delta: float) -> None:
-    if not 0 < delta < 1:
-        raise ValueError(f"delta must be in (0, 1); got {delta}")
