@@ -13,13 +13,9 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-import polars as pl
-from numpy.typing import NDArray
-
 from pipeline.audits.attack import AuditTarget
 from pipeline.audits.tables import scores_target
-from pipeline.declaration.card import Card, CardError
+from pipeline.declaration.card import CardError
 from pipeline.evaluation.coverage import covered
 from pipeline.evaluation.intervals import deviations, level_of, moments
 from pipeline.evaluation.measured import Against, Evaluated, Interval
@@ -27,8 +23,7 @@ from pipeline.learners.learner import Learnt
 from pipeline.learners.policy_files import Earlier
 from pipeline.learners.tabular_evaluation import STAGE, TabularEvaluation
 from pipeline.learners.tabular_facts import LearntCounts
-from pipeline.logs.doubly_robust_rows import TabularScores
-from pipeline.logs.score_sums import sum_scores
+from pipeline.logs.score_sums import PairedScores, sum_scores
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import Resources
 from pipeline.privacy.noise import NoiseSource
@@ -36,44 +31,13 @@ from pipeline.privacy.release import Release
 from pipeline.statistics.held_out import of_others, our_names, their_names
 from pipeline.statistics.moment_layout import MomentLayout
 from pipeline.statistics.private_sum import PrivateSum
-from pipeline.statistics.scores import SCORES
 from pipeline.transaction.drawing import Stage
 
-Array = NDArray[np.float64]
 PAIRED = "values of people beside another run"
 # of the part's budget on the third sum
 SHARE = Fraction(1, 5)
 # of what is asked: another one asks another question
 VERSION = 1
-_GAIN = SCORES.index("gain")
-
-
-@dataclass(frozen=True)
-class PairedScores:
-    """See :class:`~pipeline.logs.score_sums.Scores`: one score, what a person gains by one policy less by another.
-
-    Parameters
-    ----------
-    new, old
-        How either is scored.
-    """
-
-    new: TabularScores
-    old: TabularScores
-
-    @property
-    def width(self) -> float:
-        """Clip of the score, reward units: the wider one of the two."""
-        return float(max(s.clips.widths[_GAIN] for s in (self.new, self.old)))
-
-    def depends_on(self) -> Any:
-        """See :class:`~pipeline.logs.score_sums.Scores`."""
-        return ["paired", self.new.depends_on(), self.old.depends_on()]
-
-    def of(self, card: Card, rows: pl.DataFrame) -> Array:
-        """See :class:`~pipeline.logs.score_sums.Scores`."""
-        new, old = (s.of(card, rows)[:, [_GAIN]] * s.clips.widths[_GAIN] for s in (self.new, self.old))
-        return (new - old) / self.width
 
 
 @dataclass(frozen=True, kw_only=True)
