@@ -16,9 +16,10 @@ from flows.config.setting import Setting
 from flows.jobs.promotion import Alias, consider, paired_to_hold
 from flows.jobs.run import run_recipe
 from pipeline.declaration.card import CardError, load_card
-from pipeline.learners.paired_evaluation import PairedEvaluation, PairedScores
+from pipeline.learners.paired_evaluation import PairedEvaluation
 from pipeline.learners.policy_files import Earlier
 from pipeline.ledger.ledger import open_ledger
+from pipeline.logs.score_sums import PairedScores
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.release_file import read_release
 from pipeline.statistics.held_out import held_out_loss
