@@ -24,8 +24,10 @@ from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import HERE, Resources, Sums, sum_snapshot
 from pipeline.statistics.layout import ExactSums, Integers
 from pipeline.statistics.moment_layout import MomentLayout
+from pipeline.statistics.scores import SCORES, Clips
 
 Array = NDArray[np.float64]
+_GAIN = SCORES.index("gain")
 
 
 class PeopleSums(ABC):
@@ -81,6 +83,43 @@ class Scores(Protocol):
         ...
 
 
+class ClippedScores(Scores, Protocol):
+    """Scores of :data:`~pipeline.statistics.scores.SCORES`, with the clips that they are parts of."""
+
+    @property
+    def clips(self) -> Clips:
+        """Where each is cut."""
+        ...
+
+
+@dataclass(frozen=True)
+class PairedScores:
+    """See :class:`~pipeline.logs.score_sums.Scores`: one score, what a person gains by one policy less by another.
+
+    Parameters
+    ----------
+    new, old
+        How either is scored.
+    """
+
+    new: ClippedScores
+    old: ClippedScores
+
+    @property
+    def width(self) -> float:
+        """Clip of the score, reward units: the wider one of the two."""
+        return float(max(s.clips.widths[_GAIN] for s in (self.new, self.old)))
+
+    def depends_on(self) -> Any:
+        """See :class:`~pipeline.logs.score_sums.Scores`."""
+        return ["paired", self.new.depends_on(), self.old.depends_on()]
+
+    def of(self, card: Card, rows: pl.DataFrame) -> Array:
+        """See :class:`~pipeline.logs.score_sums.Scores`."""
+        new, old = (s.of(card, rows)[:, [_GAIN]] * s.clips.widths[_GAIN] for s in (self.new, self.old))
+        return (new - old) / self.width
+
+
 @dataclass(frozen=True)
 class ScoreSums(PeopleSums):
     """The tables of a :class:`MomentLayout`."""
@@ -131,17 +170,3 @@ def sum_scores(
     """
     sums = sum_snapshot(ScoreSums(card, layout, scores), snapshot, resources)
     return ExactSums(layout.dataset, snapshot.kind, layout.dynamics, sums)
-
-
-def add_scores(card: Card, layout: MomentLayout, scores: Scores, people: Iterable[pl.DataFrame]) -> ExactSums:
-    """The same of people who do not exist.
-
-    Parameters
-    ----------
-    card, layout, scores
-        See :func:`sum_scores`.
-    people
-        Canonical rows, whole people in each frame.
-    """
-    sums = ScoreSums(card, layout, scores).of_nobody(people)
-    return ExactSums(layout.dataset, "synthetic", layout.dynamics, sums)
