@@ -12,7 +12,7 @@ from pipeline.environments.linear_003 import linear_003
 from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive import InteractiveRegression
-from pipeline.statistics.linear_calibration import planned_calls, release_one_shot, true_rho
+from pipeline.statistics.linear_calibration import draw_one_shot, planned_calls, released_statistics, true_rho
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.regression import MechanismClosedError, Window
 from pipeline.statistics.regression_rows import TalliedRows, count_rows
@@ -95,7 +95,7 @@ def test_real_rows_refuse_every_desk_that_is_not_private():
     with pytest.raises(RealDataError, match="does not give"):
         InteractiveRegression(unfit, real, OsNoise())
     with pytest.raises(RealDataError):
-        release_one_shot(plan(None, "real", variant="one_shot"), real, OsNoise())
+        draw_one_shot(plan(None, "real", variant="one_shot"), real, OsNoise())
     InteractiveRegression(plan(kind="real"), real, OsNoise()).regression(2, zero, NONE)
 
 
@@ -122,10 +122,11 @@ def test_the_planned_calls_of_the_papers_noise_are_charged_what_they_truly_cost(
 def test_the_one_shot_release_costs_what_was_asked_and_is_shaped_as_declared():
     w = linear_003(0)
     p = LinearPlan(LinearDomain("003", "synthetic", 20, 500), LinearTerms(Ask(ONE), "one_shot"), w.features)
-    r = release_one_shot(
+    release = draw_one_shot(
         p, count_rows(p, {"both": w.counts(500, np.random.default_rng(0))}, w.mdp.rewards), SeededNoise(0)
     )
-    assert r.release is not None and Fraction(99, 100) < r.release.rho <= 1
+    assert Fraction(99, 100) < release.rho <= 1
+    r = released_statistics(p, release)
     assert r.gram.shape == (20, 10, 10) and r.successors.shape == (20, 2, 10)
     np.testing.assert_array_equal(r.gram, r.gram.transpose(0, 2, 1))
 
