@@ -25,13 +25,12 @@ kernel mixes at once, so that the reward of the step is nearly all that an actio
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from pipeline.environments.world import Array, World
+from pipeline.environments.world import Array, World, plain_world
 from pipeline.mdp.features import MixtureFeatures, dense
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import optimal_values
@@ -71,26 +70,7 @@ def random_tabular(
     policies = {"uniform": np.full((states, actions), 1 / actions), "preferred": preferred}
     lasts = None if stationary and reward == "anywhere" else horizon
     pays = pays[0] if len(pays) == 1 and stationary else pays
-    return _drawn_world(name, transition[0] if stationary else transition, pays, policies, lasts)
-
-
-def _drawn_world(
-    name: str, transition: Array, rewards: Array, policies: Mapping[str, Array], horizon: int | None
-) -> World:
-    """A world without ends, where everybody starts in state 0 and rewards are those of visits."""
-    states = transition.shape[-1]
-    return World(
-        name=name,
-        transition=transition,
-        visit_reward=rewards,
-        entry_reward=np.zeros(states),
-        start=np.eye(states)[0],
-        raw_labels=[str(s) for s in range(states)],
-        bin_values={},
-        ends={},
-        policies=policies,
-        horizon=horizon,
-    )
+    return plain_world(name, transition[0] if stationary else transition, pays, policies, lasts)
 
 
 def icu_like(seed: int = 0) -> World:
@@ -167,4 +147,4 @@ def random_mixture_world(
     """The world of :func:`random_mixture`.  Its behaviour is ``uniform``."""
     mixture = random_mixture(states, actions, dimension, horizon, seed, successors, stationary)
     policies = {"uniform": np.full((states, actions), 1 / actions)}
-    return _drawn_world(mixture.name, mixture.mdp.transitions, mixture.mdp.rewards, policies, horizon)
+    return plain_world(mixture.name, mixture.mdp.transitions, mixture.mdp.rewards, policies, horizon)
