@@ -24,7 +24,7 @@ from pipeline.privacy.noise import Integers, NoiseSource, SeededNoise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.batch_counts import BatchLayout, BatchTables, NoisyTables
 from pipeline.statistics.batch_privatizers import BatchPrivatizer
-from pipeline.statistics.interactive_counts import CountMechanism, ShuffledCounts, joint, local, shuffled
+from pipeline.statistics.interactive_counts import CountMechanism, ShuffledCounts, joint, local
 from pipeline.statistics.online_counts import InteractiveCounts, OnlineCounts, OnlineLayout, Tally
 from pipeline.statistics.online_sum import cost_of, tight
 
@@ -102,7 +102,7 @@ def shuffled_target(
     layout = replace(layout, states=2, actions=1)
 
     def shipped(wide: OnlineLayout, source: NoiseSource) -> InteractiveCounts:
-        return shuffled(wide, epsilon, delta, WORLD, noise(), honest)
+        return ShuffledCounts(wide, epsilon, delta, WORLD, noise(), honest)
 
     def extremes(wide: OnlineLayout) -> Iterator[Tally]:
         for batch in BatchLayout((wide.horizon, wide.states, wide.actions)).extremes():

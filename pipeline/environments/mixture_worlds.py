@@ -26,7 +26,7 @@ kernel mixes at once, so that the reward of the step is nearly all that an actio
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -135,16 +135,9 @@ def random_mixture(
     return Mixture("random_mixture", mdp, dense(np.moveaxis(kernels, 0, -1)), theta)
 
 
-def random_mixture_world(
-    states: int = 8,
-    actions: int = 3,
-    dimension: int = 3,
-    horizon: int = 6,
-    seed: int = 0,
-    successors: int = 2,
-    stationary: bool = False,
-) -> World:
-    """The world of :func:`random_mixture`.  Its behaviour is ``uniform``."""
-    mixture = random_mixture(states, actions, dimension, horizon, seed, successors, stationary)
-    policies = {"uniform": np.full((states, actions), 1 / actions)}
-    return plain_world(mixture.name, mixture.mdp.transitions, mixture.mdp.rewards, policies, horizon)
+def random_mixture_world(horizon: int = 6, **others: Any) -> World:
+    """The world of :func:`random_mixture`, of the same parameters.  Its behaviour is ``uniform``."""
+    mixture = random_mixture(horizon=horizon, **others)
+    P, actions = mixture.mdp.transitions, mixture.mdp.shape[2]  # noqa: N806
+    policies = {"uniform": np.full((P.shape[1], actions), 1 / actions)}
+    return plain_world(mixture.name, P, mixture.mdp.rewards, policies, horizon)

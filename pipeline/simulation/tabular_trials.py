@@ -32,7 +32,7 @@ from pipeline.simulation.rollouts import as_control, as_printed, emitted, play_b
 from pipeline.simulation.targets import CountsTarget, ShuffledTarget
 from pipeline.simulation.trial import OnlineAgent, Outcome, Plain, Trial, Trust, run_named, staged_curve
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.interactive_counts import CountMechanism, ShuffledCounts, exact, joint, local, shuffled
+from pipeline.statistics.interactive_counts import CountMechanism, ShuffledCounts, exact, joint, local
 from pipeline.statistics.online_counts import InteractiveCounts, OnlineCounts, OnlineLayout, Tally
 from pipeline.statistics.online_sum import asked, asked_rho
 
@@ -116,7 +116,7 @@ def _shuffled(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> 
     if layout.pooled:
         raise CardError(f"{t.agent}: in the shuffle model every step needs counters of its own; leave out pooled")
     honest, protocol = float(t.knobs.get("honest", 1.0)), bool(t.knobs.get("protocol", False))
-    return shuffled(layout, *asked(ask), _world(t), noise, honest, protocol=protocol)
+    return ShuffledCounts(layout, *asked(ask), _world(t), noise, honest, protocol=protocol)
 
 
 def _local(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> InteractiveCounts:

@@ -6,7 +6,7 @@ function          trust    where the noise enters                           agen
 :func:`exact`     none     nowhere                                          UCBVI
 :func:`joint`     joint    every completed node of a continual release      DP-UCBVI (JDP)
 :func:`local`     local    every user's own message, before it is kept      DP-UCBVI (LDP)
-:func:`shuffled`  shuffle  every user's noise bits, shuffled in the batch   counts-shuffle
+:class:`ShuffledCounts`  shuffle  every user's noise bits, shuffled in the batch   counts-shuffle
 ================  =======  ===============================================  =======================
 
 Nothing is released inside a batch, so a step of the release may be a whole batch: policies stay a function of the
@@ -138,6 +138,11 @@ class ShuffledCounts(_Counts):
         Declared share of a batch's users who add their noise bits honestly, in (0, 1].
     protocol
         Whether the messages are really sent and shuffled; else the analyst's sums are drawn from their law.
+
+    Raises
+    ------
+    ValueError
+        If one table serves all steps: a message is one bit, and a user may be in one cell at several steps.
     """
 
     trust, rho = Trust.SHUFFLE, None
@@ -153,6 +158,8 @@ class ShuffledCounts(_Counts):
         *,
         protocol: bool = False,
     ) -> None:
+        if layout.pooled:
+            raise ValueError("in the shuffle model every step needs counters of its own; leave out pooled")
         super().__init__(layout)
         self.protocol, self.sent = protocol, 0
         self._asked, self._world, self._noise, self._honest = (epsilon, delta), world, noise, honest
@@ -269,25 +276,3 @@ def local(layout: OnlineLayout, episodes: int, ask: Ask, world: SimulatedWorld, 
     """Local privacy: each user's one-hot tables are noisy before they leave their user."""
     sums = begin(layout, tight(layout, ask, 1), Once(episodes), Trust.LOCAL, world, noise, ask)
     return GaussianCounts(layout, sums, "messages")
-
-
-def shuffled(
-    layout: OnlineLayout,
-    epsilon: float,
-    delta: float,
-    world: SimulatedWorld,
-    noise: SeededNoise,
-    honest: float = 1.0,
-    *,
-    protocol: bool = False,
-) -> ShuffledCounts:
-    """Shuffle privacy: whoever sees the shuffled messages of a batch learns little of any one of its users.
-
-    Raises
-    ------
-    ValueError
-        If one table serves all steps: a message is one bit, and a user may be in one cell at several steps.
-    """
-    if layout.pooled:
-        raise ValueError("in the shuffle model every step needs counters of its own; leave out pooled")
-    return ShuffledCounts(layout, epsilon, delta, world, noise, honest, protocol=protocol)
