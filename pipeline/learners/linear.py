@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from pipeline.audits.attack import AuditTarget, WholePlan
 from pipeline.audits.regressions import linear_cost, linear_target
-from pipeline.declaration.card import AnyCard, require_tabular
+from pipeline.declaration.card import AnyCard, CardError, require_tabular
 from pipeline.learners.forecast import foresee_linear, table_size
 from pipeline.learners.learner import Outlook, Quote, fitting_rho, joint_cost, listed_facts
 from pipeline.learners.linear_evaluation import LinearEvaluation
@@ -36,6 +36,8 @@ from reports.facts.promise import Joint, MechanismFacts
 
 # of a plan under attack
 _STEPS = 2
+# cells of the counts by which other people evaluate: more drown in noise, and take minutes
+_MOST_COUNTED = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,11 @@ class LinearRun:
 
     def evaluation(self) -> LinearEvaluation:
         """See :class:`~pipeline.learners.evaluation.Evaluable`."""
+        if (cells := table_size(self.request.card)) > _MOST_COUNTED:
+            raise CardError(
+                f"{self.terms.where}: [evaluate] people = {float(self.terms.held_out):g}: who evaluates is counted by "
+                f"step, state, action and successor, which are {cells:,} cells; up to {_MOST_COUNTED:,} are drawn"
+            )
         return LinearEvaluation(self.request, self.terms)
 
     def unforeseen(self) -> str | None:

@@ -173,21 +173,20 @@ def _grid(card: Card) -> tuple[int, int, int, int]:
 
 
 def _places(card: Card) -> list[pl.Expr]:
-    """``place`` of each row in the table of places; where rewards are estimated ``cell`` too, and the reward."""
+    """``place`` of each row in the table of places; where rewards are estimated the reward, or its lattice step, too.
+
+    A row whose successor is unknown counts in no table: its reward is the one that adds no step.
+    """
     shape = _grid(card)
     _, live, actions, successors = shape
     width = pl.Int32 if np.prod(shape, dtype=float) < 2**31 else pl.Int64
-    per_step = card.domain.dynamics == "per_step"
     visit = pl.col("state").cast(width) * actions + pl.col("action")
-    step = pl.col("step").cast(width) if per_step else (pl.col("step") == 0).cast(width)
-    unknown = successors - 1
-    place = (step * (live * actions) + visit) * successors + successor(card).fill_null(unknown)
+    step = (pl.col("step") if card.domain.dynamics == "per_step" else pl.col("step") == 0).cast(width)
+    place = (step * (live * actions) + visit) * successors + successor(card).fill_null(successors - 1)
     places = [place.cast(pl.Int64).alias("place")]
     if card.reward.kind == "estimate":
-        cell = step * (live * actions) + visit if per_step else visit
-        uncounted = card.domain.table_steps * live * actions
-        cell = pl.when(pl.col("next_state").is_null()).then(uncounted).otherwise(cell)
-        places += [cell.cast(pl.Int64).alias("cell"), pl.col("reward" if total_steps(card) is None else "k")]
+        told, nothing = ("reward", card.reward.range[0]) if total_steps(card) is None else ("k", 0)
+        places.append(pl.when(pl.col("next_state").is_not_null()).then(pl.col(told)).otherwise(nothing).alias(told))
     return places
 
 
@@ -202,7 +201,7 @@ def successor(card: Card) -> pl.Expr:
 
 @dataclass(frozen=True)
 class CountSums:
-    """See :class:`~pipeline.logs.summing.Summation`: the table of places, and lattice steps by cell."""
+    """See :class:`~pipeline.logs.summing.Summation`: the table of places; lattice steps by ``(step, s, a)``."""
 
     card: Card = field(repr=False)
     batch_rows: int = BATCH_ROWS
@@ -217,9 +216,9 @@ class CountSums:
         return ["counts", self.card.model_dump(mode="json")]
 
     def zero(self) -> dict[str, NDArray[np.int64]]:
-        """``visits``: by place.  ``steps``: by cell of the tables, and one cell more for rows that no table counts."""
-        places = np.zeros(np.prod(_grid(self.card)), dtype=np.int64)
-        return {"visits": places, "steps": np.zeros(np.prod(_cells(self.card)) + 1, dtype=np.int64)}
+        """``visits``: by place.  ``steps``: by place without its successor."""
+        grid = _grid(self.card)
+        return {"visits": np.zeros(np.prod(grid), np.int64), "steps": np.zeros(np.prod(grid[:-1]), np.int64)}
 
     def add(self, sums: Sums, parts: Sequence[Path], seen: Seen) -> None:
         """A batch of rows in memory at a time."""
@@ -229,38 +228,28 @@ class CountSums:
                 seen(len(placed))
 
     def place(self, sums: Sums, placed: pl.DataFrame) -> None:
-        """Count the places; add up lattice steps by cell."""
-        np.add.at(sums["visits"], placed["place"].to_numpy(), 1)
-        if self.card.reward.kind != "estimate":
-            return
-        lattice = reward_lattice(self.card)
+        """Count the places; add up lattice steps."""
+        lattice, successors = reward_lattice(self.card), _grid(self.card)[-1]
         for piece in placed.iter_slices(_PIECE_ROWS):
-            k = piece["k"].to_numpy() if "k" in piece.columns else lattice.index(piece["reward"].to_numpy())
-            np.add.at(sums["steps"], piece["cell"].to_numpy(), k)
-
-
-def _cells(card: Card) -> tuple[int, int, int]:
-    """Shape of a table of cells."""
-    d = card.domain
-    return d.table_steps, len(d.live_states), len(d.action_labels)
+            at = piece["place"].to_numpy()
+            np.add.at(sums["visits"], at, 1)
+            if self.card.reward.kind == "estimate":
+                k = piece["k"].to_numpy() if "k" in piece.columns else lattice.index(piece["reward"].to_numpy())
+                np.add.at(sums["steps"], at // successors, k)
 
 
 def _tables(card: Card, sums: Sums) -> Tables:
     """All tables as sums of the places."""
-    visits, per_step = sums["visits"].reshape(_grid(card)), card.domain.dynamics == "per_step"
-    n_0 = visits[0 if per_step else 1].sum((1, 2))
-    known = visits[..., :-1] if per_step else visits[..., :-1].sum(0, keepdims=True)
+    grid, per_step = _grid(card), card.domain.dynamics == "per_step"
+    visits, steps = sums["visits"].reshape(grid), sums["steps"].reshape(grid[:-1])
+    n_0, known = visits[0 if per_step else 1].sum((1, 2)), visits[..., :-1]
+    if not per_step:
+        known, steps = known.sum(0, keepdims=True), steps.sum(0, keepdims=True)
     n_sas = np.ascontiguousarray(known)
     n_sa = n_sas.sum(-1)
-    return {"n_0": n_0, "n_sa": n_sa, "n_sas": n_sas, "r_sa": _rewards(card, sums["steps"], n_sa)}
-
-
-def _rewards(card: Card, steps: NDArray[np.int64], n_sa: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Lattice integers: each is affine in ``k``, so their sum follows from the summed ``k`` and the visits."""
-    if card.reward.kind != "estimate":
-        return np.zeros_like(n_sa)
-    at_0, at_1 = reward_lattice(card).integer(np.arange(2))
-    return at_0 * n_sa + (at_1 - at_0) * steps[:-1].reshape(_cells(card))
+    # lattice integers are affine in ``k``: their sum follows from the summed ``k`` and the visits
+    at_0, at_1 = reward_lattice(card).integer(np.arange(2)) if card.reward.kind == "estimate" else (0, 0)
+    return {"n_0": n_0, "n_sa": n_sa, "n_sas": n_sas, "r_sa": at_0 * n_sa + (at_1 - at_0) * steps}
 
 
 _INTEGERS = ("step", "state", "action", "next_state")

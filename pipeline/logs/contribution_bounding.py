@@ -85,8 +85,8 @@ class CapsAgain:
         # what is sorted is looked at once an episode, not once a row
         starts = np.concatenate([[0], 1 + np.flatnonzero(new_episode)])
         of_user = np.concatenate([[not same_user], new_user[starts[1:] - 1]])
-        whose, which = rows["user_id"].gather(starts), rows["episode_id"].gather(starts).to_numpy()
-        wrong |= not whose.is_sorted() or bool((which[1:] < which[:-1])[~of_user[1:]].any())
+        which = rows["episode_id"].to_numpy()[starts]
+        wrong |= not rows["user_id"].is_sorted() or bool((which[1:] < which[:-1])[~of_user[1:]].any())
         # episodes of the person of the row before, then of each person who begins here
         ends = np.concatenate([np.flatnonzero(of_user), [len(starts)]])
         counts = np.diff(ends, prepend=0)

@@ -99,8 +99,6 @@ def _constants(trial: Trial) -> AdaptiveConstants:
 
 def targets_of(trial: Trial) -> list[SumsTarget]:
     """What an audit attacks: the first epoch's one release; later ones differ in public numbers only."""
-    if trial.calibration == "paper":
-        raise CardError(f"no paper prints scales for {trial.agent}; use calibration = 'tight'")
     world = lq_world(trial)
     centre = prior(_control(world), AdaptiveConstants().norm).mean
     message = _message(world, trial, Question(centre, np.eye(sum(world.shape)), 1.0))

@@ -18,7 +18,7 @@ from pipeline.simulation.control_trials import optimum, world_of
 from pipeline.simulation.lq_rollouts import lost_by
 from pipeline.simulation.places import place_of
 from pipeline.simulation.registry import find
-from pipeline.simulation.synthetic_world_card import short
+from pipeline.simulation.synthetic_world_card import short, simulated_card
 from pipeline.simulation.trial import Trial, run_named
 
 
@@ -168,15 +168,8 @@ def plant_card(system: LqSystem, *, name: str, episodes: int, rho: float) -> dic
         Lifetime cap of its lineage, zCDP.
     """
     columns = _VECTORS | {"user_id": "user_id", "episode_id": "episode_id"}
-    return {
-        "schema_version": 1,
-        "name": name,
-        "kind": "synthetic",
-        "unit": {"user": "user_id", "episodes_per_user": 1, "users_public": episodes},
-        **plant_domain(system),
-        "source": {"files": ["episodes-*.parquet"], "columns": columns},
-        "budget": {"rho": rho, "delta": 1e-6, "ledger": "home"},
-    }
+    tables = plant_domain(system) | {"source": {"files": ["episodes-*.parquet"], "columns": columns}}
+    return simulated_card(name, tables, episodes=episodes, rho=rho)
 
 
 def _plant(trial: Trial, system: LqSystem) -> LqCard:

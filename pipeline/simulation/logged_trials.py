@@ -134,8 +134,7 @@ def plain_apvi(trial: Trial) -> Outcome:
 
 def dp_apvi(trial: Trial) -> Outcome:
     """The same on one private release of them."""
-    if trial.epsilon is None or trial.delta is None:
-        raise CardError(f"{trial.agent} needs epsilon and delta")
+    trial.need_budget()
     return _learnt(trial, "central")
 
 
@@ -173,8 +172,7 @@ def _learnt(trial: Trial, trust: str, logs: int | None = None) -> Outcome:
 
 def targets_of(trial: Trial) -> list[PrivateSum]:
     """What an audit attacks: the one release of the log's tables."""
-    if trial.epsilon is None or trial.delta is None:
-        raise CardError(f"{trial.agent} needs epsilon and delta")
+    trial.need_budget()
     setting = logged(trial)
     return [PrivateSum(CountLayout(setting.card), setting.mechanisms)]
 
@@ -207,10 +205,7 @@ def logged(trial: Trial) -> Logged:
 
 
 def _knobs(trial: Trial) -> dict[str, Any]:
-    knobs = trial.over(DEFAULTS)
-    for name, words in (("rewards", ("known", "learnt")), ("constants", ("paper", "tail", "practical"))):
-        if knobs[name] not in words:
-            raise CardError(f"{trial.agent}: {name} must be one of {', '.join(words)}; got {knobs[name]!r}")
+    knobs = trial.over(DEFAULTS, rewards=("known", "learnt"), constants=("paper", "tail", "practical"))
     if trial.calibration == "paper":
         raise CardError(f"{trial.agent}: on this bench one table is released; use calibration = 'tight'")
     return knobs

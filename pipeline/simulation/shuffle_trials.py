@@ -131,10 +131,8 @@ def knobs_of(trial: Trial) -> dict[str, Any]:
     CardError
         If an option is unknown or of another kind, or the budget does not fit the trust model.
     """
-    knobs = trial.over(DEFAULTS)
-    for name, words in (("constants", ("practical", "paper")), ("trust", ("none", "joint", "local", "shuffle"))):
-        if knobs[name] not in words:
-            raise CardError(f"sdp-pe: {name} must be one of {', '.join(words)}; got {knobs[name]!r}")
+    trusts = ("none", "joint", "local", "shuffle")
+    knobs = trial.over(DEFAULTS, constants=("practical", "paper"), trust=trusts)
     if (trial.epsilon is None) != (knobs["trust"] == "none"):
         raise CardError("sdp-pe: give epsilon and delta, or trust = 'none', and not both")
     if trial.calibration == "paper" and knobs["trust"] not in ("none", "shuffle"):

@@ -9,7 +9,6 @@ beside its released mean.  None of this is evidence beyond the release itself.
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,12 @@ from typing import Any
 import numpy as np
 
 from pipeline.agents.pessimism import reward_estimate, start_distribution, transition_estimate
-from pipeline.declaration.card import OTHER, Card, CardError, declared_start, task_of
+from pipeline.declaration.card import Card, CardError, declared_start, task_of
+from pipeline.declaration.domain import OTHER
 from pipeline.environments.world import Array, World
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import read_release, sha256_file
-from pipeline.simulation.synthetic_world_card import short
+from pipeline.simulation.synthetic_world_card import short, simulated_card
 from pipeline.statistics.counts import private_counts
 from reports.facts.dataset import DeclaredTables
 from reports.facts.promise import Guarantee
@@ -102,15 +102,7 @@ def released_card(run: ReleasedRun, *, name: str, episodes: int, episodes_per_us
     live, actions = ([label for label in labels if label != OTHER] for labels in (d.live_states, d.actions))
     other = {"live_states": OTHER in d.live_states, "actions": OTHER in d.actions}
     columns = {"user_id": "user_id", "episode_id": "episode_id", "step": "step", "reward": "reward"}
-    return {
-        "schema_version": 1,
-        "name": name,
-        "kind": "synthetic",
-        "unit": {
-            "user": "user_id",
-            "episodes_per_user": episodes_per_user,
-            "users_public": math.ceil(episodes / episodes_per_user),
-        },
+    tables = {
         "domain": {
             "horizon": d.horizon,
             "dynamics": d.dynamics,
@@ -140,8 +132,8 @@ def released_card(run: ReleasedRun, *, name: str, episodes: int, episodes_per_us
             "columns": columns | {"next_state": "next_state"},
         },
         "tolerance": {} if any(other.values()) else {"unknown_label": 0.0},
-        "budget": {"rho": rho, "delta": 1e-6, "ledger": "home"},
     }
+    return simulated_card(name, tables, episodes=episodes, episodes_per_user=episodes_per_user, rho=rho)
 
 
 def released_world(run: ReleasedRun, card: Card) -> World:

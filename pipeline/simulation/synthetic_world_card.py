@@ -87,15 +87,7 @@ def world_card(
     stationary = world.stationary and horizon > 1
     columns = {"user_id": "user_id", "episode_id": "episode_id", "step": "step", "reward": "reward"}
     columns |= {"next_state": "next_state"} | ({"next_bin": f"next_{states['bins']['by']}"} if binned else {})
-    values: dict[str, Any] = {
-        "schema_version": 1,
-        "name": name,
-        "kind": "synthetic",
-        "unit": {
-            "user": "user_id",
-            "episodes_per_user": episodes_per_user,
-            "users_public": math.ceil(episodes / episodes_per_user),
-        },
+    tables = {
         "domain": {
             "horizon": horizon,
             "dynamics": "stationary" if stationary else "per_step",
@@ -108,9 +100,34 @@ def world_card(
         "reward": {**_source_of_rewards(world, states), **_lattice(possible_rewards(world, horizon))},
         "source": {"layout": "long", "files": ["episodes-*.parquet"], "columns": columns},
         "tolerance": {"unknown_label": 0.0},
+    }
+    values = simulated_card(name, tables, episodes=episodes, episodes_per_user=episodes_per_user, rho=rho)
+    return _with_total(values, world, horizon)
+
+
+def simulated_card(
+    name: str, tables: Mapping[str, Any], *, episodes: int, episodes_per_user: int = 1, rho: float
+) -> dict[str, Any]:
+    """Plain values of the card of a simulated log.
+
+    Parameters
+    ----------
+    name
+        Of the new lineage.
+    tables
+        What differs from log to log: domain, reward or cost, source.
+    episodes, episodes_per_user, rho
+        See :func:`world_card`.
+    """
+    people = math.ceil(episodes / episodes_per_user)
+    return {
+        "schema_version": 1,
+        "name": name,
+        "kind": "synthetic",
+        "unit": {"user": "user_id", "episodes_per_user": episodes_per_user, "users_public": people},
+        **tables,
         "budget": {"rho": rho, "delta": 1e-6, "ledger": "home"},
     }
-    return _with_total(values, world, horizon)
 
 
 def short(labels: list[str]) -> int | list[str]:

@@ -273,11 +273,10 @@ def ask_of(trial: Trial) -> Ask:
     CardError
         If it has none, or asks for scales that no paper prints.
     """
-    if trial.epsilon is None or trial.delta is None:
-        raise CardError(f"{trial.agent} needs epsilon and delta")
+    epsilon, delta = trial.need_budget()
     if trial.calibration == "paper":
         raise CardError(f"{trial.agent}: no paper prints scales for its counts; use calibration = 'tight'")
-    return Ask(epsilon=trial.epsilon, delta=trial.delta)
+    return Ask(epsilon=epsilon, delta=delta)
 
 
 def _world(trial: Trial) -> SimulatedWorld:

@@ -27,13 +27,7 @@ Preset = Literal["practical", "paper"]
 
 
 def run_named(said: Plain) -> Plain:
-    """A knob or a world as a page shows it: a run by its name, whatever folder it lies in here.
-
-    Parameters
-    ----------
-    said
-        Of a trial.
-    """
+    """What is said of a knob or a world as a page shows it: a run by its name, whatever folder it lies in here."""
     named = isinstance(said, str) and said.startswith(("release:", "run:"))
     return str(said).rpartition("/")[2] if named else said
 
@@ -73,22 +67,28 @@ class Trial:
         """The options by name."""
         return dict(self.options)
 
-    def over(self, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    def need_budget(self) -> tuple[float, float]:
+        """Epsilon and delta; a CardError where one is missing."""
+        if self.epsilon is None or self.delta is None:
+            raise CardError(f"{self.agent} needs epsilon and delta")
+        return self.epsilon, self.delta
+
+    def over(self, defaults: Mapping[str, Any], **words: Sequence[str]) -> dict[str, Any]:
         """The options over an agent's defaults.
 
         Parameters
         ----------
         defaults
             Every option there is, with the value it has where nothing is said.
-
-        Raises
-        ------
-        CardError
-            If an option is none of these.
+        words
+            Of an option that is a word, those there are; a CardError names an option or a word that is none.
         """
         if unknown := sorted(set(self.knobs) - set(defaults)):
             raise CardError(f"{self.agent}: no option {unknown[0]!r}; there are: {', '.join(defaults)}")
-        return {**defaults, **self.knobs}
+        found = {**defaults, **self.knobs}
+        for name in (name for name in words if found[name] not in words[name]):
+            raise CardError(f"{self.agent}: {name} must be one of {', '.join(words[name])}; got {found[name]!r}")
+        return found
 
     def told(self, **more: Plain) -> Trial:
         """The same with further options."""
@@ -215,10 +215,6 @@ class OnlineAgent:
     cost: Callable[[Trial], tuple[Fraction | None, Fraction]] | None = None
     unread: Callable[[Trial], Outcome] | None = None
     from_logs: bool = False
-
-    def __call__(self, trial: Trial) -> Outcome:
-        """Play one trial."""
-        return self.play(trial)
 
     @property
     def private(self) -> bool:

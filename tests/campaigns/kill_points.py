@@ -28,7 +28,7 @@ STEPS: tuple[tuple[Any, str], ...] = (
     (Ledger, "publish"),
     (pipeline.ledger.chain_tables, "insert"),
     (pipeline.ledger.attempts, "grant"),
-    (pipeline.ledger.attempts, "end"),
+    (pipeline.ledger.attempts, "end_leases"),
     (pipeline.learners.tabular, "aggregate"),
     (PrivateSum, "draw"),
     (flows.jobs.run, "publish_run"),

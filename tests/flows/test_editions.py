@@ -19,7 +19,7 @@ from flows.config.home import Home
 from flows.config.setting import Work
 from flows.jobs.run import Asked
 from pipeline.declaration.card import CardError
-from pipeline.declaration.schedule import Schedule
+from pipeline.declaration.lineage import Schedule
 from pipeline.ledger.ledger import open_ledger
 from reports.facts.answers import NightAnswer
 from reports.night import night_page

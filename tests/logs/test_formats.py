@@ -148,6 +148,30 @@ def test_the_flat_reader_and_the_parser_read_a_line_alike(pairs: Any, ascii_only
     assert len(batch.malformed) == (alone is None)
 
 
+@pytest.mark.parametrize("shapes", [1, 2, 8])
+def test_lines_of_many_shapes_stay_in_their_order(shapes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ndjson, "_SHAPES", shapes)
+    told = [
+        '{"a":1,"b":2}',
+        '{"b":3,"a":4}',
+        "{}",
+        '{"c":0}',
+        '{"a":"é\\n"}',
+        '{"a" :"x", "b":null}',
+        '{"a":1,"a":2}',
+        "[]",
+    ]
+    batch = ndjson._batch(lines.frame_block("\n".join([*told, *told, ""]).encode(), 1), ["a", "b"])
+    alone = [cells for line in told if (cells := ndjson._parsed(line, ["a", "b"])) is not None]
+    assert [list(row) for row in batch.frame.rows()] == alone * 2 and batch.malformed["line"].to_list() == [
+        7,
+        8,
+        15,
+        16,
+    ]
+    assert batch.lines.tolist() == [1, 2, 3, 4, 5, 6, 9, 10, 11, 12, 13, 14]
+
+
 def test_what_one_row_holds_never_changes_what_another_means(tmp_path: Path) -> None:
     rows = [{"user": "u", "episode": 1, "t": 0, "s": "x", "a": 1, "r": 1}]
     for other in ({"a": 1.0, "r": "1"}, {"a": "one", "r": True}, {"a": None, "episode": "seven", "t": "0"}):

@@ -167,9 +167,10 @@ def test_numbers_of_any_width_and_byte_order_are_columns(tmp_path: Path) -> None
             file[kind] = np.array([0, 1], dtype=kind)
         file["text"], file["image"] = ["a", "ü"], np.zeros((2, 64, 64), np.uint8)
         file["one"], file["two"] = np.ones((2, 1)), np.ones((2, 2), ">i2")
-        found = {name: hdf5.type_of(data) for name, data in file.items()}
+        data = hdf5.arrays(file, tmp_path / "x.h5", "/")
+        found = {name: hdf5.type_of(stored) for name, stored in data.items()}
         assert found["image"] == pl.Object() and found["one"] == pl.Float64() and found["two"] == pl.Array(pl.Int16, 2)
         for kind in (">i4", "<f2", ">f8", "u1", "?"):
-            assert hdf5.series(hdf5.values(file[kind], 0, 2)).cast(pl.Float64).to_list() == [0.0, 1.0]
-            assert hdf5.series(hdf5.values(file[kind], 0, 2)).dtype == found[kind]
-        assert hdf5.series(hdf5.values(file["text"], 1, 2)).to_list() == ["ü"]
+            assert hdf5.series(hdf5.values(data[kind], 0, 2)).cast(pl.Float64).to_list() == [0.0, 1.0]
+            assert hdf5.series(hdf5.values(data[kind], 0, 2)).dtype == found[kind]
+        assert hdf5.series(hdf5.values(data["text"], 1, 2)).to_list() == ["ü"]

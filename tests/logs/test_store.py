@@ -15,6 +15,7 @@ from pipeline.declaration.toml import CardError, DamagedError, LogError
 from pipeline.logs.editions import check_delivery, earlier_twin
 from pipeline.logs.ingest import ingest
 from pipeline.logs.store import check_parts, find_snapshot, intact, latest, load, snapshots
+from pipeline.logs.summing import Resources
 
 from .conftest import canonical, make_card
 
@@ -126,7 +127,8 @@ def test_what_a_killed_ingest_left_behind_is_swept_away(folder: Path) -> None:
 
 def test_progress_reaches_the_number_of_rows_twice(folder: Path) -> None:
     seen: list[tuple[int, int | None]] = []
-    ingest(make_card(folder, ["log.csv"]), folder / "store", progress=lambda done, total: seen.append((done, total)))
+    heard = Resources(progress=lambda done, total: seen.append((done, total)))
+    ingest(make_card(folder, ["log.csv"]), folder / "store", resources=heard)
     assert seen == [(3, None), (3, 3)]
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -66,7 +68,27 @@ def open_hdf5(path: Path) -> Generator[Any]:
         raise LogError(f"{path.name}: a damaged HDF5 file; write or copy it again") from None
 
 
-def arrays(group: Any, path: Path, where: str, depth: int = 0) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Stored:
+    """An array of a file; nothing of it is read yet.
+
+    Parameters
+    ----------
+    data
+        What h5py opened.
+    dtype, shape
+        Of all entries.  To ask h5py again costs as much as to read a short array.
+    """
+
+    data: Any
+    dtype: Any
+    shape: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+
+def arrays(group: Any, path: Path, where: str, depth: int = 0) -> dict[str, Stored]:
     """Data sets of a group by name, ``outer/inner`` of groups inside; nothing is read yet.
 
     Raises
@@ -77,15 +99,14 @@ def arrays(group: Any, path: Path, where: str, depth: int = 0) -> dict[str, Any]
     h5py = library(path)
     if depth > _DEEPEST:
         raise LogError(f"{path.name}: {where}: groups inside groups beyond {_DEEPEST}; write it flat")
-    found: dict[str, Any] = {}
+    found: dict[str, Stored] = {}
     for name in group:
         item = member(group, name, path, where)
         if isinstance(item, h5py.Group):
             inner = arrays(item, path, f"{where}/{name}", depth + 1)
             found |= {f"{name}/{key}": data for key, data in inner.items()}
-        elif isinstance(item, h5py.Dataset) and item.shape:
-            _check_place(item, path, f"{where}/{name}")
-            found[name] = item
+        elif (data := _stored(item, path, f"{where}/{name}")) is not None:
+            found[name] = data
     return found
 
 
@@ -97,12 +118,17 @@ def member(group: Any, name: str, path: Path, where: str) -> Any:
     LogError
         If it is a link, perhaps to another file.
     """
-    if group.id.links.get_info(name.encode()).type != library(path).h5l.TYPE_HARD:
+    h5py, key = library(path), name.encode()
+    if group.id.links.get_info(key).type != h5py.h5l.TYPE_HARD:
         raise LogError(f"{path.name}: {where}: {name!r} is a link; links are not read, write the data itself")
-    return group[name]
+    # by the library's lower layer: `group[name]` asks twice as much of the file as reading a short array does
+    found = h5py.h5o.open(group.id, key)
+    if isinstance(found, h5py.h5g.GroupID):
+        return h5py.Group(found)
+    return h5py.Dataset(found, readonly=True) if isinstance(found, h5py.h5d.DatasetID) else None
 
 
-def array(group: Any, name: str, path: Path, where: str) -> Any:
+def array(group: Any, name: str, path: Path, where: str) -> Stored | None:
     """The data set ``outer/inner`` of a group; None if there is none.
 
     Raises
@@ -111,27 +137,28 @@ def array(group: Any, name: str, path: Path, where: str) -> Any:
         As of :func:`arrays`.
     """
     for part in name.split("/"):
-        if not isinstance(group, library(path).Group) or part not in group:
+        if not isinstance(group, library(path).Group) or not group.id.links.exists(part.encode()):
             return None
         group, where = member(group, part, path, where), f"{where}/{part}"
-    if not isinstance(group, library(path).Dataset) or not group.shape:
+    return _stored(group, path, where)
+
+
+def _stored(data: Any, path: Path, where: str) -> Stored | None:
+    h5py = library(path)
+    if not isinstance(data, h5py.Dataset) or not data.shape:
         return None
-    _check_place(group, path, where)
-    return group
-
-
-def _check_place(data: Any, path: Path, where: str) -> None:
-    made = data.id.get_create_plist()
-    if made.get_layout() == library(path).h5d.VIRTUAL or made.get_external_count():
+    found, made = Stored(data, data.dtype, data.shape), data.id.get_create_plist()
+    if made.get_layout() == h5py.h5d.VIRTUAL or made.get_external_count():
         raise LogError(f"{path.name}: {where} lies in another file; write the data itself")
-    if data.size * data.dtype.itemsize > _MOST_UNFOLDED * data.file.id.get_filesize():
+    if math.prod(found.shape) * found.dtype.itemsize > _MOST_UNFOLDED * h5py.h5i.get_file_id(data.id).get_filesize():
         raise LogError(f"{path.name}: {where} claims to hold far more than the file; write or copy it again")
+    return found
 
 
-def type_of(data: Any) -> pl.DataType:
+def type_of(data: Stored) -> pl.DataType:
     """Type of an array as a column; ``Object`` of what is no cell."""
     if library(Path()).check_string_dtype(data.dtype) is not None:
-        return pl.String() if data.ndim == 1 else pl.Object()
+        return pl.String() if len(data.shape) == 1 else pl.Object()
     return _numbers(data.dtype, data.shape[1:]) if data.dtype.kind in "biuf" else pl.Object()
 
 
@@ -143,11 +170,11 @@ def _numbers(dtype: Any, shape: tuple[int, ...]) -> pl.DataType:
     return pl.Series(_plain(np.zeros((0, size), dtype=dtype))).dtype
 
 
-def values(data: Any, low: int, high: int) -> NDArray[Any]:
+def values(data: Stored, low: int, high: int) -> NDArray[Any]:
     """Entries ``low … high - 1`` as ``(n, size)`` numbers, or ``(n,)`` texts (objects)."""
     if library(Path()).check_string_dtype(data.dtype) is not None:
-        return np.array(data.asstr(errors="surrogateescape")[low:high].tolist(), dtype=object)
-    found: NDArray[Any] = data[low:high]
+        return np.array(data.data.asstr(errors="surrogateescape")[low:high].tolist(), dtype=object)
+    found: NDArray[Any] = data.data[low:high]
     return found.reshape(len(found), -1)
 
 

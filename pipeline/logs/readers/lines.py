@@ -134,7 +134,7 @@ def is_text(data: bytes) -> bool:
 
 def cut_text(data: bytes, bounds: NDArray[np.int64]) -> pl.Series:
     """``(len(bounds) - 1,)`` strings ``data[bounds[i]:bounds[i + 1]]``, without copying; ``data`` is UTF-8."""
-    offsets = pa.py_buffer(bounds.astype(np.int64).tobytes())
+    offsets = pa.py_buffer(np.ascontiguousarray(bounds, dtype=np.int64))
     return pl.Series(pl.from_arrow(pa.LargeStringArray.from_buffers(len(bounds) - 1, offsets, pa.py_buffer(data))))
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ from pipeline.logs.readers import hdf5
 from pipeline.logs.readers.arrow import ipc_types, parquet_types, read_ipc, read_parquet
 from pipeline.logs.readers.batch import (
     NO_LINES,
+    NUMBERED,
+    PLACE,
     Asked,
     Batch,
     cell_type,
@@ -39,16 +42,13 @@ from pipeline.logs.readers.batch import (
 )
 from pipeline.logs.readers.rows import BATCH_ROWS
 
-MADE = ("episode", "step")
 NEXT = "next_"
 _NAME = re.compile(r"episode_(\d{1,18})")
 _SEEN = "observations"
-_ENTRY = re.compile(r"(.+)\[(\d{1,4})\]")
 
 
 def _asked_types(asked: Asked) -> dict[str, pl.DataType]:
-    made: dict[str, pl.DataType] = {"episode": pl.String(), "step": pl.Int64()}
-    return made | {name: NUMBERS if name in asked.lists else pl.String() for name in asked.but(*MADE)}
+    return NUMBERED | {name: NUMBERS if name in asked.lists else pl.String() for name in asked.but(*NUMBERED)}
 
 
 def minari_hdf5_types(path: Path, asked: Asked) -> dict[str, pl.DataType]:
@@ -108,22 +108,27 @@ class _Place:
     later: int
     entry: int | None
 
+    def of(self, values: NDArray[Any], rows: int) -> NDArray[Any]:
+        """Its entries of so many rows."""
+        cut = values[self.later : rows + self.later]
+        return cut if self.entry is None else cut[:, [self.entry]]
+
 
 class _Held:
     """Rows of some episodes, to be made into one batch."""
 
     def __init__(self, asked: Asked) -> None:
         self._asked, self.rows = asked, 0
-        self._pieces: dict[str, list[pl.Series]] = {name: [] for name in asked.but(*MADE)}
+        self._pieces: dict[str, list[NDArray[Any]]] = {name: [] for name in asked.but(*NUMBERED)}
         self._numbers: list[NDArray[np.int64]] = []
         self._steps: list[NDArray[np.int64]] = []
 
-    def add(self, columns: dict[str, pl.Series], number: int, steps: range) -> None:
+    def add(self, columns: dict[str, NDArray[Any]], number: int, steps: range) -> None:
         """Some transitions of an episode."""
         for name, pieces in self._pieces.items():
             pieces.append(columns[name])
         self._numbers.append(np.full(len(steps), number))
-        self._steps.append(np.array(steps, dtype=np.int64))
+        self._steps.append(np.arange(steps.start, steps.stop))
         self.rows += len(steps)
 
     def batch(self, first: int, lost: pl.DataFrame) -> Batch:
@@ -132,16 +137,23 @@ class _Held:
             return Batch(pl.DataFrame(schema={c: _asked_types(self._asked)[c] for c in self._asked.columns}),
                          lines_from(first, 0), lost)  # fmt: skip
         made = pl.DataFrame({"_n": np.concatenate(self._numbers), "step": np.concatenate(self._steps)})
-        frame = made.with_columns(pl.concat(pieces).alias(name) for name, pieces in self._pieces.items())
+        frame = made.with_columns(
+            pl.concat(
+                # one type for all entries would read one episode by another's
+                _cells(np.concatenate(list(alike)), lists=name in self._asked.lists)
+                for _, alike in groupby(pieces, key=lambda values: (values.dtype, values.shape[1:]))
+            ).alias(name)
+            for name, pieces in self._pieces.items()
+        )
         frame = frame.with_columns(mark_numbers(self._asked.mark, pl.col("_n")).alias("episode"))
         return Batch(frame.select(self._asked.columns), lines_from(first, self.rows), lost)
 
 
-def _pieces(group: Any, asked: Asked, path: Path, where: str) -> Iterator[tuple[dict[str, pl.Series], range]]:
+def _pieces(group: Any, asked: Asked, path: Path, where: str) -> Iterator[tuple[dict[str, NDArray[Any]], range]]:
     """Columns and numbers of the steps of an episode, a bounded number of them at a time."""
-    data: dict[str, Any] = {"rewards": _array(group, "rewards", path, where)}
-    places = {name: _place(group, name, path, where) for name in asked.but(*MADE)}
-    data |= {place.base: _array(group, place.base, path, where) for place in places.values()}
+    places = {name: _place(group, name, path, where) for name in asked.but(*NUMBERED)}
+    bases = dict.fromkeys(["rewards", *(place.base for place in places.values())])
+    data = {base: _array(group, base, path, where) for base in bases}
     _check_fit(group, data)
     for name, place in places.items():
         _check_type(name, place, hdf5.type_of(data[place.base]), lists=name in asked.lists)
@@ -149,16 +161,12 @@ def _pieces(group: Any, asked: Asked, path: Path, where: str) -> Iterator[tuple[
     for low in range(0, steps, BATCH_ROWS):
         high = min(low + BATCH_ROWS, steps)
         found = {base: hdf5.values(data[base], low, high + 1) for base in read}
-        yield (
-            {
-                name: _cells(found[at.base][at.later : high - low + at.later], at, lists=name in asked.lists)
-                for name, at in places.items()
-            },
-            range(low, high),
-        )
+        if odd := [base for base, values in found.items() if hdf5.no_text(values).any()]:
+            raise LogError(f"{odd[0]}: {hdf5.NO_TEXT}")
+        yield {name: at.of(found[at.base], high - low) for name, at in places.items()}, range(low, high)
 
 
-def _array(group: Any, name: str, path: Path, where: str) -> Any:
+def _array(group: Any, name: str, path: Path, where: str) -> hdf5.Stored:
     found = hdf5.array(group, name, path, where)
     if found is None:
         raise LogError(f"no {name}")
@@ -168,13 +176,13 @@ def _array(group: Any, name: str, path: Path, where: str) -> Any:
 def _place(group: Any, name: str, path: Path, where: str) -> _Place:
     later = name.startswith(NEXT + _SEEN)
     base = name.removeprefix(NEXT) if later else name
-    entry = _ENTRY.fullmatch(base)
+    entry = PLACE.fullmatch(base)
     if entry is None or hdf5.array(group, base, path, where) is not None:
         return _Place(base, int(later), None)
     return _Place(entry[1], int(later), int(entry[2]))
 
 
-def _check_fit(group: Any, data: dict[str, Any]) -> None:
+def _check_fit(group: Any, data: dict[str, hdf5.Stored]) -> None:
     steps = len(data["rewards"])
     if str(group.attrs.get("total_steps", steps)) != str(steps):
         raise LogError(f"rewards holds {steps} entries, total_steps is another number")
@@ -195,13 +203,11 @@ def _check_type(name: str, at: _Place, dtype: pl.DataType, *, lists: bool) -> No
         raise LogError(f"{name}: entries are {dtype}, and cannot be read as {'a vector' if lists else 'one cell'}")
 
 
-def _cells(values: NDArray[Any], at: _Place, *, lists: bool) -> pl.Series:
-    """Entries of one episode: lists of numbers, or the text that their own type gives."""
+def _cells(values: NDArray[Any], *, lists: bool) -> pl.Series:
+    """Entries of one type: lists of numbers, or the text that this type gives."""
     if lists:
         return pl.Series(values.astype(np.float64)).cast(NUMBERS)
-    if hdf5.no_text(values).any():
-        raise LogError(f"{at.base}: {hdf5.NO_TEXT}")
-    cells = hdf5.series(values if at.entry is None else values[:, [at.entry]])
+    cells = hdf5.series(values)
     return cells.cast(pl.Float64).fill_nan(None).cast(pl.String) if cells.dtype.is_float() else cells.cast(pl.String)
 
 
@@ -255,7 +261,7 @@ def _arrow_columns(path: Path, asked: Asked) -> pl.DataFrame:
     """Columns of the T transitions of an episode."""
     parquet = path.suffix == ".parquet"
     types = parquet_types(path) if parquet else ipc_types(path)
-    names = {name: name.removeprefix(NEXT) if name.startswith(NEXT + _SEEN) else name for name in asked.but(*MADE)}
+    names = {name: name.removeprefix(NEXT) if name.startswith(NEXT + _SEEN) else name for name in asked.but(*NUMBERED)}
     found = {name: field(base, types) for name, base in names.items()}
     cells: dict[str, pl.Expr] = {}
     for name, it in found.items():

@@ -1,7 +1,7 @@
 """NDJSON in blocks: one object a physical line; every scalar is its text, so no row decides how another is read.
 
-Most lines are flat and free of escapes: these are cut at the colons and commas outside quotes, all at once.  The
-others go through the standard parser, one at a time; both read a line alike.
+Most lines are flat, free of escapes and have their keys where another line has them: these are cut at the colons and
+commas outside quotes, all at once.  The others go through the standard parser, one at a time; both read a line alike.
 """
 
 from __future__ import annotations
@@ -22,8 +22,12 @@ _STRING = r'"[^"\\\x00-\x1f]*"'
 _NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 _PAIR = rf"[ \t]*{_STRING}[ \t]*:[ \t]*(?:{_STRING}|{_NUMBER}|true|false|null|NaN|-?Infinity)[ \t]*"
 _FLAT = rf"^[ \t]*\{{(?:{_PAIR}(?:,{_PAIR})*|[ \t]*)\}}[ \t]*\r?\n$"
-_NEWLINE, _QUOTE, _COLON = b'\n":'
-_CUTS = np.isin(np.arange(256), list(b"{:,}"))
+_QUOTE, _BRACE = b'"{'
+_CUTS, _BLANK = (np.isin(np.arange(256), list(some)) for some in (b"{:,}", b" \t"))
+# how null and NaN begin
+_NULL = list(b"nN")
+# orders of keys that are looked for in a block; a file that has more of them is parsed line by line
+_SHAPES = 8
 
 
 class _Pairs(tuple[tuple[str, Any], ...]):
@@ -49,58 +53,66 @@ def read_ndjson(path: Path, columns: list[str], lists: frozenset[str] = frozense
 
 
 def _batch(lines: Lines, columns: list[str], lists: frozenset[str] = frozenset()) -> Batch:
-    text = lines.texts
-    flat = text.str.contains(_FLAT).to_numpy()
-    cells: dict[str, pl.Series] = {}
-    good = flat.copy()
-    if flat.any():
-        found, twice = _flat_cells(lines.bytes_of(flat), columns)
-        good[flat] = ~twice
-        # positions of the flat lines among all; the others are null until they are parsed
-        at = pl.Series(np.where(flat, np.cumsum(flat) - 1, -1)).replace(-1, None)
-        cells = {c: found[c].gather(at) for c in columns}
-    odd = np.flatnonzero(~flat)
-    if odd.size:
-        rows = [_parsed(line, columns, lists) for line in text.gather(odd)]
-        good[odd] = [row is not None for row in rows]
-        empty = pl.Series([None], dtype=pl.String).new_from_index(0, len(text))
-        for j, c in enumerate(columns):
-            values = pl.Series([row[j] if row else None for row in rows], dtype=pl.String)
-            cells[c] = cells.get(c, empty).clone().scatter(odd, values)
-    frame = pl.DataFrame(cells, schema=dict.fromkeys(columns, pl.String))
-    return Batch(frame.filter(pl.Series(good)) if cells else frame, lines.numbers[good], lines.malformed(~good))
+    texts, schema = lines.texts, dict.fromkeys(columns, pl.String)
+    read = list(_alike(lines, texts.str.contains(_FLAT).to_numpy(), columns))
+    odd = np.delete(np.arange(len(texts)), np.concatenate([which for which, _ in read])) if read else range(len(texts))
+    parsed = {i: _parsed(line, columns, lists) for i, line in zip(odd, texts.gather(odd), strict=True)}
+    rows = {i: row for i, row in parsed.items() if row is not None}
+    read.append((np.array(list(rows), dtype=np.int64), pl.DataFrame(list(rows.values()), schema, orient="row")))
+    which, frame = np.concatenate([which for which, _ in read]), pl.concat([frame for _, frame in read])
+    if len(read[-1][0]) or len(read) > 2:
+        order = np.argsort(which)
+        which, frame = which[order], frame[order]
+    bad = np.ones(len(texts), dtype=np.bool_)
+    bad[which] = False
+    return Batch(frame, lines.numbers[which], lines.malformed(bad))
 
 
-def _flat_cells(data: bytes, columns: list[str]) -> tuple[dict[str, pl.Series], NDArray[np.bool_]]:
-    """Values of ``(n,)`` flat lines by key, and the mark ``(n,)`` of lines that repeat one of the keys."""
+def _alike(
+    lines: Lines, flat: NDArray[np.bool_], columns: list[str]
+) -> Iterator[tuple[NDArray[np.int64], pl.DataFrame]]:
+    """Positions and cells of those ``flat`` lines that are alike: the same keys in the same order and spacing."""
+    data, left = lines.bytes_of(flat), np.flatnonzero(flat)
     raw = np.frombuffer(data, dtype=np.uint8)
-    ends = np.flatnonzero(raw == _NEWLINE)
-    outside = np.cumsum(raw == _QUOTE, dtype=np.int32) % 2 == 0
-    cuts = np.flatnonzero(_CUTS[raw] & outside)
-    colon = np.flatnonzero(raw[cuts] == _COLON)
-    # a key stands between the cut before its colon and the colon, its value between the colon and the next cut
-    tokens = cut_text(data, np.concatenate([cuts, [len(data)]])).str.slice(1).str.strip_chars(" \t")
-    asked = {f'"{c}"': j for j, c in enumerate(columns)}
-    # short integers are sorted by their digits
-    short = pl.Int16() if len(columns) < 1 << 15 else pl.Int32()
-    which = tokens.gather(colon - 1).replace_strict(asked, default=-1, return_dtype=short).to_numpy()
-    told = np.argsort(which, kind="stable")[np.count_nonzero(which < 0) :]
-    bounds = np.searchsorted(which[told], np.arange(len(columns) + 1))
-    values, row = tokens.gather(colon[told]), np.searchsorted(ends, cuts[colon[told]])
-    values = pl.select(
-        pl.when(values.str.starts_with('"'))
-        .then(values.str.slice(1).str.strip_suffix('"'))
-        .when(~values.is_in(["null", "NaN"]))
-        .then(values)
-    ).to_series()
-    twice = np.zeros(len(ends), dtype=np.bool_)
-    found: dict[str, pl.Series] = {}
-    for column, low, high in zip(columns, bounds[:-1], bounds[1:], strict=True):
-        where = np.full(len(ends), -1)
-        where[row[low:high]] = np.arange(low, high)
-        twice |= np.bincount(row[low:high], minlength=len(ends)) > 1
-        found[column] = values.gather(pl.Series(where).replace(-1, None))
-    return found, twice
+    cuts = np.flatnonzero(_CUTS[raw] & ~np.logical_xor.accumulate(raw == _QUOTE))
+    many = np.diff(np.flatnonzero(raw[cuts] == _BRACE), append=len(cuts))
+    for _ in range(_SHAPES):
+        if not len(left):
+            return
+        # of a line {"k":v,"l":w} the cuts are {:,:} and each key stands between an even one and the next
+        same = many == many[0]
+        at = (cuts if same.all() else cuts[np.repeat(same, many)]).reshape(-1, many[0]).T
+        names: list[bytes] = []
+        fits = np.ones(at.shape[1], dtype=np.bool_)
+        pairs = at[: (many[0] - 1) // 2 * 2]
+        for low, high in zip(pairs[::2], pairs[1::2], strict=True):
+            names.append(data[low[0] + 1 : high[0]])
+            fits &= high - low == high[0] - low[0]
+            for i, letter in enumerate(names[-1], 1):
+                fits &= raw[np.minimum(low + i, len(raw) - 1)] == letter
+        same[same] = fits
+        keys = [name.strip(b" \t")[1:-1].decode() for name in names]
+        asked = [c for c in columns if c in keys]
+        if sum(keys.count(c) for c in asked) == len(asked):
+            at = at if fits.all() else at[:, fits]
+            cells = {c: _values(data, raw, *at[2 * keys.index(c) + 1 :][:2]) for c in asked}
+            frame = pl.DataFrame(cells) if cells else pl.DataFrame(height=int(fits.sum()))
+            missing = [pl.lit(None, dtype=pl.String).alias(c) for c in columns if c not in cells]
+            yield left[same], frame.with_columns(missing).select(columns)
+        left, cuts, many = left[~same], cuts[np.repeat(~same, many)], many[~same]
+
+
+def _values(data: bytes, raw: NDArray[np.uint8], colon: NDArray[np.int64], cut: NDArray[np.int64]) -> pl.Series:
+    """Texts of the scalars between each colon and the next cut."""
+    low, high = colon + 1, cut
+    while (blank := _BLANK[raw[low]]).any():
+        low = low + blank
+    while (blank := _BLANK[raw[high - 1]]).any():
+        high = high - blank
+    quoted, null = raw[low] == _QUOTE, np.isin(raw[low], _NULL)
+    bounds = np.stack([low + quoted, high - quoted], axis=1).reshape(-1)
+    values = cut_text(data, bounds).gather_every(2)
+    return values.set(pl.Series(null), None) if null.any() else values
 
 
 def _parsed(line: str, columns: list[str], lists: frozenset[str] = frozenset()) -> list[str | None] | None:
