@@ -102,16 +102,19 @@ class BallMoves:
         F^2, bound on a row's squared length, in squared integers.
     episodes
         m: rows of a person at one step.
+    target
+        N, where targets are vectors of ``|x|^2 <= N``: f x^T moves N times as far as f y does.
     """
 
     square: int
     episodes: int = 1
+    target: int = 1
 
     def cost(self, gram: Fraction, signed: Fraction, unsigned: Fraction, relation: Relation = "replace") -> Fraction:
         """See :class:`Reach`; opposite features make unsigned targets as costly as signed ones."""
         if relation == "add_remove":
-            return self.episodes**2 * (self.square**2 * gram + self.square * (signed + unsigned))
-        G, v = 2 * self.square**2 * gram, 4 * self.square * (signed + unsigned)
+            return self.episodes**2 * (self.square**2 * gram + self.square * self.target * (signed + unsigned))
+        G, v = 2 * self.square**2 * gram, 4 * self.square * self.target * (signed + unsigned)
         worst = v if v > 4 * G else G + v / 2 + (v * v / (16 * G) if G else 0)
         return self.episodes**2 * worst
 
@@ -154,22 +157,17 @@ def moves(features: FeatureMap, episodes: int = 1) -> Reach:
     return Moves(np.unique(found, axis=1), episodes, (longest**2, longest, longest))
 
 
-def table_moves(features: FeatureMap, tag: int, reward: int, episodes: int = 1) -> Moves:
+def table_moves(features: FeatureMap, tag: int, reward: int, episodes: int = 1) -> Reach:
     """Moves of the one-shot release, as ``(gram, table, 0)``.
 
     A row adds f f^T and f x^T, where x holds ``tag`` in the column of its successor and a reward integer of absolute
     value at most ``reward`` in the last: ||x||^2 <= N = tag^2 + reward^2, and <x, x'> is at least -reward^2, at most
-    N.
-
-    Raises
-    ------
-    ValueError
-        If the map has too many distinct rows to enumerate.
+    N.  Of an observation x holds the successor's features, at most ``tag`` long and of any sign: the ball's bound.
     """
-    f = _distinct(features)
-    if len(f) > _ENUMERATED:
-        raise ValueError(f"one-shot release of {len(f)} distinct features: at most {_ENUMERATED}; use the desk")
-    (n, inner, gram), N = _pairs(f), tag**2 + reward**2
+    f, N = _distinct(features), tag**2 + reward**2
+    if len(f) > _ENUMERATED or features.sample_of is not None:
+        return BallMoves(features.square, episodes, N)
+    n, inner, gram = _pairs(f)
     table = N * (n[:, None] + n) + 2 * np.where(inner >= 0, inner * reward**2, -inner * N)
     found, longest = np.stack([gram, table, np.zeros_like(gram)])[:, *np.triu_indices(len(n))], int(n.max())
     return Moves(np.unique(found, axis=1), episodes, (longest**2, N * longest, 0))
