@@ -344,7 +344,7 @@ def test_on_a_server_a_stopped_run_ends_like_any_other():
 
 
 def test_a_sampler_that_leaves_nothing_of_delta_is_refused_before_the_gate_is_charged(tmp_path, monkeypatch):
-    """The counter's own noise is drawn exactly, that of its gate is not: both were charged, and no page could be made."""
+    """The counter's noise is drawn exactly, its gate's is not: both were charged, and no page could be made."""
     shop = Nights(tmp_path, monkeypatch, cap=300.0)
     recipe = shop.folder / "private.toml"
     text = recipe.read_text().replace("rho = 1.0", 'rho = 1.0\nsampler = "table"')
