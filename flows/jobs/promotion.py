@@ -59,7 +59,7 @@ class Alias:
     Raises
     ------
     CardError
-        If it is no such name.
+        If it is no such name, or that of a run.
     """
 
     runs: Path
@@ -72,6 +72,8 @@ class Alias:
             raise CardError(
                 f"{self.name[:60]!r} names no pointer: small letters, digits, _ and -, at most 63 of them"
             ) from None
+        if (self.runs / self.name).is_dir() and not (self.runs / self.name).is_symlink():
+            raise CardError(f"{self.name!r} is a run, and no name for a pointer to one; take another")
 
     def now(self) -> str | None:
         """Name of the run in use, or None."""
