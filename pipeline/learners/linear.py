@@ -24,7 +24,7 @@ from pipeline.logs.summing import Resources
 from pipeline.privacy.noise import NoiseSource, admit_release
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism
-from pipeline.simulation.surrogate import Drawn
+from pipeline.simulation.surrogate import Drawn, places_of
 from pipeline.statistics.held_out import PartFacts
 from pipeline.statistics.joint_loss import RegressionFacts
 from pipeline.statistics.linear_calibration import true_rho
@@ -133,7 +133,7 @@ class LinearRun:
         split = asked.halves and r.adaptive
 
         if r.observed is not None:
-            batches = ObservedRows(snapshot, r.card, r.observed, resources)
+            batches = ObservedRows(snapshot, r.card, r.observed, resources, None if r.adaptive else r.plan.onto)
             observed = StreamRows(batches, r.observed.dimension, snapshot.kind)
             return stage("release", lambda noise: drawn(r, observed, noise))
 
@@ -177,10 +177,10 @@ class LinearRun:
 
     def unforeseen(self) -> str | None:
         """See :class:`~pipeline.learners.learner.RunPlan`."""
-        features = self.request.card.features
-        if self.request.observed is not None:
-            return "a card with observations declares no world of them"
-        if features is None or (features.kind != "one_hot" and self.terms.known is None):
+        features, observed = self.request.card.features, self.request.observed is not None
+        if observed and self.terms.known is not None:
+            return "no world of [evaluate] shows observations; leave it out for a made-up one that does"
+        if features is None or (features.kind != "one_hot" and self.terms.known is None and not observed):
             return "a made-up world is not linear in these features; declare one in [evaluate], or one_hot features"
         if self.terms.linear is not None and self.terms.linear.halves:
             return "halves = true: a log is simulated as sums, which cannot be split by person"
@@ -188,7 +188,8 @@ class LinearRun:
 
     def log_size(self, episodes: int) -> int:
         """See :class:`~pipeline.learners.learner.RunPlan`: that of its tables, however many episodes."""
-        return table_size(self.request.card)
+        card = self.request.card
+        return table_size(card if self.request.observed is None else places_of(card).card)
 
     def forecast(self, episodes: int, seeds: Sequence[int]) -> list[Drawn]:
         """See :class:`~pipeline.learners.learner.RunPlan`."""
