@@ -245,11 +245,11 @@ def reasons_to_hold(rule: Promote, status: Status, verdict: Verdict, changes: Co
         held.append("one of the two claims no interval, and the rule asks for a gain of the lower value")
     elif rule.lower_gain is not None and gain is not None and gain < rule.lower_gain:
         held.append(f"its lower value moved by {number(gain, toward='down')}, the rule asks for {rule.lower_gain:g}")
-    if (gains := changes.gains) is not None and rule.most_changed is not None:
-        # under noise every gain moves, so how far they moved together is what the rule limits
-        if gains.change is None or gains.change > rule.most_changed:
-            moved = "from nothing" if gains.change is None else f"by {percent(gains.change)} of their norm"
-            held.append(f"its gains moved {moved}, the rule allows {percent(rule.most_changed)}")
+    # under noise every gain moves, so how far they moved together is what the rule limits
+    moved = None if changes.gains is None else changes.gains.change
+    if changes.gains is not None and rule.most_changed is not None and (moved is None or moved > rule.most_changed):
+        told = "from nothing" if moved is None else f"by {percent(moved)} of their norm"
+        held.append(f"its gains moved {told}, the rule allows {percent(rule.most_changed)}")
     if (cells := changes.cells) is not None:
         old, new = changes.abstain_share or [0.0, 0.0]
         if rule.most_changed is not None and cells.share > rule.most_changed:
