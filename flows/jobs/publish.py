@@ -28,8 +28,8 @@ from pipeline.privacy.release_file import describe_mechanism, file_of, sha256_fi
 from pipeline.transaction.place import one_at_a_time, remember_head
 from pipeline.transaction.transaction import Curated
 from reports.facts.dataset import Made, declared
-from reports.facts.evaluation import EvaluationFacts
 from reports.facts.learnt import UNMEASURED, Baseline, Contained, LearntFacts, ValueFacts
+from reports.facts.measurement import EvaluationFacts
 from reports.facts.part import Dump
 from reports.facts.policy import PolicyView
 from reports.facts.promise import GateFacts, MechanismFacts

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from pipeline.declaration.numbers import clean
 from reports.facts.dataset import DeclaredPlant, DeclaredTables
+from reports.facts.measurement import Simulation
 from reports.facts.policy import Constants, Decisions, Gains, PlantConstants, PlayedConstants, PolicyView
 from reports.facts.report import Report
-from reports.facts.simulation import Simulation
 from reports.page import Opening, Part, Section, table, templates
 from reports.run import simulation_sections as played
 from reports.run.check_sections import (

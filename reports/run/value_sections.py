@@ -8,8 +8,8 @@ import numpy as np
 
 from pipeline.declaration.numbers import clean, number
 from reports.facts.dataset import DeclaredTables
-from reports.facts.evaluation import EvaluationFacts, IntervalFacts
 from reports.facts.learnt import NO_GUARANTEE, Baseline, Status, ValueFacts
+from reports.facts.measurement import EvaluationFacts, IntervalFacts
 from reports.facts.policy import Decisions
 from reports.facts.report import Report
 from reports.facts.verdict import PLACEBO, round_up
