@@ -104,6 +104,12 @@ class Recipe(Strict):
             raise ValueError(f"[privacy] is given, but {name} is the non-private baseline{use}")
         asked = self.evaluate is not None and self.evaluate.people > 0
         dated = self.evaluate is not None and self.evaluate.dates is not None
+        beside = None if self.evaluate is None else self.evaluate.against
+        if beside is not None and (not asked or self.nightly is not None or agent.learner.section is not None):
+            raise ValueError(
+                "[evaluate] against: only people held out of a run (without a counter) of an agent of counts are asked "
+                "about another run as well; take it out"
+            )
         if dated and (self.nightly is None or not asked):
             raise ValueError("[evaluate] dates: only people held out of a [nightly] counter evaluate on dates")
         if self.nightly is not None:

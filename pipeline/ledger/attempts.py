@@ -32,6 +32,8 @@ from pipeline.privacy.release_file import describe_mechanism, mechanism_from
 MOST_LOST = 3
 # in an INTENT: its attempt says DRAW; attempts of older versions say nothing, and may have drawn
 NOTED = {"draw": "noted"}
+# what an INTENT says that is drawn
+_TERMS = ("mechanisms", "planned_calls", "joint")
 
 
 def may_have_drawn(entries: Sequence[Entry], intent: Entry) -> bool:
@@ -94,7 +96,8 @@ def refuse_drain(entries: Sequence[Entry], lineage: str, run_key: str, body: Bod
     entries, lineage, run_key
         Of the ledger, in order, the name of the dataset, and the hex key of the release.
     body
-        Of the INTENT to come; a counter's attempts are counted since its last committed step.
+        Of the INTENT to come; a counter's attempts are counted since its last committed step, those of a calendar since
+        its last committed date.
 
     Raises
     ------
@@ -103,7 +106,7 @@ def refuse_drain(entries: Sequence[Entry], lineage: str, run_key: str, body: Bod
     """
     looked = max((e.seq for e in entries_of(entries, lineage, "RETRY")), default=0)
     lost = 0
-    for e in _alike(entries, lineage, run_key, body):
+    for e in _due_alike(entries, lineage, body) if "due" in body else _alike(entries, lineage, run_key, body):
         if commit_of(entries, lineage, e.body["run_key"]) is not None:
             lost = 0
         elif e.seq > looked and _notes_draws(e) and may_have_drawn(entries, e):
@@ -142,6 +145,13 @@ def refuse_seeded(entries: Sequence[Entry], intent: Entry, body: Body) -> None:
 
 def _notes_draws(intent: Entry) -> bool:
     return NOTED.items() <= intent.body.items()
+
+
+def _due_alike(entries: Sequence[Entry], lineage: str, body: Body) -> list[Entry]:
+    """INTENTs at the same release of any date of a calendar: each date is another key."""
+    terms = [canonical(body.get(name)) for name in _TERMS]
+    there = [e for e in entries_of(entries, lineage, "INTENT") if "due" in e.body]
+    return [e for e in there if [canonical(e.body.get(name)) for name in _TERMS] == terms]
 
 
 def _alike(entries: Sequence[Entry], lineage: str, run_key: str, body: Body) -> list[Entry]:

@@ -20,7 +20,7 @@ from pipeline.logs.crews import OnProcesses
 from pipeline.logs.editions import end_edition, note_number, take_number
 from pipeline.logs.elsewhere import Elsewhere, Here, Seen
 from pipeline.logs.rules import check_names
-from pipeline.logs.second_pass import ScreenPartition, count_people, find_others
+from pipeline.logs.second_pass import ScreenPartition, count_people, find_others, readable_quarantine
 from pipeline.logs.sources import Sources, digest, examine
 from pipeline.logs.spills import ReadFiles, gather_nobodys, read_users
 from pipeline.logs.store import Snapshot, intact, snapshot_folder, snapshots, source_hash, write_manifest
@@ -138,9 +138,9 @@ def _make(
     now, folder = stamp(sources, card, partitions, claims), home / _WORK
     work = resume(folder, now)
     source_digest = work.source_digest if work is not None else source_digest_of(digest(sources.paths), card, claims)
-    # damaged parts are made anew, and so are those of people who were not claimed
+    # what is damaged is made anew, and so are the parts of people who were not claimed
     of_them = (s for s in reversed(there) if s.source_digest == source_digest and (claims is None or s.claimed))
-    same = (s for s in of_them if intact(s))
+    same = (s for s in of_them if intact(s) and readable_quarantine(s.folder))
     if (twin := next(same, None)) is not None:
         return _repeat(twin, card, folder)
     if work is not None:

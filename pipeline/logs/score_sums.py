@@ -24,8 +24,10 @@ from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import HERE, Resources, Sums, sum_snapshot
 from pipeline.statistics.layout import ExactSums, Integers
 from pipeline.statistics.moment_layout import MomentLayout
+from pipeline.statistics.scores import SCORES, Clips
 
 Array = NDArray[np.float64]
+_GAIN = SCORES.index("gain")
 
 
 class PeopleSums(ABC):
@@ -79,6 +81,43 @@ class Scores(Protocol):
             Canonical rows of whole people, sorted by person, episode and step; at least one.
         """
         ...
+
+
+class ClippedScores(Scores, Protocol):
+    """Scores of :data:`~pipeline.statistics.scores.SCORES`, with the clips that they are parts of."""
+
+    @property
+    def clips(self) -> Clips:
+        """Where each is cut."""
+        ...
+
+
+@dataclass(frozen=True)
+class PairedScores:
+    """See :class:`~pipeline.logs.score_sums.Scores`: one score, what a person gains by one policy less by another.
+
+    Parameters
+    ----------
+    new, old
+        How either is scored.
+    """
+
+    new: ClippedScores
+    old: ClippedScores
+
+    @property
+    def width(self) -> float:
+        """Clip of the score, reward units: the wider one of the two."""
+        return float(max(s.clips.widths[_GAIN] for s in (self.new, self.old)))
+
+    def depends_on(self) -> Any:
+        """See :class:`~pipeline.logs.score_sums.Scores`."""
+        return ["paired", self.new.depends_on(), self.old.depends_on()]
+
+    def of(self, card: Card, rows: pl.DataFrame) -> Array:
+        """See :class:`~pipeline.logs.score_sums.Scores`."""
+        new, old = (s.of(card, rows)[:, [_GAIN]] * s.clips.widths[_GAIN] for s in (self.new, self.old))
+        return (new - old) / self.width
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.declaration.card import AnyCard, Card
@@ -138,6 +139,17 @@ def gated_rules(card: AnyCard) -> tuple[str, ...]:
         possible.discard("early_end")
     asked = [rule for rule in BY_NAME if rule in card.tolerance and rule in possible]
     return tuple(sorted(asked, key=lambda rule: card.tolerance[rule]))
+
+
+def readable_quarantine(folder: Path) -> bool:
+    """Whether every row that a snapshot set aside can still be read."""
+    try:
+        for file in folder.glob("quarantine-*.parquet"):
+            with pq.ParquetFile(file) as filed:
+                deque(filed.iter_batches(), maxlen=0)
+    except (pa.ArrowException, OSError):
+        return False
+    return True
 
 
 def count_people(folder: Path, card: AnyCard) -> dict[str, int]:

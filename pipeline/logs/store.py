@@ -63,6 +63,8 @@ QUARANTINE_HEAD: dict[str, type[pl.DataType]] = {
 }
 
 MANIFEST = "manifest.json"
+# absent in those of older versions
+_DIGEST = "sha256"
 # left out of a manifest where they are empty, as in those of older versions
 _LATER = ("night", "unread", "source_hash", "set_aside", "claimed")
 
@@ -267,6 +269,8 @@ def load(folder: Path) -> Snapshot:
             raise DamagedError(
                 f"{where}: schema_version {content['schema_version']}, not {SCHEMA_VERSION}; ingest again"
             )
+        if content.get(_DIGEST, stated := _digest_of(content)) != stated:
+            raise ValueError(_DIGEST)
         return _SNAPSHOT.validate_json(json.dumps({**content, "folder": str(folder)}), strict=True)
     except (OSError, ValueError, KeyError, TypeError):
         raise DamagedError(f"{where}: missing or damaged; ingest the log again. Nothing was charged") from None
@@ -277,4 +281,11 @@ def write_manifest(snapshot: Snapshot) -> None:
     content = {"schema_version": SCHEMA_VERSION, **asdict(snapshot)}
     for name in ["folder", *(n for n in _LATER if not content[n])]:
         del content[name]
+    content[_DIGEST] = _digest_of(content)
     write_file(snapshot.folder / MANIFEST, json.dumps(content, indent=1, sort_keys=True) + "\n", private=True)
+
+
+def _digest_of(content: dict[str, Any]) -> str:
+    """Sha256 of a manifest but for the key that holds it: the gate's counts of people stand in nothing else."""
+    told = {name: value for name, value in content.items() if name != _DIGEST}
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()

@@ -238,7 +238,8 @@ def _outcome(world: LqSystem, played: LqPlayed, facts: dict[str, Any], release: 
     gains = played.gains[-1]
     eigenvalues = np.linalg.eigvalsh(played.gram)
     spread = {"largest_eigenvalue": float(eigenvalues[-1]), "smallest_eigenvalue": max(0.0, float(eigenvalues[0]))}
-    return Outcome(at, summed, {**facts, **spread, "final_loss": lost_by(world, gains)}, gains.tolist(), release)
+    said = {**facts, **spread, "final_loss": lost_by(world, gains)}
+    return Outcome(at, summed, said, gains.tolist(), release, sum(world.shape))
 
 
 def _constant(trial: Trial, world: LqSystem, gains: Array, variant: str) -> Outcome:

@@ -295,4 +295,4 @@ def emitted(policy: NDArray[np.float64]) -> list[Any]:
 def as_control(found: Outcome, of: str) -> Outcome:
     """The outcome of an agent that was kept from its data, as a row of a control."""
     more = {"trust": "none", "variant": "control", "of": of, "true_rho": None, "true_epsilon": None}
-    return replace(found, facts={**found.facts, **more})
+    return replace(found, facts={**found.facts, **more}, release=None)

@@ -54,9 +54,8 @@ def value_section(report: Report, data: DeclaredTables) -> Section:
     ]
     if value.optimal_upper is not None:
         rows.insert(1, ("Upper end for any policy", number(value.optimal_upper, 3, "up")))
-    tables = [table("Value of the policy | ", rows)]
-    if report.model_baselines:
-        tables.append(_baselines(value, report.model_baselines))
+    baselines = [_baselines(value, report.model_baselines)] if report.model_baselines else []
+    tables = [table("Value of the policy | ", rows), *baselines]
     assumes = tuple(clean(item) for item in value.assumes)
     return Section("value", "How good it is", tuple(words), None, tuple(tables), assumes, "The interval assumes:")
 
@@ -133,8 +132,7 @@ def controller_value_section(report: Report) -> Section:
         ("Least possible where the declared balls hold", number(value.lower_trivial, toward="down")),
         ("Status", "modelled: not a guarantee"),
     ]
-    assumes = tuple(clean(item) for item in value.assumes)
-    found = table("Value of an episode | ", rows)
+    assumes, found = tuple(clean(item) for item in value.assumes), table("Value of an episode | ", rows)
     return Section("value", "How good it is", words, None, (found,), assumes, "The estimate assumes:")
 
 
@@ -220,6 +218,8 @@ def evaluation_section(report: Report, view: Decisions) -> Section | None:
         ("Current practice", *_both(found.practice)),
         ("Difference", *_both(found.improvement)),
     ]
+    if (other := found.against) is not None:
+        rows.append((f"Difference to {clean(other.run)}", *_both(other.improvement)))
     values = table("Mean return a person | Estimate | Interval", rows, "", "Estimate | Interval")
     return Section("evaluation", "How it was judged", words, tables=(values, _checks(report, found, view)))
 

@@ -9,7 +9,7 @@ from pipeline.studies.paper_001 import SCALES, tuned
 from pipeline.studies.study_rows import Rows, end_loss, learns, only, spread
 from reports.page import Figure, Section, table
 from reports.studies.curves import Line, draw_curves, line_of
-from reports.studies.study_page import PaperStudy, privacy, setting, ties, totals
+from reports.studies.study_page import PaperStudy, agents, totals
 
 _WORDS_000 = (
     "The paper prints no experiment; the worlds are those of paper 001 and mixtures of known kernels.",
@@ -35,7 +35,7 @@ def study_000(name: str, rows: Rows) -> PaperStudy:
         claims=paper_000.claims(rows),
         judged="on the tight calibration with known rewards",
         figure=_figure_000(e),
-        sections=(_side_by_side(e), totals(rows), privacy(rows), ties(rows), setting(rows, _WORDS_000)),
+        sections=(_side_by_side(e), totals(rows), *agents(rows, _WORDS_000)),
         foot=f"{name}: Algorithms 1 to 3 of paper 000 (Zhou 2022).",
     )
 
@@ -84,7 +84,7 @@ def study_001(name: str, rows: Rows) -> PaperStudy:
         claims=paper_001.claims(rows),
         judged="on the printed noise at δ = 0.1",
         figure=_figure_001(e),
-        sections=(totals(rows), _patience(e), _bonus(), privacy(e.rows), ties(e.rows), setting(rows, _WORDS_001)),
+        sections=(totals(rows), _patience(e), _bonus(), *agents(rows, _WORDS_001)),
         foot=f"{name}: section 6 of paper 001 (Liao, He and Gu 2021), K = {e.K:,}.",
     )
 
