@@ -170,17 +170,3 @@ def sum_scores(
     """
     sums = sum_snapshot(ScoreSums(card, layout, scores), snapshot, resources)
     return ExactSums(layout.dataset, snapshot.kind, layout.dynamics, sums)
-
-
-def add_scores(card: Card, layout: MomentLayout, scores: Scores, people: Iterable[pl.DataFrame]) -> ExactSums:
-    """The same of people who do not exist.
-
-    Parameters
-    ----------
-    card, layout, scores
-        See :func:`sum_scores`.
-    people
-        Canonical rows, whole people in each frame.
-    """
-    sums = ScoreSums(card, layout, scores).of_nobody(people)
-    return ExactSums(layout.dataset, "synthetic", layout.dynamics, sums)

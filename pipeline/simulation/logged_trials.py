@@ -30,6 +30,7 @@ from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import Mechanism, Release, total_rho
 from pipeline.simulation.control_trials import logging_policy, optimum, world_of
 from pipeline.simulation.rollouts import as_control, emitted
+from pipeline.simulation.synthetic_world_card import simulated_card
 from pipeline.simulation.trial import OnlineAgent, Outcome, Plain, Trial, staged_curve
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
@@ -216,26 +217,20 @@ def _card(trial: Trial, mdp: TabularMDP, pooled: bool, known: bool) -> Card:
     _, S, A = mdp.shape  # noqa: N806
     top = float(mdp.rewards.max()) or 1.0
     reward = {"kind": "table", "table": mdp.rewards[-1].tolist()} if known else {"kind": "estimate"}
+    columns = {"user_id": "user", "episode_id": "episode", "step": "step", "reward": "reward"}
+    tables = {
+        "domain": {
+            "horizon": mdp.horizon,
+            "dynamics": "stationary" if pooled else "per_step",
+            "states": {"column": "state", "labels": S},
+            "actions": {"column": "action", "labels": A},
+            "start": {str(s): float(p) for s, p in enumerate(mdp.start)},
+        },
+        "reward": reward | {"range": [0.0, top], "steps": 1},
+        "source": {"files": ["none.csv"], "columns": columns},
+    }
     return Card.model_validate(
-        {
-            "schema_version": 1,
-            "name": trial.world.lower().replace(":", "_"),
-            "kind": "synthetic",
-            "unit": {"user": "user", "users_public": trial.episodes},
-            "domain": {
-                "horizon": mdp.horizon,
-                "dynamics": "stationary" if pooled else "per_step",
-                "states": {"column": "state", "labels": S},
-                "actions": {"column": "action", "labels": A},
-                "start": {str(s): float(p) for s, p in enumerate(mdp.start)},
-            },
-            "reward": reward | {"range": [0.0, top], "steps": 1},
-            "source": {
-                "files": ["none.csv"],
-                "columns": {"user_id": "user", "episode_id": "episode", "step": "step", "reward": "reward"},
-            },
-            "budget": {"rho": 1.0},
-        }
+        simulated_card(trial.world.lower().replace(":", "_"), tables, episodes=trial.episodes, user="user")
     )
 
 

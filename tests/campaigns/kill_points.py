@@ -27,7 +27,7 @@ STEPS: tuple[tuple[Any, str], ...] = (
     (Ledger, "commit"),
     (Ledger, "publish"),
     (pipeline.ledger.chain_tables, "insert"),
-    (pipeline.ledger.attempts, "grant"),
+    (pipeline.ledger.attempts, "grant_lease"),
     (pipeline.ledger.attempts, "end_leases"),
     (pipeline.learners.tabular, "aggregate"),
     (PrivateSum, "draw"),
