@@ -122,8 +122,7 @@ def whom_card(report: Report, view: PolicyView, verdict: Verdict) -> Card:
 
 
 def _untold(report: Report) -> str:
-    # people who evaluate a linear policy are counted, for the evaluation alone
-    by = "this release" if report.features is None or report.evaluation is None else "the regressions"
+    by = "the regressions" if report.features is not None and report.evaluation is not None else "this release"
     return f"What practice does there is not told by {by}."
 
 
