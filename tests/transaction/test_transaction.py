@@ -233,7 +233,7 @@ def test_every_crash_point_has_one_recovery(tmp_path, monkeypatch, name, killed)
     with dying(None, killed=False) as alive:
         caller.call()
     # every transition of the machine is among the crash points, in order
-    order = ["intent", "remember_head", "draw", "stage", "write_attempt", "commit", "end", "remember_head"]
+    order = ["intent", "remember_head", "draw", "stage", "write_attempt", "commit", "end_leases", "remember_head"]
     seen = iter(alive)
     assert all(f"after {transition}" in seen for transition in order), alive
     for at in range(len(alive)):
