@@ -122,7 +122,7 @@ def count_new(
     for part in (p for s in snapshots for p in s.part_files):
         rows = pl.read_parquet(part, columns=needed(card))
         CapsAgain(card, [len(rows)]).check(rows)
-        rows = rows if split is None else split.part(rows, evaluating=False)
+        rows = rows if split is None else split.cut(rows)[0]
         new = pick_new(rows, card, pl.concat([known, fresh]), key)
         on = ["user_id"] if card.unit.recurs == "never" else ["user_id", "episode_id"]
         counted = count_rows(rows.join(new, on=on, how="semi", maintain_order="left"), card)
