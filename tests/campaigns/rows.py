@@ -14,6 +14,7 @@ import csv
 import hashlib
 import re
 import shlex
+import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -71,11 +72,22 @@ def write(name: str, rows: Sequence[Row], seeds: str, keys: Sequence[str] = ()) 
     keys
         Columns that say what was measured.
     """
-    stamp = {"command": command(), "seeds": seeds, "date": datetime.now(UTC).date().isoformat(), "lock": lock()}
-    fresh = [{**row, **stamp, "code": code_of(name, stamp["command"])} for row in rows]
+    fresh = _stamped(name, rows, command(), seeds)
     new = {tuple(str(row[k]) for k in keys) for row in fresh}
     old = read(name) if keys and place(name).is_file() else []
     store(name, [*(r for r in old if tuple(r[k] for k in keys) not in new), *fresh])
+
+
+def _stamped(name: str, rows: Sequence[Row], of: str, seeds: str) -> list[Row]:
+    stamp = {"command": of, "seeds": seeds, "date": datetime.now(UTC).date().isoformat(), "lock": lock()}
+    return [{**row, **stamp, "code": code_of(name, of)} for row in rows]
+
+
+def keep(name: str, *arguments: str) -> None:
+    """Run a benchmark and keep what it prints: ``rows NAME -m tests.benchmarks.start_up 3``."""
+    done = subprocess.run([sys.executable, "-P", *arguments], stdout=subprocess.PIPE, text=True, check=True)
+    printed = [{PRINTED: line} for line in done.stdout.splitlines()]
+    store(name, _stamped(name, printed, shlex.join(["python", "-P", *arguments]), "as the text says"))
 
 
 def store(name: str, rows: Sequence[Row]) -> None:
@@ -189,4 +201,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:]:
+        keep(*sys.argv[1:])
     main()
