@@ -20,7 +20,7 @@ from flows.jobs.datasets import list_datasets as datasets
 from flows.jobs.opened import Run
 from flows.jobs.opened_policy import Policy
 from flows.jobs.simulated_logs import LogOptions
-from flows.server.triggering import alert, trigger
+from flows.server.client import alert, trigger
 from flows.store import Store
 from pipeline.declaration.card import Card, CardError, LqCard
 from pipeline.declaration.card import load_any_card as load_card

@@ -26,7 +26,7 @@ from reports.night import night_page
 
 if TYPE_CHECKING:
     from flows.config.recipe import Recipe
-    from flows.server.doctor import Health
+    from flows.server.client import Health
 
     RecipeLike = str | Path | Recipe
 
@@ -196,7 +196,7 @@ def doctor(*, store: Store | None = None) -> Health:
     store
         The one that is looked at; None: the default one.
     """
-    from flows.server.doctor import examine
+    from flows.server.client import examine
 
     with (store or Store()).working("looking around") as (home, _):
         return examine(home)

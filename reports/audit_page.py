@@ -9,7 +9,8 @@ from functools import partial
 
 from pipeline.audits.attack import Verdict
 from pipeline.declaration.numbers import number
-from reports.page import Figure, Part, Section, table, templates
+from reports.page import Figure, Part, Section, table
+from reports.studies.study_page import Page
 from reports.svg import INK, inline
 
 BANNER = "an attack with made-up neighbours: no row was read, nothing was charged."
@@ -17,20 +18,21 @@ _COLOURS = ("#4477aa", "#ee6677", "#228833", "#aa3377")
 _SIZE = 320
 
 
-def audit_html(name: str, verdicts: Sequence[Verdict], notes: Sequence[str] = ()) -> str:
-    """The page as one file that loads nothing."""
-    return (
-        templates()
-        .get_template("study.html.j2")
-        .render(opening=_opening(name, verdicts), parts=_parts(verdicts, notes))
-    )
+def audit_page(name: str, verdicts: Sequence[Verdict], notes: Sequence[str] = ()) -> Page:
+    """What attacks proved, as a page.
 
-
-def audit_markdown(name: str, verdicts: Sequence[Verdict], notes: Sequence[str] = ()) -> str:
-    """The same words and tables as Markdown."""
-    return (
-        templates().get_template("study.md.j2").render(opening=_opening(name, verdicts), parts=_parts(verdicts, notes))
+    Parameters
+    ----------
+    name
+        Of the recipe.
+    verdicts, notes
+        One an attack, and what is said besides.
+    """
+    foot = (
+        "Lower bounds by Clopper and Pearson on both error rates, at a threshold fixed in advance; a bound below the "
+        "claim is no proof of the claim, which rests on the enumerated sensitivities."
     )
+    return Page("audit", name, f"Audit of {name}", summary(name, verdicts), _parts(verdicts, notes), foot, BANNER)
 
 
 def summary(name: str, verdicts: Sequence[Verdict]) -> str:
@@ -103,16 +105,6 @@ def figure_of(verdicts: Sequence[Verdict]) -> Figure:
     return Figure(partial(inline, chart, "trade-off", "Trade-off of the attacks", text, 60), text, note)
 
 
-def _opening(name: str, verdicts: Sequence[Verdict]) -> dict[str, str]:
-    foot = (
-        "Lower bounds by Clopper and Pearson on both error rates, at a threshold fixed in advance; a bound below the "
-        "claim is no proof of the claim, which rests on the enumerated sensitivities."
-    )
-    title = f"Audit of {name}"
-    answer = summary(name, verdicts)
-    return {"kind": "audit", "name": name, "title": title, "banner": BANNER, "answer": answer, "foot": foot}
-
-
 def claim(v: Verdict) -> str:
     """The claimed loss, rounded up."""
     if v.claimed_epsilon is not None:
@@ -153,12 +145,5 @@ def _parts(verdicts: Sequence[Verdict], notes: Sequence[str]) -> list[Part]:
     )
     found = table(head, rows, numeric="Share | Pair spends | Draws a side")
     figure = figure_of(verdicts)
-    return [
-        Part(
-            "What was proved",
-            (
-                Section("verdicts", "Claim and proof", words, tables=(found,)),
-                Section("trade-off", "Trade-off", (figure.note,), figure),
-            ),
-        )
-    ]
+    proved = Section("verdicts", "Claim and proof", words, tables=(found,))
+    return [Part("What was proved", (proved, Section("trade-off", "Trade-off", (figure.note,), figure)))]

@@ -97,11 +97,12 @@ def test_every_shell_line_parses_and_every_link_leads_somewhere():
 
 def test_the_card_table_has_every_key_of_card_and_recipe():
     from flows.config.recipe import Head
-    from pipeline.declaration.card import Budget, Card, Columns, Source, Unit
+    from pipeline.declaration.card import Card
     from pipeline.declaration.domain import Domain, States
+    from pipeline.declaration.lineage import Budget, Unit
     from pipeline.declaration.linear_quadratic import Cost, LinearQuadratic, Start, Vector
     from pipeline.declaration.reward import Reward
-    from pipeline.declaration.source import VectorColumns, VectorSource
+    from pipeline.declaration.source import Columns, Source, VectorColumns, VectorSource
     from pipeline.learners.terms import Evaluate, Lq, Planner, Privacy
 
     text = (ROOT / "docs" / "card.md").read_text(encoding="utf-8")

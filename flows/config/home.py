@@ -196,7 +196,7 @@ def choose_resources(memory: str | None = None, dask: str | None = None) -> Reso
         return Resources(size)
     if not re.fullmatch(r"[a-z]+://\S+", dask):
         raise CardError("--dask takes the address of a scheduler, e.g. tcp://10.0.0.5:8786")
-    from pipeline.logs.on_dask import OnDask
+    from pipeline.logs.crews import OnDask
 
     return Resources(size, OnDask(dask))
 

@@ -8,7 +8,7 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, Field, PrivateAttr, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from pipeline.declaration.schedule import Schedule
+from pipeline.declaration.lineage import Schedule
 from pipeline.declaration.toml import CardError, Name, Strict, explain, read_toml
 from pipeline.learners.learner import Agent
 from pipeline.learners.offline_agents import AGENTS, find
@@ -104,6 +104,12 @@ class Recipe(Strict):
             raise ValueError(f"[privacy] is given, but {name} is the non-private baseline{use}")
         asked = self.evaluate is not None and self.evaluate.people > 0
         dated = self.evaluate is not None and self.evaluate.dates is not None
+        beside = None if self.evaluate is None else self.evaluate.against
+        if beside is not None and (not asked or self.nightly is not None or agent.learner.section is not None):
+            raise ValueError(
+                "[evaluate] against: only people held out of a run (without a counter) of an agent of counts are asked "
+                "about another run as well; take it out"
+            )
         if dated and (self.nightly is None or not asked):
             raise ValueError("[evaluate] dates: only people held out of a [nightly] counter evaluate on dates")
         if self.nightly is not None:

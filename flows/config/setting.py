@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -13,12 +13,15 @@ from flows.config.recipe import Recipe, load_recipe
 from pipeline.declaration.card import AnyCard, Card, CardError, require_tabular
 from pipeline.declaration.source import only_flags_part
 from pipeline.learners.learner import RunPlan
-from pipeline.learners.offline_agents import Guarded, guard, plan_run
+from pipeline.learners.offline_agents import Guarded, guard, plan_run, read_stored
+from pipeline.learners.policy_files import Earlier
+from pipeline.learners.stored_decisions import StoredDecisions
+from pipeline.learners.terms import Terms
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.logs.store import Snapshot, latest
+from pipeline.transaction.gate import check_source
 from pipeline.transaction.place import refuse_lost_ledger
-from pipeline.transaction.release_once import check_source
 
 T = TypeVar("T")
 
@@ -93,6 +96,23 @@ class Setting:
         return require_tabular(self.card)
 
     @property
+    def terms(self) -> Terms:
+        """What the recipe asks of its agent's learner, with the policy of the run that [evaluate] against names.
+
+        Raises
+        ------
+        CardError
+            If there is no such run in the home, or it has no policy by state.
+        """
+        asked = None if self.recipe.evaluate is None else self.recipe.evaluate.against
+        if asked is None:
+            return self.recipe.terms
+        found = read_stored(self.home.runs / asked)
+        if not isinstance(found, StoredDecisions):
+            raise CardError(f"{self.recipe.path.name}: [evaluate] against = '{asked}': that run has no policy by state")
+        return replace(self.recipe.terms, earlier=Earlier(asked, found.policy))
+
+    @property
     def plan(self) -> RunPlan:
         """The run that recipe and card make together, priced on declarations.
 
@@ -101,7 +121,7 @@ class Setting:
         CardError
             If the two do not fit each other.
         """
-        return plan_run(self.card, self.recipe.terms)
+        return plan_run(self.card, self.terms)
 
     @property
     def guarded(self) -> Guarded:
@@ -112,7 +132,7 @@ class Setting:
         CardError
             If the two do not fit each other.
         """
-        return guard(self.card, self.recipe.terms)
+        return guard(self.card, self.terms)
 
 
 def setting(recipe: str, home: Home) -> Setting:

@@ -31,7 +31,7 @@ from pipeline.privacy.budget import epsilon_from_rho
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import NoiseSource
 from pipeline.simulation.registry import find
-from reports.audit_page import audit_html, audit_markdown, figure_of
+from reports.audit_page import audit_page, figure_of
 from reports.facts.part import Dump
 
 # guesses at both ends of the scores: fewer could not break a claim of epsilon 5 even if every one were right
@@ -87,10 +87,10 @@ class Audited:
 
     def pages(self) -> dict[str, str]:
         """Every file of the folder by name."""
-        notes = [] if self.plan is None else [self.plan.words]
+        page = audit_page(self.name, self.verdicts, [] if self.plan is None else [self.plan.words])
         return {
-            "page.html": audit_html(self.name, self.verdicts, notes),
-            "page.md": audit_markdown(self.name, self.verdicts, notes),
+            "page.html": page.html,
+            "page.md": page.markdown,
             "figure.svg": figure_of(self.verdicts).svg,
             "audit.json": json_text({"schema_version": 1, **self.told()}),
         }

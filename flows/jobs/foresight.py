@@ -30,7 +30,7 @@ from pipeline.learners.learner import RunPlan
 from pipeline.learners.offline_agents import AGENTS, plan_run
 from pipeline.ledger.chain import canonical
 from pipeline.privacy.release_file import sha256_file
-from pipeline.simulation.surrogate import SUCCESSORS, WORDS, Drawn
+from pipeline.simulation.surrogate import OBSERVED, STATES, Drawn
 from reports.facts.part import Dump
 from reports.facts.plan import Band, Quality, Reference, Rival
 from reports.facts.promise import MechanismFacts
@@ -126,7 +126,13 @@ def _rivals(s: Setting) -> Iterator[tuple[Rival, RunPlan]]:
     for (name, agent), release, card in itertools.product(AGENTS.items(), releases, cards):
         # who plays to learn is no rival of who is played as it is
         plays = getattr(agent.learner, "planner", apvi) is optimistic and agent is not own
-        if plays or agent.private != own.private or (s.recipe.nightly is not None and not agent.learner.continual):
+        elsewhere = _observed(s) and agent.learner.section != "linear"
+        if (
+            plays
+            or elsewhere
+            or agent.private != own.private
+            or (s.recipe.nightly is not None and not agent.learner.continual)
+        ):
             continue
         asked = None if p is None else p.model_copy(update={"release": release, "calibration": "tight", "split": None})
         e = None if s.recipe.evaluate is None else s.recipe.evaluate.model_copy(update={"people": 0.0})
@@ -141,6 +147,12 @@ def _rivals(s: Setting) -> Iterator[tuple[Rival, RunPlan]]:
             continue
         of = {"release": release} if section is None else {}
         yield Rival.model_validate({"agent": name, **of, **({} if card is s.card else _ALIKE)}), plan
+
+
+def _observed(s: Setting) -> bool:
+    """Whether the made-up world is one of observations: others would be simulated in another one."""
+    read = s.recipe.agent.learner.section == "linear"
+    return read and isinstance(s.card, Card) and s.card.domain.observation is not None
 
 
 def _steps_alike(s: Setting) -> Card | None:
@@ -230,7 +242,7 @@ def _told(s: Setting, plan: RunPlan, episodes: int, drawn: Sequence[Drawn]) -> Q
     declared = _declared(s)
     reference = float(np.mean([d.reference for d in drawn]))
     loss = _band([d.loss for d in drawn])
-    world = WORDS.format(successors=SUCCESSORS) if declared is None else f"{declared[0]}, logged by {declared[1]}"
+    world = (OBSERVED if _observed(s) else STATES) if declared is None else f"{declared[0]}, logged by {declared[1]}"
     return Quality(
         world=world,
         declared=declared is not None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TypedDict
@@ -153,18 +153,15 @@ def ingest_edition(
         card,
         home.store,
         night=night,
-        progress=work.progress,
-        say=work.say,
-        memory=home.resources.memory,
+        resources=replace(home.resources, progress=work.progress, say=work.say),
         claims=claims_of(card, home),
         files=files,
-        elsewhere=home.resources.elsewhere,
     )
 
 
 @dataclass(frozen=True)
 class LedgerClaims:
-    """See :class:`~pipeline.logs.set_aside.Claims`.
+    """See :class:`~pipeline.logs.work.Claims`.
 
     Parameters
     ----------
@@ -181,7 +178,7 @@ class LedgerClaims:
     apart: Sequence[str]
 
     def claim(self, users: Sequence[str]) -> Sequence[bool]:
-        """See :class:`~pipeline.logs.set_aside.Claims`."""
+        """See :class:`~pipeline.logs.work.Claims`."""
         return self.ledger.claim(self.lineage, users, self.key)
 
 

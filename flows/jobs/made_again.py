@@ -27,8 +27,8 @@ from pipeline.declaration.toml import read_toml
 from pipeline.files import copy_file, json_text, write_file
 from pipeline.learners.learner import RunPlan
 from pipeline.ledger.account import card_hash
+from pipeline.ledger.attempts import Passed, passed_gate
 from pipeline.ledger.chain import Body, Entry, canonical
-from pipeline.ledger.gates import Passed, passed_gate
 from pipeline.ledger.limits import look_problem
 from pipeline.ledger.publication import NO_FILE, file_digests, other_maker
 from pipeline.ledger.verify import Check

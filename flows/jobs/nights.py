@@ -11,7 +11,7 @@ from pathlib import Path
 
 from flows.config.setting import Setting
 from pipeline.declaration.card import CardError
-from pipeline.declaration.schedule import Schedule
+from pipeline.declaration.lineage import Schedule
 from pipeline.learners.held_out import HeldOutRun
 from pipeline.learners.offline_agents import Guarded
 from pipeline.learners.tabular import counts_privatizer

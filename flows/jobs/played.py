@@ -30,7 +30,6 @@ from reports.facts.simulation import Communication, Curve, PlayedAgent, Simulati
 
 Array = NDArray[np.float64]
 LEVEL = 0.95
-_NUMBER_BITS = 64
 _NOT_SAID = ("trust", "variant")
 
 
@@ -203,7 +202,7 @@ class Played:
             suboptimality=lost,
             price=None if own is None or plain is None else own.mean - plain.mean,
             agents=agents,
-            communication=_communication(self),
+            communication=None if (sent := self.outcomes[0]["sent"]) is None else Communication(**sent),
             proposal=proposal_of(self.trial),
         )
 
@@ -252,31 +251,3 @@ def _spread(values: Sequence[float]) -> Spread:
 
 def _said(value: object) -> str:
     return number(value) if isinstance(value, str | int | float) else str(value)
-
-
-def _communication(played: Played) -> Communication | None:
-    release, H = played.release, played.card.domain.horizon  # noqa: N806
-    if release.noise == "none":
-        return None
-    if release.trust_model == "local":
-        size = sum(m.cells for m in release.mechanisms)
-        return Communication(
-            who="the server: one message of noisy integers, drawn on the user's device",
-            messages=1,
-            bits=size * _NUMBER_BITS,
-        )
-    if bits := [(m.shuffled, m.cells) for m in release.mechanisms if m.shuffled is not None]:
-        messages = max(cells * (1 + b.each) for b, cells in bits)
-        tag = max(math.ceil(math.log2(max(2, cells))) for _, cells in bits)
-        return Communication(
-            who="the shuffler: one-bit messages, each under the number of its counter; at most, over all batches",
-            messages=messages,
-            bits=messages * (1 + tag),
-        )
-    names = ("state", "action", "reward")
-    return Communication(
-        who=f"{'the curator' if release.trust_model == 'central' else 'the server'}: the whole episode, in the clear "
-        f"({', '.join(names)} of each step)",
-        messages=H,
-        bits=H * len(names) * _NUMBER_BITS,
-    )

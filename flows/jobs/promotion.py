@@ -25,6 +25,7 @@ from pipeline.learners.stored_decisions import StoredDecisions
 from pipeline.transaction.place import one_at_a_time
 from reports.facts.answers import CellChanges, Comparison, GainChanges, Promotion
 from reports.facts.dataset import DeclaredTables
+from reports.facts.evaluation import AgainstFacts
 from reports.facts.learnt import Status
 from reports.facts.policy import Gains
 from reports.facts.report import read_report
@@ -58,7 +59,7 @@ class Alias:
     Raises
     ------
     CardError
-        If it is no such name.
+        If it is no such name, or that of a run.
     """
 
     runs: Path
@@ -71,6 +72,8 @@ class Alias:
             raise CardError(
                 f"{self.name[:60]!r} names no pointer: small letters, digits, _ and -, at most 63 of them"
             ) from None
+        if (self.runs / self.name).is_dir() and not (self.runs / self.name).is_symlink():
+            raise CardError(f"{self.name!r} is a run, and no name for a pointer to one; take another")
 
     def now(self) -> str | None:
         """Name of the run in use, or None."""
@@ -208,6 +211,9 @@ def consider(
     if rule is None or before == run:
         return _said(pointer, before, False, [], changes)
     held += reasons_to_hold(rule, status, verdict, changes)
+    evaluation = read_report(runs / run).evaluation
+    if evaluation is not None and evaluation.against is not None and evaluation.against.run == before:
+        held += paired_to_hold(evaluation.against)
     if dated and verdict.answer == "not_evaluated":
         held.append("nobody evaluated tonight's policy: it is none of the dates in [evaluate]")
     if run in pointer.rejected:
@@ -250,6 +256,18 @@ def reasons_to_hold(rule: Promote, status: Status, verdict: Verdict, changes: Co
     if changes.cells is not None:
         held += _cells_to_hold(rule, changes.cells, changes.abstain_share or [0.0, 0.0])
     return held
+
+
+def paired_to_hold(found: AgainstFacts) -> list[str]:
+    """What a fresh run lacks that people who chose neither compared with the one in use.
+
+    Parameters
+    ----------
+    found
+        Of the fresh run's evaluation.
+    """
+    lower, words = found.improvement.lower, f"its lower gain over {found.run}, the run in use"
+    return [] if lower > 0 else [f"{words}, is {number(lower, toward='down')}, not above 0"]
 
 
 def _cells_to_hold(rule: Promote, cells: CellChanges, silent: list[int | float]) -> list[str]:

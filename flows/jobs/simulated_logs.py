@@ -138,8 +138,7 @@ def _regenerate(card: AnyCard, to: Path | None) -> WrittenLog:
 def _world_log(name: str, asked: LogOptions, home: Home) -> WrittenLog:
     from pipeline.evaluation.exact import best_bin_policy_value, world_values
     from pipeline.mdp.planning import policy_value
-    from pipeline.simulation.synthetic_folder import Simulated, tabular_log
-    from pipeline.simulation.synthetic_readme import world_readme
+    from pipeline.simulation.synthetic_folder import Simulated, tabular_log, world_readme
     from pipeline.simulation.synthetic_world_card import checked, world_card
 
     folder, params = world_folder(name, home), asked.arguments()
@@ -180,9 +179,8 @@ def _world_log(name: str, asked: LogOptions, home: Home) -> WrittenLog:
 def _plant_log(name: str, asked: LogOptions, home: Home) -> WrittenLog:
     from pipeline.environments.lq_catalog import explorer_value, load_lq_world
     from pipeline.simulation.declared_world import plant_card
-    from pipeline.simulation.synthetic_folder import Simulated
-    from pipeline.simulation.synthetic_logs import LqLog, write_lq_log
-    from pipeline.simulation.synthetic_readme import world_readme
+    from pipeline.simulation.synthetic_folder import Simulated, world_readme
+    from pipeline.simulation.synthetic_logs import Made, write_lq_log
 
     given = {
         "--horizon": asked.horizon,
@@ -206,7 +204,7 @@ def _plant_log(name: str, asked: LogOptions, home: Home) -> WrittenLog:
     log = {"episodes": episodes, "horizon": system.horizon, "logging policy": behaviour, "seed": seed}
     made = world_readme(name=dataset, world=name, params={}, log=log, values=exact, command=asked.command(name))
     about = [f"{episodes} episodes of the plant {name}, logged by {behaviour}.  See README.md."]
-    made_of = LqLog(name, behaviour, episodes, seed)
+    made_of = Made(name, behaviour, episodes, seed)
     told = {"name": name, "behaviour": behaviour, "log": {"episodes": episodes, "seed": seed}}
     learner = {"recipe": {"agent": "dp-lqr"}}
     simulated = Simulated(
@@ -233,8 +231,14 @@ def simulate_from_run(run: Path, asked: LogOptions, home: Home) -> WrittenLog:
         If an option of worlds was given, or the folder is no run's.
     """
     from pipeline.simulation.synthetic_folder import Simulated, tabular_log
-    from pipeline.simulation.synthetic_from_release import PRACTICE, read_run, released_card, released_world
-    from pipeline.simulation.synthetic_readme import release_about, release_readme
+    from pipeline.simulation.synthetic_from_release import (
+        PRACTICE,
+        read_run,
+        release_about,
+        release_readme,
+        released_card,
+        released_world,
+    )
     from pipeline.simulation.synthetic_world_card import checked
 
     given = {"--behaviour": asked.behaviour, "--horizon": asked.horizon, "--bins": asked.bins, "--param": asked.params}

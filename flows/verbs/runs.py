@@ -243,7 +243,7 @@ def trigger(
     """Start a deployed flow on the server that PREFECT_API_URL names; `serve` or a worker runs it."""
     import json
 
-    from flows.server.triggering import trigger as start
+    from flows.server.client import trigger as start
     from pipeline.declaration.toml import read_pairs
 
     r = start(deployment, read_pairs(param or (), json.loads), timeout=timeout if wait else None)
@@ -260,7 +260,7 @@ def alert(
     as_json: Json = False,
 ) -> None:
     """Send a text by a notification block of the Prefect server: RETICENT_ALERT="reticent alert slack-webhook/ops"."""
-    from flows.server.triggering import alert as send
+    from flows.server.client import alert as send
 
     send(block, text)
     show({"block": block, "sent": text}, as_json, lambda: [f"sent by {block}"])

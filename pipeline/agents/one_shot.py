@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 def regression_of(released: OneShot, h: int, V: Array) -> PrivateRegression:
     """Sums of φ·(r + V(s') - offset) at step ``h`` for any ``V (S',)``, offset at mid-range."""
     middle = (V.max() + V.min()) / 2
-    around = V - middle
+    around = released.onto @ (V - middle)
     target = released.rewards[h] + around @ released.successors[h]
     sd = math.hypot(released.reward_sd, released.successor_sd * float(np.linalg.norm(around)))
     offset = released.middle + float(middle)

@@ -32,7 +32,7 @@ from pipeline.environments.world import World, declared_actions, declared_states
 from pipeline.mdp.planning import policy_value
 from pipeline.mdp.policy import Policy
 from pipeline.simulation.control_trials import optimum, world_of
-from pipeline.simulation.registry import find
+from pipeline.simulation.registry import find, run
 from pipeline.simulation.simulate import sample_log
 from pipeline.simulation.synthetic_world_card import checked, world_card
 from pipeline.simulation.trial import Outcome, Plain, Trial
@@ -162,7 +162,7 @@ class Player:
 
     def outcome(self, seed: int = 0) -> Outcome:
         """Of that trial."""
-        return find(self.agent)(self.trial(seed))
+        return run(self.trial(seed))
 
 
 def marks_and_regret_are_a_curve(player: Player) -> None:
@@ -212,7 +212,7 @@ def no_budget_is_refused(player: Player) -> None:
         return
     bare = replace(player.trial(), epsilon=None, delta=None, calibration=None)
     try:
-        find(player.agent)(bare)
+        run(bare)
     except CardError:
         return
     promised(False, "plays without a budget; raise CardError where trial.epsilon or trial.delta is None")
@@ -222,7 +222,7 @@ def less_privacy_is_less_noise(player: Player) -> None:
     """At epsilon = 100 the true epsilon is larger than at 1: the budget reaches the noise."""
     if not player.private:
         return
-    loose = find(player.agent)(replace(player.trial(), epsilon=100.0)).facts["true_epsilon"]
+    loose = run(replace(player.trial(), epsilon=100.0)).facts["true_epsilon"]
     tight = player.outcome().facts["true_epsilon"]
     promised(loose > 2 * tight, f"true epsilon {tight} at 1, {loose} at 100: the noise does not follow the budget")
 

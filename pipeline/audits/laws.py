@@ -98,7 +98,7 @@ class Laplace:
 
 @dataclass(frozen=True)
 class Binomial:
-    """``trials`` coins of chance ``q`` in each of ``changes`` counters, half of which a replaced user raises by 1.
+    """``trials`` coins of chance ``q`` in each of ``changes`` counters, half of which a replaced user raises ``by``.
 
     The first table holds totals with their coins; a second one, where there is one, counts messages that are no bit.
 
@@ -112,18 +112,19 @@ class Binomial:
     q: float
     changes: int
     delta: float
+    by: int = 1
 
     def score(self, tables: list[Array], means: Means) -> Array:
         """See :class:`Gaussian`; infinite where only one side can have sent what is seen."""
         x, (zero, one) = tables[0], (means[0][0], means[1][0])
         with np.errstate(divide="ignore", invalid="ignore"):
-            # log of P(Q = x - 1) / P(Q = x); a total out of reach of both sides says nothing
-            up = np.log(np.clip(x, 0, None) * (1 - self.q))
-            down = np.log(np.clip(self.trials - x + 1, 0, None) * self.q)
-            total = np.nan_to_num(((zero - one) * (up - down)).sum(-1), nan=0.0, posinf=math.inf, neginf=-math.inf)
+            # log of P(Q = x - by) / P(Q = x); a total out of reach of both sides says nothing
+            up = sum(np.log(np.clip(x - i, 0, None) * (1 - self.q)) for i in range(self.by))
+            down = sum(np.log(np.clip(self.trials - x + 1 + i, 0, None) * self.q) for i in range(self.by))
+            says = (np.sign(zero - one) * (up - down)).sum(-1)
+            total = np.nan_to_num(says, nan=0.0, posinf=math.inf, neginf=-math.inf)
         if len(tables) > 1:
-            betrayed = tables[1] > 0
-            says = (betrayed * (zero - one)).sum(-1)
+            says = ((tables[1] > 0) * (zero - one)).sum(-1)
             total = np.where(says != 0, np.copysign(math.inf, says), total)
         return total
 
@@ -140,11 +141,11 @@ class Binomial:
 
     def epsilon(self, trials: int) -> float:
         """Epsilon at ``delta`` of so many coins."""
-        return shuffle_epsilon(trials, self.q, self.changes // 2, self.changes // 2, self.delta)
+        return shuffle_epsilon(trials, self.q, self.changes // 2, self.changes // 2, self.delta, self.by)
 
     def loss(self, means: Means) -> float:
         """Rho of normal noise of the same variance, on the attacked pair: no claim is made in it."""
-        moved = float(np.abs(means[0][0] - means[1][0]).sum())
+        moved = float(((means[0][0] - means[1][0]) ** 2).sum())
         return moved / (2 * self.trials * self.q * (1 - self.q))
 
     def _as_well_told(self, variation: float) -> int | None:
@@ -156,11 +157,11 @@ class Binomial:
             return None
         half = self.changes // 2
         low, high = max(1, int(self.trials * _FEWEST)), self.trials
-        while shuffle_delta(high, self.q, half, half, 0.0) > variation:
+        while shuffle_delta(high, self.q, half, half, 0.0, self.by) > variation:
             low, high = high, 2 * high
         while high - low > max(1, self.trials // 2000):
             middle = (low + high) // 2
-            told = shuffle_delta(middle, self.q, half, half, 0.0) >= variation
+            told = shuffle_delta(middle, self.q, half, half, 0.0, self.by) >= variation
             low, high = (middle, high) if told else (low, middle)
         return high
 

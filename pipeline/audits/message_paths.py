@@ -25,15 +25,15 @@ from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.losses import Trust
 from pipeline.privacy.noise import DataHandle, NoiseSource
 from pipeline.privacy.shuffle import Coins, Messages, NoiseBits, OsCoins, randomize, shuffle
-from pipeline.privacy.shuffle_calibration import delivered_epsilon, paper_bits, smallest_total, tight_bits
-from pipeline.simulation.registry import find
-from pipeline.simulation.targets import (
-    BatchTarget,
-    CountsTarget,
-    ShuffledTarget,
-    SumsTarget,
-    Target,
+from pipeline.privacy.shuffle_calibration import (
+    delivered_epsilon,
+    of_one_episode,
+    paper_bits,
+    smallest_total,
+    tight_bits,
 )
+from pipeline.simulation.registry import find
+from pipeline.simulation.targets import BatchTarget, CountsTarget, ShuffledTarget, SumsTarget, Target
 from pipeline.simulation.trial import Trial
 from pipeline.statistics.lq_layout import LqPlan
 from pipeline.statistics.mixture_message import Message
@@ -119,17 +119,17 @@ def _messages(trial: Trial, targets: Sequence[Target], draws: int, say: Say) -> 
     """Of the shuffle model what the shuffler hands over is attacked too, unless it is too many bits."""
     if not any(isinstance(t, ShuffledTarget) or _binary(t) for t in targets):
         return []
-    if trial.epsilon is None or trial.delta is None:
-        raise CardError(f"{trial.agent} needs epsilon and delta")
+    # of a user with several episodes the messages of one are attacked, at its share
+    loss = of_one_episode(int(trial.knobs.get("episodes_per_user", 1)), *trial.need_budget())
     calibration = trial.calibration or "tight"
-    bits = crowd(trial.epsilon, trial.delta, calibration)
+    bits = crowd(*loss, calibration)
     if 4 * draws * (bits.users + bits.trials) > _MESSAGES:
         say(
             f"messages are left out: {draws:,} releases of a batch of {bits.users} users are "
             f"{4 * draws * (bits.users + bits.trials):,} bits; the totals are attacked"
         )
         return []
-    return [messages_target(trial.epsilon, trial.delta, calibration)]
+    return [messages_target(*loss, calibration)]
 
 
 def _binary(target: Target) -> bool:

@@ -24,7 +24,7 @@ from pipeline.privacy.noise import Integers, NoiseSource, SeededNoise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.batch_counts import BatchLayout, BatchTables, NoisyTables
 from pipeline.statistics.batch_privatizers import BatchPrivatizer
-from pipeline.statistics.interactive_counts import CountMechanism, ShuffledCounts, joint, local, shuffled
+from pipeline.statistics.interactive_counts import CountMechanism, ShuffledCounts, joint, local
 from pipeline.statistics.online_counts import InteractiveCounts, OnlineCounts, OnlineLayout, Tally
 from pipeline.statistics.online_sum import cost_of, tight
 
@@ -88,7 +88,7 @@ def interactive_target(
 def shuffled_target(
     layout: OnlineLayout, epsilon: float, delta: float, users: int, honest: float = 1.0, *, noise: Fresh = fresh
 ) -> AuditTarget:
-    """The worst pair of users of one batch against the mechanism of counts-shuffle.
+    """The worst pair of users of one batch, whose episodes are all alike, against the mechanism of counts-shuffle.
 
     Parameters
     ----------
@@ -99,21 +99,22 @@ def shuffled_target(
     noise
         What really draws, where a test breaks it.
     """
-    layout = replace(layout, states=2, actions=1)
+    layout, m = replace(layout, states=2, actions=1), layout.episodes
+    users = max(users, m)
 
     def shipped(wide: OnlineLayout, source: NoiseSource) -> InteractiveCounts:
-        return shuffled(wide, epsilon, delta, WORLD, noise(), honest)
+        return ShuffledCounts(wide, epsilon, delta, WORLD, noise(), honest)
 
     def extremes(wide: OnlineLayout) -> Iterator[Tally]:
         for batch in BatchLayout((wide.horizon, wide.states, wide.actions)).extremes():
-            yield Tally(users, batch.n_sas, batch.r_sa if wide.rewards else None)
+            yield Tally(users, m * batch.n_sas, m * batch.r_sa if wide.rewards and batch.r_sa is not None else None)
 
     once = shipped(layout, fresh())
     once.add(next(extremes(layout)))
     promise = once.guarantee
     assert isinstance(promise, ShuffledCounts)
     bits, changes = promise.bits[0], sum(layout.bits)
-    law, means = Binomial(bits.trials, bits.probability, changes, delta), bit_sides(changes)
+    law, means = Binomial(bits.trials, bits.probability, changes, delta, m), bit_sides(changes, m)
     return AuditTarget(
         mechanism=f"shuffled counts, binomial, {users:,} users" + (", rewards learnt" if layout.rewards else ""),
         trust=Trust.SHUFFLE,
@@ -145,7 +146,8 @@ def batch_target(
         What really adds noise, and what it draws from, where a test breaks one of them.
     """
     layout = replace(layout, shape=(layout.shape[0], 2, 1))
-    means, what = bit_sides(layout.changes), "every step" if layout.rewards else "one step"
+    m = shipped.episodes
+    means, what = bit_sides(layout.changes, m), "every step" if layout.rewards else "one step"
     if shipped.trust != Trust.SHUFFLE:
         # a curator, or a user, draws once; of a batch of local messages one is attacked
         users = 1 if shipped.trust == Trust.LOCAL else users
@@ -153,7 +155,7 @@ def batch_target(
         words, mean = "discrete gaussian", 0.0
     else:
         bits = shipped.bits(users, layout)
-        law = Binomial(bits.trials, bits.probability, layout.changes, shipped.delta)
+        law = Binomial(bits.trials, bits.probability, layout.changes, shipped.delta, m)
         epsilon, mean = shipped.delivered(users, layout), bits.mean
         words = f"binomial, {shipped.calibration}, {users:,} users"
 
@@ -161,7 +163,9 @@ def batch_target(
 
     def release(side: Side, noise: NoiseSource, copies: int) -> list[Array]:
         wide = replace(layout, shape=(*layout.shape[:2], copies))
-        seen = (drawn or shipped).release(replace([*wide.extremes()][side], users=users), wide, seeds()).noisy
+        one = [*wide.extremes()][side]
+        said = replace(one, users=users, n_sas=m * one.n_sas, r_sa=m * one.r_sa)
+        seen = (drawn or shipped).release(said, wide, seeds()).noisy
         return [np.rint(_entries(_kept(seen, layout), moved) + mean)]
 
     return AuditTarget(
@@ -175,16 +179,18 @@ def batch_target(
     )
 
 
-def bit_sides(changes: int) -> Means:
+def bit_sides(changes: int, episodes: int = 1) -> Means:
     """Bits of the counters that differ: the first user's, then the other's, and so on.
 
     Parameters
     ----------
     changes
         Counters that differ, an even number.
+    episodes
+        Of the user, all alike: so many bits a counter.
     """
     one = np.tile([1.0, 0.0], changes // 2)
-    return [one], [1 - one]
+    return [episodes * one], [episodes * (1 - one)]
 
 
 def _moved(one: Sequence[Tabled], other: Sequence[Tabled]) -> list[NDArray[np.bool_]]:

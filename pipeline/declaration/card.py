@@ -18,15 +18,11 @@ from pydantic import ValidationError, model_validator
 
 from pipeline.declaration.columns import LogColumns, check_constants, step_columns, table_columns, vector_columns
 from pipeline.declaration.declared_features import OBSERVED, Features
-from pipeline.declaration.domain import END, OTHER, Domain
-from pipeline.declaration.lineage import Budget, Declaration, Unit, files_of, named_root, sha256_of
+from pipeline.declaration.domain import Domain
+from pipeline.declaration.lineage import Declaration, files_of, sha256_of
 from pipeline.declaration.linear_quadratic import LINEAR_QUADRATIC, Cost, LinearQuadratic
 from pipeline.declaration.reward import Reward
-from pipeline.declaration.source import (
-    Columns,
-    Source,
-    VectorSource,
-)
+from pipeline.declaration.source import Source, VectorSource
 from pipeline.declaration.source_checks import check_format, check_layout
 from pipeline.declaration.toml import CardError, explain, read_toml
 from pipeline.mdp.model import Task
@@ -34,22 +30,6 @@ from pipeline.mdp.riccati import QuadraticCost
 
 # share that real people's undeclared labels may have where a card of version 2 does not say
 UNKNOWN_LABELS = 0.1
-
-__all__ = [
-    "END",
-    "OTHER",
-    "AnyCard",
-    "Budget",
-    "Card",
-    "CardError",
-    "Columns",
-    "LqCard",
-    "Source",
-    "Unit",
-    "load_any_card",
-    "load_card",
-    "named_root",
-]
 
 
 class Card(Declaration):

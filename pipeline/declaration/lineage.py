@@ -1,4 +1,7 @@
-"""What every card declares, whatever its domain: the lineage, whose privacy, the budget, and where its files lie."""
+"""What every card declares, whatever its domain: the lineage, whose privacy, the budget, and where its files lie.
+
+Beside it the calendar of a recipe: on which dates a fresh release is drawn and paid, whatever arrived.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,11 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from pipeline.declaration.toml import CardError, Name, Rho, Strict
 from pipeline.privacy.budget import check_delta
@@ -28,7 +32,7 @@ class Unit(Strict):
     recurs: Literal["never", "capped"] = "never"
 
 
-class Schedule(Strict):
+class PeriodCaps(Strict):
     """What may be spent in one calendar month or year (UTC), beside the lifetime cap."""
 
     rho_month: Rho | None = None
@@ -52,7 +56,7 @@ class Budget(Strict):
     rho: Rho
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-6
     ledger: str = "home"
-    schedule: Schedule | None = None
+    schedule: PeriodCaps | None = None
 
 
 class Provenance(Strict):
@@ -177,3 +181,40 @@ def catalogs(asked: Path | None = None) -> list[Path]:
     named = [asked] if asked else ([Path(env)] if env else [])
     checkout = Path(__file__).resolve().parents[2] / "datasets"
     return [*named, Path("datasets"), checkout, Path(sys.prefix) / "share" / "reticent" / "datasets"]
+
+
+Dates = (
+    Literal["nightly", "weekly", "monthly"] | Annotated[list[Annotated[date, Field(strict=False)]], Field(min_length=1)]
+)
+
+
+class Schedule(Strict):
+    """On these dates a scheduled night draws a fresh release; on all others the last one stands.
+
+    Parameters
+    ----------
+    release
+        ``nightly``, ``weekly`` (on Mondays), ``monthly`` (on the first), or the dates themselves (UTC).
+    """
+
+    release: Dates
+
+    @field_validator("release")
+    @classmethod
+    def _ordered(cls, release: str | list[date]) -> str | list[date]:
+        return release if isinstance(release, str) else sorted(set(release))
+
+    def due(self, day: date) -> date | None:
+        """The newest date of the calendar that is not after ``day``; None before the first."""
+        if isinstance(self.release, list):
+            return max((d for d in self.release if d <= day), default=None)
+        back = {"nightly": 0, "weekly": day.weekday(), "monthly": day.day - 1}[self.release]
+        return day - timedelta(days=back)
+
+    def after(self, day: date) -> date | None:
+        """The first date of the calendar after ``day``; None after the last."""
+        if isinstance(self.release, list):
+            return min((d for d in self.release if d > day), default=None)
+        if self.release == "monthly":
+            return (day.replace(day=1) + timedelta(days=32)).replace(day=1)
+        return day + timedelta(days=1 if self.release == "nightly" else 7 - day.weekday())

@@ -50,6 +50,22 @@ class Diagnostic:
 
 
 @dataclass(frozen=True)
+class Against:
+    """The policy beside that of another run, paired.
+
+    Parameters
+    ----------
+    run
+        Its name.
+    improvement
+        What each person would gain over that policy, on average.
+    """
+
+    run: str
+    improvement: Interval
+
+
+@dataclass(frozen=True)
 class Evaluated:
     """What a policy is worth, measured on people who did not choose it.
 
@@ -88,6 +104,8 @@ class Evaluated:
         Of the estimated improvement, by the privacy noise alone, at this rho and number of people.
     diagnostics
         What else was released, or follows from it.
+    against
+        The policy beside that of another run; None where nobody was asked about one.
     """
 
     estimator: str
@@ -106,3 +124,4 @@ class Evaluated:
     person_variance: float
     noise_variance: float
     diagnostics: tuple[Diagnostic, ...] = ()
+    against: Against | None = None

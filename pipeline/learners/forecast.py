@@ -35,7 +35,7 @@ from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import Mechanism, Release
 from pipeline.simulation.logged_trials import Integers, Logged
 from pipeline.simulation.simulate import sample_people
-from pipeline.simulation.surrogate import Drawn, best_allowed, draw_runs, draw_surrogate, evenly
+from pipeline.simulation.surrogate import Drawn, best_allowed, draw_runs, draw_surrogate, evenly, places_of
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.count_layout import reward_lattice
@@ -94,8 +94,10 @@ def foresee_counts(
     return draw_runs(both, episodes, seeds)
 
 
-def _logs(card: Card, terms: Terms) -> Callable[[tuple[Mechanism, ...], np.random.Generator], Logged]:
-    return partial(_logged, card, terms, None if terms.known is None else _known(card, terms.known))
+def _logs(
+    card: Card, terms: Terms, ball: Array | None = None
+) -> Callable[[tuple[Mechanism, ...], np.random.Generator], Logged]:
+    return partial(_logged, card, terms, ball, None if terms.known is None else _known(card, terms.known))
 
 
 def _known(card: Card, declared: Known) -> tuple[TabularMDP, Array]:
@@ -107,12 +109,13 @@ def _known(card: Card, declared: Known) -> tuple[TabularMDP, Array]:
 def _logged(
     card: Card,
     terms: Terms,
+    ball: Array | None,
     known: tuple[TabularMDP, Array] | None,
     mechanisms: tuple[Mechanism, ...],
     rng: np.random.Generator,
 ) -> Logged:
     p, task = terms.planner, task_of(card)
-    mdp = draw_surrogate(card, rng) if known is None else known[0]
+    mdp = draw_surrogate(card, rng, ball) if known is None else known[0]
     behaviour = np.full(mdp.shape, 1 / mdp.shape[2]) if known is None else known[1]
     d = card.domain
     cells, pooled = task.horizon * task.allowed.size, d.dynamics == "stationary"
@@ -134,8 +137,12 @@ def foresee_linear(request: LinearRequest, terms: Terms, episodes: int, seeds: S
     seeds
         One simulated run each.
     """
+    ball = None
+    if request.observed is not None:
+        seen = places_of(request.card)
+        request, ball = replace(request, card=seen.card, plan=replace(request.plan, features=seen.features)), seen.ball
     silent = replace(request, plan=request.plan.without_noise(), start_rho=None)
-    logs, mechanisms = _logs(request.card, terms), count_sum(request.card, Ask()).mechanisms
+    logs, mechanisms = _logs(request.card, terms, ball), count_sum(request.card, Ask()).mechanisms
     found: list[Drawn] = []
     for seed in seeds:
         of_world, of_log, of_noise = np.random.SeedSequence((seed,)).spawn(3)

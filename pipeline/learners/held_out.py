@@ -57,7 +57,7 @@ class LearntHeldOut:
 
     def facts(self) -> LearntFacts:
         """See :class:`~pipeline.learners.learner.Learnt`."""
-        told = asdict(self.evaluated)
+        told = {k: v for k, v in asdict(self.evaluated).items() if k != "against" or v is not None}
         told["diagnostics"] = [{**d, "price": float(d["price"])} for d in told["diagnostics"]]
         return replace(self.learnt.facts(), joint=self.joint, evaluation=EvaluationFacts.model_validate(told))
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from pipeline.audits.attack import AuditTarget, WholePlan
 from pipeline.audits.regressions import linear_cost, linear_target
-from pipeline.declaration.card import AnyCard, require_tabular
+from pipeline.declaration.card import AnyCard, CardError, require_tabular
 from pipeline.learners.forecast import foresee_linear, table_size
 from pipeline.learners.learner import Outlook, Quote, fitting_rho, joint_cost, listed_facts
 from pipeline.learners.linear_evaluation import LinearEvaluation
@@ -24,7 +24,7 @@ from pipeline.logs.summing import Resources
 from pipeline.privacy.noise import NoiseSource, admit_release
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism
-from pipeline.simulation.surrogate import Drawn
+from pipeline.simulation.surrogate import Drawn, places_of
 from pipeline.statistics.held_out import PartFacts
 from pipeline.statistics.joint_loss import RegressionFacts
 from pipeline.statistics.linear_calibration import true_rho
@@ -36,6 +36,8 @@ from reports.facts.promise import Joint, MechanismFacts
 
 # of a plan under attack
 _STEPS = 2
+# cells of the counts by which other people evaluate: more drown in noise, and take minutes
+_MOST_COUNTED = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,7 @@ class LinearRun:
         split = asked.halves and r.adaptive
 
         if r.observed is not None:
-            batches = ObservedRows(snapshot, r.card, r.observed, resources)
+            batches = ObservedRows(snapshot, r.card, r.observed, resources, None if r.adaptive else r.plan.onto)
             observed = StreamRows(batches, r.observed.dimension, snapshot.kind)
             return stage("release", lambda noise: drawn(r, observed, noise))
 
@@ -166,14 +168,19 @@ class LinearRun:
 
     def evaluation(self) -> LinearEvaluation:
         """See :class:`~pipeline.learners.evaluation.Evaluable`."""
+        if (cells := table_size(self.request.card)) > _MOST_COUNTED:
+            raise CardError(
+                f"{self.terms.where}: [evaluate] people = {float(self.terms.held_out):g}: who evaluates is counted by "
+                f"step, state, action and successor, which are {cells:,} cells; up to {_MOST_COUNTED:,} are drawn"
+            )
         return LinearEvaluation(self.request, self.terms)
 
     def unforeseen(self) -> str | None:
         """See :class:`~pipeline.learners.learner.RunPlan`."""
-        features = self.request.card.features
-        if self.request.observed is not None:
-            return "a card with observations declares no world of them"
-        if features is None or (features.kind != "one_hot" and self.terms.known is None):
+        features, observed = self.request.card.features, self.request.observed is not None
+        if observed and self.terms.known is not None:
+            return "no world of [evaluate] shows observations; leave it out for a made-up one that does"
+        if features is None or (features.kind != "one_hot" and self.terms.known is None and not observed):
             return "a made-up world is not linear in these features; declare one in [evaluate], or one_hot features"
         if self.terms.linear is not None and self.terms.linear.halves:
             return "halves = true: a log is simulated as sums, which cannot be split by person"
@@ -181,7 +188,8 @@ class LinearRun:
 
     def log_size(self, episodes: int) -> int:
         """See :class:`~pipeline.learners.learner.RunPlan`: that of its tables, however many episodes."""
-        return table_size(self.request.card)
+        card = self.request.card
+        return table_size(card if self.request.observed is None else places_of(card).card)
 
     def forecast(self, episodes: int, seeds: Sequence[int]) -> list[Drawn]:
         """See :class:`~pipeline.learners.learner.RunPlan`."""

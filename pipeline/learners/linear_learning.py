@@ -57,10 +57,8 @@ def drawn(request: LinearRequest, rows: TalliedRows | StreamRows, noise: NoiseSo
         _planned(request, mechanism)
         release = mechanism.release()
     else:
-        assert isinstance(rows, TalliedRows)
-        released = release_one_shot(request.plan, rows, noise)
-        assert released.release is not None
-        release = released.release
+        release = release_one_shot(request.plan, rows, noise).release
+        assert release is not None
     if (first := request.start) is None:
         return release
     assert isinstance(rows, TalliedRows)
@@ -196,8 +194,8 @@ def _values(
         return {"lower": lower, "upper": upper, "estimate": estimate, **trivial}
 
     best = min(float(p @ optimal_upper(statistics, task, c)[0]) * request.unit, highest)
-    d = request.card.domain
-    return {**of(result.policy), "optimal_upper": best}, simple_policies(d.allowed, d.horizon, d.action_labels, of)
+    d, allowed = request.card.domain, request.points.allowed
+    return {**of(result.policy), "optimal_upper": best}, simple_policies(allowed, d.horizon, d.action_labels, of)
 
 
 def _constants(learnt: LinearLearnt) -> Constants:
@@ -243,6 +241,8 @@ def _value(learnt: LinearLearnt) -> ValueFacts:
         UNMEASURED,
         *total_assumed(card),
     ]
+    if observed and not request.adaptive:
+        assumes.append("values of what follows were fitted by the declared features: both ends leave the misfit out")
     if learnt.policy.abstains.any():
         assumes.append("where the policy keeps current practice, the planner's own choice there stands for it")
     if request.plan.rho is not None:

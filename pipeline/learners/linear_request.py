@@ -236,11 +236,6 @@ def linear_request(card: Card, asked: Terms, method: LinearMethod) -> LinearRequ
     if card.kind == "real" and rho is None:
         raise RealDataError(f"{card.name} is registered as real: {agent} adds no noise; ask for a finite budget")
     observed = d.observation is not None
-    if observed and method == "one-shot":
-        raise CardError(
-            f"{card.name}: {agent} sums a column a successor, and an observation has no finite number of them; use "
-            "dp-vapvi, vapvi or pevi"
-        )
     if observed and (d.allowed != d.allowed[0]).any():
         raise CardError(f"{card.name}: vetoes by state need declared states alone; {agent} reads an observation")
     share = None if rho is None or observed or d.start != "released" else rho * _START_SHARE
@@ -265,6 +260,11 @@ def linear_request(card: Card, asked: Terms, method: LinearMethod) -> LinearRequ
         if features.dimension > _WIDEST:
             raise ValueError(f"{features.dimension} features; at most {_WIDEST} fit a Gram matrix a step")
         plan = LinearPlan(domain, terms, features)
+        if method == "one-shot" and plan.successors > len(plan.landings):
+            raise ValueError(
+                f"values are fitted on {len(plan.landings)} public observations by {plan.successors} features of one; "
+                "declare fewer features, or use dp-vapvi"
+            )
         c = LinearConstants(chosen.C, chosen.D, chosen.ridge, chosen.shift, asked.planner.failure)
         request = LinearRequest(card, agent, method, plan, c, asked.planner.seed, share, chosen.beta)
         if card.kind == "real" and (request.rho is None or rho is None or request.rho > rho):

@@ -33,7 +33,7 @@ from pipeline.learners.terms import Terms
 from pipeline.ledger.account import commit_of
 from pipeline.ledger.chain import Entry
 from pipeline.logs.rules import BY_NAME
-from pipeline.logs.set_aside import gated_rules
+from pipeline.logs.second_pass import gated_rules
 from pipeline.privacy.budget import down, fraction_of, rho_of_pure, up
 from pipeline.privacy.losses import SpentBudget, safe_epsilon, spent_budget
 from pipeline.privacy.release import total_epsilon, total_rho

@@ -15,6 +15,7 @@ from pipeline.audits.tables import counts_target
 from pipeline.declaration.card import AnyCard, Card, CardError, require_tabular
 from pipeline.learners.forecast import foresee_counts, table_size
 from pipeline.learners.learner import Outlook, Quote, listed_facts, typeable
+from pipeline.learners.paired_evaluation import PairedEvaluation
 from pipeline.learners.tabular_evaluation import TabularEvaluation
 from pipeline.learners.tabular_facts import LearntCounts
 from pipeline.learners.tabular_learning import learn
@@ -197,6 +198,8 @@ class TabularRun:
 
     def evaluation(self) -> TabularEvaluation:
         """See :class:`~pipeline.learners.evaluation.Evaluable`."""
+        if (earlier := self.terms.earlier) is not None:
+            return PairedEvaluation(self.card, self.terms, self.privatizer, earlier=earlier)
         return TabularEvaluation(self.card, self.terms, self.privatizer)
 
     def unforeseen(self) -> str | None:

@@ -10,8 +10,9 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from pipeline.declaration.card import AnyCard
-from pipeline.declaration.schedule import Dates
-from pipeline.declaration.toml import CardError, Epsilon, Rho, Strict
+from pipeline.declaration.lineage import Dates
+from pipeline.declaration.toml import CardError, Epsilon, Name, Rho, Strict
+from pipeline.learners.policy_files import Earlier
 from pipeline.privacy.budget import check_delta, fraction_of
 from pipeline.privacy.continual import continual
 from pipeline.privacy.fast_noise import FastOsNoise
@@ -177,13 +178,16 @@ class Evaluate(Strict):
         With [nightly], on which of its dates: as in [schedule].  A date whose night never ran is made up for.
     world, behaviour
         Of a synthetic log, names of the world and of its policy that made it; None: unknown.
+    against
+        Name of an earlier run of this home, whose policy those people are asked about as well; None: of none.
     """
 
-    later: ClassVar = {"people": 0.0, "dates": None}
+    later: ClassVar = {"people": 0.0, "dates": None, "against": None}
     people: Annotated[float, Field(ge=0, lt=1)] = 0.0
     dates: Dates | None = None
     world: str | None = None
     behaviour: str = "uniform"
+    against: Name | None = None
 
 
 @dataclass(frozen=True)
@@ -232,6 +236,8 @@ class Terms:
         The counter of which each run is a leaf; None for a release of its own.
     taken
         What of the budget is spent before: in epsilon where it is pure, else in rho.
+    earlier
+        The run that people who evaluate are asked about as well.
     """
 
     where: str
@@ -244,6 +250,7 @@ class Terms:
     nightly: Nightly | None = None
     one_step: OneStep | None = None
     taken: Fraction = Fraction(0)
+    earlier: Earlier | None = None
 
     @property
     def held_out(self) -> Fraction:

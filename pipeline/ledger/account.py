@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from pipeline.declaration.card import AnyCard, CardError
-from pipeline.ledger.chain import Body, Entry, canonical
+from pipeline.ledger.chain import Body, Entry, canonical, entries_of
 from pipeline.privacy.budget import fraction_of
 
 
@@ -22,8 +22,8 @@ def registration(entries: Sequence[Entry], lineage: str) -> Body | None:
     entries, lineage
         Of the ledger, in order, and the name of the dataset.
     """
-    found = [e.body for e in entries if e.lineage == lineage and e.kind in ("REGISTER", "AMEND")]
-    return found[-1] if found else None
+    found = entries_of(entries, lineage, "REGISTER", "AMEND")
+    return found[-1].body if found else None
 
 
 def spent_on(entries: Sequence[Entry], lineage: str) -> Fraction:
@@ -59,23 +59,17 @@ def commit_of(entries: Sequence[Entry], lineage: str, run_key: str) -> Entry | N
     entries, lineage, run_key
         Of the ledger, the name of the dataset, and the hex key of a release.
     """
-    return next(
-        (e for e in entries if e.lineage == lineage and e.kind == "COMMIT" and e.body["run_key"] == run_key), None
-    )
+    return next((e for e in entries_of(entries, lineage, "COMMIT") if e.body["run_key"] == run_key), None)
 
 
 def intents_of(entries: Sequence[Entry], lineage: str, run_key: str) -> list[Entry]:
     """All attempts at a key, oldest first."""
-    return [e for e in entries if e.lineage == lineage and e.kind == "INTENT" and e.body["run_key"] == run_key]
+    return [e for e in entries_of(entries, lineage, "INTENT") if e.body["run_key"] == run_key]
 
 
 def charges_of(entries: Sequence[Entry], lineage: str) -> list[tuple[int | None, Fraction]]:
     """All charges of a lineage as :func:`spent_of` adds them up."""
-    return [
-        (e.body.get("partition"), Fraction(e.body["rho"]))
-        for e in entries
-        if e.lineage == lineage and e.kind == "INTENT"
-    ]
+    return [(e.body.get("partition"), Fraction(e.body["rho"])) for e in entries_of(entries, lineage, "INTENT")]
 
 
 def _registered_fields(card: AnyCard) -> Body:
@@ -152,7 +146,7 @@ def _check_disjoint(entries: Sequence[Entry], card: AnyCard, names: Sequence[str
     for name in names:
         if name == card.name or (registration(entries, name) or {}).get("kind") != "real":
             raise CardError(f"{card.name}: --disjoint-from {name}: no other real dataset of this ledger has that name")
-        unknown = [e for e in entries if e.lineage == name and e.kind == "INTENT" and not e.body.get("claimed")]
+        unknown = [e for e in entries_of(entries, name, "INTENT") if not e.body.get("claimed")]
         if unknown:
             raise CardError(
                 f"{card.name}: --disjoint-from {name}: its entry {unknown[0].seq} was charged for people whose ids "
@@ -169,10 +163,9 @@ def newly_disjoint(entries: Sequence[Entry], lineage: str, change: tuple[str, Bo
 def claims_needed(entries: Sequence[Entry], lineage: str) -> int:
     """Since which entry the people of a lineage must be claimed: the one that declared it disjoint last; 0: any."""
     found, before = 0, list[str]()
-    for e in entries:
-        if e.lineage == lineage and e.kind in ("REGISTER", "AMEND"):
-            found = found if e.body.get("disjoint_from", []) == before else e.seq
-            before = e.body.get("disjoint_from", [])
+    for e in entries_of(entries, lineage, "REGISTER", "AMEND"):
+        found = found if e.body.get("disjoint_from", []) == before else e.seq
+        before = e.body.get("disjoint_from", [])
     return found
 
 

@@ -6,10 +6,13 @@ attempt at the same release takes its charge over.  One that died after it may h
 Who is drawing holds a lease: a row beside the chain, renewed while the holder lives (privacy.md §0.1-15).  An attempt
 is dead when its lease ran out, or when somebody else holds the lock of the place it drew in: that lock is the operating
 system's, which drops it with the process.
+
+A gate before a release is an attempt of its own: what it counted, what it cost, and that it was charged.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
@@ -20,13 +23,17 @@ from threading import Event, Thread
 import sqlalchemy as sa
 
 from pipeline.ledger.account import commit_of, intents_of, registration
-from pipeline.ledger.chain import AttemptLostError, Body, BudgetError, Entry
+from pipeline.ledger.chain import AttemptLostError, Body, BudgetError, Entry, canonical, entries_of
 from pipeline.ledger.chain_tables import leases
+from pipeline.privacy.release import Mechanism, total_rho
+from pipeline.privacy.release_file import describe_mechanism, mechanism_from
 
 # draws of one release that may die before somebody has to look: a schedule that retries for ever spends no more
 MOST_LOST = 3
 # in an INTENT: its attempt says DRAW; attempts of older versions say nothing, and may have drawn
 NOTED = {"draw": "noted"}
+# what an INTENT says that is drawn
+_TERMS = ("mechanisms", "planned_calls", "joint")
 
 
 def may_have_drawn(entries: Sequence[Entry], intent: Entry) -> bool:
@@ -89,16 +96,17 @@ def refuse_drain(entries: Sequence[Entry], lineage: str, run_key: str, body: Bod
     entries, lineage, run_key
         Of the ledger, in order, the name of the dataset, and the hex key of the release.
     body
-        Of the INTENT to come; a counter's attempts are counted since its last committed step.
+        Of the INTENT to come; a counter's attempts are counted since its last committed step, those of a calendar since
+        its last committed date.
 
     Raises
     ------
     BudgetError
         If so; nothing was read.
     """
-    looked = max((e.seq for e in entries if e.lineage == lineage and e.kind == "RETRY"), default=0)
+    looked = max((e.seq for e in entries_of(entries, lineage, "RETRY")), default=0)
     lost = 0
-    for e in _alike(entries, lineage, run_key, body):
+    for e in _due_alike(entries, lineage, body) if "due" in body else _alike(entries, lineage, run_key, body):
         if commit_of(entries, lineage, e.body["run_key"]) is not None:
             lost = 0
         elif e.seq > looked and _notes_draws(e) and may_have_drawn(entries, e):
@@ -139,13 +147,19 @@ def _notes_draws(intent: Entry) -> bool:
     return NOTED.items() <= intent.body.items()
 
 
+def _due_alike(entries: Sequence[Entry], lineage: str, body: Body) -> list[Entry]:
+    """INTENTs at the same release of any date of a calendar: each date is another key."""
+    terms = [canonical(body.get(name)) for name in _TERMS]
+    there = [e for e in entries_of(entries, lineage, "INTENT") if "due" in e.body]
+    return [e for e in there if [canonical(e.body.get(name)) for name in _TERMS] == terms]
+
+
 def _alike(entries: Sequence[Entry], lineage: str, run_key: str, body: Body) -> list[Entry]:
     """INTENTs at the same release; of a counter, at any of its steps."""
-    counter = body.get("counter")
-    if counter is None:
+    if "counter" not in body:
         return intents_of(entries, lineage, run_key)
-    there = [e for e in entries if e.lineage == lineage and e.kind == "INTENT" and "counter" in e.body]
-    return [e for e in there if e.body["counter"]["key"] == counter["key"]]
+    there = [e for e in entries_of(entries, lineage, "INTENT") if "counter" in e.body]
+    return [e for e in there if e.body["counter"]["key"] == body["counter"]["key"]]
 
 
 # of a lease
@@ -216,3 +230,66 @@ def heartbeat(beat: Callable[[], object]) -> Generator[None]:
     finally:
         stop.set()
         thread.join()
+
+
+@dataclass(frozen=True)
+class Passed:
+    """A gate that was charged, and let a release pass (privacy.md §0.2-2).
+
+    Parameters
+    ----------
+    mechanisms
+        Its counts, and their noise.
+    commit
+        The ledger's COMMIT of its answer.
+    """
+
+    mechanisms: tuple[Mechanism, ...]
+    commit: Entry
+
+    @property
+    def rho(self) -> Fraction:
+        """Exact zCDP cost."""
+        return total_rho(self.mechanisms) or Fraction(0)
+
+    def told(self) -> dict[str, object]:
+        """The ``gate`` of report.json and certificate.json."""
+        (mechanism,) = self.mechanisms
+        return {"mechanism": describe_mechanism(mechanism), "entry": self.commit.seq, "hash": self.commit.hash}
+
+
+def passed_gate(entries: Sequence[Entry], intent: Entry) -> Passed | None:
+    """The gate that the INTENT of a release names, or None.
+
+    Parameters
+    ----------
+    entries, intent
+        Of the ledger, and what paid for the release.
+    """
+    found = {e.seq: e for e in entries}
+    commit = found.get(intent.body.get("gate", 0))
+    if commit is None:
+        return None
+    paid = found[commit.body["intent"]]
+    return Passed(tuple(mechanism_from(m) for m in paid.body["mechanisms"]), commit)
+
+
+def gate_of(proof: Body) -> tuple[Mechanism, ...]:
+    """What a certificate lists of a gate; nothing where there was none."""
+    return (mechanism_from(proof["gate"]["mechanism"]),) if "gate" in proof else ()
+
+
+def gate_problem(proof: Body, intent: Entry, entries: Sequence[Entry]) -> str | None:
+    """What is wrong with the gate that a certificate tells of, or does not tell of, in words; or None."""
+    told = proof.get("gate")
+    if (None if told is None else told["entry"]) != intent.body.get("gate"):
+        return f"entry {intent.seq} passed another gate"
+    if told is None:
+        return None
+    commit = next((e for e in entries if e.seq == told["entry"]), None)
+    if commit is None or (commit.hash, commit.kind, commit.lineage) != (told["hash"], "COMMIT", intent.lineage):
+        return f"entry {told['entry']} is no gate of {intent.lineage}"
+    paid = next((e for e in entries if e.seq == commit.body["intent"]), None)
+    if paid is None or paid.body["mechanisms"] != json.loads(canonical([told["mechanism"]])):
+        return f"entry {commit.body['intent']} was charged for another gate"
+    return None if paid_for(entries, paid) == total_rho(gate_of(proof)) else f"entry {paid.seq} charged too little"

@@ -21,8 +21,8 @@ from pipeline.ledger.assumptions import (
     stewardship,
     unit_sentence,
 )
+from pipeline.ledger.attempts import Passed
 from pipeline.ledger.chain import Body, Entry
-from pipeline.ledger.gates import Passed
 from pipeline.privacy.losses import SpentBudget, spent_budget
 from pipeline.privacy.release import Mechanism, Release, total_rho
 from pipeline.privacy.release_file import describe_joint

@@ -201,3 +201,16 @@ def _of_json(text: str, key: str) -> list[Head]:
         return [Head(int(value[key]), str(value["hash"]))]
     except (ValueError, KeyError, TypeError):
         return []
+
+
+def entries_of(entries: Sequence[Entry], lineage: str, *kinds: str) -> list[Entry]:
+    """The entries of a lineage that are of these kinds, in order.
+
+    Parameters
+    ----------
+    entries, lineage
+        Of the ledger, in order, and the name of the dataset.
+    kinds
+        ``INTENT``, ``COMMIT``, ….
+    """
+    return [e for e in entries if e.lineage == lineage and e.kind in kinds]

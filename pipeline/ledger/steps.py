@@ -18,7 +18,7 @@ from typing import Any, NotRequired, TypedDict
 
 from pipeline.ledger.account import commit_of, registration
 from pipeline.ledger.attempts import may_have_drawn, taken_over
-from pipeline.ledger.chain import Body, Entry, canonical
+from pipeline.ledger.chain import Body, Entry, canonical, entries_of
 from pipeline.privacy.continual import continual
 from pipeline.privacy.factorisation import Kind, squared_weights
 from pipeline.privacy.release import Mechanism, total_rho
@@ -124,11 +124,8 @@ def _answers_of(joint: Body | None) -> set[str]:
 
 def counter_intents(entries: Sequence[Entry], lineage: str, key: str) -> list[Entry]:
     """All INTENTs of a counter, oldest first."""
-    return [
-        e
-        for e in entries
-        if e.lineage == lineage and e.kind == "INTENT" and e.body.get("counter", {}).get("key") == key
-    ]
+    there = entries_of(entries, lineage, "INTENT")
+    return [e for e in there if e.body.get("counter", {}).get("key") == key]
 
 
 def committed_steps(entries: Sequence[Entry], lineage: str, key: str) -> list[Step]:

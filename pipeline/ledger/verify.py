@@ -10,10 +10,9 @@ from fractions import Fraction
 from functools import cache, partial
 from pathlib import Path
 
-from pipeline.ledger.attempts import paid_for
+from pipeline.ledger.attempts import gate_of, gate_problem, paid_for
 from pipeline.ledger.certificate import NO_CLAIM
 from pipeline.ledger.chain import Body, Entry, canonical
-from pipeline.ledger.gates import gate_of, gate_problem
 from pipeline.ledger.steps import charge_problem, noise_problem, same_number
 from pipeline.privacy.losses import spent_budget
 from pipeline.privacy.release import total_rho

@@ -98,33 +98,37 @@ def decode(raw: pl.DataFrame, card: Card) -> pl.DataFrame:
     homeless = pl.any_horizontal(odd_state & lost_state, odd_next & lost_state, odd_action & lost_action)
     # an unfolded row counts from 0 whatever the names of its columns began with
     first = card.source.starts_at if card.source.layout == "long" else 0
-    episode, step = episode_number(dtypes), step_number(dtypes, first)
-    terminated, bad_terminated = flag("terminated", dtypes)
-    truncated, bad_truncated = flag("truncated", dtypes)
-    prob, bad_prob = probability(dtypes)
-    unreadable = [episode.is_null(), step.is_null(), bad_bin, has_next & bad_next_bin]
-    unreadable += [bad_terminated, bad_truncated, bad_prob]
+    columns, unreadable = identify(dtypes, first)
     return (
         raw.lazy()
         .select(
-            pl.int_range(pl.len(), dtype=pl.Int64).alias("row"),
-            pl.col("raw_user").alias("user_id"),
-            episode.alias("episode_id"),
-            step.alias("step"),
+            *columns,
             pl.coalesce(state, other_state).cast(pl.Int32).alias("state"),
             pl.coalesce(action, other_action).cast(pl.Int32).alias("action"),
             *_reward(dtypes, card),
             pl.when(has_next).then(pl.coalesce(logged, other_state)).cast(pl.Int32).alias("logged"),
             has_next.alias("has_next"),
-            terminated.alias("terminated"),
-            truncated.alias("truncated"),
-            prob.alias("behavior_prob"),
-            pl.any_horizontal(unreadable).alias("unreadable"),
+            pl.any_horizontal(*unreadable, bad_bin, has_next & bad_next_bin).alias("unreadable"),
             homeless.alias("homeless"),
             pl.any_horizontal(odd_state, odd_action, odd_next).alias("relabelled"),
         )
         .collect()
     )
+
+
+def identify(dtypes: Dtypes, first: int = 0) -> tuple[list[pl.Expr], list[pl.Expr]]:
+    """What the rows of every log say: ``row`` (position), whose, where, flags; and marks of what cannot be read."""
+    episode, step = _episode_number(dtypes), _step_number(dtypes, first)
+    told = {name: flag(name, dtypes) for name in ("terminated", "truncated")}
+    told["behavior_prob"] = _probability(dtypes)
+    columns = [
+        pl.int_range(pl.len(), dtype=pl.Int64).alias("row"),
+        pl.col("raw_user").alias("user_id"),
+        episode.alias("episode_id"),
+        step.alias("step"),
+        *(value.alias(name) for name, (value, _) in told.items()),
+    ]
+    return columns, [episode.is_null(), step.is_null(), *(unread for _, unread in told.values())]
 
 
 def _text(role: str, dtypes: Dtypes) -> pl.Expr:
@@ -194,11 +198,10 @@ def _has_next(dtypes: Dtypes, states: States) -> pl.Expr:
     """Whether the row itself says where it leads."""
     if "next_state" not in dtypes:
         return pl.lit(value=False)
-    text = _text("next_state", dtypes)
     if states.bins is not None and "next_bin" not in dtypes:
         # without the number only an end can be told
         return state_index("next_state", "next_bin", dtypes, states)[0].is_not_null()
-    return text.is_not_null()
+    return _text("next_state", dtypes).is_not_null()
 
 
 def _integer(role: str, dtypes: Dtypes) -> pl.Expr:
@@ -212,7 +215,7 @@ def _integer(role: str, dtypes: Dtypes) -> pl.Expr:
     )
 
 
-def step_number(dtypes: Dtypes, first: int = 0) -> pl.Expr:
+def _step_number(dtypes: Dtypes, first: int) -> pl.Expr:
     """Step of each row from 0, 0 where none is logged; null where it cannot be read, or is before the ``first``."""
     if "step" not in dtypes:
         return pl.lit(0, dtype=pl.Int64)
@@ -220,7 +223,7 @@ def step_number(dtypes: Dtypes, first: int = 0) -> pl.Expr:
     return pl.when(step >= first).then(step - first)
 
 
-def episode_number(dtypes: Dtypes) -> pl.Expr:
+def _episode_number(dtypes: Dtypes) -> pl.Expr:
     """Episode id as an integer; null where it cannot be read."""
     if "episode" not in dtypes:
         # every row is an episode: the n-th of its user
@@ -267,7 +270,7 @@ def read_flag(cell: pl.Series) -> pl.DataFrame:
     return raw.to_frame().select(value.alias("value"), unread.alias("unread"))
 
 
-def probability(dtypes: Dtypes) -> tuple[pl.Expr, pl.Expr]:
+def _probability(dtypes: Dtypes) -> tuple[pl.Expr, pl.Expr]:
     """Behaviour probability, and the mark of an unreadable one."""
     if "behavior_prob" not in dtypes:
         return pl.lit(None, dtype=pl.Float64), pl.lit(value=False)
@@ -279,11 +282,8 @@ def probability(dtypes: Dtypes) -> tuple[pl.Expr, pl.Expr]:
 def _reward(dtypes: Dtypes, card: Card) -> list[pl.Expr]:
     """Reward clipped and floored, and its marks; null and unmarked where the card declares a table."""
     if "reward" not in dtypes:
-        never = pl.lit(value=False)
-        return [
-            pl.lit(None, dtype=pl.Float64).alias("reward"),
-            *(never.alias(m) for m in ("not_a_reward", "clipped", "floored")),
-        ]
+        marks = (pl.lit(value=False).alias(mark) for mark in ("not_a_reward", "clipped", "floored"))
+        return [pl.lit(None, dtype=pl.Float64).alias("reward"), *marks]
     (low, high), steps, unit = card.reward.range, card.reward.steps, card.reward.unit
     r = _number("reward", dtypes)
     finite = r.is_finite().fill_null(value=False)

@@ -16,17 +16,17 @@ from pathlib import Path
 from pipeline.declaration.card import AnyCard, Card, CardError
 from pipeline.declaration.toml import LogError
 from pipeline.files import private_folder, put_in_place, remove_file, share, sync_all
+from pipeline.logs.crews import OnProcesses
 from pipeline.logs.editions import end_edition, note_number, take_number
 from pipeline.logs.elsewhere import Elsewhere, Here, Seen
-from pipeline.logs.on_processes import OnProcesses
 from pipeline.logs.rules import check_names
-from pipeline.logs.second_pass import ScreenPartition
-from pipeline.logs.set_aside import Claims, count_people, find_others
+from pipeline.logs.second_pass import ScreenPartition, count_people, find_others, readable_quarantine
 from pipeline.logs.sources import Sources, digest, examine
 from pipeline.logs.spills import ReadFiles, gather_nobodys, read_users
 from pipeline.logs.store import Snapshot, intact, snapshot_folder, snapshots, source_hash, write_manifest
-from pipeline.logs.summing import DEFAULT_MEMORY, Progress
+from pipeline.logs.summing import HERE, Progress, Resources
 from pipeline.logs.work import (
+    Claims,
     Screened,
     Share,
     Work,
@@ -53,13 +53,10 @@ def ingest(
     store: Path,
     *,
     night: date | None = None,
-    progress: Progress | None = None,
     partitions: int | None = None,
-    memory: int = DEFAULT_MEMORY,
-    say: Say = lambda _: None,
+    resources: Resources = HERE,
     claims: Claims | None = None,
     files: Sequence[Path] | None = None,
-    elsewhere: Elsewhere | None = None,
 ) -> Snapshot:
     """Make the next edition: read the card's files, apply the rules, publish a snapshot, whatever came in.
 
@@ -78,22 +75,17 @@ def ingest(
     night
         The date of a scheduled night: it has one edition, so a second call reads nothing and finds that; where the
         files cannot be read, it has the rows of the edition before it.  None: somebody asked for it.
-    progress
-        Called with (rows so far, total or None if unknown), once over all rows while reading and once more, from the
-        start, while the rules are applied.
     partitions
-        1 to 256; by default about a million rows each, or fewer, so that ingest stays within ``memory``.
-    memory
-        Bytes this process and those it starts may take, as far as the number of rows can be told beforehand.
-    say
-        Called with a sentence: what was resumed, or that another ingest of the lineage is waited for.
+        1 to 256; by default about a million rows each, or fewer, so that ingest stays within the memory there is.
+    resources
+        Memory: of this process and those it starts, as far as the number of rows can be told beforehand.  Who reads and
+        screens; None: as many processes of this machine as are worth it and the memory holds.  The snapshot is the
+        same to the last byte.  Progress is told once over all rows while reading and once more, from the start, while
+        the rules are applied; what is said is also that another ingest of the lineage is waited for.
     claims
         Of a registered lineage of real people: whoever is counted in a disjoint one is set aside.
     files
         Read in place of those that the card names.
-    elsewhere
-        Who reads and screens; None: as many processes of this machine as are worth it and ``memory`` holds.  The
-        snapshot is the same to the last byte.
 
     Raises
     ------
@@ -110,7 +102,7 @@ def ingest(
     if partitions is not None and not 1 <= partitions <= most_partitions():
         raise ValueError(f"partitions must be 1 to {most_partitions()}; got {partitions}")
     home, date_of = private_folder(private_folder(store) / card.name), "" if night is None else night.isoformat()
-    with lock_lineage(home, say):
+    with lock_lineage(home, resources.say):
         there = snapshots(store, card.name, readable=True)
         before = [s for s in there if (s.domain_hash, s.kind) == (card.domain_hash(), card.kind)]
         tonight = (s for s in before if s.night == date_of and s.source_hash in ("", source_hash(card)))
@@ -118,7 +110,7 @@ def ingest(
             return made
         number = take_number(store, card.name)
         try:
-            made = _make(card, home, there, partitions, progress, memory, say, claims, files, elsewhere)
+            made = _make(card, home, there, partitions, resources, claims, files)
         except (CardError, LogError) as e:
             last = next((s for s in reversed(before) if intact(s)), None)
             if night is None or last is None:
@@ -137,37 +129,35 @@ def _make(
     home: Path,
     there: Sequence[Snapshot],
     partitions: int | None,
-    progress: Progress | None,
-    memory: int,
-    say: Say,
+    resources: Resources,
     claims: Claims | None,
     files: Sequence[Path] | None,
-    elsewhere: Elsewhere | None,
 ) -> Snapshot:
     """The snapshot of the card's files as they are, in the work folder; its number is not settled."""
     sources = examine(card, files)
     now, folder = stamp(sources, card, partitions, claims), home / _WORK
     work = resume(folder, now)
     source_digest = work.source_digest if work is not None else source_digest_of(digest(sources.paths), card, claims)
-    # damaged parts are made anew, and so are those of people who were not claimed
+    # what is damaged is made anew, and so are the parts of people who were not claimed
     of_them = (s for s in reversed(there) if s.source_digest == source_digest and (claims is None or s.claimed))
-    same = (s for s in of_them if intact(s))
+    same = (s for s in of_them if intact(s) and readable_quarantine(s.folder))
     if (twin := next(same, None)) is not None:
         return _repeat(twin, card, folder)
     if work is not None:
         done = f"{len(work.done)} of {work.partitions} partitions are done"
-        say(f"resuming an ingest of {card.name} that stopped: its files are read, {done}")
+        resources.say(f"resuming an ingest of {card.name} that stopped: its files are read, {done}")
     else:
-        work = begin(folder, now, source_digest, partitions or likely_partitions(card, sources, memory))
+        work = begin(folder, now, source_digest, partitions or likely_partitions(card, sources, resources.memory))
     try:
-        with _crew(elsewhere, likely_processes(card, sources, work.partitions, memory)) as crew:
+        processes = likely_processes(card, sources, work.partitions, resources.memory)
+        with _crew(resources.elsewhere, processes) as crew:
             if not work.resumable:
-                _read(card, sources, work, progress, crew)
+                _read(card, sources, work, resources.progress, crew)
                 if stamp(sources, card, partitions, claims) != now:
                     raise LogError(f"{card.name}: a file changed while it was read; ingest again when all are complete")
                 sync_all(work.built)
                 work.save()
-            return _screen(card, sources, work, progress, claims, crew)
+            return _screen(card, sources, work, resources.progress, claims, crew)
     except BaseException as e:
         # a log that was not read to its end leaves nothing to continue with
         if isinstance(e, LogError) or not work.resumable:

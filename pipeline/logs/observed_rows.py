@@ -35,8 +35,8 @@ class ObservedRows:
     ----------
     snapshot, card
         What ``ingest`` wrote, and the card it used.
-    features
-        The declared map.
+    features, onto
+        The declared map, and that of where a row led; the same where it is None.
     resources
         How much memory there is, and who hears of progress.
     """
@@ -45,6 +45,7 @@ class ObservedRows:
     card: Card = field(repr=False)
     features: ObservedMap
     resources: Resources = HERE
+    onto: ObservedMap | None = None
 
     def __call__(self, h: int, side: Side) -> Iterator[Batch]:
         """Rows of step ``h`` of the people of a side; one that leads nowhere known is in none.
@@ -108,6 +109,6 @@ class ObservedRows:
         return Batch(
             self.features.of_taken(here, state, action),
             reward / (high - low),
-            self.features.of_actions(after, np.where(ended, 0, onto)),
+            (self.onto or self.features).of_actions(after, np.where(ended, 0, onto)),
             ended,
         )

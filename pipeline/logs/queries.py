@@ -7,7 +7,8 @@ are ignored.  Raw values become declared states by the very rules that ``ingest`
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -38,10 +39,7 @@ def read_queries(content: bytes, name: str) -> tuple[list[str | None], NDArray[n
         If it is neither, or a step is missing or no integer; records are named by number, never by value.
     """
     try:
-        if content.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
-            rows = pl.read_ndjson(io.BytesIO(content.removeprefix(b"\xef\xbb\xbf")), schema=_COLUMNS)
-        else:
-            rows = _csv(content)
+        rows = _objects(content, _COLUMNS) if _is_ndjson(content) else _csv(content)
     except (pl.exceptions.PolarsError, pa.ArrowException, KeyError):
         raise CardError(
             f"{name}: not readable; give CSV with the columns state and step (an integer), or one JSON object "
@@ -52,16 +50,18 @@ def read_queries(content: bytes, name: str) -> tuple[list[str | None], NDArray[n
     return rows["state"].to_list(), rows["step"].to_numpy()
 
 
+def _is_ndjson(content: bytes) -> bool:
+    return content.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
+
+
+def _objects(content: bytes, schema: Mapping[str, Any]) -> pl.DataFrame:
+    return pl.read_ndjson(io.BytesIO(content.removeprefix(b"\xef\xbb\xbf")), schema=schema)
+
+
 def _csv(content: bytes) -> pl.DataFrame:
-    convert = pc.ConvertOptions(
-        column_types={"state": pa.string(), "step": pa.int64()},
-        include_columns=list(_COLUMNS),
-        strings_can_be_null=True,
-        null_values=[""],
-    )
-    table = pc.read_csv(
-        io.BytesIO(content), parse_options=pc.ParseOptions(newlines_in_values=True), convert_options=convert
-    )
+    types = {"state": pa.string(), "step": pa.int64()}
+    cells = pc.ConvertOptions(column_types=types, include_columns=[*types], strings_can_be_null=True, null_values=[""])
+    table = pc.read_csv(io.BytesIO(content), None, pc.ParseOptions(newlines_in_values=True), cells)
     return pl.DataFrame({name: pl.Series(name, table[name].to_numpy(), dtype=t) for name, t in _COLUMNS.items()})
 
 
@@ -84,9 +84,8 @@ def read_observations(content: bytes, name: str, names: Sequence[str]) -> tuple[
     """
     n = len(names)
     try:
-        if content.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
-            schema = {"observation": pl.List(pl.Float64), "step": pl.Int64}
-            rows = pl.read_ndjson(io.BytesIO(content.removeprefix(b"\xef\xbb\xbf")), schema=schema)
+        if _is_ndjson(content):
+            rows = _objects(content, {"observation": pl.List(pl.Float64), "step": pl.Int64})
         else:
             texts = pl.read_csv(io.BytesIO(content), infer_schema=False, columns=[*names, "step"])
             numbers = [pl.col(c).str.strip_chars().cast(pl.Float64, strict=False) for c in names]
@@ -130,6 +129,4 @@ def index_states(values: Sequence[str | None], states: States) -> NDArray[np.int
     raw = pl.DataFrame([text.alias(f"raw_{role}") for role in roles])
     index, _, unread = state_index("state", "bin", dict.fromkeys(roles, pl.String()), states)
     found = pl.coalesce(index, states.other_index).fill_null(UNDECLARED)
-    return raw.select(pl.when(unread).then(UNREADABLE).otherwise(found).cast(pl.Int64).alias("state"))[
-        "state"
-    ].to_numpy()
+    return raw.select(pl.when(unread).then(UNREADABLE).otherwise(found).cast(pl.Int64)).to_series().to_numpy()

@@ -6,6 +6,7 @@ here is what :mod:`pipeline.statistics.moment_layout` bounds.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,8 +24,43 @@ from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import HERE, Resources, Sums, sum_snapshot
 from pipeline.statistics.layout import ExactSums, Integers
 from pipeline.statistics.moment_layout import MomentLayout
+from pipeline.statistics.scores import SCORES, Clips
 
 Array = NDArray[np.float64]
+_GAIN = SCORES.index("gain")
+
+
+class PeopleSums(ABC):
+    """See :class:`~pipeline.logs.summing.Summation`: what whole people add, a batch of them in memory at a time."""
+
+    together = 1
+
+    @property
+    @abstractmethod
+    def people_of(self) -> Card:
+        """Declares the columns that are read."""
+
+    @abstractmethod
+    def zero(self) -> dict[str, Integers]:
+        """What nobody adds up to."""
+
+    @abstractmethod
+    def add_rows(self, sums: Sums, rows: pl.DataFrame) -> None:
+        """Add the rows of whole people, sorted by person, episode and step."""
+
+    def add(self, sums: Sums, parts: Sequence[Path], seen: Seen) -> None:
+        """Users are sorted within a part only, and put together there."""
+        card = self.people_of
+        for users in group_users(read_parts(parts, card, [pl.col(needed(card))], BATCH_ROWS)):
+            self.add_rows(sums, users)
+            seen(len(users))
+
+    def of_nobody(self, people: Iterable[pl.DataFrame]) -> dict[str, Integers]:
+        """The sums of people who do not exist: canonical rows, whole people in each frame."""
+        sums = self.zero()
+        for rows in people:
+            self.add_rows(sums, rows)
+        return sums
 
 
 class Scores(Protocol):
@@ -47,18 +83,55 @@ class Scores(Protocol):
         ...
 
 
+class ClippedScores(Scores, Protocol):
+    """Scores of :data:`~pipeline.statistics.scores.SCORES`, with the clips that they are parts of."""
+
+    @property
+    def clips(self) -> Clips:
+        """Where each is cut."""
+        ...
+
+
 @dataclass(frozen=True)
-class ScoreSums:
-    """See :class:`~pipeline.logs.summing.Summation`: the tables of a :class:`MomentLayout`."""
+class PairedScores:
+    """See :class:`~pipeline.logs.score_sums.Scores`: one score, what a person gains by one policy less by another.
+
+    Parameters
+    ----------
+    new, old
+        How either is scored.
+    """
+
+    new: ClippedScores
+    old: ClippedScores
+
+    @property
+    def width(self) -> float:
+        """Clip of the score, reward units: the wider one of the two."""
+        return float(max(s.clips.widths[_GAIN] for s in (self.new, self.old)))
+
+    def depends_on(self) -> Any:
+        """See :class:`~pipeline.logs.score_sums.Scores`."""
+        return ["paired", self.new.depends_on(), self.old.depends_on()]
+
+    def of(self, card: Card, rows: pl.DataFrame) -> Array:
+        """See :class:`~pipeline.logs.score_sums.Scores`."""
+        new, old = (s.of(card, rows)[:, [_GAIN]] * s.clips.widths[_GAIN] for s in (self.new, self.old))
+        return (new - old) / self.width
+
+
+@dataclass(frozen=True)
+class ScoreSums(PeopleSums):
+    """The tables of a :class:`MomentLayout`."""
 
     card: Card = field(repr=False)
     layout: MomentLayout
     scores: Scores = field(repr=False)
 
     @property
-    def together(self) -> int:
-        """Users are sorted within a part only."""
-        return 1
+    def people_of(self) -> Card:
+        """The card."""
+        return self.card
 
     def depends_on(self) -> Any:
         """The whole card, and what decides the scores."""
@@ -67,13 +140,6 @@ class ScoreSums:
     def zero(self) -> dict[str, Integers]:
         """What nobody adds up to."""
         return self.layout.add_up(np.zeros((0, self.layout.scores)))
-
-    def add(self, sums: Sums, parts: Sequence[Path], seen: Seen) -> None:
-        """A batch of whole people in memory at a time."""
-        columns = [pl.col(needed(self.card))]
-        for users in group_users(read_parts(parts, self.card, columns, BATCH_ROWS)):
-            self.add_rows(sums, users)
-            seen(len(users))
 
     def add_rows(self, sums: Sums, rows: pl.DataFrame) -> None:
         """Add the scores of whole people."""
@@ -104,20 +170,3 @@ def sum_scores(
     """
     sums = sum_snapshot(ScoreSums(card, layout, scores), snapshot, resources)
     return ExactSums(layout.dataset, snapshot.kind, layout.dynamics, sums)
-
-
-def add_scores(card: Card, layout: MomentLayout, scores: Scores, people: Iterable[pl.DataFrame]) -> ExactSums:
-    """The same of people who do not exist.
-
-    Parameters
-    ----------
-    card, layout, scores
-        See :func:`sum_scores`.
-    people
-        Canonical rows, whole people in each frame.
-    """
-    work = ScoreSums(card, layout, scores)
-    sums = work.zero()
-    for rows in people:
-        work.add_rows(sums, rows)
-    return ExactSums(layout.dataset, "synthetic", layout.dynamics, sums)

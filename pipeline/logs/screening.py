@@ -7,9 +7,9 @@ import polars as pl
 from pipeline.declaration.card import AnyCard, Card, LqCard
 from pipeline.declaration.linear_quadratic import Vector
 from pipeline.logs import rules
-from pipeline.logs.decode import Dtypes, decode, episode_number, flag, keyed_hash, list_text, probability, step_number
+from pipeline.logs.decode import decode, identify, keyed_hash, list_text
 from pipeline.logs.store import CANONICAL, OBSERVED, VECTORS, quarantine_schema
-from pipeline.logs.vector_cells import VectorCells, finite, longer, next_observation, with_observations, with_successors
+from pipeline.logs.vector_cells import longer, next_observation, with_successors, with_vectors
 from pipeline.logs.wide import behind_gap, empty_rows, number_steps, unfold
 
 _DROPPED = {rule.name: "drop_episode" if rule.effect == "coerce" else rule.effect for rule in rules.RULES}
@@ -34,7 +34,8 @@ def screen(raw: pl.DataFrame, card: Card, names: tuple[str, ...]) -> tuple[pl.Da
     steps = unfold(raw, card) if card.source.layout == "wide" else raw
     decoded, coerced = decode(steps, card), rules.COERCED
     if card.domain.observation is not None:
-        decoded, coerced = with_observations(decoded, steps, card, card.domain.observation), rules.OBSERVED
+        declared = dict.fromkeys(card.log.vectors, card.domain.observation)
+        decoded, coerced = with_vectors(decoded, steps, card.log.vectors, declared), rules.OBSERVED
     if card.source.order_by is not None:
         decoded = number_steps(decoded, steps, card)
     rows = sort_episodes(decoded, rules.terminates(card)).with_columns(behind_gap(card).alias("behind"))
@@ -188,10 +189,10 @@ def _as_text(role: str, dtype: pl.DataType) -> pl.Expr:
 def screen_vectors(raw: pl.DataFrame, card: LqCard, names: tuple[str, ...]) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Apply every rule; parameters and results as of :func:`~pipeline.logs.screening.screen`."""
     rows = sort_episodes(decode_vectors(raw, card), pl.col("terminated"))
-    rows = mark_broken(rows.with_columns(next_observation("logged").alias("following")), card)
+    rows = mark_broken(rows.with_columns(next_observation().alias("following")), card)
     kept = rows.filter(pl.col("rule").is_null())
     d = card.domain
-    far = [longer(pl.col(c), v.radius) for c, v in _vectors(card).items()]
+    far = [longer(pl.col(role), _declared(role, card).radius) for role in ("observation", "action")]
     far.append(longer(pl.col("following"), d.observation.radius))
     entries = file_entries(rows, kept, {"beyond_radius": pl.any_horizontal(far)})
     return _canonical_vectors(kept), quarantine_rows(raw, entries, card, names)
@@ -202,47 +203,16 @@ def decode_vectors(raw: pl.DataFrame, card: LqCard) -> pl.DataFrame:
 
     Returns
     -------
-    One row a row of ``raw``, in its order: ``row``, the canonical columns (``logged`` is the logged next observation,
+    One row a row of ``raw``, in its order: ``row``, the canonical columns, ``logged_observation`` (the logged next one;
     null where there is none), and the marks ``unreadable``, ``wrong_length``, ``not_finite``.
     """
-    dtypes: Dtypes = {name.removeprefix("raw_"): dtype for name, dtype in raw.schema.items()}
-    episode, step = episode_number(dtypes), step_number(dtypes)
-    terminated, bad_terminated = flag("terminated", dtypes)
-    truncated, bad_truncated = flag("truncated", dtypes)
-    prob, bad_prob = probability(dtypes)
-    unreadable = [episode.is_null(), step.is_null(), bad_terminated, bad_truncated, bad_prob]
-    found = {
-        role: VectorCells(role, columns, _declared(role, card), dtypes) for role, columns in card.log.vectors.items()
-    }
-    values = [cells.values().alias(role) for role, cells in found.items()]
-    rows = raw.select(
-        pl.int_range(pl.len(), dtype=pl.Int64).alias("row"),
-        pl.col("raw_user").alias("user_id"),
-        episode.alias("episode_id"),
-        step.alias("step"),
-        *values,
-        terminated.alias("terminated"),
-        truncated.alias("truncated"),
-        prob.alias("behavior_prob"),
-        pl.any_horizontal(*unreadable, *(cells.words() for cells in found.values())).alias("unreadable"),
-        pl.any_horizontal(cells.wrong_length() for cells in found.values()).alias("wrong_length"),
-        *(cells.missing().alias(f"no_{role}") for role, cells in found.items()),
-    )
-    logged = pl.col("next_observation") if "next_observation" in found else pl.lit(None, dtype=VECTORS["observation"])
-    none_logged = pl.col("no_next_observation") if "next_observation" in found else pl.lit(value=True)
-    not_finite = [~finite(pl.col("observation")), ~finite(pl.col("action"))]
-    not_finite.append(~none_logged & ~finite(logged))
-    return rows.with_columns(
-        pl.when(~none_logged).then(logged).alias("logged"), pl.any_horizontal(not_finite).alias("not_finite")
-    )
+    columns, unreadable = identify({name.removeprefix("raw_"): dtype for name, dtype in raw.schema.items()})
+    rows = raw.select(*columns, pl.any_horizontal(unreadable).alias("unreadable"))
+    return with_vectors(rows, raw, card.log.vectors, {role: _declared(role, card) for role in card.log.vectors})
 
 
 def _declared(role: str, card: LqCard) -> Vector:
     return card.domain.action if role == "action" else card.domain.observation
-
-
-def _vectors(card: LqCard) -> dict[str, Vector]:
-    return {role: _declared(role, card) for role in ("observation", "action")}
 
 
 def _canonical_vectors(kept: pl.DataFrame) -> pl.DataFrame:

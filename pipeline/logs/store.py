@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from pydantic import TypeAdapter
 
 from pipeline.declaration.card import AnyCard
 from pipeline.declaration.toml import DamagedError
@@ -62,12 +63,10 @@ QUARANTINE_HEAD: dict[str, type[pl.DataType]] = {
 }
 
 MANIFEST = "manifest.json"
-_FIELDS: dict[str, type] = {
-    "dataset": str, "number": int, "kind": str, "domain_hash": str, "source_digest": str, "data_digest": str,
-    "source_rows": int, "rows": int, "users": int, "episodes": int, "quarantined": dict, "partitions": int,
-}  # fmt: skip
+# absent in those of older versions
+_DIGEST = "sha256"
 # left out of a manifest where they are empty, as in those of older versions
-_LATER: dict[str, type] = {"night": str, "unread": str, "source_hash": str, "set_aside": dict, "claimed": int}
+_LATER = ("night", "unread", "source_hash", "set_aside", "claimed")
 
 
 @dataclass(frozen=True)
@@ -99,7 +98,7 @@ class Snapshot:
     source_hash
         Of the card's [source] (:func:`source_hash`); empty in those of older versions.
     set_aside
-        How many people broke which rules: see :func:`~pipeline.logs.set_aside.count_people`.
+        How many people broke which rules: see :func:`~pipeline.logs.second_pass.count_people`.
     claimed
         1, and the ledger's entry since which these people are claimed for the lineage; 0: they are not.
     """
@@ -127,6 +126,9 @@ class Snapshot:
     def part_files(self) -> list[Path]:
         """Canonical Parquet files; each user is whole in one of them."""
         return [part_file(self.folder, i) for i in range(self.partitions)]
+
+
+_SNAPSHOT = TypeAdapter(Snapshot)
 
 
 def part_file(folder: Path, partition: int) -> Path:
@@ -267,14 +269,11 @@ def load(folder: Path) -> Snapshot:
             raise DamagedError(
                 f"{where}: schema_version {content['schema_version']}, not {SCHEMA_VERSION}; ingest again"
             )
-        told = {name: content[name] for name in [*_FIELDS, *(n for n in _LATER if n in content)]}
-        wrong = [name for name, found in told.items() if type(found) is not (_FIELDS | _LATER)[name]]
-        counts = [*content["quarantined"].values(), *content.get("set_aside", {}).values()]
-        if wrong or not all(type(n) is int for n in counts):
-            raise TypeError(", ".join(wrong))
+        if content.get(_DIGEST, stated := _digest_of(content)) != stated:
+            raise ValueError(_DIGEST)
+        return _SNAPSHOT.validate_json(json.dumps({**content, "folder": str(folder)}), strict=True)
     except (OSError, ValueError, KeyError, TypeError):
         raise DamagedError(f"{where}: missing or damaged; ingest the log again. Nothing was charged") from None
-    return Snapshot(folder=folder, **told)
 
 
 def write_manifest(snapshot: Snapshot) -> None:
@@ -282,4 +281,11 @@ def write_manifest(snapshot: Snapshot) -> None:
     content = {"schema_version": SCHEMA_VERSION, **asdict(snapshot)}
     for name in ["folder", *(n for n in _LATER if not content[n])]:
         del content[name]
+    content[_DIGEST] = _digest_of(content)
     write_file(snapshot.folder / MANIFEST, json.dumps(content, indent=1, sort_keys=True) + "\n", private=True)
+
+
+def _digest_of(content: dict[str, Any]) -> str:
+    """Sha256 of a manifest but for the key that holds it: the gate's counts of people stand in nothing else."""
+    told = {name: value for name, value in content.items() if name != _DIGEST}
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()

@@ -7,9 +7,8 @@ looked at the outcome, or at the action of a table by state, would choose among 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pipeline.declaration.card import Card, task_of
-from pipeline.logs.aggregate import BATCH_ROWS, needed, person_rows, successor
-from pipeline.logs.contribution_bounding import group_users
-from pipeline.logs.elsewhere import Seen
+from pipeline.logs.aggregate import person_rows, successor
+from pipeline.logs.score_sums import PeopleSums
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import HERE, Resources, Sums, sum_snapshot
 from pipeline.statistics.count_layout import Person, reward_lattice
@@ -69,10 +67,7 @@ def add_targets(plan: TargetPlan, question: Question | None, people: Iterable[pl
         Canonical rows, whole people in each frame.
     """
     work = TargetSums(plan, question)
-    sums = work.zero()
-    for rows in people:
-        work.add_rows(sums, rows)
-    return work.exact(sums, "synthetic")
+    return work.exact(work.of_nobody(people), "synthetic")
 
 
 def person_sums(plan: TargetPlan, question: Question | None, person: Person) -> Tables:
@@ -89,8 +84,8 @@ def person_sums(plan: TargetPlan, question: Question | None, person: Person) -> 
 
 
 @dataclass(frozen=True)
-class TargetSums:
-    """See :class:`~pipeline.logs.summing.Summation`: counts and targets of one stage.
+class TargetSums(PeopleSums):
+    """Counts and targets of one stage.
 
     Parameters
     ----------
@@ -109,9 +104,9 @@ class TargetSums:
         return "v" if self.question is None else "q"
 
     @property
-    def together(self) -> int:
-        """Users are sorted within a part only."""
-        return 1
+    def people_of(self) -> Card:
+        """The card."""
+        return self.plan.card
 
     def depends_on(self) -> Any:
         """The whole card and plan: more than decides the integers, never less."""
@@ -122,15 +117,6 @@ class TargetSums:
         """``count`` and ``sum`` by key."""
         size = int(np.prod(self.plan.layout(self.stage).shape))
         return {name: np.zeros(size, dtype=np.int64) for name in ("count", "sum")}
-
-    def add(self, sums: Sums, parts: Sequence[Path], seen: Seen) -> None:
-        """A batch of whole users in memory at a time."""
-        for part in parts:
-            scanned = pl.scan_parquet(part, glob=False).select(needed(self.plan.card))
-            batches = iter(scanned.collect_batches(chunk_size=BATCH_ROWS, maintain_order=True))
-            for users in group_users(batches):
-                self.add_rows(sums, users)
-                seen(len(users))
 
     def add_rows(self, sums: Sums, rows: pl.DataFrame) -> None:
         """Add the rows of whole users, sorted by user, episode and step."""

@@ -6,6 +6,8 @@ snapshot: the sums shorten (privacy.md §7).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import polars as pl
 
 from pipeline.declaration.card import Card
@@ -103,29 +105,31 @@ def longer(vector: pl.Expr, radius: float) -> pl.Expr:
     return (square > (radius * (1 + _ROUNDING)) ** 2).fill_null(value=False)
 
 
-def next_observation(logged: str) -> pl.Expr:
-    """Of rows sorted by episode and step: as ``logged``; else, unless the episode ended here, that of the next row.
+def next_observation() -> pl.Expr:
+    """Of rows sorted by episode and step: as it was logged; else, unless the episode ended here, that of the next row.
 
     The next row may be one beyond H; null where nothing tells.
     """
     follows = (pl.col("episode") == pl.col("episode").shift(-1)) & (pl.col("step") + 1 == pl.col("step").shift(-1))
     after = pl.col("observation").shift(-1)
     usable = follows & ~pl.col("terminated") & finite(after) & ~pl.col("wrong_length").shift(-1)
-    return pl.coalesce(logged, pl.when(usable).then(after))
+    return pl.coalesce("logged_observation", pl.when(usable).then(after))
 
 
-def with_observations(rows: pl.DataFrame, raw: pl.DataFrame, card: Card, vector: Vector) -> pl.DataFrame:
-    """Decoded rows with ``observation``, ``logged_observation`` (null where none is logged), and marks.
+def with_vectors(
+    rows: pl.DataFrame, raw: pl.DataFrame, columns: Mapping[str, str | list[str]], declared: Mapping[str, Vector]
+) -> pl.DataFrame:
+    """Decoded rows with their vectors, ``logged_observation`` (null where none is logged), and marks.
 
     Parameters
     ----------
     rows, raw
         Decoded rows, and the raw ones that they were decoded of, in the same order.
-    card, vector
-        Names the columns; size and scales.
+    columns, declared
+        Of each vector by its role: where it stands; size and scales.
     """
     dtypes: Dtypes = {name.removeprefix("raw_"): dtype for name, dtype in raw.schema.items()}
-    found = {role: VectorCells(role, columns, vector, dtypes) for role, columns in card.log.vectors.items()}
+    found = {role: VectorCells(role, where, declared[role], dtypes) for role, where in columns.items()}
     seen = raw.select(
         *(cells.values().alias(role) for role, cells in found.items()),
         pl.any_horizontal(cells.words() for cells in found.values()).alias("words"),
@@ -136,10 +140,11 @@ def with_observations(rows: pl.DataFrame, raw: pl.DataFrame, card: Card, vector:
         none = pl.lit(None, dtype=OBSERVED["next_observation"])
         seen = seen.with_columns(none.alias("next_observation"), pl.lit(value=True).alias("no_next_observation"))
     logged, none_logged = pl.col("next_observation"), pl.col("no_next_observation")
+    not_finite = [~finite(pl.col(role)) for role in found if role != "next_observation"]
     return pl.concat([rows, seen], how="horizontal").with_columns(
         pl.col("unreadable") | pl.col("words"),
         pl.when(~none_logged).then(logged).alias("logged_observation"),
-        (~finite(pl.col("observation")) | (~none_logged & ~finite(logged))).alias("not_finite"),
+        pl.any_horizontal(*not_finite, ~none_logged & ~finite(logged)).alias("not_finite"),
     )
 
 
@@ -157,7 +162,7 @@ def with_successors(rows: pl.DataFrame, card: Card, vector: Vector) -> pl.DataFr
     """
     first_end, known = card.domain.states.first_terminal, pl.col("next_observation").is_not_null()
     state, here = pl.col("next_state"), pl.lit(0 if card.domain.states.undivided else None, dtype=pl.Int32)
-    rows = rows.with_columns(next_observation("logged_observation").alias("next_observation"))
+    rows = rows.with_columns(next_observation().alias("next_observation"))
     # what follows by its step alone may stand behind a gap: then no state is told, and none is here
     logged = pl.col("logged_observation").is_not_null() & ~pl.col("terminated")
     told = pl.coalesce(state, pl.when(logged).then(here))

@@ -12,14 +12,13 @@ import resource
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import ValidationError
 
 from pipeline.declaration.card import AnyCard, Card, CardError
 from pipeline.declaration.code import is_plugin, plugin_digest
 from pipeline.files import json_text, private_folder, remove_tree, whole_file, write_file
-from pipeline.logs.set_aside import Claims
 from pipeline.logs.sources import Sources, digest
 from pipeline.logs.store import SCHEMA_VERSION, Snapshot, part_file
 from reports.facts.dataset import RECORD, Made, record_of
@@ -28,6 +27,24 @@ _STATE = "state.json"
 # in the folder of a share: bytes by partition, not part of the state, which is written anew after each partition
 SIZES = "sizes.json"
 _VERSION = 3
+
+
+class Claims(Protocol):
+    """Which people are of a lineage, where others were declared disjoint from it: the ledger knows."""
+
+    @property
+    def since(self) -> int:
+        """Entry of the ledger by which the lineage was declared disjoint last; 0: never."""
+        ...
+
+    @property
+    def apart(self) -> Sequence[str]:
+        """Names of the lineages that share nobody with this one."""
+        ...
+
+    def claim(self, users: Sequence[str]) -> Sequence[bool]:
+        """Take people for the lineage, for good; False for whoever another one has."""
+        ...
 
 
 @dataclass(frozen=True)

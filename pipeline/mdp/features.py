@@ -169,6 +169,9 @@ class FeatureMap:
         Squared length of one integer step, exactly; ``1 / square`` puts ``phi`` in the unit ball.
     sample_of
         The map of observations, as text, of which these rows are a public sample; None: they are all there are.
+    points
+        Of such a sample: observations ``(S, p)``, scaled, and indices of their live states ``(S,)``; None where only
+        sums are read.
 
     Raises
     ------
@@ -180,6 +183,7 @@ class FeatureMap:
     square: int
     unit_squared: Fraction
     sample_of: str | None = None
+    points: tuple[Array, Integers] | None = None
 
     def __post_init__(self) -> None:
         f = self.integers

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -167,8 +167,22 @@ class ObservedMap:
         first
             See :meth:`sample`.
         """
-        integers = self.of_actions(*self.sample(first)).astype(np.int64)
-        return FeatureMap(integers, self.steps**2, Fraction(1, self.steps**2), sample_of=self.told)
+        return self.at(*self.sample(first))
+
+    def at(self, observations: Array, states: Integers) -> FeatureMap:
+        """The same on other public observations ``(M, p)``, scaled, in live states ``(M,)``."""
+        integers, points = self.of_actions(observations, states).astype(np.int64), (observations, states)
+        return FeatureMap(integers, self.steps**2, Fraction(1, self.steps**2), self.told, points)
+
+    def onto(self, steps: int) -> ObservedMap:
+        """Features of where a row led, whatever is done there: one vector a successor, on its own lattice.
+
+        Parameters
+        ----------
+        steps
+            Lattice steps of its unit.
+        """
+        return replace(self, actions=((1,),), steps=steps)
 
 
 def observed_map(told: str) -> ObservedMap:

@@ -52,7 +52,8 @@ def advice(facts: Examined, card: Card) -> list[Warned]:
     return [w for w in found if w is not None]
 
 
-def _warning(code: str, what: str, means: str, do: str) -> Warned:
+def warning(code: str, what: str, means: str, do: str) -> Warned:
+    """A warning: a stable code, what was seen, what it means, what to do."""
     return {"code": code, "what": what, "means": means, "do": do}
 
 
@@ -67,7 +68,7 @@ def _hidden_state(facts: Examined) -> Warned | None:
     if not loud:
         return None
     worst = max(loud, key=lambda t: t["difference"])
-    return _warning(
+    return warning(
         "hidden_state",
         f"who logged this saw more than the card's states: within {_listed(sorted({t['state'] for t in loud}))} the "
         f"action depends on {_listed(sorted({t['column'] for t in loud}))}. At {worst['column']} {worst['at']} the "
@@ -86,7 +87,7 @@ def _nearly_deterministic(facts: Examined) -> Warned | None:
     if not sure:
         return None
     named = [f"{r['state']}{'' if r['step'] is None else ' at step ' + str(r['step'])}" for r in sure]
-    return _warning(
+    return warning(
         "nearly_deterministic",
         f"in {len(sure)} of {len(rows)} rows of the table one action has more than {NEARLY_ALL:.0%} of the visits: "
         f"{_listed(named)}",
@@ -100,7 +101,7 @@ def _thin_support(facts: Examined) -> Warned | None:
     if quarter["share_of_cells"] <= THIN:
         return None
     seen = facts["coverage"]
-    return _warning(
+    return warning(
         "thin_support",
         f"{quarter['cells_drowned']:,} cells ({quarter['share_of_cells']:.0%} of those whose state occurs) would drown "
         f"at ρ = {quarter['rho']:g}: fewer visits than {DROWNED:g} × {quarter['deviation_of_visits']:.3g}, the noise's "
@@ -118,7 +119,7 @@ def _people(facts: Examined) -> Warned | None:
     share = people["counted_over_declared"]
     if abs(share - 1) <= FAR:
         return None
-    return _warning(
+    return warning(
         "people_declared",
         f"{people['counted']:,} people are in the snapshot, users_public declares {people['declared']:,}",
         "every formula uses the declared number; where it is far off, widths, the meaning of delta and what `plan` "
@@ -134,7 +135,7 @@ def _delta(facts: Examined, card: Card) -> Warned | None:
     most = largest_delta(fewest)
     if card.budget.delta <= most:
         return None
-    return _warning(
+    return warning(
         "delta",
         f"delta = {card.budget.delta:g} for {fewest:,} people",
         "with such a delta, publishing somebody's row outright would count as private; the promise means nothing",
@@ -152,7 +153,7 @@ def _several_episodes(facts: Examined) -> Warned | None:
         if dropped is None
         else f"the cap of {people['cap_of_episodes']} dropped {dropped:,} episodes of {above:,} people"
     )
-    return _warning(
+    return warning(
         "several_episodes",
         f"{people['with_several_episodes']:,} people have more than one episode in the snapshot (at most "
         f"{people['most_episodes_kept']}); {gone}",
@@ -166,7 +167,7 @@ def _constant_state(facts: Examined) -> Warned | None:
     visited = [b["state"] for b in facts["behaviour"] if b["visits"]]
     if len(visited) != 1 or len(facts["behaviour"]) == 1:
         return None
-    return _warning(
+    return warning(
         "constant_state",
         f"every row is in the state {visited[0]}",
         "the states tell nothing apart: wrong column, wrong bins, or labels that all became one",
@@ -178,7 +179,7 @@ def _constant_reward(facts: Examined) -> Warned | None:
     reward = facts["reward"]
     if reward is None or reward["lowest"] != reward["highest"]:
         return None
-    return _warning(
+    return warning(
         "constant_reward",
         f"every reward is {reward['lowest']:g}",
         "all policies look alike: wrong column, or a range and lattice that swallow the differences",

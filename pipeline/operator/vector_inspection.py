@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pipeline.declaration.card import LqCard
 from pipeline.logs.regression_sums import list_matrix
 from pipeline.logs.store import Snapshot
+from pipeline.operator.advice import warning
 from pipeline.operator.facts import Coordinate, VectorFacts, VectorSummary, Warned
 from pipeline.operator.inspection import EpisodeSums, people_facts, snapshot_facts, step_facts
 
@@ -110,30 +111,30 @@ def vector_advice(facts: VectorFacts, card: LqCard) -> list[Warned]:
     actions = facts["vectors"]["action"]["coordinates"]
     if still := [c["name"] for c in actions if c["deviation"] == 0.0]:
         found.append(
-            {
-                "code": "control_never_varies",
-                "what": f"{', '.join(still)} has the same value on every row",
-                "means": "nothing in this log tells what it does",
-                "do": "log some exploration: a little random control on top of the usual one",
-            }
+            warning(
+                "control_never_varies",
+                f"{', '.join(still)} has the same value on every row",
+                "nothing in this log tells what it does",
+                "log some exploration: a little random control on top of the usual one",
+            )
         )
     if facts["shares"]["shortened"] > _MANY:
         found.append(
-            {
-                "code": "many_rows_shortened",
-                "what": f"{facts['shares']['shortened']:.1%} of the rows are longer than the declared radius",
-                "means": "they count for less than they could, and next observations on the edge bias the estimate",
-                "do": "compare the radius and the scale with what the plant does; amend the card if it was wrong",
-            }
+            warning(
+                "many_rows_shortened",
+                f"{facts['shares']['shortened']:.1%} of the rows are longer than the declared radius",
+                "they count for less than they could, and next observations on the edge bias the estimate",
+                "compare the radius and the scale with what the plant does; amend the card if it was wrong",
+            )
         )
     people = facts["people"]
     if abs(people["counted_over_declared"] - 1) > _FAR:
         found.append(
-            {
-                "code": "people_declared_and_counted",
-                "what": f"{people['counted']:,} people were counted, {card.unit.users_public:,} are declared",
-                "means": "formulas use the declared number; a wrong one makes plans and advice wrong",
-                "do": "correct unit.users_public before the first budget is spent",
-            }
+            warning(
+                "people_declared_and_counted",
+                f"{people['counted']:,} people were counted, {card.unit.users_public:,} are declared",
+                "formulas use the declared number; a wrong one makes plans and advice wrong",
+                "correct unit.users_public before the first budget is spent",
+            )
         )
     return found

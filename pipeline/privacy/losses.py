@@ -202,10 +202,10 @@ def spent_budget(mechanisms: Sequence[Mechanism], delta: float, joint: Fraction 
 
 
 def _of_shuffled(mechanisms: Sequence[Mechanism], delta: float) -> float | None:
-    """Epsilon of shuffled messages by an exact accountant: a user is in one batch, so the costliest counts."""
+    """Epsilon of shuffled messages by an exact accountant: an episode is in one batch, so the costliest counts."""
     from pipeline.privacy.shuffle import NoiseBits
     from pipeline.privacy.shuffle_calibration import delivered_epsilon
 
     batches = {m.shuffled for m in mechanisms if m.shuffled is not None}
-    each = (delivered_epsilon(NoiseBits(b.users, b.each, b.chance), b.changes, delta, b.honest) for b in batches)
-    return max(each, default=None)
+    bits = ((NoiseBits(b.users, b.each, b.chance), b) for b in batches)
+    return max((delivered_epsilon(x, b.changes, delta, b.honest, b.episodes) for x, b in bits), default=None)

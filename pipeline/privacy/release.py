@@ -35,8 +35,8 @@ class Running:
 class ShuffledBits:
     """What makes a table the shuffled one-bit messages of a batch (shuffle.py).
 
-    Each of ``users`` adds ``each`` coins of probability ``chance / 2^64`` to every counter; a replaced user moves
-    ``changes`` counters by 1, and ``honest`` users do add their coins.
+    Each of ``users`` adds ``each`` coins of probability ``chance / 2^64`` to every counter; a replaced episode moves
+    ``changes`` counters by 1, a user has ``episodes`` at most, and ``honest`` users do add their coins.
     """
 
     users: int
@@ -44,6 +44,7 @@ class ShuffledBits:
     chance: int
     changes: int
     honest: int
+    episodes: int = 1
 
 
 @dataclass(frozen=True)

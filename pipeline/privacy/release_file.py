@@ -249,6 +249,7 @@ class ListedBits(TypedDict):
     chance: int
     changes: int
     honest: int
+    episodes: NotRequired[int]
 
 
 def mechanism_from(facts: ListedMechanism) -> Mechanism:

@@ -3,12 +3,11 @@
 ``changes`` is the number of counters that replacing one user can move by 1, half of them up and half down:
 6H for three tables of H steps, 4H where visits are the sums of transitions.
 
-Exact privacy loss of binomial noise on several counters, composed by FFT; errs upwards only.
-
-Replacing one user lowers some counters by 1 and raises others by 1.  A counter that goes up compares 1 + Q with Q, one
-that goes down Q with 1 + Q, with Q ~ Bin(trials, q); their losses are independent and add up.  Losses are moved to a
-grid so that both laws keep their mass (connecting the dots: Doroshenko et al. 2022), which can only enlarge the
-hockey-stick divergence at every epsilon.  Fewer changed counters are a marginal, hence never worse.
+The loss is exact, composed by FFT; it errs upwards only.  Replacing one user lowers some counters by 1 and raises
+others by 1.  A counter that goes up compares 1 + Q with Q, one that goes down Q with 1 + Q, with Q ~ Bin(trials, q);
+their losses are independent and add up.  Losses are moved to a grid so that both laws keep their mass (connecting the
+dots: Doroshenko et al. 2022), which can only enlarge the hockey-stick divergence at every epsilon.  Fewer changed
+counters are a marginal, hence never worse.
 """
 
 from __future__ import annotations
@@ -51,20 +50,20 @@ class LossLaw:
         return float(self.infinite + _ROUNDING - (self.mass[above] * np.expm1(epsilon - loss[above])).sum())
 
 
-def shuffle_delta(trials: int, q: float, up: int, down: int, epsilon: float) -> float:
+def shuffle_delta(trials: int, q: float, up: int, down: int, epsilon: float, by: int = 1) -> float:
     """Smallest delta at ``epsilon`` of noise Bin(``trials``, ``q``) where ``up`` counters rise and ``down`` fall."""
-    return max(law.delta(epsilon) for law in loss_laws(trials, q, up, down))
+    return max(law.delta(epsilon) for law in loss_laws(trials, q, up, down, by))
 
 
-def shuffle_epsilon(trials: int, q: float, up: int, down: int, delta: float) -> float:
+def shuffle_epsilon(trials: int, q: float, up: int, down: int, delta: float, by: int = 1) -> float:
     """Smallest epsilon at ``delta``; infinity where no epsilon will do.
 
     Parameters
     ----------
     trials, q
         Honest noise bits in one counter, and the chance of each to be one.
-    up, down
-        Counters that rise, and that fall, when one user is replaced.
+    up, down, by
+        Counters that rise, and that fall, when one user is replaced, and how far.
     delta
         At least 1e-11.
 
@@ -74,7 +73,7 @@ def shuffle_epsilon(trials: int, q: float, up: int, down: int, delta: float) -> 
         If ``delta`` is below what the transforms resolve.
     """
     checked_delta(delta)
-    laws = loss_laws(trials, q, up, down)
+    laws = loss_laws(trials, q, up, down, by)
     if max(law.infinite for law in laws) + _ROUNDING >= delta:
         return math.inf
     if max(law.delta(0.0) for law in laws) <= delta:
@@ -93,27 +92,28 @@ def checked_delta(delta: float) -> None:
         raise ValueError(f"delta must be in [{SMALLEST_DELTA:g}, 1) here; got {delta}")
 
 
-def loss_laws(trials: int, q: float, up: int, down: int) -> list[LossLaw]:
+def loss_laws(trials: int, q: float, up: int, down: int, by: int = 1) -> list[LossLaw]:
     """The loss in each order of the neighbours; one law where as many rise as fall, since both orders share it."""
-    return [_composed(trials, q, up, down)] + ([_composed(trials, q, down, up)] if up != down else [])
+    return [_composed(trials, q, up, down, by)] + ([_composed(trials, q, down, up, by)] if up != down else [])
 
 
 @lru_cache(maxsize=16)
-def _composed(trials: int, q: float, up: int, down: int) -> LossLaw:
+def _composed(trials: int, q: float, up: int, down: int, by: int) -> LossLaw:
     low, mass = binomial_window(trials, q)
     k = low + np.arange(len(mass))
-    # log of P(Q = k - 1) / P(Q = k), for every k in reach of either law
+    # log of P(Q = k - 1) / P(Q = k), and so of P(Q = k - by) / P(Q = k), for every k in reach of either law
     with np.errstate(divide="ignore"):
-        ratio = np.log(k * (1 - q)) - np.log((trials - k + 1.0) * q)
-    step = float(np.sqrt((mass[1:] * ratio[1:] ** 2).sum() / mass[1:].sum())) / _FINENESS
-    rise = _on_grid(ratio[1:], mass[:-1], step)
-    fall = _on_grid(-ratio[1:], mass[1:], step)
+        single = np.log(k * (1 - q)) - np.log((trials - k + 1.0) * q)
+    ratio = np.sum([single[by - i : len(single) - i] for i in range(by)], axis=0)
+    step = float(np.sqrt((mass[by:] * ratio**2).sum() / mass[by:].sum())) / _FINENESS
+    rise = _on_grid(ratio, mass[:-by], step)
+    fall = _on_grid(-ratio, mass[by:], step)
     first = up * rise[0] + down * fall[0]
     length = up * (len(rise[1]) - 1) + down * (len(fall[1]) - 1) + 1
     size = 1 << (length - 1).bit_length()
     spectrum = np.fft.rfft(rise[1], size) ** up * np.fft.rfft(fall[1], size) ** down
     composed = np.maximum(np.fft.irfft(spectrum, size)[:length], 0.0)
-    certain = (mass[-1] + 2 * _TAIL) * up + (mass[0] + 2 * _TAIL) * down
+    certain = (mass[-by:].sum() + 2 * _TAIL) * up + (mass[:by].sum() + 2 * _TAIL) * down
     return LossLaw(first, step, composed, float(certain))
 
 
@@ -243,21 +243,45 @@ def paper_total(horizon: int, epsilon: float, beta: float) -> float:
     return 864 * horizon**2 * math.log(2 / beta) / epsilon**2
 
 
+def of_one_episode(episodes: int, epsilon: float, delta: float) -> tuple[float, float]:
+    """What one of a user's episodes may cost so that all ``episodes`` cost ``(epsilon, delta)``: group privacy.
+
+    Replacing a user replaces their episodes one after the other, in whichever batches they are: with e = epsilon / m
+    and d for each, P(S) <= e^e P'(S) + d applied m times gives m e and d (1 + e^e + ... + e^((m-1) e)).
+    """
+    each = epsilon / episodes
+    return each, delta / sum(math.exp(i * each) for i in range(episodes))
+
+
 @cache
-def delivered_epsilon(bits: NoiseBits, changes: int, delta: float, honest: int | None = None) -> float:
+def delivered_epsilon(
+    bits: NoiseBits, changes: int, delta: float, honest: int | None = None, episodes: int = 1
+) -> float:
     """Epsilon at ``delta`` that the coins of the honest users really give, replace-one.
 
     Parameters
     ----------
-    bits
-        Of the batch.
-    changes, honest
-        As of :func:`tight_bits`.
-    delta
-        At least 1e-11.
+    bits, changes, honest, delta
+        Of the batch; as of :func:`tight_bits`.
+    episodes
+        m, most episodes of one user: then the least epsilon that :func:`of_one_episode` allows.
     """
-    n, half = bits.users if honest is None else honest, changes // 2
-    return shuffle_epsilon(n * bits.each, bits.probability, half, half, delta)
+    law = (bits.users if honest is None else honest) * bits.each, bits.probability, changes // 2, changes // 2
+    if episodes == 1:
+        return shuffle_epsilon(*law, delta)
+
+    def excess(epsilon: float) -> float:
+        each, share = of_one_episode(episodes, epsilon, delta)
+        return shuffle_delta(*law, each) / share - 1
+
+    # the share shrinks with epsilon, and some loss is never hidden: the excess falls, then it rises
+    grid, best = np.geomspace(0.01, 200.0, 60), 0.0
+    for _ in range(3):
+        at = int(np.argmin([excess(e) for e in grid.tolist()]))
+        best, grid = float(grid[at]), np.linspace(grid[max(0, at - 1)], grid[min(len(grid) - 1, at + 1)], 60)
+    if excess(best) > 0:
+        return math.inf
+    return root(excess, 0.0, best, 1e-9) + 2e-9 if excess(0.0) > 0 else 0.0
 
 
 def _skew(total: float, n: int) -> int:

@@ -48,7 +48,7 @@ def play(trial: Trial) -> Outcome:
         "left_zero_at": next((e.first for e in epochs if e.rollout.gains.any()), None),
         "explored": [e.rollout.explore for e in epochs],
     }
-    return Outcome(at, summed, facts | sums.cost, gains.tolist(), stacked(sums.drawn))
+    return Outcome(at, summed, facts | sums.cost, gains.tolist(), stacked(sums.drawn), sum(world.shape))
 
 
 def learn_from_logs(trial: Trial) -> Outcome:
@@ -67,7 +67,7 @@ def learn_from_logs(trial: Trial) -> Outcome:
         "constants": f"logs at no regret, controls on the sphere of {world.gamma:g}, declared; three parts",
         "left_zero_at": 1 if gains.any() else None,
     }
-    return Outcome(at, summed, facts | sums.cost, gains.tolist(), stacked(sums.drawn))
+    return Outcome(at, summed, facts | sums.cost, gains.tolist(), stacked(sums.drawn), sum(world.shape))
 
 
 class _Sums:
@@ -99,8 +99,6 @@ def _constants(trial: Trial) -> AdaptiveConstants:
 
 def targets_of(trial: Trial) -> list[SumsTarget]:
     """What an audit attacks: the first epoch's one release; later ones differ in public numbers only."""
-    if trial.calibration == "paper":
-        raise CardError(f"no paper prints scales for {trial.agent}; use calibration = 'tight'")
     world = lq_world(trial)
     centre = prior(_control(world), AdaptiveConstants().norm).mean
     message = _message(world, trial, Question(centre, np.eye(sum(world.shape)), 1.0))

@@ -18,7 +18,7 @@ from pipeline.simulation.control_trials import optimum, world_of
 from pipeline.simulation.lq_rollouts import lost_by
 from pipeline.simulation.places import place_of
 from pipeline.simulation.registry import find
-from pipeline.simulation.synthetic_world_card import short
+from pipeline.simulation.synthetic_world_card import short, simulated_card
 from pipeline.simulation.trial import Trial, run_named
 
 
@@ -168,19 +168,12 @@ def plant_card(system: LqSystem, *, name: str, episodes: int, rho: float) -> dic
         Lifetime cap of its lineage, zCDP.
     """
     columns = _VECTORS | {"user_id": "user_id", "episode_id": "episode_id"}
-    return {
-        "schema_version": 1,
-        "name": name,
-        "kind": "synthetic",
-        "unit": {"user": "user_id", "episodes_per_user": 1, "users_public": episodes},
-        **plant_domain(system),
-        "source": {"files": ["episodes-*.parquet"], "columns": columns},
-        "budget": {"rho": rho, "delta": 1e-6, "ledger": "home"},
-    }
+    tables = plant_domain(system) | {"source": {"files": ["episodes-*.parquet"], "columns": columns}}
+    return simulated_card(name, tables, episodes=episodes, rho=rho)
 
 
 def _plant(trial: Trial, system: LqSystem) -> LqCard:
-    return LqCard.model_validate(_head(trial) | plant_domain(system) | {"source": _source(_VECTORS)})
+    return LqCard.model_validate(_declared(trial, plant_domain(system) | {"source": _source(_VECTORS)}))
 
 
 def _tables(trial: Trial, world: World) -> Card:
@@ -188,30 +181,23 @@ def _tables(trial: Trial, world: World) -> Card:
     same = all((x == x[:1]).all() for x in (mdp.transitions, mdp.rewards))
     ends = ["end"] if mdp.horizon == 1 else []
     low, high = min(0.0, float(mdp.rewards.min())), float(mdp.rewards.max())
-    return Card.model_validate(
-        _head(trial)
-        | {
-            "domain": {
-                "horizon": mdp.horizon,
-                "dynamics": "stationary" if same and mdp.horizon > 1 else "per_step",
-                "states": {"column": "state", "labels": short(_told_apart(world.raw_labels)), "ends": ends},
-                "actions": {"column": "action", "labels": short(_told_apart(world.actions))},
-            },
-            "reward": {"kind": "estimate", "range": [low, high if high > low else low + 1.0]},
-            "source": _source(_COLUMNS | {"reward": "reward", "next_state": "next_state"}),
-        }
-    )
-
-
-def _head(trial: Trial) -> dict[str, Any]:
-    m = int(trial.knobs.get("episodes_per_user", 1))
-    return {
-        "schema_version": 1,
-        "name": lineage_of(trial),
-        "kind": "synthetic",
-        "unit": {"user": "user", "users_public": -(-trial.episodes // m), "episodes_per_user": m},
-        "budget": {"rho": 1.0, "delta": trial.delta or _DELTA},
+    tables = {
+        "domain": {
+            "horizon": mdp.horizon,
+            "dynamics": "stationary" if same and mdp.horizon > 1 else "per_step",
+            "states": {"column": "state", "labels": short(_told_apart(world.raw_labels)), "ends": ends},
+            "actions": {"column": "action", "labels": short(_told_apart(world.actions))},
+        },
+        "reward": {"kind": "estimate", "range": [low, high if high > low else low + 1.0]},
+        "source": _source(_COLUMNS | {"reward": "reward", "next_state": "next_state"}),
     }
+    return Card.model_validate(_declared(trial, tables))
+
+
+def _declared(trial: Trial, tables: dict[str, Any]) -> dict[str, Any]:
+    m, delta = int(trial.knobs.get("episodes_per_user", 1)), trial.delta or _DELTA
+    name, K = lineage_of(trial), trial.episodes  # noqa: N806
+    return simulated_card(name, tables, episodes=K, episodes_per_user=m, delta=delta, user="user")
 
 
 def _source(columns: dict[str, str]) -> dict[str, Any]:

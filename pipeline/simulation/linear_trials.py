@@ -127,24 +127,37 @@ def _control(cell: Cell) -> Row:
         "always-first": constant(H, S, A, 0),
     }
     gap = _optimum(cell.world) - policy_value(w.mdp, policies[cell.name])
+    return _row(cell, "control", gap, 0.0)
+
+
+def _row(
+    cell: Cell,
+    variant: str,
+    mean: float,
+    std: float,
+    calibration: str | None = None,
+    constants: str | None = None,
+    true: float | None = None,
+    ties: float | None = None,
+) -> Row:
     return Row(
         agent=cell.name,
-        variant="control",
-        trust="none",
+        variant=variant,
+        trust="none" if cell.rho is None else "central",
         world=_name(cell.world),
         episodes=cell.episodes,
-        rho=None,
+        rho=cell.rho,
         epsilon=None,
-        delta=None,
-        calibration=None,
-        constants=None,
+        delta=None if cell.rho is None else DELTA,
+        calibration=calibration,
+        constants=constants,
         metric="suboptimality",
-        mean=gap,
-        std=0.0,
+        mean=mean,
+        std=std,
         runs=cell.runs,
-        true_rho=None,
-        true_epsilon=None,
-        tie_share=None,
+        true_rho=true,
+        true_epsilon=None if true is None else epsilon_from_rho(true, DELTA),
+        tie_share=ties,
         noise=SIMULATION,
     )
 
@@ -166,28 +179,10 @@ def _learner(cell: Cell, x: Contender) -> Row:
     task = linear_task(plan)
     results = [_run(cell, x, w, plan, task, run) for run in range(cell.runs)]
     gaps = np.array([_optimum(cell.world) - policy_value(w.mdp, r.policy) for r in results])
-    spent = true_rho(plan)
-    true = None if spent is None else float(spent)
-    return Row(
-        agent=x.agent,
-        variant=x.variant,
-        trust="none" if cell.rho is None else "central",
-        world=_name(cell.world),
-        episodes=cell.episodes,
-        rho=cell.rho,
-        epsilon=None,
-        delta=None if cell.rho is None else DELTA,
-        calibration=None if cell.rho is None else plan.terms.ask.calibration,
-        constants=_constants(cell, x, task),
-        metric="suboptimality",
-        mean=float(gaps.mean()),
-        std=float(gaps.std(ddof=1)) if cell.runs > 1 else 0.0,
-        runs=cell.runs,
-        true_rho=true,
-        true_epsilon=None if true is None else epsilon_from_rho(true, DELTA),
-        tie_share=float(np.mean([r.tied.mean() for r in results])),
-        noise=SIMULATION,
-    )
+    spent, std = true_rho(plan), float(gaps.std(ddof=1)) if cell.runs > 1 else 0.0
+    calibration = None if cell.rho is None else plan.terms.ask.calibration
+    true, ties = None if spent is None else float(spent), float(np.mean([r.tied.mean() for r in results]))
+    return _row(cell, x.variant, float(gaps.mean()), std, calibration, _constants(cell, x, task), true, ties)
 
 
 def _run(cell: Cell, x: Contender, w: LinearWorld, plan: LinearPlan, task: LinearTask, run: int) -> LinearResult:

@@ -30,6 +30,7 @@ from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import Mechanism, Release, total_rho
 from pipeline.simulation.control_trials import logging_policy, optimum, world_of
 from pipeline.simulation.rollouts import as_control, emitted
+from pipeline.simulation.synthetic_world_card import simulated_card
 from pipeline.simulation.trial import OnlineAgent, Outcome, Plain, Trial, staged_curve
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
@@ -134,8 +135,7 @@ def plain_apvi(trial: Trial) -> Outcome:
 
 def dp_apvi(trial: Trial) -> Outcome:
     """The same on one private release of them."""
-    if trial.epsilon is None or trial.delta is None:
-        raise CardError(f"{trial.agent} needs epsilon and delta")
+    trial.need_budget()
     return _learnt(trial, "central")
 
 
@@ -173,8 +173,7 @@ def _learnt(trial: Trial, trust: str, logs: int | None = None) -> Outcome:
 
 def targets_of(trial: Trial) -> list[PrivateSum]:
     """What an audit attacks: the one release of the log's tables."""
-    if trial.epsilon is None or trial.delta is None:
-        raise CardError(f"{trial.agent} needs epsilon and delta")
+    trial.need_budget()
     setting = logged(trial)
     return [PrivateSum(CountLayout(setting.card), setting.mechanisms)]
 
@@ -207,10 +206,7 @@ def logged(trial: Trial) -> Logged:
 
 
 def _knobs(trial: Trial) -> dict[str, Any]:
-    knobs = trial.over(DEFAULTS)
-    for name, words in (("rewards", ("known", "learnt")), ("constants", ("paper", "tail", "practical"))):
-        if knobs[name] not in words:
-            raise CardError(f"{trial.agent}: {name} must be one of {', '.join(words)}; got {knobs[name]!r}")
+    knobs = trial.over(DEFAULTS, rewards=("known", "learnt"), constants=("paper", "tail", "practical"))
     if trial.calibration == "paper":
         raise CardError(f"{trial.agent}: on this bench one table is released; use calibration = 'tight'")
     return knobs
@@ -221,26 +217,20 @@ def _card(trial: Trial, mdp: TabularMDP, pooled: bool, known: bool) -> Card:
     _, S, A = mdp.shape  # noqa: N806
     top = float(mdp.rewards.max()) or 1.0
     reward = {"kind": "table", "table": mdp.rewards[-1].tolist()} if known else {"kind": "estimate"}
+    columns = {"user_id": "user", "episode_id": "episode", "step": "step", "reward": "reward"}
+    tables = {
+        "domain": {
+            "horizon": mdp.horizon,
+            "dynamics": "stationary" if pooled else "per_step",
+            "states": {"column": "state", "labels": S},
+            "actions": {"column": "action", "labels": A},
+            "start": {str(s): float(p) for s, p in enumerate(mdp.start)},
+        },
+        "reward": reward | {"range": [0.0, top], "steps": 1},
+        "source": {"files": ["none.csv"], "columns": columns},
+    }
     return Card.model_validate(
-        {
-            "schema_version": 1,
-            "name": trial.world.lower().replace(":", "_"),
-            "kind": "synthetic",
-            "unit": {"user": "user", "users_public": trial.episodes},
-            "domain": {
-                "horizon": mdp.horizon,
-                "dynamics": "stationary" if pooled else "per_step",
-                "states": {"column": "state", "labels": S},
-                "actions": {"column": "action", "labels": A},
-                "start": {str(s): float(p) for s, p in enumerate(mdp.start)},
-            },
-            "reward": reward | {"range": [0.0, top], "steps": 1},
-            "source": {
-                "files": ["none.csv"],
-                "columns": {"user_id": "user", "episode_id": "episode", "step": "step", "reward": "reward"},
-            },
-            "budget": {"rho": 1.0},
-        }
+        simulated_card(trial.world.lower().replace(":", "_"), tables, episodes=trial.episodes, user="user")
     )
 
 

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.declaration.toml import CardError
 from pipeline.environments.lq_systems import Controller, LqSystem, simulate
 from pipeline.mdp.riccati import gain_matrices
 from pipeline.mdp.rollout import LinearRollout, LqAgent, LqBatch
@@ -23,6 +22,7 @@ from pipeline.privacy.budget import up
 from pipeline.privacy.losses import gdp_epsilon, safe_epsilon
 from pipeline.privacy.noise import SeededNoise
 from pipeline.simulation.places import typed_place
+from pipeline.simulation.rollouts import drive
 from pipeline.simulation.trial import Trial
 from pipeline.statistics.ask import Ask
 
@@ -67,17 +67,17 @@ def play_lq(world: LqSystem, agent: LqAgent, rng: np.random.Generator) -> LqPlay
     best = world.expected_cost(world.optimal_gains())
     ends, losses, gains = list[int](), list[float](), list[Array]()
     gram = np.zeros((sum(world.shape),) * 2)
-    ask = next(agent)
-    while True:
+
+    def answer(ask: LinearRollout) -> LqBatch:
         batch = rolled_out(world, ask, rng)
         ends.append(ask.episodes + (ends[-1] if ends else 0))
         losses.append(rollout_cost(world, ask) - best)
         gains.append(ask.gains)
-        gram += moments(world, ask)[0] * ask.episodes
-        try:
-            ask = agent.send(batch)
-        except StopIteration as end:
-            return LqPlayed(ends, losses, gains, gram, end.value)
+        np.add(gram, moments(world, ask)[0] * ask.episodes, out=gram)
+        return batch
+
+    result = drive(agent, answer)
+    return LqPlayed(ends, losses, gains, gram, result)
 
 
 def rolled_out(world: LqSystem, ask: LinearRollout, rng: np.random.Generator) -> LqBatch:
@@ -141,9 +141,8 @@ def spent(trial: Trial, rho: Fraction | None) -> dict[str, Any]:
 
 def ask_of(trial: Trial) -> Ask:
     """What a private trial asks for."""
-    if trial.epsilon is None or trial.delta is None:
-        raise CardError(f"{trial.agent} needs epsilon and delta")
-    return Ask(epsilon=trial.epsilon, delta=trial.delta, calibration=trial.calibration or "tight")
+    epsilon, delta = trial.need_budget()
+    return Ask(epsilon=epsilon, delta=delta, calibration=trial.calibration or "tight")
 
 
 def noise_of(trial: Trial) -> SeededNoise:

@@ -74,7 +74,7 @@ def fixed_gain(trial: Trial) -> Outcome:
 
 def commit(trial: Trial) -> Outcome:
     """Explore-then-commit: one release of exploring episodes, then the gains of the estimate."""
-    world, task = lq_world(trial), _task(trial)
+    world = lq_world(trial)
     exploration = _exploration(trial, world)
     plan = _plan(trial, world, exploration)
     drawn: list[LqMoments] = []
@@ -83,7 +83,7 @@ def commit(trial: Trial) -> Outcome:
         drawn.append(_release(trial, plan, seen))
         return drawn[-1]
 
-    agent = explore_then_commit(task, trial.episodes, exploration, release, LqConstants())
+    agent = explore_then_commit(_task(world), trial.episodes, exploration, release, LqConstants())
     played = play_lq(world, agent, trial.stream(0))
     words = f"K_0 = {exploration.episodes:,} exploring episodes, counted, on the sphere of {exploration.radius:g}"
     facts = {"trust": "joint", "variant": "extra: one release", "constants": f"{words}; {_cuts()}"}
@@ -93,14 +93,9 @@ def commit(trial: Trial) -> Outcome:
 
 def release_of(trial: Trial) -> list[LqPlan]:
     """What an audit attacks: the one release of explore-then-commit or dp-lqr."""
-    return [_release_plan(trial)]
-
-
-def _release_plan(trial: Trial) -> LqPlan:
     world = lq_world(trial)
-    if trial.agent == "dp-lqr":
-        return _plan(trial, world, Exploration(trial.episodes, world.gamma))
-    return _plan(trial, world, _exploration(trial, world))
+    logged = Exploration(trial.episodes, world.gamma)
+    return [_plan(trial, world, logged if trial.agent == "dp-lqr" else _exploration(trial, world))]
 
 
 def message_of(trial: Trial) -> LqMessage:
@@ -132,7 +127,8 @@ def cost_of(trial: Trial) -> tuple[Fraction | None, Fraction]:
 
 def dp_lqr(trial: Trial) -> Outcome:
     """dp-lqr: one release of the logs of as many exploring episodes, which others have played, then K episodes."""
-    world, task, rng = lq_world(trial), _task(trial), trial.stream(_LOGS)
+    world, rng = lq_world(trial), trial.stream(_LOGS)
+    task = _task(world)
     behaviour = Exploration(trial.episodes, world.gamma)
     plan = _plan(trial, world, behaviour)
     logs = play_lq(world, explore(task, behaviour), rng)
@@ -242,7 +238,8 @@ def _outcome(world: LqSystem, played: LqPlayed, facts: dict[str, Any], release: 
     gains = played.gains[-1]
     eigenvalues = np.linalg.eigvalsh(played.gram)
     spread = {"largest_eigenvalue": float(eigenvalues[-1]), "smallest_eigenvalue": max(0.0, float(eigenvalues[0]))}
-    return Outcome(at, summed, {**facts, **spread, "final_loss": lost_by(world, gains)}, gains.tolist(), release)
+    said = {**facts, **spread, "final_loss": lost_by(world, gains)}
+    return Outcome(at, summed, said, gains.tolist(), release, sum(world.shape))
 
 
 def _constant(trial: Trial, world: LqSystem, gains: Array, variant: str) -> Outcome:
@@ -252,8 +249,7 @@ def _constant(trial: Trial, world: LqSystem, gains: Array, variant: str) -> Outc
     return Outcome(at, summed, facts, gains.tolist())
 
 
-def _task(trial: Trial) -> LqTask:
-    world = lq_world(trial)
+def _task(world: LqSystem) -> LqTask:
     return LqTask(world.cost, world.gamma)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from pipeline.agents.linopt_po import TUNED_STEP
 from pipeline.declaration.card import CardError
@@ -134,14 +134,10 @@ def printed(base: Settings, kind: Kind) -> Settings:
     )
 
 
+# options that are one of some words, as their types say
 _WORDS: Mapping[str, tuple[Any, ...]] = {
-    "features": ("block", "dense"),
-    "counter": ("bottom-up", "plain", "square-root"),
-    "leaf": ("batch", "episode"),
-    "shift": ("floor", "edge", "paper"),
-    "rewards": ("known", "learnt"),
+    **{name: get_args(kind) for name, kind in get_type_hints(Settings).items() if get_origin(kind) is Literal},
     "unit": (True, False),
-    "constants": ("practical", "paper"),
 }
 
 

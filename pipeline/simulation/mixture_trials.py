@@ -45,15 +45,10 @@ from pipeline.statistics.regularizers import CountedRegularizer, fixed, local, t
 _WORLD, _NOISE, _TIES = 0, 1, 2
 
 
-def mixture_agent(trial: Trial) -> Outcome:
-    """Value iteration or mirror descent in a linear mixture, as :data:`~.mixture_settings.KINDS` says of the agent."""
-    return _run(trial)
-
-
 def no_data(trial: Trial) -> Outcome:
     """The agent of option ``of``, to whom no statistics ever arrive: noise, bonus, ties and known rewards remain."""
     of = str(trial.knobs["of"])
-    return as_control(_run(replace(trial, agent=of), deaf=True), of)
+    return as_control(mixture_agent(replace(trial, agent=of), deaf=True), of)
 
 
 class _Deaf:
@@ -72,7 +67,16 @@ class _Deaf:
         self._inner.observe(Visits(nothing, nothing, *rows, nothing, visits.episodes))
 
 
-def _run(trial: Trial, deaf: bool = False) -> Outcome:
+def mixture_agent(trial: Trial, deaf: bool = False) -> Outcome:
+    """Value iteration or mirror descent in a linear mixture, as :data:`~.mixture_settings.KINDS` says of the agent.
+
+    Parameters
+    ----------
+    trial
+        Agent, world, budget and seed.
+    deaf
+        Whether no statistics arrive.
+    """
     s, world = settings_of(trial), _world(trial.world, trial.params)
     problem, guarantee = problem_of(trial, s, world)
     if deaf:
@@ -239,17 +243,8 @@ def _radii(trial: Trial, s: Settings) -> tuple[Radii, Radii]:
 
 def _registered(name: str) -> OnlineAgent:
     kind, defaults = KINDS[name], defaults_of(name)
-    if kind.trust == "none":
-        return OnlineAgent(mixture_agent, defaults=defaults, unread=no_data)
-    return OnlineAgent(
-        mixture_agent,
-        kind.trust,
-        kind.plain,
-        defaults=defaults,
-        targets=targets_of,
-        cost=cost_of,
-        unread=no_data,
-    )
+    bare = OnlineAgent(mixture_agent, kind.trust, kind.plain, defaults=defaults, unread=no_data)
+    return bare if kind.trust == "none" else replace(bare, targets=targets_of, cost=cost_of)
 
 
 AGENTS = {name: _registered(name) for name in KINDS}

@@ -72,7 +72,7 @@ def find(name: str) -> OnlineAgent:
 
 def run(trial: Trial) -> Outcome:
     """Play one trial; the same trial gives the same outcome."""
-    return find(trial.agent)(trial)
+    return find(trial.agent).play(trial)
 
 
 def measure(trial: Trial) -> Measured:

@@ -8,7 +8,7 @@ users costs what one of ten does.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -30,6 +30,26 @@ from pipeline.statistics.online_counts import InteractiveCounts, OnlineCounts, T
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Answer = TypeVar("Answer")
+Asked = TypeVar("Asked")
+Told = TypeVar("Told")
+
+
+def drive(agent: Generator[Asked, Told, Answer], answer: Callable[[Asked], Told]) -> Answer:
+    """Answer all that an agent asks for, until it returns.
+
+    Parameters
+    ----------
+    agent
+        Yields what it asks for, and is sent what came of it.
+    answer
+        Plays what is asked for.
+    """
+    ask = next(agent)
+    while True:
+        try:
+            ask = agent.send(answer(ask))
+        except StopIteration as end:
+            return end.value
 
 
 @dataclass(frozen=True)
@@ -50,18 +70,21 @@ def play(mdp: TabularMDP, agent: Agent, rng: np.random.Generator) -> Played:
     """
     world = Sampler(mdp, rng)
     best = float(mdp.start @ optimal_values(mdp)[1][0])
-    regret, last, lost = list[Array](), None, 0.0
-    ask = next(agent)
-    while True:
+    regret, lost = list[Array](), 0.0
+    last: Rollout | None = None
+
+    def answer(ask: Rollout) -> Trajectory:
+        nonlocal last, lost
         # one policy serves many episodes: it is valued once
         if ask is not last:
             p = ask.probabilities
             lost = best - policy_value(mdp, np.eye(mdp.shape[2])[ask.policy] if p is None else p)
         regret.append(np.full(ask.episodes or 1, lost))
-        try:
-            last, ask = ask, agent.send(world.episodes(ask))
-        except StopIteration as end:
-            return Played(np.concatenate(regret), end.value)
+        last = ask
+        return world.episodes(ask)
+
+    policy = drive(agent, answer)
+    return Played(np.concatenate(regret), policy)
 
 
 class Sampler:
@@ -116,8 +139,8 @@ def play_batches(
     best = float(mdp.start @ optimal_values(mdp)[1][0])
     highest = mdp.rewards.max((1, 2))
     ends, losses = list[int](), list[float]()
-    ask = next(agent)
-    while True:
+
+    def answer(ask: Batch) -> OnlineCounts:
         losses.append(best - policy_value(mdp, ask.policy))
         ends.append(ask.episodes + (ends[-1] if ends else 0))
         people = walked(mdp, ask.policy, ask.episodes, rng) if counts.protocol else None
@@ -128,10 +151,9 @@ def play_batches(
             people = replace(people, rewards=people.rewards / np.where(highest > 0, highest, 1.0))
         bits = rounded_rewards(n_sas.sum(-1), mdp.rewards, highest, rng) if counts.layout.rewards else None
         counts.add(Tally(ask.episodes, n_sas, bits, people))
-        try:
-            ask = agent.send(counts.counts())
-        except StopIteration as end:
-            return PlayedBatches(ends, losses, end.value)
+        return counts.counts()
+
+    return PlayedBatches(ends, losses, drive(agent, answer))
 
 
 def walked(mdp: TabularMDP, policy: NDArray[Any], episodes: int, rng: np.random.Generator) -> Trajectory:
@@ -202,8 +224,9 @@ def play_batch_rollouts(
     if mdp.rewards.min() < 0 or mdp.rewards.max() > 1:
         raise ValueError("rewards must be in [0, 1]: a user sends each as one bit, rounded at random")
     best = float(mdp.start @ optimal_values(mdp)[1][0])
-    batches, ask = list[PlayedBatch](), next(agent)
-    while True:
+    batches = list[PlayedBatch]()
+
+    def answer(ask: BatchRollout) -> PrivateBatch:
         played, (first, stop) = ask.episodes > 0, ask.steps
         policies, episodes = ask.policies[played], ask.episodes[played]
         layout = BatchLayout((stop - first, *mdp.shape[1:]), ask.lean, ask.rewards, ends=stop == mdp.horizon)
@@ -218,10 +241,9 @@ def play_batch_rollouts(
         kept = BatchTables(users, whole.n_sas[first:stop], whole.r_sa[first:stop], people)
         private = privatizer.release(kept, layout, noise)
         batches.append(PlayedBatch(users, layout, best - float(episodes @ earned) / users, private.noisy))
-        try:
-            ask = agent.send(private)
-        except StopIteration as end:
-            return PlayedRollouts(batches, end.value)
+        return private
+
+    return PlayedRollouts(batches, drive(agent, answer))
 
 
 def _between(people: Trajectory, first: int, stop: int) -> Trajectory:
@@ -273,4 +295,4 @@ def emitted(policy: NDArray[np.float64]) -> list[Any]:
 def as_control(found: Outcome, of: str) -> Outcome:
     """The outcome of an agent that was kept from its data, as a row of a control."""
     more = {"trust": "none", "variant": "control", "of": of, "true_rho": None, "true_epsilon": None}
-    return replace(found, facts={**found.facts, **more})
+    return replace(found, facts={**found.facts, **more}, release=None)

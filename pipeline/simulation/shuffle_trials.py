@@ -4,8 +4,9 @@ Options of a trial, with their defaults: ``constants`` ("practical" | "paper"), 
 "joint" | "local"), ``pooled`` (true), ``lean`` (true; false with "paper", which keeps the paper's three tables),
 ``mixed`` (false; true where a stage forgets or noise grows with the batch, "local": then what is not visited becomes
 uncertain again, and active policies alone swing between good and bad), ``honest`` (1.0: declared share who add their
-bits), ``protocol`` (false; true: every message is sent and shuffled, as bytes), ``certify`` (4: how many targets of the
-last stage the linear programme checks).
+bits), ``episodes_per_user`` (1: most of one user, in any batches; for tight shuffled bits), ``protocol`` (false; true:
+every message is sent and shuffled, as bytes), ``certify`` (4: how many targets of the last stage the linear programme
+checks).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pipeline.mdp.planning import most_visits, most_visits_lp, optimal_values
 from pipeline.mdp.policy import set_values
 from pipeline.privacy.losses import Trust
 from pipeline.privacy.noise import SeededNoise
-from pipeline.privacy.shuffle_calibration import smallest_total
+from pipeline.privacy.shuffle_calibration import of_one_episode, smallest_total
 from pipeline.simulation.control_trials import world_of
 from pipeline.simulation.rollouts import PlayedRollouts, play_batch_rollouts
 from pipeline.simulation.targets import BatchTarget
@@ -39,6 +40,7 @@ DEFAULTS: dict[str, Plain] = {
     "lean": None,
     "mixed": None,
     "honest": 1.0,
+    "episodes_per_user": 1,
     "protocol": False,
     "certify": 4,
 }
@@ -131,12 +133,13 @@ def knobs_of(trial: Trial) -> dict[str, Any]:
     CardError
         If an option is unknown or of another kind, or the budget does not fit the trust model.
     """
-    knobs = trial.over(DEFAULTS)
-    for name, words in (("constants", ("practical", "paper")), ("trust", ("none", "joint", "local", "shuffle"))):
-        if knobs[name] not in words:
-            raise CardError(f"sdp-pe: {name} must be one of {', '.join(words)}; got {knobs[name]!r}")
+    trusts = ("none", "joint", "local", "shuffle")
+    knobs = trial.over(DEFAULTS, constants=("practical", "paper"), trust=trusts)
     if (trial.epsilon is None) != (knobs["trust"] == "none"):
         raise CardError("sdp-pe: give epsilon and delta, or trust = 'none', and not both")
+    m = int(knobs["episodes_per_user"])
+    if m < 1 or (m > 1 and (trial.calibration != "tight" or knobs["trust"] != "shuffle")):
+        raise CardError(f"sdp-pe: episodes_per_user above 1 is priced for tight shuffled bits alone; got {m}")
     if trial.calibration == "paper" and knobs["trust"] not in ("none", "shuffle"):
         raise CardError(f"sdp-pe: paper 002 prints no noise for trust {knobs['trust']!r}; use calibration 'tight'")
     lean = knobs["constants"] == "practical" if knobs["lean"] is None else bool(knobs["lean"])
@@ -149,8 +152,8 @@ def privatizer_of(trial: Trial, knobs: Mapping[str, Any], horizon: int) -> Batch
     """Who makes its counts private."""
     if trial.epsilon is None or trial.delta is None:
         return BatchPrivatizer()
-    how, honest = trial.calibration or "tight", float(knobs["honest"])
-    return BatchPrivatizer(Trust(knobs["trust"]), trial.epsilon, trial.delta, how, horizon, honest)
+    how, honest, m = trial.calibration or "tight", float(knobs["honest"]), int(knobs["episodes_per_user"])
+    return BatchPrivatizer(Trust(knobs["trust"]), trial.epsilon, trial.delta, how, horizon, honest, episodes=m)
 
 
 def _variant(trial: Trial, knobs: Mapping[str, Any]) -> str:
@@ -159,6 +162,7 @@ def _variant(trial: Trial, knobs: Mapping[str, Any]) -> str:
         words += ["pooled" if knobs["pooled"] else "forget", *(["mixtures"] if knobs["mixed"] else [])]
     if knobs["trust"] == "shuffle" and trial.calibration is not None:
         words.append(_BITS[trial.calibration])
+        words += [f"{m} episodes a user"] if (m := int(knobs["episodes_per_user"])) > 1 else []
     return ", ".join(words)
 
 
@@ -201,7 +205,8 @@ def _bits(privatizer: BatchPrivatizer, played: PlayedRollouts[agent.Answer]) -> 
     for kind, b in kinds.items():
         bits = privatizer.bits(b.users, b.layout)
         out[f"tau_{kind}"] = 4 * bits.standard_deviation**2
-        out[f"fewest_{kind}"] = smallest_total(b.layout.changes, privatizer.epsilon, privatizer.delta)
+        asked = of_one_episode(privatizer.episodes, privatizer.epsilon, privatizer.delta)
+        out[f"fewest_{kind}"] = smallest_total(b.layout.changes, *asked)
         out[f"bits_per_user_{kind}"] = b.layout.counters * (1 + bits.each)
     return out
 

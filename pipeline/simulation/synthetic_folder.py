@@ -16,7 +16,7 @@ from pipeline.declaration.declared_features import StateFeatures
 from pipeline.environments.world import World
 from pipeline.environments.worlds import WORLD_ARRAYS, WORLD_FILE, arrays_file
 from pipeline.simulation.synthetic_logs import stream_log
-from pipeline.simulation.synthetic_world_card import COMMENTS
+from pipeline.simulation.synthetic_world_card import COMMENTS, USE
 
 # first words of a card this program wrote, and may therefore write again
 _MARK = "Written by `reticent simulate`"
@@ -203,3 +203,51 @@ def _recipe(s: Simulated) -> str:
     if s.told is not None:
         values["evaluate"] = {"world": s.told["name"], "behaviour": s.behaviour}
     return toml_text(["`reticent ingest` this folder, then `reticent run` this file."], values)
+
+
+def world_readme(
+    *,
+    name: str,
+    world: str,
+    params: Mapping[str, Any],
+    log: Mapping[str, Any],
+    values: Mapping[str, float],
+    command: str,
+) -> str:
+    """README of a log of a known world.
+
+    Parameters
+    ----------
+    name
+        Of the new dataset.
+    world, params
+        The world and its arguments.
+    command
+        The command line that writes the same bytes.
+    log
+        What was simulated: horizon, behaviour, episodes, seed, in words and numbers.
+    values
+        Name of a policy -> exact value of one episode.
+    """
+    settings = ", ".join(f"{k} = {v}" for k, v in params.items()) or "its defaults"
+    rows = "\n".join(f"| {policy} | {value:.6g} |" for policy, value in values.items())
+    made = "\n".join(f"| {k} | {v} |" for k, v in log.items())
+    return f"""# {name}: simulated episodes of {world}
+
+**Not people.** Every row is drawn from a world whose parameters are known ({world}; {settings}).
+Reports on this log can therefore say what is true beside what was learnt (`truth`); `world.toml` is where they find
+the world.
+
+| the log | |
+|---|---|
+{made}
+
+Exact values of one episode, in the world's own reward units, by dynamic programming:
+
+| policy | value |
+|---|---|
+{rows}
+
+**Made by** `{command}`. The same command and library versions write the same bytes.
+
+{USE.format(folder="THIS_FOLDER")}"""

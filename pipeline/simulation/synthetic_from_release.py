@@ -9,7 +9,6 @@ beside its released mean.  None of this is evidence beyond the release itself.
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,12 @@ from typing import Any
 import numpy as np
 
 from pipeline.agents.pessimism import reward_estimate, start_distribution, transition_estimate
-from pipeline.declaration.card import OTHER, Card, CardError, declared_start, task_of
+from pipeline.declaration.card import Card, CardError, declared_start, task_of
+from pipeline.declaration.domain import OTHER
 from pipeline.environments.world import Array, World
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import read_release, sha256_file
-from pipeline.simulation.synthetic_world_card import short
+from pipeline.simulation.synthetic_world_card import USE, short, simulated_card
 from pipeline.statistics.counts import private_counts
 from reports.facts.dataset import DeclaredTables
 from reports.facts.promise import Guarantee
@@ -102,15 +102,7 @@ def released_card(run: ReleasedRun, *, name: str, episodes: int, episodes_per_us
     live, actions = ([label for label in labels if label != OTHER] for labels in (d.live_states, d.actions))
     other = {"live_states": OTHER in d.live_states, "actions": OTHER in d.actions}
     columns = {"user_id": "user_id", "episode_id": "episode_id", "step": "step", "reward": "reward"}
-    return {
-        "schema_version": 1,
-        "name": name,
-        "kind": "synthetic",
-        "unit": {
-            "user": "user_id",
-            "episodes_per_user": episodes_per_user,
-            "users_public": math.ceil(episodes / episodes_per_user),
-        },
+    tables = {
         "domain": {
             "horizon": d.horizon,
             "dynamics": d.dynamics,
@@ -140,8 +132,8 @@ def released_card(run: ReleasedRun, *, name: str, episodes: int, episodes_per_us
             "columns": columns | {"next_state": "next_state"},
         },
         "tolerance": {} if any(other.values()) else {"unknown_label": 0.0},
-        "budget": {"rho": rho, "delta": 1e-6, "ledger": "home"},
     }
+    return simulated_card(name, tables, episodes=episodes, episodes_per_user=episodes_per_user, rho=rho)
 
 
 def released_world(run: ReleasedRun, card: Card) -> World:
@@ -190,3 +182,59 @@ def _with_ends(live: Array, ends: Array) -> Array:
 def _squeezed(x: Array) -> Array:
     """Without the step axis where one table serves all steps."""
     return x[0] if x.shape[0] == 1 else x
+
+
+def release_readme(*, name: str, run: ReleasedRun, episodes: int, seed: int, command: str) -> str:
+    """README of a log sampled from a released model.
+
+    Parameters
+    ----------
+    name
+        Of the new dataset.
+    run
+        The run whose release was sampled.
+    episodes, seed
+        Of the log.
+    command
+        The command line that writes the same bytes.
+    """
+    g = run.guarantee
+    return f"""# {name}: synthetic episodes from a release
+
+Every row is drawn from the model that run `{run.name}` released of the dataset `{run.dataset.name}`:
+start, transitions, rewards and logging policy are ratios of its noisy counts. **No row is anybody's record**, and no
+record was read to make one: {episodes} episodes, seed {seed}.
+
+**Privacy.** This log costs nothing beyond the release it was made from, however many episodes are drawn, and promises
+what that release promises, no more:
+
+> {g.sentence}
+
+Claim: {g.claim}.
+
+**Good for**: trying the pipeline; teaching; showing a partner the format; load tests.
+
+**Not good for**
+
+- *evidence*: whatever is found here re-reads the one release; more episodes tell nothing more about people, and the
+  intervals of a run on this log concern the released model, not the people behind it;
+- *small cells*: where few people were, the counts are mostly noise, and so is what is sampled from them;
+- *effects of actions*: what the released states do not hold is lost, and so is every link between steps beyond them;
+- *sums of rewards*: a step's reward is drawn beside its released mean, whatever comes next; where a person's total is
+  declared, an episode is paid up to it and no further.
+
+In a state that the counts never saw, actions are uniform over the allowed ones; an unvisited cell leads anywhere.
+
+**Made by** `{command}`. The same command and library versions write the same bytes.
+
+{USE.format(folder="THIS_FOLDER")}"""
+
+
+def release_about(run: ReleasedRun, episodes: int) -> list[str]:
+    """Head of the card of a log sampled from a released model: the README in four lines."""
+    return [
+        f"{episodes} episodes from what run {run.name} released of {run.dataset.name}; no record was read.",
+        "Good for trying the pipeline, teaching, sharing the format, load tests.  No new evidence: any analysis",
+        "re-reads the one release, small cells are noise, effects of actions cannot be estimated.  Costs nothing",
+        "beyond that release and promises what it promises: see README.md.",
+    ]

@@ -25,8 +25,8 @@ _ROWS_PER_FILE = 1_000_000
 
 
 @dataclass(frozen=True)
-class LqLog:
-    """How a log is made: plant, behaviour, episodes (one a user), seed."""
+class Made:
+    """How a log is made: world or plant, behaviour, episodes (one a user), seed."""
 
     world: str
     behaviour: str
@@ -34,7 +34,7 @@ class LqLog:
     seed: int
 
 
-def write_lq_log(log: LqLog, folder: Path) -> list[Path]:
+def write_lq_log(log: Made, folder: Path) -> list[Path]:
     """Write the log of a plant: ``episodes-0000.parquet``; the same library versions give the same bytes.
 
     Columns: ``user_id``, ``episode_id`` (0), ``step``, ``observation`` and ``action`` (lists of float32), and
@@ -55,21 +55,10 @@ def write_lq_log(log: LqLog, folder: Path) -> list[Path]:
             "next_observation": _lists(states[:, 1:], ~last),
         }
     )
-    path = folder / "episodes-0000.parquet"
-    differences = dict.fromkeys(("user_id", "step"), "DELTA_BINARY_PACKED")
     # of noise, the exponents are alike and the digits are not: bytes of a kind together
     vectors = dict.fromkeys((f"{v}.list.element" for v in ("observation", "action", "next_observation")), _SPLIT)
-    pq.write_table(
-        table,
-        path,
-        compression="zstd",
-        compression_level=19,
-        # a list of columns is documented, the stubs know a flag only
-        use_dictionary=["episode_id"],  # pyright: ignore[reportArgumentType]
-        column_encoding=differences | vectors,
-        row_group_size=len(table),
-    )
-    return [path]
+    _write(table, folder / "episodes-0000.parquet", 19, ["episode_id"], vectors)
+    return [folder / "episodes-0000.parquet"]
 
 
 def _lists(values: Array, absent: NDArray[np.bool_] | None = None) -> pa.Array:
@@ -133,23 +122,13 @@ def stream_log(
     return paths
 
 
-@dataclass(frozen=True)
-class _Shipped:
-    """How a log on the shelf was made."""
-
-    world: str
-    behaviour: str
-    episodes: int
-    seed: int
-
-
 # by lineage; what version 0.1 shipped under the lineage icu_sepsis is made on demand
 _SHIPPED = {
-    "icu_sepsis_clinicians": _Shipped("icu_sepsis", "clinician", 100_000, 20261122),
-    "icu_sepsis": _Shipped("icu_sepsis", "uniform", 100_000, 20240606),
-    "riverswim": _Shipped("riverswim", "right-0.8", 50_000, 2008),
+    "icu_sepsis_clinicians": Made("icu_sepsis", "clinician", 100_000, 20261122),
+    "icu_sepsis": Made("icu_sepsis", "uniform", 100_000, 20240606),
+    "riverswim": Made("riverswim", "right-0.8", 50_000, 2008),
 }
-_SHIPPED_PLANTS = {"double_integrator": LqLog("double-integrator", "sphere", 10_000, 2004)}
+_SHIPPED_PLANTS = {"double_integrator": Made("double-integrator", "sphere", 10_000, 2004)}
 
 
 def is_shipped(name: str) -> bool:
@@ -194,17 +173,20 @@ def regenerate(card: AnyCard, folder: Path) -> list[Path]:
     return log if features is None or tabular.domain.states.bins is not None else [*log, features.write(folder)]
 
 
-def _write(table: pa.Table, path: Path, level: int) -> None:
+def _write(
+    table: pa.Table, path: Path, level: int, few: list[str] | None = None, encodings: dict[str, str] | None = None
+) -> None:
     # few distinct values suit a dictionary; sorted numbers suit their differences
-    differences = {"user_id": "DELTA_BINARY_PACKED", "step": "DELTA_BINARY_PACKED"}
+    differences = dict.fromkeys(("user_id", "step"), "DELTA_BINARY_PACKED")
+    few = few or [c for c in table.column_names if c not in differences]
     pq.write_table(
         table,
         path,
         compression="zstd",
         compression_level=level,
         # a list of columns is documented, the stubs know a flag only
-        use_dictionary=[c for c in table.column_names if c not in differences],  # pyright: ignore[reportArgumentType]
-        column_encoding=differences,
+        use_dictionary=few,  # pyright: ignore[reportArgumentType]
+        column_encoding=differences | (encodings or {}),
         row_group_size=len(table),
     )
 

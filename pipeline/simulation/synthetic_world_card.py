@@ -21,6 +21,15 @@ _MOST_STEPS = 10_000
 # a person's steps at one (state, action) that a table of all steps counts, per episode
 _CELL_CAP = 4
 
+# how a simulated log is used, in its README
+USE = """**Use it**
+
+```sh
+reticent ingest {folder}
+reticent run {folder}/recipe.toml
+```
+"""
+
 COMMENTS: Mapping[str, str] = {
     "unit.users_public": "declared, never counted",
     "domain.dynamics": "per_step: a table for each step; stationary: one for all",
@@ -87,15 +96,7 @@ def world_card(
     stationary = world.stationary and horizon > 1
     columns = {"user_id": "user_id", "episode_id": "episode_id", "step": "step", "reward": "reward"}
     columns |= {"next_state": "next_state"} | ({"next_bin": f"next_{states['bins']['by']}"} if binned else {})
-    values: dict[str, Any] = {
-        "schema_version": 1,
-        "name": name,
-        "kind": "synthetic",
-        "unit": {
-            "user": "user_id",
-            "episodes_per_user": episodes_per_user,
-            "users_public": math.ceil(episodes / episodes_per_user),
-        },
+    tables = {
         "domain": {
             "horizon": horizon,
             "dynamics": "stationary" if stationary else "per_step",
@@ -108,9 +109,43 @@ def world_card(
         "reward": {**_source_of_rewards(world, states), **_lattice(possible_rewards(world, horizon))},
         "source": {"layout": "long", "files": ["episodes-*.parquet"], "columns": columns},
         "tolerance": {"unknown_label": 0.0},
-        "budget": {"rho": rho, "delta": 1e-6, "ledger": "home"},
     }
+    values = simulated_card(name, tables, episodes=episodes, episodes_per_user=episodes_per_user, rho=rho)
     return _with_total(values, world, horizon)
+
+
+def simulated_card(
+    name: str,
+    tables: Mapping[str, Any],
+    *,
+    episodes: int,
+    episodes_per_user: int = 1,
+    rho: float = 1.0,
+    delta: float = 1e-6,
+    user: str = "user_id",
+) -> dict[str, Any]:
+    """Plain values of the card of a simulated log.
+
+    Parameters
+    ----------
+    name
+        Of the new lineage.
+    tables
+        What differs from log to log: domain, reward or cost, source.
+    episodes, episodes_per_user, rho
+        See :func:`world_card`.
+    delta, user
+        Of its budget, and the column of people's ids.
+    """
+    people = math.ceil(episodes / episodes_per_user)
+    return {
+        "schema_version": 1,
+        "name": name,
+        "kind": "synthetic",
+        "unit": {"user": user, "episodes_per_user": episodes_per_user, "users_public": people},
+        **tables,
+        "budget": {"rho": rho, "delta": delta, "ledger": "home"},
+    }
 
 
 def short(labels: list[str]) -> int | list[str]:

@@ -4,8 +4,8 @@ Options of a trial, all with defaults: ``constants`` (``practical``; ``paper``: 
 covers all with probability 0.9) and what follows from it: ``c``, ``noise``, ``z`` and ``iota`` of the bonus, ``growth``
 and ``visits`` of the batches; ``first`` of these; ``pooled`` (one table for all steps); ``rewards`` (``known`` |
 ``learnt``); ``warm_start``, a run that released counts; ``episodes_per_user``: m, most episodes of one user, who may
-come at any time (in the shuffle model in one batch); for joint privacy ``mechanism`` and ``leaves`` of the counter; for
-the shuffle model ``honest``, and ``protocol`` (true: every message is sent and shuffled, as bytes).
+come at any time; for joint privacy ``mechanism`` and ``leaves`` of the counter; for the shuffle model ``honest``, and
+``protocol`` (true: every message is sent and shuffled, as bytes).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pipeline.simulation.rollouts import as_control, as_printed, emitted, play_b
 from pipeline.simulation.targets import CountsTarget, ShuffledTarget
 from pipeline.simulation.trial import OnlineAgent, Outcome, Plain, Trial, Trust, run_named, staged_curve
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.interactive_counts import CountMechanism, ShuffledCounts, exact, joint, local, shuffled
+from pipeline.statistics.interactive_counts import CountMechanism, ShuffledCounts, exact, joint, local
 from pipeline.statistics.online_counts import InteractiveCounts, OnlineCounts, OnlineLayout, Tally
 from pipeline.statistics.online_sum import asked, asked_rho
 
@@ -116,7 +116,7 @@ def _shuffled(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> 
     if layout.pooled:
         raise CardError(f"{t.agent}: in the shuffle model every step needs counters of its own; leave out pooled")
     honest, protocol = float(t.knobs.get("honest", 1.0)), bool(t.knobs.get("protocol", False))
-    return shuffled(layout, *asked(ask), _world(t), noise, honest, protocol=protocol)
+    return ShuffledCounts(layout, *asked(ask), _world(t), noise, honest, protocol=protocol)
 
 
 def _local(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> InteractiveCounts:
@@ -248,11 +248,6 @@ def layout_of(trial: Trial, mdp: TabularMDP) -> OnlineLayout:
     if learnt and mdp.rewards.min() < 0:
         raise CardError(f"{trial.agent}: rewards of {trial.world} can be negative; use rewards = 'known'")
     m = int(knobs.get("episodes_per_user", 1))
-    if m > 1 and trial.agent == "counts-shuffle":
-        raise CardError(
-            f"{trial.agent}: users who return are not priced in the shuffle model, because their episodes may move the "
-            "same counters under one noise; leave out episodes_per_user"
-        )
     return OnlineLayout(H, S, A, pooled, learnt, m, apart=trial.agent == "dp-ucbvi-ldp")
 
 
@@ -273,11 +268,10 @@ def ask_of(trial: Trial) -> Ask:
     CardError
         If it has none, or asks for scales that no paper prints.
     """
-    if trial.epsilon is None or trial.delta is None:
-        raise CardError(f"{trial.agent} needs epsilon and delta")
+    epsilon, delta = trial.need_budget()
     if trial.calibration == "paper":
         raise CardError(f"{trial.agent}: no paper prints scales for its counts; use calibration = 'tight'")
-    return Ask(epsilon=trial.epsilon, delta=trial.delta)
+    return Ask(epsilon=epsilon, delta=delta)
 
 
 def _world(trial: Trial) -> SimulatedWorld:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from pipeline.declaration.toml import CardError
 from pipeline.privacy.release import Release
+from pipeline.simulation.communication import Sent, sent_by_user
 from pipeline.simulation.targets import Target
 
 Trust = Literal["none", "central", "joint", "local", "shuffle"]
@@ -27,13 +28,7 @@ Preset = Literal["practical", "paper"]
 
 
 def run_named(said: Plain) -> Plain:
-    """A knob or a world as a page shows it: a run by its name, whatever folder it lies in here.
-
-    Parameters
-    ----------
-    said
-        Of a trial.
-    """
+    """What is said of a knob or a world as a page shows it: a run by its name, whatever folder it lies in here."""
     named = isinstance(said, str) and said.startswith(("release:", "run:"))
     return str(said).rpartition("/")[2] if named else said
 
@@ -73,22 +68,28 @@ class Trial:
         """The options by name."""
         return dict(self.options)
 
-    def over(self, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    def need_budget(self) -> tuple[float, float]:
+        """Epsilon and delta; a CardError where one is missing."""
+        if self.epsilon is None or self.delta is None:
+            raise CardError(f"{self.agent} needs epsilon and delta")
+        return self.epsilon, self.delta
+
+    def over(self, defaults: Mapping[str, Any], **words: Sequence[str]) -> dict[str, Any]:
         """The options over an agent's defaults.
 
         Parameters
         ----------
         defaults
             Every option there is, with the value it has where nothing is said.
-
-        Raises
-        ------
-        CardError
-            If an option is none of these.
+        words
+            Of an option that is a word, those there are; a CardError names an option or a word that is none.
         """
         if unknown := sorted(set(self.knobs) - set(defaults)):
             raise CardError(f"{self.agent}: no option {unknown[0]!r}; there are: {', '.join(defaults)}")
-        return {**defaults, **self.knobs}
+        found = {**defaults, **self.knobs}
+        for name in (name for name in words if found[name] not in words[name]):
+            raise CardError(f"{self.agent}: {name} must be one of {', '.join(words[name])}; got {found[name]!r}")
+        return found
 
     def told(self, **more: Plain) -> Trial:
         """The same with further options."""
@@ -107,22 +108,18 @@ class Trial:
 
 
 class Facts(TypedDict, total=False):
-    """What an agent said of its run, as far as studies read it; an agent may say more.
+    """What an agent said of its run, as far as studies read it; an agent may say more.  Most is as in a :class:`Row`.
 
     Attributes
     ----------
-    trust, variant, constants, true_rho, true_epsilon, tie_share
-        As in a :class:`Row`.
     true_epsilon_gdp
-        What the noise drawn really costs by the conversion for Gaussians.
+        By the conversion for Gaussians.
     of
         The agent that was kept from its data.
     final_loss
         V* - V^pi of the policy at the end, reward units.
-    left_zero_at
-        First episode whose gain was not zero; None: never.
-    shape
-        (H, S, A) in the order the agent says it.
+    left_zero_at, shape
+        First episode whose gain was not zero (None: never); (H, S, A) in the order the agent says it.
     """
 
     trust: Required[Trust]
@@ -139,12 +136,13 @@ class Facts(TypedDict, total=False):
 
 
 class Measured(TypedDict):
-    """An :class:`Outcome` as plain values, as it is kept."""
+    """An :class:`Outcome` as plain values, as it is kept, and what one user sends where it is private."""
 
     marks: list[int]
     regret: list[float]
     facts: Facts
     policy: list[Any] | None
+    sent: Sent | None
 
 
 @dataclass(frozen=True)
@@ -158,10 +156,11 @@ class Outcome:
     policy
         The policy at the end as nested lists: actions ``(H, S)`` or probabilities ``(H, S, A)``; of a linear plant the
         gains ``(H, d, n)``.  None: the agent says nothing of it.
-    facts
-        Plain values beside: :class:`Facts`, and whatever the agent has to say.
-    release
-        What left the private sum by the end, and by which mechanisms; no kept result holds it, a run is played again.
+    facts, release
+        :class:`Facts`, and whatever the agent has to say; what left the private sum by the end, and by which
+        mechanisms: no kept result holds it, a run is played again.
+    numbers
+        What one step of an episode says: state, action and reward; of a plant its coordinates and controls.
     """
 
     marks: list[int]
@@ -169,11 +168,12 @@ class Outcome:
     facts: Mapping[str, Any]
     policy: list[Any] | None = None
     release: Release | None = field(default=None, compare=False, repr=False)
+    numbers: int = 3
 
     def as_dict(self) -> Measured:
         """Plain values, for a kept result."""
-        facts = cast("Facts", dict(self.facts))
-        return {"marks": self.marks, "regret": self.regret, "facts": facts, "policy": self.policy}
+        facts, sent = cast("Facts", dict(self.facts)), sent_by_user(self.release, len(self.policy or ()), self.numbers)
+        return {"marks": self.marks, "regret": self.regret, "facts": facts, "policy": self.policy, "sent": sent}
 
 
 NOTHING_LEARNT = ("uniform", "always-first", "always-right")
@@ -215,10 +215,6 @@ class OnlineAgent:
     cost: Callable[[Trial], tuple[Fraction | None, Fraction]] | None = None
     unread: Callable[[Trial], Outcome] | None = None
     from_logs: bool = False
-
-    def __call__(self, trial: Trial) -> Outcome:
-        """Play one trial."""
-        return self.play(trial)
 
     @property
     def private(self) -> bool:

@@ -20,39 +20,38 @@ from pipeline.privacy.losses import Trust
 from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import Mechanism, Release, Running, ShuffledBits
 from pipeline.privacy.shuffle import NoiseBits, analyzed_totals, exchanged
-from pipeline.privacy.shuffle_calibration import delivered_epsilon, paper_bits, tight_bits
+from pipeline.privacy.shuffle_calibration import delivered_epsilon, of_one_episode, paper_bits, tight_bits
 from pipeline.statistics.batch_counts import BatchLayout, BatchTables, NoisyTables, PrivateBatch, consistent
 from pipeline.statistics.layout import Layout
 
-_UNIT, _RULE = "ones", "a replaced user moves so many counters by 1, half of them up; everybody sends for every counter"
+_UNIT, _RULE = "ones", "an episode replaced moves so many counters by 1, half of them up; everybody sends for all"
 
 
 def release_of_shuffled(
-    layout: Layout, changes: int, batches: Sequence[tuple[NoiseBits, int, Integers]], sampler: str
+    layout: Layout, changes: int, batches: Sequence[tuple[NoiseBits, int, Integers]], sampler: str, episodes: int = 1
 ) -> Release:
-    """Shuffled batches as one release; a user is in one of them.
+    """Shuffled batches as one release; an episode is in one of them.
 
     Parameters
     ----------
     layout
         Whose counters they are.
-    changes
-        Counters that one replaced user moves by 1.
+    changes, episodes
+        Counters that one replaced episode moves by 1, and most episodes of one user.
     batches
         Of each its noise bits, how many users add theirs honestly, and the ones ``(C,)`` that were counted.
     sampler
         Program that drew the bits.
     """
     named = {f"batch_{i}": batch for i, batch in enumerate(batches)}
-    noise = {n: ShuffledBits(b.users, b.each, b.chance, changes, honest) for n, (b, honest, _) in named.items()}
+    moved = changes * episodes**2, changes * episodes
+    noise = {n: ShuffledBits(b.users, b.each, b.chance, changes, h, episodes) for n, (b, h, _) in named.items()}
+    shapes = {name: ones.shape for name, (_, _, ones) in named.items()}
     return Release(
         dataset=layout.dataset,
         data_kind=layout.data_kind,
         dynamics=layout.dynamics,
-        mechanisms=tuple(
-            Mechanism(name, ones.shape, _UNIT, changes, changes, _RULE, shuffled=noise[name])
-            for name, (_, _, ones) in named.items()
-        ),
+        mechanisms=tuple(Mechanism(n, shapes[n], _UNIT, *moved, _RULE, shuffled=x) for n, x in noise.items()),
         tables={name: ones for name, (_, _, ones) in named.items()},
         noise="seeded",
         sampler=sampler,
@@ -161,6 +160,8 @@ class BatchPrivatizer:
         Declared share of the users who do add their bits; only theirs are counted on.
     failure
         Chance with which E may fail, for all entries together.
+    episodes
+        Most of one user, priced for bits alone.
     """
 
     trust: Trust = Trust.NONE
@@ -170,6 +171,7 @@ class BatchPrivatizer:
     horizon: int = 1
     honest: float = 1.0
     failure: float = 0.01
+    episodes: int = 1
 
     def release(self, tables: BatchTables, layout: BatchLayout, noise: SeededNoise) -> PrivateBatch:
         """Noisy sums, made consistent, visits never underestimated.
@@ -212,12 +214,14 @@ class BatchPrivatizer:
         """What each user of a batch adds to each counter."""
         if self.calibration == "paper":
             return paper_bits(users, self.horizon, self.epsilon, self.delta)
-        return tight_bits(users, layout.changes, self.epsilon, self.delta, self.honest_of(users))
+        asked = of_one_episode(self.episodes, self.epsilon, self.delta)
+        return tight_bits(users, layout.changes, *asked, self.honest_of(users))
 
     def delivered(self, users: int, layout: BatchLayout) -> float | None:
         """Epsilon at ``delta`` of what is drawn, by honest users where they are to add bits; None without noise."""
         if self.trust == Trust.SHUFFLE:
-            return delivered_epsilon(self.bits(users, layout), layout.changes, self.delta, self.honest_of(users))
+            told = self.bits(users, layout), layout.changes, self.delta, self.honest_of(users), self.episodes
+            return delivered_epsilon(*told)
         if self.trust == Trust.NONE:
             return None
         return epsilon_from_rho(layout.changes / (2 * self.variance(layout)), self.delta)
@@ -238,7 +242,8 @@ class BatchPrivatizer:
         if self.trust == Trust.SHUFFLE:
             ones = [(self.bits(n, of), self.honest_of(n), x) for of, n, x in kept]
             each = [(bits, honest, np.rint(x + bits.mean).astype(np.int64)) for bits, honest, x in ones]
-            return release_of_shuffled(layout, max(of.changes for of, _ in batches), each, SeededNoise.sampler)
+            changes = max(of.changes for of, _ in batches)
+            return release_of_shuffled(layout, changes, each, SeededNoise.sampler, self.episodes)
         counts, silent = np.rint(np.sum([x for _, _, x in kept], axis=0)).astype(np.int64), self.trust == Trust.NONE
         draws = sum(n for _, n, _ in kept) if self.trust == Trust.LOCAL else len(kept)
         variance, running = (None, None) if silent else (self.variance(layout), Running(1, draws, draws))

@@ -102,16 +102,19 @@ class BallMoves:
         F^2, bound on a row's squared length, in squared integers.
     episodes
         m: rows of a person at one step.
+    target
+        N, where targets are vectors of ``|x|^2 <= N``: f x^T moves N times as far as f y does.
     """
 
     square: int
     episodes: int = 1
+    target: int = 1
 
     def cost(self, gram: Fraction, signed: Fraction, unsigned: Fraction, relation: Relation = "replace") -> Fraction:
         """See :class:`Reach`; opposite features make unsigned targets as costly as signed ones."""
         if relation == "add_remove":
-            return self.episodes**2 * (self.square**2 * gram + self.square * (signed + unsigned))
-        G, v = 2 * self.square**2 * gram, 4 * self.square * (signed + unsigned)
+            return self.episodes**2 * (self.square**2 * gram + self.square * self.target * (signed + unsigned))
+        G, v = 2 * self.square**2 * gram, 4 * self.square * self.target * (signed + unsigned)
         worst = v if v > 4 * G else G + v / 2 + (v * v / (16 * G) if G else 0)
         return self.episodes**2 * worst
 
@@ -145,25 +148,19 @@ def moves(features: FeatureMap, episodes: int = 1) -> Reach:
     return Moves(np.unique(found, axis=1), episodes, (longest**2, longest, longest))
 
 
-def table_moves(features: FeatureMap, tag: int, reward: int, episodes: int = 1) -> Moves:
+def table_moves(features: FeatureMap, tag: int, reward: int, episodes: int = 1) -> Reach:
     """Moves of the one-shot release, as ``(gram, table, 0)``.
 
     A row adds f f^T and f x^T, where x holds ``tag`` in the column of its successor and a reward integer of absolute
     value at most ``reward`` in the last: ||x||^2 <= N = tag^2 + reward^2, and <x, x'> is at least -reward^2, at most
-    N.
-
-    Raises
-    ------
-    ValueError
-        If the map has too many distinct rows to enumerate.
+    N.  Of an observation x holds the successor's features, at most ``tag`` long and of any sign: the ball's bound.
     """
-    f = np.unique(features.integers.reshape(-1, features.dimension), axis=0)
-    if len(f) > _ENUMERATED:
-        raise ValueError(f"one-shot release of {len(f)} distinct features: at most {_ENUMERATED}; use the desk")
+    f, N = np.unique(features.integers.reshape(-1, features.dimension), axis=0), tag**2 + reward**2
+    if len(f) > _ENUMERATED or features.sample_of is not None:
+        return BallMoves(features.square, episodes, N)
     f = np.vstack([f, np.zeros((1, f.shape[1]), dtype=np.int64)])
     inner = f @ f.T
     n = np.diag(inner)
-    N = tag**2 + reward**2
     gram = n[:, None] ** 2 + n**2 - 2 * inner**2
     table = N * (n[:, None] + n) + 2 * np.where(inner >= 0, inner * reward**2, -inner * N)
     found, longest = np.stack([gram, table, np.zeros_like(gram)])[:, *np.triu_indices(len(f))], int(n.max())

@@ -1,13 +1,13 @@
 """Private counts of an online agent: one interactive mechanism for each trust model, and one planner for all of them.
 
-================  =======  ===============================================  =======================
-function          trust    where the noise enters                           agent
-================  =======  ===============================================  =======================
-:func:`exact`     none     nowhere                                          UCBVI
-:func:`joint`     joint    every completed node of a continual release      DP-UCBVI (JDP)
-:func:`local`     local    every user's own message, before it is kept      DP-UCBVI (LDP)
-:func:`shuffled`  shuffle  every user's noise bits, shuffled in the batch   counts-shuffle
-================  =======  ===============================================  =======================
+=======================  =======  ===============================================  =======================
+name                     trust    where the noise enters                           agent
+=======================  =======  ===============================================  =======================
+:func:`exact`            none     nowhere                                          UCBVI
+:func:`joint`            joint    every completed node of a continual release      DP-UCBVI (JDP)
+:func:`local`            local    every user's own message, before it is kept      DP-UCBVI (LDP)
+:class:`ShuffledCounts`  shuffle  every user's noise bits, shuffled in the batch   counts-shuffle
+=======================  =======  ===============================================  =======================
 
 Nothing is released inside a batch, so a step of the release may be a whole batch: policies stay a function of the
 released sums of *earlier* batches, a replaced user still moves one step, and B steps have floor(log2 B) + 1 levels
@@ -33,7 +33,7 @@ from pipeline.privacy.losses import Promise, Trust
 from pipeline.privacy.noise import NoiseSource, SeededNoise, SimulatedWorld
 from pipeline.privacy.release import Release
 from pipeline.privacy.shuffle import NoiseBits, analyzed_totals, exchanged
-from pipeline.privacy.shuffle_calibration import delivered_epsilon, tight_bits
+from pipeline.privacy.shuffle_calibration import delivered_epsilon, of_one_episode, tight_bits
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.batch_privatizers import release_of_shuffled
 from pipeline.statistics.online_counts import OnlineCounts, OnlineLayout, Tally
@@ -124,7 +124,8 @@ class GaussianCounts(_Counts):
 class ShuffledCounts(_Counts):
     """Batches of one-bit messages, each released by itself and added up (paper 002, section V); also their promise.
 
-    A user is in one batch, so their loss is that of one batch, however many there are.
+    An episode is in one batch, so its loss is that of one batch, however many there are; that of a user with several is
+    by group privacy.
 
     Parameters
     ----------
@@ -138,6 +139,11 @@ class ShuffledCounts(_Counts):
         Declared share of a batch's users who add their noise bits honestly, in (0, 1].
     protocol
         Whether the messages are really sent and shuffled; else the analyst's sums are drawn from their law.
+
+    Raises
+    ------
+    ValueError
+        If one table serves all steps: a message is one bit, and a user may be in one cell at several steps.
     """
 
     trust, rho = Trust.SHUFFLE, None
@@ -153,9 +159,12 @@ class ShuffledCounts(_Counts):
         *,
         protocol: bool = False,
     ) -> None:
+        if layout.pooled:
+            raise ValueError("in the shuffle model every step needs counters of its own; leave out pooled")
         super().__init__(layout)
         self.protocol, self.sent = protocol, 0
-        self._asked, self._world, self._noise, self._honest = (epsilon, delta), world, noise, honest
+        self._asked = of_one_episode(layout.episodes, epsilon, delta)
+        self._world, self._noise, self._honest = world, noise, honest
         self.bits: list[NoiseBits] = []
         self._ones: list[Integers] = []
         self._sum = np.zeros(sum(t.shape[0] for t in layout.tables))
@@ -173,13 +182,13 @@ class ShuffledCounts(_Counts):
 
     @property
     def changes(self) -> int:
-        """Counters that one replaced user moves by 1."""
+        """Counters that one replaced episode moves by 1."""
         return sum(self.layout.bits)
 
     def epsilon(self, delta: float) -> float | None:
         """Largest over the batches so far, by an exact accountant; None before the first."""
-        each = (delivered_epsilon(b, self.changes, delta, self._honest_of(b.users)) for b in self.bits)
-        return max(each, default=None)
+        told = ((b, self.changes, delta, self._honest_of(b.users), self.layout.episodes) for b in self.bits)
+        return max((delivered_epsilon(*each) for each in told), default=None)
 
     def total(self) -> Array:
         """Sums ``(n,)`` as released: the same until the next batch."""
@@ -211,7 +220,7 @@ class ShuffledCounts(_Counts):
     def release(self) -> Release:
         """What has left by now: of every batch the number of ones in each counter."""
         batches = [(bits, self._honest_of(bits.users), ones) for bits, ones in zip(self.bits, self._ones, strict=True)]
-        return release_of_shuffled(self.layout, self.changes, batches, self._noise.sampler)
+        return release_of_shuffled(self.layout, self.changes, batches, self._noise.sampler, self.layout.episodes)
 
     def _honest_of(self, users: int) -> int:
         return max(1, int(self._honest * users))
@@ -269,25 +278,3 @@ def local(layout: OnlineLayout, episodes: int, ask: Ask, world: SimulatedWorld, 
     """Local privacy: each user's one-hot tables are noisy before they leave their user."""
     sums = begin(layout, tight(layout, ask, 1), Once(episodes), Trust.LOCAL, world, noise, ask)
     return GaussianCounts(layout, sums, "messages")
-
-
-def shuffled(
-    layout: OnlineLayout,
-    epsilon: float,
-    delta: float,
-    world: SimulatedWorld,
-    noise: SeededNoise,
-    honest: float = 1.0,
-    *,
-    protocol: bool = False,
-) -> ShuffledCounts:
-    """Shuffle privacy: whoever sees the shuffled messages of a batch learns little of any one of its users.
-
-    Raises
-    ------
-    ValueError
-        If one table serves all steps: a message is one bit, and a user may be in one cell at several steps.
-    """
-    if layout.pooled:
-        raise ValueError("in the shuffle model every step needs counters of its own; leave out pooled")
-    return ShuffledCounts(layout, epsilon, delta, world, noise, honest, protocol=protocol)

@@ -5,7 +5,8 @@ One-shot linear statistics: released once, whatever the planner; every plan on t
 Per step, the Gram matrix ``sum f f^T`` and the table ``sum f x^T`` with ``x = (tag at the successor, reward)``: for
 *any* V the sum of phi V(s') is a combination of columns.  Nothing adapts, so C, lambda, any penalty on unweighted
 sums, upper values and the values of other policies cost nothing more.  The price is noise that grows with the number
-of successors, ``||V - c||_2`` instead of ``max |V - c|``: good for few states.
+of successors, ``||V - c||_2`` instead of ``max |V - c|``: good for few states.  Of an observation the columns are its
+features, and V is first fitted by a combination of them over the public sample: what they cannot say is lost.
 """
 
 # ruff: noqa: N806  (the letters of the paper)
@@ -20,13 +21,13 @@ from numpy.typing import NDArray
 
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Release
-from pipeline.statistics.gram import counted_sums
+from pipeline.statistics.gram import counted_sums, exact_sums
 from pipeline.statistics.layout import ExactSums, Relation
 from pipeline.statistics.linear_layout import CallLayout, OneShotLayout, call_tables
 from pipeline.statistics.linear_plan import Half, LinearPlan
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.regression import OneShot
-from pipeline.statistics.regression_rows import TalliedRows
+from pipeline.statistics.regression_rows import Quantiser, StreamRows, TalliedRows
 
 _RULE = "sup over two people's rows of |move of svec Gram|²/2σ² + |move of targets|²/2σ², jointly"
 
@@ -198,11 +199,6 @@ def one_shot_sum(plan: LinearPlan) -> PrivateSum:
     ----------
     plan
         What is declared; without a budget nothing is drawn (simulation only).
-
-    Raises
-    ------
-    ValueError
-        If the features are not a finite map.
     """
     layout, rho, (tag, reward) = OneShotLayout(plan), plan.step_rho(0), plan.one_shot_steps
     if rho is None:
@@ -210,27 +206,22 @@ def one_shot_sum(plan: LinearPlan) -> PrivateSum:
     F2, share, N = plan.features.square, plan.terms.gram_share, tag**2 + reward**2
     stretch = layout.reach.cost(share / (2 * F2 * F2), (1 - share) / (2 * F2 * N), Fraction(0)) / rho
     gram, table = layout.tables
-    return PrivateSum(
-        layout,
-        (
-            gram.mechanism(variance=2 * math.ceil(stretch * F2 * F2 / share / 2)),
-            table.mechanism(variance=math.ceil(stretch * F2 * N / (1 - share))),
-        ),
-    )
+    variances = 2 * math.ceil(stretch * F2 * F2 / share / 2), math.ceil(stretch * F2 * N / (1 - share))
+    return PrivateSum(layout, (gram.mechanism(variance=variances[0]), table.mechanism(variance=variances[1])))
 
 
 Integers = NDArray[np.int64]
 
 
 def release_one_shot(
-    plan: LinearPlan, rows: TalliedRows, noise: NoiseSource, *, epsilon: float | None = None
+    plan: LinearPlan, rows: TalliedRows | StreamRows, noise: NoiseSource, *, epsilon: float | None = None
 ) -> OneShot:
     """Draw the release, or the exact statistics where the plan has no budget (simulation only).
 
     Parameters
     ----------
     plan
-        With variant ``one_shot`` and a finite feature map.
+        With variant ``one_shot``.
     rows
         What is summed; not read before everything else is in order.
     noise
@@ -251,7 +242,7 @@ def release_one_shot(
     if epsilon is not None:
         summed = summed.with_slack(noise, epsilon)
     summed.admit(noise, rows.data_kind)
-    gram, table = _sums(plan, rows)
+    gram, table = _streamed(plan, rows) if isinstance(rows, StreamRows) else _counted(plan, rows)
     sums = ExactSums(plan.domain.name, rows.data_kind, "per_step", {"gram": gram, "target": table})
     return released_statistics(plan, summed.draw(sums, noise))
 
@@ -264,7 +255,7 @@ def released_statistics(plan: LinearPlan, release: Release) -> OneShot:
     plan
         That priced the release.
     release
-        With tables ``gram (H, d, d)`` and ``target (H, S' + 1, d)``, in lattice steps.
+        With tables ``gram (H, d, d)`` and ``target (H, columns + 1, d)``, in lattice steps.
     """
     q, (least, most), (tag, _) = plan.terms.value_steps, plan.reward_steps, plan.one_shot_steps
     gram, table, unit = release.tables["gram"], release.tables["target"], plan.features.unit
@@ -272,6 +263,7 @@ def released_statistics(plan: LinearPlan, release: Release) -> OneShot:
     return OneShot(
         gram=(gram * unit**2).astype(np.float64),
         successors=(table[:, :-1] * (unit / tag)).astype(np.float64),
+        onto=plan.fit,
         rewards=(table[:, -1] * (unit / (2 * q))).astype(np.float64),
         middle=(least + most) / (2 * q),
         gram_sd=sds["gram"] / math.sqrt(2) * unit**2,
@@ -281,11 +273,27 @@ def released_statistics(plan: LinearPlan, release: Release) -> OneShot:
     )
 
 
-def _sums(plan: LinearPlan, rows: TalliedRows) -> tuple[Integers, Integers]:
-    """Exact Gram matrices ``(H, d, d)`` and tables ``(H, S' + 1, d)``."""
-    f = rows.features.integers.reshape(-1, rows.features.dimension)
+def _counted(plan: LinearPlan, rows: TalliedRows) -> tuple[Integers, Integers]:
+    """Exact Gram matrices ``(H, d, d)`` and tables ``(H, columns + 1, d)`` of rows over declared successors."""
+    f, M = rows.features.integers.reshape(-1, rows.features.dimension), len(plan.landings)
     n, r = rows.tallies["both"].visits, rows.tallies["both"].rewards
     y = 2 * r - sum(plan.reward_steps) * n.sum(-1)
-    x = np.concatenate([plan.one_shot_steps[0] * n, y[..., None]], axis=-1).reshape(len(n), len(f), -1)
+    led = [n[..., :M] @ plan.landings, plan.one_shot_steps[0] * n[..., M:]]
+    x = np.concatenate([*led, y[..., None]], axis=-1).reshape(len(n), len(f), -1)
     each = [counted_sums(f, n_h.sum(-1).reshape(-1), x_h.T) for n_h, x_h in zip(n, x, strict=True)]
     return np.stack([g for g, _ in each]), np.stack([t for _, t in each])
+
+
+def _streamed(plan: LinearPlan, rows: StreamRows) -> tuple[Integers, Integers]:
+    """The same of rows that pass by: of each the features of where it led, or a tag in END's column."""
+    extent, (tag, _), (least, most) = plan.extent(), plan.one_shot_steps, plan.reward_steps
+    lattice = Quantiser(plan.terms.value_steps, 0, 0, (least, most), 0, 1)
+    gram, table = (np.zeros(t.shape, dtype=np.int64) for t in OneShotLayout(plan).tables)
+    for h in range(plan.domain.horizon):
+        for batch in rows.batches(h, "both"):
+            ended = batch.ended[:, None]
+            y = 2 * lattice.rewards(batch.reward)[:, None] - (least + most)
+            led = [batch.successors[:, 0] * ~ended, *([tag * ended] if plan.domain.can_end else [])]
+            more = exact_sums(extent, batch.features, np.concatenate([*led, y], axis=1).T.astype(np.float64))
+            gram[h], table[h] = gram[h] + more[0], table[h] + more[1]
+    return gram, table

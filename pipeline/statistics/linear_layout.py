@@ -158,7 +158,7 @@ class OneShotLayout(_LinearLayout):
     Parameters
     ----------
     plan
-        What is declared, with a finite feature map.
+        What is declared.
     """
 
     plan: LinearPlan
@@ -178,10 +178,11 @@ class OneShotLayout(_LinearLayout):
     def tables(self) -> tuple[Table, ...]:
         """Gram matrices ``(H, d, d)`` and tables ``(H, columns, d)``: the worst pair may meet at every step.
 
-        There is a column a successor, END included where episodes end, and one for the reward.
+        There is a column a successor (of an observation: a feature of it), one for END where episodes end, and one for
+        the reward.
         """
-        H, (S, _, d) = self.plan.domain.horizon, self.plan.features.integers.shape
-        shapes = {"gram": (H, d, d), "target": (H, S + self.plan.domain.can_end + 1, d)}
+        H, d, k = self.plan.domain.horizon, self.plan.features.dimension, self.plan.successors
+        shapes = {"gram": (H, d, d), "target": (H, k + self.plan.domain.can_end + 1, d)}
         rule = "every step at its worst pair, joint with the other table"
         each = zip(shapes.items(), self._largest, strict=True)
         return tuple(self._table(name, shape, m, rule, gram=name == "gram") for (name, shape), m in each)

@@ -13,7 +13,11 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pipeline.mdp.features import FeatureMap
+from pipeline.mdp.observed_features import ObservedMap, observed_map
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.gram import Extent
 from pipeline.statistics.gram_moves import Reach, largest, moves
@@ -178,6 +182,34 @@ class LinearPlan:
         # rewards are summed in half steps round the middle, so that both ends are equally far
         return round(2 * self.terms.value_steps / _REWARD_WEIGHT), most - least
 
+    @cached_property
+    def onto(self) -> ObservedMap | None:
+        """Features of an observation that a row led to, a column each; None: a column a declared state."""
+        told = self.features.sample_of
+        return None if told is None else observed_map(told).onto(self.one_shot_steps[0])
+
+    @property
+    def successors(self) -> int:
+        """Columns of the one-shot table that say where rows led, END apart."""
+        return len(self.features.integers) if self.onto is None else self.onto.dimension
+
+    @cached_property
+    def landings(self) -> NDArray[np.int64]:
+        """``(S', successors)`` integers that a row adds to those columns, by the declared successor it led to."""
+        tag, points = self.one_shot_steps[0], self.features.points
+        if self.onto is None or points is None:
+            return tag * np.eye(self.successors, dtype=np.int64)
+        return self.onto.of_actions(*points)[:, 0].astype(np.int64)
+
+    @cached_property
+    def fit(self) -> NDArray[np.float64]:
+        """``(columns, S')``: values of the declared successors, END last, to the columns that stand for them best."""
+        (P, k), e = self.landings.shape, self.domain.can_end  # noqa: N806
+        found = np.zeros((k + e, P + e))
+        found[:k, :P] = np.eye(k) if self.onto is None else np.linalg.pinv(self.landings / self.one_shot_steps[0])
+        found[k:, P:] = 1.0
+        return found
+
     @property
     def centred(self) -> bool:
         """Whether targets are taken less a mid-range and so have both signs."""
@@ -189,7 +221,9 @@ class LinearPlan:
         # what is not centred keeps its distance from 0
         reach = int((high - low if self.centred else high) * self.terms.value_steps) + 2
         target = -(-reach // 2) if self.centred else reach
-        if not self.terms.variance or self.terms.variant == "one_shot":
+        if self.terms.variant == "one_shot":
+            return Extent(self.domain.total, self.features.square, 1, max(target, *self.one_shot_steps))
+        if not self.terms.variance:
             return Extent(self.domain.total, self.features.square, 1, target)
         # squared targets carry no weight, weighted ones no square
         weight = self.terms.weight_steps

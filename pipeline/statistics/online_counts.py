@@ -39,8 +39,7 @@ class OnlineLayout(SimulatedLayout):
         Whether rewards are learnt: each user rounds each reward at random to an end of the declared range, counted as
         -1 or +1.  Known rewards need no table, and no counts at the last step, after which nothing can be won.
     episodes
-        m, most episodes of one user, in one batch or in several; in the shuffle model in one, because the laws of two
-        batches differ, and an exact loss of both together is that of neither.
+        m, most episodes of one user, in one batch or in several.
     apart
         Whether each of them is sent with noise of its own: then they move m times the square of one, else m^2 times.
     """

@@ -87,7 +87,9 @@ class OneShot:
     gram
         ``(H, d, d)``.
     successors
-        ``(H, S', d)``: sums of phi over the rows that led to each successor.
+        ``(H, columns, d)``: sums of phi over the rows that led to each successor, or times a feature of theirs.
+    onto
+        ``(columns, S')``: from values of the declared successors to the combination of columns that stands for them.
     rewards
         ``(H, d)``: sums of phi (r - ``middle``).
     middle
@@ -100,6 +102,7 @@ class OneShot:
 
     gram: Array
     successors: Array
+    onto: Array
     rewards: Array
     middle: float
     gram_sd: float

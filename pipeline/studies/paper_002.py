@@ -9,7 +9,6 @@ the paper: it says how far the worst case is from these.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +18,7 @@ import numpy as np
 from pipeline.declaration.numbers import number
 from pipeline.simulation.trial import Trial
 from pipeline.studies.study import Budget, Claim, Judged, Options, Place, Verdict, online, sweep
-from pipeline.studies.study_rows import SURE, Found, Rows, true_share
+from pipeline.studies.study_rows import SURE, Found, Rows, surely_below, true_share
 
 DELTA = 1e-5
 EPISODES = (10**4, 10**5, 10**6, 10**7, 10**8, 10**9)
@@ -72,10 +71,9 @@ def _told(agent: str, exact: bool = False) -> tuple[str, Options]:
 
 @dataclass(frozen=True)
 class Point:
-    """Regret over runs: mean, its standard error, and the runs themselves."""
+    """Regret over runs: mean, and the runs themselves."""
 
     mean: float
-    se: float
     totals: tuple[float, ...]
     row: Found
 
@@ -97,9 +95,8 @@ class Evidence:
         """All measured points; without privacy epsilon is None."""
         found: dict[tuple[str, str, int, float | None], Point] = {}
         for r in self.rows:
-            spread = float(r["std"]) / math.sqrt(int(r["runs"]))
             at = str(r["world"]), model_of(r), int(r["episodes"]), r["epsilon"]
-            found[at] = Point(float(r["mean"]), spread, tuple(r["totals"]), r)
+            found[at] = Point(float(r["mean"]), tuple(r["totals"]), r)
         return found
 
     @cached_property
@@ -189,9 +186,7 @@ def _comparable(e: Evidence, world: str) -> Verdict:
 def _beats(low: str, high: str) -> Callable[[Evidence, str], Verdict]:
     def judge(e: Evidence, world: str) -> Verdict:
         pairs = [(e.point(world, low, K), e.point(world, high, K)) for K in e.episodes]
-        won = [
-            K for K, (a, b) in zip(e.episodes, pairs, strict=True) if b.mean - a.mean > SURE * math.hypot(a.se, b.se)
-        ]
+        won = [a for a, b in pairs if surely_below(a.row, b.row)]
         ratios = [b.mean / a.mean for a, b in pairs]
         first, last = number(ratios[0], 2), number(ratios[-1], 2)
         said = f"at {len(won)} of {len(pairs)} K; {first} times less at the smallest, {last} at the largest"

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pipeline.declaration.numbers import number
 from pipeline.simulation.trial import SIMULATION, Facts, Measured, Row, Trial
 
+Array = NDArray[np.float64]
 TOTAL = "total regret"
 # a difference counts where it is larger than this many standard errors
 SURE = 3.0
@@ -21,7 +22,14 @@ LEARNT = 0.5
 SUBLINEAR = 10**0.75
 
 
-class Found(Row):
+class Sending(Row):
+    """A row with what one user sends, at most over its runs: how many messages and bits; None without privacy."""
+
+    messages: int | None
+    bits: int | None
+
+
+class Found(Sending):
     """A row over seeds, with what readers need beside what is printed.
 
     Attributes
@@ -55,7 +63,7 @@ class Gathered:
     outcomes: Sequence[Measured]
 
     @property
-    def totals(self) -> NDArray[np.float64]:
+    def totals(self) -> Array:
         """``(runs,)`` regret after the last episode."""
         return np.array([o["regret"][-1] for o in self.outcomes])
 
@@ -64,11 +72,12 @@ class Gathered:
         """What the agent said of its first run."""
         return self.outcomes[0]["facts"]
 
-    def row(self, metric: str, values: NDArray[np.float64], true_rho: float | None, true_epsilon: float | None) -> Row:
+    def row(self, metric: str, values: Array, true_rho: float | None, true_epsilon: float | None) -> Sending:
         """Mean and standard deviation of what was measured ``(runs,)``; facts of the first run, ties averaged."""
         t, facts = self.trial, self.facts
         ties = [share for o in self.outcomes if (share := o["facts"].get("tie_share")) is not None]
-        return Row(
+        sent = [s for o in self.outcomes if (s := o["sent"]) is not None]
+        return Sending(
             agent=t.agent,
             variant=facts.get("variant", ""),
             trust=facts["trust"],
@@ -87,6 +96,8 @@ class Gathered:
             true_epsilon=true_epsilon,
             tie_share=float(np.mean(ties)) if ties else None,
             noise=SIMULATION,
+            messages=max((s["messages"] for s in sent), default=None),
+            bits=max((s["bits"] for s in sent), default=None),
         )
 
 

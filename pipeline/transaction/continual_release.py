@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Protocol
 
 from pipeline.declaration.card import Card, CardError
-from pipeline.declaration.schedule import Schedule
+from pipeline.declaration.lineage import Schedule
 from pipeline.ledger.chain import Body, BudgetError, Entry, canonical
 from pipeline.ledger.steps import (
     CounterBody,

@@ -17,8 +17,8 @@ import numpy as np
 
 from pipeline.declaration.card import Card, CardError
 from pipeline.files import remove_tree
+from pipeline.ledger.attempts import passed_gate
 from pipeline.ledger.chain import Body, Entry
-from pipeline.ledger.gates import passed_gate
 from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.limits import look_told
 from pipeline.ledger.steps import (
@@ -37,9 +37,9 @@ from pipeline.privacy.release_file import describe_mechanism
 from pipeline.statistics.layout import ExactSums
 from pipeline.transaction.continual_release import ContinualRelease, Evaluation
 from pipeline.transaction.drawing import Stage
+from pipeline.transaction.gate import check_snapshot, claims_told
 from pipeline.transaction.kept_steps import KeptSteps, digest
-from pipeline.transaction.release_once import check_snapshot, claims_told, key_of, keyed_by, pass_gate
-from pipeline.transaction.replay import replay
+from pipeline.transaction.release_once import key_of, keyed_by, pass_gate, replay
 from pipeline.transaction.transaction import Curated, OpenLineage, open_lineage, transaction
 
 

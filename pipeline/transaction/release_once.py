@@ -6,33 +6,28 @@ The other caller of the transaction is :mod:`pipeline.transaction.continual_step
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
 
-from pipeline.declaration.card import AnyCard, CardError
-from pipeline.ledger.account import claims_needed
-from pipeline.ledger.chain import Body, Entry, canonical
-from pipeline.ledger.gates import Passed
+from pipeline.declaration.card import AnyCard
+from pipeline.ledger.attempts import Passed, passed_gate
+from pipeline.ledger.chain import Body, BudgetError, Entry, canonical
 from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.limits import look_told, refuse_beyond
-from pipeline.ledger.people import apart_from, key_file, read_key
-from pipeline.logs.store import Snapshot, check_parts, find_snapshot, source_hash
+from pipeline.ledger.people import key_file, read_key
+from pipeline.logs.store import Snapshot, check_parts, find_snapshot
 from pipeline.logs.summing import HERE, Resources, forget
 from pipeline.privacy.noise import NoiseSource, RealDataError
 from pipeline.privacy.release import Release
-from pipeline.transaction.drawing import Charge, Drawing, T
-from pipeline.transaction.gate import Gate
-from pipeline.transaction.place import Attempt, folder_of, write_attempt
-from pipeline.transaction.replay import replay
+from pipeline.privacy.release_file import read_release, sha256_file
+from pipeline.transaction.drawing import Charge, Drawing
+from pipeline.transaction.gate import Gate, check_snapshot, check_source, claims_told
+from pipeline.transaction.place import Attempt, folder_of, read_attempt, write_attempt
+from pipeline.transaction.recovery import fits
 from pipeline.transaction.transaction import Curated, OpenLineage, open_lineage, transaction
-
-
-def _at_once(noise: NoiseSource, name: str, draw: Callable[[NoiseSource], T]) -> T:
-    """A :class:`Stage` of exact tables, for which nothing is charged."""
-    return draw(noise)
 
 
 def key_of(card: AnyCard, edition: int, drawing: Drawing) -> str:
@@ -95,7 +90,7 @@ def release_once(
         If the gate stopped it; the gate's own cost stays spent.
     """
     ledger.require(card)
-    for each in _all(drawing, gate):
+    for each in [drawing] if gate is None else [gate, drawing]:
         each.admit(noise)
     with open_lineage(card.name, ledger, store) as lineage:
         key, snapshot = key_of(card, edition, drawing), find_snapshot(store, card.name, edition)
@@ -188,7 +183,7 @@ def _draw(
     key = key_of(card, snapshot.number, drawing)
     if drawing.exact:
         keyed = keyed_by(lineage, resources)
-        return _write_exact(lineage, key, drawing.draw(snapshot, keyed, partial(_at_once, noise)), snapshot)
+        return _write_exact(lineage, key, drawing.draw(snapshot, keyed, lambda _, draw: draw(noise)), snapshot)
     if (commit := lineage.ledger.committed(card.name, key)) is not None:
         return replay(lineage, card, commit, snapshot)
     rho, charged = drawing.charge()
@@ -207,89 +202,55 @@ def keyed_by(lineage: OpenLineage, resources: Resources) -> Resources:
     return replace(resources, secret=partial(read_key, key_file(lineage.ledger.where, lineage.store)))
 
 
-def _all(drawing: Drawing, gate: Gate | None) -> Sequence[Drawing]:
-    return [drawing] if gate is None else [gate, drawing]
-
-
-def claims_told(entries: Sequence[Entry], card: AnyCard, snapshots: Sequence[Snapshot]) -> dict[str, bool]:
-    """What an INTENT says of whose people its rows are; refuses rows of people who may be counted elsewhere.
-
-    Parameters
-    ----------
-    entries, card
-        Of the ledger, and of the dataset.
-    snapshots
-        Whose rows are read.
-
-    Raises
-    ------
-    CardError
-        If the dataset was declared disjoint from another after such a snapshot was ingested.
-    """
-    claimed = min((s.claimed for s in snapshots), default=0)
-    apart = apart_from(entries, card.name)
-    if apart and snapshots and claimed < 1 + claims_needed(entries, card.name):
-        raise CardError(
-            f"{card.name}: ingested before it was declared disjoint from {', '.join(sorted(apart))}, so people may be "
-            "counted in both; ingest again. Nothing was charged"
-        )
-    return {"claimed": True} if claimed else {}
-
-
-def check_snapshot(snapshot: Snapshot | None, card: AnyCard, edition: int) -> Snapshot:
-    """Refuse a snapshot of another card: caps are applied at ingest, so it voids every sensitivity of this one.
-
-    Parameters
-    ----------
-    snapshot
-        The ingest that is to be released from, None where it is gone; the caller holds the lineage's lock.
-    card
-        What the dataset declares now.
-    edition
-        Number of the snapshot.
-
-    Returns
-    -------
-    The snapshot.
-
-    Raises
-    ------
-    CardError
-        If it was ingested under another card, or was purged.
-    RealDataError
-        If it was ingested as data of another kind.
-    """
-    if snapshot is None:
-        raise CardError(f"{card.name}: there is no snapshot {edition}: purged? Ingest again; nothing was charged")
-    if snapshot.kind != card.kind:
-        raise RealDataError(f"{card.name}: the snapshot was ingested as {snapshot.kind}, the card says {card.kind}")
-    if (snapshot.dataset, snapshot.domain_hash) != (card.name, card.domain_hash()):
-        raise CardError(f"{card.name}: snapshot {edition} was ingested under another card; ingest again")
-    return snapshot
-
-
-def check_source(snapshot: Snapshot, card: AnyCard) -> None:
-    """Refuse a snapshot that was read in another way than the card says now.
-
-    Parameters
-    ----------
-    snapshot, card
-        The ingest, and what the dataset declares now.
-
-    Raises
-    ------
-    CardError
-        If [source] was edited since.
-    """
-    if snapshot.source_hash not in ("", source_hash(card)):
-        raise CardError(
-            f"{card.name}: [source] was edited since snapshot {snapshot.number} was ingested; ingest again, or put "
-            "[source] back. Nothing was charged"
-        )
-
-
 def _write_exact(lineage: OpenLineage, key: str, release: Release, snapshot: Snapshot) -> Curated:
     """Keep the exact tables of simulated data: nothing is private, so nothing is charged and they may change."""
     folder = folder_of(lineage.store, lineage.name, key, exact=True)
     write_attempt(release, folder, Attempt(key, 1, snapshot.data_digest))
     return Curated(release, folder, key, None, None, False, False, lineage.recovered)
+
+
+def replay(lineage: OpenLineage, card: AnyCard, commit: Entry, snapshot: Snapshot | None) -> Curated:
+    """The committed release as it lies in the store, checked against its entries; nothing is drawn or charged.
+
+    Parameters
+    ----------
+    lineage
+        From :func:`open_lineage`.
+    card
+        Whose release it is.
+    commit
+        The COMMIT of its key.
+    snapshot
+        What it was drawn from; None for a step of a continual release, whatever its data are by now.
+
+    Raises
+    ------
+    BudgetError
+        If the release is gone, damaged, or not what its entries say.
+    """
+    key, ledger = commit.body["run_key"], lineage.ledger
+    folder = folder_of(lineage.store, lineage.name, key, exact=False)
+    if not folder.exists():
+        raise BudgetError(
+            f"{card.name}: the release that entry {commit.seq} committed is not in this store: another store drew "
+            f"it, or it was lost. Copy its folder {folder.name} here; it is never drawn again"
+        )
+    try:
+        release, drawn = read_release(folder), read_attempt(folder)
+    except ValueError as e:
+        raise BudgetError(f"{card.name}: the committed release is damaged ({e}); restore the store") from None
+    if sha256_file(folder / "release.parquet") != commit.body["release_sha256"]:
+        raise BudgetError(
+            f"{card.name}: the stored release does not match its COMMIT (entry {commit.seq}): it was edited"
+        )
+    entries = ledger.entries()
+    intent = next(e for e in entries if e.seq == commit.body["intent"])
+    told = (release.dataset, release.data_kind, release.noise, release.sampler)
+    charged = (card.name, card.kind, commit.body["noise"], commit.body["sampler"])
+    if not fits(release, intent, commit) or told != charged:
+        raise BudgetError(
+            f"{card.name}: release.json does not match its ledger entries {intent.seq} and {commit.seq}: edited"
+        )
+    stale = snapshot is not None and drawn.data_digest != snapshot.data_digest
+    gate = passed_gate(entries, intent)
+    return Curated(release, folder, key, intent, commit, True, stale, lineage.recovered, gate)

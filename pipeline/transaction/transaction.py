@@ -30,9 +30,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from pipeline.files import remove_tree
-from pipeline.ledger.attempts import Holder
+from pipeline.ledger.attempts import Holder, Passed
 from pipeline.ledger.chain import AttemptLostError, Body, Entry
-from pipeline.ledger.gates import Passed
 from pipeline.ledger.ledger import Ledger, Price
 from pipeline.privacy.noise import AnnouncedNoise, NoiseSource
 from pipeline.privacy.release import Release

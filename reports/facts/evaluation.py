@@ -48,6 +48,13 @@ class DiagnosticFacts(Part):
     price: Number
 
 
+class AgainstFacts(Part):
+    """What each person would gain over the policy of another ``run``, on average, paired: ``improvement``."""
+
+    run: str
+    improvement: IntervalFacts
+
+
 class EvaluationFacts(Part):
     """What other people than those who chose a policy say of it; released values only.
 
@@ -75,6 +82,8 @@ class EvaluationFacts(Part):
         Of one person's difference, and of the estimated improvement by the privacy noise alone.
     diagnostics
         How far all this can be relied on.
+    against
+        The policy beside that of another run, where the recipe names one.
     """
 
     estimator: str
@@ -93,6 +102,7 @@ class EvaluationFacts(Part):
     person_variance: Number
     noise_variance: Number
     diagnostics: list[DiagnosticFacts]
+    against: AgainstFacts | None = None
 
     @property
     def told_apart(self) -> bool:

@@ -80,8 +80,8 @@ class Shuffled(Part):
         Of the batch, and those who do add their coins.
     each, chance
         Coins a counter, of probability ``chance / 2^64``.
-    changes
-        Counters that a replaced user moves by 1.
+    changes, episodes
+        Counters that a replaced episode moves by 1, and most episodes of one user.
     """
 
     users: int
@@ -89,6 +89,7 @@ class Shuffled(Part):
     chance: int
     changes: int
     honest: int
+    episodes: int = 1
 
 
 class MechanismFacts(Part):

@@ -15,8 +15,7 @@ from pipeline.studies import paper_000, paper_001, paper_002, paper_003, paper_0
 from pipeline.studies.study import Study
 from pipeline.studies.study_rows import Rows
 from reports.page import Part, Section, table
-from reports.studies.page_000 import study_000
-from reports.studies.page_001 import study_001
+from reports.studies.page_000_001 import study_000, study_001
 from reports.studies.page_002 import study_002
 from reports.studies.page_003 import study_003
 from reports.studies.page_004 import study_004

@@ -11,7 +11,7 @@ from pipeline.studies.paper_002 import FROM, JOINT, LOCAL, MODELS, NONE, PE, PE_
 from pipeline.studies.study_rows import Found, Rows
 from reports.page import Figure, Section, Table, table
 from reports.studies.curves import Line, draw_curves
-from reports.studies.study_page import PaperStudy
+from reports.studies.study_page import PaperStudy, communication
 
 _AGENTS = {NONE: "UCBVI", JOINT: "DP-UCBVI, joint", SHUFFLE: "counts-shuffle", LOCAL: "DP-UCBVI, local"}
 _NAMES = {**_AGENTS, PE: "SDP-PE", PE_NONE: "SDP-PE, no noise", "uniform": "uniform choice"}
@@ -37,7 +37,7 @@ def study_002(name: str, rows: Rows) -> PaperStudy:
         claims=claims(rows),
         judged="in both worlds",
         figure=_figure(e),
-        sections=(_regret(e), _spread(e), _bounds(e), _budgets(e), _setting(e)),
+        sections=(_regret(e), _spread(e), _bounds(e), _budgets(e), communication(rows), _setting(e)),
         foot=f"{name}: Table I of paper 002, measured in {' and '.join(e.worlds)}.",
     )
 

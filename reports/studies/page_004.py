@@ -9,7 +9,7 @@ from pipeline.studies.paper_004 import VARIANTS, Evidence, claims, kind_of
 from pipeline.studies.study_rows import Found, Rows
 from reports.page import Figure, Section, Table, table
 from reports.studies.curves import Line, draw_curves, line_of
-from reports.studies.study_page import PaperStudy
+from reports.studies.study_page import PaperStudy, communication
 
 _NAMES = {
     "zero": "zero",
@@ -35,7 +35,7 @@ def study_004(name: str, rows: Rows) -> PaperStudy:
         claims=claims(rows),
         judged=f"with the noise as printed, at K = {e.episodes:,}",
         figure=_figure(e),
-        sections=(_regret(e), _left(e), _privacy(e), _setting(e)),
+        sections=(_regret(e), _left(e), _privacy(e), communication(rows), _setting(e)),
         foot=f"{name}: Algorithm 1 of paper 004 (Chowdhury, Zhou, Shroff 2021) in {', '.join(e.worlds)}.",
     )
 

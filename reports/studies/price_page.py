@@ -13,7 +13,7 @@ from pipeline.studies.price_claims import Priced, claims
 from pipeline.studies.study_rows import true_share
 from reports.page import Figure, Part, Section, Table, table
 from reports.studies.curves import Line, draw_curves
-from reports.studies.study_page import INVENTED, Page, claims_section, verdict
+from reports.studies.study_page import INVENTED, Page, claims_section, communication, verdict
 
 SEES = {
     "joint": "the server sees every episode; what the policies show anybody else about one user",
@@ -74,7 +74,7 @@ def _parts(p: Priced) -> list[Part]:
     return [
         Part("What it costs", (_needed(p), *figures)),
         Part("How to read it", (_measure(p), _promises(p), _controls(p), found)),
-        Part("The numbers", (_numbers(p), _setting(p))),
+        Part("The numbers", (_numbers(p), communication(p.rows), _setting(p))),
     ]
 
 

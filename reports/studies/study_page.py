@@ -8,10 +8,11 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from pipeline.declaration.numbers import number
 from pipeline.studies.study import Judged
-from pipeline.studies.study_rows import SUBLINEAR, Rows, end_loss, growth
+from pipeline.studies.study_rows import SUBLINEAR, Rows, Sending, end_loss, growth
 from reports.page import Figure, Part, Section, table, templates
 from reports.svg import standalone
 
@@ -185,7 +186,12 @@ def totals(rows: Rows) -> Section:
     return Section("totals", "Total regret", words, tables=(found,))
 
 
-def privacy(rows: Rows) -> Section:
+def agents(rows: Rows, words: tuple[str, ...]) -> tuple[Section, ...]:
+    """What its noise is worth, what a user sends, how ties fell, and constants; ``words`` on the setting."""
+    return _privacy(rows), communication(rows), _ties(rows), _setting(rows, words)
+
+
+def _privacy(rows: Rows) -> Section:
     """What was asked, and what the noise drawn is worth."""
     words = (
         "Replace-one loss of the noise drawn, recomputed from its scales and the sums' own sensitivities, by the "
@@ -211,7 +217,29 @@ def privacy(rows: Rows) -> Section:
     return Section("privacy", "What the noise is worth", words, tables=(found,))
 
 
-def ties(rows: Rows) -> Section:
+def communication(rows: Sequence[Sending]) -> Section:
+    """What one user sends under each agent, from its least to its most over all rows."""
+    words = (
+        "Of one user, at most over the runs of a row; from the least to the most over all rows. Joint and central: the "
+        "whole episode, in the clear, 64 bits a number. Local: one message of noisy integers. Shuffle: one-bit "
+        "messages, each under the number of its counter.",
+    )
+    sent: dict[tuple[str, ...], list[Sending]] = {}
+    for r in rows:
+        if r["messages"] is not None:
+            sent.setdefault((r["trust"], r["agent"], r["variant"]), []).append(r)
+    said = [(*who, _range(mine, "messages"), _range(mine, "bits")) for who, mine in sent.items()]
+    found = table("Trust | Agent | Variant | Messages | Bits", said, numeric="Messages | Bits")
+    return Section("communication", "What one user sends", words, tables=(found,))
+
+
+def _range(rows: Sequence[Sending], key: Literal["messages", "bits"]) -> str:
+    found = [n for r in rows if (n := r[key]) is not None]
+    low, high = f"{min(found):,}", f"{max(found):,}"
+    return low if low == high else f"{low} to {high}"
+
+
+def _ties(rows: Rows) -> Section:
     """Shares of tied best actions, and how they were broken."""
     words = (
         "Share of (step, state) where clipping left several best actions, in the last plan. Such ties go to the "
@@ -233,7 +261,7 @@ def ties(rows: Rows) -> Section:
     return Section("ties", "Ties", words, tables=(found,))
 
 
-def setting(rows: Rows, words: tuple[str, ...]) -> Section:
+def _setting(rows: Rows, words: tuple[str, ...]) -> Section:
     """Constants by agent, variant and scales."""
     seen = {
         (str(r["agent"]), str(r["variant"]), str(r["calibration"] or "–"), str(r["constants"]))

@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.agents.against_behaviour import against_practice, as_practised
 from pipeline.agents.apvi import apvi, model, policy_bounds
-from pipeline.agents.pessimism import constants
+from pipeline.agents.pessimism import Preset, constants
 from pipeline.declaration.card import task_of
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import SeededNoise
@@ -19,12 +19,12 @@ from pipeline.statistics.counts import private_counts
 from tests.agents.test_apvi import sample, world
 
 
-def released(n: int, seed: int = 0):
+def released(n: int, seed: int = 0, preset: Preset = "practical"):
     """Model and policy of an exact log of ``n`` episodes, and what its practice (uniform choice) looks like."""
     mdp, card = world(seed)
     counts = sample(mdp, card, n, np.random.default_rng(seed))
     found, task = private_counts(count_sum(card, Ask()).draw(counts, SeededNoise(seed)), card), task_of(card)
-    chosen = constants("practical", 36)
+    chosen = constants(preset, 36)
     plan = apvi(found, task, chosen, np.random.default_rng(0))
     return model(found, task, chosen), plan.policy
 
@@ -65,11 +65,13 @@ def test_a_policy_is_never_told_apart_from_itself():
 def test_many_people_tell_good_from_bad_and_few_do_not():
     shares = []
     for n in (300, 10**7):
-        m, policy = released(n)
+        # the bounds that recipes ship; what 300 visits never saw, `practical` holds for impossible
+        m, policy = released(n, preset="tail")
         # the worst a practice could be: never what the policy says
         others = (1 - policy.probabilities) / 2
         shares.append(against_practice(m, policy, others, policy_bounds(m, policy)).apart.mean())
-    assert shares[0] < 0.3 < 0.5 < shares[1]
+    # in 60 worlds and logs 0 and 1 each time
+    assert shares[0] == 0 and shares[1] > 0.5
 
 
 def test_apart_means_that_the_intervals_of_both_first_steps_do_not_touch():

@@ -12,7 +12,7 @@ from pipeline.agents.apvi import apvi, model, optimal_upper, policy_bounds
 from pipeline.agents.pessimism import constants, evidence_threshold, reward_estimate
 from pipeline.declaration.card import Card, task_of
 from pipeline.mdp.model import TabularMDP, Task
-from pipeline.mdp.planning import policy_values
+from pipeline.mdp.planning import optimal_values, policy_values
 from pipeline.mdp.policy import best_actions
 from pipeline.privacy.noise import OsNoise, SeededNoise
 from pipeline.statistics.ask import Ask
@@ -175,8 +175,6 @@ def test_dp_apvi_with_zero_noise_is_apvi_to_the_bit(tables):
 
 
 def test_exact_counts_plan_like_the_empirical_model_when_there_is_much_data():
-    from pipeline.mdp.planning import optimal_values
-
     mdp, card = world(8)
     counts = private_release(card, Ask())(sample(mdp, card, 4_000_000, np.random.default_rng(8)), OsNoise())
     plan = apvi(counts, task_of(card), constants("practical", 36), np.random.default_rng(0))
@@ -190,7 +188,7 @@ def test_exact_counts_plan_like_the_empirical_model_when_there_is_much_data():
 
 @pytest.mark.parametrize("preset", ["paper", "tail", "practical"])
 def test_bounds_hold_the_true_value_of_the_policy_over_draws(preset):
-    inside = upper_holds = 0
+    inside = optimum_holds = 0
     for seed in range(20):
         mdp, card = world(seed)
         rng = np.random.default_rng(100 + seed)
@@ -207,9 +205,12 @@ def test_bounds_hold_the_true_value_of_the_policy_over_draws(preset):
         lifted[:, :L] = plan.policy.probabilities
         true = policy_values(mdp, lifted)[0, :L]
         inside += bool((lower[0, :L] <= true).all() and (true <= upper[0, :L]).all())
-        # a Bernstein width may shrink where the value ahead grows, so the two recursions may cross by a hair
-        upper_holds += bool((optimal_upper(m)[0, :L] >= upper[0, :L] - 1e-4).all())
-    assert inside >= 19 and upper_holds == 20
+        highest = optimal_upper(m)[0, :L]
+        optimum_holds += bool((highest >= optimal_values(mdp)[1][0, :L]).all())
+        # each holds what it is of (4000 of 4000 worlds), but a Bernstein width may shrink where the value ahead grows,
+        # so that they cross: in 12 of 4000 (15 with `practical`), by 2.5e-4 (3.1e-4) at most, and never over all starts
+        assert (highest >= upper[0, :L] - 1e-3).all()
+    assert inside >= 19 and optimum_holds == 20
 
 
 def test_vetoed_actions_are_never_recommended_and_unseen_states_abstain():

@@ -35,10 +35,12 @@ MESSAGE = Message(2, 1, 1.0, (1.0,), 1.0, unit=False)
 LQ = LqMessage(2, 1, 3, 1.0)
 RESIDUAL = ResidualMessage(np.full((2, 3), 0.2), np.eye(3), 0.5, 3)
 TABLE = OnlineLayout(3, 2, 1, rewards=True)
+TWO = replace(TABLE, episodes=2)
 VISITS = OnlineLayout(3, 2, 1)
 POOLED = OnlineLayout(4, 2, 1, pooled=True)
 EPSILON, DELTA = 6.0, 1e-5
 SHUFFLE = BatchPrivatizer(Trust.SHUFFLE, EPSILON, DELTA, "tight", 3)
+TWICE = replace(SHUFFLE, episodes=2)
 BATCH = BatchLayout((3, 2, 1), lean=False, rewards=True, ends=True)
 
 
@@ -233,6 +235,18 @@ ONLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
             ),
             "seeded coins": Twin(lambda: batch(noise=RepeatingCoins)),
         },
+    ),
+    "shuffled counts, a user's two episodes": (
+        lambda: shuffled_target(replace(TABLE, episodes=2), EPSILON, DELTA, 64),
+        {
+            "half the coins": Twin(
+                lambda: shuffled_target(replace(TABLE, episodes=2), EPSILON, DELTA, 64, noise=FewCoins)
+            )
+        },
+    ),
+    "SDP-PE, a user's two episodes": (
+        lambda: batch_target(BATCH, 64, TWICE),
+        {"priced as one": Twin(lambda: batch_target(BATCH, 64, TWICE, drawn=replace(TWICE, episodes=1)), 20_000)},
     ),
     "shuffled messages": (
         messages,

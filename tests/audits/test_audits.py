@@ -38,7 +38,7 @@ from pipeline.privacy.release import Release
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.private_sum import PrivateSum
-from reports.audit_page import audit_markdown
+from reports.audit_page import audit_page
 from tests.audits.broken import Thinner
 from tests.audits.mutants import MECHANISMS
 from tests.audits.offline_twins import EVEN_LQ, LQ, WHOLE, features
@@ -177,8 +177,8 @@ def test_a_claim_that_so_few_draws_cannot_reach_is_called_untested(tmp_path):
     few, enough = (attack(lq_target(LQ), FastOsNoise(), draws) for draws in (20, 2000))
     assert few.ceiling_rho < few.claimed_rho < enough.ceiling_rho
     assert not few.testable and enough.testable
-    assert "cannot be tested at so few draws" in audit_markdown("tiny", [few])
-    assert "cannot be tested" not in audit_markdown("tiny", [enough])
+    assert "cannot be tested at so few draws" in audit_page("tiny", [few]).markdown
+    assert "cannot be tested" not in audit_page("tiny", [enough]).markdown
 
 
 def test_a_linear_plan_for_real_people_is_attacked_without_them():

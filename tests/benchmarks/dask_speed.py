@@ -18,10 +18,9 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.logs.aggregate import CountSums
+from pipeline.logs.crews import OnDask, OnProcesses
 from pipeline.logs.elsewhere import Elsewhere, Here
 from pipeline.logs.ingest import ingest
-from pipeline.logs.on_dask import OnDask
-from pipeline.logs.on_processes import OnProcesses
 from pipeline.logs.store import latest
 from pipeline.logs.summing import Resources, forget, sum_snapshot
 from tests.benchmarks import scale_speed
@@ -51,7 +50,7 @@ def compare_ingest(
 ) -> Measured:
     """Print a line."""
     before, began = used(cluster), time.perf_counter()
-    made = ingest(scale_speed.card(folder, "parquet"), folder / name, elsewhere=crew)
+    made = ingest(scale_speed.card(folder, "parquet"), folder / name, resources=Resources(elsewhere=crew))
     if isinstance(crew, OnProcesses):
         # what a child used is told when it has ended
         crew.__exit__()

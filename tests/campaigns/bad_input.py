@@ -1,4 +1,4 @@
-"""Damaged logs into ``reticent ingest``.  ``python -P -m tests.campaigns.bad_input [COUNT]`` rewrites the results.
+"""Damaged logs into ``reticent ingest``.  ``python -P -m tests.campaigns.bad_input [COUNT]`` rewrites its rows.
 
 Each case is one good log, damaged in one way, ingested by the command line in a worker process.  It must end with 0, 2
 or 3 within the time limit, in one line that quotes nobody's cell; and where something was published, every source row
@@ -13,20 +13,22 @@ import select
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 from tests.campaigns.bad_files import apply, drawn
 from tests.campaigns.bad_layouts import EVERY, PEOPLE, SECRET, Case, layouts
+from tests.campaigns.resumed import Case as Told
+from tests.campaigns.resumed import resumed, tally
+from tests.campaigns.rows import plain, write
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "lab" / "bad_input.md"
-SECONDS = 60
+# of the processor; and of the clock, for who waits and does not work
+SECONDS, WAIT = 60, 900
 # in these a broken-off episode does not say where its last step led
 _UNTOLD = ("lerobot", "meds", "wide")
 
@@ -154,9 +156,9 @@ class Worker:
         assert process.stdin is not None and process.stdout is not None
         process.stdin.write(case.told() + "\n")
         process.stdin.flush()
-        begun, ready = processor_seconds(process.pid), list[Any]()
+        begun, end, ready = processor_seconds(process.pid), time.monotonic() + WAIT, list[Any]()
         # on a busy machine a minute of the clock is no minute of work
-        while not ready and processor_seconds(process.pid) - begun < SECONDS:
+        while not ready and processor_seconds(process.pid) - begun < SECONDS and time.monotonic() < end:
             ready, _, _ = select.select([process.stdout], [], [], 5)
         answer = process.stdout.readline() if ready else ""
         if not answer:
@@ -186,70 +188,46 @@ def work() -> None:
         answers.flush()
 
 
-def campaign(count: int, start: int = 0) -> Iterator[Outcome]:
-    """Judge ``count`` drawn cases."""
-    worker = Worker()
+def campaign(cases: list[Case]) -> list[Told]:
+    """Judge them all; what is wrong with one is printed."""
+    worker, of = Worker(), {case.told(): case for case in cases}
+
+    def told(key: str) -> Told:
+        found = worker.judge(of[key])
+        if found.violations or "--all" in sys.argv:
+            print(key, found.code, found.violations, found.said, file=sys.stderr, flush=True)
+        return {
+            "layout": of[key].layout,
+            "damage": of[key].damage,
+            "cases": 1,
+            **{f"exit {code}": int(found.code == code) for code in (0, 2, 3)},
+            "violations": int(bool(found.violations)),
+            "first": f"{key}: {found.violations[0]}" if found.violations else "",
+        }
+
     try:
-        yield from map(worker.judge, drawn(count, start))
+        return resumed("bad_input", list(of), told)
     finally:
         worker.close()
 
 
-def page(outcomes: list[Outcome], command: str) -> str:
-    """The results as ``docs/lab/bad_input.md`` has them."""
-
-    def counted(key: Any) -> list[str]:
-        lines = []
-        for name in sorted({key(o) for o in outcomes}):
-            mine = [o for o in outcomes if key(o) == name]
-            codes = Counter(o.code for o in mine)
-            bad = sum(bool(o.violations) for o in mine)
-            lines.append(f"| {name} | {len(mine)} | {codes[0]} | {codes[2]} | {codes[3]} | {bad} |")
-        return lines
-
-    head = ["cases", "exit 0", "exit 2", "exit 3", "violations"]
-    rule = "|---" * 6 + "|"
-    worst = [f"- `{o.case.told()}`: {'; '.join(o.violations)}" for o in outcomes if o.violations]
-    return "\n".join(
-        [
-            "# Damaged logs into `reticent ingest`",
-            "",
-            f"{datetime.now(UTC):%Y-%m-%d}, `{command}`: {len(outcomes)} files, each a good log damaged in one way "
-            "(tests/campaigns/bad_files.py; drawn by hypothesis from a fixed seed).",
-            f"A violation: an exit other than 0, 2 and 3; more than {SECONDS} s of processor time; no clear line, or "
-            "one that quotes a cell; a source row that is neither canonical nor filed; a transition of an episode that "
-            "the damage did not touch and that was not published although the rest was.",
-            "Exit 0: published, with what broke a rule in the quarantine. 2: nothing that the card names is there, or "
-            "it is a link out of the folder. 3: the file is refused, with its name, place and what to do.",
-            "",
-            "| " + " | ".join(["layout", *head]) + " |", rule, *counted(lambda o: o.case.layout),
-            f"| **all** | {len(outcomes)} | " + " | ".join(str(sum(o.code == c for o in outcomes)) for c in (0, 2, 3))
-            + f" | {sum(bool(o.violations) for o in outcomes)} |",
-            "",
-            "| " + " | ".join(["damage", *head]) + " |", rule, *counted(lambda o: o.case.damage),
-            *(["", "Violations:", *worst] if worst else []),
-            "",
-        ]
-    )  # fmt: skip
-
-
-def main() -> None:
-    """Run the campaign and rewrite its page."""
+def main() -> int:
+    """Run the campaign, print and keep its rows; 1 where a promise was broken."""
     if "--worker" in sys.argv:
         work()
-        return
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 1200
-    outcomes: list[Outcome] = []
-    for outcome in campaign(count):
-        outcomes.append(outcome)
-        if outcome.violations or "--all" in sys.argv:
-            said = (outcome.case.told(), outcome.code, outcome.violations, outcome.said)
-            print(*said, file=sys.stderr, flush=True)
-    text = page(outcomes, f"python -P -m tests.campaigns.bad_input {count}")
-    print(text)
-    if "--dry" not in sys.argv:
-        PAGE.write_text(text, encoding="utf-8")
+        return 0
+    found = campaign(drawn(int(sys.argv[1]) if len(sys.argv) > 1 else 1200))
+    for by, other in (("layout", "damage"), ("damage", "layout")):
+        rows = tally(({k: v for k, v in case.items() if k != other} for case in found), by)
+        rows.sort(key=lambda row: str(row[by]))
+        rows += tally(({**row, by: "**all**"} for row in rows), by)
+        if "--dry" in sys.argv:
+            print(rows[-1])
+        else:
+            write(f"bad_input_{by}s", rows, "0")
+            print(plain(f"bad_input_{by}s"))
+    return int(any(row["violations"] for row in found))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

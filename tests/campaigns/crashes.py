@@ -1,4 +1,4 @@
-"""Kill -9 at every step of every verb, twice.  ``python -P -m tests.campaigns.crashes`` rewrites its result.
+"""Kill -9 at every step of every verb, twice.  ``python -P -m tests.campaigns.crashes`` rewrites its rows.
 
 Registration, ingest, a run, a run of a second edition, a promotion and two kinds of purge are killed at their first
 step, their second and so on to their last, on SQLite and on PostgreSQL.  After each kill the promises are checked; the
@@ -16,43 +16,17 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 
 from tests.campaigns.crash_world import World
 from tests.campaigns.kill_points import arm
-from tests.campaigns.resumed import resumed
+from tests.campaigns.resumed import Case, resumed, tally
+from tests.campaigns.rows import write
 from tests.campaigns.verbs import Shop
 from tests.ledger.postgres import Server, postgres_server
 
-RESULTS = Path(__file__).resolve().parent / "results" / "crashes.json"
 _RECOVERED = ("uncommitted", "half written")
-
-
-@dataclass(frozen=True)
-class Kill:
-    """Two kills at one step: where, and what stood in ledger and store after the first and in the end.
-
-    Parameters
-    ----------
-    kills
-        2, or 1 where the second call had no such step.
-    """
-
-    engine: str
-    verb: str
-    begun: str
-    step: int
-    label: str
-    kills: int
-    charged: str
-    drawn: str
-    committed: int
-    charged_in_the_end: str
-    drawn_in_the_end: str
-    violations: tuple[str, ...]
 
 
 def settled(world: World) -> list[str]:
@@ -81,13 +55,13 @@ def call(shop: Shop, work: Callable[[], object], at: int | None = None) -> int:
     return shop.call(work, before)
 
 
-def kill(shop: Shop, verb: str, begun: str, step: int) -> Kill:
+def kill(shop: Shop, verb: str, begun: str, step: int) -> Case:
     """Kill a verb at one step, look, kill it there again, look, call it normally, look."""
     world, work = shop.world, shop.verbs()[verb][1]
     world.restore(begun)
     code = call(shop, work, step)
     found = [] if code == -signal.SIGKILL else [f"not killed: {code}"]
-    label, first = world.steps()[-1], stands(world)
+    label, (charged, drawn, committed) = world.steps()[-1], stands(world)
     found += shop.broken(verb, settled=False)
     # a draw that died three times waits for its operator
     again = call(shop, work, step) if begun not in _RECOVERED else -signal.SIGKILL
@@ -98,15 +72,25 @@ def kill(shop: Shop, verb: str, begun: str, step: int) -> Kill:
         found.append("the normal call failed")
     else:
         found += shop.broken(verb, settled=True) + (settled(world) if verb.startswith("run") else [])
-    kills, told = 1 + (again != 0 and begun not in _RECOVERED), tuple(dict.fromkeys(found))
-    return Kill(world.engine, verb, begun, step, label, kills, *first, *stands(world)[:2], told)
+    return {
+        "engine": world.engine,
+        "verb": verb,
+        "from": begun,
+        "steps": 1,
+        # one where the second call had no such step
+        "kills": 1 + (again != 0 and begun not in _RECOVERED),
+        "killed between charge and COMMIT": int(charged > 0 and not committed),
+        "drawn again": int(stands(world)[1] > drawn > 0),
+        "violations": int(bool(found)),
+        "first": f"{label}: {found[0]}" if found else "",
+    }
 
 
-def stands(world: World) -> tuple[str, str, int]:
+def stands(world: World) -> tuple[Fraction, Fraction, int]:
     """What was charged, what was drawn, and how many COMMITs there are."""
     entries = world.entries()
     spent = sum((Fraction(e.body["rho"]) for e in entries if e.kind == "INTENT"), Fraction(0))
-    return str(spent), str(world.drawn()), sum(e.kind == "COMMIT" for e in entries)
+    return spent, world.drawn(), sum(e.kind == "COMMIT" for e in entries)
 
 
 def _last(labels: list[str], label: str) -> int:
@@ -140,7 +124,7 @@ def places(shop: Shop) -> list[tuple[str, str, int]]:
     return found
 
 
-def campaign(shop: Shop, sample: int | None) -> list[Kill]:
+def campaign(shop: Shop, sample: int | None) -> list[Case]:
     """Kill at every step of every verb, or at ``sample`` of them spread evenly."""
     found = places(shop)
     if sample is not None:
@@ -148,34 +132,22 @@ def campaign(shop: Shop, sample: int | None) -> list[Kill]:
     doing = {
         f"{shop.world.engine}, {verb} from {start}, step {step}": (verb, start, step) for verb, start, step in found
     }
-    return [Kill(**row) for row in resumed("crashes", list(doing), lambda key: asdict(kill(shop, *doing[key])))]
+    return resumed("crashes", list(doing), lambda key: kill(shop, *doing[key]))
 
 
 def main(sample: int | None) -> int:
     """Run the campaign, print and keep its result; 1 where a promise was broken."""
-    rows: list[Kill] = []
+    cases: list[Case] = []
     with ExitStack() as stack:
         servers: list[Server | None] = [None] if sample else [None, stack.enter_context(postgres_server())]
         for server in servers:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reticent-crashes-")))
-            rows += campaign(Shop(folder, server, anew=False), sample)
-    broken = [k for k in rows if k.violations]
-    result = {
-        "command": "python -P -m tests.campaigns.crashes",
-        "date": datetime.now(UTC).date().isoformat(),
-        "steps": len(rows),
-        "kills": sum(k.kills for k in rows),
-        "kills_by_engine": {name: sum(k.kills for k in rows if k.engine == name) for name in ("sqlite", "postgresql")},
-        "steps_by_verb": {verb: sum(k.verb == verb for k in rows) for verb in dict.fromkeys(k.verb for k in rows)},
-        "charged_and_not_committed_when_killed": sum(k.charged != "0" and k.committed == 0 for k in rows),
-        "drawn_twice_in_the_end": sum(Fraction(k.drawn_in_the_end) > Fraction(k.drawn) > 0 for k in rows),
-        "violations": len(broken),
-    }
-    print(json.dumps(result | {"broken": [asdict(k) for k in broken]}))
+            cases += campaign(Shop(folder, server, anew=False), sample)
+    rows = tally(cases, "engine", "verb", "from")
+    print(json.dumps(rows, indent=1))
     if sample is None:
-        lines = ",\n  ".join(json.dumps(asdict(k)) for k in rows)
-        RESULTS.write_text(json.dumps(result, indent=1)[:-2] + f',\n "rows": [\n  {lines}\n ]\n}}\n', encoding="utf-8")
-    return 1 if broken else 0
+        write("crashes", rows, "none")
+    return int(any(row["violations"] for row in rows))
 
 
 if __name__ == "__main__":

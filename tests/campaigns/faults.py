@@ -1,10 +1,10 @@
-"""One fault at every operation of the disk.  ``python -P -m tests.campaigns.faults`` rewrites ``results/faults.json``.
+"""One fault at every operation of the disk.  ``python -P -m tests.campaigns.faults`` rewrites its rows.
 
 Ingest, run, a run that is published again, a promotion, a purge, a registration and a night meet one fault each at
 every write, sync, rename and removal and at every commit of the ledger: EIO, a full disk, an error after the deed, and
 kill -9 before, half-way and after.  Then nobody repairs anything: the verb is called once more, and must end right.
 (What a sync is for is asked by ``power_cuts``.)
-``--sample N``: N of them, and with ``--keep`` the result is kept.
+``--sample N``: N of them, and nothing is kept.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -26,27 +24,13 @@ import pytest
 from pipeline.ledger.steps import mispriced
 from tests.campaigns.crash_world import child, witness_draws
 from tests.campaigns.night_crashes import World as Nights
-from tests.campaigns.resumed import resumed
+from tests.campaigns.resumed import Case, resumed, tally
+from tests.campaigns.rows import write
 from tests.campaigns.verbs import Shop, told
 from tests.disk import FAULTS, FaultyDisk, Operation
 
-RESULTS = Path(__file__).resolve().parent / "results" / "faults.json"
 # where it makes no difference, or cannot happen, a fault is not tried
 _ONLY = {"kill half": ("write",), "EIO late": ("commit", "move", "sync", "swap", "link")}
-
-
-@dataclass(frozen=True)
-class Case:
-    """One fault: what failed, how the verb and the next call ended, and every promise that was broken."""
-
-    verb: str
-    operation: int
-    what: str
-    fault: str
-    ended: int
-    again: int
-    charged: str
-    broken: tuple[str, ...]
 
 
 def count(call: Callable[[FaultyDisk], int], where: Path) -> list[Operation]:
@@ -75,12 +59,12 @@ def try_shop(shop: Shop, verb: str, at: int, fault: str, what: str) -> Case:
     if again != 0:
         broken.append("the next call failed")
     broken += shop.broken(verb, settled=again == 0)
-    charged = shop.world.ledger().account("shop").spent if again == 0 else Fraction(0)
     # what is paid for is what may have been drawn: an attempt with a DRAW
-    draws = sum(e.kind == "DRAW" for e in shop.world.ledger().entries()) if again == 0 else 0
-    if verb == "run" and again == 0 and charged != draws * Fraction(shop.world.price or 0):
-        broken.append("a retry paid for what was not drawn")
-    return Case(verb, at, what, fault, ended, again, str(charged), tuple(dict.fromkeys(broken)))
+    if verb == "run" and again == 0:
+        draws = sum(e.kind == "DRAW" for e in shop.world.ledger().entries())
+        if shop.world.ledger().account("shop").spent != draws * Fraction(shop.world.price or 0):
+            broken.append("a retry paid for what was not drawn")
+    return case(verb, fault, f"{at}, {what}", ended, broken)
 
 
 def try_night(nights: Nights, at: int, fault: str, what: str) -> Case:
@@ -95,7 +79,21 @@ def try_night(nights: Nights, at: int, fault: str, what: str) -> Case:
         broken += nights.settled()
         if mispriced(nights.shop.ledger.entries(), "shop", nights.nightly.key) is not None:
             broken.append("a redraw was not priced")
-    return Case("night", at, what, fault, ended, again, str(nights.charged() / nights.whole), tuple(broken))
+    return case("night", fault, f"{at}, {what}", ended, broken)
+
+
+def case(verb: str, fault: str, where: str, ended: int, broken: list[str]) -> Case:
+    """One fault: where, how the verb ended, and every promise that was broken."""
+    return {
+        "verb": verb,
+        "fault": fault,
+        "tried": 1,
+        "killed": int(ended < 0),
+        "refused": int(ended > 0),
+        "not noticed": int(ended == 0),
+        "violations": int(bool(broken)),
+        "first": f"{where}: {broken[0]}" if broken else "",
+    }
 
 
 def night(nights: Nights, disk: FaultyDisk | None) -> int:
@@ -112,7 +110,6 @@ def night(nights: Nights, disk: FaultyDisk | None) -> int:
 
 def main(sample: int | None) -> int:
     """Run the campaign, print and keep its result; 1 where a promise was broken."""
-    cases: list[Case] = []
     planned: list[tuple[Callable[..., Case], Any]] = []
     with tempfile.TemporaryDirectory(prefix="reticent-faults-") as folder, pytest.MonkeyPatch.context() as patch:
         shop = Shop(Path(folder) / "shop")
@@ -132,22 +129,11 @@ def main(sample: int | None) -> int:
         # a fixed draw: steps of equal length would meet the same faults again and again
         chosen = planned if sample is None else Random(0).sample(planned, sample)
         doing = {"/".join(map(str, [do.__name__, *args[1:]])): partial(do, *args) for do, args in chosen}
-        cases += [Case(**row) for row in resumed("faults", list(doing), lambda key: asdict(doing[key]()))]
-    broken = [c for c in cases if c.broken]
-    result = {
-        "command": "python -P -m tests.campaigns.faults" + ("" if sample is None else f" --sample {sample}"),
-        "date": datetime.now(UTC).date().isoformat(),
-        "faults": len(cases),
-        "possible": len(planned),
-        "by_verb": {verb: sum(c.verb == verb for c in cases) for verb in dict.fromkeys(c.verb for c in cases)},
-        "by_fault": {fault: sum(c.fault == fault for c in cases) for fault in FAULTS},
-        "violations": len(broken),
-    }
-    print(json.dumps(result | {"broken": [asdict(c) for c in broken]}, indent=1))
-    if sample is None or "--keep" in sys.argv:
-        rows = ",\n  ".join(json.dumps(asdict(c)) for c in cases)
-        RESULTS.write_text(json.dumps(result, indent=1)[:-2] + f',\n "rows": [\n  {rows}\n ]\n}}\n', encoding="utf-8")
-    return 1 if broken else 0
+        rows = tally(resumed("faults", list(doing), lambda key: doing[key]()), "verb", "fault")
+    print(json.dumps(rows, indent=1))
+    if sample is None:
+        write("faults", rows, "none")
+    return int(any(row["violations"] for row in rows))
 
 
 if __name__ == "__main__":

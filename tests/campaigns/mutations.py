@@ -1,7 +1,7 @@
 """Edit every field and every file of a run, one at a time: is each edit caught?
 
-``python -P -m tests.campaigns.mutations`` rewrites ``results/mutations.json``.  Four runs are edited: of counts, of a
-linear planner, of a plant's controller and of a night.  Each edit is made by two hands:
+``python -P -m tests.campaigns.mutations`` rewrites its rows.  Four runs are edited: of counts, of a linear planner, of
+a plant's controller and of a night.  Each edit is made by two hands:
 
 * *outside*: whoever can write the folder; hashes that stand beside are updated where the folder has them.  The ledger's
   PUBLISH entry is as it was.
@@ -15,7 +15,6 @@ import json
 import shutil
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -39,12 +38,13 @@ from pipeline.ledger.keys import operator_key
 from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.publication import file_digests
 from pipeline.privacy.release_file import file_of, sha256_file
+from tests.campaigns.resumed import Case, tally
+from tests.campaigns.rows import write
 from tests.flows.shop import RECIPE
 from tests.jobs import run_job
 from tests.learners.linear_shop import lay_out_linear
 from tests.learners.lq_shop import lay_out_plant
 
-RESULTS = Path(__file__).resolve().parent / "results" / "mutations.json"
 FIRST = date(2026, 1, 1)
 _INPUTS = ("release.parquet", "release.json", "recipe.toml")
 Edit = Callable[[Path], None]
@@ -300,24 +300,23 @@ def campaign(runs: list[Run], take: Callable[[int], bool]) -> list[dict[str, str
 
 
 def main(every: int) -> int:
-    """Run the campaign, print and keep its result; 1 where an outsider's edit was not caught."""
+    """Run the campaign, print and keep its rows; 1 where an outsider's edit was not caught."""
     with tempfile.TemporaryDirectory(prefix="reticent-mutated-") as root:
-        rows = campaign(list(publish_runs(Path(root))), lambda i: i % every == 0)
-    missed = {who: [r for r in rows if r[who] == "-"] for who in ("outside", "inside")}
-    result = {
-        "command": f"python -P -m tests.campaigns.mutations {every}",
-        "date": datetime.now(UTC).date().isoformat(),
-        "edits": dict(Counter(r["run"] for r in rows)),
-        "caught_outside": sum(r["outside"] != "-" for r in rows),
-        "caught_inside": sum(r["inside"] != "-" for r in rows),
-        "not_caught_outside": [f"{r['run']}: {r['edit']}" for r in missed["outside"]],
-        "not_caught_inside": [f"{r['run']}: {r['edit']}" for r in missed["inside"]],
-        "caught_outside_by": dict(Counter(r["outside"] for r in rows).most_common()),
-        "caught_inside_by": dict(Counter(r["inside"] for r in rows).most_common()),
-    }
-    print(json.dumps({k: result[k] for k in ("edits", "caught_outside", "caught_inside")}))
-    RESULTS.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    return 1 if missed["outside"] else 0
+        found = campaign(list(publish_runs(Path(root))), lambda i: i % every == 0)
+    rows = tally(map(counted, found), "run", "file")
+    print(json.dumps(rows, indent=1))
+    if every == 1:
+        write("mutations", rows, "none")
+    return int(any(row["outside, not caught"] for row in rows))
+
+
+def counted(edit: dict[str, str]) -> Case:
+    """One edit as numbers: whose verifier said nothing."""
+    missed = {f"{who}, not caught": int(edit[who] == "-") for who in ("outside", "inside")}
+    # what stands beside a run is no file of it
+    file, named, _ = edit["edit"].partition(": ")
+    words = edit["edit"] if any(missed.values()) else ""
+    return {"run": edit["run"], "file": file if named else "beside", "edits": 1, **missed, "first": words}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Kill -9 at every step of a night.  ``python -P -m tests.campaigns.night_crashes`` rewrites its committed result.
+"""Kill -9 at every step of a night.  ``python -P -m tests.campaigns.night_crashes`` rewrites its rows.
 
 Night 3 of a counter of real people is killed just before and just after everything that leaves a trace: INTENT, the
 draw, each file, the rename, COMMIT.  After each kill the night is tried again, and the next one follows.  What was
@@ -16,7 +16,6 @@ import sys
 import tempfile
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -31,9 +30,10 @@ from pipeline.transaction.kept_steps import KeptSteps
 from pipeline.transaction.place import folder_of
 from tests.campaigns.crash_world import child, witness_draws
 from tests.campaigns.kill_points import arm
+from tests.campaigns.resumed import Case, resumed, tally
+from tests.campaigns.rows import write
 from tests.flows.nights import Shop, customers
 
-RESULTS = Path(__file__).resolve().parent / "results" / "night_crashes.json"
 NIGHTS, DUE = 8, (2, 3)
 
 
@@ -125,43 +125,46 @@ class World:
         return found
 
 
-def kills(kind: str, sample: int | None) -> tuple[int, list[dict[str, Any]]]:
-    """Kill night 3 at every step, or at ``sample`` of them; returns how many there are, and what was found."""
-    rows: list[dict[str, Any]] = []
+def kill(world: World, at: int) -> Case:
+    """Kill night 3 at one step, look, let it be done, look."""
+    world.restore()
+    code = world.night(at)
+    found = [] if code == -signal.SIGKILL else [f"not killed: {code}"]
+    label = world.steps()[-1]
+    found += world.broken()
+    if world.night() != 0:
+        found.append("the night that followed failed")
+    else:
+        found += world.settled()
+    again = world.drawn() > 1
+    return {
+        "counter": world.kind,
+        "kills": 1,
+        "drawn again": int(again),
+        "of them paid for again": int(again and world.charged() > world.whole),
+        "violations": int(bool(found)),
+        "first": f"{label}: {found[0]}" if found else "",
+    }
+
+
+def kills(kind: str, sample: int | None) -> list[Case]:
+    """Kill night 3 at every step, or at ``sample`` of them."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         world = World(Path(folder), patch, kind)
         assert world.night() == 0
         count = len(world.steps())
         most = min(sample or count, count)
-        for at in (1 + i * count // most for i in range(most)):
-            world.restore()
-            code = world.night(at)
-            found = [] if code == -signal.SIGKILL else [f"not killed: {code}"]
-            label = world.steps()[-1]
-            found += world.broken()
-            if world.night() != 0:
-                found.append("the night that followed failed")
-            else:
-                found += world.settled()
-            told = {"counter": kind, "step": at, "label": label, "drawn": world.drawn()}
-            rows.append({**told, "charged": str(world.charged() / world.whole), "broken": found})
-    return count, rows
+        doing = {f"{kind}, step {at}": at for at in (1 + i * count // most for i in range(most))}
+        return resumed("night_crashes", list(doing), lambda key: kill(world, doing[key]))
 
 
 def main(sample: int | None) -> int:
-    """Run the campaign, print and keep its result; 1 where a promise was broken."""
-    found = {kind: kills(kind, sample) for kind in ("tree", "toeplitz")}
-    rows = [row for _, some in found.values() for row in some]
-    told = {
-        "kills": len(rows),
-        "steps": {kind: count for kind, (count, _) in found.items()},
-        "drawn_twice": sum(row["drawn"] > 1 for row in rows),
-        "broken": sum(bool(row["broken"]) for row in rows),
-    }
+    """Run the campaign, print and keep its rows; 1 where a promise was broken."""
+    rows = tally((case for kind in ("tree", "toeplitz") for case in kills(kind, sample)), "counter")
     if sample is None:
-        RESULTS.write_text(json.dumps({**told, "rows": rows}, indent=1) + "\n")
-    print(json.dumps({**told, "rows": [row for row in rows if row["broken"]]}, indent=1))
-    return int(told["broken"] > 0)
+        write("night_crashes", rows, "none")
+    print(json.dumps(rows, indent=1))
+    return int(any(row["violations"] for row in rows))
 
 
 if __name__ == "__main__":

@@ -30,12 +30,12 @@ from pipeline.learners.one_step_learning import learn_step, next_question
 from pipeline.learners.terms import Evaluate, Privacy, Terms
 from pipeline.logs.one_step_scores import OneStepScores
 from pipeline.logs.one_step_sums import add_people
-from pipeline.logs.score_sums import add_scores
 from pipeline.logs.target_sums import add_targets
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import SeededNoise
 from tests.campaigns import rows as committed
 from tests.campaigns.one_step_worlds import WORLDS
+from tests.made_up import add_scores
 
 TABLE, MODULE = "one_step_evaluation", "tests.campaigns.one_step_evaluation"
 FIRST, _BLOCK = 9000, 5

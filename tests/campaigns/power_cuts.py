@@ -32,7 +32,7 @@ from pipeline.logs.store import check_parts, load, numbers, snapshot_folder
 from pipeline.privacy.release_file import sha256_file
 from tests.campaigns.crash_world import child, witness_draws
 from tests.campaigns.night_crashes import World as Nights
-from tests.campaigns.resumed import resumed
+from tests.campaigns.resumed import Case, resumed
 from tests.campaigns.rows import Row, read, write
 from tests.campaigns.verbs import Shop, told
 from tests.disk import FaultyDisk, Operation
@@ -282,7 +282,7 @@ def trials(bench: Bench, most: int | None) -> Iterator[Row]:
         if o.kind == "sync":
             syncs.setdefault(o.by, []).append(number)
 
-    def measure(place: str) -> dict[str, Any]:
+    def measure(place: str) -> Case:
         bench.restore()
         without = History(bench.root, recorded.operations, frozenset(syncs.get(place, ())))
         return tried(bench, without, recorded, most, alone=place == ALL)
@@ -294,7 +294,7 @@ def trials(bench: Bench, most: int | None) -> Iterator[Row]:
         yield {"verb": bench.name, "taken out": place, "syncs": times, **row}
 
 
-def tried(bench: Bench, history: History, recorded: Recorded, most: int | None, *, alone: bool) -> dict[str, Any]:
+def tried(bench: Bench, history: History, recorded: Recorded, most: int | None, *, alone: bool) -> Case:
     """Lay down the states of a history in a drawn order: all (``alone``), or until one breaks a promise."""
     broken, number, end = list[str](), 0, len(recorded.operations)
     if lost := taken_back(history, end):

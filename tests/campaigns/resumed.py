@@ -5,17 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
-from pipeline.ledger.publication import maker
+from tests.campaigns.rows import OURS, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
+# what one try of a campaign came to
+Case = dict[str, str | int]
 
 
-def resumed(name: str, keys: Sequence[str], do: Callable[[str], dict[str, Any]]) -> list[dict[str, Any]]:
-    """A row for each key, in order; those that were measured before are read back.
+def resumed(name: str, keys: Sequence[str], do: Callable[[str], Case]) -> list[Case]:
+    """A case for each key, in order; those that were measured before are read back.
 
     Parameters
     ----------
@@ -24,21 +23,34 @@ def resumed(name: str, keys: Sequence[str], do: Callable[[str], dict[str, Any]])
     keys
         What is to be measured; all different.
     do
-        Measures one: plain values.
+        Measures one.
     """
-    code = hashlib.sha256(maker()["source"].encode())
-    for file in (*sorted(Path(__file__).parent.glob("*.py")), *sorted(Path(__file__).parents[1].glob("*.py"))):
+    # read, not imported: whoever tries mutants must not have loaded what they edit
+    code = hashlib.sha256()
+    for file in sorted(file for room in OURS for file in (ROOT / room).rglob("*.py")):
         code.update(file.read_bytes())
     kept = ROOT / "build" / f"{name}-{code.hexdigest()[:16]}.jsonl"
     kept.parent.mkdir(exist_ok=True)
     lines = kept.read_text(encoding="utf-8").splitlines() if kept.exists() else []
-    done: dict[str, dict[str, Any]] = {row["key"]: row["told"] for row in map(json.loads, lines)}
+    done: dict[str, Case] = {row["key"]: row["told"] for row in map(json.loads, lines)}
     with kept.open("a", encoding="utf-8") as file:
         for i, key in enumerate(keys):
             if key not in done:
-                done[key] = json.loads(json.dumps(do(key)))
+                done[key] = do(key)
                 file.write(json.dumps({"key": key, "told": done[key]}) + "\n")
                 file.flush()
             if i % 100 == 99:
                 print(f"{name}: {i + 1} of {len(keys)}", file=sys.stderr, flush=True)
     return [done[key] for key in keys]
+
+
+def tally(cases: Iterable[Case], *by: str) -> list[Case]:
+    """Cases that agree in ``by`` as one row: numbers are added up, of other words the first stand."""
+    found = dict[tuple[str | int, ...], Case]()
+    for case in cases:
+        row = found.setdefault(tuple(case[k] for k in by), {k: case[k] for k in by})
+        for k, more in case.items():
+            if k not in by:
+                here = row.get(k, "")
+                row[k] = here + more if isinstance(here, int) and isinstance(more, int) else here or more
+    return list(found.values())

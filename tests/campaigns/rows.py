@@ -2,10 +2,12 @@
 
 ``results/NAME.csv`` has a row a measurement; its last columns are the command, its seeds, the date, the hash of
 ``constraints.txt`` and the hash of the code that the number depends on: the command's own module, what that imports
-from this project, and what ``depends.toml`` adds (prose changes none of them).  A page has ``<!-- figure: NAME -->``
-and ``<!-- end -->``; ``make figures`` writes what stands between.  ``<!-- figure: NAME module:function -->`` has a
-function of the rows write it.  Rows whose code has changed are out of date: the page says so, and nothing else may
-rest on them.
+from this project, and what ``depends.toml`` adds (neither prose nor this book of rows changes it).  A page has
+``<!-- figure: NAME -->`` and ``<!-- end -->``; ``make figures`` writes what stands between.  ``<!-- figure: NAME
+module:function -->`` has a function of the rows write it.  Rows whose code has changed are out of date: the page says
+so, and nothing else may rest on them.
+
+``python -P -m tests.campaigns.rows NAME MODULE [ARGUMENT..]`` runs a module and keeps what it prints as a table.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).with_name("results")
 STAMP = ("command", "seeds", "date", "lock", "code")
 OURS = ("pipeline", "flows", "reports", "tests")
+_BOOKS = {"tests.campaigns.rows", "tests.campaigns.resumed"}
 # one column of this name is text as a program printed it
 PRINTED = "printed"
 _BLOCK = re.compile(r"(?m)^<!-- figure: (\S+)(?: (\S+))? -->\n(.*?)^<!-- end -->$", re.DOTALL)
@@ -58,7 +61,7 @@ def read(name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def write(name: str, rows: Sequence[Row], seeds: str, keys: Sequence[str] = ()) -> None:
+def write(name: str, rows: Sequence[Row], seeds: str, keys: Sequence[str] = (), of: str = "") -> None:
     """Stamp rows and keep them in place of those that agree with one of them in ``keys`` (no keys: of all).
 
     Parameters
@@ -71,23 +74,26 @@ def write(name: str, rows: Sequence[Row], seeds: str, keys: Sequence[str] = ()) 
         What was drawn from which seed, in words: ``0 .. 19``, ``the operating system's``.
     keys
         Columns that say what was measured.
+    of
+        The command that measured; empty: this process.
     """
-    fresh = _stamped(name, rows, command(), seeds)
+    stamp = {"command": of or command(), "seeds": seeds, "date": datetime.now(UTC).date().isoformat(), "lock": lock()}
+    fresh = [{**row, **stamp, "code": code_of(name, stamp["command"])} for row in rows]
     new = {tuple(str(row[k]) for k in keys) for row in fresh}
     old = read(name) if keys and place(name).is_file() else []
     store(name, [*(r for r in old if tuple(r[k] for k in keys) not in new), *fresh])
 
 
-def _stamped(name: str, rows: Sequence[Row], of: str, seeds: str) -> list[Row]:
-    stamp = {"command": of, "seeds": seeds, "date": datetime.now(UTC).date().isoformat(), "lock": lock()}
-    return [{**row, **stamp, "code": code_of(name, of)} for row in rows]
-
-
-def keep(name: str, *arguments: str) -> None:
-    """Run a benchmark and keep what it prints: ``rows NAME -m tests.benchmarks.start_up 3``."""
-    done = subprocess.run([sys.executable, "-P", *arguments], stdout=subprocess.PIPE, text=True, check=True)
-    printed = [{PRINTED: line} for line in done.stdout.splitlines()]
-    store(name, _stamped(name, printed, shlex.join(["python", "-P", *arguments]), "as the text says"))
+def printed_by(of: str) -> list[dict[str, str]]:
+    """The rows of the table of Markdown that a command prints; of anything else each line."""
+    words = shlex.split(of)
+    told = subprocess.run([sys.executable, *words[1:]], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
+    lines = told.splitlines()
+    if not told.startswith("|"):
+        return [{PRINTED: line} for line in lines]
+    # a column without a name has one of a blank, as the file of rows has no other
+    head, _, *cells = ([cell.strip() for cell in line[1:-1].split("|")] for line in lines)
+    return [dict(zip([name or " " for name in head], row, strict=True)) for row in cells]
 
 
 def store(name: str, rows: Sequence[Row]) -> None:
@@ -127,7 +133,7 @@ def code_of(name: str, of: str, root: Path = ROOT) -> str:
         module, _, names = measured_by.partition(":")
         return syntax_digest(getattr(import_module(module), names), root)[:16]
     module = re.search(r"-m (tests\.\S+)", of)
-    modules = imported_by(module[1], OURS, root) if module else set[str]()
+    modules = imported_by(module[1], OURS, root) - _BOOKS if module else set[str]()
     # what a verb of the program printed depends on all of it, unless depends.toml says on what
     for room in _depends()["rooms"].get(name, "" if module else "pipeline").split():
         found = sorted(root.joinpath(*room.split(".")).rglob("*.py")) or [root / f"{room.replace('.', '/')}.py"]
@@ -192,7 +198,11 @@ def pages() -> list[Path]:
 
 
 def main() -> None:
-    """Write all pages anew."""
+    """Write all pages anew, after keeping what a module prints where one is named."""
+    if sys.argv[1:]:
+        name, *words = sys.argv[1:]
+        of = shlex.join(["python", "-P", "-m", *words])
+        write(name, printed_by(of), "as the text says", of=of)
     for page in pages():
         text = page.read_text(encoding="utf-8")
         if (fresh := drawn(text)) != text:
@@ -201,6 +211,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:]:
-        keep(*sys.argv[1:])
     main()

@@ -32,7 +32,6 @@ from pipeline.learners.terms import Evaluate, Planner, Privacy, Terms
 from pipeline.logs.aggregate import count_rows
 from pipeline.logs.parts import evaluates, part_key
 from pipeline.logs.regression_sums import add_tallies
-from pipeline.logs.score_sums import add_scores
 from pipeline.mdp.planning import policy_value
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import SeededNoise
@@ -44,6 +43,7 @@ from pipeline.statistics.regression_rows import TalliedRows
 from tests.campaigns import rows as committed
 from tests.campaigns.draws import shelf_card, world_of
 from tests.conftest import card_dict
+from tests.made_up import add_scores
 
 SEED = 20261122
 # people, share, budget

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from tests.campaigns import mutations
+from tests.campaigns.rows import read
 
 # edits that only an insider can make so that nothing tells; docs/ledger.md says why
 INSIDE = ("recipe.toml",)
@@ -31,7 +30,8 @@ def test_a_sample_of_edits_is_caught_from_outside_and_inside(runs):
 
 
 def test_the_committed_campaign_caught_every_edit_from_outside():
-    found = json.loads(mutations.RESULTS.read_text())
-    assert set(found["edits"]) == {"tabular", "linear", "lq", "nightly"} and sum(found["edits"].values()) >= 2000
-    assert found["not_caught_outside"] == []
-    assert all(row.split(": ", 1)[1].startswith(INSIDE) for row in found["not_caught_inside"])
+    found = read("mutations")
+    edits = {run: sum(int(r["edits"]) for r in found if r["run"] == run) for run in {r["run"] for r in found}}
+    assert set(edits) == {"tabular", "linear", "lq", "nightly"} and sum(edits.values()) >= 2000
+    assert all(r["outside, not caught"] == "0" for r in found)
+    assert all(r["inside, not caught"] == "0" or r["file"] in INSIDE for r in found)

@@ -10,13 +10,15 @@ from importlib import import_module
 import pytest
 
 from tests.campaigns import rows
-from tests.campaigns.rows import ROOT, STAMP, code_of, drawn, out_of_date, pages, place, places, read, state
+from tests.campaigns.rows import ROOT, STAMP, code_of, drawn, out_of_date, pages, place, places, printed_by, read, state
 
 # tables from before rows were stamped; each leaves this list when it is measured anew
 UNSTAMPED = (
     "one_step",
     "tabular_evaluation_bins",
 )
+# printed in seconds, and the same every time
+CHEAP = ("audit_paper_noise", "shuffle_bits")
 WHOLE = {name: read(name) for name in places() if name not in UNSTAMPED}
 
 
@@ -50,6 +52,13 @@ def test_a_random_slice_is_measured_again():
         row = random.choice([row for at, row in found if at == name])
         new = again(row)(row)
         assert {k: str(v) for k, v in new.items()} == {k: row[k] for k in new}, (name, row)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHEAP)
+def test_a_cheap_table_is_measured_again_whole(name):
+    found = read(name)
+    assert printed_by(found[0]["command"]) == [{k: v for k, v in r.items() if k not in STAMP} for r in found]
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Kill -9 of Prefect's worker and its run.  ``python -P -m tests.campaigns.worker_kills`` rewrites its result.
+"""Kill -9 of Prefect's worker and its run.  ``python -P -m tests.campaigns.worker_kills`` rewrites its rows.
 
 A night of a registered lineage of people runs on a real server: trigger, work pool, worker.  Worker and run are killed
 together at a random moment: half of the moments are traces on the disk, half are seconds of the job.  A new worker
@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -28,22 +26,12 @@ from flows.config.home import Home
 from flows.jobs.run import register_job
 from pipeline.ledger.ledger import open_ledger
 from pipeline.logs.store import latest
+from tests.campaigns.rows import Row, write
 from tests.flows.service import PrefectServer, end_group, prefect_server, wait_for
 from tests.flows.shop import lay_out, rows
 
-RESULTS = Path(__file__).resolve().parent / "results" / "worker_kills.json"
 DEADLY = Path(__file__).resolve().parents[1] / "flows" / "deadly"
 KILLS, IN_A_ROW, TICKS, CAP = 20, 4, 5, 100.0
-
-
-@dataclass(frozen=True)
-class Kill:
-    """One kill, what stood in the ledger then, and what was broken."""
-
-    moment: str
-    intents: int
-    commits: int
-    violations: tuple[str, ...]
 
 
 class World:
@@ -163,14 +151,14 @@ def tick_of(world: World, run: str) -> float | None:
     return datetime.fromisoformat(world.server.ask(f"flow_runs/{made[-1]}")["expected_start_time"]).timestamp()
 
 
-def campaign(world: World, kills: int) -> list[Kill]:
+def campaign(world: World, kills: int) -> list[Row]:
     """A new log, a kill, a look; after every fourth kill, and the last, a night that nobody kills."""
     world.new_log()
     world.order.write_text("count")
     world.night()
     traces, seconds = map(float, world.order.with_name("counted").read_text().split())
     rng = np.random.default_rng(0)
-    found: list[Kill] = []
+    found: list[Row] = []
     while len(found) < kills:
         world.new_log()
         step = f"step {rng.integers(1, int(traces) + 1)}"
@@ -185,64 +173,35 @@ def campaign(world: World, kills: int) -> list[Kill]:
         if (len(found) + 1) % IN_A_ROW == 0 or len(found) + 1 == kills:
             world.night()
             broken += world.violations() + world.settled()
-        found.append(Kill(moment, len(intents), len(commits), tuple(broken)))
+        found.append({"moment": moment, "INTENTs": len(intents), "COMMITs": len(commits), "broken": "; ".join(broken)})
         print(found[-1], file=sys.stderr, flush=True)
     return found
 
 
 def main(sample: int | None, *, kill: bool) -> int:
-    """Run the campaign, print and keep its result; 1 where a promise was broken."""
-    result: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
+    """Run the campaign, print and keep its rows; 1 where a promise was broken."""
+    found: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="reticent-kills-") as name:
         folder = Path(name)
         (folder / "prefect").mkdir()
         with prefect_server(folder / "prefect") as server:
             world = World(server, folder)
             if kill:
-                result |= told(world, campaign(world, sample or KILLS))
-                keep(result, sample)
+                found = campaign(world, sample or KILLS)
+                if sample is None:
+                    write("worker_kills", found, "0")
             if sample is None:
-                result |= timed(world)
-                keep(result, sample)
-    print(json.dumps(result, indent=1))
-    return 1 if result["violations"] else 0
+                write("worker_ticks", timed(world), "none")
+    print(json.dumps(found, indent=1))
+    return int(any(row["broken"] for row in found))
 
 
-def keep(result: dict[str, Any], sample: int | None) -> None:
-    """Write the result down, unless it is that of a sample."""
-    if sample is None:
-        RESULTS.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-
-
-def told(world: World, kills: list[Kill]) -> dict[str, Any]:
-    """The campaign in numbers."""
-    intents, commits = world.entries()
-    return {
-        "command": "python -P -m tests.campaigns.worker_kills",
-        "date": datetime.now(UTC).date().isoformat(),
-        "kills": len(kills),
-        "violations": sum(bool(k.violations) for k in kills),
-        "logs": world.nights,
-        "intents": len(intents),
-        "commits": len(commits),
-        "ledger_total": str(open_ledger(world.shop / "ledger.db", create=False).account("shop").spent),
-        "sum_of_intents": str(sum((Fraction(e.body["rho"]) for e in intents), Fraction(0))),
-        "charged_again": len(intents) - len(commits),
-        "rows": [asdict(k) for k in kills],
-    }
-
-
-def timed(world: World) -> dict[str, Any]:
-    """Cron ticks in numbers, with the machine's load beside them."""
+def timed(world: World) -> list[Row]:
+    """Seconds from cron ticks to their reports, with the machine's load beside them."""
     end_group(world.worker)
     # Prefect's own pace
     world.start_worker(10)
-    seconds = ticks(world)
-    return {
-        "seconds_from_cron_tick_to_report": [round(t, 1) for t in seconds],
-        "median_seconds": round(statistics.median(seconds), 1),
-        "load_average": round(os.getloadavg()[1], 1),
-    }
+    return [{"seconds": round(t, 1), "load": round(os.getloadavg()[1], 1)} for t in ticks(world)]
 
 
 if __name__ == "__main__":

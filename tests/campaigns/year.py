@@ -1,4 +1,4 @@
-"""A year of nights: ``python -P -m tests.campaigns.year`` rewrites ``results/year.json`` and prints its tables.
+"""A year of nights: ``python -P -m tests.campaigns.year`` rewrites its rows and prints them.
 
 Two parts.  *Nights* plays 365 nights of each counter through the whole program (year_nights.py): wall time, what was
 charged, what was refused, every broken promise.  *Values* asks what the policies of such a year are worth, against
@@ -7,93 +7,73 @@ re-releasing every night at the same yearly budget (year_values.py).  ``nights``
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from pipeline.privacy.continual import continual
+from tests.campaigns.rows import Row, plain, write
 from tests.campaigns.year_nights import Year
 from tests.campaigns.year_values import MARKS, METHODS, Study
 
-RESULTS = Path(__file__).resolve().parent / "results" / "year.json"
 SEEDS = range(10)
 PEOPLE = (30, 300)
 
 
-def variances() -> list[dict[str, Any]]:
+def variances() -> list[Row]:
     """Variance of the sums after T nights, in units of one release at the same budget."""
-    rows = []
+    rows: list[Row] = []
     for leaves in (365, 512):
         for kind in ("tree", "toeplitz"):
             counter = continual(kind, leaves)
             errors = [counter.cost * counter.error(t) for t in range(1, leaves + 1)]
-            rows.append(
-                {
-                    "counter": kind,
-                    "nights": leaves,
-                    "largest": max(errors),
-                    "mean": float(np.mean(errors)),
-                    "last": errors[-1],
-                    "re_release": leaves,
-                }
-            )
+            told = {"largest": max(errors), "mean": float(np.mean(errors)), "last night": errors[-1]}
+            shown = {name: f"{x:.1f}" for name, x in told.items()}
+            rows.append({"counter": kind, "nights": leaves, **shown, "re-release": leaves})
     return rows
 
 
-def values(people: int) -> dict[str, Any]:
+def values(people: int) -> list[Row]:
     """Mean and standard error of the true value of each method's policy on each mark."""
     found = [Study(people=people, seed=seed).values() for seed in SEEDS]
-    told = {}
+    rows: list[Row] = []
     for method in METHODS:
         v = np.array([one[method] for one in found])
-        told[method] = {"mean": v.mean(0).tolist(), "se": (v.std(0, ddof=1) / len(v) ** 0.5).tolist()}
-    return {"people_a_night": people, "rho": 1.0, "seeds": len(found), "nights": list(MARKS), "values": told}
+        ends = zip(MARKS, v.mean(0), v.std(0, ddof=1) / len(v) ** 0.5, strict=True)
+        rows.append({"night": method, **{str(night): f"{mean:.2f} ± {se:.2f}" for night, mean, se in ends}})
+    return rows
 
 
-def nights(kind: str) -> dict[str, Any]:
+def nights(kind: str) -> Row:
     """A year of one counter."""
     with tempfile.TemporaryDirectory() as folder:
-        return Year(Path(folder), counter=kind).play()
+        year = Year(Path(folder), counter=kind).play()
+    return {
+        "counter": kind,
+        "outcomes": ", ".join(f"{n} {what}" for what, n in year["outcomes"].items()),
+        "INTENTs": year["intents"],
+        "ledger total": f"{float(Fraction(year['ledger_total'])):.9f}",
+        "charged once": year["ledger_total"] == year["charged_once"],
+        "policies": year["policies"],
+        "broken": len(year["broken"]),
+        "seconds": year["seconds"],
+    }
 
 
 def main(parts: list[str]) -> int:
     """Run the parts, print and keep them; 1 where a promise was broken."""
-    kept = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
-    kept["variances"] = variances()
+    made = {"year_variances": (variances(), "none")}
     if "nights" in parts:
-        kept["years"] = [nights(kind) for kind in ("tree", "toeplitz")]
+        made["year_nights"] = [nights(kind) for kind in ("tree", "toeplitz")], "0"
     if "values" in parts:
-        kept["values"] = [values(people) for people in PEOPLE]
-    RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
-    for line in tables(kept):
-        print(line)
-    return int(any(year["broken"] for year in kept.get("years", [])))
-
-
-def tables(kept: dict[str, Any]) -> list[str]:
-    """What was found, as the page shows it."""
-    lines = ["| counter | nights | largest | mean | last night | re-release |", "|---|---|---|---|---|---|"]
-    for r in kept["variances"]:
-        told = " | ".join(f"{r[k]:.1f}" for k in ("largest", "mean", "last"))
-        lines.append(f"| {r['counter']} | {r['nights']} | {told} | {r['re_release']} |")
-    lines += ["", "| counter | outcomes | INTENTs | ledger total | broken | seconds |", "|---|---|---|---|---|---|"]
-    for y in kept.get("years", []):
-        outcomes = ", ".join(f"{n} {what}" for what, n in y["outcomes"].items())
-        total = f"{float(Fraction(y['ledger_total'])):.9f}"
-        cells = (y["counter"], outcomes, y["intents"], total, len(y["broken"]), y["seconds"])
-        lines.append("| " + " | ".join(map(str, cells)) + " |")
-    for v in kept.get("values", []):
-        lines += ["", f"{v['people_a_night']} people a night, rho = {v['rho']:g} for the year, {v['seeds']} seeds"]
-        lines += ["| night | " + " | ".join(map(str, v["nights"])) + " |", "|---" * (1 + len(v["nights"])) + "|"]
-        for method, told in v["values"].items():
-            cells = [f"{m:.2f} ± {s:.2f}" for m, s in zip(told["mean"], told["se"], strict=True)]
-            lines.append(f"| {method} | " + " | ".join(cells) + " |")
-    return lines
+        made |= {f"year_values_{people}": (values(people), f"0 .. {SEEDS[-1]}") for people in PEOPLE}
+    for name, (rows, seeds) in made.items():
+        write(name, rows, seeds)
+        print(plain(name))
+    return int(any(row["broken"] for row in made.get("year_nights", ([], ""))[0]))
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ from flows.config.home import Home
 from flows.config.recipe import Promote
 from flows.config.setting import Work
 from flows.jobs.promotion import reasons_to_hold
+from flows.server.client import trigger
 from flows.server.deployments import EXAMPLE_CRON, FLOWS, deploy, nightly, reproduce, simulate
-from flows.server.triggering import trigger
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import read_pairs
 from reports.facts.answers import Comparison

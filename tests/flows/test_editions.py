@@ -19,8 +19,10 @@ from flows.config.home import Home
 from flows.config.setting import Work
 from flows.jobs.run import Asked
 from pipeline.declaration.card import CardError
-from pipeline.declaration.schedule import Schedule
+from pipeline.declaration.lineage import Schedule
+from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
+from pipeline.privacy.noise import OsNoise
 from reports.facts.answers import NightAnswer
 from reports.night import night_page
 from tests.flows.shop import SCHEDULE, lay_out, rows
@@ -256,3 +258,30 @@ def test_a_plan_prices_the_calendar_for_its_whole_life(tmp_path: Path, clock: An
     assert planned["rho_each"] == night["night"]["charged_rho"] == 1.0
     done = CliRunner().invoke(app, ["--home", str(tmp_path / "home"), "plan", str(recipe), "--no-quality"])
     assert "calendar (" in done.stdout and (told["refused"] or "the budget pays all 2 to come") in done.stdout
+
+
+def test_a_calendar_whose_draws_die_for_ever_does_not_use_up_the_cap(
+    tmp_path: Path, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every date is a release of its own, and each was paid for: a cap of 100 would have been gone in 100 nights."""
+
+    def dies(*_: object) -> None:
+        raise MemoryError
+
+    exits: list[type[BaseException] | None] = []
+    with monkeypatch.context() as broken:
+        broken.setattr(OsNoise, "gaussian", dies)
+        for day in WEEK:
+            clock(day)
+            try:
+                calendar_night(tmp_path, rows(50), '"nightly"')
+            except (MemoryError, BudgetError) as e:
+                exits.append(type(e))
+    assert exits == [MemoryError] * 3 + [BudgetError] * 7
+    kept = open_ledger(tmp_path / "home" / "ledger.db", create=False)
+    assert kept.account("shop").spent == 3
+    clock("2026-01-20")
+    kept.note("shop", "RETRY", {})
+    assert calendar_night(tmp_path, rows(50), '"nightly"')["night"]["charged_rho"] == 1.0
+    clock("2026-01-21")
+    assert calendar_night(tmp_path, rows(50), '"nightly"')["night"]["charged_rho"] == 1.0

@@ -15,6 +15,7 @@ from flows.config.recipe import load_recipe
 from flows.config.setting import Setting
 from flows.jobs.run import run_recipe
 from pipeline.declaration.card import CardError, load_card
+from pipeline.learners import linear
 from pipeline.ledger.ledger import open_ledger
 from pipeline.privacy.release_file import read_release
 from pipeline.statistics.held_out import held_out_loss, part_costs
@@ -139,9 +140,14 @@ def test_another_policy_is_another_question_where_planning_again_is_free(feature
 
 @pytest.mark.parametrize(
     ("privacy", "more", "why"),
-    [("[privacy]\nepsilon = 1.0", "", "Gaussian"), (RHO, "[linear]\nhalves = true\n", "splits people as well")],
+    [
+        ("[privacy]\nepsilon = 1.0", "", "Gaussian"),
+        (RHO, "[linear]\nhalves = true\n", "splits people as well"),
+        (RHO, "", "81 cells; up to 80"),
+    ],
 )
-def test_what_cannot_be_measured_is_refused_before_anything_is_charged(featured, privacy, more, why):
+def test_what_cannot_be_measured_is_refused_before_anything_is_charged(featured, monkeypatch, privacy, more, why):
+    monkeypatch.setattr(linear, "_MOST_COUNTED", 80 if "cells" in why else 10_000)
     with pytest.raises((CardError, ValueError), match=why):
         run_recipe(
             str(write(featured, "refused", agent="dp-vapvi", privacy=privacy, more=more + HELD)),

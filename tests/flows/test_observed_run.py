@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from flows.cli import app
 from flows.config.home import Home
+from flows.jobs.foresight import forecast_quality
 from flows.jobs.intake import ingest_job
 from pipeline.audits.attack import AuditTarget
 from pipeline.declaration.card import CardError, load_card
@@ -34,6 +35,8 @@ AGENTS = {
     "plain": ("pevi", ""),
     "private": ("dp-vapvi", "[privacy]\nrho = 4.0"),
     "halves": ("dp-vapvi", "[privacy]\nrho = 4.0\n[linear]\nhalves = true"),
+    "once": ("one-shot", ""),
+    "private_once": ("dp-one-shot", "[privacy]\nrho = 4.0"),
 }
 PEOPLE, STEPS = 400, 6
 
@@ -132,7 +135,7 @@ def test_plan_charges_what_the_run_spends_and_a_replay_nothing(ran):
     planned = plan_job(str(shop / "private.toml"), home)
     assert planned["rho"] == 4.0
     again = run_job(str(shop / "private.toml"), home)
-    assert again["ledger"]["spent_rho"] == runs["halves"]["ledger"]["spent_rho"] == 8.0
+    assert again["ledger"]["spent_rho"] == pytest.approx(12.0, rel=1e-9)
     assert (Path(again["folder"]) / "policy.parquet").read_bytes() == (
         Path(runs["private"]["folder"]) / "policy.parquet"
     ).read_bytes()
@@ -177,6 +180,19 @@ def test_the_mechanism_is_attacked_at_its_own_price(ran):
     assert 0 < target.claimed_rho <= 4
 
 
+def test_its_quality_is_foreseen_in_a_made_up_world_of_observations(tmp_path):
+    # many people learn there, forty do not
+    shop, home = lay_out(tmp_path / "shop", cartpole(40_000, 4)), Home(tmp_path / "home")
+    for name in ("private", "private_once"):
+        told, few = (forecast_quality(str(shop / f"{name}.toml"), home, people=n) for n in (None, 40))
+        assert told.world.startswith("a made-up world: 64 observations") and told.reason is None
+        assert max(told.without_noise.mean, told.suboptimality.mean) < 0.1 * told.reference.suboptimality
+        assert few.suboptimality.mean > 0.5 * few.reference.suboptimality
+        # agents of counts would be simulated in another world
+        assert all("apvi" not in rival.agent or "vapvi" in rival.agent for rival in told.rivals)
+    assert "halves" in forecast_quality(str(shop / "halves.toml"), home).reason
+
+
 @pytest.mark.parametrize("kind", ["affine", "fourier"])
 def test_other_features_run_too(tmp_path, kind):
     shop = lay_out(tmp_path / "shop", cartpole(100, 3, kind), {"exact": AGENTS["exact"], "private": AGENTS["private"]})
@@ -190,26 +206,27 @@ def test_other_features_run_too(tmp_path, kind):
 
 
 WRONG = {
-    "one-shot": ("agent", 'agent = "dp-one-shot"', "column a successor"),
-    "no observation": ("card", ('column = "observations"', 'columns = ["a", "b", "c"]'), "dimension"),
-    "tabular features": ("card", ('kind = "quadratic"', 'kind = "one_hot"'), "features of an observation"),
-    "waves alone": ("card", ('kind = "quadratic"', 'kind = "quadratic"\nwaves = 3'), "belong to kind = 'fourier'"),
-    "first": ("card", ("[[0.0, 0.0, 0.0, 0.0]]", "[[0.0, 0.0]]"), "4 finite numbers"),
-    "next state": ("card", ('step = "step"', 'step = "step", next_state = "n"'), "needs declared states"),
+    "no observation": (('column = "observations"', 'columns = ["a", "b", "c"]'), "dimension"),
+    "tabular features": (('kind = "quadratic"', 'kind = "one_hot"'), "features of an observation"),
+    "waves alone": (('kind = "quadratic"', 'kind = "quadratic"\nwaves = 3'), "belong to kind = 'fourier'"),
+    "first": (("[[0.0, 0.0, 0.0, 0.0]]", "[[0.0, 0.0]]"), "4 finite numbers"),
+    "next state": (('step = "step"', 'step = "step", next_state = "n"'), "needs declared states"),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_card_is_said(tmp_path, name):
-    what, change, words = WRONG[name]
+    change, words = WRONG[name]
     card = cartpole(100, 3)
-    shop = lay_out(tmp_path / "shop", card if what == "agent" else card.replace(*change))
-    if what == "card":
-        with pytest.raises(CardError, match=words):
-            load_card(shop / "card.toml")
-        return
-    (shop / "private.toml").write_text((shop / "private.toml").read_text().replace('agent = "dp-vapvi"', change))
+    shop = lay_out(tmp_path / "shop", card.replace(*change))
     with pytest.raises(CardError, match=words):
+        load_card(shop / "card.toml")
+
+
+def test_values_are_fitted_by_no_more_features_than_there_are_public_observations(tmp_path):
+    card = cartpole(100, 3, "fourier").replace("waves = 6", "waves = 60")
+    shop = lay_out(tmp_path / "shop", card, {"private": AGENTS["private_once"]})
+    with pytest.raises(CardError, match="declare fewer features"):
         plan_job(str(shop / "private.toml"), Home(tmp_path / "home"))
 
 
@@ -263,7 +280,11 @@ def test_icu_sepsis_runs_on_its_47_numbers_crossed_with_bins(tmp_path):
     shop = lay_out(
         tmp_path / "shop",
         icu_card(people, steps),
-        {"exact": AGENTS["exact"], "private": ("dp-vapvi", "[privacy]\nrho = 8.0")},
+        {
+            "exact": AGENTS["exact"],
+            "private": ("dp-vapvi", "[privacy]\nrho = 8.0"),
+            "private_once": AGENTS["private_once"],
+        },
     )
     joined.with_columns(pl.col("center_00").alias("sofa")).drop("state", "next_state").write_parquet(
         shop / "log.parquet"
@@ -271,7 +292,7 @@ def test_icu_sepsis_runs_on_its_47_numbers_crossed_with_bins(tmp_path):
     home = Home(tmp_path / "home")
     found = ingest_job(str(shop), home)
     assert found["users"] == people and set(found["quarantined"]) <= {"beyond_radius"}
-    for name in ("exact", "private"):
+    for name in ("exact", "private", "private_once"):
         folder_of_run = Path(run_job(str(shop / f"{name}.toml"), home)["folder"])
         stored = read_stored(folder_of_run)
         assert isinstance(stored, StoredObserved)
@@ -282,6 +303,9 @@ def test_icu_sepsis_runs_on_its_47_numbers_crossed_with_bins(tmp_path):
             stored.state_index(None)
         checks = verify_run(folder_of_run, open_ledger(home.root / "ledger.db", create=False).entries())
         assert all(c.ok for c in checks), checks
+    told = forecast_quality(str(shop / "private_once.toml"), home)
+    # so few people and so many numbers: the forecast says that nothing is learnt
+    assert told.suboptimality.mean > 0.5 * told.reference.suboptimality > 0
 
 
 def stands(stored: StoredObserved, steps: int, episodes: int = 200) -> float:

@@ -49,6 +49,15 @@ def test_a_pointer_is_called_by_a_plain_name(pointer, name):
         Alias(pointer.runs, name)
 
 
+def test_a_pointer_has_not_the_name_of_a_run(pointer):
+    """It could not be put in place, and its pieces stayed among the runs."""
+    (pointer.runs / "a-1").mkdir(exist_ok=True)
+    before = sorted(pointer.runs.iterdir())
+    with pytest.raises(CardError, match="'a-1' is a run"):
+        Alias(pointer.runs, "a-1").promote("a-1")
+    assert sorted(pointer.runs.iterdir()) == before
+
+
 def test_a_run_that_is_not_there_is_refused_and_the_pointer_stays(pointer):
     pointer.promote("a-1")
     with pytest.raises(CardError, match="no run of that name"):

@@ -17,7 +17,7 @@ from flows.store import Store
 from flows.terminal.screen import Pace, duration, progress_line
 from pipeline.declaration.card import CardError
 from pipeline.logs import work
-from pipeline.logs.on_dask import OnDask
+from pipeline.logs.crews import OnDask
 from pipeline.logs.sources import Sources
 from pipeline.logs.summing import DEFAULT_MEMORY, Resources
 from tests.flows.shop import lay_out

@@ -39,8 +39,8 @@ FLOORS = {
 ONLY_IN = {
     "cvxpy": ("pipeline.statistics.consistency", "pipeline.mdp.planning"),
     "prefect": ("flows.server",),
-    "distributed": ("pipeline.logs.on_dask",),
-    "dask": ("pipeline.logs.on_dask",),
+    "distributed": ("pipeline.logs.crews",),
+    "dask": ("pipeline.logs.crews",),
     "polars": ("pipeline.logs", "pipeline.operator", "pipeline.simulation", "reports", "flows.jobs.opened"),
 }
 AGENTS_MAY_NOT = (

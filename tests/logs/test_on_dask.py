@@ -25,10 +25,10 @@ from pipeline.declaration.card import CardError
 from pipeline.declaration.code import code_digest
 from pipeline.declaration.toml import DamagedError
 from pipeline.ledger.ledger import open_ledger
-from pipeline.logs import on_dask, summing
+from pipeline.logs import crews, summing
 from pipeline.logs.aggregate import CountSums
+from pipeline.logs.crews import OnDask
 from pipeline.logs.elsewhere import Done, Trouble, attempt, sizes, trouble_with
-from pipeline.logs.on_dask import OnDask
 from pipeline.logs.store import latest
 from pipeline.logs.summing import Resources, SumParts, sum_snapshot
 from tests.flows.shop import lay_out, rows
@@ -279,7 +279,7 @@ def test_a_task_never_raises(folder: Path) -> None:
 
 
 def test_without_the_extra_dask_is_refused_by_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(on_dask, "find_spec", lambda _: None)
+    monkeypatch.setattr(crews, "find_spec", lambda _: None)
     with pytest.raises(CardError, match=r"reticent\[scale\]"):
         OnDask("tcp://127.0.0.1:1").ready(opened(folder).part_files)
 

@@ -19,12 +19,12 @@ import pytest
 from pipeline.declaration.card import AnyCard
 from pipeline.declaration.code import code_digest
 from pipeline.declaration.toml import LogError
+from pipeline.logs.crews import OnDask, OnProcesses
 from pipeline.logs.elsewhere import Here, Seen, Task, Trouble, attempt
 from pipeline.logs.ingest import ingest
-from pipeline.logs.on_dask import OnDask
-from pipeline.logs.on_processes import OnProcesses
 from pipeline.logs.sources import Sources
 from pipeline.logs.store import Snapshot
+from pipeline.logs.summing import Resources
 from pipeline.logs.work import likely_processes
 from tests.logs.dask_cluster import dask_cluster
 
@@ -107,7 +107,7 @@ def test_the_corpus_is_the_same_to_the_byte_whoever_reads_it(
     card = CORPUS[what](tmp_path)
 
     def made(store: str, elsewhere: Any) -> Snapshot:
-        return ingest(card, tmp_path / store, partitions=5, claims=claims, elsewhere=elsewhere)
+        return ingest(card, tmp_path / store, partitions=5, claims=claims, resources=Resources(elsewhere=elsewhere))
 
     alone = made("alone", Here())
     assert alone.rows > 0 and (what != "tables" or len(quarantine(alone.folder)["rule"].unique()) > 5)
@@ -123,7 +123,7 @@ def test_an_error_is_the_one_of_a_single_process(crew: OnProcesses, tmp_path: Pa
     told = list[str]()
     for elsewhere in (Here(), crew):
         with pytest.raises(LogError) as refused:
-            ingest(card, tmp_path / "store", elsewhere=elsewhere)
+            ingest(card, tmp_path / "store", resources=Resources(elsewhere=elsewhere))
         told.append(str(refused.value))
     assert told[0] == told[1]
 
@@ -173,7 +173,7 @@ class Dying(OnProcesses):
 def test_a_killed_process_changes_no_byte(over: str, tmp_path: Path) -> None:
     card = write_tables(tmp_path)
     with Dying(over, tmp_path / "died") as dying:
-        made = ingest(card, tmp_path / "store", partitions=5, elsewhere=dying)
+        made = ingest(card, tmp_path / "store", partitions=5, resources=Resources(elsewhere=dying))
     assert (tmp_path / "died").exists()
     assert files_of(made) == files_of(ingest(card, tmp_path / "other", partitions=5))
 
@@ -181,8 +181,8 @@ def test_a_killed_process_changes_no_byte(over: str, tmp_path: Path) -> None:
 def test_processes_that_die_again_end_the_ingest_and_the_next_goes_on(tmp_path: Path) -> None:
     card, told = write_tables(tmp_path), list[str]()
     with Dying("partition 3", None) as dying, pytest.raises(RuntimeError, match=r"partition 3: 2 processes .* -9.*mem"):
-        ingest(card, tmp_path / "store", partitions=5, elsewhere=dying)
-    made = ingest(card, tmp_path / "store", partitions=5, say=told.append)
+        ingest(card, tmp_path / "store", partitions=5, resources=Resources(elsewhere=dying))
+    made = ingest(card, tmp_path / "store", partitions=5, resources=Resources(say=told.append))
     assert len(told) == 1 and any(f" {n} of 5 partitions are done" in told[0] for n in (3, 4))
     assert files_of(made) == files_of(ingest(card, tmp_path / "other", partitions=5))
 
@@ -191,11 +191,12 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from pipeline.logs.ingest import ingest
-from pipeline.logs.on_processes import OnProcesses
+from pipeline.logs.crews import OnProcesses
+from pipeline.logs.summing import Resources
 from tests.logs.test_on_processes import write_tables
 folder = Path(sys.argv[1])
 with OnProcesses(2) as crew:
-    print(ingest(write_tables(folder), folder / "store", elsewhere=crew).rows, flush=True)
+    print(ingest(write_tables(folder), folder / "store", resources=Resources(elsewhere=crew)).rows, flush=True)
     print(*[child.pid for child in crew._children.values()], flush=True)
     if sys.argv[2:]:
         import time
@@ -244,7 +245,12 @@ def test_workers_of_dask_ingest_the_same_bytes(killed: bool, tmp_path: Path) -> 
             if killed and cluster.workers[0].poll() is None:
                 cluster.workers[0].kill()
 
-        made = ingest(card, tmp_path / "store", partitions=5, progress=kill, elsewhere=OnDask(cluster.address))
+        made = ingest(
+            card,
+            tmp_path / "store",
+            partitions=5,
+            resources=Resources(progress=kill, elsewhere=OnDask(cluster.address)),
+        )
         assert killed == (cluster.workers[0].poll() is not None)
         logs = cluster.logs()
     assert files_of(made) == files_of(ingest(card, tmp_path / "other", partitions=5))

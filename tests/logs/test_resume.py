@@ -22,6 +22,7 @@ from pipeline.logs import second_pass, sources, spills
 from pipeline.logs.editions import check_delivery
 from pipeline.logs.ingest import ingest
 from pipeline.logs.store import Snapshot, snapshots
+from pipeline.logs.summing import Resources
 
 from .conftest import make_card
 
@@ -115,13 +116,8 @@ def test_a_killed_ingest_continues_and_ends_in_the_same_bytes(
     assert snapshots(folder / "store", "tiny") == []
     calls, told, progress = count_calls(monkeypatch), list[str](), list[tuple[int, int | None]]()
     card = make_card(folder, ["*.csv"])
-    resumed = ingest(
-        card,
-        folder / "store",
-        partitions=PARTITIONS,
-        say=told.append,
-        progress=lambda done, total: progress.append((done, total)),
-    )
+    heard = Resources(say=told.append, progress=lambda done, total: progress.append((done, total)))
+    resumed = ingest(card, folder / "store", partitions=PARTITIONS, resources=heard)
     assert (calls["batches"], calls["screen"], calls["digest"] == 0) == (read_again, screened, said is not None)
     assert [said is not None and said in line for line in told] == ([True] if said else [])
     assert screened == 0 or progress[-1] == (242, 242)
@@ -149,7 +145,8 @@ def stopped(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        ingest(make_card(folder, ["*.csv"]), folder / "store", partitions=PARTITIONS, progress=stop)
+        card = make_card(folder, ["*.csv"])
+        ingest(card, folder / "store", partitions=PARTITIONS, resources=Resources(progress=stop))
     assert (folder / "store/tiny/.ingest/state.json").exists()
     return folder
 
@@ -159,7 +156,7 @@ def test_changed_files_or_damaged_work_start_over(stopped: Path, change: str) ->
     CHANGES[change](stopped)
     told: list[str] = []
     card = make_card(stopped, ["*.csv"])
-    again = ingest(card, stopped / "store", partitions=PARTITIONS, say=told.append)
+    again = ingest(card, stopped / "store", partitions=PARTITIONS, resources=Resources(say=told.append))
     assert told == []
     assert files_of(again) == files_of(ingest(card, stopped / "other", partitions=PARTITIONS))
 
@@ -170,7 +167,7 @@ def test_changed_files_or_damaged_work_start_over(stopped: Path, change: str) ->
 def test_a_card_that_means_something_else_starts_over(stopped: Path, change: Any) -> None:
     told: list[str] = []
     card = make_card(stopped, ["*.csv"], **change)
-    again = ingest(card, stopped / "store", partitions=PARTITIONS, say=told.append)
+    again = ingest(card, stopped / "store", partitions=PARTITIONS, resources=Resources(say=told.append))
     assert told == []
     assert again.data_digest == ingest(card, stopped / "other", partitions=PARTITIONS).data_digest
 
@@ -178,7 +175,7 @@ def test_a_card_that_means_something_else_starts_over(stopped: Path, change: Any
 def test_a_changed_tolerance_still_continues(stopped: Path) -> None:
     told: list[str] = []
     card = make_card(stopped, ["*.csv"], tolerance={"unknown_label": 0.0})
-    made = ingest(card, stopped / "store", partitions=PARTITIONS, say=told.append)
+    made = ingest(card, stopped / "store", partitions=PARTITIONS, resources=Resources(say=told.append))
     assert len(told) == 1
     assert sorted(p.name for p in (stopped / "store/tiny").iterdir()) == [".lock", "snapshot-0001"]
     with pytest.raises(LogError, match="unknown_label"):
@@ -192,7 +189,7 @@ def test_a_file_that_grows_while_it_is_read_is_refused(folder: Path) -> None:
         (folder / "log-a.csv").write_text(grown, encoding="utf-8")
 
     with pytest.raises(LogError, match="a file changed while it was read"):
-        ingest(make_card(folder, ["*.csv"]), folder / "store", progress=grow)
+        ingest(make_card(folder, ["*.csv"]), folder / "store", resources=Resources(progress=grow))
     assert [p.name for p in (folder / "store/tiny").iterdir()] == [".lock"]
 
 
@@ -230,7 +227,7 @@ def test_a_second_ingest_waits_for_the_first_and_shares_its_bytes(folder: Path) 
 
     with open_private(store / "tiny" / ".lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        second = threading.Thread(target=lambda: found.append(ingest(card, store, say=say)))
+        second = threading.Thread(target=lambda: found.append(ingest(card, store, resources=Resources(say=say))))
         second.start()
         assert waits.wait(60)
         assert found == []

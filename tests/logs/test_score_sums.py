@@ -14,7 +14,6 @@ from pipeline.agents.pessimism import constants
 from pipeline.declaration.card import Card, task_of
 from pipeline.logs.aggregate import count_rows
 from pipeline.logs.doubly_robust_rows import TabularScores
-from pipeline.logs.score_sums import add_scores
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import SeededNoise
 from pipeline.simulation.simulate import sample_people
@@ -26,6 +25,7 @@ from pipeline.statistics.layout import ExactSums
 from pipeline.statistics.moment_layout import PEOPLE, SUMS, MomentLayout
 from pipeline.statistics.scores import Clips
 from tests.conftest import card_dict
+from tests.made_up import add_scores
 
 
 def card_of(dynamics, episodes=1):

@@ -15,8 +15,9 @@ from pipeline.declaration.toml import CardError, DamagedError, LogError
 from pipeline.logs.editions import check_delivery, earlier_twin
 from pipeline.logs.ingest import ingest
 from pipeline.logs.store import check_parts, find_snapshot, intact, latest, load, snapshots
+from pipeline.logs.summing import Resources
 
-from .conftest import canonical, make_card
+from .conftest import canonical, make_card, quarantine
 
 TEXT = "user,episode,t,s,a,r\nu,1,0,x,0,1\nv,1,0,y,1,0.7\nv,1,1\n"
 
@@ -126,7 +127,8 @@ def test_what_a_killed_ingest_left_behind_is_swept_away(folder: Path) -> None:
 
 def test_progress_reaches_the_number_of_rows_twice(folder: Path) -> None:
     seen: list[tuple[int, int | None]] = []
-    ingest(make_card(folder, ["log.csv"]), folder / "store", progress=lambda done, total: seen.append((done, total)))
+    heard = Resources(progress=lambda done, total: seen.append((done, total)))
+    ingest(make_card(folder, ["log.csv"]), folder / "store", resources=heard)
     assert seen == [(3, None), (3, 3)]
 
 
@@ -144,3 +146,27 @@ def test_a_manifest_of_other_types_is_damaged(folder: Path, field: str, value: o
     manifest.write_text(json.dumps(told | {field: value}), encoding="utf-8")
     with pytest.raises(DamagedError, match="missing or damaged"):
         load(snapshot.folder)
+
+
+def test_a_manifest_that_says_something_else_is_damaged_and_not_repeated(folder: Path) -> None:
+    """The gate counts people by it: what it says once decided a run, and was copied to the next edition."""
+    card, store = make_card(folder, ["log.csv"]), folder / "store"
+    first = ingest(card, store)
+    manifest = first.folder / "manifest.json"
+    told = json.loads(manifest.read_text(encoding="utf-8"))
+    manifest.write_text(json.dumps(told | {"set_aside": {"reward_off_lattice": 9}}), encoding="utf-8")
+    with pytest.raises(DamagedError, match="missing or damaged"):
+        load(first.folder)
+    assert ingest(card, store).set_aside == first.set_aside
+    # those of before have none
+    manifest.write_text(json.dumps({k: v for k, v in told.items() if k != "sha256"}), encoding="utf-8")
+    assert load(first.folder) == first
+
+
+def test_a_damaged_quarantine_is_made_anew_by_the_next_ingest(folder: Path) -> None:
+    card, store = make_card(folder, ["log.csv"]), folder / "store"
+    first = ingest(card, store)
+    for file in first.folder.glob("quarantine-*.parquet"):
+        file.write_bytes(file.read_bytes()[:40])
+    again = ingest(card, store)
+    assert again.set_aside == first.set_aside and len(quarantine(again.folder)) == 2

@@ -13,6 +13,7 @@ import pipeline.logs.second_pass as second_pass
 from pipeline.declaration.card import LqCard, load_any_card
 from pipeline.logs.ingest import ingest
 from pipeline.logs.store import Snapshot
+from pipeline.logs.summing import Resources
 from tests.learners.lq_shop import CARD
 from tests.logs.conftest import canonical, quarantine
 from tests.logs.snapshot_rows import SnapshotRows
@@ -205,7 +206,12 @@ def test_a_killed_ingest_of_vectors_goes_on_to_the_same_bytes(tmp_path, monkeypa
         with pytest.raises(KeyboardInterrupt):
             ingested(tmp_path / "b", rows, "ndjson", partitions=4)
     said: list[str] = []
-    again = ingest(load_any_card(tmp_path / "b" / "card.toml"), tmp_path / "b" / "store", partitions=4, say=said.append)
+    again = ingest(
+        load_any_card(tmp_path / "b" / "card.toml"),
+        tmp_path / "b" / "store",
+        partitions=4,
+        resources=Resources(say=said.append),
+    )
     assert "resuming" in said[0] and again.data_digest == whole.data_digest
     assert [p.read_bytes() for p in again.part_files] == [p.read_bytes() for p in whole.part_files]
 

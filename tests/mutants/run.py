@@ -1,8 +1,8 @@
 """The mutation gate: small edits of the code that guards the promise, and the tests that must notice them.
 
-`python -P -m tests.mutants.run` tries all of `mutants.toml` and keeps each outcome among the rows of figures; with a
-number and a seed it tries a sample.  A server imports the libraries once; each mutant is a fork of it in which one
-module of ours is loaded from edited text, and runs the tests that its row names.
+`python -P -m tests.mutants.run` tries all of `mutants.toml`, goes on where it was stopped, and keeps each outcome among
+the rows of figures; with a number and a seed it tries a sample.  A server imports the libraries once; each mutant is a
+fork of it in which one module of ours is loaded from edited text, and runs the tests that its row names.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import importlib.machinery
 import importlib.util
 import os
 import random
+import resource
 import signal
 import sys
 import time
@@ -24,6 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Literal
 
+from tests.campaigns.resumed import Case, resumed
 from tests.campaigns.rows import read, write
 
 HERE = Path(__file__).parent
@@ -103,6 +105,8 @@ def child(mutant: Mutant, text: str) -> int:
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 1)
     os.dup2(silence, 2)
+    # on a busy machine minutes of the clock are no minutes of work
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
     return int(pytest.main([*options, *mutant.tests]))
 
 
@@ -111,6 +115,8 @@ def attempt(mutant: Mutant) -> Outcome:
     text = mutant.edited()
     if text is None:
         return "out of date"
+    if mutant.module in sys.modules:
+        raise RuntimeError(f"{mutant.module} is loaded already: no edit of it would be what runs")
     pid = os.fork()
     if pid == 0:
         os.setpgrp()
@@ -119,7 +125,7 @@ def attempt(mutant: Mutant) -> Outcome:
             code = child(mutant, text)
         finally:
             os._exit(code)
-    end = time.monotonic() + SECONDS
+    end = time.monotonic() + 10 * SECONDS
     while True:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
@@ -148,9 +154,20 @@ def tried(chosen: Iterable[Mutant]) -> list[tuple[Mutant, Outcome]]:
     return found
 
 
-def score(found: list[tuple[Mutant, Outcome]]) -> float:
+def whole() -> list[Case]:
+    """Every mutant with its outcome, as a row; those that were tried before are read back."""
+    of = {"\n".join((m.file, m.old, m.new, *m.tests)): m for m in mutants()}
+
+    def row(key: str) -> Case:
+        ((m, outcome),) = tried([of[key]])
+        return {"file": m.file, "breaks": m.breaks, "outcome": outcome, "why": m.why}
+
+    return resumed("mutants", list(of), row)
+
+
+def score(outcomes: Iterable[object]) -> float:
     """Share of the mutants that were killed, among all that are in date."""
-    dated = [outcome for _, outcome in found if outcome != "out of date"]
+    dated = [outcome for outcome in outcomes if outcome != "out of date"]
     return sum(outcome == "killed" for outcome in dated) / max(1, len(dated))
 
 
@@ -175,10 +192,10 @@ def page(name: str) -> str:
 
 if __name__ == "__main__":
     os.chdir(ROOT)
-    sample_of = [int(word) for word in sys.argv[1:3]]
-    found = tried(sample(*sample_of) if sample_of else mutants())
-    if not sample_of:
-        rows = [{"file": m.file, "breaks": m.breaks, "outcome": o, "why": m.why} for m, o in found]
-        write("mutants", rows, "none")
-    print(f"{score(found):.3f} of {len(found)} killed")
-    raise SystemExit(score(found) < SHARE)
+    if sample_of := [int(word) for word in sys.argv[1:3]]:
+        outcomes: list[object] = [outcome for _, outcome in tried(sample(*sample_of))]
+    else:
+        write("mutants", rows := whole(), "none")
+        outcomes = [row["outcome"] for row in rows]
+    print(f"{score(outcomes):.3f} of {len(outcomes)} killed")
+    raise SystemExit(score(outcomes) < SHARE)

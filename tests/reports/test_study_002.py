@@ -18,6 +18,7 @@ def row(agent, trust, episodes, mean, epsilon=None, variant="per step", ratio=1.
         "agent": agent, "variant": variant, "trust": trust, "world": WORLD, "episodes": episodes, "epsilon": epsilon,
         "delta": None if epsilon is None else 1e-5, "constants": "c = 1", "mean": mean, "std": 0.01 * mean, "runs": 10,
         "true_epsilon": None if epsilon is None else ratio * epsilon, "totals": [mean] * 10,
+        "messages": None if epsilon is None else 7, "bits": None if epsilon is None else 1344,
         "facts": {"shape": [2, 2, 3]},
     }  # fmt: skip
 

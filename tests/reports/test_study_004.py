@@ -35,7 +35,11 @@ def row(agent: str, world: str, mean: float, epsilon: float | None = None, **mor
         "curve_mean": [mean / 10_000, mean / 100, mean],
         "curve_std": [0.0, 0.0, 0.0],
     }
-    return plain | {"facts": {"left_zero_at": more.pop("left", None), "true_epsilon_gdp": epsilon}}
+    return plain | {
+        "messages": 5,
+        "bits": 960,
+        "facts": {"left_zero_at": more.pop("left", None), "true_epsilon_gdp": epsilon},
+    }
 
 
 def rows(private=lambda epsilon: (100.0, None), **more: Any) -> list[dict[str, Any]]:

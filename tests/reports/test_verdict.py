@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from flows.jobs.publish import standing
 from pipeline.declaration.card import Card
 from reports.facts.dataset import Made
 from reports.facts.evaluation import EvaluationFacts
 from reports.facts.learnt import Baseline, Contained, LearntFacts
-from reports.facts.standing import standing
 from reports.facts.verdict import decide, forecast, stricter
 from reports.page import interval
 from reports.run.answer import sentence, shell_line, verdict_of

@@ -15,8 +15,7 @@ from pipeline.studies import paper_000, paper_001
 from pipeline.studies.paper_000 import VARIANTS
 from pipeline.studies.paper_001 import tuned
 from pipeline.studies.study_rows import gathered_rows, growth, learns, only
-from reports.studies.page_000 import study_000
-from reports.studies.page_001 import study_001
+from reports.studies.page_000_001 import study_000, study_001
 
 THREE = (("states", 3),)
 RIVER = Trial("ucrl-vtr", "riverswim_homogeneous", THREE, 300)

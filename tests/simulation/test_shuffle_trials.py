@@ -113,3 +113,12 @@ def test_messages_that_are_sent_are_counted_as_the_law_says():
     # one draw each of every counter: the difference has twice the noise, and what two walks of the same users differ by
     away = (first[0] - first[1]) / math.sqrt(2 * sd**2 + m.users)
     assert np.abs(away).max() < 5 and abs(first[0].sum() - first[1].sum()) < 6 * sd * math.sqrt(2 * len(first[0]))
+
+
+def test_users_who_return_pay_by_group_privacy_and_only_where_their_bits_are_priced():
+    found = run(with_options(TRIAL, episodes_per_user=2))
+    assert found.facts["true_epsilon"] <= TRIAL.epsilon and "2 episodes a user" in found.facts["variant"]
+    assert found.facts["tau_fine"] > 3 * run(TRIAL).facts["tau_fine"]
+    for wrong in (replace(TRIAL, calibration="paper"), with_options(TRIAL, trust="joint")):
+        with pytest.raises(CardError, match="tight shuffled bits alone"):
+            run(with_options(wrong, episodes_per_user=2))

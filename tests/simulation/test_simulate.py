@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.declaration.card import OTHER, Card
+from pipeline.declaration.card import Card
+from pipeline.declaration.domain import OTHER
 from pipeline.environments.riverswim import riverswim
 from pipeline.environments.world import World
 from pipeline.simulation import simulate

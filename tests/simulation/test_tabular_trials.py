@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from pipeline.declaration.card import CardError
+from pipeline.privacy.losses import spent_budget
 from pipeline.privacy.shuffle import message_bytes
 from pipeline.simulation import tabular_trials
 from pipeline.simulation.control_trials import world_of
@@ -140,8 +141,15 @@ def test_users_who_return_pay_for_all_their_episodes():
         outcome = run(replace(SENT, agent=agent).told(episodes_per_user=3))
         assert outcome.facts["true_epsilon"] <= 3.0 + 1e-9 and "3 episodes a user" in outcome.facts["variant"]
         assert outcome.facts["noise_sd"] > 1.3 * run(replace(SENT, agent=agent)).facts["noise_sd"]
-    # alike episodes move the same counters under one noise, which the price of different counters does not cover
-    with pytest.raises(CardError, match="not priced in the shuffle model"):
-        layout_of(replace(SENT, agent="counts-shuffle").told(episodes_per_user=2), mdp)
     with pytest.raises(ValueError, match="at least one episode"):
         run(SENT.told(episodes_per_user=0))
+
+
+def test_users_who_return_in_the_shuffle_model_pay_by_group_privacy():
+    one, three = (run(replace(SENT, agent="counts-shuffle").told(episodes_per_user=m)) for m in (1, 3))
+    assert 2.0 < three.facts["true_epsilon"] <= SENT.epsilon
+    assert three.facts["noise_sd"] > 2 * one.facts["noise_sd"] and "3 episodes a user" in three.facts["variant"]
+    # what a certificate recomputes from the release alone
+    told = three.release.mechanisms
+    assert {m.shuffled.episodes for m in told} == {3} and told[0].l1 == 3 * one.release.mechanisms[0].l1
+    assert spent_budget(told, SENT.delta)["epsilon"] == pytest.approx(three.facts["true_epsilon"], rel=1e-6)

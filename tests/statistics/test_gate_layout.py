@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipeline.logs.set_aside import count_people
+from pipeline.logs.second_pass import count_people
 from pipeline.logs.store import quarantine_schema
 from pipeline.privacy.noise import OsNoise, SeededNoise
 from pipeline.statistics.layout import TABLE, ExactSums, GateLayout

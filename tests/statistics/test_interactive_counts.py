@@ -26,7 +26,6 @@ from pipeline.statistics.interactive_counts import (
     exact,
     joint,
     local,
-    shuffled,
 )
 from pipeline.statistics.online_counts import OnlineCounts, OnlineLayout, Tally, never_under
 from pipeline.statistics.online_sum import OnlineSum, asked_rho, cost_of, gaussian_sum, tight
@@ -148,7 +147,7 @@ def test_the_noise_is_as_large_as_is_said(trust):
     if trust == "local":
         counted = local(WIDE, 300, ask, WORLD, SeededNoise(1))
     elif trust == "shuffle":
-        counted = shuffled(WIDE, 1.0, 1e-5, WORLD, SeededNoise(1))
+        counted = ShuffledCounts(WIDE, 1.0, 1e-5, WORLD, SeededNoise(1))
     elif trust == "episodes":
         counted = joint(WIDE, batches, 300, ask, WORLD, SeededNoise(1), leaves="episodes")
     else:
@@ -222,7 +221,7 @@ def test_rewards_come_back_from_the_shuffled_bits():
     layout, rng = OnlineLayout(H, S, A, rewards=True), np.random.default_rng(0)
     n = rng.integers(0, 10**6, (H, S, A, S))
     r = rng.integers(-(10**5), 10**5, (H, S, A)) * 2 + n.sum(-1) % 2
-    counted = shuffled(layout, 1.0, 1e-5, WORLD, SeededNoise(0))
+    counted = ShuffledCounts(layout, 1.0, 1e-5, WORLD, SeededNoise(0))
     counted.add(Tally(10**6, n, r))
     counts = counted.counts()
     assert np.abs(counts.n_sas - n).max() < 6 * counts.sd_sas
@@ -236,7 +235,7 @@ def test_what_cannot_be_done_is_refused():
     with pytest.raises(ValueError, match="no paper prints"):
         tight(LAYOUT, Ask(epsilon=1.0, delta=1e-5, calibration="paper"), 1)
     with pytest.raises(ValueError, match="leave out pooled"):
-        shuffled(OnlineLayout(H, S, A, pooled=True), 1.0, 1e-5, WORLD, SeededNoise(0))
+        ShuffledCounts(OnlineLayout(H, S, A, pooled=True), 1.0, 1e-5, WORLD, SeededNoise(0))
     with pytest.raises(RealDataError):
         exact(LAYOUT, 3, REAL, SeededNoise(0))
     counted = local(LAYOUT, 10, QUIET, WORLD, SeededNoise(0))
@@ -267,7 +266,7 @@ def test_a_visit_made_by_summation_carries_the_noise_of_every_successor():
 
 def test_the_claim_is_that_of_the_worst_batch_and_rests_on_the_honest_alone():
     """Half of the users collude: their coins hide nobody, and the largest epsilon of any batch is what is said."""
-    counted = shuffled(LAYOUT, 1.0, 1e-5, WORLD, SeededNoise(0), honest=0.5)
+    counted = ShuffledCounts(LAYOUT, 1.0, 1e-5, WORLD, SeededNoise(0), honest=0.5)
     for users in (20_000, 31_000):
         counted.add(Tally(users, np.zeros((H, S, A, S), dtype=np.int64)))
     each = [delivered_epsilon(b, counted.changes, 1e-5, b.users // 2) for b in counted.bits]

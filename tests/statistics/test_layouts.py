@@ -21,7 +21,7 @@ from pipeline.statistics.ask import Ask
 from pipeline.statistics.count_layout import CountLayout, StartLayout
 from pipeline.statistics.interactive import call_window
 from pipeline.statistics.layout import Layout, Relation, Sensitivity, Table
-from pipeline.statistics.linear_calibration import _sums
+from pipeline.statistics.linear_calibration import _counted
 from pipeline.statistics.linear_layout import CallLayout, OneShotLayout
 from pipeline.statistics.linear_plan import LinearTerms
 from pipeline.statistics.lq_moments import lq_sums
@@ -93,7 +93,7 @@ def of_one_shot(features: FeatureMap | None = None) -> Case:
         visits, rewards = np.zeros((2, 3, 2, 4), np.int64), np.zeros((2, 3, 2))
         visits[:, s, a, s2], rewards[:, s, a] = 1, r
         rows = count_rows(plan, {"both": visits}, rewards)
-        gram, table = _sums(plan, rows)
+        gram, table = _counted(plan, rows)
         grams.append(gram.ravel())
         tables.append(table.ravel())
     grams.append(np.zeros_like(grams[0]))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from pipeline.mdp.planning import policy_value
+from pipeline.privacy.shuffle import message_bytes
 from pipeline.simulation import tabular_trials
 from pipeline.simulation.control_trials import optimum, world_of
 from pipeline.simulation.registry import AGENTS, measure
@@ -109,11 +111,34 @@ def test_the_claim_about_noise_fails_for_a_twin_without_noise_and_one_with_too_l
 
 def test_one_run_without_noise_among_many_is_not_hidden():
     trials = [Trial("dp-apvi", RIVER.world, RIVER.params, 10, 1.0, 1e-6, "tight", seed=s) for s in (0, 1)]
+    sent = [{"who": "", "messages": m, "bits": 192 * m} for m in (6, 7)]
     outcomes = [
-        {"facts": {"trust": "central", "final_loss": 0.1, "true_epsilon": e, "true_rho": e}} for e in (0.9, None)
+        {"facts": {"trust": "central", "final_loss": 0.1, "true_epsilon": e, "true_rho": e}, "sent": s}
+        for e, s in zip((0.9, None), sent, strict=True)
     ]
     (row,) = price_rows(trials, outcomes)
     assert row["true_epsilon"] is None and row["runs"] == 2
+    # what a user sends is the most over the runs
+    assert (row["messages"], row["bits"]) == (7, 7 * 192)
+
+
+def test_what_a_user_sends_is_said_of_every_private_row_and_is_what_devices_send():
+    grid = replace(RIVER, episodes=(200,), budgets=(10.0,), runs=1)
+    trials = [t.told(protocol=True) if t.agent == "counts-shuffle" else t for t in grid.trials()]
+    outcomes = [measure(t) for t in trials]
+    rows = price_rows(trials, outcomes)
+    assert all((r["messages"] is None) == (r["trust"] == "none" or r["variant"] == "control") for r in rows)
+    found = {r["agent"]: r for r in rows if r["messages"] is not None}
+    # per step: H state, action and reward; an episode in the clear, or its tables
+    H, S, A = 6, 3, 2
+    cells = H * S * A * (S + 1)
+    assert found["dp-ucbvi-jdp"]["bits"] == found["dp-apvi"]["bits"] == H * 3 * 64
+    assert (found["dp-ucbvi-ldp"]["messages"], found["dp-ucbvi-ldp"]["bits"]) == (1, cells * 64)
+    shuffled = next(o for t, o in zip(trials, outcomes, strict=True) if t.agent == "counts-shuffle")
+    sent, bytes_sent = found["counts-shuffle"], shuffled["facts"]["bytes_a_user_sent"]
+    # a message is the number of its counter and a bit; on the way it fills whole bytes
+    assert sent["messages"] % cells == 0 and sent["bits"] == sent["messages"] * (1 + math.ceil(math.log2(cells)))
+    assert bytes_sent == sent["messages"] * message_bytes(cells)
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def died_before_commit(people, monkeypatch):
 
     with monkeypatch.context() as m:
         m.setattr(Ledger, "commit", die)
-        m.setattr("pipeline.ledger.attempts.end", lambda *_: None)
+        m.setattr("pipeline.ledger.attempts.end_leases", lambda *_: None)
         with pytest.raises(Died):
             release(people)
     return people

@@ -137,7 +137,9 @@ def readable_times(column: pl.Series) -> pl.Series:
     return column.set(~column.to_physical().cast(pl.Int64).is_between(max(low, -whole), min(high, whole)), None)
 
 
-_PLACE = re.compile(r"(.+)\[(\d{1,4})\]")
+# what readers make of the order of rows: an id of the episode, and the step
+NUMBERED: dict[str, pl.DataType] = {"episode": pl.String(), "step": pl.Int64()}
+PLACE = re.compile(r"(.+)\[(\d{1,4})\]")
 
 Types = Mapping[str, pl.DataType]
 
@@ -152,7 +154,7 @@ def field(name: str, types: Types) -> tuple[pl.DataType, pl.Expr] | None:
     """
     if name in types:
         return types[name], pl.col(name)
-    place = _PLACE.fullmatch(name)
+    place = PLACE.fullmatch(name)
     outer, slash, inner = name.rpartition("/")
     found = field(place[1], types) if place is not None else field(outer, types) if slash else None
     if found is None:

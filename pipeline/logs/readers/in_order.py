@@ -23,6 +23,7 @@ from pipeline.logs.decode import read_flag
 from pipeline.logs.readers import hdf5
 from pipeline.logs.readers.batch import (
     NO_LINES,
+    NUMBERED,
     Asked,
     Batch,
     column_of,
@@ -33,8 +34,6 @@ from pipeline.logs.readers.batch import (
     take_fields,
 )
 from pipeline.logs.readers.rows import BATCH_ROWS
-
-NUMBERED = ("episode", "step")
 
 
 @dataclass(frozen=True)
@@ -140,7 +139,7 @@ def transition_types(path: Path, asked: Asked, inner: _Types) -> dict[str, pl.Da
     types = inner(path, replace(asked, columns=asked.but(*NUMBERED)))
     if own := [name for name in NUMBERED if name in types]:
         raise LogError(f"{path.name}: has a column {own[0]!r} of its own; use source.format = 'table', or rename it")
-    return types | {"episode": pl.String(), "step": pl.Int64()}
+    return types | NUMBERED
 
 
 def read_transitions(path: Path, asked: Asked, inner: _Read, cut: Cut) -> Iterator[Batch]:
@@ -176,7 +175,7 @@ def d4rl_types(path: Path, asked: Asked, cut: Cut) -> dict[str, pl.DataType]:
             raise CardError(f"{path.name}: the file has {_TIMEOUTS!r}; map truncated = 'timeouts' in source.columns")
         types = field_types(asked.columns, {name: hdf5.type_of(x) for name, x in data.items()})
         _length(path, data, types, asked)
-        return types | {"episode": pl.String(), "step": pl.Int64()}
+        return types | NUMBERED
 
 
 def read_d4rl(path: Path, asked: Asked, cut: Cut) -> Iterator[Batch]:

@@ -30,6 +30,8 @@ from pipeline.logs.readers import hdf5
 from pipeline.logs.readers.arrow import ipc_types, parquet_types, read_ipc, read_parquet
 from pipeline.logs.readers.batch import (
     NO_LINES,
+    NUMBERED,
+    PLACE,
     Asked,
     Batch,
     cell_type,
@@ -40,16 +42,13 @@ from pipeline.logs.readers.batch import (
 )
 from pipeline.logs.readers.rows import BATCH_ROWS
 
-MADE = ("episode", "step")
 NEXT = "next_"
 _NAME = re.compile(r"episode_(\d{1,18})")
 _SEEN = "observations"
-_ENTRY = re.compile(r"(.+)\[(\d{1,4})\]")
 
 
 def _asked_types(asked: Asked) -> dict[str, pl.DataType]:
-    made: dict[str, pl.DataType] = {"episode": pl.String(), "step": pl.Int64()}
-    return made | {name: NUMBERS if name in asked.lists else pl.String() for name in asked.but(*MADE)}
+    return NUMBERED | {name: NUMBERS if name in asked.lists else pl.String() for name in asked.but(*NUMBERED)}
 
 
 def minari_hdf5_types(path: Path, asked: Asked) -> dict[str, pl.DataType]:
@@ -120,7 +119,7 @@ class _Held:
 
     def __init__(self, asked: Asked) -> None:
         self._asked, self.rows = asked, 0
-        self._pieces: dict[str, list[NDArray[Any]]] = {name: [] for name in asked.but(*MADE)}
+        self._pieces: dict[str, list[NDArray[Any]]] = {name: [] for name in asked.but(*NUMBERED)}
         self._numbers: list[NDArray[np.int64]] = []
         self._steps: list[NDArray[np.int64]] = []
 
@@ -152,7 +151,7 @@ class _Held:
 
 def _pieces(group: Any, asked: Asked, path: Path, where: str) -> Iterator[tuple[dict[str, NDArray[Any]], range]]:
     """Columns and numbers of the steps of an episode, a bounded number of them at a time."""
-    places = {name: _place(group, name, path, where) for name in asked.but(*MADE)}
+    places = {name: _place(group, name, path, where) for name in asked.but(*NUMBERED)}
     bases = dict.fromkeys(["rewards", *(place.base for place in places.values())])
     data = {base: _array(group, base, path, where) for base in bases}
     _check_fit(group, data)
@@ -177,7 +176,7 @@ def _array(group: Any, name: str, path: Path, where: str) -> hdf5.Stored:
 def _place(group: Any, name: str, path: Path, where: str) -> _Place:
     later = name.startswith(NEXT + _SEEN)
     base = name.removeprefix(NEXT) if later else name
-    entry = _ENTRY.fullmatch(base)
+    entry = PLACE.fullmatch(base)
     if entry is None or hdf5.array(group, base, path, where) is not None:
         return _Place(base, int(later), None)
     return _Place(entry[1], int(later), int(entry[2]))
@@ -262,7 +261,7 @@ def _arrow_columns(path: Path, asked: Asked) -> pl.DataFrame:
     """Columns of the T transitions of an episode."""
     parquet = path.suffix == ".parquet"
     types = parquet_types(path) if parquet else ipc_types(path)
-    names = {name: name.removeprefix(NEXT) if name.startswith(NEXT + _SEEN) else name for name in asked.but(*MADE)}
+    names = {name: name.removeprefix(NEXT) if name.startswith(NEXT + _SEEN) else name for name in asked.but(*NUMBERED)}
     found = {name: field(base, types) for name, base in names.items()}
     cells: dict[str, pl.Expr] = {}
     for name, it in found.items():

@@ -22,6 +22,7 @@ from pipeline.logs.decode import read_flag
 from pipeline.logs.readers.arrow import parquet_types, read_parquet, row_count
 from pipeline.logs.readers.batch import (
     NO_LINES,
+    NUMBERED,
     RECORD_BYTES,
     Asked,
     Batch,
@@ -39,12 +40,7 @@ from pipeline.logs.readers.batch import (
 EPISODE_BYTES = 1 << 28
 STEPS, SEEN, NEXT = "steps", "observation", "next_"
 _FLAGS = ("is_first", "is_last", "is_terminal")
-_MADE: dict[str, pl.DataType] = {
-    "episode": pl.String(),
-    "step": pl.Int64(),
-    "terminated": pl.Boolean(),
-    "truncated": pl.Boolean(),
-}
+_MADE: dict[str, pl.DataType] = {**NUMBERED, "terminated": pl.Boolean(), "truncated": pl.Boolean()}
 
 
 def rlds_types(path: Path, asked: Asked) -> dict[str, pl.DataType]:
