@@ -15,6 +15,7 @@ from tests.house.walls import (
     divided_columns,
     hidden_imports,
     libraries_out_of_place,
+    names_that_are_gone,
     pseudo_random,
     upward,
 )
@@ -56,6 +57,11 @@ TWINS = {
         "pipeline/logs/decode.py",
         "def halved(dtypes: Dtypes) -> pl.Expr:\n    r = _number('reward', dtypes)\n    return (r.clip(0, 1) - 1) / 2",
         divided_columns,
+    ),
+    "a name that has moved, taken inside a function": (
+        "flows/cli.py",
+        "def late():\n    from pipeline.mdp.model import NoSuchModel",
+        names_that_are_gone,
     ),
     "a report that runs a job": ("reports/page.py", "import flows.jobs.run", upward),
     "prefect in the mathematics": ("pipeline/mdp/model.py", "import prefect", libraries_out_of_place),

@@ -73,15 +73,15 @@ def forecast_quality(recipe: str, home: Home, people: int | None = None) -> Qual
     plan, unit = s.plan, s.card.unit
     episodes = (people or unit.users_public) * unit.episodes_per_user
     reason = _reason(plan, episodes)
+    alone = Quality(world=None, episodes=episodes, reason=reason, is_not=IS_NOT)
     if reason is not None and plan.log_size(episodes) <= _MOST_CELLS:
-        return Quality(world=None, episodes=episodes, reason=reason, is_not=IS_NOT)
+        return alone
     size = max(1, plan.log_size(episodes))
     draws = range(max(_FEWEST, min(_DRAWS, _WORK // size)) if size <= _MANY_CELLS else 2)
     at = home.root / "foresight" / f"{_key(s, episodes, len(draws))}.json"
     if at.is_file():
         return Quality.model_validate({**json.loads(at.read_text(encoding="utf-8")), "cached": True})
     drawn = [] if reason is not None else plan.forecast(episodes, draws)
-    alone = Quality(world=None, episodes=episodes, reason=reason, is_not=IS_NOT)
     told = _told(s, plan, episodes, drawn) if drawn else alone
     told = Quality.model_validate({**told.parts(), **_preference(s, episodes, drawn)})
     at.parent.mkdir(parents=True, exist_ok=True)

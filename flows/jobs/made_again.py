@@ -42,7 +42,8 @@ _CHARGE = "sensitivities, scales and cost, recomputed from the card's layout and
 _AGAIN = "made again from card, recipe and release"
 # what the files are made of; the ledger vouches for them
 _INPUTS = ("release.parquet", "recipe.toml")
-_BROKEN = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError, CardError)
+# what a folder that makes no sense raises
+BROKEN = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError, CardError)
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def made_again(folder: Path, card: AnyCard, held: Vouched) -> Iterator[Check]:
         # a release that passed no gate was drawn by a version that had none, with the whole budget
         plan = setting.plan if gate is None else setting.guarded.plan
         problem = _gate_problem(setting, gate, held) or _charge_problem(folder, setting, plan, held)
-    except _BROKEN as e:
+    except BROKEN as e:
         yield Check(_CHARGE, False, f"the recipe is none for this card ({_short(e)})")
         return
     yield Check(_CHARGE, problem is None, problem or "")
@@ -109,7 +110,7 @@ def made_again(folder: Path, card: AnyCard, held: Vouched) -> Iterator[Check]:
     with tempfile.TemporaryDirectory() as place:
         try:
             _compose(folder, recipe, card, plan, held, gate, Path(place))
-        except _BROKEN as e:
+        except BROKEN as e:
             yield _judged(_AGAIN, f"nothing can be learnt from this release ({_short(e)})", other)
             return
         for fresh in sorted(p for p in Path(place).iterdir() if p.name not in _INPUTS):
@@ -260,7 +261,7 @@ def _difference(stands: Path, fresh: Path, *, same_maker: bool) -> str | None:
     if fresh.suffix == ".parquet":
         try:
             equal = pq.read_table(stands).equals(pq.read_table(fresh))
-        except _BROKEN:
+        except BROKEN:
             equal = False
         # another version of the library writes the same numbers in other bytes
         return None if equal and not same_maker else f"{'its bytes' if equal else 'its numbers'} are others"

@@ -14,14 +14,17 @@ from pipeline.declaration.card import CardError
 from pipeline.declaration.lineage import Schedule
 from pipeline.learners.held_out import HeldOutRun
 from pipeline.learners.offline_agents import Guarded
-from pipeline.learners.tabular import counts_privatizer
+from pipeline.learners.tabular import counts_privatizer, no_delta_left
 from pipeline.ledger import ledger
 from pipeline.ledger.account import commit_of, registration, spent_on
 from pipeline.ledger.chain import Entry
 from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.steps import committed_steps, counter_intents
 from pipeline.logs.store import find_snapshot
+from pipeline.privacy.budget import fraction_of
 from pipeline.privacy.continual import continual
+from pipeline.privacy.release import total_delta_slack
+from pipeline.privacy.release_file import describe_mechanism
 from pipeline.transaction.continual_release import ContinualRelease
 from pipeline.transaction.release_once import key_of
 from reports.facts.plan import CalendarPlan, EvaluationsPlan, NightsPlan
@@ -44,7 +47,22 @@ def standing_run(s: Setting, edition: int | None, entries: Sequence[Entry]) -> G
         old = bool(counter_intents(entries, name, nightly_counter(s).key))
     else:
         old = edition is not None and commit_of(entries, name, key_of(s.card, edition, guarded.whole)) is not None
-    return guarded.opened() if old else guarded
+    _refuse_slack(s, found := guarded.opened() if old else guarded)
+    return found
+
+
+def _refuse_slack(s: Setting, run: Guarded) -> None:
+    """Refuse, before anything is charged, what samplers leave nothing of delta for: nobody could state its loss."""
+    if (p := s.recipe.terms.privacy) is None or p.sampler != "table":
+        return
+    told = run.plan.charge()[1].get("mechanisms") or ()
+    if s.recipe.nightly is not None:
+        nightly = nightly_counter(s, run)
+        told = map(describe_mechanism, nightly.listed(nightly.counter.steps, nightly.evaluation))
+    gate = () if run.gate is None else run.gate.counts.mechanisms
+    slack = sum((Fraction(m.get("delta_slack") or 0) for m in told), total_delta_slack(gate))
+    if slack >= fraction_of(s.card.budget.delta):
+        raise no_delta_left(s.card)
 
 
 def standing_counter(s: Setting, entries: Sequence[Entry]) -> ContinualRelease:

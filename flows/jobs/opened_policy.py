@@ -14,8 +14,8 @@ from pipeline.declaration.card import CardError
 from pipeline.files import whole_file, write_file
 from pipeline.learners.gains import Control, StoredGains, control
 from pipeline.learners.observed_policy import Advice, StoredObserved
-from pipeline.learners.policy_files import StoredPolicy
-from pipeline.learners.stored_decisions import Decision, StoredDecisions, check_steps, decide, state_indices
+from pipeline.learners.policy_files import StoredPolicy, refuse_steps
+from pipeline.learners.stored_decisions import Decision, StoredDecisions, decide, state_indices
 
 if TYPE_CHECKING:
     import polars as pl
@@ -114,7 +114,7 @@ class Policy:
         """The distinct decisions for many states and steps ``(N,)``, and which of them each one has ``(N,)``."""
         if not isinstance(self.stored, StoredDecisions):
             raise CardError("policy act: this policy takes --observation, and draws nothing")
-        check_steps(self.stored, steps)
+        refuse_steps(steps, self.stored.labels["horizon"] - 1)
         return decide(self.stored, state_indices(self.stored, states, raw=raw), steps, sample=sample)
 
     def to_polars(self) -> pl.DataFrame:

@@ -24,9 +24,9 @@ from pipeline.simulation.registry import find
 from pipeline.simulation.trial import Measured, Outcome, Trial
 from pipeline.studies.study_rows import Found, gather, gathered_rows
 from reports.facts.learnt import PolicyFacts
+from reports.facts.measurement import Communication, Curve, PlayedAgent, Simulation, Spread
 from reports.facts.policy import Gains, PolicyView, decisions
 from reports.facts.promise import Joint
-from reports.facts.simulation import Communication, Curve, PlayedAgent, Simulation, Spread
 
 Array = NDArray[np.float64]
 LEVEL = 0.95

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from flows.config.study_recipes import is_world_recipe, load_world_recipe
-from flows.jobs.made_again import Vouched, foreign_code
+from flows.jobs.made_again import BROKEN, Vouched, foreign_code
 from flows.jobs.played import LEVEL, Played
 from flows.jobs.publish import PAGES, drawn_pages
 from pipeline.declaration.card import CardError
@@ -122,7 +122,6 @@ def _baselines(played: Played) -> dict[str, Baseline]:
 
 
 _AGAIN = "played again from the recipe"
-_BROKEN = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError, CardError)
 
 
 def is_played(folder: Path) -> bool:
@@ -161,7 +160,7 @@ def played_again(folder: Path, held: Vouched) -> Iterator[Check]:
         yield _said(f"release.parquet, {_AGAIN}", _release_problem(folder, played))
         yield _said(f"policy.parquet, {_AGAIN}", _policy_problem(folder, played))
         yield _said("the pages, drawn again from report.json", _pages_problem(folder))
-    except _BROKEN as e:
+    except BROKEN as e:
         yield Check(f"the first run, {_AGAIN}", False, f"it cannot be played ({type(e).__name__}: {str(e)[:120]})")
         return
     yield Check("regret and intervals over all seeds", None, "simulate its recipe again: kept runs are found again")

@@ -15,10 +15,10 @@ from flows.config.setting import ALONE, Work
 from flows.config.study_recipes import WorldRecipe, load_world_recipe
 from flows.jobs.played import Played
 from flows.jobs.played_again import played_report
-from flows.jobs.publish import PAGES, drawn_pages
+from flows.jobs.publish import PAGES, write_pages, write_policy
 from flows.jobs.simulated_logs import LogOptions, world_folder
 from pipeline.environments.worlds import load_world
-from pipeline.files import copy_file, json_text, whole_folder, write_file
+from pipeline.files import copy_file, whole_folder, write_file
 from pipeline.ledger.account import card_hash
 from pipeline.ledger.assumptions import Route
 from pipeline.ledger.certificate import certificate
@@ -26,7 +26,7 @@ from pipeline.ledger.chain import canonical
 from pipeline.ledger.keys import operator_key
 from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.ledger.publication import Publication, file_digests, maker
-from pipeline.privacy.release_file import file_of, release_files, sha256_file
+from pipeline.privacy.release_file import release_files
 from pipeline.simulation.registry import modules_of, run
 from pipeline.simulation.trial import Measured, Trial
 from pipeline.studies.study import Kept, measure_cells, online
@@ -134,16 +134,11 @@ def _compose(asked: Asked, played: Played, folder: Path) -> None:
     for stem, rows in zip(_TABLES, (played.runs(), curve_points(played.rows), played.policies()), strict=True):
         if rows:
             write_file(folder / f"{stem}.parquet", table_files(rows)[0])
-    written = played.shown.files.write(folder)
-    digests = {kind: sha256_file(folder / f"{kind}.parquet") for kind in ("release", *written)}
-    digests["labels"] = sha256_file(folder / file_of("labels"))
+    digests = write_policy(played.shown.files, folder)
     report = played_report(played, digests)
-    write_file(folder / "report.json", json_text(report.model_dump()))
     route = Route("exact" if played.release.noise == "none" else "played")
     proof = certificate(played.card, played.release, report, None, None, digests, (), route=route)
-    write_file(folder / "certificate.json", json_text(proof.model_dump()))
-    for page, text in zip(PAGES, drawn_pages(report, played.shown.view), strict=True):
-        write_file(folder / page, text)
+    write_pages(report, proof, played.shown.view, folder)
 
 
 def _vouch(home: Home, played: Played, first: Trial, folder: Path) -> None:

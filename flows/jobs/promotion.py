@@ -23,10 +23,10 @@ from pipeline.learners.observed_policy import StoredObserved
 from pipeline.learners.offline_agents import read_stored, read_view
 from pipeline.learners.stored_decisions import StoredDecisions
 from pipeline.transaction.place import one_at_a_time
-from reports.facts.answers import CellChanges, Comparison, GainChanges, Promotion
+from reports.facts.answers import Comparison, Promotion
 from reports.facts.dataset import DeclaredTables
-from reports.facts.evaluation import AgainstFacts
 from reports.facts.learnt import Status
+from reports.facts.measurement import AgainstFacts
 from reports.facts.policy import Gains
 from reports.facts.report import read_report
 from reports.facts.verdict import Verdict
@@ -251,10 +251,17 @@ def reasons_to_hold(rule: Promote, status: Status, verdict: Verdict, changes: Co
         held.append("one of the two claims no interval, and the rule asks for a gain of the lower value")
     elif rule.lower_gain is not None and gain is not None and gain < rule.lower_gain:
         held.append(f"its lower value moved by {number(gain, toward='down')}, the rule asks for {rule.lower_gain:g}")
-    if changes.gains is not None:
-        held += _gains_to_hold(rule, changes.gains)
-    if changes.cells is not None:
-        held += _cells_to_hold(rule, changes.cells, changes.abstain_share or [0.0, 0.0])
+    # under noise every gain moves, so how far they moved together is what the rule limits
+    moved = None if changes.gains is None else changes.gains.change
+    if changes.gains is not None and rule.most_changed is not None and (moved is None or moved > rule.most_changed):
+        told = "from nothing" if moved is None else f"by {percent(moved)} of their norm"
+        held.append(f"its gains moved {told}, the rule allows {percent(rule.most_changed)}")
+    if (cells := changes.cells) is not None:
+        old, new = changes.abstain_share or [0.0, 0.0]
+        if rule.most_changed is not None and cells.share > rule.most_changed:
+            held.append(f"{percent(cells.share)} of the cells changed, the rule allows {percent(rule.most_changed)}")
+        if not rule.more_abstaining and new > old:
+            held.append(f"it abstains in {percent(new)} of the cells, the run in use in {percent(old)}")
     return held
 
 
@@ -268,25 +275,6 @@ def paired_to_hold(found: AgainstFacts) -> list[str]:
     """
     lower, words = found.improvement.lower, f"its lower gain over {found.run}, the run in use"
     return [] if lower > 0 else [f"{words}, is {number(lower, toward='down')}, not above 0"]
-
-
-def _cells_to_hold(rule: Promote, cells: CellChanges, silent: list[int | float]) -> list[str]:
-    held: list[str] = []
-    old, new = silent
-    if rule.most_changed is not None and cells.share > rule.most_changed:
-        held.append(f"{percent(cells.share)} of the cells changed, the rule allows {percent(rule.most_changed)}")
-    if not rule.more_abstaining and new > old:
-        held.append(f"it abstains in {percent(new)} of the cells, the run in use in {percent(old)}")
-    return held
-
-
-def _gains_to_hold(rule: Promote, gains: GainChanges) -> list[str]:
-    """Under noise every gain moves, so how far they moved together is what the rule limits."""
-    change = gains.change
-    if rule.most_changed is None or (change is not None and change <= rule.most_changed):
-        return []
-    moved = "from nothing" if change is None else f"by {percent(change)} of their norm"
-    return [f"its gains moved {moved}, the rule allows {percent(rule.most_changed)}"]
 
 
 def _said(pointer: Alias, before: str | None, promoted: bool, held: list[str], changes: Comparison | None) -> Promotion:

@@ -14,6 +14,7 @@ from flows.jobs.read_back import Published, looks_of, publication, run_name
 from pipeline.declaration.card import AnyCard, Card
 from pipeline.files import copy_file, json_text, whole_folder, write_file
 from pipeline.learners.learner import Learnt
+from pipeline.learners.policy_files import PolicyFiles
 from pipeline.ledger.assumptions import NOT_COVERED, assumptions, route_of
 from pipeline.ledger.certificate import certificate, counter_facts, guarantee
 from pipeline.ledger.chain import BudgetError, Entry
@@ -27,12 +28,12 @@ from pipeline.privacy.release_file import describe_mechanism, file_of, sha256_fi
 from pipeline.transaction.place import one_at_a_time, remember_head
 from pipeline.transaction.transaction import Curated
 from reports.facts.dataset import Made, declared
-from reports.facts.evaluation import EvaluationFacts
 from reports.facts.learnt import UNMEASURED, Baseline, Contained, LearntFacts, ValueFacts
+from reports.facts.measurement import EvaluationFacts
 from reports.facts.part import Dump
 from reports.facts.policy import PolicyView
 from reports.facts.promise import GateFacts, MechanismFacts
-from reports.facts.report import LedgerFacts, Report
+from reports.facts.report import Certificate, LedgerFacts, Report
 from reports.facts.verdict import decide
 from reports.run.run_page import render_html, render_markdown
 
@@ -117,59 +118,9 @@ def compose(
     -------
     All that the run says.
     """
-    written = learnt.files().write(folder)
-    tables = {kind: sha256_file(folder / f"{kind}.parquet") for kind in ("release", *written)}
-    # labels, scales and bounds decide what the policy's numbers mean
-    digests = {**tables, "labels": sha256_file(folder / file_of("labels"))}
-    report = run_facts(card, recipe, name, snapshot, curated, learnt, digests, looks, made)
-    write_file(folder / "report.json", json_text(report.model_dump()))
-    proof = certificate(card, curated.release, report, curated.intent, curated.commit, digests, looks, curated.gate)
-    write_file(folder / "certificate.json", json_text(proof.model_dump()))
-    for page, text in zip(PAGES, drawn_pages(report, learnt.view()), strict=True):
-        write_file(folder / page, text)
-    return report
-
-
-def _same_release(there: Path, digest: str, curated: Curated) -> None:
-    """A folder is rendered anew only from the release that it holds; exact tables of a simulation may change."""
-    file = there / "release.parquet"
-    if curated.commit is not None and file.is_file() and sha256_file(file) != digest:
-        raise BudgetError(
-            f"{there}: holds another release than entry {curated.commit.seq} committed: it was published before an "
-            "older ledger and store were restored, or was edited. Restore the newest, or move the folder away; "
-            "nothing was replaced"
-        )
-
-
-def drawn_pages(report: Report, view: PolicyView) -> tuple[str, str]:
-    """The texts of :data:`PAGES`.
-
-    Parameters
-    ----------
-    report, view
-        What the run says, and its policy.
-    """
-    return render_html(report, view), render_markdown(report, view)
-
-
-def run_facts(
-    card: AnyCard,
-    recipe: Recipe,
-    name: str,
-    snapshot: int | None,
-    curated: Curated,
-    learnt: Learnt,
-    digests: Mapping[str, str],
-    looks: Sequence[Entry],
-    made: Made | None,
-) -> Report:
-    """All of ``report.json``."""
-    ask, release, gate, told = (
-        recipe.terms.ask(),
-        curated.release,
-        curated.gate,
-        standing(learnt.facts(), card, made),
-    )
+    digests = write_policy(learnt.files(), folder)
+    ask, release, gate = recipe.terms.ask(), curated.release, curated.gate
+    told = standing(learnt.facts(), card, made)
     # a real dataset's ledger is not home's
     of_card = " --card CARD" if card.kind == "real" else ""
     parts = {
@@ -183,7 +134,7 @@ def run_facts(
     if card.kind == "synthetic" and (known := recipe.terms.known) is not None:
         truth = learnt.truth(known.world, known.behaviour)
     data, promise = declared(card, snapshot), guarantee(card, release, ask.calibration, ask.written, gate)
-    return Report(
+    report = Report(
         schema_version=1,
         run=name,
         recipe=recipe.recipe.name,
@@ -210,6 +161,46 @@ def run_facts(
         ],
         **_there({"truth": truth}),
     )
+    proof = certificate(card, release, report, curated.intent, curated.commit, digests, looks, gate)
+    write_pages(report, proof, learnt.view(), folder)
+    return report
+
+
+def write_policy(files: PolicyFiles, folder: Path) -> dict[str, str]:
+    """Write a policy beside its release; sha256 of the files that the certificate lists."""
+    tables = {kind: sha256_file(folder / f"{kind}.parquet") for kind in ("release", *files.write(folder))}
+    # labels, scales and bounds decide what the policy's numbers mean
+    return {**tables, "labels": sha256_file(folder / file_of("labels"))}
+
+
+def write_pages(report: Report, proof: Certificate, view: PolicyView, folder: Path) -> None:
+    """Write what a run says, its certificate and its pages."""
+    write_file(folder / "report.json", json_text(report.model_dump()))
+    write_file(folder / "certificate.json", json_text(proof.model_dump()))
+    for page, text in zip(PAGES, drawn_pages(report, view), strict=True):
+        write_file(folder / page, text)
+
+
+def _same_release(there: Path, digest: str, curated: Curated) -> None:
+    """A folder is rendered anew only from the release that it holds; exact tables of a simulation may change."""
+    file = there / "release.parquet"
+    if curated.commit is not None and file.is_file() and sha256_file(file) != digest:
+        raise BudgetError(
+            f"{there}: holds another release than entry {curated.commit.seq} committed: it was published before an "
+            "older ledger and store were restored, or was edited. Restore the newest, or move the folder away; "
+            "nothing was replaced"
+        )
+
+
+def drawn_pages(report: Report, view: PolicyView) -> tuple[str, str]:
+    """The texts of :data:`PAGES`.
+
+    Parameters
+    ----------
+    report, view
+        What the run says, and its policy.
+    """
+    return render_html(report, view), render_markdown(report, view)
 
 
 def _there(parts: Mapping[str, object]) -> Dump:

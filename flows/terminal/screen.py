@@ -138,9 +138,8 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02} min"
 
 
-@contextmanager
-def progress_line(label: str, unit: str = "rows") -> Generator[Progress]:
-    """A line that is written anew where stderr is a terminal, a plain line now and then elsewhere.
+def progress_lines(label: str, unit: str = "rows") -> Progress:
+    """Says how far a pass is, a plain line now and then.
 
     Parameters
     ----------
@@ -149,25 +148,17 @@ def progress_line(label: str, unit: str = "rows") -> Generator[Progress]:
     unit
         What is counted.
     """
-    pace, on_terminal = Pace(), sys.stderr.isatty()
-    pause, last, shown = 0.25 if on_terminal else _PAUSE, 0.0, False
+    pace, last = Pace(), 0.0
 
     def tell(done: int, total: int | None) -> None:
-        nonlocal last, shown
+        nonlocal last
         if pace.told(done, total):
-            last = pace.began + SILENT - pause
-        if pace.clock() - last < pause:
-            return
-        last = pace.clock()
-        line = pace.line(label, unit)
-        print(f"\r\x1b[K{line}" if on_terminal else line, end="" if on_terminal else "\n", file=sys.stderr, flush=True)
-        shown = True
+            last = pace.began + SILENT - _PAUSE
+        if pace.clock() - last >= _PAUSE:
+            last = pace.clock()
+            say(pace.line(label, unit))
 
-    try:
-        yield tell
-    finally:
-        if shown and on_terminal:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+    return tell
 
 
 @contextmanager
@@ -193,8 +184,7 @@ def working(label: str, unit: str = "rows") -> Generator[Work]:
     console = Console(stderr=True)
     # without its widgets a notebook shows plain lines
     if not (console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)):
-        with progress_line(label, unit) as progress:
-            yield Work(say=say, progress=progress)
+        yield Work(say=say, progress=progress_lines(label, unit))
         return
     columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
     with Bar(*columns, console=console, transient=True, refresh_per_second=4) as line:

@@ -80,15 +80,15 @@ def cautious(k: Constants) -> Constants:
     return replace(k, noise=max(k.noise, 2.0))
 
 
-def theory(cells: int, episodes: int, failure: float = 0.1) -> Constants:
-    """Constants for which values are optimistic with probability 1 - ``failure``, noise included; H S A ``cells``.
+def theory(cells: int, episodes: int) -> Constants:
+    """Constants for which values are optimistic with probability 9/10, noise included; H S A ``cells``.
 
     Parameters
     ----------
     episodes
         K, declared.
     """
-    iota = math.log(2 * cells * episodes / failure)
+    iota = math.log(2 * cells * episodes / 0.1)
     return Constants(1.0, math.sqrt(2 * iota), math.sqrt(2 * iota), iota)
 
 

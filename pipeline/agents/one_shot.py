@@ -7,6 +7,7 @@ released columns*: nothing is asked again, so any C, λ or penalty, and the opti
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,9 +96,7 @@ def optimal_upper(released: OneShot, task: LinearTask, c: LinearConstants) -> Ar
 def _clipped(released: OneShot, task: LinearTask, c: LinearConstants, h: int, V: Array, sign: int) -> Array:
     s = regression_of(released, h, successor_values(V, task))
     b = backup_of(s, h, task, c, c.C * math.sqrt(task.dimension))
-    return Backup(b.w, b.inverse, b.offset, b.multiplier, b.constant, b.clip, b.unit, b.lattice, sign).q(
-        task.reference
-    )[1]
+    return replace(b, sign=sign).q(task.reference)[1]
 
 
 def successor_values(V: Array, task: LinearTask) -> Array:

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from pipeline.statistics.mixture_message import Bounds, Ridge
 
 Array = NDArray[np.float64]
+# alpha, failure probability of a confidence set
+_FAILURE = 0.01
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Moment:
 Radii = Callable[[Moment], Array]
 
 
-def ucrl_vtr(c: float, failure: float = 0.01, *, printed: bool = False) -> Radii:
+def ucrl_vtr(c: float, *, printed: bool = False) -> Radii:
     """sqrt(d_1) + (H-h+1) sqrt(2 ln(1/alpha) + ln det M) (paper 001, section 6, with M in units of lambda).
 
     ``c`` multiplies both terms; ``printed``: the first alone, as on the page, where the second one explores for all of
@@ -54,20 +56,22 @@ def ucrl_vtr(c: float, failure: float = 0.01, *, printed: bool = False) -> Radii
 
     Parameters
     ----------
-    failure
-        alpha, failure probability of the confidence set.
+    c
+        Multiplies both terms.
+    printed
+        Whether it multiplies the first alone.
     """
 
     def radii(m: Moment) -> Array:
         scaled = m.ridge.Lambda / m.bounds.lambda_min[:, None, None, None]
         volume = np.maximum(np.linalg.slogdet(scaled)[1].sum(-1), 0.0)
-        second = m.tops * np.sqrt(2 * math.log(1 / failure) + volume)
+        second = m.tops * np.sqrt(2 * math.log(1 / _FAILURE) + volume)
         return c * math.sqrt(m.unknowns) + (1.0 if printed else c) * second
 
     return radii
 
 
-def linopt(c: float, failure: float = 0.01) -> Radii:
+def linopt(c: float) -> Radii:
     """beta_p of paper 000, Lemma 3.1: (H/2) sqrt(2 ln(H/alpha) + d_1 ln(1 + K H^2/l_min)) + sqrt(d_1 l_max) + nu.
 
     H bounds a response, and so a row: unit rows have 1 in its place.
@@ -76,32 +80,28 @@ def linopt(c: float, failure: float = 0.01) -> Radii:
     ----------
     c
         Multiplies the radius; 1 is the lemma's.
-    failure
-        alpha, failure probability of the confidence set.
     """
 
     def radii(m: Moment) -> Array:
         b, steps = m.bounds, len(m.tops) + 1
-        inside = 2 * math.log(steps / failure) + m.unknowns * np.log1p(m.episodes * m.reach**2 / b.lambda_min)
+        inside = 2 * math.log(steps / _FAILURE) + m.unknowns * np.log1p(m.episodes * m.reach**2 / b.lambda_min)
         return c * (m.reach / 2 * np.sqrt(inside) + np.sqrt(m.unknowns * b.lambda_max) + b.nu)
 
     return radii
 
 
-def linopt_rewards(c: float, failure: float = 0.01) -> Radii:
+def linopt_rewards(c: float) -> Radii:
     """beta_r of paper 000, Lemma 3.1, with r in reward units: the first two terms times its largest value.
 
     Parameters
     ----------
     c
         Multiplies the radius; 1 is the lemma's.
-    failure
-        alpha, failure probability of the confidence set.
     """
 
     def radii(m: Moment) -> Array:
         b, steps = m.bounds, len(m.tops)
-        inside = 2 * math.log(steps / failure) + m.unknowns * np.log1p(m.episodes / (m.unknowns * b.lambda_min))
+        inside = 2 * math.log(steps / _FAILURE) + m.unknowns * np.log1p(m.episodes / (m.unknowns * b.lambda_min))
         return c * (m.tops * (np.sqrt(inside) / 2 + np.sqrt(m.unknowns * b.lambda_max)) + b.nu)
 
     return radii
@@ -116,7 +116,7 @@ def ldp(c: float) -> Radii:
     return radii
 
 
-def ldp_theory(epsilon: float, delta: float, failure: float = 0.01, c: float = 1.0) -> Radii:
+def ldp_theory(epsilon: float, delta: float, c: float = 1.0) -> Radii:
     """Paper 001's theorem: :func:`ldp` times ln(d T / alpha) (ln((H-h+1)/delta))^(1/4) / sqrt(eps).
 
     On unit rows 1 bounds a response in the place of H-h+1.  T = K H; the last logarithm counts steps, not rewards.
@@ -125,8 +125,6 @@ def ldp_theory(epsilon: float, delta: float, failure: float = 0.01, c: float = 1
     ----------
     epsilon, delta
         Of one person's message.
-    failure
-        alpha, failure probability of the confidence set.
     c
         Multiplies the radius; 1 is the theorem's.
     """
@@ -134,7 +132,7 @@ def ldp_theory(epsilon: float, delta: float, failure: float = 0.01, c: float = 1
     def radii(m: Moment) -> Array:
         H = len(m.tops) + 1
         left = np.arange(H, 1, -1)
-        extra = math.log(m.unknowns * m.episodes * H / failure) * np.log(left / delta) ** 0.25
+        extra = math.log(m.unknowns * m.episodes * H / _FAILURE) * np.log(left / delta) ** 0.25
         return c * m.unknowns**0.75 * m.reach**1.5 * m.episode**0.25 * extra / math.sqrt(epsilon)
 
     return radii

@@ -27,7 +27,7 @@ from pipeline.privacy.losses import Trust
 from pipeline.privacy.noise import NoiseSource, symmetric_noise
 from pipeline.privacy.release import Mechanism, Release
 from pipeline.statistics.interactive import InteractiveRegression, call_window
-from pipeline.statistics.linear_calibration import call_sum, one_shot_sum, release_one_shot, true_rho
+from pipeline.statistics.linear_calibration import call_sum, draw_one_shot, one_shot_sum, true_rho
 from pipeline.statistics.linear_layout import CallLayout, Row, extreme_rows
 from pipeline.statistics.linear_plan import Half, LinearPlan
 from pipeline.statistics.lq_layout import LqPlan
@@ -69,7 +69,7 @@ def linear_target(
         raise CardError(f"{plan.domain.name}: no noise: nothing to attack")
     # nobody's rows are read, so the plan is that of a simulation
     plan = replace(plan, domain=replace(plan.domain, kind="synthetic"))
-    honest = partial(draw_one_shot if plan.terms.variant == "one_shot" else draw_answers, plan)
+    honest = partial(draw_once if plan.terms.variant == "one_shot" else draw_answers, plan)
     rows, H = [None, *extreme_rows(plan)], plan.domain.horizon
     answers = [honest((row,) * H, Silence()) for row in rows]
     scales = _variances(answers[0])
@@ -234,11 +234,9 @@ def draw_answers(plan: LinearPlan, person: Person, noise: NoiseSource) -> Releas
     return mechanism.release()
 
 
-def draw_one_shot(plan: LinearPlan, person: Person, noise: NoiseSource) -> Release:
+def draw_once(plan: LinearPlan, person: Person, noise: NoiseSource) -> Release:
     """The one-shot release of one person's rows."""
-    found = release_one_shot(plan, counts_of(plan, person), noise, epsilon=EPSILON).release
-    assert found is not None
-    return found
+    return draw_one_shot(plan, counts_of(plan, person), noise, epsilon=EPSILON)
 
 
 def ask_all(mechanism: InteractiveRegression) -> None:

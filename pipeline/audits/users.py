@@ -107,7 +107,7 @@ def shuffled_target(
 
     def extremes(wide: OnlineLayout) -> Iterator[Tally]:
         for batch in BatchLayout((wide.horizon, wide.states, wide.actions)).extremes():
-            yield Tally(users, m * batch.n_sas, m * batch.r_sa if wide.rewards and batch.r_sa is not None else None)
+            yield Tally(users, m * batch.n_sas, m * batch.r_sa if wide.rewards else None)
 
     once = shipped(layout, fresh())
     once.add(next(extremes(layout)))

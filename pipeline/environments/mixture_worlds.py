@@ -25,13 +25,12 @@ kernel mixes at once, so that the reward of the step is nearly all that an actio
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from pipeline.environments.world import Array, World
+from pipeline.environments.world import Array, World, plain_world
 from pipeline.mdp.features import MixtureFeatures, dense
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import optimal_values
@@ -71,26 +70,7 @@ def random_tabular(
     policies = {"uniform": np.full((states, actions), 1 / actions), "preferred": preferred}
     lasts = None if stationary and reward == "anywhere" else horizon
     pays = pays[0] if len(pays) == 1 and stationary else pays
-    return _drawn_world(name, transition[0] if stationary else transition, pays, policies, lasts)
-
-
-def _drawn_world(
-    name: str, transition: Array, rewards: Array, policies: Mapping[str, Array], horizon: int | None
-) -> World:
-    """A world without ends, where everybody starts in state 0 and rewards are those of visits."""
-    states = transition.shape[-1]
-    return World(
-        name=name,
-        transition=transition,
-        visit_reward=rewards,
-        entry_reward=np.zeros(states),
-        start=np.eye(states)[0],
-        raw_labels=[str(s) for s in range(states)],
-        bin_values={},
-        ends={},
-        policies=policies,
-        horizon=horizon,
-    )
+    return plain_world(name, transition[0] if stationary else transition, pays, policies, lasts)
 
 
 def icu_like(seed: int = 0) -> World:
@@ -155,16 +135,9 @@ def random_mixture(
     return Mixture("random_mixture", mdp, dense(np.moveaxis(kernels, 0, -1)), theta)
 
 
-def random_mixture_world(
-    states: int = 8,
-    actions: int = 3,
-    dimension: int = 3,
-    horizon: int = 6,
-    seed: int = 0,
-    successors: int = 2,
-    stationary: bool = False,
-) -> World:
-    """The world of :func:`random_mixture`.  Its behaviour is ``uniform``."""
-    mixture = random_mixture(states, actions, dimension, horizon, seed, successors, stationary)
-    policies = {"uniform": np.full((states, actions), 1 / actions)}
-    return _drawn_world(mixture.name, mixture.mdp.transitions, mixture.mdp.rewards, policies, horizon)
+def random_mixture_world(horizon: int = 6, **others: Any) -> World:
+    """The world of :func:`random_mixture`, of the same parameters.  Its behaviour is ``uniform``."""
+    mixture = random_mixture(horizon=horizon, **others)
+    P, actions = mixture.mdp.transitions, mixture.mdp.shape[2]  # noqa: N806
+    policies = {"uniform": np.full((P.shape[1], actions), 1 / actions)}
+    return plain_world(mixture.name, P, mixture.mdp.rewards, policies, horizon)

@@ -31,7 +31,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipeline.environments.world import Array, World
+from pipeline.environments.world import Array, World, plain_world
 
 
 def riverswim(states: int = 6, left_reward: float = 0.005, right_reward: float = 1.0) -> World:
@@ -78,15 +78,5 @@ def _chain(name: str, left: Array, right: Array, pays: tuple[float, float], hori
     states = len(left)
     reward = np.zeros((states, 2))
     reward[0, 0], reward[-1, 1] = pays
-    return World(
-        name=name,
-        transition=np.stack(np.broadcast_arrays(left, right), axis=-2),
-        visit_reward=reward,
-        entry_reward=np.zeros(states),
-        start=np.eye(states)[0],
-        raw_labels=[str(s) for s in range(states)],
-        bin_values={},
-        ends={},
-        policies={"uniform": np.full((states, 2), 0.5), "right-0.8": np.tile([0.2, 0.8], (states, 1))},
-        horizon=horizon,
-    )
+    policies = {"uniform": np.full((states, 2), 0.5), "right-0.8": np.tile([0.2, 0.8], (states, 1))}
+    return plain_world(name, np.stack(np.broadcast_arrays(left, right), axis=-2), reward, policies, horizon)

@@ -154,6 +154,35 @@ class World:
         return (1 - share) * greedy(optimal_values(self.mdp(horizon))[0]) + share / shape[-1]
 
 
+def plain_world(
+    name: str, transition: Array, rewards: Array, policies: Mapping[str, Array], horizon: int | None
+) -> World:
+    """A world without ends, where everybody starts in state 0 and rewards are those of visits.
+
+    Parameters
+    ----------
+    name
+        What reports call it.
+    transition, rewards
+        ``([H, ]S, A, S)`` and ``([H, ]S, A)``.
+    policies, horizon
+        See :class:`World`.
+    """
+    states = transition.shape[-1]
+    return World(
+        name=name,
+        transition=transition,
+        visit_reward=rewards,
+        entry_reward=np.zeros(states),
+        start=np.eye(states)[0],
+        raw_labels=[str(s) for s in range(states)],
+        bin_values={},
+        ends={},
+        policies=policies,
+        horizon=horizon,
+    )
+
+
 def declared_states(card: Card, world: World) -> Ints:
     """Index ``(S,)`` of each raw state among ``card.domain.state_labels``.
 

@@ -82,9 +82,7 @@ def add_up(x: Array, labels: NDArray[np.int64], count: int, axis: int) -> Array:
     return out
 
 
-def binned_process(
-    card: Card, world: World, behaviour: str | Array, horizon: int | None = None, dynamics: Dynamics | None = None
-) -> TabularMDP:
+def binned_process(card: Card, world: World, behaviour: str | Array, dynamics: Dynamics | None = None) -> TabularMDP:
     """The process over ``card.domain.state_labels`` that tables logged by ``behaviour`` estimate, before any cap.
 
     ``P(s'|s,a) = E[n_sas] / E[n_sa]`` and ``r(s,a) = E[r_sa] / E[n_sa]`` (or the card's reward table), expectations
@@ -100,7 +98,7 @@ def binned_process(
         The true one, with known parameters.
     behaviour
         Name of one of the world's logging policies, or probabilities ``(H, S_raw, A_raw)``.
-    horizon, dynamics
+    dynamics
         Default: the card's.
 
     Returns
@@ -108,7 +106,7 @@ def binned_process(
     (H, S, A, S) transitions, (H, S, A) rewards and (S,) start, as declared or the true one seen through the labels.
     """
     d = card.domain
-    H, pooled = horizon or d.horizon, (dynamics or d.dynamics) == "stationary"
+    H, pooled = d.horizon, (dynamics or d.dynamics) == "stationary"
     L, A, S = len(d.live_states), len(d.action_labels), len(d.state_labels)
     labels, live = declared_states(card, world), ~world.terminal
     actions = declared_actions(card, world)

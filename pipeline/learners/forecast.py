@@ -7,7 +7,7 @@ declares no A and B, so that without a declared plant there is none to simulate.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -39,11 +39,10 @@ from pipeline.simulation.surrogate import Drawn, best_allowed, draw_runs, draw_s
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.count_layout import reward_lattice
-from pipeline.statistics.lq_moments import release_lq_moments
+from pipeline.statistics.lq_moments import draw_lq, released_moments
 from pipeline.statistics.lq_rows import Episodes, SimulatedRows
 from pipeline.statistics.regression_rows import Side, TalliedRows, Tallies
-from pipeline.statistics.target_layout import Stage
-from pipeline.statistics.target_plan import Question, TargetPlan
+from pipeline.statistics.target_plan import Question, Stage, TargetPlan
 
 Array = NDArray[np.float64]
 
@@ -123,6 +122,27 @@ def _logged(
     return Logged(card, task, mdp, behaviour, mechanisms, c, p.penalty, p.failure)
 
 
+def _foresee(
+    card: Card,
+    terms: Terms,
+    seeds: Sequence[int],
+    learn: Callable[[Logged, np.random.Generator, np.random.SeedSequence], Sequence[Policy]],
+    instead: Callable[[Logged], Policy],
+    ball: Array | None = None,
+) -> list[Drawn]:
+    """A run for each seed: ``learn`` gives two policies of one log, with noise and without; ``instead`` needs none."""
+    logs, mechanisms = _logs(card, terms, ball), count_sum(card, Ask()).mechanisms
+    found: list[Drawn] = []
+    for seed in seeds:
+        of_world, of_log, of_noise = np.random.SeedSequence((seed,)).spawn(3)
+        logged = logs(mechanisms, np.random.default_rng(of_world))
+        policies = learn(logged, np.random.default_rng(of_log), of_noise)
+        best = best_allowed(logged.mdp, logged.task)
+        private, exact, other = (best - logged.value(p) for p in (*policies, instead(logged)))
+        found.append(Drawn(private, exact, other, best, float(policies[0].abstains.mean())))
+    return found
+
+
 def foresee_linear(request: LinearRequest, terms: Terms, episodes: int, seeds: Sequence[int]) -> list[Drawn]:
     """Simulate a run of a linear agent for each seed, beside the same without noise on the same log.
 
@@ -142,24 +162,13 @@ def foresee_linear(request: LinearRequest, terms: Terms, episodes: int, seeds: S
         seen = places_of(request.card)
         request, ball = replace(request, card=seen.card, plan=replace(request.plan, features=seen.features)), seen.ball
     silent = replace(request, plan=request.plan.without_noise(), start_rho=None)
-    logs, mechanisms = _logs(request.card, terms, ball), count_sum(request.card, Ask()).mechanisms
-    found: list[Drawn] = []
-    for seed in seeds:
-        of_world, of_log, of_noise = np.random.SeedSequence((seed,)).spawn(3)
-        logged = logs(mechanisms, np.random.default_rng(of_world))
-        visits, paid = logged.visits_and_rewards(episodes, np.random.default_rng(of_log))
-        tallies: dict[Side, Tallies] = {"both": _tallies(request, visits, paid)}
-        policies = [_linear_policy(r, tallies, SeededNoise(of_noise)) for r in (request, silent)]
-        best = best_allowed(logged.mdp, logged.task)
-        losses = [best - logged.value(p) for p in policies]
-        even = best - logged.value(evenly(logged.task))
-        found.append(Drawn(losses[0], losses[1], even, best, float(policies[0].abstains.mean())))
-    return found
 
+    def learn(logged: Logged, rng: np.random.Generator, noise: np.random.SeedSequence) -> list[Policy]:
+        tallies: dict[Side, Tallies] = {"both": _tallies(request, *logged.visits_and_rewards(episodes, rng))}
+        rows = TalliedRows(request.features, lambda: tallies, "synthetic")
+        return [learn_linear(r, drawn(r, rows, SeededNoise(noise))).policy for r in (request, silent)]
 
-def _linear_policy(request: LinearRequest, tallies: Mapping[Side, Tallies], noise: SeededNoise) -> Policy:
-    rows = TalliedRows(request.features, lambda: tallies, "synthetic")
-    return learn_linear(request, drawn(request, rows, noise)).policy
+    return _foresee(request.card, terms, seeds, learn, lambda logged: evenly(logged.task), ball)
 
 
 def _tallies(request: LinearRequest, visits: Integers, paid: Integers) -> Tallies:
@@ -188,20 +197,16 @@ def foresee_one_step(plan: TargetPlan, terms: Terms, episodes: int, seeds: Seque
     seeds
         One simulated run each.
     """
-    card, silent = plan.card, replace(plan, ask=Ask())
-    logs, mechanisms = _logs(card, terms), count_sum(card, Ask()).mechanisms
-    found: list[Drawn] = []
-    for seed in seeds:
-        of_world, of_log, of_noise = np.random.SeedSequence((seed,)).spawn(3)
-        logged = logs(mechanisms, np.random.default_rng(of_world))
-        people = sample_people(card, logged.mdp, logged.behaviour, episodes, np.random.default_rng(of_log))
-        policies = [one_step_policy(p, terms, people, SeededNoise(of_noise)) for p in (plan, silent)]
-        best = best_allowed(logged.mdp, logged.task)
-        losses = [best - logged.value(p) for p in policies]
-        practice = Policy(np.zeros_like(policies[0].probabilities), np.ones_like(policies[0].abstains))
-        abstains = float(policies[0].abstains.mean())
-        found.append(Drawn(losses[0], losses[1], best - logged.value(practice), best, abstains))
-    return found
+
+    def learn(logged: Logged, rng: np.random.Generator, noise: np.random.SeedSequence) -> list[Policy]:
+        people = sample_people(plan.card, logged.mdp, logged.behaviour, episodes, rng)
+        return [one_step_policy(p, terms, people, SeededNoise(noise)) for p in (plan, replace(plan, ask=Ask()))]
+
+    def practice(logged: Logged) -> Policy:
+        shape = plan.card.domain.horizon, *logged.task.allowed.shape
+        return Policy(np.zeros(shape), np.ones(shape[:2], dtype=bool))
+
+    return _foresee(plan.card, terms, seeds, learn, practice)
 
 
 def one_step_policy(plan: TargetPlan, terms: Terms, people: Sequence[Any], noise: SeededNoise) -> Policy:
@@ -256,7 +261,7 @@ def foresee_lq(request: LqRequest, declared: Known, episodes: int, seeds: Sequen
         rows = SimulatedRows((Episodes(x, u, np.full(episodes, system.horizon)),))
         losses: list[float] = []
         for plan in (asked, exact):
-            moments = release_lq_moments(plan, rows, SeededNoise(of_noise))
+            moments = released_moments(plan, draw_lq(plan, rows, SeededNoise(of_noise)))
             gains = certainty_equivalence(moments, request.task, request.constants).gains
             losses.append(system.expected_cost(gains) - best)
         found.append(Drawn(losses[0], losses[1], zero - best, -best, 0.0))

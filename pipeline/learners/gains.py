@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
@@ -11,7 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.declaration.card import CardError, LqCard
-from pipeline.learners.policy_files import Exported, PolicyFiles, columns_by_step, escape
+from pipeline.learners.policy_files import (
+    Exported,
+    PolicyFiles,
+    columns_by_step,
+    escape,
+    refuse_observations,
+    refuse_steps,
+)
 from pipeline.ledger.chain import Body
 from pipeline.privacy.release import Release
 from reports.facts.dataset import DeclaredVector, vector_facts
@@ -130,7 +136,6 @@ class StoredGains:
     def as_json(self) -> str:
         """See :class:`~pipeline.learners.policy_files.StoredPolicy`: logged units, and what cuts a control."""
         whole = {
-            **self.of.head,
             "kind": KIND,
             "horizon": len(self.gains),
             "observation": self.observation.model_dump(),
@@ -139,7 +144,7 @@ class StoredGains:
             "divided by its scales, is longer than its radius",
             "rows": self.rows(),
         }
-        return json.dumps(whole, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        return self.of.json(whole)
 
 
 def stored_gains(files: PolicyFiles, report: Body, of: Exported) -> StoredGains:
@@ -168,12 +173,8 @@ def control(file: StoredGains, observations: Array, steps: Ints) -> list[Control
         If a step is none of the policy's, or an observation is not finite; records are named by number.
     """
     H, action, seen = len(file.gains), file.action, file.observation
-    refuse_records(np.asarray((steps < 0) | (steps >= H)), "no step of the policy", f"steps count from 0 to {H - 1}")
-    refuse_records(
-        np.asarray(~np.isfinite(observations).all(axis=1)),
-        "not a finite observation",
-        f"give {', '.join(seen.names)}",
-    )
+    refuse_steps(steps, H - 1)
+    refuse_observations(observations, seen.names)
     x = observations / np.array(seen.scale)
     u = np.einsum("rdn,rn->rd", file.gains[steps], x)
     length = np.linalg.norm(u, axis=1, keepdims=True)
@@ -190,27 +191,6 @@ def control(file: StoredGains, observations: Array, steps: Ints) -> list[Control
 
 def _advice(names: Sequence[str], u: Sequence[float]) -> str:
     return "use " + ", ".join(f"{name} = {value:.6g}" for name, value in zip(names, u, strict=True))
-
-
-def refuse_records(wrong: NDArray[np.bool_], what: str, known: str) -> None:
-    """Refuse records by number.
-
-    Parameters
-    ----------
-    wrong
-        ``(N,)``.
-    what, known
-        What they are not, and what is allowed.
-
-    Raises
-    ------
-    CardError
-        If one is wrong.
-    """
-    if wrong.any():
-        at = (np.flatnonzero(wrong)[:5] + 1).tolist()
-        where = "" if len(wrong) == 1 else f"record {', '.join(map(str, at))}: "
-        raise CardError(f"{where}{what}; {known}")
 
 
 def parsed_observation(text: str, names: Sequence[str]) -> Array:

@@ -34,8 +34,8 @@ from pipeline.simulation.surrogate import Drawn
 from pipeline.statistics.held_out import NIGHTS_RULE, RULE, VARIANT, part_facts, parts_cost
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.transaction.drawing import Stage
-from reports.facts.evaluation import LEAST_PEOPLE, EvaluationFacts
 from reports.facts.learnt import LearntFacts, Truth
+from reports.facts.measurement import LEAST_PEOPLE, EvaluationFacts
 from reports.facts.policy import PolicyView
 from reports.facts.promise import Joint
 

@@ -36,7 +36,7 @@ from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Release
 from pipeline.statistics.interactive import InteractiveRegression, RecordedRegression
-from pipeline.statistics.linear_calibration import release_one_shot, released_statistics
+from pipeline.statistics.linear_calibration import draw_one_shot, released_statistics
 from pipeline.statistics.regression import InteractiveMechanism
 from pipeline.statistics.regression_rows import StreamRows, TalliedRows
 from reports.facts.dataset import vector_facts
@@ -57,8 +57,7 @@ def drawn(request: LinearRequest, rows: TalliedRows | StreamRows, noise: NoiseSo
         _planned(request, mechanism)
         release = mechanism.release()
     else:
-        release = release_one_shot(request.plan, rows, noise).release
-        assert release is not None
+        release = draw_one_shot(request.plan, rows, noise)
     if (first := request.start) is None:
         return release
     assert isinstance(rows, TalliedRows)

@@ -23,7 +23,7 @@ from pipeline.privacy.noise import RealDataError, SeededNoise
 from pipeline.privacy.release import Release
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.lq_layout import LqDomain, LqPlan
-from pipeline.statistics.lq_moments import release_lq_moments, released_moments
+from pipeline.statistics.lq_moments import draw_lq, released_moments
 from pipeline.statistics.lq_rows import Episodes, SimulatedRows
 from reports.facts.learnt import Baseline, LearntFacts, PlantModel, PolicyFacts, Truth, ValueFacts
 from reports.facts.policy import Gains, PlantConstants, Preset
@@ -293,5 +293,5 @@ def _certain(request: LqRequest, system: LqSystem, behaviour: str) -> Array:
     x, u = simulate(system, explorer(system, behaviour), episodes, np.random.default_rng(_SEED))
     rows = SimulatedRows((Episodes(x, u, np.full(episodes, system.horizon)),))
     exact = replace(plan.without_noise(), domain=replace(plan.domain, kind="synthetic"))
-    seen = release_lq_moments(exact, rows, SeededNoise(_SEED))
+    seen = released_moments(exact, draw_lq(exact, rows, SeededNoise(_SEED)))
     return certainty_equivalence(seen, request.task, request.constants).gains

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from pipeline.agents.linear_backup import Backup
 from pipeline.declaration.card import CardError
-from pipeline.learners.gains import refuse_records
-from pipeline.learners.policy_files import Exported, PolicyFiles
+from pipeline.learners.policy_files import Exported, PolicyFiles, refuse_observations, refuse_steps
 from pipeline.learners.stored_decisions import KEEP, StoredDecisions, stored_decisions
 from pipeline.ledger.chain import Body
 from pipeline.mdp.observed_features import ObservedMap, observed_map
@@ -96,9 +95,8 @@ class StoredObserved:
             If a step is none of the policy's, or an observation is not finite; records are named by number.
         """
         last, seen = len(self.backups) - 1, self.observation
-        refuse_records((steps < 0) | (steps > last), "no step of the policy", f"steps count from 0 to {last}")
-        missing = np.asarray(~np.isfinite(observations).all(axis=1))
-        refuse_records(missing, "not a finite observation", f"give {', '.join(seen.names)}")
+        refuse_steps(steps, last)
+        refuse_observations(observations, seen.names)
         x = observations / np.array(seen.scale)
         outside = np.linalg.norm(x, axis=1) > seen.radius
         phi, found = self.features.of_actions(x, states), list[Advice]()

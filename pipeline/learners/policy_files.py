@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.declaration.card import CardError
 from pipeline.files import json_text, write_file
 from pipeline.ledger.chain import Body
 from pipeline.mdp.policy import Policy
@@ -128,6 +129,43 @@ class Exported:
         writer.writerow([*columns, *ABOUT])
         writer.writerows((*row, *about) for row in rows)
         return out.getvalue()
+
+    def json(self, told: Mapping[str, object]) -> str:
+        """One object: what the policy is of, then what is told of it."""
+        return json.dumps({**self.head, **told}, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def refuse_records(wrong: NDArray[np.bool_], what: str, known: str) -> None:
+    """Say which of many records cannot be answered, by number.
+
+    Parameters
+    ----------
+    wrong
+        ``(N,)``.
+    what, known
+        What is wrong with them, and what would be right.
+
+    Raises
+    ------
+    CardError
+        If one is.
+    """
+    if wrong.any():
+        at = (np.flatnonzero(wrong)[:5] + 1).tolist()
+        more = f" and {int(wrong.sum()) - 5} more" if wrong.sum() > 5 else ""
+        where = "" if len(wrong) == 1 else f"record {', '.join(map(str, at))}{more}: "
+        raise CardError(f"{where}{what}; {known}")
+
+
+def refuse_steps(steps: NDArray[np.int64], last: int) -> None:
+    """Refuse steps outside 0 … ``last``; see :func:`refuse_records`."""
+    refuse_records((steps < 0) | (steps > last), "no step of the policy", f"steps count from 0 to {last}")
+
+
+def refuse_observations(observations: NDArray[np.float64], names: Sequence[str]) -> None:
+    """Refuse rows ``(N, p)`` that are not finite numbers; see :func:`refuse_records`."""
+    missing = np.asarray(~np.isfinite(observations).all(axis=1))
+    refuse_records(missing, "not a finite observation", f"give {', '.join(names)}")
 
 
 class StoredPolicy(Protocol):

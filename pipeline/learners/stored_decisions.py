@@ -5,7 +5,6 @@ Reads the run's folder only: released values and declarations.  ``docs/policy.md
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +16,15 @@ from numpy.typing import NDArray
 from pipeline.declaration.card import CardError
 from pipeline.declaration.domain import States
 from pipeline.learners.decisions import policy_of, tied_cells
-from pipeline.learners.policy_files import Exported, PolicyFiles, Shown, escape, shown_cells, shown_lines
+from pipeline.learners.policy_files import (
+    Exported,
+    PolicyFiles,
+    Shown,
+    escape,
+    refuse_records,
+    shown_cells,
+    shown_lines,
+)
 from pipeline.ledger.chain import Body
 from pipeline.mdp.policy import Policy
 
@@ -93,14 +100,13 @@ class StoredDecisions:
         """See :class:`~pipeline.learners.policy_files.StoredPolicy`."""
         rows = policy_rows(self)
         whole = {
-            **self.of.head,
             "horizon": self.labels["horizon"],
             "states": self.labels["states"],
             "actions": self.labels["actions"],
             "vetoes": [[str(s), str(a)] for s, a in self.labels["vetoes"]],
             "rows": [dict(zip(COLUMNS, row, strict=True)) for row in zip(*rows.values(), strict=True)],
         }
-        return json.dumps(whole, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        return self.of.json(whole)
 
 
 def stored_decisions(files: PolicyFiles, report: Body, of: Exported) -> StoredDecisions:
@@ -169,35 +175,8 @@ def state_indices(file: StoredDecisions, values: Sequence[str | None], *, raw: b
     else:
         where = {label: i for i, label in enumerate(labels)}
         index = np.fromiter((where.get(x, -1) for x in values), dtype=np.int64, count=len(values))
-    _refuse(index < 0, "no declared state", f"states of {file.of.run}: {', '.join(map(repr, labels))}")
+    refuse_records(index < 0, "no declared state", f"states of {file.of.run}: {', '.join(map(repr, labels))}")
     return index
-
-
-def check_steps(file: StoredDecisions, steps: Ints) -> None:
-    """Refuse steps outside 0 … H - 1.
-
-    Parameters
-    ----------
-    file
-        The policy.
-    steps
-        ``(N,)``, counted from 0.
-
-    Raises
-    ------
-    CardError
-        Which records, by number.
-    """
-    last = file.labels["horizon"] - 1
-    _refuse((steps < 0) | (steps > last), "no step of the policy", f"steps count from 0 to {last}")
-
-
-def _refuse(wrong: NDArray[np.bool_], what: str, known: str) -> None:
-    if wrong.any():
-        at = (np.flatnonzero(wrong)[:5] + 1).tolist()
-        more = f" and {int(wrong.sum()) - 5} more" if wrong.sum() > 5 else ""
-        where = "" if len(wrong) == 1 else f"record {', '.join(map(str, at))}{more}: "
-        raise CardError(f"{where}{what}; {known}")
 
 
 def decide(file: StoredDecisions, states: Ints, steps: Ints, *, sample: bool) -> tuple[list[Decision], Ints]:

@@ -101,10 +101,11 @@ def _with_slack(card: Card, chosen: PrivateSum, sampler: NoiseSource) -> Private
         # the epsilon of the whole cap covers every release of the lineage
         return chosen.with_slack(sampler, safe_epsilon(card.budget.rho, card.budget.delta))
     except OverflowError:
-        raise _no_delta_left(card) from None
+        raise no_delta_left(card) from None
 
 
-def _no_delta_left(card: Card) -> CardError:
+def no_delta_left(card: AnyCard) -> CardError:
+    """What to say where a sampler that is not exact would use up the whole of delta."""
     return CardError(
         f"{card.name}: sampler = 'table' would use up delta = {card.budget.delta:g} at a cap of rho = "
         f"{card.budget.rho:g}; take sampler = 'exact', or declare a smaller cap"
@@ -136,7 +137,7 @@ class TabularRun:
         self.privatizer.admit(noise)
         ask, mechanisms = self.terms.ask(), self.privatizer.mechanisms
         if total_delta_slack(mechanisms) >= fraction_of(self.card.budget.delta):
-            raise _no_delta_left(self.card)
+            raise no_delta_left(self.card)
         if self.card.kind != "real" or ask.calibration != "paper":
             return
         pure = (total_epsilon(mechanisms), ask.epsilon, "ε")

@@ -32,7 +32,7 @@ from pipeline.privacy.noise import SeededNoise
 from pipeline.simulation.trial import SIMULATION, Row
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive import InteractiveRegression
-from pipeline.statistics.linear_calibration import release_one_shot, true_rho
+from pipeline.statistics.linear_calibration import draw_one_shot, released_statistics, true_rho
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms, Variant
 from pipeline.statistics.regression_rows import count_rows
 
@@ -194,7 +194,7 @@ def _run(cell: Cell, x: Contender, w: LinearWorld, plan: LinearPlan, task: Linea
     rows = count_rows(plan, {"both": w.counts(cell.episodes, log)}, w.mdp.rewards)
     c = LinearConstants(C=C, ridge=RIDGE, shift="edge" if x.ours else "paper", failure=FAILURE)
     if x.release == "one_shot":
-        return one_shot(release_one_shot(plan, rows, noise), task, c, ties)
+        return one_shot(released_statistics(plan, draw_one_shot(plan, rows, noise)), task, c, ties)
     desk = InteractiveRegression(plan, rows, noise)
     if x.beta is not None:
         return pevi(desk, task, c, ties, beta_of(x.beta, task), centred=plan.centred)

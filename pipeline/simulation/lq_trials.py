@@ -40,7 +40,7 @@ from pipeline.simulation.trial import NOTHING_CONTROLLED, OnlineAgent, Outcome, 
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.lq_layout import LqDomain, LqPlan
 from pipeline.statistics.lq_message import LqMessage
-from pipeline.statistics.lq_moments import release_lq_moments
+from pipeline.statistics.lq_moments import draw_lq, released_moments
 from pipeline.statistics.lq_regularizers import CountedLqRegularizer, epochs, fixed, tree
 from pipeline.statistics.lq_rows import Episodes, SimulatedRows
 from pipeline.statistics.online_sum import asked_rho
@@ -77,18 +77,18 @@ def commit(trial: Trial) -> Outcome:
     world = lq_world(trial)
     exploration = _exploration(trial, world)
     plan = _plan(trial, world, exploration)
-    drawn: list[LqMoments] = []
+    drawn: list[Release] = []
 
     def release(seen: Sequence[LqBatch]) -> LqMoments:
         drawn.append(_release(trial, plan, seen))
-        return drawn[-1]
+        return released_moments(plan, drawn[-1])
 
     agent = explore_then_commit(_task(world), trial.episodes, exploration, release, LqConstants())
     played = play_lq(world, agent, trial.stream(0))
     words = f"K_0 = {exploration.episodes:,} exploring episodes, counted, on the sphere of {exploration.radius:g}"
     facts = {"trust": "joint", "variant": "extra: one release", "constants": f"{words}; {_cuts()}"}
     facts |= spent(trial, plan.summed.rho) | {"left_zero_at": exploration.episodes + 1}
-    return _outcome(world, played, facts, drawn[-1].release)
+    return _outcome(world, played, facts, _protected(plan, drawn[-1]))
 
 
 def release_of(trial: Trial) -> list[LqPlan]:
@@ -133,11 +133,11 @@ def dp_lqr(trial: Trial) -> Outcome:
     plan = _plan(trial, world, behaviour)
     logs = play_lq(world, explore(task, behaviour), rng)
     seen = _release(trial, plan, logs.result)
-    gains = certainty_equivalence(seen, task, LqConstants()).gains
+    gains = certainty_equivalence(released_moments(plan, seen), task, LqConstants()).gains
     outcome = _constant(trial, world, gains, f"offline: {trial.episodes:,} exploring episodes were logged before")
     words = f"logs at no regret, controls on the sphere of {world.gamma:g}; {_cuts()}"
     facts = {"trust": "central", "constants": words} | spent(trial, plan.summed.rho)
-    return replace(outcome, facts={**outcome.facts, **facts}, release=seen.release)
+    return replace(outcome, facts={**outcome.facts, **facts}, release=_protected(plan, seen))
 
 
 def _exploration(trial: Trial, world: LqSystem) -> Exploration:
@@ -228,9 +228,14 @@ def _plan(trial: Trial, world: LqSystem, exploration: Exploration) -> LqPlan:
     return LqPlan(domain, Ask(asked_rho(ask_of(trial))))
 
 
-def _release(trial: Trial, plan: LqPlan, batches: Sequence[LqBatch]) -> LqMoments:
+def _release(trial: Trial, plan: LqPlan, batches: Sequence[LqBatch]) -> Release:
     rows = (Episodes(b.states, b.controls, np.full(len(b.states), plan.domain.horizon)) for b in batches)
-    return release_lq_moments(plan, SimulatedRows(tuple(rows)), noise_of(trial))
+    return draw_lq(plan, SimulatedRows(tuple(rows)), noise_of(trial))
+
+
+def _protected(plan: LqPlan, release: Release) -> Release | None:
+    """What nothing protects is no release to whoever asks for one."""
+    return None if plan.rho is None else release
 
 
 def _outcome(world: LqSystem, played: LqPlayed, facts: dict[str, Any], release: Release | None) -> Outcome:

@@ -176,8 +176,6 @@ class PrivateBatch:
         What was added to ``n_sa`` against underestimation: E/2 in paper 002; ``shift / S`` to each of ``n_sas``.
     noisy
         The same before post-processing.
-    label
-        Batches exist in simulated worlds only.
     """
 
     n_sas: Array
@@ -186,7 +184,6 @@ class PrivateBatch:
     error: float
     shift: float
     noisy: NoisyTables
-    label: str = "simulation, not private"
 
     @property
     def users(self) -> int:

@@ -123,6 +123,18 @@ def _weighted(rates: tuple[Fraction, ...], squares: Iterable[int]) -> Fraction:
     return sum((r * int(x) for r, x in zip(rates, squares, strict=True)), Fraction(0))
 
 
+def _distinct(features: FeatureMap) -> Integers:
+    return np.unique(features.integers.reshape(-1, features.dimension), axis=0)
+
+
+def _pairs(f: Integers) -> tuple[Integers, Integers, Integers]:
+    """Squared lengths of features ``(n, d)`` and of no row at all, inner products, and moves of the Gram matrix."""
+    f = np.vstack([f, np.zeros((1, f.shape[1]), dtype=np.int64)])
+    inner = f @ f.T
+    n = np.diag(inner)
+    return n, inner, n[:, None] ** 2 + n**2 - 2 * inner**2
+
+
 def moves(features: FeatureMap, episodes: int = 1) -> Reach:
     """Moves of a finite map: every pair of declared (s, a), and every one against no row at all.
 
@@ -134,16 +146,13 @@ def moves(features: FeatureMap, episodes: int = 1) -> Reach:
     episodes
         m: rows of a person at one step.
     """
-    f = np.unique(features.integers.reshape(-1, features.dimension), axis=0)
+    f = _distinct(features)
     if len(f) > _ENUMERATED or features.sample_of is not None:
         return BallMoves(features.square, episodes)
-    f = np.vstack([f, np.zeros((1, f.shape[1]), dtype=np.int64)])
-    inner = f @ f.T
-    n = np.diag(inner)
+    n, inner, gram = _pairs(f)
     both = n[:, None] + n
-    gram = n[:, None] ** 2 + n**2 - 2 * inner**2
     unsigned = np.maximum(np.maximum(n[:, None], n), both - 2 * inner)
-    found = np.stack([gram, both + 2 * np.abs(inner), unsigned])[:, *np.triu_indices(len(f))]
+    found = np.stack([gram, both + 2 * np.abs(inner), unsigned])[:, *np.triu_indices(len(n))]
     longest = int(n.max())
     return Moves(np.unique(found, axis=1), episodes, (longest**2, longest, longest))
 
@@ -155,15 +164,12 @@ def table_moves(features: FeatureMap, tag: int, reward: int, episodes: int = 1) 
     value at most ``reward`` in the last: ||x||^2 <= N = tag^2 + reward^2, and <x, x'> is at least -reward^2, at most
     N.  Of an observation x holds the successor's features, at most ``tag`` long and of any sign: the ball's bound.
     """
-    f, N = np.unique(features.integers.reshape(-1, features.dimension), axis=0), tag**2 + reward**2
+    f, N = _distinct(features), tag**2 + reward**2
     if len(f) > _ENUMERATED or features.sample_of is not None:
         return BallMoves(features.square, episodes, N)
-    f = np.vstack([f, np.zeros((1, f.shape[1]), dtype=np.int64)])
-    inner = f @ f.T
-    n = np.diag(inner)
-    gram = n[:, None] ** 2 + n**2 - 2 * inner**2
+    n, inner, gram = _pairs(f)
     table = N * (n[:, None] + n) + 2 * np.where(inner >= 0, inner * reward**2, -inner * N)
-    found, longest = np.stack([gram, table, np.zeros_like(gram)])[:, *np.triu_indices(len(f))], int(n.max())
+    found, longest = np.stack([gram, table, np.zeros_like(gram)])[:, *np.triu_indices(len(n))], int(n.max())
     return Moves(np.unique(found, axis=1), episodes, (longest**2, N * longest, 0))
 
 

@@ -12,9 +12,8 @@ new release with its own charge (privacy.md §0.1-4).  Only the one-shot release
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,12 +41,8 @@ class InteractiveRegression:
         Raw rows behind the privacy wall.
     noise
         The operating system's where the data are real.
-    charge
-        Called once with the plan, before the first row is read; raising there leaves everything unread.
     epsilon
         The epsilon that will be stated, where a sampler's share of delta has to be listed; None: it is exact.
-    spent
-        Exact zCDP cost of the calls so far, each alone.
 
     Raises
     ------
@@ -58,10 +53,7 @@ class InteractiveRegression:
     plan: LinearPlan
     rows: Rows
     noise: NoiseSource
-    charge: Callable[[LinearPlan], None] = lambda plan: None
     epsilon: float | None = None
-    spent: Fraction = field(default=Fraction(0), init=False)
-    _charged: bool = field(default=False, init=False)
     _done: list[tuple[int, Half]] = field(default_factory=list, init=False)
     _mechanisms: list[Mechanism] = field(default_factory=list, init=False)
     _tables: dict[str, Integers] = field(default_factory=dict, init=False)
@@ -103,9 +95,6 @@ class InteractiveRegression:
             raise MechanismClosedError(
                 f"step {h}, {half} was answered, skipped or is not next; a desk never answers twice"
             )
-        if not self._charged:
-            self.charge(self.plan)
-            self._charged = True
         self._done.append((h, half))
 
     def _answer(self, h: int, half: Half, value: Value, window: Window, weight: Weight | None) -> PrivateRegression:
@@ -121,7 +110,6 @@ class InteractiveRegression:
             gram, sums = gram * plan.weight(half), sums * plan.weight(half)
         exact = dict(zip((m.table for m in summed.mechanisms), (gram, *sums), strict=True))
         tables = summed.perturb(exact, self.noise, self.rows)
-        self.spent += summed.rho or 0
         self._mechanisms += summed.mechanisms
         self._tables |= tables
         return answer(layout, quantiser.offset, summed.mechanisms, tables)

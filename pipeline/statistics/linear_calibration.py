@@ -213,9 +213,9 @@ def one_shot_sum(plan: LinearPlan) -> PrivateSum:
 Integers = NDArray[np.int64]
 
 
-def release_one_shot(
+def draw_one_shot(
     plan: LinearPlan, rows: TalliedRows | StreamRows, noise: NoiseSource, *, epsilon: float | None = None
-) -> OneShot:
+) -> Release:
     """Draw the release, or the exact statistics where the plan has no budget (simulation only).
 
     Parameters
@@ -244,7 +244,7 @@ def release_one_shot(
     summed.admit(noise, rows.data_kind)
     gram, table = _streamed(plan, rows) if isinstance(rows, StreamRows) else _counted(plan, rows)
     sums = ExactSums(plan.domain.name, rows.data_kind, "per_step", {"gram": gram, "target": table})
-    return released_statistics(plan, summed.draw(sums, noise))
+    return summed.draw(sums, noise)
 
 
 def released_statistics(plan: LinearPlan, release: Release) -> OneShot:
@@ -269,7 +269,6 @@ def released_statistics(plan: LinearPlan, release: Release) -> OneShot:
         gram_sd=sds["gram"] / math.sqrt(2) * unit**2,
         successor_sd=sds["target"] * unit / tag,
         reward_sd=sds["target"] * unit / (2 * q),
-        release=release,
     )
 
 

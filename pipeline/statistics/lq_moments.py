@@ -7,7 +7,6 @@ none (privacy.md §7).
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,27 +23,8 @@ Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
-def moments_of(plan: LqPlan, gram: Integers, cross: Integers, release: Release | None) -> LqMoments:
-    """Integer sums in units of the bounds, with the noise that the plan puts on them.
-
-    Parameters
-    ----------
-    plan
-        That priced the sums.
-    gram, cross
-        ``(n+d, n+d)`` and ``(n+d, n)``, lattice steps squared.
-    release
-        What they were drawn in; None: nothing protects them.
-    """
-    unit = 1.0 / plan.steps**2
-    sds = (0.0, 0.0)
-    if plan.rho is not None:
-        sds = math.sqrt(plan.variances[0] / 2) * unit, math.sqrt(plan.variances[1]) * unit
-    return LqMoments(gram.astype(np.float64) * unit, cross.astype(np.float64) * unit, *sds, plan.domain.bounds, release)
-
-
 def released_moments(plan: LqPlan, release: Release) -> LqMoments:
-    """What a planner sees of a release that this plan priced.
+    """What a planner sees of a release that this plan priced: integer sums in units of the bounds.
 
     Parameters
     ----------
@@ -60,36 +40,16 @@ def released_moments(plan: LqPlan, release: Release) -> LqMoments:
     """
     if release.joint is None or dict(release.joint) != plan.joint():
         raise ValueError(f"{plan.domain.name}: the release was drawn on other terms than this plan's")
-    return moments_of(plan, release.tables["gram"], release.tables["target"], release)
-
-
-def release_lq_moments(plan: LqPlan, rows: LqRows, noise: NoiseSource) -> LqMoments:
-    """Draw the one release, or the exact sums where the plan has no budget (simulation only).
-
-    Parameters
-    ----------
-    plan
-        What is declared, and the budget.
-    rows
-        Raw rows, at most as many episodes as declared.
-    noise
-        The operating system's where the data are real.
-
-    Raises
-    ------
-    RealDataError
-        If the data is real and the noise is not the operating system's, or there is none; before a row is read.
-    ValueError
-        If there are more episodes than declared, or they have other dimensions.
-    """
-    release = draw_lq(plan, rows, noise)
-    seen = moments_of(plan, release.tables["gram"], release.tables["target"], release)
-    # what nothing protects is no release to whoever asks for one
-    return seen if plan.rho is not None else replace(seen, release=None)
+    unit = 1.0 / plan.steps**2
+    sds = (0.0, 0.0)
+    if plan.rho is not None:
+        sds = math.sqrt(plan.variances[0] / 2) * unit, math.sqrt(plan.variances[1]) * unit
+    gram, cross = (release.tables[name].astype(np.float64) * unit for name in ("gram", "target"))
+    return LqMoments(gram, cross, *sds, plan.domain.bounds)
 
 
 def draw_lq(plan: LqPlan, rows: LqRows | SummedRows, noise: NoiseSource, *, epsilon: float | None = None) -> Release:
-    """The release itself; without a budget its tables are exact and marked so (simulation only).
+    """Draw the one release; without a budget its tables are exact and marked so (simulation only).
 
     Parameters
     ----------
@@ -104,8 +64,10 @@ def draw_lq(plan: LqPlan, rows: LqRows | SummedRows, noise: NoiseSource, *, epsi
 
     Raises
     ------
-    RealDataError, ValueError
-        As of :func:`release_lq_moments`.
+    RealDataError
+        If the data is real and the noise is not the operating system's, or there is none; before a row is read.
+    ValueError
+        If there are more episodes than declared, or they have other dimensions.
     """
     summed = plan.summed if epsilon is None else plan.summed.with_slack(noise, epsilon)
     summed.admit(noise, rows.data_kind)

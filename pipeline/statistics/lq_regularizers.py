@@ -37,6 +37,8 @@ from pipeline.statistics.lq_message import LqMessage, LqRidge
 from pipeline.statistics.online_sum import OnlineSum, Variances, asked, begin, tight
 
 Array = NDArray[np.float64]
+# probability with which the bounds may fail
+_FAILURE = 0.05
 # (sd above the Gram matrix's diagonal, sd of a cross entry, error of the sum) -> bounds on both norms
 Tails = Callable[[float, float, float], tuple[float, float]]
 
@@ -88,7 +90,7 @@ def fixed(
 ) -> CountedLqRegularizer:
     """V = exact sums + λ I: the baseline, without privacy; ``noise`` is never drawn from."""
     sums = begin(message, None, Once(len(ends)), Trust.NONE, world, noise)
-    return CountedLqRegularizer(message, sums, lam, tail_bounds(message, 1, 0.05))
+    return CountedLqRegularizer(message, sums, lam, tail_bounds(message, 1, _FAILURE))
 
 
 def tree(
@@ -98,7 +100,6 @@ def tree(
     lam: float,
     world: SimulatedWorld,
     noise: NoiseSource,
-    failure: float = 0.05,
 ) -> CountedLqRegularizer:
     """The binary tree over episodes, read after each batch of them.
 
@@ -117,13 +118,11 @@ def tree(
         See :class:`CountedLqRegularizer`.
     world, noise
         Handle of the simulated world, and what draws the noise.
-    failure
-        Probability with which the bounds may fail.
     """
     paper = ask.calibration == "paper"
     time = LazyTree(tuple(ends), "plain" if paper else "bottom-up")
     variances = paper_004(message, ask, ends[-1]) if paper else tight(message, ask, time.cost)
-    tails = paper_tails(message, ends[-1], failure) if paper else tail_bounds(message, len(ends), failure)
+    tails = paper_tails(message, ends[-1], _FAILURE) if paper else tail_bounds(message, len(ends), _FAILURE)
     return CountedLqRegularizer(message, begin(message, variances, time, Trust.JOINT, world, noise, ask), lam, tails)
 
 
@@ -134,7 +133,6 @@ def epochs(
     lam: float,
     world: SimulatedWorld,
     noise: NoiseSource,
-    failure: float = 0.05,
 ) -> CountedLqRegularizer:
     """One release of every batch: each person is in one, so no budget is divided; the noise of all batches adds up.
 
@@ -146,7 +144,7 @@ def epochs(
     if ask.calibration == "paper":
         raise ValueError("paper 004 prints scales for its tree only; use calibration 'tight' with epochs")
     sums = begin(message, tight(message, ask, 1), Once(len(ends)), Trust.JOINT, world, noise, ask)
-    return CountedLqRegularizer(message, sums, lam, tail_bounds(message, len(ends), failure))
+    return CountedLqRegularizer(message, sums, lam, tail_bounds(message, len(ends), _FAILURE))
 
 
 def paper_004(message: LqMessage, ask: Ask, episodes: int) -> Variances | None:

@@ -13,8 +13,6 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.privacy.release import Release
-
 Array = NDArray[np.float64]
 
 # Both look at one row at a time, to the last bit: a function whose rounding depends on the other rows of the batch, as
@@ -96,8 +94,6 @@ class OneShot:
         Mid-range of one reward, reward units.
     gram_sd, successor_sd, reward_sd
         Noise off the Gram's diagonal, and of one entry of each table.
-    release
-        The noisy integers that all this was made of.
     """
 
     gram: Array
@@ -108,7 +104,6 @@ class OneShot:
     gram_sd: float
     successor_sd: float
     reward_sd: float
-    release: Release | None
 
 
 @dataclass(frozen=True)
@@ -123,8 +118,6 @@ class LqMoments:
         Noise of one entry off G's diagonal, and of one entry of X; 0 without noise.
     bounds
         Of state, control and successor: their units.
-    release
-        None where no noise was drawn.
     """
 
     gram: Array
@@ -132,7 +125,6 @@ class LqMoments:
     gram_sd: float
     cross_sd: float
     bounds: tuple[float, float, float]
-    release: Release | None
 
     @property
     def shape(self) -> tuple[int, int]:

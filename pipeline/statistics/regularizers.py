@@ -37,6 +37,8 @@ Leaf = Literal["episode", "batch"]
 
 # of the noise's spectral edge: one block in some hundreds still needs more, and gets it
 _BEYOND_EDGE = 1.3
+# probability with which the bounds may fail
+_FAILURE = 0.01
 # in edges; of 0.5, 1, 1.4, 2 and 3 the last two lose least, with a prior of 1
 _FLOOR = 2.0
 
@@ -54,11 +56,9 @@ class CountedRegularizer:
         lambda, what is added to every Gram matrix beyond the noise's shift, squared reward units (``unit``: none).
     shift
         ``edge``: 1.3 times the spectral edge of the noise in the sum shown is added, no theorem.  ``paper``: twice a
-        bound that holds at every sum, step and block with probability 1 - ``failure`` / 2.  ``floor``: nothing is
+        bound that holds at every sum, step and block with probability 1 - 0.01 / 2.  ``floor``: nothing is
         added, eigenvalues below twice the edge are raised to it, so that well observed directions are not shrunk; no
         theorem.
-    failure
-        Probability with which the bounds may fail.
     leaf
         ``episode``: each is a leaf of its own.  ``batch``: all episodes of one policy are one leaf, in which a person
         still moves one message.
@@ -73,7 +73,6 @@ class CountedRegularizer:
         sums: OnlineSum,
         lam: float,
         shift: Shift = "edge",
-        failure: float = 0.01,
         leaf: Leaf = "episode",
         prior: float = 0.0,
     ) -> None:
@@ -88,7 +87,7 @@ class CountedRegularizer:
         diagonal, above, target = drawn.reshape(3, message.steps)
         self._gram_sd = np.sqrt(np.maximum(above, diagonal / 2)) * unit[0]
         self._target_sd = np.sqrt(target) * unit[1]
-        self._log = math.log(4 * sums.time.steps * message.steps * message.blocks / failure)
+        self._log = math.log(4 * sums.time.steps * message.steps * message.blocks / _FAILURE)
 
     @property
     def bounds(self) -> Bounds:
@@ -150,7 +149,6 @@ def tree(
     *,
     mechanism: Mechanism = "bottom-up",
     shift: Shift = "edge",
-    failure: float = 0.01,
     batches: int | None = None,
     prior: float = 0.0,
 ) -> CountedRegularizer:
@@ -166,7 +164,7 @@ def tree(
         K, declared.
     ask
         The budget.
-    lam, world, noise, shift, failure, prior
+    lam, world, noise, shift, prior
         See :class:`CountedRegularizer`.
     mechanism
         The factorisation of the continual release.
@@ -186,7 +184,7 @@ def tree(
     time = continual(mechanism, batches or episodes)
     variances = paper_000(message, ask, episodes) if paper else tight(message, ask, time.cost)
     sums = begin(message, variances, time, Trust.JOINT, world, noise, ask)
-    return CountedRegularizer(message, sums, lam, shift, failure, "batch" if batches else "episode", prior)
+    return CountedRegularizer(message, sums, lam, shift, "batch" if batches else "episode", prior)
 
 
 def local(
@@ -198,13 +196,12 @@ def local(
     noise: NoiseSource,
     *,
     shift: Shift = "edge",
-    failure: float = 0.01,
     prior: float = 0.0,
 ) -> CountedRegularizer:
     """Local privacy: each message is noisy before it leaves its person (paper 001)."""
     variances = paper_001(message, ask) if ask.calibration == "paper" else tight(message, ask, 1)
     sums = begin(message, variances, Once(episodes), Trust.LOCAL, world, noise, ask)
-    return CountedRegularizer(message, sums, lam, shift, failure, prior=prior)
+    return CountedRegularizer(message, sums, lam, shift, prior=prior)
 
 
 def paper_000(message: Message, ask: Ask, episodes: int) -> Variances:

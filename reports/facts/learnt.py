@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from reports.facts.evaluation import EvaluationFacts
+from reports.facts.measurement import EvaluationFacts
 from reports.facts.part import Matrix, Number, Part
 from reports.facts.policy import Constants, PlantConstants
 from reports.facts.promise import Joint

@@ -16,7 +16,6 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from reports.facts.dataset import DeclaredPlant, DeclaredTables, Made
-from reports.facts.evaluation import EvaluationFacts
 from reports.facts.learnt import (
     Baseline,
     ConsistencyFacts,
@@ -27,10 +26,10 @@ from reports.facts.learnt import (
     Truth,
     ValueFacts,
 )
+from reports.facts.measurement import EvaluationFacts, Simulation
 from reports.facts.part import Number, Part
 from reports.facts.policy import Constants, PlantConstants, PlayedConstants
 from reports.facts.promise import CounterFacts, GateFacts, Guarantee, Joint, MechanismFacts
-from reports.facts.simulation import Simulation
 from reports.facts.verdict import Verdict
 
 

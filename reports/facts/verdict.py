@@ -8,8 +8,8 @@ from typing import Literal
 
 from pipeline.declaration.numbers import number
 from reports.facts.dataset import DeclaredPlant, DeclaredTables
-from reports.facts.evaluation import LEAST_PEOPLE, EvaluationFacts
 from reports.facts.learnt import Status
+from reports.facts.measurement import LEAST_PEOPLE, EvaluationFacts
 from reports.facts.part import Number, Part
 
 # beyond this many standard errors the placebo speaks against what the estimate assumes

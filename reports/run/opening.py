@@ -103,7 +103,7 @@ def whom_card(report: Report, view: PolicyView, verdict: Verdict) -> Card:
         states, share = reach(view)
         # evidence of a linear policy is no number of rows
         held = "" if report.features is not None else f"These hold {percent(share)} of the released rows. "
-        words = (f"{held}What practice does there is not told by this release.", silent)
+        words = (f"{held}{_untold(report)}", silent)
         return Card(name, f"{number(states)} of {number(live)} states", words)
     found, total = changes(view, _noise(report))
     moved = sum(c.decisions for c in found)
@@ -119,6 +119,11 @@ def whom_card(report: Report, view: PolicyView, verdict: Verdict) -> Card:
     )
     rows = tuple(_row(view, c) for c in found[:_MOST])
     return Card(name, f"About {number(share, 2)} % of decisions", tuple(w for w in words if w), rows)
+
+
+def _untold(report: Report) -> str:
+    by = "the regressions" if report.features is not None and report.evaluation is not None else "this release"
+    return f"What practice does there is not told by {by}."
 
 
 def _row(view: Decisions, c: Change) -> tuple[str, ...]:
@@ -262,7 +267,7 @@ def to_decide(report: Report) -> str:
     share, told = report.policy.abstain_share, report.practice
     abstains = f"It abstains in {percent(share)} of the cells." if share else "It abstains nowhere."
     if told is None or not told.cells:
-        return f"{abstains} What practice does there is not told by this release."
+        return f"{abstains} {_untold(report)}"
     agrees = f"{abstains} Practice already agrees with {percent(told.followed_share)} of it;"
     if told.apart_share == 0:
         return f"{agrees} nowhere do the intervals tell the two apart."

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from pipeline.declaration.numbers import clean
 from reports.facts.dataset import DeclaredPlant, DeclaredTables
+from reports.facts.measurement import Simulation
 from reports.facts.policy import Constants, Decisions, Gains, PlantConstants, PlayedConstants, PolicyView
 from reports.facts.report import Report
-from reports.facts.simulation import Simulation
 from reports.page import Opening, Part, Section, table, templates
 from reports.run import simulation_sections as played
 from reports.run.check_sections import (
@@ -22,12 +22,17 @@ from reports.run.check_sections import (
     plant_section,
     verify_section,
 )
-from reports.run.evaluation_section import evaluation_section
 from reports.run.opening import opening, to_approve, to_check, to_decide
 from reports.run.policy_sections import abstention_section, policy_section, shares_section, weights_section
 from reports.run.policy_table import practice_section
 from reports.run.promise_sections import ledger_section, limits_sections, mechanisms_section, promise_section
-from reports.run.value_sections import controller_truth_section, controller_value_section, truth_section, value_section
+from reports.run.value_sections import (
+    controller_truth_section,
+    controller_value_section,
+    evaluation_section,
+    truth_section,
+    value_section,
+)
 
 
 def policy_terms(report: Report) -> list[str]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pipeline.declaration.numbers import clean, number
 from reports.facts.dataset import DeclaredPlant, DeclaredTables
+from reports.facts.measurement import Simulation, Spread
 from reports.facts.policy import PlayedConstants
 from reports.facts.report import Report
-from reports.facts.simulation import Simulation, Spread
 from reports.page import Card, Figure, Opening, Section, interval, loss, table
 from reports.studies.curves import Line, draw_curves
 

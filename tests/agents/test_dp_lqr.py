@@ -16,7 +16,7 @@ from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.gram import raise_eigenvalues
 from pipeline.statistics.lq_layout import LqDomain, LqPlan
-from pipeline.statistics.lq_moments import release_lq_moments
+from pipeline.statistics.lq_moments import draw_lq, released_moments
 from pipeline.statistics.lq_rows import Episodes, SimulatedRows
 
 ONE = LqConstants()
@@ -35,7 +35,8 @@ def logged(world: LqSystem, episodes: int = 2000, seed: int = 0) -> SimulatedRow
 def released(world: LqSystem, rho: Fraction | None, noise, episodes: int = 2000, **domain):
     n, d = world.shape
     declared = LqDomain(world.name, "synthetic", n, d, world.horizon, episodes, control_bound=world.gamma)
-    return release_lq_moments(LqPlan(replace(declared, **domain), Ask(rho)), logged(world, episodes), noise)
+    plan = LqPlan(replace(declared, **domain), Ask(rho))
+    return released_moments(plan, draw_lq(plan, logged(world, episodes), noise))
 
 
 def task(world: LqSystem) -> LqTask:
@@ -123,5 +124,8 @@ def test_ten_thousand_episodes_at_epsilon_one_leave_little_to_gain(number):
         LqDomain(world.name, "synthetic", n, d, world.horizon, 10_000), Ask(Fraction(rho_from_epsilon(1.0, 1e-5)))
     )
     rows = logged(world, 10_000)
-    found = [certainty_equivalence(release_lq_moments(plan, rows, SeededNoise(s)), task(world), ONE) for s in range(9)]
+    found = [
+        certainty_equivalence(released_moments(plan, draw_lq(plan, rows, SeededNoise(s))), task(world), ONE)
+        for s in range(9)
+    ]
     assert np.median([gap(world, r.gains) for r in found]) < 0.005

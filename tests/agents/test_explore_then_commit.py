@@ -15,7 +15,7 @@ from pipeline.privacy.noise import SeededNoise
 from pipeline.simulation.lq_rollouts import play_lq, rollout_cost
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.lq_layout import LqDomain, LqPlan
-from pipeline.statistics.lq_moments import release_lq_moments
+from pipeline.statistics.lq_moments import draw_lq, released_moments
 from pipeline.statistics.lq_rows import Episodes, SimulatedRows
 
 
@@ -28,7 +28,7 @@ def test_explore_then_commit_counts_its_exploration_and_releases_once():
         n, d = world.shape
         plan = LqPlan(LqDomain("tests", "synthetic", n, d, world.horizon, first), Ask(Fraction(1)))
         rows = tuple(Episodes(b.states, b.controls, np.full(len(b.states), world.horizon)) for b in batches)
-        return release_lq_moments(plan, SimulatedRows(rows), SeededNoise(0))
+        return released_moments(plan, draw_lq(plan, SimulatedRows(rows), SeededNoise(0)))
 
     agent = explore_then_commit(task, 20_000, Exploration(first, world.gamma), release, LqConstants())
     played = play_lq(world, agent, np.random.default_rng(0))

@@ -13,16 +13,20 @@ from pipeline.environments.linear_003 import linear_003
 from pipeline.mdp.planning import optimal_values, policy_value
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.linear_calibration import release_one_shot
+from pipeline.statistics.linear_calibration import draw_one_shot, released_statistics
 from pipeline.statistics.linear_plan import LinearTerms
 from tests.agents.linear_bench import C, planned, setting
+
+
+def seen(plan, rows, seed):
+    return released_statistics(plan, draw_one_shot(plan, rows, SeededNoise(seed)))
 
 
 @pytest.mark.parametrize("scale", ["normalised", "balanced"])
 def test_one_shot_statistics_give_vapvi_where_weights_are_one(scale):
     w = linear_003(0, scale)
     plan, rows = setting(LinearTerms(Ask(None), "one_shot"), w)
-    free = one_shot(release_one_shot(plan, rows, SeededNoise(0)), linear_task(plan), C, np.random.default_rng(0))
+    free = one_shot(seen(plan, rows, 0), linear_task(plan), C, np.random.default_rng(0))
     desk = planned(LinearTerms(Ask(None)), w)
     # the desk centres on a lattice point, the one-shot planner on the middle itself
     np.testing.assert_allclose(free.V, desk.V, atol=0.02)
@@ -31,7 +35,7 @@ def test_one_shot_statistics_give_vapvi_where_weights_are_one(scale):
 def test_one_release_gives_any_penalty_and_an_interval_for_free():
     w = linear_003(0, "balanced")
     plan, rows = setting(LinearTerms(Ask(Fraction(25)), "one_shot"), w)
-    released, task = release_one_shot(plan, rows, SeededNoise(1)), linear_task(plan)
+    released, task = seen(plan, rows, 1), linear_task(plan)
     mild, harsh = (one_shot(released, task, LinearConstants(C=c), np.random.default_rng(0)) for c in (0.0, 1.0))
     assert (mild.V[0] > harsh.V[0]).all()
     wide = LinearConstants(C=1.0)

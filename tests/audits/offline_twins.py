@@ -13,7 +13,7 @@ import pipeline.logs.one_step_sums as sums
 import pipeline.statistics.lq_moments as lq_moments
 import pipeline.statistics.private_sum as private_sum
 from pipeline.audits.attack import AuditTarget
-from pipeline.audits.regressions import Person, draw_answers, draw_one_shot, linear_target, lq_target
+from pipeline.audits.regressions import Person, draw_answers, draw_once, linear_target, lq_target
 from pipeline.audits.sampling import Silence
 from pipeline.audits.tables import counts_target, crossing_target, gate_target, rows_target, scores_target
 from pipeline.declaration.card import Card
@@ -309,7 +309,7 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         lambda: linear(variant="one_shot"),
         {
             "half the variance": Twin(lambda: linear(variant="one_shot"), noise=thin),
-            "add/remove Gram": Twin(lambda: linear(add_remove(draw_one_shot), variant="one_shot", **MOSTLY_GRAM)),
+            "add/remove Gram": Twin(lambda: linear(add_remove(draw_once), variant="one_shot", **MOSTLY_GRAM)),
         },
     ),
     "lq moments": (
@@ -348,6 +348,6 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
 # the same releases made whole, one at a time
 WHOLE: dict[str, Make] = {
     "interactive, centred": lambda: linear(draw_answers),
-    "one-shot": lambda: linear(draw_one_shot, variant="one_shot"),
+    "one-shot": lambda: linear(draw_once, variant="one_shot"),
     "lq moments": lambda: lq_target(LQ, shipped_lq),
 }

@@ -19,7 +19,7 @@ from pipeline.mdp.planning import optimal_values, policy_value
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive import InteractiveRegression
-from pipeline.statistics.linear_calibration import release_one_shot
+from pipeline.statistics.linear_calibration import draw_one_shot, released_statistics
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.regression_rows import count_rows
 
@@ -47,7 +47,7 @@ def lost(world: LinearWorld, terms: LinearTerms, episodes: int, seed: tuple[int,
     rows, task = count_rows(plan, {"both": visits}, world.mdp.rewards), linear_task(plan)
     source, rng = SeededNoise(noise), np.random.default_rng(ties)
     if terms.variant == "one_shot":
-        found = one_shot(release_one_shot(plan, rows, source), task, c, rng)
+        found = one_shot(released_statistics(plan, draw_one_shot(plan, rows, source)), task, c, rng)
     else:
         found = vapvi(InteractiveRegression(plan, rows, source), task, c, rng, centred=True)
     return float(world.mdp.start @ optimal_values(world.mdp)[1][0]) - policy_value(world.mdp, found.policy)

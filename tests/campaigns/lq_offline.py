@@ -29,7 +29,7 @@ from pipeline.privacy.budget import rho_from_epsilon
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.lq_layout import LqDomain, LqPlan
-from pipeline.statistics.lq_moments import draw_lq, release_lq_moments
+from pipeline.statistics.lq_moments import draw_lq, released_moments
 from pipeline.statistics.lq_rows import Episodes, SimulatedRows
 from pipeline.statistics.regression import LqMoments
 from tests.logs.snapshot_rows import SnapshotRows
@@ -61,7 +61,8 @@ def moments(
     domain = LqDomain(
         world.name, "synthetic", n, d, world.horizon, episodes, bounds[0], world.gamma, successor_bound=bounds[1]
     )
-    return release_lq_moments(LqPlan(domain, ask), rows, SeededNoise(np.random.SeedSequence(seed)))
+    plan = LqPlan(domain, ask)
+    return released_moments(plan, draw_lq(plan, rows, SeededNoise(np.random.SeedSequence(seed))))
 
 
 def gap(world: LqSystem, gains: np.ndarray) -> float:

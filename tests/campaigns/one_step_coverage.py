@@ -13,7 +13,7 @@ import polars as pl
 from scipy.stats import beta
 
 from pipeline.evaluation.coverage import ONE_STEP, code_of
-from reports.facts.evaluation import LEANS
+from reports.facts.measurement import LEANS
 from reports.facts.verdict import PLACEBO, stricter
 from tests.campaigns import rows as committed
 from tests.campaigns.one_step_evaluation import BUDGETS, CAMPAIGNS, CELL, FIELDS, OPEN, TABLE, Cell, text_of

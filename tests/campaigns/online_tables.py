@@ -2,7 +2,7 @@
 
 ``figures`` (tabular.md), ``sizes``, ``counters``, ``mixture`` (online.md) and ``beta`` (lq-online.md) have seeds from
 0 on; ``noise``, ``local``, ``pace``, ``plain`` and ``shuffle``, by which DP-UCBVI's bonus, counter and batches were
-chosen, from 1000 on, which no reported figure uses.  Tight noise, delta = 1e-5.
+chosen, from 1000 on, which no reported figure uses; ``bold`` (tabular.md) from 7000 on.  Tight noise, delta = 1e-5.
 """
 
 from __future__ import annotations
@@ -118,6 +118,13 @@ def beta() -> Iterator[Cell]:
     yield from product(["ofu-rl"], [("lq", (("instance", n),)) for n in range(1, 6)], [10**4], [None], ways)
 
 
+def bold() -> Iterator[Cell]:
+    """Less bonus and shorter batches beside the defaults, chosen on seeds from 900 on."""
+    ways: list[Options] = [{}, {"c": 0.05, "visits": 0.5}]
+    yield from product(["dp-ucbvi-jdp"], [*HOM, *INHOM, RANDOM], (10**4, 10**6), BOTH, ways)
+    yield from product(["dp-ucbvi-ldp"], HOM[:1], [10**4], [10.0], ({}, {"visits": 0.5}))
+
+
 # name -> cells, runs, first seed
 TABLES: dict[str, tuple[Iterable[Cell], int, int]] = {
     "figures": (figures(), 20, 0),
@@ -130,6 +137,7 @@ TABLES: dict[str, tuple[Iterable[Cell], int, int]] = {
     "counters": (counters(), 6, 0),
     "mixture": (mixture(), 3, 0),
     "beta": (beta(), 4, 0),
+    "bold": (bold(), 20, 7000),
 }
 
 

@@ -19,7 +19,7 @@ from flows.jobs.nights import nightly_counter
 from flows.jobs.proof import verify_run_job
 from flows.jobs.run import register_job
 from flows.server.recorded import StepError, quietly
-from pipeline.declaration.card import load_card
+from pipeline.declaration.card import CardError, load_card
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.ledger.verify import verify_run
@@ -341,3 +341,16 @@ def test_on_a_server_a_stopped_run_ends_like_any_other():
     assert quietly(stop, caught) is None and isinstance(caught[0], GateError)
     with pytest.raises(StepError, match="ValueError"):
         quietly(lambda: int("x"), caught)
+
+
+def test_a_sampler_that_leaves_nothing_of_delta_is_refused_before_the_gate_is_charged(tmp_path, monkeypatch):
+    """The counter's noise is drawn exactly, its gate's is not: both were charged, and no page could be made."""
+    shop = Nights(tmp_path, monkeypatch, cap=300.0)
+    recipe = shop.folder / "private.toml"
+    text = recipe.read_text().replace("rho = 1.0", 'rho = 1.0\nsampler = "table"')
+    recipe.write_text(text + 'counter = "toeplitz"\n')
+    shop.on(1)
+    for job in (plan_job, run_job):
+        with pytest.raises(CardError, match="sampler = 'table' would use up delta"):
+            job(str(recipe), shop.home)
+    assert not shop.spent

@@ -58,6 +58,8 @@ def test_other_people_say_what_the_policy_is_worth(featured, published):
     assert found["improvement"]["lower"] > 0, "a call sells to the warm"
     assert found["calibrated"] is False, "coverage was measured for other sizes"
     assert told(featured, published)["verdict"]["improvement"]["status"] == "modelled"
+    page = (featured / "home" / "runs" / published / "report.md").read_text()
+    assert "What practice does there is not told by the regressions." in page
 
 
 def test_one_entry_pays_for_both_parts_and_the_verifier_finds_the_same(featured, published, agent):

@@ -23,7 +23,7 @@ from pipeline.logs.score_sums import PairedScores
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.release_file import read_release
 from pipeline.statistics.held_out import held_out_loss
-from reports.facts.evaluation import IntervalFacts
+from reports.facts.measurement import IntervalFacts
 from reports.facts.report import read_report
 from tests.flows.test_held_out_run import HELD, call, shop, told, write
 

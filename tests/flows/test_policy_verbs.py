@@ -21,8 +21,8 @@ from pipeline.declaration.card import Card, CardError
 from pipeline.files import json_text
 from pipeline.learners.decisions import decision_files
 from pipeline.learners.offline_agents import read_stored
-from pipeline.learners.policy_files import escape, shown_cells, shown_lines, unescape
-from pipeline.learners.stored_decisions import COLUMNS, KEEP, NEVER, OVER, check_steps, decide, state_indices
+from pipeline.learners.policy_files import escape, refuse_steps, shown_cells, shown_lines, unescape
+from pipeline.learners.stored_decisions import COLUMNS, KEEP, NEVER, OVER, decide, state_indices
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.release_file import file_of, sha256_file
 from tests.conftest import card_dict
@@ -243,7 +243,7 @@ def test_an_unknown_state_or_step_is_refused_with_what_is_known_and_no_value(run
             state_indices(file, ["over", "secret", STATES[1], "secret"], raw=raw)
         assert "secret" not in str(e.value)
     with pytest.raises(CardError, match="steps count from 0 to 1"):
-        check_steps(file, np.array([0, 2]))
+        refuse_steps(np.array([0, 2]), file.labels["horizon"] - 1)
     old = replace(file, labels={k: v for k, v in file.labels.items() if k != "state_column"})
     with pytest.raises(CardError, match="run` its recipe again"):
         state_indices(old, ["x"], raw=True)

@@ -14,7 +14,7 @@ import flows.terminal.screen as pacing
 from flows.config.home import Home, choose_resources, size_of
 from flows.jobs.intake import ingest_job
 from flows.store import Store
-from flows.terminal.screen import Pace, duration, progress_line
+from flows.terminal.screen import Pace, duration, progress_lines
 from pipeline.declaration.card import CardError
 from pipeline.logs import work
 from pipeline.logs.crews import OnDask
@@ -81,20 +81,20 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
 
 
 def test_what_is_quick_says_nothing(clock: list[float], capfd: pytest.CaptureFixture[str]) -> None:
-    with progress_line("ingest") as tell:
-        for done in range(20):
-            clock[0] += 0.09
-            tell(done, 20)
+    tell = progress_lines("ingest")
+    for done in range(20):
+        clock[0] += 0.09
+        tell(done, 20)
     assert capfd.readouterr() == ("", "")
 
 
 def test_a_pipe_gets_plain_lines_with_speed_and_time_left(
     clock: list[float], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with progress_line("counting") as tell:
-        for done in range(0, 3_100_000, 100_000):
-            tell(done, 3_000_000)
-            clock[0] += 1.0
+    tell = progress_lines("counting")
+    for done in range(0, 3_100_000, 100_000):
+        tell(done, 3_000_000)
+        clock[0] += 1.0
     said = capfd.readouterr()
     assert said.out == ""
     lines = said.err.splitlines()

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.house.floors import AGENTS_MAY_NOT, FLOORS, LOADERS, ONLY_IN, RELEASE_PATH, SEEDED, TIES
-from tests.house.imports import files, imports, room_of, tree_of
+from tests.house.imports import TOPS, files, imports, room_of, tree_of
 
 _MODULE = re.compile(r"(?:pipeline|flows|reports)(?:\.\w+)+(?=:\w+$|$)")
 _RANDOM = ("random", "numpy.random")
@@ -131,4 +131,37 @@ def _of_columns(node: ast.AST, names: set[str]) -> bool:
     return any(_of_columns(child, names) for child in ast.iter_child_nodes(node))
 
 
-RULES = (upward, agents_beyond_releases, libraries_out_of_place, pseudo_random, hidden_imports, divided_columns)
+def names_that_are_gone(root: Path) -> list[str]:
+    """Names taken from a module of ours that does not define them, inside functions too, where no start-up looks."""
+    defined = {module.removesuffix(".__init__"): _defined(path) for module, path in files(root)}
+    found: list[str] = []
+    for module, path in files(root):
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in (*TOPS, "reticent"):
+                there = node.module or ""
+                names = [a.name for a in node.names if f"{there}.{a.name}" not in defined]
+                found += [f"{module} takes {there}.{n}" for n in names if n not in defined.get(there, set[str]())]
+    return found
+
+
+def _defined(path: Path) -> set[str]:
+    names = set[str]()
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {(a.asname or a.name).split(".")[0] for a in node.names}
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return names
+
+
+RULES = (
+    names_that_are_gone,
+    upward,
+    agents_beyond_releases,
+    libraries_out_of_place,
+    pseudo_random,
+    hidden_imports,
+    divided_columns,
+)

@@ -11,14 +11,14 @@ import pytest
 from flows.jobs.publish import standing
 from pipeline.declaration.card import Card
 from reports.facts.dataset import Made
-from reports.facts.evaluation import EvaluationFacts
 from reports.facts.learnt import Baseline, Contained, LearntFacts
+from reports.facts.measurement import EvaluationFacts
 from reports.facts.verdict import decide, forecast, stricter
 from reports.page import interval
 from reports.run.answer import sentence, shell_line, verdict_of
-from reports.run.evaluation_section import half_width, overlaps
 from reports.run.opening import changes, cost_card, whom_card
 from reports.run.run_page import render_html, render_markdown
+from reports.run.value_sections import half_width, overlaps
 from tests.conftest import card_dict
 from tests.reports.sample import sample_report, sample_view
 from tests.reports.verdicts import CHANGES, evaluation, judged

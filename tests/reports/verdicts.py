@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from reports.facts.evaluation import EvaluationFacts
+from reports.facts.measurement import EvaluationFacts
 from reports.facts.report import Report
 from reports.facts.verdict import decide
 from tests.reports.sample import sample_facts

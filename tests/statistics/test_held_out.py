@@ -131,6 +131,29 @@ def test_counts_and_scores_of_those_who_evaluate_cost_their_sum_and_some_pair_th
         part_costs(listed, {**told, "evaluate": part_facts([counts, scores])})
 
 
+def test_a_third_sum_beside_the_scores_is_paid_by_the_worst_pair_and_nobody_pays_more_for_crossing(card):
+    """The scores of a policy take four fifths, the difference to another run's the rest: one person is in both."""
+    counts, _ = sums_of(card)
+    scores = MomentLayout("tiny", "synthetic", "stationary", 4).summed(Fraction(4, 5))
+    third = of_others(MomentLayout("tiny", "synthetic", "stationary", 1).summed(Fraction(1, 5)))
+    told = {"learn": part_facts([counts]), "evaluate": part_facts([scores, third])}
+    listed = (*counts.mechanisms, *scores.mechanisms, *third.mechanisms)
+    assert held_out_loss(listed, told) == max(counts.rho, scores.rho + third.rho) <= 1
+    found = []
+    for ends in itertools.product((-1.0, 0.0, 1.0), repeat=5):
+        first, second = scores.layout.add_up(np.array([ends[:4]])), third.layout.ours.add_up(np.array([ends[4:]]))
+        tables = {**first, **{f"b_{name}": x for name, x in second.items()}}
+        found.append(
+            np.concatenate([tables[m.table] / np.sqrt(m.variance) for m in (*scores.mechanisms, *third.mechanisms)])
+        )
+    at = np.array(found)
+    apart = ((at[:, None] - at[None]) ** 2).sum(-1).max() / 2
+    assert apart == pytest.approx(float(scores.rho + third.rho), rel=1e-9)
+    for twin in (part_facts([scores]), part_facts([scores, scores])):
+        with pytest.raises(ValueError, match="or of both"):
+            held_out_loss(listed, {**told, "evaluate": twin})
+
+
 def test_a_twin_whose_split_looks_at_the_rows_loses_more_than_it_charges(card):
     counts, scores = sums_of(card)
 

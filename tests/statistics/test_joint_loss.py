@@ -15,7 +15,7 @@ from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.joint_loss import joint_loss, lq_loss
-from pipeline.statistics.linear_calibration import release_one_shot, true_rho
+from pipeline.statistics.linear_calibration import draw_one_shot, true_rho
 from pipeline.statistics.linear_layout import declared_map, features_digest
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.regression_rows import count_rows
@@ -42,7 +42,7 @@ def released(ask: LinearTerms, episodes: int = 1):
         visits |= {"D": both - second, "D'": second}
     rows = count_rows(plan, visits, w.mdp.rewards)
     if ask.variant == "one_shot":
-        return plan, release_one_shot(plan, rows, SeededNoise(0)).release
+        return plan, draw_one_shot(plan, rows, SeededNoise(0))
     desk = InteractiveRegression(plan, rows, SeededNoise(0))
     c, rng = LinearConstants(), np.random.default_rng(0)
     vapvi(desk, linear_task(plan), c, rng, centred=plan.centred)

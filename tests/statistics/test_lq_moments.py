@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.lq_moments import lattice_rows, lq_sums, release_lq_moments
+from pipeline.statistics.lq_moments import draw_lq, lattice_rows, lq_sums, released_moments
 from pipeline.statistics.lq_rows import Episodes, SimulatedRows, on_lattice
 from tests.statistics.lq_people import everybody, person, plan_of
 
@@ -93,7 +93,7 @@ def test_batches_without_episodes_or_without_steps_add_nothing():
 def test_noise_has_the_stated_scale_and_no_other():
     plan = plan_of(2, 1, steps=16)
     nobody = SimulatedRows(())
-    releases = [release_lq_moments(plan, nobody, SeededNoise(s)).release.tables for s in range(400)]
+    releases = [draw_lq(plan, nobody, SeededNoise(s)).tables for s in range(400)]
     gram, cross = (np.array([r[t] for r in releases]).astype(float) for t in ("gram", "target"))
     assert (gram == gram.transpose(0, 2, 1)).all()
     off, diagonal = gram[:, *np.triu_indices(3, 1)], gram[:, range(3), range(3)]
@@ -107,12 +107,14 @@ def test_noise_has_the_stated_scale_and_no_other():
 def test_a_release_says_what_it_cost_and_planners_see_bounds_as_units():
     plan = plan_of(2, 1, steps=16)
     one = SimulatedRows((person([[0.5, 0.1], [0.2, 0.3]], [[0.4]]),))
-    seen = release_lq_moments(plan, one, SeededNoise(0))
-    assert seen.release.rho == plan.summed.rho <= 1 and seen.shape == (2, 1)
-    np.testing.assert_array_equal(seen.gram * 256, seen.release.tables["gram"])
+    release = draw_lq(plan, one, SeededNoise(0))
+    seen = released_moments(plan, release)
+    assert release.rho == plan.summed.rho <= 1 and seen.shape == (2, 1)
+    np.testing.assert_array_equal(seen.gram * 256, release.tables["gram"])
     assert seen.gram_sd**2 * 256**2 == pytest.approx(plan.variances[0] / 2)
-    exact = release_lq_moments(plan_of(2, 1, steps=16, rho=None), one, SeededNoise(0))
-    assert exact.release is None and exact.gram_sd == exact.cross_sd == 0
+    silent = plan_of(2, 1, steps=16, rho=None)
+    exact = released_moments(silent, draw_lq(silent, one, SeededNoise(0)))
+    assert exact.gram_sd == exact.cross_sd == 0
     np.testing.assert_array_equal(exact.cross * 256, lq_sums(plan, one)[1])
 
 
@@ -132,14 +134,14 @@ def test_real_data_is_refused_to_every_other_noise_before_a_row_is_read():
         (real, SimulatedRows(()), OsNoise()),
     ):
         with pytest.raises(RealDataError):
-            release_lq_moments(plan, rows, noise)
+            draw_lq(plan, rows, noise)
     with pytest.raises(AssertionError, match="rows were read"):
-        release_lq_moments(real, Unread(), OsNoise())
+        draw_lq(real, Unread(), OsNoise())
 
 
 def test_operating_system_noise_releases():
-    seen = release_lq_moments(plan_of(steps=4096), SimulatedRows(tuple(everybody()[:50])), OsNoise())
-    assert seen.release.noise == "os" and seen.release.tables["target"].shape == (2, 1)
+    release = draw_lq(plan_of(steps=4096), SimulatedRows(tuple(everybody()[:50])), OsNoise())
+    assert release.noise == "os" and release.tables["target"].shape == (2, 1)
 
 
 def test_plans_that_would_overflow_and_rows_of_another_shape_are_refused():

@@ -13,7 +13,7 @@ import pytest
 from pipeline.mdp.observed_features import ObservedMap
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.gram_moves import BallMoves, table_moves
-from pipeline.statistics.linear_calibration import one_shot_sum, release_one_shot
+from pipeline.statistics.linear_calibration import draw_one_shot, one_shot_sum
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.regression_rows import Batch, Side, StreamRows, TalliedRows, Tallies
 from tests.statistics.linear_people import Silent
@@ -52,8 +52,7 @@ def rows_of(plan: LinearPlan, row: Row | None, stretched: float = 1.0) -> Stream
 
 def point(plan: LinearPlan, row: Row | None, stretched: float = 1.0) -> np.ndarray:
     """What the release says of one person, in units of its noise; of a symmetric matrix the upper half."""
-    release = release_one_shot(plan, rows_of(plan, row, stretched), Silent()).release
-    assert release is not None
+    release = draw_one_shot(plan, rows_of(plan, row, stretched), Silent())
     gram, table = release.mechanisms
     d = gram.shape[-1]
     upper = np.triu_indices(d)
@@ -115,7 +114,7 @@ def test_rows_that_pass_by_add_up_to_what_their_counts_do():
     M, A, _ = plan.features.integers.shape
     visits = rng.integers(0, 3, (1, M, A, M + 1))
     sums = Tallies(visits, 2 * visits.sum(-1), visits[0].sum((1, 2)))
-    counted = release_one_shot(plan, TalliedRows(plan.features, lambda: {"both": sums}, "synthetic"), Silent())
+    counted = draw_one_shot(plan, TalliedRows(plan.features, lambda: {"both": sums}, "synthetic"), Silent())
     _, s, a, t = np.nonzero(visits)
     s, a, t = (np.repeat(i, visits[visits > 0]) for i in (s, a, t))
     f = plan.features.integers.astype(np.float64)
@@ -125,9 +124,9 @@ def test_rows_that_pass_by_add_up_to_what_their_counts_do():
         for i in np.array_split(np.arange(len(s)), 3):
             yield Batch(f[s[i], a[i]], np.full(len(i), 0.25), landings[t[i]][:, None], t[i] == M)
 
-    passed = release_one_shot(plan, StreamRows(batches, f.shape[-1], "synthetic"), Silent())
+    passed = draw_one_shot(plan, StreamRows(batches, f.shape[-1], "synthetic"), Silent())
     for name in ("gram", "target"):
-        np.testing.assert_array_equal(passed.release.tables[name], counted.release.tables[name])
+        np.testing.assert_array_equal(passed.tables[name], counted.tables[name])
 
 
 def test_values_that_are_combinations_of_features_are_fitted_exactly():

@@ -19,7 +19,7 @@ from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.count_layout import StartLayout
 from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.layout import ExactSums
-from pipeline.statistics.linear_calibration import release_one_shot
+from pipeline.statistics.linear_calibration import draw_one_shot
 from pipeline.statistics.linear_plan import LinearTerms
 from pipeline.statistics.lq_moments import draw_lq
 from pipeline.statistics.lq_rows import SimulatedRows
@@ -58,7 +58,7 @@ def one_shot(noise, epsilon):
     features = random_map(0)
     plan = plan_of(features, LinearTerms(Ask(Fraction(1)), "one_shot"))
     rows = count_rows(plan, {"both": np.zeros((2, 3, 2, 4), np.int64)}, np.zeros((2, 3, 2)))
-    return release_one_shot(plan, rows, noise, epsilon=epsilon).release
+    return draw_one_shot(plan, rows, noise, epsilon=epsilon)
 
 
 def moments(noise, epsilon):
