@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,15 +14,25 @@ os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "120")
 # last bits of products of matrices differ between processors: expected values are those of one kernel
 if platform.machine() in ("x86_64", "AMD64"):
     os.environ.setdefault("OPENBLAS_CORETYPE", "Haswell")
+# in memory, where there is enough: half of the time of what writes ledgers and stores is waiting for a disk
+if Path("/dev/shm").is_dir() and shutil.disk_usage("/dev/shm").free > 4 << 30:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
 
 import pytest
 
 from pipeline.declaration.card import Card
 from tests.skipping import guard
 
+_LONG = ("flows", "goldens", "logs", "transaction")
+
 
 def pytest_configure(config: pytest.Config) -> None:
     guard(config)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Rooms whose files take long are handed out first, so that no worker is left alone with one of them."""
+    items.sort(key=lambda item: item.path.parent.name not in _LONG)
 
 
 def card_dict(**changes: Any) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -144,12 +145,13 @@ class States(Strict):
         """Whether nothing but ``ends`` is declared: the observation alone tells where a row stands."""
         return self.bins is None and self.labels is None and self.column == ""
 
+    @cached_property
+    def _own(self) -> tuple[str, ...]:
+        return tuple(self.bins.labels() if self.bins else _label_map(self.labels or 1))
+
     def live(self) -> list[str]:
         """Labels of the states in which a decision is taken, OTHER last."""
-        if self.undivided:
-            return [ANYWHERE]
-        own = self.bins.labels() if self.bins else list(_label_map(self.labels or 1))
-        return own + ([OTHER] if self.other else [])
+        return [ANYWHERE] if self.undivided else [*self._own, *([OTHER] if self.other else [])]
 
     @property
     def first_terminal(self) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,11 @@ Tables = dict[str, NDArray[np.int64]]
 
 # a row group of a part file: a batch is then neither cut nor copied together
 BATCH_ROWS = 1 << 18
-# opening a scan costs as much as counting a quarter of a million rows
-PARTS_PER_SCAN = 16
+# opening a scan costs as much as counting a quarter of a million rows, and a larger one reads ahead of its batches:
+# memory that is asked of the system anew costs a third of the sum
+_SCAN_ROWS = 1 << 20
+# part files between two looks at whether a sum is to be kept
+PARTS_TOGETHER = 16
 # larger temporaries go back to the system and are fetched again every time: four times the cost
 _PIECE_ROWS = 1 << 15
 
@@ -122,7 +126,7 @@ def count_new(
     for part in (p for s in snapshots for p in s.part_files):
         rows = pl.read_parquet(part, columns=needed(card))
         CapsAgain(card, [len(rows)]).check(rows)
-        rows = rows if split is None else split.part(rows, evaluating=False)
+        rows = rows if split is None else split.cut(rows)[0]
         new = pick_new(rows, card, pl.concat([known, fresh]), key)
         on = ["user_id"] if card.unit.recurs == "never" else ["user_id", "episode_id"]
         counted = count_rows(rows.join(new, on=on, how="semi", maintain_order="left"), card)
@@ -141,12 +145,14 @@ def _place_batches(parts: Sequence[Path], card: Card, batch_rows: int) -> Iterat
 
 def read_parts(parts: Sequence[Path], card: AnyCard, columns: Sequence[pl.Expr], size: int) -> Iterator[pl.DataFrame]:
     """Columns of part files, a batch in memory at a time, with :data:`IDENTITY`: caps hold again in what is read."""
-    rows = pl.scan_parquet(list(parts), glob=False)
-    told = [name for name in IDENTITY if name not in rows.select(columns).collect_schema()]
-    caps = CapsAgain(card, [pq.read_metadata(part).num_rows for part in parts])
-    for batch in rows.select(*columns, *told).collect_batches(chunk_size=size, maintain_order=True):
-        caps.check(batch)
-        yield batch
+    lengths = [pq.read_metadata(part).num_rows for part in parts]
+    caps, until = CapsAgain(card, lengths), zip(parts, accumulate(lengths), strict=True)
+    for _, some in groupby(until, key=lambda part: part[1] // _SCAN_ROWS):
+        rows = pl.scan_parquet([part for part, _ in some], glob=False)
+        told = [name for name in IDENTITY if name not in rows.select(columns).collect_schema()]
+        for batch in rows.select(*columns, *told).collect_batches(chunk_size=size, maintain_order=True):
+            caps.check(batch)
+            yield batch
 
 
 def needed(card: Card) -> list[str]:
@@ -209,7 +215,7 @@ class CountSums:
     @property
     def together(self) -> int:
         """Users are sorted within a part only."""
-        return 1 if needs_whole_users(self.card) else PARTS_PER_SCAN
+        return 1 if needs_whole_users(self.card) else PARTS_TOGETHER
 
     def depends_on(self) -> Any:
         """The whole card: more than decides the integers, never less."""

@@ -72,12 +72,13 @@ class Split:
     share: Fraction
     key: bytes = field(repr=False)
 
-    def part(self, rows: pl.DataFrame, *, evaluating: bool) -> pl.DataFrame:
-        """The rows of one part, in their order."""
+    def cut(self, rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """The rows of those who learn and of those who evaluate, in their order."""
         users = rows.select("user_id").unique(maintain_order=True)
         chosen = evaluates(users["user_id"].cast(pl.String), self.share, self.key)
         users = users.filter(pl.Series(chosen, dtype=pl.Boolean))
-        return rows.join(users, on="user_id", how="semi" if evaluating else "anti", maintain_order="left")
+        learn = rows.join(users, on="user_id", how="anti", maintain_order="left")
+        return learn, rows.join(users, on="user_id", how="semi", maintain_order="left")
 
 
 def split_people(snapshot: Snapshot, share: Fraction, secret: bytes) -> tuple[Snapshot, Snapshot]:
@@ -109,9 +110,8 @@ def _write(snapshot: Snapshot, split: Split, fresh: Path) -> None:
     for name in (LEARN, EVALUATE):
         private_folder(fresh / name)
     for i, file in enumerate(snapshot.part_files):
-        rows = pl.read_parquet(file)
-        for name in (LEARN, EVALUATE):
-            _write_rows(split.part(rows, evaluating=name == EVALUATE), fresh / name, i)
+        for name, rows in zip((LEARN, EVALUATE), split.cut(pl.read_parquet(file)), strict=True):
+            _write_rows(rows, fresh / name, i)
 
 
 def _write_rows(rows: pl.DataFrame, folder: Path, i: int) -> None:
@@ -143,7 +143,7 @@ def hold_apart(snapshots: Sequence[Snapshot], card: Card, split: Split, seen: Ha
     fresh = known.clear()
     private_folder(home)
     for i, part in enumerate(p for s in snapshots for p in s.part_files):
-        mine = split.part(pl.read_parquet(part), evaluating=True)
+        _, mine = split.cut(pl.read_parquet(part))
         new = pick_new(mine, card, pl.concat([known, fresh]), key)
         mine = mine.join(new, on="user_id", how="semi", maintain_order="left")
         _write_rows(mine, home, i)

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from pipeline.declaration.card import Card, LqCard
-from pipeline.logs.aggregate import BATCH_ROWS, PARTS_PER_SCAN, read_parts, successor
+from pipeline.logs.aggregate import BATCH_ROWS, PARTS_TOGETHER, read_parts, successor
 from pipeline.logs.contribution_bounding import IDENTITY, CapsAgain
 from pipeline.logs.decode import keyed_hash
 from pipeline.logs.elsewhere import Seen
@@ -114,7 +114,7 @@ class TallySums:
     @property
     def together(self) -> int:
         """Every row is of its own."""
-        return PARTS_PER_SCAN
+        return PARTS_TOGETHER
 
     @property
     def sides(self) -> tuple[Side, ...]:

@@ -3,7 +3,7 @@
 Canonical rows (H = 20, S = 100, A = 10, sorted by user, a million a partition, as ``ingest`` writes them) to the exact
 tables, by five routes; in every round each runs in a fresh process that imports and warms up outside the timing.
 Prints medians of the rounds; fractions are of CPU time within a round, so that a busy machine bends them least.
-DuckDB is no dependency: without it its line is left out.
+DuckDB comes with the extra `benchmark`: without it its line is left out.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ def main() -> None:
         print(json.dumps(timed(asked.one[0], asked.one[1], Path(asked.one[2]))))
         return
     if importlib.util.find_spec("duckdb") is None:
-        print("DuckDB is not installed: its line is left out (pip install duckdb)")
+        print("DuckDB is not installed: its line is left out (pip install 'reticent[benchmark]')")
     print(
         f"H = {H}, S = {S}, A = {A}; {asked.threads} thread(s); median of {asked.rounds}; load {os.getloadavg()[0]:.1f}"
     )

@@ -1,8 +1,8 @@
-"""Reading Minari beside Minari's own reader.  ``python -P -m tests.benchmarks.format_speed [EPISODES]``.
+"""Readers beside those of the formats' own: ``python -P -m tests.benchmarks.format_speed [EPISODES]``.
 
-The data sets are written by Minari itself: Discrete states, 20 steps an episode.  Each reader runs once to warm up,
-then the median of three counts.  Minari reads every episode into its own arrays and sums one of them; we write a
-validated snapshot.
+The Minari data sets are written by Minari itself: Discrete states, 20 steps an episode; Minari reads every episode into
+its own arrays and sums one of them.  NDJSON is read by polars into text, as here no row decides how another is read,
+and into numbers.  Readers take turns; least processor seconds of the rounds.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ import os
 import sys
 import tempfile
 import warnings
+from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 from time import process_time
 from typing import Any
 
 import numpy as np
+import polars as pl
 
-from pipeline.logs.ingest import ingest
+from pipeline.logs.readers.ndjson import read_ndjson
 from pipeline.logs.sources import examine, read_batches
 from tests.logs.layouts import card_of, cards
 
-STEPS = 20
+STEPS, ROUNDS = 20, 4
 FILES = {"hdf5": "data/main_data.hdf5", "arrow": "data/*/part-*.arrow"}
 
 
@@ -55,29 +56,45 @@ def written(home: Path, form: str, episodes: int) -> Path:
     return home / f"speed-{form}-v0"
 
 
-def seconds(work: Any) -> float:
-    """Median CPU seconds of three runs, after one."""
-    work()
-    found = []
-    for _ in range(3):
-        before = process_time()
-        work()
-        found.append(process_time() - before)
-    return median(found)
+def lines(folder: Path, episodes: int) -> Path:
+    """The same steps a line each, as polars writes NDJSON."""
+    rng, rows = np.random.default_rng(0), episodes * STEPS
+    frame = pl.DataFrame(
+        {
+            "episode": np.repeat(np.arange(episodes), STEPS),
+            "step": np.tile(np.arange(STEPS), episodes),
+            "state": rng.integers(1, 5, rows),
+            "action": rng.integers(0, 2, rows),
+            "reward": rng.integers(0, 2, rows).astype(float),
+        }
+    )
+    frame.write_ndjson(folder / "log.ndjson")
+    return folder / "log.ndjson"
 
 
-def main() -> None:
-    """Print one line a storage."""
+def compare(form: str, rows: int, works: dict[str, Callable[[], object]]) -> None:
+    """Print a line each: least CPU seconds of the rounds, and how many times the first one's."""
+    found: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(ROUNDS):
+        for name, work in works.items():
+            before = process_time()
+            work()
+            found[name].append(process_time() - before)
+    first = min(next(iter(found.values())))
+    for name, times in found.items():
+        print(f"{form:6} {rows:>8,} rows  {name:22} {min(times):7.2f} CPU s  x {min(times) / first:5.2f}", flush=True)
+
+
+def main(episodes: int = 2000) -> None:
+    """Compare each storage's own reader with ours."""
     import minari
 
-    for form, episodes in (("hdf5", int(sys.argv[1]) if len(sys.argv) > 1 else 5000), ("arrow", 250)):
+    for form, count in (("hdf5", episodes), ("arrow", episodes // 8)):
         with tempfile.TemporaryDirectory() as folder:
-            home = Path(folder)
             values = cards()["Minari in HDF5"]
             values["domain"]["horizon"] = STEPS
             values["source"]["files"] = [FILES[form]]
-            card = card_of(values, written(home, form, episodes))
-            rows = episodes * STEPS
+            card = card_of(values, written(Path(folder), form, count))
 
             def own() -> float:
                 return sum(e.rewards.sum() for e in minari.load_dataset(f"speed-{form}-v0").iterate_episodes())  # noqa: B023
@@ -86,15 +103,19 @@ def main() -> None:
                 sources = examine(card)  # noqa: B023
                 return sum(len(f) for i in range(len(sources.paths)) for _, f in read_batches(sources, card, i))  # noqa: B023
 
-            def whole() -> None:
-                with tempfile.TemporaryDirectory() as store:
-                    assert ingest(card, Path(store)).rows == rows  # noqa: B023
-
-            assert read() == rows
-            for name, work in (("Minari's reader", own), ("our reader", read), ("ingest, whole", whole)):
-                took = seconds(work)
-                print(f"{form} {rows:>8,} rows  {name:16} {took:7.2f} CPU s  {rows / took:>10,.0f} rows a CPU second")
+            assert read() == count * STEPS
+            compare(form, count * STEPS, {"Minari's reader": own, "our reader": read})
+    with tempfile.TemporaryDirectory() as folder:
+        path, many = lines(Path(folder), 10 * episodes), 10 * episodes * STEPS
+        columns = ["episode", "step", "state", "action", "reward"]
+        text = dict.fromkeys(columns, pl.String)
+        works: dict[str, Callable[[], object]] = {
+            "polars, as text": lambda: pl.read_ndjson(path, schema=text),
+            "polars, as numbers": lambda: pl.read_ndjson(path),
+            "our reader": lambda: sum(len(batch.frame) for batch in read_ndjson(path, columns)),
+        }
+        compare("ndjson", many, works)
 
 
 if __name__ == "__main__":
-    main()
+    main(*map(int, sys.argv[1:]))

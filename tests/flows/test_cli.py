@@ -34,6 +34,7 @@ def shop(tmp_path):
     return lay_out(tmp_path / "shop")
 
 
+@pytest.mark.slow
 def test_the_whole_path_in_the_shell_and_one_json_object_each(tmp_path, shop):
     r = reticent("register", shop, "--json", cwd=tmp_path)
     assert r.returncode == 0 and json.loads(r.stdout)["action"] == "register"
