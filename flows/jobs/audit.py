@@ -142,7 +142,7 @@ def audit_job(
         s = setting(recipe, home)
         run, noise = s.plan, FastOsNoise() if table else s.recipe.terms.noise()
         name, dataset = s.recipe.recipe.name, s.card.name
-        targets = [*s.guarded.targets(noise), *run.targets(noise)]
+        targets = [*s.guarded.targets(), *run.targets(noise)]
         plan = run.whole_plan()
     found = [_time(target, noise, draws, work) for target in targets]
     if plan is not None:

@@ -36,7 +36,6 @@ from pipeline.logs.rules import BY_NAME
 from pipeline.logs.second_pass import gated_rules
 from pipeline.privacy.budget import down, fraction_of, rho_of_pure, up
 from pipeline.privacy.losses import SpentBudget, safe_epsilon, spent_budget
-from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import total_epsilon, total_rho
 from pipeline.privacy.release_file import read_release, sha256_file
 from pipeline.statistics.ask import Ask
@@ -237,11 +236,9 @@ class Guarded:
         """The rules that may stop the run."""
         return [] if self.gate is None else list(self.gate.layout.rules)
 
-    def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
-        """What an audit attacks of the gate when this sampler draws: its counts, where they have noise."""
-        if self.gate is None or self.gate.exact:
-            return []
-        return [gate_target(_with_slack(self.gate.card, self.gate.counts, self.terms, sampler))]
+    def targets(self) -> list[AuditTarget]:
+        """What an audit attacks of the gate: its counts, where they have noise."""
+        return [] if self.gate is None or self.gate.exact else [gate_target(self.gate.counts)]
 
     def opened(self) -> Guarded:
         """The same without a gate: as a version drew it that had none."""
@@ -278,17 +275,13 @@ def guard(card: AnyCard, terms: Terms) -> Guarded:
         layout = replace(layout, rules=tuple(sorted(rules, key=list(BY_NAME).index)))
     if card.kind == "synthetic":
         return Guarded(whole, Gate(card, layout, _counts(layout, None)), whole, terms)
-    counts = _with_slack(card, _counts(layout, ask, share), terms, terms.noise())
+    counts = _counts(layout, ask, share)
+    if not ask.pure:
+        counts = counts.with_slack(terms.noise(), safe_epsilon(card.budget.rho, card.budget.delta))
     (drawn,) = counts.mechanisms
     taken = (drawn.epsilon if ask.pure else drawn.rho) or Fraction(0)
     rest = replace(terms, taken=taken)
     return Guarded(plan_run(card, rest), Gate(card, layout, counts), whole, rest)
-
-
-def _with_slack(card: AnyCard, counts: PrivateSum, terms: Terms, sampler: NoiseSource) -> PrivateSum:
-    if terms.ask().pure:
-        return counts
-    return counts.with_slack(sampler, safe_epsilon(card.budget.rho, card.budget.delta))
 
 
 def _counts(layout: GateLayout, ask: Ask | None, share: Fraction = Fraction(0)) -> PrivateSum:
