@@ -23,7 +23,7 @@ from pipeline.environments.lq_catalog import check_world, explorer, load_lq_worl
 from pipeline.environments.lq_systems import simulate
 from pipeline.environments.worlds import load_world
 from pipeline.evaluation.exact import binned_behaviour, binned_process
-from pipeline.learners.linear_learning import drawn, learn_linear
+from pipeline.learners.linear_learning import drawn, plan_linear
 from pipeline.learners.linear_request import LinearRequest
 from pipeline.learners.lq_learning import LqRequest
 from pipeline.learners.one_step_learning import learn_step, next_question
@@ -159,7 +159,7 @@ def foresee_linear(request: LinearRequest, terms: Terms, episodes: int, seeds: S
 
 def _linear_policy(request: LinearRequest, tallies: Mapping[Side, Tallies], noise: SeededNoise) -> Policy:
     rows = TalliedRows(request.features, lambda: tallies, "synthetic")
-    return learn_linear(request, drawn(request, rows, noise)).policy
+    return plan_linear(request, drawn(request, rows, noise))[1]
 
 
 def _tallies(request: LinearRequest, visits: Integers, paid: Integers) -> Tallies:
