@@ -211,9 +211,10 @@ def test_plan_is_loud_where_nothing_stops_a_run(tmp_path, monkeypatch, capsys):
     assert "gate: NONE" in said[0] and "break unknown_label" in said[1]
 
 
-def test_the_audit_attacks_the_gate(tmp_path):
+@pytest.mark.parametrize("table", [False, True])
+def test_the_audit_attacks_the_gate(tmp_path, table):
     shop = Shop(tmp_path)
-    found = audit_job(str(shop.folder / "private.toml"), shop.home, draws=1500)
+    found = audit_job(str(shop.folder / "private.toml"), shop.home, draws=1500, table=table)
     first = found.verdicts[0]
     assert first.mechanism.startswith("the gate") and not first.violates and first.attained == pytest.approx(1)
     assert first.claimed_rho == 0.02 and len(found.verdicts) > 1
