@@ -109,7 +109,7 @@ class World:
         """Keep the present state under a name."""
         shutil.copytree(self.now, self.folder / f"kept-{name}", symlinks=True)
         if self.server is not None:
-            self.server.psql(f"create database kept_{name} template now")
+            self.server.psql(f'create database "kept_{name}" template now')
 
     def restore(self, name: str) -> None:
         """Back to a kept state."""
@@ -117,7 +117,7 @@ class World:
         shutil.copytree(self.folder / f"kept-{name}", self.now, symlinks=True)
         if self.server is not None:
             self.server.psql("drop database now with (force)")
-            self.server.psql(f"create database now template kept_{name}")
+            self.server.psql(f'create database now template "kept_{name}"')
 
     def steps(self) -> list[str]:
         """Labels of the steps of the last run, in order."""
