@@ -60,7 +60,7 @@ def _refuse_slack(s: Setting, run: Guarded) -> None:
         nightly = nightly_counter(s, run)
         told = map(describe_mechanism, nightly.listed(nightly.counter.steps, nightly.evaluation))
     gate = () if run.gate is None else run.gate.counts.mechanisms
-    slack = sum((Fraction(m.get("delta_slack") or 0) for m in told), total_delta_slack(gate))
+    slack = sum((Fraction(str(m.get("delta_slack") or 0)) for m in told), total_delta_slack(gate))
     if slack >= fraction_of(s.card.budget.delta):
         raise no_delta_left(s.card)
 

@@ -24,7 +24,8 @@ from pipeline.declaration.linear_quadratic import LINEAR_QUADRATIC, Cost, Linear
 from pipeline.declaration.reward import Reward
 from pipeline.declaration.source import Source, VectorSource
 from pipeline.declaration.source_checks import check_format, check_layout
-from pipeline.declaration.toml import CardError, explain, read_toml
+from pipeline.declaration.toml import CardError as CardError
+from pipeline.declaration.toml import explain, read_toml
 from pipeline.mdp.model import Task
 from pipeline.mdp.riccati import QuadraticCost
 

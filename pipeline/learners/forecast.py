@@ -42,7 +42,8 @@ from pipeline.statistics.count_layout import reward_lattice
 from pipeline.statistics.lq_moments import draw_lq, released_moments
 from pipeline.statistics.lq_rows import Episodes, SimulatedRows
 from pipeline.statistics.regression_rows import Side, TalliedRows, Tallies
-from pipeline.statistics.target_plan import Question, Stage, TargetPlan
+from pipeline.statistics.target_layout import Stage
+from pipeline.statistics.target_plan import Question, TargetPlan
 
 Array = NDArray[np.float64]
 

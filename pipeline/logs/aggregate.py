@@ -143,11 +143,15 @@ def _place_batches(parts: Sequence[Path], card: Card, batch_rows: int) -> Iterat
     return (_bound(users, card).select(_places(card)) for users in whole)
 
 
+def _scan(part: tuple[Path, int]) -> int:
+    return part[1] // _SCAN_ROWS
+
+
 def read_parts(parts: Sequence[Path], card: AnyCard, columns: Sequence[pl.Expr], size: int) -> Iterator[pl.DataFrame]:
     """Columns of part files, a batch in memory at a time, with :data:`IDENTITY`: caps hold again in what is read."""
     lengths = [pq.read_metadata(part).num_rows for part in parts]
     caps, until = CapsAgain(card, lengths), zip(parts, accumulate(lengths), strict=True)
-    for _, some in groupby(until, key=lambda part: part[1] // _SCAN_ROWS):
+    for _, some in groupby(until, key=_scan):
         rows = pl.scan_parquet([part for part, _ in some], glob=False)
         told = [name for name in IDENTITY if name not in rows.select(columns).collect_schema()]
         for batch in rows.select(*columns, *told).collect_batches(chunk_size=size, maintain_order=True):

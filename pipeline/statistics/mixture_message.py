@@ -29,6 +29,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.privacy.release import Release
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.layout import Rates, Relation, Table
 from pipeline.statistics.online_sum import Groups, SimulatedLayout, lattice_table
@@ -270,4 +271,8 @@ class Regularizer(Protocol):
 
     def ridge(self) -> Ridge:
         """The released sums, made positive definite."""
+        ...
+
+    def release(self) -> Release:
+        """The noisy sums so far, as a run's folder keeps them."""
         ...

@@ -55,7 +55,8 @@ def read_ndjson(path: Path, columns: list[str], lists: frozenset[str] = frozense
 def _batch(lines: Lines, columns: list[str], lists: frozenset[str] = frozenset()) -> Batch:
     texts, schema = lines.texts, dict.fromkeys(columns, pl.String)
     read = list(_alike(lines, texts.str.contains(_FLAT).to_numpy(), columns))
-    odd = np.delete(np.arange(len(texts)), np.concatenate([which for which, _ in read])) if read else range(len(texts))
+    odd = np.arange(len(texts))
+    odd = np.delete(odd, np.concatenate([which for which, _ in read])) if read else odd
     parsed = {i: _parsed(line, columns, lists) for i, line in zip(odd, texts.gather(odd), strict=True)}
     rows = {i: row for i, row in parsed.items() if row is not None}
     read.append((np.array(list(rows), dtype=np.int64), pl.DataFrame(list(rows.values()), schema, orient="row")))
