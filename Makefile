@@ -68,6 +68,7 @@ campaigns:
 	$(PYTHON) -P -m tests.campaigns.worker_kills
 	$(PYTHON) -P -m tests.campaigns.audits
 	$(PYTHON) -P -m tests.campaigns.paper_noise
+	$(PYTHON) -P -m tests.campaigns.rows adaptive_plants tests.campaigns.adaptive_plants
 	$(PYTHON) -P -m tests.campaigns.bad_input 1000
 	$(PYTHON) -P -m tests.campaigns.mutations
 	$(PYTHON) -P -m tests.campaigns.peers

@@ -102,14 +102,21 @@ class Setting:
         Raises
         ------
         CardError
-            If there is no such run in the home, or it has no policy by state.
+            If there is no such run in the home, it is a pointer, or it has no policy by the card's states and actions.
         """
         asked = None if self.recipe.evaluate is None else self.recipe.evaluate.against
         if asked is None:
             return self.recipe.terms
-        found = read_stored(self.home.runs / asked)
+        folder, where = self.home.runs / asked, f"{self.recipe.path.name}: [evaluate] against = '{asked}'"
+        if folder.is_symlink():
+            # it moves, and with it the question and its price; a rule of promotion knows runs by their own names
+            raise CardError(f"{where}: that is a pointer; name the run itself, now '{folder.readlink().name}'")
+        found = read_stored(folder)
         if not isinstance(found, StoredDecisions):
-            raise CardError(f"{self.recipe.path.name}: [evaluate] against = '{asked}': that run has no policy by state")
+            raise CardError(f"{where}: that run has no policy by state")
+        d = self.tabular.domain
+        if (found.labels["states"], found.labels["actions"]) != (list(d.live_states), list(d.action_labels)):
+            raise CardError(f"{where}: its states or actions are not those of {self.card.name}, in this order")
         return replace(self.recipe.terms, earlier=Earlier(asked, found.policy))
 
     @property

@@ -163,6 +163,11 @@ def run_recipe(
     plan.admit(source)
     ledger = ledger_for(s.card, home)
     known_to_runs(s.card.name, ledger, home.runs)
+    if s.recipe.evaluate is not None and (against := s.recipe.evaluate.against) is not None:
+        from flows.jobs.proof import refuse_changed
+
+        # what people are asked about must be public: no policy but one that was published
+        refuse_changed(home.runs / against, ledger.entries, s.card)
     # before the COMMIT: what was committed after the first key and has no PUBLISH entry was not published so
     _introduced(s.card.name, ledger, home)
     number: int | None = None

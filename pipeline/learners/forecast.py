@@ -23,7 +23,7 @@ from pipeline.environments.lq_catalog import check_world, explorer, load_lq_worl
 from pipeline.environments.lq_systems import simulate
 from pipeline.environments.worlds import load_world
 from pipeline.evaluation.exact import binned_behaviour, binned_process
-from pipeline.learners.linear_learning import drawn, learn_linear
+from pipeline.learners.linear_learning import drawn, plan_linear
 from pipeline.learners.linear_request import LinearRequest
 from pipeline.learners.lq_learning import LqRequest
 from pipeline.learners.one_step_learning import learn_step, next_question
@@ -166,7 +166,7 @@ def foresee_linear(request: LinearRequest, terms: Terms, episodes: int, seeds: S
     def learn(logged: Logged, rng: np.random.Generator, noise: np.random.SeedSequence) -> list[Policy]:
         tallies: dict[Side, Tallies] = {"both": _tallies(request, *logged.visits_and_rewards(episodes, rng))}
         rows = TalliedRows(request.features, lambda: tallies, "synthetic")
-        return [learn_linear(r, drawn(r, rows, SeededNoise(noise))).policy for r in (request, silent)]
+        return [plan_linear(r, drawn(r, rows, SeededNoise(noise)))[1] for r in (request, silent)]
 
     return _foresee(request.card, terms, seeds, learn, lambda logged: evenly(logged.task), ball)
 

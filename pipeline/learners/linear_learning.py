@@ -124,13 +124,13 @@ class LinearLearnt:
 
 
 def learn_linear(request: LinearRequest, release: Release) -> LinearLearnt:
-    """Plan on the recorded answers: post-processing, reads no rows.
+    """Plan on the recorded answers, and value the plan: post-processing, reads no rows."""
+    result, policy, threshold = plan_linear(request, release)
+    return LinearLearnt(request, result, policy, threshold, *_values(request, release, result))
 
-    Raises
-    ------
-    ValueError
-        If the release holds other answers than this planner asks for.
-    """
+
+def plan_linear(request: LinearRequest, release: Release) -> tuple[LinearResult, Policy, float]:
+    """The plan, its policy where it has evidence, and how much of it that takes; the answers must be this planner's."""
     task, c = request.task, request.constants
     if request.adaptive:
         result = _planned(request, RecordedRegression(request.plan, release))
@@ -142,9 +142,7 @@ def learn_linear(request: LinearRequest, release: Release) -> LinearLearnt:
     W = request.plan.weight("D") if request.adaptive else 1
     threshold = _UNSEEN * (c.ridge + shift_of(max(sds) / math.sqrt(2) * scale / W, task.dimension, task.horizon, c))
     abstains = np.where(request.points.allowed, evidence, 0.0).max(-1) <= threshold
-    policy = Policy(result.policy.probabilities, abstains)
-    value, baselines = _values(request, release, result)
-    return LinearLearnt(request, result, policy, threshold, value, baselines)
+    return result, Policy(result.policy.probabilities, abstains), threshold
 
 
 def _planned(request: LinearRequest, mechanism: InteractiveMechanism) -> LinearResult:

@@ -26,7 +26,15 @@ from pipeline.logs.decode import keyed_hash
 
 def needs_whole_users(card: Card) -> bool:
     """Whether a row's part in the tables depends on the person's other rows."""
-    return card.domain.cell_cap is not None or total_steps(card) is not None
+    return _cap(card) is not None or total_steps(card) is not None
+
+
+def _cap(card: Card) -> int | None:
+    """Most steps of a person at one (s, a) that tables hold; None where a table is of one step, which no cap bounds.
+
+    Linear policies are measured by tables by step on whatever card: a cap would forget late steps and spare nothing.
+    """
+    return None if card.domain.dynamics == "per_step" else card.domain.cell_cap
 
 
 def total_steps(card: Card) -> int | None:
@@ -129,13 +137,13 @@ def cap_cells(rows: pl.DataFrame, card: Card) -> pl.DataFrame:
 
     "First" is in (keyed hash of episode, step) order, among rows whose successor is known (§0.1-20).
     """
-    if card.domain.cell_cap is None:
+    if (cap := _cap(card)) is None:
         return rows
     if card.unit.episodes_per_user > 1:
         rows = _in_keyed_order(rows, card.name.encode())
     group = ["user_id", "state", "action"]
     known = pl.col("next_state").is_not_null().cast(pl.Int64)
-    kept = _running_sum(known, group) <= card.domain.cell_cap
+    kept = _running_sum(known, group) <= cap
     # sorting and one pass: a window over as many groups is ten times slower
     return rows.sort(group, maintain_order=True).with_columns(pl.when(kept).then("next_state").alias("next_state"))
 

@@ -173,6 +173,21 @@ class BatchPrivatizer:
     failure: float = 0.01
     episodes: int = 1
 
+    def __post_init__(self) -> None:
+        """Refuse users who return where nothing prices them.
+
+        Raises
+        ------
+        ValueError
+            If a user has several episodes, and the noise is neither none nor that of the exact accountant's bits.
+        """
+        if (
+            self.episodes > 1
+            and self.trust != Trust.NONE
+            and (self.trust, self.calibration) != (Trust.SHUFFLE, "tight")
+        ):
+            raise ValueError(f"{self.episodes} episodes of one user are priced for tight shuffled bits alone")
+
     def release(self, tables: BatchTables, layout: BatchLayout, noise: SeededNoise) -> PrivateBatch:
         """Noisy sums, made consistent, visits never underestimated.
 

@@ -1,13 +1,5 @@
 """Private counts of an online agent: one interactive mechanism for each trust model, and one planner for all of them.
 
-function          trust    where the noise enters                           agent
-================  =======  ===============================================  =======================
-:func:`exact`     none     nowhere                                          UCBVI
-:func:`joint`     joint    every completed node of a continual release      DP-UCBVI (JDP)
-:func:`local`     local    every user's own message, before it is kept      DP-UCBVI (LDP)
-:class:`ShuffledCounts`  shuffle  every user's noise bits, shuffled in the batch   counts-shuffle
-================  =======  ===============================================  =======================
-=======
 =======================  =======  ===============================================  =======================
 name                     trust    where the noise enters                           agent
 =======================  =======  ===============================================  =======================

@@ -113,7 +113,10 @@ def fits(release: Release, intent: Entry, commit: Entry | None = None) -> bool:
     if charged is not None:
         return told["mechanisms"] == charged
     planned = {table for call in intent.body["planned_calls"] for table in call["tables"]}
-    return {m.table for m in release.mechanisms} <= planned
+    # what no answer decides was known before: how people who evaluate are asked
+    fixed = [call for call in intent.body["planned_calls"] if "table" in call]
+    known = [{k: v for k, v in call.items() if k not in ("tables", "adaptive")} for call in fixed]
+    return {m.table for m in release.mechanisms} <= planned and all(m in told["mechanisms"] for m in known)
 
 
 def _described(folder: Path, intent: Entry) -> Release:

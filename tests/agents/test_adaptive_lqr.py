@@ -92,8 +92,8 @@ def regret(one: Plant, spread: float, seed: int) -> float:
 def test_it_learns_three_states_two_controls_and_unstable_plants(n, d, largest):
     ratios = [regret(plant(n, d, largest, seed), SPREAD, seed) for seed in range(3)]
     assert np.median(ratios) < 0.5
-    # 42 runs each: .51, .18 and .20 at most, but 601 once where the plant grows by 1.2: docs/lab/adaptive_lqr.md
-    assert largest == 1.2 or max(ratios) < 1.0
+    # of these seeds: 3 of 400 runs cost more than doing nothing, an earlier one 601 times (docs/lab/adaptive_lqr.md)
+    assert max(ratios) < 1.0
 
 
 def test_on_the_papers_plants_it_is_far_below_zero():

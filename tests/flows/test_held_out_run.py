@@ -69,7 +69,9 @@ def test_the_page_says_what_other_people_say(shop, published):
     assert abs(found["people"] - 900) < 150
     assert (found["look"], found["level"], found["share"]) == (1, pytest.approx(0.975), 0.3)
     sales = sum(r[5] for r in rows(PEOPLE))
-    assert found["practice"]["lower"] < sales / PEOPLE < found["practice"]["upper"]
+    # fresh noise: an interval misses once in forty runs, twice as wide a one once in 100,000
+    low, high = found["practice"]["lower"], found["practice"]["upper"]
+    assert abs(sales / PEOPLE - (low + high) / 2) < high - low < 0.3
     assert found["improvement"]["lower"] > 0, "a call sells to the warm"
     assert abs(found["placebo"]) < 4
 

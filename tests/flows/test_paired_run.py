@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from dataclasses import replace
 from fractions import Fraction
 
@@ -18,6 +20,7 @@ from flows.jobs.run import run_recipe
 from pipeline.declaration.card import CardError, load_card
 from pipeline.learners.paired_evaluation import PairedEvaluation
 from pipeline.learners.policy_files import Earlier
+from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.logs.score_sums import PairedScores
 from pipeline.mdp.policy import Policy
@@ -138,3 +141,31 @@ def test_another_policy_to_compare_with_is_another_question(shop, before):
 def test_what_cannot_be_asked_is_refused_before_anything_is_charged(shop, agent, more, why):
     with pytest.raises((CardError, ValueError), match=why):
         run_recipe(str(write(shop, "wrong", agent=agent, more=more)), Home(shop / "home"))
+
+
+def test_a_pointer_is_no_run_to_compare_with(shop, before):
+    recipe = write(shop, "moving", more=f'{HELD}against = "current"\n')
+    with pytest.raises(CardError, match=f"a pointer; name the run itself, now '{before}'"):
+        run_recipe(str(recipe), Home(shop / "home"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "why"),
+    [
+        (lambda told: told["states"].reverse(), CardError, "not those of shop, in this order"),
+        (lambda told: told["actions"].reverse(), CardError, "not those of shop, in this order"),
+        (lambda told: told.update(elsewhere="nothing"), BudgetError, "was changed|vouches|not the one|policy.json"),
+    ],
+)
+def test_people_are_asked_about_no_policy_that_was_not_published(shop, before, changed, error, why):
+    runs = shop / "home" / "runs"
+    shutil.copytree(runs / before, runs / "forged", dirs_exist_ok=True)
+    told = json.loads((runs / "forged" / "policy.json").read_text())
+    changed(told)
+    (runs / "forged" / "policy.json").write_text(json.dumps(told))
+    ledger = open_ledger(Home(shop / "home").root / "ledger.db", create=False)
+    entries = len(ledger.entries())
+    with pytest.raises(error, match=why):
+        run_recipe(str(write(shop, "forger", more=f'{HELD}against = "forged"\n')), Home(shop / "home"))
+    assert len(ledger.entries()) == entries, "nothing was charged"
+    shutil.rmtree(runs / "forged")

@@ -176,6 +176,16 @@ def test_a_cap_takes_episodes_in_keyed_order(tmp_path: Path) -> None:
     assert (got["n_sas"] != in_order["n_sas"]).any()
 
 
+def test_a_cap_forgets_no_step_of_tables_by_step() -> None:
+    # a linear policy is measured by such tables on whatever card
+    card, rows = capped_card(), people(20)
+    assert card.domain.cell_cap is not None
+    apart = card.domain.model_copy(update={"dynamics": "per_step"})
+    uncapped = apart.model_copy(update={"cell_cap": None})
+    by_step, wanted = (card.model_copy(update={"domain": d}) for d in (apart, uncapped))
+    same(count_rows(rows, by_step), by_hand(rows, wanted))
+
+
 def test_part_files_have_dictionaries_and_the_same_bytes_twice(tmp_path: Path) -> None:
     rows = people(100)
     for name in ("a", "b"):

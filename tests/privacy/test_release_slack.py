@@ -10,7 +10,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline.privacy.budget import epsilon_from_rho
 from pipeline.privacy.fast_noise import LARGEST_VARIANCE, TV_BOUND, FastOsNoise
+from pipeline.privacy.losses import spent_budget
 from pipeline.privacy.noise import OsNoise
 from pipeline.privacy.release import Mechanism, Release, total_delta_slack, with_sampler_slack
 from pipeline.privacy.release_file import describe, describe_mechanism, mechanism_from, read_release, release_files
@@ -31,6 +33,16 @@ def test_only_draws_of_the_table_add_to_delta():
     assert by_hand <= total_delta_slack(fast) <= by_hand * (1 + Fraction(1, 10**11))
     with pytest.raises(ValueError, match="finite epsilon"):
         with_sampler_slack((GAUSSIAN,), FastOsNoise(), math.inf)
+
+
+def test_slacks_of_all_tables_add_and_all_are_taken_from_delta():
+    """One sampler's share may hide beside another's: the sum counts, not the largest."""
+    both = tuple(replace(GAUSSIAN, delta_slack=Fraction(1, 10**n)) for n in (7, 6))
+    assert total_delta_slack(both) == Fraction(11, 10**7)
+    left = float(Fraction(1, 10**5) - Fraction(11, 10**7))
+    assert spent_budget(both, 1e-5)["epsilon"] == pytest.approx(
+        epsilon_from_rho(2 * float(GAUSSIAN.rho), left), rel=1e-9
+    )
 
 
 def test_a_description_without_slack_is_what_it_was_and_with_it_survives_the_file(tmp_path):

@@ -134,6 +134,15 @@ def test_a_last_step_that_leads_nowhere_keeps_visits_only():
     assert noisy.sd_sa[-1] == noisy.sd and noisy.sd_sa[0] == pytest.approx(noisy.sd * 2**0.5)
 
 
+@pytest.mark.parametrize(
+    "how", [(Trust.JOINT, 1.0, 1e-5), (Trust.LOCAL, 1.0, 1e-5), (Trust.SHUFFLE, 1.0, 1e-5, "paper", 3)]
+)
+def test_users_who_return_are_refused_where_nothing_prices_them(how):
+    with pytest.raises(ValueError, match="tight shuffled bits alone"):
+        BatchPrivatizer(*how, episodes=2)
+    assert BatchPrivatizer(*how, episodes=1).delivered(10**5, BatchLayout(SHAPE)) > 0
+
+
 def test_the_noise_has_its_standard_deviation():
     truth, layout, privatizer = (
         tables(10**5, shape=(6, 4, 3)),
