@@ -343,8 +343,9 @@ def test_without_noise_it_keeps_the_pole_up_where_the_log_lets_it_fall(tmp_path)
 
 @pytest.mark.slow
 def test_privately_40_000_episodes_are_enough(tmp_path):
+    # 20.0 in five draws of five; at rho = 2 seven gave 18.7 to 20.0, three below the log's 19.3
     shop, home = (
-        lay_out(tmp_path / "shop", cartpole(40_000, 20), {"private": ("dp-vapvi", "[privacy]\nrho = 2.0")}),
+        lay_out(tmp_path / "shop", cartpole(40_000, 20), {"private": ("dp-vapvi", "[privacy]\nrho = 8.0")}),
         Home(tmp_path / "home"),
     )
     write_minari(shop / "data", 40_000, 20)
