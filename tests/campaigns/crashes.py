@@ -59,6 +59,7 @@ def kill(shop: Shop, verb: str, begun: str, step: int) -> Case:
     """Kill a verb at one step, look, kill it there again, look, call it normally, look."""
     world, work = shop.world, shop.verbs()[verb][1]
     world.restore(begun)
+    paid, before, there = stands(world)
     code = call(shop, work, step)
     found = [] if code == -signal.SIGKILL else [f"not killed: {code}"]
     label, (charged, drawn, committed) = world.steps()[-1], stands(world)
@@ -79,8 +80,9 @@ def kill(shop: Shop, verb: str, begun: str, step: int) -> Case:
         "steps": 1,
         # one where the second call had no such step
         "kills": 1 + (again != 0 and begun not in _RECOVERED),
-        "killed between charge and COMMIT": int(charged > 0 and not committed),
-        "drawn again": int(stands(world)[1] > drawn > 0),
+        # by this call: a state may begin with a run of its own
+        "killed between charge and COMMIT": int(charged > paid and committed == there),
+        "drawn again": int(stands(world)[1] > drawn > before),
         "violations": int(bool(found)),
         "first": f"{label}: {found[0]}" if found else "",
     }
