@@ -121,12 +121,11 @@ def shipped_lq(plan: LqPlan, person: Episodes, noise: NoiseSource) -> Release:
 
 
 def unclipped_lq(plan: LqPlan, person: Episodes, noise: NoiseSource) -> Release:
-    kept, lq_moments.cut = lq_moments.cut, lambda *rows: rows
     lattice, lq_moments.lattice_rows = lq_moments.lattice_rows, _whole_rows
     try:
         return shipped_lq(plan, person, noise)
     finally:
-        lq_moments.cut, lq_moments.lattice_rows = kept, lattice
+        lq_moments.lattice_rows = lattice
 
 
 def _whole_rows(plan: LqPlan, batch: Episodes):
