@@ -13,6 +13,7 @@ import polars as pl
 
 from pipeline.declaration.card import AnyCard, Card
 from pipeline.logs.decode import number_of
+from pipeline.logs.ingest import lock_lineage
 from pipeline.logs.rules import BY_NAME, DROPS
 from pipeline.logs.store import Snapshot
 
@@ -100,6 +101,12 @@ def ingest_report(snapshot: Snapshot, card: AnyCard) -> IngestReport:
     card
         The one it was ingested with.
     """
+    # a purge may have come first; it must not come half-way
+    with lock_lineage(snapshot.folder.parent):
+        return _report(snapshot, card)
+
+
+def _report(snapshot: Snapshot, card: AnyCard) -> IngestReport:
     files = sorted(snapshot.folder.glob("quarantine-*.parquet"))
     filed = pl.concat([_flat(pl.read_parquet(f)) for f in files]) if files else pl.DataFrame()
     wrong = pl.DataFrame() if filed.is_empty() else _roles(filed, card)

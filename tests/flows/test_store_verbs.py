@@ -5,14 +5,17 @@ from __future__ import annotations
 import stat
 from threading import Thread
 
+import polars as pl
 import pytest
 
-from flows.config.home import Home
+from flows.config.home import Home, card_at
 from flows.config.setting import Work
 from flows.jobs.intake import ingest_job
 from flows.jobs.snapshots import export_job, purge_job
 from pipeline.declaration.card import CardError
 from pipeline.ledger.ledger import open_ledger
+from pipeline.logs.store import snapshots
+from pipeline.operator.ingest_report import ingest_report
 from tests.flows.shop import lay_out, rows
 from tests.jobs import run_job
 
@@ -121,6 +124,24 @@ def test_a_purge_waits_for_an_ingest_and_takes_what_it_published(tmp_path):
             assert purges[0].is_alive()
 
     ingest_job(str(shop), home, Work(progress=bar))
+    purges[0].join()
+    assert not list((home.store / "shop").glob("snapshot-*"))
+
+
+def test_no_purge_takes_the_files_that_a_report_has_just_listed(used, monkeypatch):
+    """The verb that ingested died of it, once in a few hundred times."""
+    shop, home = used
+    snapshot, read, purges = snapshots(home.store, "shop")[-1], pl.read_parquet, []
+
+    def first_file(path):
+        if not purges:
+            purges.append(Thread(target=purge_job, args=(str(shop), home), kwargs={"yes": True}))
+            purges[0].start()
+            purges[0].join(0.5)
+        return read(path)
+
+    monkeypatch.setattr(pl, "read_parquet", first_file)
+    assert ingest_report(snapshot, card_at(str(shop), home.shelf))["people_kept"] == snapshot.users
     purges[0].join()
     assert not list((home.store / "shop").glob("snapshot-*"))
 
