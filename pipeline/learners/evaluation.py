@@ -11,9 +11,11 @@ from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from pipeline.audits.attack import AuditTarget
+from pipeline.declaration.card import AnyCard, CardError
 from pipeline.evaluation.intervals import moments
 from pipeline.evaluation.measured import Diagnostic, Evaluated
 from pipeline.learners.learner import Learnt
+from pipeline.learners.terms import Terms
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import Resources
 from pipeline.privacy.noise import NoiseSource
@@ -99,6 +101,16 @@ class Evaluable(Protocol):
 
 
 @runtime_checkable
+class Logging(Protocol):
+    """An evaluation that can weigh rows by what they tell of practice themselves."""
+
+    @property
+    def logged(self) -> bool:
+        """Whether it does: then a check of it is released beside."""
+        ...
+
+
+@runtime_checkable
 class Regressing(Protocol):
     """A plan of regressions, which are bounded together and whose scales may follow answers."""
 
@@ -120,6 +132,27 @@ class Attackable(Protocol):
             See :meth:`~pipeline.learners.learner.RunPlan.targets`.
         """
         ...
+
+
+def permitted(evaluation: Evaluation, card: AnyCard, terms: Terms) -> Evaluation:
+    """The evaluation, if it weighs by logged probabilities where the recipe says so, and a column has them.
+
+    Parameters
+    ----------
+    evaluation, card, terms
+        Of the run: nothing about rows can refuse it.
+
+    Raises
+    ------
+    CardError
+        If there is nothing to weigh, or to weigh by.
+    """
+    asked = f"{terms.where}: [evaluate] probabilities = 'logged'"
+    if terms.logged and not isinstance(evaluation, Logging):
+        raise CardError(f"{asked}: {evaluation.estimator} weighs nothing by them; take it out")
+    if terms.logged and card.source.columns.behavior_prob is None:
+        raise CardError(f"{asked}: {card.name} maps no column to source.columns.behavior_prob; map it, or take it out")
+    return evaluation
 
 
 def clip_diagnostics(found: Evaluated, answers: Release) -> tuple[Diagnostic, ...]:

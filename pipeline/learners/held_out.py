@@ -19,7 +19,7 @@ from pipeline.audits.attack import AuditTarget, WholePlan
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.declaration.code import is_plugin, plugin_digest
 from pipeline.evaluation.measured import Evaluated
-from pipeline.learners.evaluation import Attackable, Evaluable, Evaluation, Regressing, clip_diagnostics
+from pipeline.learners.evaluation import Attackable, Evaluable, Evaluation, Regressing, clip_diagnostics, permitted
 from pipeline.learners.learner import Learnt, Quote, RunPlan, joint_cost, listed_facts
 from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.terms import Terms
@@ -57,7 +57,7 @@ class LearntHeldOut:
 
     def facts(self) -> LearntFacts:
         """See :class:`~pipeline.learners.learner.Learnt`."""
-        told = {k: v for k, v in asdict(self.evaluated).items() if k != "against" or v is not None}
+        told = {k: v for k, v in asdict(self.evaluated).items() if v is not None or k not in ("against", "ratios")}
         told["diagnostics"] = [{**d, "price": float(d["price"])} for d in told["diagnostics"]]
         return replace(self.learnt.facts(), joint=self.joint, evaluation=EvaluationFacts.model_validate(told))
 
@@ -296,4 +296,5 @@ def hold_out(plan: RunPlan, card: AnyCard, terms: Terms) -> RunPlan:
             f"{asked} of {card.unit.users_public:,} declared people are {int(people):,}, and fewer than {LEAST_PEOPLE} "
             f"tell nothing; that share of {math.ceil(LEAST_PEOPLE / share):,} people would do, or none"
         )
-    return HeldOutRun(plan, plan.evaluation(), share, plugin_digest(terms.agent) if is_plugin(terms.agent) else "")
+    own = plugin_digest(terms.agent) if is_plugin(terms.agent) else ""
+    return HeldOutRun(plan, permitted(plan.evaluation(), card, terms), share, own)
