@@ -68,8 +68,8 @@ _ON_DATES = (
 )
 _IN_EPOCHS = (
     "the counts and sums of a stage come from the same rows of a person and are bounded jointly; a person is in one "
-    "leaf, so the sums of all epochs cost as much as those of one; what is asked in an epoch was made of the answer that "
-    "opened it, and the two stages add"
+    "leaf, so the sums of all epochs cost as much as those of one; what is asked in an epoch was made of the answer "
+    "that opened it, and the two stages add"
 )
 _COUNTER = (
     "zCDP: the counter was charged once, for every row that all its nights release; rhos of tables add, and a row that "
