@@ -188,7 +188,7 @@ def nightly_plan(s: Setting, ledger: Ledger) -> tuple[Fraction, NightsPlan]:
     errors = {"worst": max(map(counter.error, range(1, counter.steps + 1)))}
     if inside:
         errors["tonight"] = counter.error(tonight)
-    return charge, NightsPlan(
+    told = NightsPlan(
         key=nightly.key,
         kind=counter.kind,
         nights=counter.steps,
@@ -205,13 +205,15 @@ def nightly_plan(s: Setting, ledger: Ledger) -> tuple[Fraction, NightsPlan]:
             for i, m in enumerate(nightly.worst)
         },
         times_one_release={k: counter.cost * e for k, e in errors.items()},
-        **({} if evaluations is None else {"evaluations": evaluations}),
-        **({} if nightly.epochs is None else {"epochs": _epochs_plan(nightly, tonight)}),
     )
+    more = {"evaluations": evaluations, "epochs": _epochs_plan(nightly, tonight)}
+    there = {name: part for name, part in more.items() if part is not None}
+    return charge, NightsPlan.model_validate({**told.parts(), **there})
 
 
-def _epochs_plan(nightly: ContinualRelease, tonight: int) -> EpochsPlan:
-    assert nightly.epochs is not None
+def _epochs_plan(nightly: ContinualRelease, tonight: int) -> EpochsPlan | None:
+    if nightly.epochs is None:
+        return None
     begin = next((t for t in range(max(1, tonight + 1), nightly.counter.steps + 1) if nightly.opens(t, t)), None)
     day = None if begin is None else (nightly.first + timedelta(days=begin - 1)).isoformat()
     return EpochsPlan(**nightly.epochs, next=day)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -134,8 +134,9 @@ def learn_step(plan: TargetPlan, terms: Terms, release: Release) -> LearntStep:
     ValueError
         If the release was drawn on other terms.
     """
-    listed = plan.mechanisms if release.counter is None else plan.at(release.counter["night"])
-    if release.mechanisms != listed or "v_value" not in release.derived:
+    # the noise of a sum follows the night
+    drawn, asked_for = ([replace(m, running=None) for m in of.mechanisms] for of in (release, plan))
+    if drawn != asked_for or "v_value" not in release.derived:
         raise ValueError("this release was drawn on other terms")
     asked, chosen, d = standing_question(plan, release), _chosen(terms), plan.card.domain
     found = one_step.one_step(

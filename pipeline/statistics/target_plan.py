@@ -124,10 +124,6 @@ class TargetPlan:
         """Of both stages, in order; of a counter with the noise of its noisiest sums."""
         return tuple(m for s in self.stages.values() for m in s.mechanisms)
 
-    def at(self, t: int) -> tuple[Mechanism, ...]:
-        """Of both stages, with the noise that their sums have on the ``t``-th night."""
-        return tuple(m for s in self.stages.values() for m in s.at(t))
-
     @property
     def once(self) -> TargetPlan:
         """A plan without a counter whose noise is that of the noisiest sums of this one."""

@@ -273,8 +273,9 @@ class ContinualRelease:
             "date": (self.first + timedelta(days=t - 1)).isoformat(),
             "cost": self.counter.cost,
             "error": self.counter.error(t),
-            **({} if self.epochs is None else {"epochs": self.epochs}),
         }
+        if self.epochs is not None:
+            told["epochs"] = self.epochs
         return told if self.share is None else {**told, "share": self.share}
 
     def price(self, entries: Sequence[Entry], t: int, since: int) -> Fraction:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -106,3 +107,14 @@ def test_the_names_of_recipes_and_ledgers_make_the_same_counters():
         Epochs(9, 10, "tree")
     with pytest.raises(ValueError, match="in one step"):
         Epochs(9, 3, "tree").cost_of(2)
+
+
+def test_the_page_states_the_noise_of_a_year():
+    page = (Path(__file__).parents[2] / "docs" / "one_step.md").read_text(encoding="utf-8")
+    for epoch in (365, 90, 30):
+        told = []
+        for kind in ("tree", "toeplitz"):
+            gains = Epochs(365, epoch, kind)
+            worst = [c.cost * max(map(c.error, range(1, 366))) for c in (gains.openings, gains)]
+            told += [f"{x:.1f}".removesuffix(".0") for x in worst]
+        assert f"| epoch {epoch} | {' | '.join(told)} |" in page
