@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import date, timedelta
 from fractions import Fraction
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -212,6 +212,11 @@ class Nightly(Strict):
     nights: Annotated[int, Field(ge=1, le=10_000)] = 365
     first: Annotated[date, Field(strict=False)]
     counter: Literal["tree", "toeplitz"] = "tree"
+
+    @property
+    def last(self) -> date:
+        """The date of the last."""
+        return self.first + timedelta(days=self.nights - 1)
 
 
 @dataclass(frozen=True)
