@@ -230,10 +230,7 @@ def nightly_evaluations(nightly: ContinualRelease, entries: Sequence[Entry], ton
         Today, counted from 1 on its first date.
     """
     assert nightly.dates is not None and nightly.evaluation is not None
-    due, day = [], nightly.dates.after(nightly.first - timedelta(days=1))
-    while day is not None and day <= nightly.last:
-        due.append(day)
-        day = nightly.dates.after(day)
+    due = nightly.dates.within(nightly.first, nightly.last)
     done = [s for s in committed_steps(entries, nightly.card.name, nightly.key) if is_look(s.intent.body)]
     joint = nightly.evaluation.joint_body()
     whole, counter = Fraction(joint["rho_exact"]), Fraction(joint["learn"]["rho_exact"])

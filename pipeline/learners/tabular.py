@@ -232,7 +232,7 @@ class TabularRun:
         if nightly is not None:
             few = nightly.model_copy(update={"nights": min(nightly.nights, LEAVES)})
             shipped = counts_privatizer(self.card, replace(self.terms, nightly=few))
-        return [counts_target(_with_slack(self.card, shipped, sampler))]
+        return [counts_target(shipped)]
 
     def whole_plan(self) -> WholePlan | None:
         """See :class:`~pipeline.learners.learner.RunPlan`."""

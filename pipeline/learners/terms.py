@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import date, timedelta
 from fractions import Fraction
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -223,6 +223,11 @@ class Nightly(Strict):
         if self.epoch is not None and self.epoch > self.nights:
             raise ValueError(f"epoch = {self.epoch} is longer than all {self.nights} nights")
         return self
+
+    @property
+    def last(self) -> date:
+        """The date of the last."""
+        return self.first + timedelta(days=self.nights - 1)
 
 
 @dataclass(frozen=True)

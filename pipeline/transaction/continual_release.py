@@ -79,6 +79,11 @@ class Evaluation(Protocol):
         """What is drawn of them: stage -> private sum."""
         ...
 
+    @property
+    def their_mechanisms(self) -> tuple[Mechanism, ...]:
+        """The same as a list, with what the sampler adds to delta on all dates together."""
+        ...
+
     def joint_body(self) -> Body:
         """What the counter and one evaluation cost together: the ``joint`` of an INTENT."""
         ...
@@ -252,8 +257,7 @@ class ContinualRelease:
 
     def listed(self, t: int, evaluation: Evaluation | None) -> tuple[Mechanism, ...]:
         """All that is drawn at a step: the counter's sums, and what people say who evaluate then."""
-        answers = () if evaluation is None else tuple(m for s in evaluation.answers.values() for m in s.mechanisms)
-        return self.mechanisms(t) + answers
+        return self.mechanisms(t) + (() if evaluation is None else evaluation.their_mechanisms)
 
     def describe(self, t: int, since: int) -> CounterBody:
         """What the INTENT, the release and the certificate say of the counter at a step.
