@@ -237,7 +237,7 @@ class Joint(Part):
 
 
 class EpochFacts(Part):
-    """Where sums begin anew with every epoch: its nights, and the tables that are read when it begins."""
+    """Where sums begin anew with every epoch of so many ``nights``; tables of ``opening`` are read when it begins."""
 
     nights: int
     opening: list[str]
