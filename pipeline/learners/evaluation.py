@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 from pipeline.audits.attack import AuditTarget
@@ -15,6 +16,7 @@ from pipeline.declaration.card import AnyCard, CardError
 from pipeline.evaluation.intervals import moments
 from pipeline.evaluation.measured import Diagnostic, Evaluated
 from pipeline.learners.learner import Learnt
+from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.terms import Terms
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import Resources
@@ -24,6 +26,10 @@ from pipeline.statistics.held_out import PartFacts
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.scores import SCORES
 from pipeline.transaction.drawing import Stage
+from reports.facts.learnt import LearntFacts, Truth
+from reports.facts.measurement import EvaluationFacts
+from reports.facts.policy import PolicyView
+from reports.facts.promise import Joint
 
 
 class Evaluation(Protocol):
@@ -132,6 +138,33 @@ class Attackable(Protocol):
             See :meth:`~pipeline.learners.learner.RunPlan.targets`.
         """
         ...
+
+
+@dataclass(frozen=True)
+class LearntHeldOut:
+    """See :class:`~pipeline.learners.learner.Learnt`: a policy, and what people say of it who did not choose it."""
+
+    learnt: Learnt
+    evaluated: Evaluated
+    joint: Joint
+
+    def files(self) -> PolicyFiles:
+        """See :class:`~pipeline.learners.learner.Learnt`."""
+        return self.learnt.files()
+
+    def facts(self) -> LearntFacts:
+        """See :class:`~pipeline.learners.learner.Learnt`."""
+        told = {k: v for k, v in asdict(self.evaluated).items() if v is not None or k not in ("against", "ratios")}
+        told["diagnostics"] = [{**d, "price": float(d["price"])} for d in told["diagnostics"]]
+        return replace(self.learnt.facts(), joint=self.joint, evaluation=EvaluationFacts.model_validate(told))
+
+    def view(self) -> PolicyView:
+        """See :class:`~pipeline.learners.learner.Learnt`."""
+        return self.learnt.view()
+
+    def truth(self, world: str, behaviour: str) -> Truth:
+        """See :class:`~pipeline.learners.learner.Learnt`."""
+        return self.learnt.truth(world, behaviour)
 
 
 def permitted(evaluation: Evaluation, card: AnyCard, terms: Terms) -> Evaluation:
