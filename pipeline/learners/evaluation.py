@@ -154,7 +154,10 @@ class LearntHeldOut:
 
     def facts(self) -> LearntFacts:
         """See :class:`~pipeline.learners.learner.Learnt`."""
-        told = {k: v for k, v in asdict(self.evaluated).items() if v is not None or k not in ("against", "ratios")}
+        told = asdict(self.evaluated)
+        for key in ("against", "ratios"):
+            if told[key] is None:
+                del told[key]
         told["diagnostics"] = [{**d, "price": float(d["price"])} for d in told["diagnostics"]]
         return replace(self.learnt.facts(), joint=self.joint, evaluation=EvaluationFacts.model_validate(told))
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from fractions import Fraction
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
