@@ -221,7 +221,7 @@ def evaluation_section(report: Report, view: Decisions) -> Section | None:
         ("Difference", *_both(found.improvement)),
     ]
     if (other := found.against) is not None:
-        rows.append((f"Difference to {clean(other.run)}, {status}", *_both(other.improvement)))
+        rows.append((f"Difference to {clean(other.run)}, modelled", *_both(other.improvement)))
     values = table("Mean return a person | Estimate | Interval", rows, "", "Estimate | Interval")
     return Section("evaluation", "How it was judged", words, tables=(values, _checks(report, found, view)))
 
