@@ -1,7 +1,7 @@
 """Vectors and observations as they were logged: a list of numbers, its text, or one cell a coordinate.
 
-A logged number is divided by its declared scale, from its declared center; nothing is shortened here, so that another radius needs no other
-snapshot: the sums shorten (privacy.md §7).
+A logged number is taken from its declared center and divided by its declared scale; nothing is shortened here, so that
+another radius needs no other snapshot.
 """
 
 from __future__ import annotations
