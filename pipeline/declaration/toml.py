@@ -64,7 +64,7 @@ def exit_code(error: Exception) -> int:
 class Strict(BaseModel):
     """Unknown keys are errors, values do not change, and ``rho = "1"`` or ``rho = true`` is no number."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
     # keys that came later: a file that leaves them as they are here has the digest it had before there were any
     later: ClassVar[Mapping[str, object]] = {}
 

@@ -29,7 +29,7 @@ class Part(BaseModel):
     they were given.  So what was read is written again byte for byte.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     _given: tuple[str, ...] = PrivateAttr(())
 
