@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NotRequired, Protocol, TypedDict, runtime_chec
 from pipeline.declaration.card import AnyCard, Card
 from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.terms import Terms
+from pipeline.mdp.policy import Policy
 from pipeline.privacy.losses import SpentBudget, spent_budget
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Mechanism, Release
@@ -137,6 +138,16 @@ class Learnt(Protocol):
         CardError
             If there is no such world or behaviour, or the card declares another process.
         """
+        ...
+
+
+@runtime_checkable
+class Deciding(Protocol):
+    """What was learnt, where it says what to do in each declared state: people can be asked about that."""
+
+    @property
+    def policy(self) -> Policy:
+        """Step by step, with the states in which it recommends nothing."""
         ...
 
 
