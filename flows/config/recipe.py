@@ -11,8 +11,9 @@ from pydantic_core import PydanticCustomError
 from pipeline.declaration.lineage import Schedule
 from pipeline.declaration.toml import CardError, Name, Strict, explain, read_toml
 from pipeline.learners.learner import Agent
+from pipeline.learners.night_terms import Nightly
 from pipeline.learners.offline_agents import AGENTS, find
-from pipeline.learners.terms import Evaluate, Linear, Lq, Nightly, OneStep, Planner, Privacy, Terms
+from pipeline.learners.terms import Evaluate, Linear, Lq, OneStep, Planner, Privacy, Terms
 from reports.facts.learnt import Status
 
 
