@@ -11,7 +11,7 @@ import secrets
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -140,7 +140,12 @@ def audit_job(
         s, noise = None, FastOsNoise()
     else:
         s = setting(recipe, home)
-        run, noise = s.plan, FastOsNoise() if table else s.recipe.terms.noise()
+        if table and (asked := s.recipe.privacy) is not None:
+            # a plan of its own, which lists what that sampler adds to delta
+            s = replace(
+                s, recipe=s.recipe.model_copy(update={"privacy": asked.model_copy(update={"sampler": "table"})})
+            )
+        run, noise = s.plan, s.recipe.terms.noise()
         name, dataset = s.recipe.recipe.name, s.card.name
         targets = [*s.guarded.targets(), *run.targets(noise)]
         plan = run.whole_plan()

@@ -11,7 +11,7 @@ from pathlib import Path
 from flows.config.home import CardLike, Home, card_at
 from flows.jobs.book import Book, Signed, sign_job
 from flows.jobs.opened_policy import Form, Policy, WrittenPolicy, write_whole
-from flows.jobs.promotion import Alias, compared
+from flows.jobs.promotion import Alias, compared, is_pointer
 from flows.jobs.proof import Entries, Proof, refuse_changed, require_verified, verify_run_job
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.declaration.lineage import catalogs
@@ -64,10 +64,16 @@ def find_run(home: Home, run: str) -> Path:
     Raises
     ------
     CardError
-        If there is none, or several.
+        If there is none, or several, or a link that is no pointer stands in the place of one.
     """
     # only what is a path from here leaves the home's runs
     with suppress(OSError):
+        for link in (Path(run), home.runs / run) if run else ():
+            if link.is_symlink() and not is_pointer(link):
+                raise CardError(
+                    f"{link} holds {link.readlink().name}, not {link.name}: it is a link, and no pointer that "
+                    "`promote` made. Name the run itself; if that one should be here, `reticent run` its recipe again"
+                )
         if run and (Path(run) / "report.json").is_file():
             return Path(run).resolve()
     there = [p for p in sorted(home.runs.glob("*")) if not p.is_symlink() and (p / "report.json").is_file()]

@@ -20,7 +20,7 @@ from pipeline.ledger.certificate import guarantee
 from pipeline.ledger.chain import Body
 from pipeline.ledger.verify import Check, read_json
 from pipeline.privacy.release_file import describe_mechanism, read_release
-from pipeline.simulation.registry import find, run
+from pipeline.simulation.registry import find, plain_values, run
 from pipeline.simulation.trial import run_named
 from reports.facts.dataset import declared
 from reports.facts.learnt import Baseline, ValueFacts
@@ -155,7 +155,7 @@ def played_again(folder: Path, held: Vouched) -> Iterator[Check]:
         recipe = load_world_recipe(folder / "recipe.toml", folder.parent)
         trial = recipe.trials()[recipe.recipe.agent][0]
         first = run(trial)
-        played = Played(recipe, folder.name, [trial], [first.as_dict()], first)
+        played = Played(recipe, folder.name, [trial], [plain_values(trial, first)], first)
         yield _said(f"mechanisms and guarantee, {_AGAIN}", _promise_problem(folder, played))
         yield _said(f"release.parquet, {_AGAIN}", _release_problem(folder, played))
         yield _said(f"policy.parquet, {_AGAIN}", _policy_problem(folder, played))

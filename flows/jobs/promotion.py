@@ -134,10 +134,10 @@ class Alias:
 
     @property
     def _file(self) -> Path:
-        return self.runs / f".{self.name}.json"
+        return _history_of(self.runs / self.name)
 
     def _kept(self) -> Kept:
-        if not self._file.is_file():
+        if not is_pointer(self.runs / self.name):
             return {"history": [], "rejected": []}
         return json.loads(self._file.read_text(encoding="utf-8"))
 
@@ -156,6 +156,15 @@ class Alias:
             DISK.sync(fresh)
         DISK.move(fresh, self.runs / self.name)
         DISK.sync(self.runs)
+
+
+def _history_of(pointer: Path) -> Path:
+    return pointer.with_name(f".{pointer.name}.json")
+
+
+def is_pointer(path: Path) -> bool:
+    """Whether a path among the runs is a pointer that was made here: its history is written before it points."""
+    return _history_of(path).is_file()
 
 
 def side_of(folder: Path) -> TableSide | GainsSide:

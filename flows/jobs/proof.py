@@ -128,7 +128,7 @@ def _vouching(
             found if old else _UNKNOWN,
         )
     else:
-        problem = files_problem(published, files)
+        problem = _problem(published, folder, files)
         yield Check(_VOUCHED, problem is None, problem or "")
         keys = trusted or frozenset(registered_keys([e for e in held if e.seq < published.seq]))
         unsigned = signature_problem(published, keys)
@@ -147,6 +147,12 @@ def _published(held: Sequence[Entry], folder: Path, files: Mapping[str, str]) ->
     """The PUBLISH entry of a folder: under its own name, else under the one it claims, as a copy may be renamed."""
     names = folder.name, _name(folder)
     return next((e for n in names if (e := publication_of(held, n, files)) is not None), None)
+
+
+def _problem(published: Entry, folder: Path, files: Mapping[str, str]) -> str | None:
+    """Where a folder is not what its entry vouches for; another run in its place is called by its name."""
+    wrong, run, said = files_problem(published, files), published.body["run"], _name(folder)
+    return wrong if wrong is None or said == run else f"it holds {said}, not {run}"
 
 
 def _name(folder: Path) -> str:
@@ -204,7 +210,7 @@ def refuse_changed(folder: Path, entries: Entries, card: AnyCard | None = None) 
         files = file_digests(folder)
         published = None if held is None else _published(held, folder, files)
         if published is not None:
-            problem = files_problem(published, files)
+            problem = _problem(published, folder, files)
         elif card is not None and card.name != proof["dataset"]:
             problem = f"it is of {proof['dataset']}, the card of {card.name}"
         elif held is not None and not was_unvouched(held, _commit(held, proof)):

@@ -11,7 +11,7 @@ from pipeline.declaration.card import AnyCard, CardError, LqCard
 from pipeline.declaration.toml import DamagedError
 from pipeline.files import private_folder
 from pipeline.ledger.chain import Entry
-from pipeline.logs.ingest import lock_lineage
+from pipeline.logs.editions import lock_lineage
 from pipeline.logs.rules import check_names
 from pipeline.logs.store import Snapshot, check_parts, load, numbers, snapshot_folder
 from pipeline.operator.advice import advice

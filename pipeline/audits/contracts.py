@@ -32,7 +32,7 @@ from pipeline.environments.world import World, declared_actions, declared_states
 from pipeline.mdp.planning import policy_value
 from pipeline.mdp.policy import Policy
 from pipeline.simulation.control_trials import optimum, world_of
-from pipeline.simulation.registry import find, run
+from pipeline.simulation.registry import find, plain_values, run
 from pipeline.simulation.simulate import sample_log
 from pipeline.simulation.synthetic_world_card import checked, world_card
 from pipeline.simulation.trial import Outcome, Plain, Trial
@@ -188,7 +188,7 @@ def the_same_trial_gives_the_same_outcome(player: Player) -> None:
 def outcomes_are_plain_values(player: Player) -> None:
     """So that they can be kept and travel between processes; no number is NaN."""
     try:
-        json.dumps(player.outcome().as_dict(), allow_nan=False)
+        json.dumps(plain_values(player.trial(), player.outcome()), allow_nan=False)
     except (TypeError, ValueError) as e:
         raise BrokenContractError(f"the outcome is not plain values: {e}") from None
 

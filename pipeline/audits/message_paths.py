@@ -120,7 +120,7 @@ def _messages(trial: Trial, targets: Sequence[Target], draws: int, say: Say) -> 
     if not any(isinstance(t, ShuffledTarget) or _binary(t) for t in targets):
         return []
     # of a user with several episodes the messages of one are attacked, at its share
-    loss = of_one_episode(int(trial.knobs.get("episodes_per_user", 1)), *trial.need_budget())
+    loss = of_one_episode(trial.episodes_per_user, *trial.need_budget())
     calibration = trial.calibration or "tight"
     bits = crowd(*loss, calibration)
     if 4 * draws * (bits.users + bits.trials) > _MESSAGES:

@@ -113,9 +113,10 @@ class TablesPath:
             entries = self.pair[side][m.table]
             entries = entries if m.table in self.mirrored else entries[where]
             tables[m.table] = np.broadcast_to(entries, (copies, *entries.shape)).astype(np.int64)
-            wide[i] = replace(m, shape=(copies, *entries.shape))
-        # made-up people are promised no delta: what any sampler adds to it is listed, so that it may draw
-        drawn = replace(self.drawn, mechanisms=tuple(wide)).with_slack(noise, 0.0)
+            copied = replace(m, shape=(copies, *entries.shape))
+            # the plan's own share of delta, a draw: without it the sampler is refused here as it is in a run
+            wide[i] = replace(copied, delta_slack=m.delta_slack * Fraction(copied.drawn, m.drawn))
+        drawn = replace(self.drawn, mechanisms=tuple(wide))
         if self.drawn.time is not None:
             return self._rows(drawn, list(tables.values()), noise)
         release = drawn.draw(ExactSums(drawn.layout.dataset, "synthetic", drawn.layout.dynamics, tables), noise)

@@ -218,3 +218,11 @@ class Schedule(Strict):
         if self.release == "monthly":
             return (day.replace(day=1) + timedelta(days=32)).replace(day=1)
         return day + timedelta(days=1 if self.release == "nightly" else 7 - day.weekday())
+
+    def within(self, first: date, last: date) -> list[date]:
+        """Every date of the calendar from ``first`` to ``last``, in order."""
+        found, day = list[date](), self.after(first - timedelta(days=1))
+        while day is not None and day <= last:
+            found.append(day)
+            day = self.after(day)
+        return found

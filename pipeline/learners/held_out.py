@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pipeline.audits.attack import AuditTarget, WholePlan
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.declaration.code import is_plugin, plugin_digest
+from pipeline.declaration.lineage import Schedule
 from pipeline.evaluation.measured import Evaluated
 from pipeline.learners.evaluation import Attackable, Evaluable, Evaluation, Regressing, clip_diagnostics
 from pipeline.learners.learner import Learnt, Quote, RunPlan, joint_cost, listed_facts
@@ -84,12 +85,15 @@ class HeldOutRun:
         Of the people who evaluate, declared.
     own_code
         Digest of a planner of one's own; empty where the house's makes the policy.
+    dates
+        On how many dates of a counter people evaluate.
     """
 
     plan: RunPlan
     evaluation: Evaluation
     share: Fraction
     own_code: str = ""
+    dates: int = 1
 
     @property
     def what(self) -> str:
@@ -117,8 +121,10 @@ class HeldOutRun:
         return self.evaluation.sums
 
     @property
-    def _theirs(self) -> tuple[Mechanism, ...]:
-        return tuple(m for s in self.answers.values() for m in s.mechanisms)
+    def their_mechanisms(self) -> tuple[Mechanism, ...]:
+        """See :class:`~pipeline.transaction.continual_release.Evaluation`."""
+        listed = (m for s in self.answers.values() for m in s.mechanisms)
+        return tuple(replace(m, delta_slack=self.dates * m.delta_slack) for m in listed)
 
     def admit(self, noise: NoiseSource) -> None:
         """See :class:`~pipeline.transaction.drawing.Drawing`."""
@@ -146,7 +152,7 @@ class HeldOutRun:
 
     def _described(self) -> list[dict[str, object]]:
         known = self.plan.charge()[1].get("mechanisms", [])
-        return [*known, *map(describe_mechanism, self._theirs)]
+        return [*known, *map(describe_mechanism, self.their_mechanisms)]
 
     def spec(self) -> list[Any]:
         """See :class:`~pipeline.transaction.drawing.Drawing`: what decides the policy decides what is asked of it."""
@@ -180,7 +186,7 @@ class HeldOutRun:
         second = self.evaluation.draw(learnt, rows, resources, stage)
         return replace(
             counted,
-            mechanisms=counted.mechanisms + second.mechanisms,
+            mechanisms=counted.mechanisms + self.their_mechanisms,
             tables={**counted.tables, **second.tables},
             derived={**counted.derived, **second.derived, ASKED: _asked(learnt)},
             joint_rho=rho,
@@ -192,7 +198,7 @@ class HeldOutRun:
         (rho, _), alone = self._joint(), self.plan.quote()
         delta = alone.spent["delta"] or 0.5
         joint = Joint.model_validate(self.charge()[1]["joint"])
-        listed, cost = [*alone.mechanisms, *listed_facts(self._theirs)], joint_cost(rho, delta)
+        listed, cost = [*alone.mechanisms, *listed_facts(self.their_mechanisms)], joint_cost(rho, delta)
         return Quote(listed, rho, cost, joint, alone.outlook)
 
     def fitting(self, left: Fraction) -> Mapping[str, float] | None:
@@ -206,7 +212,8 @@ class HeldOutRun:
         mine, theirs = _part(release, evaluates=False), _part(release, evaluates=True)
         known = tuple(m for s in self.evaluation.learning for m in s.mechanisms)
         # of a counter, each night has noise of its own; scales of regressions follow answers
-        if theirs.mechanisms != self._theirs or (release.counter is None and known not in ((), mine.mechanisms)):
+        same = _bare(theirs.mechanisms) == _bare(self.their_mechanisms)
+        if not same or (release.counter is None and known not in ((), mine.mechanisms)):
             raise ValueError("this release was drawn on other terms")
         charged = self.plan.charge()
         joint = {k: v for k, v in (charged[1].get("joint") or {}).items() if k != "rho_exact"} or None
@@ -240,6 +247,11 @@ class HeldOutRun:
     def whole_plan(self) -> WholePlan | None:
         """See :class:`~pipeline.learners.learner.RunPlan`."""
         return self.plan.whole_plan()
+
+
+def _bare(mechanisms: Sequence[Mechanism]) -> list[Mechanism]:
+    """Without the sampler's share of delta, of which earlier versions listed that of one date."""
+    return [replace(m, delta_slack=Fraction(0)) for m in mechanisms]
 
 
 def _asked(learnt: Learnt) -> NDArray[np.int64]:
@@ -296,4 +308,13 @@ def hold_out(plan: RunPlan, card: AnyCard, terms: Terms) -> RunPlan:
             f"{asked} of {card.unit.users_public:,} declared people are {int(people):,}, and fewer than {LEAST_PEOPLE} "
             f"tell nothing; that share of {math.ceil(LEAST_PEOPLE / share):,} people would do, or none"
         )
-    return HeldOutRun(plan, plan.evaluation(), share, plugin_digest(terms.agent) if is_plugin(terms.agent) else "")
+    own = plugin_digest(terms.agent) if is_plugin(terms.agent) else ""
+    return HeldOutRun(plan, plan.evaluation(), share, own, _dates(terms))
+
+
+def _dates(terms: Terms) -> int:
+    """On how many dates people evaluate; once without a counter."""
+    counter, dates = terms.nightly, None if terms.evaluate is None else terms.evaluate.dates
+    if counter is None or dates is None:
+        return 1
+    return max(1, len(Schedule(release=dates).within(counter.first, counter.last)))

@@ -6,16 +6,28 @@ rows (privacy.md §0.2-1).
 
 from __future__ import annotations
 
+import fcntl
+import os
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 
+import polars as pl
+
 from pipeline.declaration.card import AnyCard
-from pipeline.declaration.toml import LogError
+from pipeline.declaration.toml import DamagedError, LogError
 from pipeline.files import remove_file, whole_file, write_file
 from pipeline.logs.rules import check_tolerance
-from pipeline.logs.store import Snapshot, numbers, snapshot_folder, snapshots
+from pipeline.logs.store import Snapshot, check_parts, numbers, snapshot_folder, snapshots
+from pipeline.logs.work import sweep
 
+_UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, LookupError, AttributeError)
 # a number that is noted, and perhaps not published yet
 _BEGUN = ".edition"
+# what an ingest works on, and a later one takes up
+WORK = ".ingest"
+
+Say = Callable[[str], None]
 
 
 def take_number(store: Path, dataset: str) -> int:
@@ -56,6 +68,65 @@ def end_edition(lineage: Path) -> bool:
     return True
 
 
+@contextmanager
+def lock_lineage(home: Path, say: Say = lambda _: None) -> Generator[None, None, None]:
+    """Wait until no other ingest of the lineage whose folder is ``home`` runs, nor a purge that takes its files.
+
+    Parameters
+    ----------
+    home
+        The lineage's folder in the store.
+    say
+        Called with a sentence, if another ingest is waited for.
+    """
+    # a lock holds nothing that could be lost
+    with os.fdopen(os.open(home / ".lock", os.O_RDWR | os.O_CREAT, 0o600), "r+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"another ingest of {home.name} is running; waiting for it to end")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        # published, but killed before it was tidied away
+        if end_edition(home):
+            sweep(home / WORK)
+        yield
+
+
+@contextmanager
+def set_aside(snapshot: Snapshot) -> Generator[list[Path], None, None]:
+    """The quarantine of a snapshot, to be read inside: a purge may have come before, and does not come half-way.
+
+    Parameters
+    ----------
+    snapshot
+        Whose ingest set the rows aside; no file of it is left where they were purged.
+
+    Raises
+    ------
+    DamagedError
+        In place of whatever the reading raises, where one of the files cannot be read, or one of the parts.
+    """
+    with lock_lineage(snapshot.folder.parent):
+        files = sorted(snapshot.folder.glob("quarantine-*.parquet"))
+        try:
+            yield files
+        except _UNREADABLE:
+            for file in files:
+                _read_whole(file, snapshot)
+            check_parts(snapshot)
+            raise
+
+
+def _read_whole(file: Path, snapshot: Snapshot) -> None:
+    try:
+        pl.read_parquet(file).select("rule", "effect", "file", "line", pl.col("source").struct.unnest())
+    except _UNREADABLE as e:
+        raise DamagedError(
+            f"{snapshot.dataset}: {file}: damaged ({type(e).__name__}); ingest the log again, or remove what was set "
+            "aside: `reticent store purge CARD --quarantine-only`"
+        ) from None
+
+
 def check_delivery(card: AnyCard, snapshot: Snapshot, *, may_be_empty: bool = False) -> None:
     """Refuse a log that does not fit its card; for the operator's eyes, as one person's rows may be the cause.
 
@@ -77,7 +148,8 @@ def check_delivery(card: AnyCard, snapshot: Snapshot, *, may_be_empty: bool = Fa
         raise LogError(f"{snapshot.unread}.  The rows of the edition before it stand")
     if not snapshot.source_rows and not may_be_empty:
         raise LogError(f"{card.name}: the files hold no rows; put the log there")
-    check_tolerance(card, snapshot.folder, snapshot.quarantined, snapshot.source_rows)
+    with set_aside(snapshot) as files:
+        check_tolerance(card, files, snapshot.quarantined, snapshot.source_rows)
     if not snapshot.rows and not may_be_empty:
         most = max(snapshot.quarantined, key=lambda rule: snapshot.quarantined[rule], default="none")
         raise LogError(

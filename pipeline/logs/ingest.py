@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import os
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -17,7 +15,7 @@ from pipeline.declaration.card import AnyCard, Card, CardError
 from pipeline.declaration.toml import LogError
 from pipeline.files import private_folder, put_in_place, remove_file, share, sync_all
 from pipeline.logs.crews import OnProcesses
-from pipeline.logs.editions import end_edition, note_number, take_number
+from pipeline.logs.editions import WORK, end_edition, lock_lineage, note_number, take_number
 from pipeline.logs.elsewhere import Elsewhere, Here, Seen
 from pipeline.logs.rules import check_names
 from pipeline.logs.second_pass import ScreenPartition, count_people, find_others, readable_quarantine
@@ -41,7 +39,6 @@ from pipeline.logs.work import (
     sweep,
 )
 
-_WORK = ".ingest"
 # shares of the files a worker: enough that a slow one at the end is short
 _SHARES_EACH = 4
 
@@ -115,11 +112,11 @@ def ingest(
             last = next((s for s in reversed(before) if intact(s)), None)
             if night is None or last is None:
                 raise
-            made = replace(_repeat(last, card, home / _WORK), unread=str(e))
+            made = replace(_repeat(last, card, home / WORK), unread=str(e))
         note_number(store, card.name, number)
         made = replace(made, number=number, night=date_of, source_hash=source_hash(card))
         published = _publish(made, snapshot_folder(home, number))
-        sweep(home / _WORK)
+        sweep(home / WORK)
         end_edition(home)
         return published
 
@@ -135,7 +132,7 @@ def _make(
 ) -> Snapshot:
     """The snapshot of the card's files as they are, in the work folder; its number is not settled."""
     sources = examine(card, files)
-    now, folder = stamp(sources, card, partitions, claims), home / _WORK
+    now, folder = stamp(sources, card, partitions, claims), home / WORK
     work = resume(folder, now)
     source_digest = work.source_digest if work is not None else source_digest_of(digest(sources.paths), card, claims)
     # what is damaged is made anew, and so are the parts of people who were not claimed
@@ -263,27 +260,3 @@ def _publish(snapshot: Snapshot, folder: Path) -> Snapshot:
     write_manifest(snapshot)
     put_in_place(snapshot.folder, folder)
     return replace(snapshot, folder=folder)
-
-
-@contextmanager
-def lock_lineage(home: Path, say: Say = lambda _: None) -> Generator[None, None, None]:
-    """Wait until no other ingest of the lineage whose folder is ``home`` runs, nor a purge that takes its files.
-
-    Parameters
-    ----------
-    home
-        The lineage's folder in the store.
-    say
-        Called with a sentence, if another ingest is waited for.
-    """
-    # a lock holds nothing that could be lost
-    with os.fdopen(os.open(home / ".lock", os.O_RDWR | os.O_CREAT, 0o600), "r+") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say(f"another ingest of {home.name} is running; waiting for it to end")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        # published, but killed before it was tidied away
-        if end_edition(home):
-            sweep(home / _WORK)
-        yield

@@ -8,7 +8,7 @@ A card's tolerance is the share of rows that may break a rule before the log is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -184,15 +184,15 @@ def check_names(card: AnyCard) -> None:
         raise CardError(f"{card.name}: tolerance.{unknown[0]}: no such rule; allowed: {', '.join(allowed)}{hint}")
 
 
-def check_tolerance(card: AnyCard, folder: Path, quarantined: Mapping[str, int], source_rows: int) -> None:
+def check_tolerance(card: AnyCard, files: Sequence[Path], quarantined: Mapping[str, int], source_rows: int) -> None:
     """Compare the rows filed under each rule with the card's tolerance.
 
     Parameters
     ----------
     card
         Its [tolerance]: the share of rows that may break each rule.
-    folder
-        Where the quarantine files are.
+    files
+        The quarantine; none where it was purged.
     quarantined
         Rows filed under each rule.
     source_rows
@@ -208,16 +208,15 @@ def check_tolerance(card: AnyCard, folder: Path, quarantined: Mapping[str, int],
         if share > card.tolerance[rule]:
             raise LogError(
                 f"{card.name}: {rule} ({BY_NAME[rule].meaning}): {share:.3%} of the rows, the card accepts "
-                f"{card.tolerance[rule]:.3%}; first at {_first_places(folder, rule)}; mend these rows, "
+                f"{card.tolerance[rule]:.3%}; first at {_first_places(files, rule)}; mend these rows, "
                 f"or raise tolerance.{rule} in the card"
             )
 
 
-def _first_places(folder: Path, rule: str) -> str:
-    files = sorted(folder.glob("quarantine-*.parquet"))
+def _first_places(files: Sequence[Path], rule: str) -> str:
     if not files:
         return "(the quarantine was purged)"
-    hits = pl.scan_parquet(files).filter(pl.col("rule") == rule).select("file", "line")
+    hits = pl.scan_parquet(list(files)).filter(pl.col("rule") == rule).select("file", "line")
     places = hits.bottom_k(5, by=["file", "line"]).sort("file", "line").collect()
     by_file = places.group_by("file", maintain_order=True).agg("line")
     return "; ".join(f"{file}, line {', '.join(map(str, lines))}" for file, lines in by_file.iter_rows())

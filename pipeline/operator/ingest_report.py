@@ -5,7 +5,8 @@ Raw facts, for the operator only.  They are read from the quarantine and the par
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TypedDict
 
 import numpy as np
@@ -13,7 +14,7 @@ import polars as pl
 
 from pipeline.declaration.card import AnyCard, Card
 from pipeline.logs.decode import number_of
-from pipeline.logs.ingest import lock_lineage
+from pipeline.logs.editions import set_aside
 from pipeline.logs.rules import BY_NAME, DROPS
 from pipeline.logs.store import Snapshot
 
@@ -101,13 +102,11 @@ def ingest_report(snapshot: Snapshot, card: AnyCard) -> IngestReport:
     card
         The one it was ingested with.
     """
-    # a purge may have come first; it must not come half-way
-    with lock_lineage(snapshot.folder.parent):
-        return _report(snapshot, card)
+    with set_aside(snapshot) as files:
+        return _report(snapshot, card, files)
 
 
-def _report(snapshot: Snapshot, card: AnyCard) -> IngestReport:
-    files = sorted(snapshot.folder.glob("quarantine-*.parquet"))
+def _report(snapshot: Snapshot, card: AnyCard, files: Sequence[Path]) -> IngestReport:
     filed = pl.concat([_flat(pl.read_parquet(f)) for f in files]) if files else pl.DataFrame()
     wrong = pl.DataFrame() if filed.is_empty() else _roles(filed, card)
     lost = _lost(wrong, snapshot)

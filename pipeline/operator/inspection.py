@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from pipeline.declaration.card import AnyCard, Card
 from pipeline.logs.aggregate import count_rows
+from pipeline.logs.editions import set_aside
 from pipeline.logs.rules import BY_NAME
 from pipeline.logs.store import Snapshot
 from pipeline.operator.facts import (
@@ -234,16 +235,16 @@ def people_facts(snapshot: Snapshot, card: AnyCard, episodes: Counter[int]) -> P
 
 def _over_cap(snapshot: Snapshot, card: AnyCard) -> OverCap:
     """People above the cap and their dropped episodes, from the quarantine; null where it was purged."""
-    files = sorted(snapshot.folder.glob("quarantine-*.parquet"))
-    if not files:
-        return {"above_cap": None, "episodes_dropped_by_cap": None}
     columns = card.source.columns
-    dropped = pl.scan_parquet(files).filter(pl.col("rule") == "over_cap")
     user = pl.col("source").struct.field(columns.user_id).alias("user")
     # without an episode column each row is an episode
     episode = pl.col("line") if columns.episode_id is None else pl.col("source").struct.field(columns.episode_id)
-    which = dropped.select(user, "file" if columns.episode_id is None else pl.lit(""), episode.alias("episode"))
-    distinct = which.unique().collect()
+    with set_aside(snapshot) as files:
+        if not files:
+            return {"above_cap": None, "episodes_dropped_by_cap": None}
+        dropped = pl.scan_parquet(files).filter(pl.col("rule") == "over_cap")
+        which = dropped.select(user, "file" if columns.episode_id is None else pl.lit(""), episode.alias("episode"))
+        distinct = which.unique().collect()
     return {"above_cap": distinct["user"].n_unique(), "episodes_dropped_by_cap": len(distinct)}
 
 

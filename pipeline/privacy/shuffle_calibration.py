@@ -13,6 +13,7 @@ counters are a marginal, hence never worse.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
@@ -20,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.privacy.budget import root
-from pipeline.privacy.losses import gdp_epsilon
+from pipeline.privacy.losses import gdp_delta
 from pipeline.privacy.shuffle import FAIR, WHOLE, NoiseBits
 
 Array = NDArray[np.float64]
@@ -175,10 +176,7 @@ def smallest_total(changes: int, epsilon: float, delta: float) -> int:
         low, high = high, high + stride
     while low > 0 and enough(low):
         low, high = max(0, low - stride), low
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
+    return _narrowed(low, high, enough)
 
 
 @cache
@@ -216,10 +214,15 @@ def tight_bits(users: int, changes: int, epsilon: float, delta: float, honest: i
     high = min(FAIR, _skew(total * 1.015, n))
     while not enough(high):
         low, high = high, min(FAIR, math.ceil(high * 1.02))
-    while high - low > _NARROW * high:
+    return NoiseBits(users, 1, _narrowed(low, high, enough, _NARROW))
+
+
+def _narrowed(low: int, high: int, enough: Callable[[int], bool], share: float = 0.0) -> int:
+    """Between what is too little and what is enough: enough, and within ``share`` of the least, or the least."""
+    while high - low > max(1, share * high):
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)
-    return NoiseBits(users, 1, high)
+    return high
 
 
 def paper_bits(users: int, horizon: int, epsilon: float, beta: float) -> NoiseBits:
@@ -291,13 +294,6 @@ def _skew(total: float, n: int) -> int:
     return min(FAIR, math.ceil(share / (2 * (1 + math.sqrt(1 - share))) * WHOLE))
 
 
-@cache
 def _gaussian_rho(epsilon: float, delta: float) -> float:
     """Largest rho whose Gaussian is ``(epsilon, delta)``."""
-    low, high = 1e-12, 1.0
-    while gdp_epsilon(high, delta) < epsilon:
-        high *= 2
-    while high - low > 1e-6 * high:
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if gdp_epsilon(middle, delta) < epsilon else (low, middle)
-    return low
+    return root(lambda rho: gdp_delta(rho, epsilon) - delta, 1e-12, 2 * epsilon + 100, 1e-12)

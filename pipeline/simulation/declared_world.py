@@ -195,7 +195,7 @@ def _tables(trial: Trial, world: World) -> Card:
 
 
 def _declared(trial: Trial, tables: dict[str, Any]) -> dict[str, Any]:
-    m, delta = int(trial.knobs.get("episodes_per_user", 1)), trial.delta or _DELTA
+    m, delta = trial.episodes_per_user, trial.delta or _DELTA
     name, K = lineage_of(trial), trial.episodes  # noqa: N806
     return simulated_card(name, tables, episodes=K, episodes_per_user=m, delta=delta, user="user")
 

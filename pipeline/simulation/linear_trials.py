@@ -29,6 +29,7 @@ from pipeline.mdp.planning import optimal_values, policy_value
 from pipeline.mdp.policy import Policy, constant, uniform
 from pipeline.privacy.budget import epsilon_from_rho
 from pipeline.privacy.noise import SeededNoise
+from pipeline.simulation.communication import in_the_clear
 from pipeline.simulation.trial import SIMULATION, Row
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive import InteractiveRegression
@@ -37,6 +38,8 @@ from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerm
 from pipeline.statistics.regression_rows import count_rows
 
 C, RIDGE, FAILURE, DELTA = 0.1, 0.01, 0.1, 1e-6
+# what a step says: state, action, reward
+_NUMBERS = 3
 
 Beta = Literal["matched", "theory"]
 
@@ -140,6 +143,8 @@ def _row(
     true: float | None = None,
     ties: float | None = None,
 ) -> Row:
+    w = _world(cell.world, "normalised")
+    sent = None if cell.rho is None else in_the_clear("the curator", w.mdp.horizon, _NUMBERS)
     return Row(
         agent=cell.name,
         variant=variant,
@@ -157,6 +162,8 @@ def _row(
         runs=cell.runs,
         true_rho=true,
         true_epsilon=None if true is None else epsilon_from_rho(true, DELTA),
+        messages=None if sent is None else sent["messages"],
+        bits=None if sent is None else sent["bits"],
         tie_share=ties,
         noise=SIMULATION,
     )

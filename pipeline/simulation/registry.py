@@ -7,6 +7,7 @@ package is named ``module:object`` and is the same type.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 from pipeline.declaration.code import is_plugin, plugin
 from pipeline.declaration.toml import CardError
@@ -19,7 +20,8 @@ from pipeline.simulation import (
     shuffle_trials,
     tabular_trials,
 )
-from pipeline.simulation.trial import Measured, OnlineAgent, Outcome, Trial
+from pipeline.simulation.communication import sent_by_user
+from pipeline.simulation.trial import Facts, Measured, OnlineAgent, Outcome, Trial
 
 
 def no_data(trial: Trial) -> Outcome:
@@ -77,7 +79,14 @@ def run(trial: Trial) -> Outcome:
 
 def measure(trial: Trial) -> Measured:
     """The same as plain values, in a process of its own."""
-    return run(trial).as_dict()
+    return plain_values(trial, run(trial))
+
+
+def plain_values(trial: Trial, out: Outcome) -> Measured:
+    """The outcome of a trial for a kept result, and what one user sent for all of their episodes."""
+    sent = sent_by_user(out.release, len(out.policy or ()), out.numbers, trial.episodes_per_user)
+    facts = cast("Facts", dict(out.facts))
+    return {"marks": out.marks, "regret": out.regret, "facts": facts, "policy": out.policy, "sent": sent}
 
 
 def modules_of(trial: Trial) -> tuple[str, ...]:

@@ -247,8 +247,7 @@ def layout_of(trial: Trial, mdp: TabularMDP) -> OnlineLayout:
         raise CardError(f"{trial.agent}: {trial.world} differs from step to step; leave out pooled")
     if learnt and mdp.rewards.min() < 0:
         raise CardError(f"{trial.agent}: rewards of {trial.world} can be negative; use rewards = 'known'")
-    m = int(knobs.get("episodes_per_user", 1))
-    return OnlineLayout(H, S, A, pooled, learnt, m, apart=trial.agent == "dp-ucbvi-ldp")
+    return OnlineLayout(H, S, A, pooled, learnt, trial.episodes_per_user, apart=trial.agent == "dp-ucbvi-ldp")
 
 
 def _variant(trial: Trial, layout: OnlineLayout) -> str:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any, Literal, Required, TypedDict, cast
+from typing import Any, Literal, Required, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.declaration.toml import CardError
 from pipeline.privacy.release import Release
-from pipeline.simulation.communication import Sent, sent_by_user
+from pipeline.simulation.communication import Sent
 from pipeline.simulation.targets import Target
 
 Trust = Literal["none", "central", "joint", "local", "shuffle"]
@@ -96,6 +96,11 @@ class Trial:
         return replace(self, options=tuple(sorted({**self.knobs, **more}.items())))
 
     @property
+    def episodes_per_user(self) -> int:
+        """Most episodes of one user; 1 for an agent that prices no more."""
+        return int(self.knobs.get("episodes_per_user", 1))
+
+    @property
     def place(self) -> str:
         """World and parameters in words."""
         # a matrix is written in the recipe
@@ -170,11 +175,6 @@ class Outcome:
     release: Release | None = field(default=None, compare=False, repr=False)
     numbers: int = 3
 
-    def as_dict(self) -> Measured:
-        """Plain values, for a kept result."""
-        facts, sent = cast("Facts", dict(self.facts)), sent_by_user(self.release, len(self.policy or ()), self.numbers)
-        return {"marks": self.marks, "regret": self.regret, "facts": facts, "policy": self.policy, "sent": sent}
-
 
 NOTHING_LEARNT = ("uniform", "always-first", "always-right")
 NOTHING_CONTROLLED = ("zero", "fixed-gain")
@@ -243,6 +243,8 @@ class Row(TypedDict):
         As asked, exactly; both None without privacy.
     true_rho, true_epsilon
         What the noise that was drawn really costs: replace-one zCDP, and its epsilon at ``delta``.
+    messages, bits
+        What one user sends, at most over the runs; None without privacy.
     metric, mean, std, runs
         What was measured, over independent runs in this world; ``std`` divides by runs - 1.
     tie_share
@@ -267,6 +269,8 @@ class Row(TypedDict):
     runs: int
     true_rho: float | None
     true_epsilon: float | None
+    messages: int | None
+    bits: int | None
     tie_share: float | None
     noise: str
 

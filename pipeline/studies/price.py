@@ -18,9 +18,9 @@ from typing import Literal
 import numpy as np
 
 from pipeline.simulation.registry import AGENTS, find
-from pipeline.simulation.trial import Facts, Measured, Trial
+from pipeline.simulation.trial import Facts, Measured, Row, Trial
 from pipeline.studies.study import NONE, Budget, Options, sweep
-from pipeline.studies.study_rows import Sending, gather
+from pipeline.studies.study_rows import gather
 
 METRIC = "suboptimality"
 # the band over runs, and what counts as having learnt: this share of the uniform policy's suboptimality
@@ -28,7 +28,7 @@ LOW, HIGH, BAR = 0.1, 0.9, 0.1
 CONTROLS = ("uniform", "behaviour", "best-constant")
 
 
-class PricedRow(Sending):
+class PricedRow(Row):
     """A row of a comparison.
 
     Attributes

@@ -22,14 +22,7 @@ LEARNT = 0.5
 SUBLINEAR = 10**0.75
 
 
-class Sending(Row):
-    """A row with what one user sends, at most over its runs: how many messages and bits; None without privacy."""
-
-    messages: int | None
-    bits: int | None
-
-
-class Found(Sending):
+class Found(Row):
     """A row over seeds, with what readers need beside what is printed.
 
     Attributes
@@ -72,12 +65,12 @@ class Gathered:
         """What the agent said of its first run."""
         return self.outcomes[0]["facts"]
 
-    def row(self, metric: str, values: Array, true_rho: float | None, true_epsilon: float | None) -> Sending:
+    def row(self, metric: str, values: Array, true_rho: float | None, true_epsilon: float | None) -> Row:
         """Mean and standard deviation of what was measured ``(runs,)``; facts of the first run, ties averaged."""
         t, facts = self.trial, self.facts
         ties = [share for o in self.outcomes if (share := o["facts"].get("tie_share")) is not None]
         sent = [s for o in self.outcomes if (s := o["sent"]) is not None]
-        return Sending(
+        return Row(
             agent=t.agent,
             variant=facts.get("variant", ""),
             trust=facts["trust"],

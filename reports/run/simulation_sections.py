@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pipeline.declaration.numbers import clean, number
-from reports.facts.dataset import DeclaredPlant, DeclaredTables
+from reports.facts.dataset import Declared, DeclaredPlant, DeclaredTables
 from reports.facts.measurement import Simulation, Spread
 from reports.facts.policy import PlayedConstants
 from reports.facts.report import Report
@@ -111,7 +111,7 @@ def place_section(data: DeclaredTables | DeclaredPlant, sim: Simulation) -> Sect
     """The world as a deployment would declare it."""
     rows = [
         ("World", clean(sim.world)),
-        ("Users", f"{number(sim.episodes)}, one episode each"),
+        ("Episodes", f"{number(sim.episodes)}, {_each(data)}"),
         ("Steps of an episode", number(data.horizon)),
         ("Seeds", f"{sim.seed} to {sim.seed + sim.runs - 1}"),
     ]
@@ -124,6 +124,11 @@ def place_section(data: DeclaredTables | DeclaredPlant, sim: Simulation) -> Sect
     else:
         rows.append(("Coordinates and controls", f"{len(data.observation.names)} and {len(data.action.names)}"))
     return Section("data", "The world", tables=(table("Declared | ", rows),))
+
+
+def _each(data: Declared) -> str:
+    m = data.episodes_per_user
+    return "one user is one episode" if m == 1 else f"at most {number(m)} of one user"
 
 
 def _row(s: Spread) -> tuple[str, str, str, str]:
@@ -174,4 +179,4 @@ def _promise_card(report: Report) -> Card:
 def _user_card(report: Report, sim: Simulation) -> Card:
     told = sim.communication
     sent = () if told is None else (f"a user sends {number(told.messages)} messages, {number(told.bits)} bits",)
-    return Card("Trust model", clean(report.guarantee.trust_model), ("one user is one episode", *sent))
+    return Card("Trust model", clean(report.guarantee.trust_model), (_each(report.dataset), *sent))

@@ -10,7 +10,7 @@ from pipeline.simulation.trial import Row
 from pipeline.studies.paper_003 import SLIGHT, Curve, Evidence, Key, claims
 from reports.page import Figure, Section, Table, percent, table
 from reports.studies.curves import Line, draw_curves
-from reports.studies.study_page import PaperStudy
+from reports.studies.study_page import PaperStudy, communication
 
 _TITLES = {
     "003-figure-1a": "Paper 003, Figure 1(a): DP-VAPVI beside VAPVI and PEVI",
@@ -53,7 +53,7 @@ def study_003(name: str, rows: Sequence[Row]) -> PaperStudy:
         claims=claims(rows),
         judged="on the paper's own setting (features, noise and shift as printed)",
         figure=(_figure_1a if name == "003-figure-1a" else _figure_1b)(e),
-        sections=(_losses(e), _needed(e), _privacy(e), _ties(e), _setting(e)),
+        sections=(_losses(e), _needed(e), _privacy(e), communication(rows), _ties(e), _setting(e)),
         foot=f"{name}: Algorithm 2 of paper 003 (Qiao and Wang 2023) in the world of its Appendix F, {_worlds(e)}.",
     )
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pipeline.declaration.numbers import number
+from pipeline.simulation.trial import Row
 from pipeline.studies.study import Judged
-from pipeline.studies.study_rows import SUBLINEAR, Rows, Sending, end_loss, growth
+from pipeline.studies.study_rows import SUBLINEAR, Rows, end_loss, growth
 from reports.page import Figure, Part, Section, table, templates
 from reports.svg import standalone
 
@@ -217,14 +218,14 @@ def _privacy(rows: Rows) -> Section:
     return Section("privacy", "What the noise is worth", words, tables=(found,))
 
 
-def communication(rows: Sequence[Sending]) -> Section:
+def communication(rows: Sequence[Row]) -> Section:
     """What one user sends under each agent, from its least to its most over all rows."""
     words = (
         "Of one user, at most over the runs of a row; from the least to the most over all rows. Joint and central: the "
         "whole episode, in the clear, 64 bits a number. Local: one message of noisy integers. Shuffle: one-bit "
         "messages, each under the number of its counter.",
     )
-    sent: dict[tuple[str, ...], list[Sending]] = {}
+    sent: dict[tuple[str, ...], list[Row]] = {}
     for r in rows:
         if r["messages"] is not None:
             sent.setdefault((r["trust"], r["agent"], r["variant"]), []).append(r)
@@ -233,7 +234,7 @@ def communication(rows: Sequence[Sending]) -> Section:
     return Section("communication", "What one user sends", words, tables=(found,))
 
 
-def _range(rows: Sequence[Sending], key: Literal["messages", "bits"]) -> str:
+def _range(rows: Sequence[Row], key: Literal["messages", "bits"]) -> str:
     found = [n for r in rows if (n := r[key]) is not None]
     low, high = f"{min(found):,}", f"{max(found):,}"
     return low if low == high else f"{low} to {high}"

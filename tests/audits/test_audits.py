@@ -12,13 +12,14 @@ import pytest
 from scipy import stats
 from typer.testing import CliRunner
 
+import pipeline.learners.tabular as tabular
 import pipeline.statistics.interactive as desk_module
 import pipeline.statistics.lq_regularizers as lq_regularizers
 import pipeline.statistics.private_sum as private_sum
 from flows.cli import app
 from flows.config.home import Home
 from flows.config.setting import setting
-from flows.jobs.audit import one_run
+from flows.jobs.audit import audit_job, one_run
 from pipeline.audits.attack import attack, trade_off
 from pipeline.audits.laws import (
     Binomial,
@@ -42,6 +43,7 @@ from reports.audit_page import audit_page
 from tests.audits.broken import Thinner
 from tests.audits.mutants import MECHANISMS
 from tests.audits.offline_twins import EVEN_LQ, LQ, WHOLE, features
+from tests.flows.shop import lay_out
 
 
 def _few(name: str, twin: str) -> bool:
@@ -409,3 +411,16 @@ def raw_counts(privatizer, counts, noise):
     """A release that forgets its noise."""
     kept = {m.table: counts.tables[m.table] for m in privatizer.mechanisms}
     return Release("canaries", "synthetic", counts.dynamics, privatizer.mechanisms, kept, "os", "forgotten")
+
+
+@pytest.mark.parametrize("sampler", ["exact", "table"])
+def test_the_fast_sampler_is_held_against_the_share_of_delta_that_the_plan_itself_lists(tmp_path, monkeypatch, sampler):
+    """The audit adds none of its own: a plan that forgets it is refused there as it is in a run."""
+    shop = lay_out(tmp_path / "shop")
+    recipe = shop / "private.toml"
+    recipe.write_text(recipe.read_text().replace("[privacy]\n", f'[privacy]\nsampler = "{sampler}"\n'))
+    home = Home(tmp_path / "home")
+    assert not audit_job(str(recipe), home, draws=200, table=True).violates
+    monkeypatch.setattr(tabular, "_with_slack", lambda card, chosen, _: chosen)
+    with pytest.raises(ValueError, match="this sampler's share of delta is not counted"):
+        audit_job(str(recipe), home, draws=200, table=True)

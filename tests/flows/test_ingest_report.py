@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from threading import Thread
 
+import polars as pl
 import pytest
 from typer.testing import CliRunner
 
 import reticent
 from flows.cli import app
+from flows.config.home import Home, card_at
+from flows.jobs.snapshots import purge_job
+from pipeline.declaration.toml import DamagedError, LogError
+from pipeline.logs.editions import check_delivery
+from pipeline.logs.store import snapshots
 from tests.flows.shop import lay_out, rows
 
 
@@ -99,3 +106,38 @@ def test_a_purge_of_the_quarantine_takes_the_page(torn, tmp_path):
     assert call(home, "store", "purge", torn, "--quarantine-only", "--yes").exit_code == 0
     assert not list(home.rglob("ingest.html"))
     assert json.loads(call(home, "inspect", torn, "--quarantine", "--json").stdout)["report"]["purged"]
+
+
+def test_a_damaged_quarantine_is_named_and_says_what_to_do(torn, tmp_path):
+    home = tmp_path / "home"
+    assert call(home, "ingest", torn).exit_code == 0
+    [file, *_] = sorted(home.rglob("quarantine-*.parquet"))
+    whole = file.read_bytes()
+    for damage in (whole[:-20], whole[: len(whole) // 2] + b"\0" * (len(whole) - len(whole) // 2), b""):
+        file.write_bytes(damage)
+        for verb in (["inspect", torn, "--quarantine"], ["inspect", torn]):
+            with pytest.raises(DamagedError, match=rf"{file.name}: damaged.*ingest the log again"):
+                raise call(home, *verb).exception
+    assert DamagedError.exit_code == 4
+    call(home, "store", "purge", torn, "--quarantine-only", "--yes")
+    assert call(home, "inspect", torn, "--quarantine").exit_code == 0
+
+
+def test_no_purge_comes_between_the_listing_of_the_quarantine_and_its_reading(torn, tmp_path, monkeypatch):
+    home = Home(tmp_path / "home")
+    card = torn / "card.toml"
+    card.write_text(card.read_text() + "\n[tolerance]\nbad_reward = 0.0\n")
+    call(home.root, "ingest", torn)
+    scan, purges = pl.scan_parquet, []
+
+    def listed(files):
+        if not purges:
+            purges.append(Thread(target=purge_job, args=(str(torn), home), kwargs={"yes": True}))
+            purges[0].start()
+            purges[0].join(0.5)
+        return scan(files)
+
+    monkeypatch.setattr(pl, "scan_parquet", listed)
+    with pytest.raises(LogError, match=r"bad_reward.*first at log\.csv, line"):
+        check_delivery(card_at(str(torn), home.shelf), snapshots(home.store, "shop")[-1])
+    purges[0].join()

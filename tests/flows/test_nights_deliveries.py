@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 from flows.cli import app
 from flows.config.setting import Work, plain_step
 from flows.jobs.nightly import watch_of
+from flows.jobs.run import register_job
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import LogError
 from pipeline.logs.store import latest
@@ -126,3 +128,16 @@ def test_no_news_for_too_long_alerts_the_operator_and_no_server(tmp_path, monkey
     watch.file.write_text(json.dumps({**note, "news_at": "2026-01-01T00:00:00+00:00"}))
     shop.job(2, work=Work(say=said.append))
     assert said[-1] == "alert: no new log of night for 2 days; the policy in use stays"
+
+
+def test_another_dataset_may_be_declared_apart_after_a_night_on_which_nothing_came_in(tmp_path, monkeypatch):
+    """Nobody's rows were read then, so the ledger knows of all whose were."""
+    shop = Shop(tmp_path, monkeypatch)
+    shop.append(1, [])
+    shop.append(2)
+    shop.append(3, customers(100, 40))
+    other = tmp_path / "other"
+    shutil.copytree(shop.folder, other)
+    card, ledger = other / "card.toml", '"../shop/ledger.db"'
+    card.write_text(card.read_text().replace('name = "shop"', 'name = "other"').replace('"ledger.db"', ledger))
+    register_job(str(other), shop.home, disjoint_from=["shop"])

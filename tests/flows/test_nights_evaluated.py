@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,11 +19,13 @@ from flows.jobs.snapshots import purge_job
 from pipeline.declaration.card import CardError
 from pipeline.ledger import steps as book_steps
 from pipeline.ledger.ledger import Ledger
-from pipeline.ledger.steps import counters_problem
+from pipeline.ledger.step_checks import counters_problem
 from pipeline.logs.parts import evaluates, part_key
 from pipeline.privacy.continual import continual
 from pipeline.privacy.factorisation import squared_weights
-from pipeline.transaction import continual_release, continual_step
+from pipeline.privacy.fast_noise import TV_BOUND, FastOsNoise
+from pipeline.privacy.release_file import describe_mechanism
+from pipeline.transaction import continual_draw, continual_release
 from pipeline.transaction import transaction as machine
 from tests.flows.nights import FIRST, Shop, customers
 
@@ -90,7 +93,7 @@ def test_an_attempt_that_died_before_it_drew_pays_for_no_evaluation(tmp_path, mo
     register_job(str(shop.folder), shop.home)
     shop.deliver(customers(0, 500))
     with monkeypatch.context() as dead, pytest.raises(Killed):
-        dead.setattr(continual_step._Night, "count", is_killed)
+        dead.setattr(continual_draw.Night, "count", is_killed)
         shop.append(1)
     for n in (2, 3, 4):
         shop.append(n)
@@ -106,7 +109,7 @@ def test_rows_of_those_who_evaluate_do_not_outlive_a_killed_night(shop, monkeypa
     shop.deliver(customers(500, 500))
     with monkeypatch.context() as dead, pytest.raises(Killed):
         dead.setattr(Ledger, "commit", is_killed)
-        dead.setattr(continual_step._Night, "__exit__", lambda *_: None)
+        dead.setattr(continual_draw.Night, "__exit__", lambda *_: None)
         shop.append(2)
     assert list(shop.kept.glob("evaluate/*"))
     if then == "a purge":
@@ -252,3 +255,23 @@ def test_a_ledger_that_asks_lost_people_again_for_nothing_is_found(shop, monkeyp
         twin.setattr(continual_release, "step_price", cheap)
         shop.append(3)
     assert "without paying" in counters_problem(shop.ledger.entries())
+
+
+def test_delta_counts_the_fast_sampler_on_every_date_that_is_declared(shop, monkeypatch):
+    """One night's certificate speaks for the whole counter, and on each date other people are answered with noise."""
+    # sums of scores have wide noise, which no table holds: here they are said to be drawn a little off
+    monkeypatch.setattr(FastOsNoise, "tv_bound", lambda self, variance: TV_BOUND)
+    recipe = Path(shop.recipe)
+    recipe.write_text(recipe.read_text().replace("[privacy]\n", '[privacy]\nsampler = "table"\n'))
+    one = setting(shop.recipe, shop.home).plan.evaluation.sums
+    each = {m.table: m.delta_slack for s in one.values() for m in s.mechanisms}
+    runs = [shop.night(n, customers(1000 * (n - 1), 1000, seed=n))["run"] for n in (1, 2)]
+    planned = nightly_counter(setting(shop.recipe, shop.home)).listed(2, setting(shop.recipe, shop.home).plan)
+    charged = next(e.body["mechanisms"] for e in intents(shop) if "joint" in e.body)
+    certified = told(shop, runs[1], "certificate.json")["mechanisms"]
+    assert all(slack > 0 for slack in each.values())
+    for listed in (charged, certified, [describe_mechanism(m) for m in planned]):
+        said = {m["table"]: Fraction(m["delta_slack"]) for m in listed}
+        assert {name: said[name] for name in each} == {name: 2 * slack for name, slack in each.items()}
+    assert [verify(shop, run) for run in runs] == [[], []]
+    assert shop.night(2)["replayed"]

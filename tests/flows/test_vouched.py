@@ -409,3 +409,23 @@ def test_no_policy_is_shown_that_the_ledger_at_hand_never_published(office, chan
     [found] = [p.name for p in (root / "home" / "runs").iterdir() if p.is_dir()]
     with pytest.raises(BudgetError):
         reticent(root, *[found if word == "RUN" else word for word in verb])
+
+
+@pytest.mark.parametrize("put", ["copy", "link"])
+def test_another_valid_run_in_the_place_of_a_run_is_not_taken_for_it(office, put):
+    root, run = office
+    runs = root / "home" / "runs"
+    other = run_job(str(root / "people" / "pure.toml"), Home(root / "home"))["run"]
+    shutil.rmtree(runs / run)
+    if put == "copy":
+        shutil.copytree(runs / other, runs / run)
+    else:
+        (runs / run).symlink_to(other)
+    for verb in (["ledger", "verify", run], ["promote", run], ["policy", "show", runs / run]):
+        with pytest.raises((BudgetError, CardError), match=f"{other}, not {run}"):
+            code, proof = reticent(root, *verb)
+            raise BudgetError(proof["problem"] if code == 4 else f"{code}")
+    with pytest.raises((BudgetError, CardError)):
+        reticent(root, "report", run)
+    reticent(root, "promote", other)
+    assert reticent(root, "ledger", "verify", "current")[1]["run"] == other

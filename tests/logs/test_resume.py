@@ -32,8 +32,8 @@ PARTITIONS = 4
 KILLED = """
 import os, signal, sys
 from pathlib import Path
+from pipeline.logs import editions, second_pass
 from pipeline.logs import ingest as room
-from pipeline.logs import second_pass
 from pipeline.logs.work import Work
 from tests.logs.conftest import make_card
 folder, name, nth, when = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
@@ -48,6 +48,9 @@ def deadly(*args, **more):
         os.kill(os.getpid(), signal.SIGKILL)
     return result
 setattr(owner, name, deadly)
+if name == "end_edition":
+    # asked under the lineage's lock, and once the edition is published
+    editions.end_edition = deadly
 room.ingest(make_card(folder, ["*.csv"]), folder / "store", partitions=4)
 """
 

@@ -38,6 +38,8 @@ def row(agent: str, variant: str, K: int, mean: float, rho: float | None = None,
         runs=20,
         true_rho=true,
         true_epsilon=true,
+        messages=None if rho is None else 20,
+        bits=None if rho is None else 3840,
         tie_share=None if variant == "control" else 0.25,
         noise=SIMULATION,
     )
@@ -139,6 +141,7 @@ def test_page_and_files_say_what_the_rows_say_and_load_nothing(name):
     for page in (html, md):
         assert "simulation, not private" in page and "spends 22.6 × the asked ρ" in page
         assert "more than tried" in page and "3.00" in page
+        assert "What one user sends" in page and "3,840" in page
     assert html == study_003(name, rows).page.html
     parquet, csv = table_files(rows)
     assert pl.read_parquet(io.BytesIO(parquet)).to_dicts() == rows

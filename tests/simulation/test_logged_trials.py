@@ -10,7 +10,7 @@ import pytest
 from pipeline.declaration.card import CardError
 from pipeline.simulation import logged_trials
 from pipeline.simulation.control_trials import world_of
-from pipeline.simulation.registry import run
+from pipeline.simulation.registry import measure, plain_values, run
 from pipeline.simulation.trial import Trial
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
@@ -23,7 +23,7 @@ def test_the_noise_is_worth_what_was_asked_and_the_run_repeats_itself():
     outcome = run(LEARNT)
     assert outcome.facts["trust"] == "central" and 0.99 < outcome.facts["true_epsilon"] <= 1.0
     assert outcome.facts["true_rho"] > 0 and outcome.facts["noise_sd"] > 1
-    assert run(LEARNT).as_dict() == outcome.as_dict()
+    assert measure(LEARNT) == plain_values(LEARNT, outcome)
     exact = run(replace(LEARNT, agent="apvi", epsilon=None, delta=None, calibration=None))
     assert exact.facts["trust"] == "none" and exact.facts["true_epsilon"] is None and exact.facts["noise_sd"] == 0
 

@@ -13,7 +13,7 @@ from pipeline.privacy.losses import spent_budget
 from pipeline.privacy.shuffle import message_bytes
 from pipeline.simulation import tabular_trials
 from pipeline.simulation.control_trials import world_of
-from pipeline.simulation.registry import run
+from pipeline.simulation.registry import measure, plain_values, run
 from pipeline.simulation.tabular_trials import layout_of
 from pipeline.simulation.trial import Trial
 from pipeline.studies.study_rows import gathered_rows
@@ -46,14 +46,13 @@ def test_an_agent_says_what_it_did_and_does_it_again(agent, rewards):
         assert (7.5 if agent == "counts-shuffle" else 9.0) < facts["true_epsilon"] <= 10.0
         assert facts["noise_sd"] > 0
     assert 0 <= facts["tie_share"] < 1
-    again = run(asked)
-    assert again.as_dict() == outcome.as_dict()
+    assert measure(asked) == plain_values(asked, outcome)
     assert run(replace(asked, seed=1)).regret != outcome.regret
 
 
 def test_rows_of_several_runs_have_the_keys_that_a_study_reads():
     trials = [replace(trial("dp-ucbvi-jdp"), seed=seed) for seed in range(3)]
-    (row,) = gathered_rows(trials, [run(t).as_dict() for t in trials])
+    (row,) = gathered_rows(trials, [measure(t) for t in trials])
     assert (row["agent"], row["trust"], row["runs"], row["epsilon"]) == ("dp-ucbvi-jdp", "joint", 3, 10.0)
     assert row["mean"] == pytest.approx(sum(row["totals"]) / 3)
     assert row["facts"]["shape"] == [3, 2, 6]
@@ -143,6 +142,16 @@ def test_users_who_return_pay_for_all_their_episodes():
         assert outcome.facts["noise_sd"] > 1.3 * run(replace(SENT, agent=agent)).facts["noise_sd"]
     with pytest.raises(ValueError, match="at least one episode"):
         run(SENT.told(episodes_per_user=0))
+
+
+def test_users_who_return_send_all_their_episodes():
+    for agent in ("dp-ucbvi-jdp", "dp-ucbvi-ldp"):
+        one, three = (measure(replace(SENT, agent=agent).told(episodes_per_user=m))["sent"] for m in (1, 3))
+        assert (three["messages"], three["bits"]) == (3 * one["messages"], 3 * one["bits"])
+    asked = SENT.told(episodes_per_user=3)
+    bits, sent = run(asked).release.mechanisms, measure(asked)["sent"]
+    # of each episode a truth and its coins in every counter, in three batches that ask for most
+    assert sent["messages"] == 3 * max(m.cells * (1 + m.shuffled.each) for m in bits)
 
 
 def test_users_who_return_in_the_shuffle_model_pay_by_group_privacy():
