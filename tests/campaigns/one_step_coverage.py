@@ -105,9 +105,16 @@ def held(_name):
         one = next(r for r in cells_ if r["rho"] == 1.0)
         bias = f"{one['bias']:+.4f} ({one['se']:.4f})"
         lines.append([world, f"{people:,.0f}", f"{one['practice']:.4g}", f"{one['truth']:.4g}", bias, *of])
-    for name, worlds in (("all", (*OPEN, *FEW)), ("all but depot", BOX)):
-        of = ([r for r in found if r["rho"] == rho and r["world"] in worlds] for rho in BUDGETS)
-        lines.append([name, *[""] * 4, *map(_together, of)])
+    # wide intervals of small logs hold more often: they are not counted with the others
+    usual = of_campaigns("small", "large")
+    groups = {
+        "all from 20 000 people, 30 states": usual,
+        "these without depot": [r for r in usual if r["world"] in BOX],
+        "few states, from 20 000": of_campaigns("few", "few_large"),
+        "5 000 people": of_campaigns("tiny"),
+    }
+    for name, those in groups.items():
+        lines.append([name, *[""] * 4, *(_together([r for r in those if r["rho"] == rho]) for rho in BUDGETS)])
     head = ["log", "people", "practice", "policy, ρ = 1", "bias of the gain, ρ = 1"]
     return _markdown([*head, *(f"ρ = {rho:g}: value, gain held; ±; better" for rho in BUDGETS)], lines)
 
