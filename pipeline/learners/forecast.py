@@ -23,11 +23,12 @@ from pipeline.environments.lq_catalog import check_world, explorer, load_lq_worl
 from pipeline.environments.lq_systems import simulate
 from pipeline.environments.worlds import load_world
 from pipeline.evaluation.exact import binned_behaviour, binned_process
+from pipeline.learners.evaluation_terms import Known
 from pipeline.learners.linear_learning import drawn, plan_linear
 from pipeline.learners.linear_request import LinearRequest
 from pipeline.learners.lq_learning import LqRequest
 from pipeline.learners.one_step_learning import learn_step, next_question
-from pipeline.learners.terms import Known, Terms
+from pipeline.learners.terms import Terms
 from pipeline.logs.target_sums import add_targets
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.policy import Policy

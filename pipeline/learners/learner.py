@@ -16,6 +16,7 @@ from pipeline.audits.attack import AuditTarget, WholePlan
 from pipeline.declaration.card import AnyCard
 from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.terms import Terms
+from pipeline.mdp.policy import Policy
 from pipeline.privacy.losses import SpentBudget, spent_budget
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Mechanism, Release
@@ -123,6 +124,16 @@ class Learnt(Protocol):
         CardError
             If there is no such world or behaviour, or the card declares another process.
         """
+        ...
+
+
+@runtime_checkable
+class Deciding(Protocol):
+    """What was learnt, where it says what to do in each declared state: people can be asked about that."""
+
+    @property
+    def policy(self) -> Policy:
+        """Step by step, with the states in which it recommends nothing."""
         ...
 
 
