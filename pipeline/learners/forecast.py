@@ -23,14 +23,16 @@ from pipeline.environments.lq_catalog import check_world, explorer, load_lq_worl
 from pipeline.environments.lq_systems import simulate
 from pipeline.environments.worlds import load_world
 from pipeline.evaluation.exact import binned_behaviour, binned_process
+from pipeline.learners.evaluation_terms import Known
 from pipeline.learners.linear_learning import drawn, plan_linear
 from pipeline.learners.linear_request import LinearRequest
 from pipeline.learners.lq_learning import LqRequest
 from pipeline.learners.one_step_learning import learn_step, next_question
-from pipeline.learners.terms import Known, Terms
+from pipeline.learners.terms import Terms
 from pipeline.logs.target_sums import add_targets
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.policy import Policy
+from pipeline.privacy.epochs import Epochs
 from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import Mechanism, Release
 from pipeline.simulation.logged_trials import Integers, Logged
@@ -46,18 +48,6 @@ from pipeline.statistics.target_layout import Stage
 from pipeline.statistics.target_plan import Question, TargetPlan
 
 Array = NDArray[np.float64]
-
-
-def table_size(card: Card) -> int:
-    """Numbers of one simulated log of count tables.
-
-    Parameters
-    ----------
-    card
-        Declares horizon, states and actions.
-    """
-    d = card.domain
-    return d.horizon * len(d.state_labels) ** 2 * len(d.action_labels)
 
 
 def foresee_counts(
@@ -133,13 +123,16 @@ def _foresee(
 ) -> list[Drawn]:
     """A run for each seed: ``learn`` gives two policies of one log, with noise and without; ``instead`` needs none."""
     logs, mechanisms = _logs(card, terms, ball), count_sum(card, Ask()).mechanisms
-    found: list[Drawn] = []
+    found, world, best, other = list[Drawn](), None, 0.0, 0.0
     for seed in seeds:
         of_world, of_log, of_noise = np.random.SeedSequence((seed,)).spawn(3)
         logged = logs(mechanisms, np.random.default_rng(of_world))
+        if logged.mdp is not world:
+            # a declared world is the same for every log
+            world, best = logged.mdp, best_allowed(logged.mdp, logged.task)
+            other = best - logged.value(instead(logged))
         policies = learn(logged, np.random.default_rng(of_log), of_noise)
-        best = best_allowed(logged.mdp, logged.task)
-        private, exact, other = (best - logged.value(p) for p in (*policies, instead(logged)))
+        private, exact = (best - logged.value(p) for p in policies)
         found.append(Drawn(private, exact, other, best, float(policies[0].abstains.mean())))
     return found
 
@@ -187,6 +180,9 @@ def _tallies(request: LinearRequest, visits: Integers, paid: Integers) -> Tallie
 def foresee_one_step(plan: TargetPlan, terms: Terms, episodes: int, seeds: Sequence[int]) -> list[Drawn]:
     """Simulate a run of a one-step agent for each seed, beside the same without noise on the same log.
 
+    Of a counter: the last night of its last whole epoch, with the noise of its noisiest one, where as many people come
+    on each night; those who came until the epoch began tell values, those of its nights tell gains.
+
     Parameters
     ----------
     plan
@@ -194,14 +190,19 @@ def foresee_one_step(plan: TargetPlan, terms: Terms, episodes: int, seeds: Seque
     terms
         Known world, and how cautious the planner is.
     episodes
-        Episodes of each log, one a person.
+        Episodes of each log, one a person; of a counter, of all its nights.
     seeds
         One simulated run each.
     """
+    shares: Sequence[float] = (1,)
+    if isinstance(counter := plan.ask.counter, Epochs):
+        opened = (counter.steps // counter.epoch - 1) * counter.epoch + 1
+        shares = opened / counter.steps, counter.epoch / counter.steps
 
     def learn(logged: Logged, rng: np.random.Generator, noise: np.random.SeedSequence) -> list[Policy]:
-        people = sample_people(plan.card, logged.mdp, logged.behaviour, episodes, rng)
-        return [one_step_policy(p, terms, people, SeededNoise(noise)) for p in (plan, replace(plan, ask=Ask()))]
+        counts = [max(1, round(episodes * share)) for share in shares]
+        logs = [sample_people(plan.card, logged.mdp, logged.behaviour, n, rng) for n in counts]
+        return [one_step_policy(p, terms, logs, SeededNoise(noise)) for p in (plan.once, replace(plan, ask=Ask()))]
 
     def practice(logged: Logged) -> Policy:
         shape = plan.card.domain.horizon, *logged.task.allowed.shape
@@ -210,20 +211,22 @@ def foresee_one_step(plan: TargetPlan, terms: Terms, episodes: int, seeds: Seque
     return _foresee(plan.card, terms, seeds, learn, practice)
 
 
-def one_step_policy(plan: TargetPlan, terms: Terms, people: Sequence[Any], noise: SeededNoise) -> Policy:
+def one_step_policy(plan: TargetPlan, terms: Terms, logs: Sequence[Sequence[Any]], noise: SeededNoise) -> Policy:
     """The policy of one simulated run.
 
     Parameters
     ----------
     plan, terms
         What is released, and how cautious the planner is.
-    people
-        Canonical rows of whole people, as :func:`~pipeline.simulation.simulate.sample_people` gives them.
+    logs
+        Canonical rows of whole people, as :func:`~pipeline.simulation.simulate.sample_people` gives them: the first log
+        answers the first stage, the last one the second.
     noise
         A simulation's.
     """
 
     def answer(stage: Stage, asked: Question | None) -> Release:
+        people = logs[0 if asked is None else -1]
         return plan.stages[stage].draw(add_targets(plan, asked, people), noise)
 
     first = answer("v", None)

@@ -6,15 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.agents.apvi import CountsPlanner, apvi
 from pipeline.audits.attack import AuditTarget, WholePlan
 from pipeline.audits.sums import LEAVES
 from pipeline.audits.tables import counts_target
 from pipeline.declaration.card import AnyCard, Card, CardError, require_tabular
-from pipeline.learners.forecast import foresee_counts, table_size
-from pipeline.learners.learner import Outlook, Quote, listed_facts, typeable
+from pipeline.learners.learner import Outlook, Quote, listed_facts, table_size, typeable
 from pipeline.learners.paired_evaluation import PairedEvaluation
 from pipeline.learners.tabular_evaluation import TabularEvaluation
 from pipeline.learners.tabular_facts import LearntCounts
@@ -22,6 +21,7 @@ from pipeline.learners.tabular_learning import learn
 from pipeline.learners.terms import Terms
 from pipeline.ledger.chain import Body
 from pipeline.logs.aggregate import aggregate
+from pipeline.logs.leaves import CountLeaf
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import Resources
 from pipeline.privacy.budget import fraction_of
@@ -29,7 +29,6 @@ from pipeline.privacy.losses import safe_epsilon, spent_budget
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Release, total_delta_slack, total_epsilon, total_rho
 from pipeline.privacy.release_file import describe_mechanism
-from pipeline.simulation.surrogate import Drawn
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import (
     BUDGETS,
@@ -43,6 +42,9 @@ from pipeline.statistics.calibration import (
 )
 from pipeline.statistics.private_sum import PrivateSum, tell_joining
 from pipeline.transaction.drawing import WHOLE, Stage
+
+if TYPE_CHECKING:
+    from pipeline.simulation.surrogate import Drawn
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,8 @@ class Tabular:
         p = terms.privacy
         if p is not None and p.calibration == "paper" and p.release != "two_tables":
             raise ValueError("calibration = 'paper' needs release = 'two_tables'; the paper prints no other")
+        if terms.nightly is not None and terms.nightly.epoch is not None:
+            raise ValueError("[nightly] epoch: counts add over all nights, and nothing begins anew; take it out")
 
     def plan(self, card: AnyCard, terms: Terms) -> TabularRun:
         """See :class:`~pipeline.learners.learner.Learner`."""
@@ -197,6 +201,10 @@ class TabularRun:
         found = learn(self.card, self.terms.planner, release, self.planner)
         return LearntCounts(self.card, self.terms, found, release, covered=self.planner is apvi)
 
+    def nightly(self) -> CountedNights:
+        """See :class:`~pipeline.learners.learner.Continual`."""
+        return CountedNights(self.card, self.privatizer)
+
     def evaluation(self) -> TabularEvaluation:
         """See :class:`~pipeline.learners.evaluation.Evaluable`."""
         if (earlier := self.terms.earlier) is not None:
@@ -213,6 +221,8 @@ class TabularRun:
 
     def forecast(self, episodes: int, seeds: Sequence[int]) -> list[Drawn]:
         """See :class:`~pipeline.learners.learner.RunPlan`; a counter's noise is that of its noisiest night."""
+        from pipeline.learners.forecast import foresee_counts
+
         once = tuple(
             m if m.running is None else replace(m, running=None, variance=math.ceil(m.standard_deviation**2))
             for m in self.privatizer.mechanisms
@@ -235,6 +245,28 @@ class TabularRun:
         cost = total_rho(self.privatizer.mechanisms)
         assert cost is not None
         return WholePlan(f"A counter of {LEAVES} of {nightly.nights} nights", cost, asked)
+
+
+@dataclass(frozen=True)
+class CountedNights:
+    """See :class:`~pipeline.transaction.continual_release.NightlySums`: count tables, all at once."""
+
+    card: Card
+    privatizer: PrivateSum
+    joint: Body | None = None
+
+    @property
+    def stages(self) -> Mapping[str, PrivateSum]:
+        """See :class:`~pipeline.transaction.continual_release.NightlySums`."""
+        return {"step": self.privatizer}
+
+    def leaf(self, stage: str, answers: Sequence[Release]) -> CountLeaf:
+        """See :class:`~pipeline.transaction.continual_release.NightlySums`."""
+        return CountLeaf(self.card)
+
+    def answered(self, stage: str, drawn: Release) -> Release:
+        """See :class:`~pipeline.transaction.continual_release.NightlySums`."""
+        return drawn
 
 
 def _what_if(card: Card, ask: Ask) -> list[dict[str, float | None]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from fractions import Fraction
@@ -10,11 +11,10 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from pipeline.declaration.card import AnyCard
-from pipeline.declaration.lineage import Dates
-from pipeline.declaration.toml import CardError, Epsilon, Name, Rho, Strict
-from pipeline.learners.policy_files import Earlier
+from pipeline.declaration.toml import CardError, Epsilon, Rho, Strict
+from pipeline.learners.evaluation_terms import Earlier, Evaluate, Known
 from pipeline.privacy.budget import check_delta, fraction_of
-from pipeline.privacy.continual import continual
+from pipeline.privacy.epochs import counter_of
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import NoiseSource, OsNoise
 from pipeline.privacy.opendp_noise import OpenDpNoise
@@ -167,37 +167,6 @@ class OneStep(Strict):
     floor: Annotated[float, Field(ge=0, lt=1)] = 0.05
 
 
-class Evaluate(Strict):
-    """What a policy is worth: measured on people who did not choose it, and exactly where a log's world is known.
-
-    Parameters
-    ----------
-    people
-        Share of the people who learn nothing and evaluate; 0: nobody, and nothing is measured.
-    dates
-        With [nightly], on which of its dates: as in [schedule].  A date whose night never ran is made up for.
-    world, behaviour
-        Of a synthetic log, names of the world and of its policy that made it; None: unknown.
-    against
-        Name of an earlier run of this home, whose policy those people are asked about as well; None: of none.
-    """
-
-    later: ClassVar = {"people": 0.0, "dates": None, "against": None}
-    people: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    dates: Dates | None = None
-    world: str | None = None
-    behaviour: str = "uniform"
-    against: Name | None = None
-
-
-@dataclass(frozen=True)
-class Known:
-    """A known world, and the name of its policy that made the log."""
-
-    world: str
-    behaviour: str
-
-
 class Nightly(Strict):
     """Every night is a leaf of one counter, and the budget is that of all its nights together.
 
@@ -207,11 +176,22 @@ class Nightly(Strict):
         How many, and the date of the first (UTC).
     counter
         ``tree``, or ``toeplitz``: the square-root factorisation.
+    epoch
+        Of an agent whose second question rests on a first answer: for so many nights that answer stands, and the sums
+        that were asked with it are added up; all nights where it is left out.
     """
 
+    later: ClassVar = {"epoch": None}
     nights: Annotated[int, Field(ge=1, le=10_000)] = 365
     first: Annotated[date, Field(strict=False)]
     counter: Literal["tree", "toeplitz"] = "tree"
+    epoch: Annotated[int, Field(ge=1)] | None = None
+
+    @model_validator(mode="after")
+    def _epoch_within(self) -> Self:
+        if self.epoch is not None and self.epoch > self.nights:
+            raise ValueError(f"epoch = {self.epoch} is longer than all {self.nights} nights")
+        return self
 
     @property
     def last(self) -> date:
@@ -263,6 +243,17 @@ class Terms:
         return Fraction(0) if self.evaluate is None else fraction_of(self.evaluate.people)
 
     @property
+    def logged(self) -> bool:
+        """Whether rows of those people are weighed by what they tell of practice themselves."""
+        return self.evaluate is not None and self.evaluate.probabilities == "logged"
+
+    @property
+    def spread(self) -> int:
+        """Ranges of values that a score may be from the middle, at least: by the least declared chance."""
+        least = None if self.evaluate is None else self.evaluate.least
+        return 1 if least is None else 2 ** math.ceil(math.log2(1 / least))
+
+    @property
     def known(self) -> Known | None:
         """The world that made a synthetic log; None where none is named."""
         e = self.evaluate
@@ -274,7 +265,8 @@ class Terms:
         if p is None:
             return Ask()
         split = None if p.split is None else {str(table): share for table, share in p.split.items()}
-        counter = None if self.nightly is None else continual(self.nightly.counter, self.nightly.nights)
+        n = self.nightly
+        counter = None if n is None else counter_of(n.counter, n.nights, n.epoch)
         whole = Ask(p.rho, p.epsilon, p.delta, p.release, p.calibration, split, counter)
         return whole.less(self.taken) if self.taken else whole
 

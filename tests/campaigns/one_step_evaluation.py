@@ -24,10 +24,11 @@ import numpy as np
 import polars as pl
 
 from pipeline.evaluation.coverage import ONE_STEP, code_of
+from pipeline.learners.evaluation_terms import Evaluate
 from pipeline.learners.one_step import OneStepLearner
 from pipeline.learners.one_step_evaluation import OneStepEvaluation
 from pipeline.learners.one_step_learning import learn_step, next_question
-from pipeline.learners.terms import Evaluate, Privacy, Terms
+from pipeline.learners.terms import Privacy, Terms
 from pipeline.logs.one_step_scores import OneStepScores
 from pipeline.logs.one_step_sums import add_people
 from pipeline.logs.target_sums import add_targets
