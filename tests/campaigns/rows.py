@@ -162,10 +162,11 @@ def out_of_date(name: str, row: Mapping[str, str]) -> bool:
 
 def state(name: str) -> str:
     """What made a table, and how much of it still holds."""
-    rows = read(name)
-    made = list(dict.fromkeys((r["command"], r["seeds"], r["date"], r["lock"], r["code"]) for r in rows))
+    rows, own = read(name), name in _depends()["named"]
+    made = list(dict.fromkeys((r["command"], r["seeds"], r["date"], r["lock"], "" if own else r["code"]) for r in rows))
     told = [
-        f"`{c}`, seeds {s or 'not kept'}, {day}, lock {at[:8] or 'not kept'}, code {of[:8] or 'not kept'}"
+        f"`{c}`, seeds {s or 'not kept'}, {day}, lock {at[:8] or 'not kept'}, "
+        f"code {of[:8] or ('of each row' if own else 'not kept')}"
         for c, s, day, at, of in made[:4]
     ]
     told += [f"{len(made) - 4} more commands in the file"] if len(made) > 4 else []

@@ -109,7 +109,7 @@ def test_code_expires_a_number_and_prose_does_not(checkout, file, old, new, expi
     assert (code_of("races", of, checkout) != before) == expires
 
 
-@pytest.mark.parametrize(("file", "expires"), zip(OF_A_MUTANT, (True, True, False), strict=True))
+@pytest.mark.parametrize(("file", "expires"), [*zip(OF_A_MUTANT, (True, True, False), strict=True)])
 def test_a_row_that_names_its_files_depends_on_no_other(checkout, file, expires):
     row = {"file": OF_A_MUTANT[0], "tests": f"{OF_A_MUTANT[1]}::test_a {OF_A_MUTANT[1]}::test_b"}
     named = named_in("mutants", row)

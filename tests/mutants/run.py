@@ -205,7 +205,8 @@ def page(name: str) -> str:
     lines = ["| room | killed | not killed | share killed |", "|---|---|---|---|"]
     lines += [f"| {room} | {k} | {not_k} | {k / (k + not_k):.3f} |" for room, (k, not_k) in rooms.items()]
     left = [r for r in rows if r["outcome"] != "killed"]
-    return "\n".join([*lines, "", *(f"* `{r['file']}`, {r['breaks']}: {r['outcome']}. {r['why']}" for r in left)])
+    lines += ["", f"{len(rows)} of {len(mutants())} edits have a row.", ""]
+    return "\n".join([*lines, *(f"* `{r['file']}`, {r['breaks']}: {r['outcome']}. {r['why']}" for r in left)])
 
 
 if __name__ == "__main__":
