@@ -48,20 +48,8 @@ next_state = "next_state"
 [budget]
 rho = 1.0
 """
-RECIPE = """
-[recipe]
-name = "{name}"
-card = "card.toml"
-agent = "{agent}"
-[privacy]
-rho = 1.0
-[nightly]
-first = "2026-01-01"
-nights = 10
-counter = "toeplitz"
-[promote]
-status = "modelled"
-"""
+# what is shipped, over the card above
+RECIPE = (Path(__file__).parents[2] / "flows" / "recipes" / "riverswim_nights.toml").read_text(encoding="utf-8")
 
 
 class Outside:
@@ -75,7 +63,8 @@ class Outside:
         folder.mkdir()
         (folder / "card.toml").write_text(CARD)
         for name, agent in (("explore", "dp-ucbvi"), ("keep", "dp-apvi")):
-            (folder / f"{name}.toml").write_text(RECIPE.format(name=name, agent=agent))
+            own = RECIPE.replace('"riverswim"', '"card.toml"').replace("riverswim_nights", name)
+            (folder / f"{name}.toml").write_text(own.replace("dp-ucbvi", agent))
 
     def policy(self, run: str) -> np.ndarray:
         """What the export of a run says ``(H, S, A)``."""
