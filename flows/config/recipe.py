@@ -180,7 +180,8 @@ class Recipe(Strict):
 def _check_nightly(name: str, agent: Agent, p: Privacy | None) -> None:
     """Refuse what no counter releases."""
     if not agent.learner.continual or p is None:
-        raise ValueError(f"[nightly] keeps a counter of counts: it goes with agent 'dp-apvi' or 'dp-ucbvi', not {name}")
+        theirs = " or ".join(f"'{n}'" for n, a in AGENTS.items() if a.learner.continual and a.private)
+        raise ValueError(f"[nightly] keeps a counter: it goes with agent {theirs}, not {name}")
     if (p.rho is None and not p.delta) or p.calibration == "paper":
         raise ValueError("[nightly] draws Gaussian noise: give 'rho', or 'epsilon' with 'delta', and 'tight'")
 

@@ -20,7 +20,7 @@ from pipeline.ledger.chain import BudgetError, Entry, Head, head_of_certificate,
 from pipeline.ledger.keys import SignedHead, check_signed_head, find_key, parse_public_keys, signatures_problem
 from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.ledger.publication import file_digests, files_problem
-from pipeline.ledger.steps import counters_problem
+from pipeline.ledger.step_checks import counters_problem
 from pipeline.privacy.release_file import sha256_file
 from pipeline.transaction.place import one_at_a_time, refuse_old_ledger
 from pipeline.transaction.recovery import recover

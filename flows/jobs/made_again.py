@@ -186,12 +186,7 @@ def _charge_problem(folder: Path, s: Setting, plan: RunPlan, held: Vouched) -> s
         now, since = intent.body["counter"]["night"], intent.body["counter"]["since"]
         # which nights people evaluate is the calendar's, as the ledger stood before this one
         others = counter.evaluated_at(now, [e for e in held.entries if e.seq < intent.seq])
-        asked: Body = {
-            "mechanisms": [describe_mechanism(m) for m in counter.listed(now, others)],
-            "epsilon": None,
-            "counter": counter.describe(now, since),
-            **({} if others is None else {"joint": others.joint_body()}),
-        }
+        asked = counter.told(now, since, others)
         key = counter.step_key(now)
     else:
         _, asked = plan.charge()

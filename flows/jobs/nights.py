@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date, timedelta
 from fractions import Fraction
@@ -13,21 +12,22 @@ from flows.config.setting import Setting
 from pipeline.declaration.card import CardError
 from pipeline.declaration.lineage import Schedule
 from pipeline.learners.held_out import HeldOutRun
+from pipeline.learners.learner import Continual
 from pipeline.learners.offline_agents import Guarded
-from pipeline.learners.tabular import counts_privatizer, no_delta_left
+from pipeline.learners.tabular import no_delta_left
 from pipeline.ledger import ledger
-from pipeline.ledger.account import commit_of, registration, spent_on
+from pipeline.ledger.account import commit_of
 from pipeline.ledger.chain import Entry
 from pipeline.ledger.ledger import Ledger
+from pipeline.ledger.limits import is_look
 from pipeline.ledger.steps import committed_steps, counter_intents
 from pipeline.logs.store import find_snapshot
 from pipeline.privacy.budget import fraction_of
-from pipeline.privacy.continual import continual
 from pipeline.privacy.release import total_delta_slack
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.transaction.continual_release import ContinualRelease
 from pipeline.transaction.release_once import key_of
-from reports.facts.plan import CalendarPlan, EvaluationsPlan, NightsPlan
+from reports.facts.nights_plan import EpochsPlan, EvaluationsPlan, NightsPlan
 
 
 def standing_run(s: Setting, edition: int | None, entries: Sequence[Entry]) -> Guarded:
@@ -87,8 +87,11 @@ def nightly_counter(s: Setting, run: Guarded | None = None) -> ContinualRelease:
             f"{s.card.name}: [nightly] with recurs = 'capped' needs source.columns.episode_id: without it nobody can "
             "tell an episode that was delivered before from a new one. Map it, or declare recurs = 'never'"
         )
-    terms, plan = (s.recipe.terms, s.plan) if run is None else (run.terms, run.plan)
-    counter = ContinualRelease(s.tabular, counts_privatizer(s.tabular, terms), continual(n.counter, n.nights), n.first)
+    plan = s.plan if run is None else run.plan
+    learner = plan.plan if isinstance(plan, HeldOutRun) else plan
+    # an agent without a counter is refused with its recipe
+    assert isinstance(learner, Continual)
+    counter = ContinualRelease(s.tabular, learner.nightly(), n.first)
     dates = None if s.recipe.evaluate is None else s.recipe.evaluate.dates
     if not isinstance(plan, HeldOutRun) or dates is None:
         return counter
@@ -181,11 +184,11 @@ def nightly_plan(s: Setting, ledger: Ledger) -> tuple[Fraction, NightsPlan]:
     if nightly.gate is not None and not counter_intents(entries, s.card.name, nightly.key):
         charge += nightly.gate.charge()[0] or 0
     evaluations = None if nightly.dates is None else nightly_evaluations(nightly, entries, tonight)
-    errors = {"worst": max(counter.error(t) for t in range(1, counter.steps + 1))}
+    known = {"worst": nightly.worst, **({"tonight": nightly.mechanisms(tonight)} if inside else {})}
+    errors = {"worst": max(map(counter.error, range(1, counter.steps + 1)))}
     if inside:
         errors["tonight"] = counter.error(tonight)
-    variances = {m.table: m.variance or 0 for m in nightly.privatizer.mechanisms}
-    return charge, NightsPlan(
+    told = NightsPlan(
         key=nightly.key,
         kind=counter.kind,
         nights=counter.steps,
@@ -197,10 +200,23 @@ def nightly_plan(s: Setting, ledger: Ledger) -> tuple[Fraction, NightsPlan]:
         left=min(counter.steps, max(0, counter.steps - tonight)),
         replays=replays,
         charge_rho=float(charge),
-        standard_deviation={t: {k: math.sqrt(v * e) for k, e in errors.items()} for t, v in variances.items()},
+        standard_deviation={
+            m.table: {k: listed[i].standard_deviation for k, listed in known.items()}
+            for i, m in enumerate(nightly.worst)
+        },
         times_one_release={k: counter.cost * e for k, e in errors.items()},
-        **({} if evaluations is None else {"evaluations": evaluations}),
     )
+    more = {"evaluations": evaluations, "epochs": _epochs_plan(nightly, tonight)}
+    there = {name: part for name, part in more.items() if part is not None}
+    return charge, NightsPlan.model_validate({**told.parts(), **there})
+
+
+def _epochs_plan(nightly: ContinualRelease, tonight: int) -> EpochsPlan | None:
+    if nightly.epochs is None:
+        return None
+    begin = next((t for t in range(max(1, tonight + 1), nightly.counter.steps + 1) if nightly.opens(t, t)), None)
+    day = None if begin is None else (nightly.first + timedelta(days=begin - 1)).isoformat()
+    return EpochsPlan(**nightly.epochs, next=day)
 
 
 def nightly_evaluations(nightly: ContinualRelease, entries: Sequence[Entry], tonight: int) -> EvaluationsPlan:
@@ -215,7 +231,7 @@ def nightly_evaluations(nightly: ContinualRelease, entries: Sequence[Entry], ton
     """
     assert nightly.dates is not None and nightly.evaluation is not None
     due = nightly.dates.within(nightly.first, nightly.last)
-    done = [s for s in committed_steps(entries, nightly.card.name, nightly.key) if "joint" in s.intent.body]
+    done = [s for s in committed_steps(entries, nightly.card.name, nightly.key) if is_look(s.intent.body)]
     joint = nightly.evaluation.joint_body()
     whole, counter = Fraction(joint["rho_exact"]), Fraction(joint["learn"]["rho_exact"])
     inside = 1 <= tonight <= nightly.counter.steps
@@ -228,70 +244,3 @@ def nightly_evaluations(nightly: ContinualRelease, entries: Sequence[Entry], ton
         each_rho=float(whole - counter),
         life_rho=float(counter + len(due) * (whole - counter)),
     )
-
-
-# a calendar without an end is followed for so long
-_CENTURY = timedelta(days=36_525)
-_PERIODS = {"month": "%Y-%m", "year": "%Y"}
-
-
-def calendar_plan(s: Setting, ledger: Ledger, price: Fraction) -> CalendarPlan | None:
-    """What the calendar of a recipe has charged and will charge, date by date; None without one.  Reads no row."""
-    calendar, name, today = s.recipe.schedule, s.card.name, night_of(None)
-    if calendar is None:
-        return None
-    entries, due = ledger.entries(), calendar.due(today)
-    charged = charged_for(s, entries)
-    released = [e for e in charged if not s.guarded.is_gate(s.card, e)]
-    drawn = {e.body["due"] for e in released if commit_of(entries, name, e.body["run_key"]) is not None}
-    stands = due is not None and due.isoformat() in drawn
-    coming = list(_coming(calendar, today, stands))
-    stop = _first_refused(coming, price, ledger.account(name).remaining, entries, name, today)
-    paid = len(coming) if stop is None else stop[0]
-    ends = isinstance(calendar.release, list)
-    spent = sum((Fraction(e.body["rho"]) for e in charged), Fraction(0))
-    return CalendarPlan(
-        release=[str(day) for day in calendar.release] if isinstance(calendar.release, list) else calendar.release,
-        rho_each=float(price),
-        drawn=len(drawn),
-        due=None if due is None else str(due),
-        stands=stands,
-        next=str(coming[0]) if coming else None,
-        to_come=len(coming) if ends else None,
-        rho_life=float(spent + price * len(coming)) if ends else None,
-        paid=paid,
-        last=str(coming[paid - 1]) if paid else None,
-        refused=None if stop is None else str(coming[stop[0]]),
-        limit=None if stop is None else stop[1],
-    )
-
-
-def _coming(calendar: Schedule, today: date, stands: bool) -> Iterator[date]:
-    """Dates whose release is still to be drawn, today's first, for a century."""
-    day = calendar.due(today)
-    if day is not None and not stands:
-        yield day
-    after = calendar.after(today)
-    while after is not None and after <= today + _CENTURY:
-        yield after
-        after = calendar.after(after)
-
-
-def _first_refused(
-    coming: Sequence[date], price: Fraction, lifetime: Fraction, entries: Sequence[Entry], name: str, today: date
-) -> tuple[int, str] | None:
-    """The first date that the lineage's cap, or its schedule's, does not allow, and which limit says so."""
-    caps: Mapping[str, str] = (registration(entries, name) or {}).get("schedule") or {}
-    spent = dict[str, Fraction]()
-    for i, day in enumerate(coming):
-        if price * (i + 1) > lifetime:
-            return i, "lifetime"
-        for limit, cap in caps.items():
-            # one that is made up for is charged today
-            period = f"{max(day, today):{_PERIODS[limit]}}"
-            if period not in spent:
-                spent[period] = spent_on([e for e in entries if e.at.startswith(period)], name)
-            spent[period] += price
-            if spent[period] > Fraction(cap):
-                return i, limit
-    return None

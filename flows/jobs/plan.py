@@ -6,14 +6,16 @@ from fractions import Fraction
 
 from flows.config.home import Home
 from flows.config.setting import Setting, ledger_for, setting
-from flows.jobs.nights import calendar_plan, nightly_plan, standing_run
+from flows.jobs.calendar import calendar_plan
+from flows.jobs.nights import nightly_plan, standing_run
 from pipeline.logs.store import latest
 from pipeline.privacy.budget import rho_from_epsilon, up
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.noise import OsNoise
 from pipeline.transaction.release_once import total_charge
+from reports.facts.nights_plan import NightsPlan
 from reports.facts.part import Dump
-from reports.facts.plan import NightsPlan, PlanAnswer, PriceOfEpsilon
+from reports.facts.plan import PlanAnswer, PriceOfEpsilon
 
 
 def plan_recipe(recipe: str, home: Home) -> PlanAnswer:

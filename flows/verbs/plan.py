@@ -11,7 +11,8 @@ from flows.terminal.terminal import Block, Grid, Title
 from flows.verbs.runs import store_of
 
 if TYPE_CHECKING:
-    from reports.facts.plan import CalendarPlan, Fits, NightsPlan, PlanAnswer, Quality
+    from reports.facts.nights_plan import CalendarPlan, EpochsPlan, NightsPlan
+    from reports.facts.plan import Fits, PlanAnswer, Quality
 
 
 # design §5.1: the budget does not allow it
@@ -129,7 +130,14 @@ def _nights(c: NightsPlan) -> list[str]:
         f"today is {night}, {c.left} left after it; a run {charge}",
         f"noise on the sums: {sds}; variance {times} × one release (at worst {worst} ×, re-releasing {c.nights} ×)",
         *more,
+        *([] if c.epochs is None else [_epochs(c.epochs)]),
     ]
+
+
+def _epochs(e: EpochsPlan) -> str:
+    begins = "none begins after today" if e.next is None else f"the next one begins on {e.next}"
+    opening = " and ".join(e.opening)
+    return f"epochs of {e.nights} nights: {opening} are read when one begins, and all else begins anew; {begins}"
 
 
 def _calendar(c: CalendarPlan) -> list[str]:

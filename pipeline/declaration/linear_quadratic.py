@@ -6,7 +6,7 @@ a second can share one ball.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,8 @@ class Vector(Strict):
         Declared bound on its length, after ``scale``; longer ones are shortened before anything is summed.
     scale
         A logged number is divided by its coordinate's scale; 1 where left out.
+    center
+        Taken from a logged number before it is divided; 0 where left out.
     names
         What reports call the coordinates; the columns where left out.
     """
@@ -51,7 +53,9 @@ class Vector(Strict):
     dimension: Annotated[int, Field(ge=1, le=MOST_COORDINATES)] | None = None
     radius: Positive
     scale: list[Positive] | None = None
+    center: list[Real] | None = None
     names: list[str] | None = None
+    later: ClassVar = {"center": None}
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
@@ -64,7 +68,7 @@ class Vector(Strict):
             raise ValueError(f"'columns' must be 1 to {MOST_COORDINATES} different columns; got {listed}")
         if self.columns is not None and self.dimension not in (None, listed):
             raise ValueError(f"dimension = {self.dimension}, but 'columns' names {listed}; leave one of them out")
-        for key, given in (("scale", self.scale), ("names", self.names)):
+        for key, given in (("scale", self.scale), ("center", self.center), ("names", self.names)):
             if given is not None and len(given) != self.size:
                 raise ValueError(f"'{key}' has {len(given)} entries, the dimension is {self.size}; one a coordinate")
         if len(set(self.labels)) != self.size:
@@ -88,6 +92,11 @@ class Vector(Strict):
     def scales(self) -> list[float]:
         """Logged size of 1 in each coordinate."""
         return list(self.scale or [1.0] * self.size)
+
+    @property
+    def centers(self) -> list[float]:
+        """Logged number that is 0 in each coordinate."""
+        return list(self.center or [0.0] * self.size)
 
     def check_alike(self, key: str, columns: str | list[str] | None) -> None:
         """Refuse another way of writing the same vector; ValueError naming ``key``."""
@@ -126,6 +135,8 @@ class LinearQuadratic(Strict):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         n = self.observation.size
+        if self.observation.center or self.action.center:
+            raise ValueError("'center' is for observations beside labelled actions: a linear plant rests at 0")
         if len(self.start.mean) != n:
             raise ValueError(f"start.mean must have {n} numbers, one a coordinate of the observation")
         covariance("start.covariance", self.start.covariance or [0.0] * n, n)

@@ -31,6 +31,7 @@ from pipeline.learners.terms import Known, Terms
 from pipeline.logs.target_sums import add_targets
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.policy import Policy
+from pipeline.privacy.epochs import Epochs
 from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import Mechanism, Release
 from pipeline.simulation.logged_trials import Integers, Logged
@@ -187,6 +188,9 @@ def _tallies(request: LinearRequest, visits: Integers, paid: Integers) -> Tallie
 def foresee_one_step(plan: TargetPlan, terms: Terms, episodes: int, seeds: Sequence[int]) -> list[Drawn]:
     """Simulate a run of a one-step agent for each seed, beside the same without noise on the same log.
 
+    Of a counter: the last night of its last whole epoch, with the noise of its noisiest one, where as many people come
+    on each night; those who came until the epoch began tell values, those of its nights tell gains.
+
     Parameters
     ----------
     plan
@@ -194,14 +198,19 @@ def foresee_one_step(plan: TargetPlan, terms: Terms, episodes: int, seeds: Seque
     terms
         Known world, and how cautious the planner is.
     episodes
-        Episodes of each log, one a person.
+        Episodes of each log, one a person; of a counter, of all its nights.
     seeds
         One simulated run each.
     """
+    shares: Sequence[float] = (1,)
+    if isinstance(counter := plan.ask.counter, Epochs):
+        opened = (counter.steps // counter.epoch - 1) * counter.epoch + 1
+        shares = opened / counter.steps, counter.epoch / counter.steps
 
     def learn(logged: Logged, rng: np.random.Generator, noise: np.random.SeedSequence) -> list[Policy]:
-        people = sample_people(plan.card, logged.mdp, logged.behaviour, episodes, rng)
-        return [one_step_policy(p, terms, people, SeededNoise(noise)) for p in (plan, replace(plan, ask=Ask()))]
+        counts = [max(1, round(episodes * share)) for share in shares]
+        logs = [sample_people(plan.card, logged.mdp, logged.behaviour, n, rng) for n in counts]
+        return [one_step_policy(p, terms, logs, SeededNoise(noise)) for p in (plan.once, replace(plan, ask=Ask()))]
 
     def practice(logged: Logged) -> Policy:
         shape = plan.card.domain.horizon, *logged.task.allowed.shape
@@ -210,20 +219,22 @@ def foresee_one_step(plan: TargetPlan, terms: Terms, episodes: int, seeds: Seque
     return _foresee(plan.card, terms, seeds, learn, practice)
 
 
-def one_step_policy(plan: TargetPlan, terms: Terms, people: Sequence[Any], noise: SeededNoise) -> Policy:
+def one_step_policy(plan: TargetPlan, terms: Terms, logs: Sequence[Sequence[Any]], noise: SeededNoise) -> Policy:
     """The policy of one simulated run.
 
     Parameters
     ----------
     plan, terms
         What is released, and how cautious the planner is.
-    people
-        Canonical rows of whole people, as :func:`~pipeline.simulation.simulate.sample_people` gives them.
+    logs
+        Canonical rows of whole people, as :func:`~pipeline.simulation.simulate.sample_people` gives them: the first log
+        answers the first stage, the last one the second.
     noise
         A simulation's.
     """
 
     def answer(stage: Stage, asked: Question | None) -> Release:
+        people = logs[0 if asked is None else -1]
         return plan.stages[stage].draw(add_targets(plan, asked, people), noise)
 
     first = answer("v", None)

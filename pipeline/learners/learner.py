@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Decimal, localcontext
 from fractions import Fraction
-from typing import NotRequired, Protocol, TypedDict
+from typing import NotRequired, Protocol, TypedDict, runtime_checkable
 
 from pipeline.audits.attack import AuditTarget, WholePlan
 from pipeline.declaration.card import AnyCard
@@ -21,6 +21,7 @@ from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Mechanism, Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.simulation.surrogate import Drawn
+from pipeline.transaction.continual_release import NightlySums
 from pipeline.transaction.drawing import Drawing
 from reports.facts.learnt import LearntFacts, Truth
 from reports.facts.plan import CallFacts
@@ -197,12 +198,21 @@ class RunPlan(Drawing, Protocol):
         ...
 
 
+@runtime_checkable
+class Continual(Protocol):
+    """A plan whose private sums can be kept as a counter over nights; a plan that cannot has no such method."""
+
+    def nightly(self) -> NightlySums:
+        """What a counter sums, with the noise of its rows."""
+        ...
+
+
 class Learner(Protocol):
     """One way from a card to a policy, shared by its agents with and without noise."""
 
     @property
     def continual(self) -> bool:
-        """Whether its private sums can be kept as a counter over nights."""
+        """Whether its plans are :class:`Continual`."""
         ...
 
     @property

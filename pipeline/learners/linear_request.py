@@ -60,8 +60,8 @@ class Points:
 
 def first_observations(d: Domain, vector: Vector) -> NDArray[np.float64]:
     """Declared first observations ``(k, p)``, scaled; the middle of the ball where none is declared."""
-    logged = d.first_observations or [[0.0] * vector.size]
-    return np.array(logged, dtype=np.float64) / np.array(vector.scales)
+    logged = d.first_observations or [vector.centers]
+    return (np.array(logged, dtype=np.float64) - vector.centers) / vector.scales
 
 
 def point_name(logged: NDArray[np.float64], state: str, d: Domain) -> str:
@@ -126,8 +126,8 @@ class LinearRequest:
         if self.observed is None or d.observation is None:
             return Points(tuple(d.live_states), d.allowed, 0)
         at, states = self.observed.sample(first_observations(d, d.observation))
-        scale = np.array(d.observation.scales)
-        names = tuple(point_name(x * scale, d.live_states[s], d) for x, s in zip(at, states.tolist(), strict=True))
+        logged = at * d.observation.scales + d.observation.centers
+        names = tuple(point_name(x, d.live_states[s], d) for x, s in zip(logged, states.tolist(), strict=True))
         return Points(names, d.allowed[states], len(first_observations(d, d.observation)))
 
     @cached_property

@@ -45,7 +45,7 @@ class StoredObserved:
     shown_at
         The same policy on public observations, as a table.
     observation
-        Names, scales and radius of the observed numbers.
+        Names, centers, scales and radius of the observed numbers.
     features
         The map from an observation to features.
     backups
@@ -97,7 +97,7 @@ class StoredObserved:
         last, seen = len(self.backups) - 1, self.observation
         refuse_steps(steps, last)
         refuse_observations(observations, seen.names)
-        x = observations / np.array(seen.scale)
+        x = (observations - np.array(seen.center or 0.0)) / np.array(seen.scale)
         outside = np.linalg.norm(x, axis=1) > seen.radius
         phi, found = self.features.of_actions(x, states), list[Advice]()
         for i, h in enumerate(steps.tolist()):

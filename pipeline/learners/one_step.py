@@ -4,31 +4,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 from pipeline.agents.one_step import SPREAD, VERSION
 from pipeline.audits.attack import AuditTarget, WholePlan
+from pipeline.audits.sums import LEAVES
 from pipeline.audits.tables import stage_target
 from pipeline.declaration.card import AnyCard, CardError, require_tabular
 from pipeline.learners.forecast import foresee_one_step
 from pipeline.learners.learner import Outlook, Quote, fitting_rho, joint_cost, listed_facts
 from pipeline.learners.linear import check_gaussian
 from pipeline.learners.one_step_evaluation import LEAST, OneStepEvaluation
-from pipeline.learners.one_step_learning import LearntStep, learn_step, next_question, settings_of
+from pipeline.learners.one_step_learning import LearntStep, learn_step, next_question, settings_of, standing_question
 from pipeline.learners.terms import OneStep, Terms
 from pipeline.ledger.chain import Body
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import Resources
-from pipeline.logs.target_sums import sum_targets
+from pipeline.logs.target_sums import TargetLeaf, TargetSums, sum_targets
+from pipeline.privacy.epochs import Epochs
 from pipeline.privacy.noise import NoiseSource, RealDataError, admit_release
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.simulation.surrogate import Drawn
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import even_visits
-from pipeline.statistics.private_sum import tell_joining
+from pipeline.statistics.private_sum import PrivateSum, tell_joining
 from pipeline.statistics.target_layout import Stage as Which
 from pipeline.statistics.target_plan import Question, TargetPlan
 from pipeline.transaction.drawing import Stage
@@ -42,7 +44,7 @@ _ROWS = 0.6
 class OneStepLearner:
     """See :class:`~pipeline.learners.learner.Learner`."""
 
-    continual: bool = False
+    continual: bool = True
     section: str | None = "one_step"
 
     def check(self, terms: Terms) -> None:
@@ -63,8 +65,14 @@ class OneStepLearner:
                 f"{card.name}: dynamics = 'stationary' without ends: a return then depends on the step, and "
                 f"{terms.agent} pools steps; declare 'per_step', or ends"
             )
+        if terms.nightly is not None and card.unit.recurs != "never":
+            raise CardError(
+                f"{card.name}: [nightly] of {terms.agent} caps a person's rows over all nights, and nobody keeps "
+                "how many of each state they had, so a person must be in one leaf. Declare unit.recurs = 'never', or "
+                "run without it"
+            )
         rows = chosen.rows or math.ceil(_ROWS * card.unit.episodes_per_user * d.horizon)
-        ask = Ask(rho, split={"v": Fraction(str(chosen.value_share))})
+        ask = Ask(rho, split={"v": Fraction(str(chosen.value_share))}, counter=_epochs(terms))
         run = OneStepRun(TargetPlan(card, ask, rows, chosen.cap, SPREAD, VERSION), terms)
         try:
             _ = run.plan.mechanisms
@@ -120,9 +128,18 @@ class OneStepRun:
         asked = next_question(plan, first)
         return plan.joined((first, stage(gain, lambda noise: answer("q", asked, noise))), asked)
 
+    def nightly(self) -> TargetNights:
+        """See :class:`~pipeline.learners.learner.Continual`."""
+        return TargetNights(self.plan, self._joint())
+
     def evaluation(self) -> OneStepEvaluation:
         """See :class:`~pipeline.learners.evaluation.Evaluable`."""
         card = self.plan.card
+        if self.terms.nightly is not None:
+            raise CardError(
+                f"{self.terms.where}: [evaluate] people, under [nightly]: nights of {self.terms.agent} are measured by "
+                "nobody yet; take it out, or evaluate a run without a counter"
+            )
         found = OneStepEvaluation(self.plan, self.terms.held_out, settings_of(self.terms, card))
         if found.signal < LEAST:
             raise CardError(
@@ -167,10 +184,50 @@ class OneStepRun:
 
     def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
         """See :class:`~pipeline.learners.learner.RunPlan`: each stage, the second for a question of its own."""
-        return [stage_target(self.plan, stage) for stage in ("v", "q")]
+        n, plan = self.terms.nightly, self.plan
+        if n is not None:
+            nights = min(n.nights, LEAVES)
+            few = n.model_copy(update={"nights": nights, "epoch": None if n.epoch is None else min(n.epoch, nights)})
+            plan = replace(plan, ask=replace(plan.ask, counter=_epochs(replace(self.terms, nightly=few))))
+        return [stage_target(plan, stage) for stage in ("v", "q")]
 
     def whole_plan(self) -> WholePlan | None:
         """See :class:`~pipeline.learners.learner.RunPlan`."""
+        n = self.terms.nightly
         if self.plan.cost is None or self.plan.rho is None:
             return None
-        return WholePlan("Each stage alone", self.plan.cost, self.plan.rho)
+        few = f", of a counter of {LEAVES} of {n.nights} nights" if n is not None and n.nights > LEAVES else ""
+        return WholePlan(f"Each stage alone{few}", self.plan.cost, self.plan.rho)
+
+
+@dataclass(frozen=True)
+class TargetNights:
+    """See :class:`~pipeline.transaction.continual_release.NightlySums`: values when an epoch opens, gains within it.
+
+    A night's gains are asked with the values that opened its epoch, as they were released then.
+    """
+
+    plan: TargetPlan
+    joint: Body
+
+    @property
+    def stages(self) -> Mapping[str, PrivateSum]:
+        """See :class:`~pipeline.transaction.continual_release.NightlySums`."""
+        return dict(zip(OneStepRun.stages, self.plan.stages.values(), strict=True))
+
+    def leaf(self, stage: str, answers: Sequence[Release]) -> TargetLeaf:
+        """See :class:`~pipeline.transaction.continual_release.NightlySums`."""
+        asked = standing_question(self.plan, answers[0]) if answers else None
+        return TargetLeaf(TargetSums(self.plan, asked))
+
+    def answered(self, stage: str, drawn: Release) -> Release:
+        """See :class:`~pipeline.transaction.continual_release.NightlySums`."""
+        if stage != OneStepRun.stages[0]:
+            return drawn
+        return replace(drawn, derived={"v_value": next_question(self.plan, drawn).values})
+
+
+def _epochs(terms: Terms) -> Epochs | None:
+    """Of a counter, its epochs: one of all nights where the recipe names none."""
+    n = terms.nightly
+    return None if n is None else Epochs(n.nights, n.epoch or n.nights, n.counter)

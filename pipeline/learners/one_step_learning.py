@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -84,8 +84,9 @@ class LearntStep:
 def _answer(plan: TargetPlan, release: Release, stage: Stage) -> one_step.Answer:
     steps = plan.layout(stage).steps
     count, total = (release.tables[f"{stage}_{name}"].astype(np.float64) for name in ("count", "sum"))
-    variance = next(m.variance for m in release.mechanisms if m.table == f"{stage}_count")
-    return one_step.Answer(count, total / steps, (variance or 0) ** 0.5)
+    drawn = next(m for m in release.mechanisms if m.table == f"{stage}_count")
+    variance = (drawn.variance or 0) * (1 if drawn.running is None else drawn.running.error)
+    return one_step.Answer(count, total / steps, variance**0.5)
 
 
 def next_question(plan: TargetPlan, first: Release) -> Question:
@@ -104,6 +105,20 @@ def next_question(plan: TargetPlan, first: Release) -> Question:
     return Question(values, window(first.tables["v_count"], values, plan.spread))
 
 
+def standing_question(plan: TargetPlan, release: Release) -> Question:
+    """What the second stage was asked, as its release says it.
+
+    Parameters
+    ----------
+    plan
+        Of the run.
+    release
+        With the first stage's answer, and the values that were made of it.
+    """
+    values = release.derived["v_value"]
+    return Question(values, window(release.tables["v_count"], values, plan.spread))
+
+
 def learn_step(plan: TargetPlan, terms: Terms, release: Release) -> LearntStep:
     """The policy of a release of both stages.
 
@@ -119,11 +134,11 @@ def learn_step(plan: TargetPlan, terms: Terms, release: Release) -> LearntStep:
     ValueError
         If the release was drawn on other terms.
     """
-    if release.mechanisms != plan.mechanisms or "v_value" not in release.derived:
+    # the noise of a sum follows the night
+    drawn, asked_for = ([replace(m, running=None) for m in of.mechanisms] for of in (release, plan))
+    if drawn != asked_for or "v_value" not in release.derived:
         raise ValueError("this release was drawn on other terms")
-    values, d = release.derived["v_value"], plan.card.domain
-    asked = Question(values, window(release.tables["v_count"], values, plan.spread))
-    chosen = _chosen(terms)
+    asked, chosen, d = standing_question(plan, release), _chosen(terms), plan.card.domain
     found = one_step.one_step(
         _answer(plan, release, "q"),
         plan.width(asked),

@@ -22,6 +22,7 @@ from pipeline.learners.tabular_learning import learn
 from pipeline.learners.terms import Terms
 from pipeline.ledger.chain import Body
 from pipeline.logs.aggregate import aggregate
+from pipeline.logs.leaves import CountLeaf
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import Resources
 from pipeline.privacy.budget import fraction_of
@@ -64,6 +65,8 @@ class Tabular:
         p = terms.privacy
         if p is not None and p.calibration == "paper" and p.release != "two_tables":
             raise ValueError("calibration = 'paper' needs release = 'two_tables'; the paper prints no other")
+        if terms.nightly is not None and terms.nightly.epoch is not None:
+            raise ValueError("[nightly] epoch: counts add over all nights, and nothing begins anew; take it out")
 
     def plan(self, card: AnyCard, terms: Terms) -> TabularRun:
         """See :class:`~pipeline.learners.learner.Learner`."""
@@ -197,6 +200,10 @@ class TabularRun:
         found = learn(self.card, self.terms.planner, release, self.planner)
         return LearntCounts(self.card, self.terms, found, release, covered=self.planner is apvi)
 
+    def nightly(self) -> CountedNights:
+        """See :class:`~pipeline.learners.learner.Continual`."""
+        return CountedNights(self.card, self.privatizer)
+
     def evaluation(self) -> TabularEvaluation:
         """See :class:`~pipeline.learners.evaluation.Evaluable`."""
         if (earlier := self.terms.earlier) is not None:
@@ -235,6 +242,28 @@ class TabularRun:
         cost = total_rho(self.privatizer.mechanisms)
         assert cost is not None
         return WholePlan(f"A counter of {LEAVES} of {nightly.nights} nights", cost, asked)
+
+
+@dataclass(frozen=True)
+class CountedNights:
+    """See :class:`~pipeline.transaction.continual_release.NightlySums`: count tables, all at once."""
+
+    card: Card
+    privatizer: PrivateSum
+    joint: Body | None = None
+
+    @property
+    def stages(self) -> Mapping[str, PrivateSum]:
+        """See :class:`~pipeline.transaction.continual_release.NightlySums`."""
+        return {"step": self.privatizer}
+
+    def leaf(self, stage: str, answers: Sequence[Release]) -> CountLeaf:
+        """See :class:`~pipeline.transaction.continual_release.NightlySums`."""
+        return CountLeaf(self.card)
+
+    def answered(self, stage: str, drawn: Release) -> Release:
+        """See :class:`~pipeline.transaction.continual_release.NightlySums`."""
+        return drawn
 
 
 def _what_if(card: Card, ask: Ask) -> list[dict[str, float | None]]:

@@ -14,7 +14,7 @@ from pipeline.declaration.lineage import Dates
 from pipeline.declaration.toml import CardError, Epsilon, Name, Rho, Strict
 from pipeline.learners.policy_files import Earlier
 from pipeline.privacy.budget import check_delta, fraction_of
-from pipeline.privacy.continual import continual
+from pipeline.privacy.epochs import counter_of
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import NoiseSource, OsNoise
 from pipeline.privacy.opendp_noise import OpenDpNoise
@@ -207,11 +207,22 @@ class Nightly(Strict):
         How many, and the date of the first (UTC).
     counter
         ``tree``, or ``toeplitz``: the square-root factorisation.
+    epoch
+        Of an agent whose second question rests on a first answer: for so many nights that answer stands, and the sums
+        that were asked with it are added up; all nights where it is left out.
     """
 
+    later: ClassVar = {"epoch": None}
     nights: Annotated[int, Field(ge=1, le=10_000)] = 365
     first: Annotated[date, Field(strict=False)]
     counter: Literal["tree", "toeplitz"] = "tree"
+    epoch: Annotated[int, Field(ge=1)] | None = None
+
+    @model_validator(mode="after")
+    def _epoch_within(self) -> Self:
+        if self.epoch is not None and self.epoch > self.nights:
+            raise ValueError(f"epoch = {self.epoch} is longer than all {self.nights} nights")
+        return self
 
     @property
     def last(self) -> date:
@@ -274,7 +285,8 @@ class Terms:
         if p is None:
             return Ask()
         split = None if p.split is None else {str(table): share for table, share in p.split.items()}
-        counter = None if self.nightly is None else continual(self.nightly.counter, self.nightly.nights)
+        n = self.nightly
+        counter = None if n is None else counter_of(n.counter, n.nights, n.epoch)
         whole = Ask(p.rho, p.epsilon, p.delta, p.release, p.calibration, split, counter)
         return whole.less(self.taken) if self.taken else whole
 

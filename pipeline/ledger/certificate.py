@@ -66,6 +66,11 @@ _ON_DATES = (
     "who evaluates is in no leaf, by a keyed hash of the id, and evaluates on one date only, so that a person pays for "
     "the counter, for one evaluation, or for leaving one and joining another, whichever is most"
 )
+_IN_EPOCHS = (
+    "the counts and sums of a stage come from the same rows of a person and are bounded jointly; a person is in one "
+    "leaf, so the sums of all epochs cost as much as those of one; what is asked in an epoch was made of the answer "
+    "that opened it, and the two stages add"
+)
 _COUNTER = (
     "zCDP: the counter was charged once, for every row that all its nights release; rhos of tables add, and a row that "
     "a died attempt may have drawn was charged again when it was drawn again"
@@ -275,7 +280,8 @@ def _composition(release: Release, joint: Joint | None) -> str:
     if any(m.shuffled is not None for m in release.mechanisms):
         return _SHUFFLED
     if release.counter is not None:
-        return _COUNTER if joint is None else f"{_COUNTER}; {_ON_DATES}"
+        told = {"held_out": _ON_DATES, "one_step": _IN_EPOCHS}
+        return _COUNTER if joint is None else f"{_COUNTER}; {told[joint.variant or '']}"
     if joint is None:
         return _SEPARATE
     return _BY_VARIANT.get(joint.variant or "", _JOINT)

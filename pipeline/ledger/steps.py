@@ -2,28 +2,44 @@
 
 The first INTENT of a counter pays for every row it will ever release.  A later step draws rows that nobody has drawn:
 it charges nothing.  Where people are held out who evaluate on some dates, each of them once, the counter's charge pays
-for them too (:func:`~pipeline.statistics.held_out.parts_cost`).  An attempt that died after its DRAW may have drawn:
-whoever draws its rows again, or asks its people again, pays again (privacy.md §10).  In the ledger and on the page a
-step is a *night*: the keys of entries are those of its first day.
+for them too (:func:`~pipeline.statistics.held_out.parts_cost`).  Tables that come from the same rows of a person are
+bounded jointly, as those of one release (:mod:`~pipeline.statistics.joint_loss`).  An attempt that died after its DRAW
+may have drawn: whoever draws its rows again, or asks its people again, pays again (privacy.md §10).  In the ledger and
+on the page a step is a *night*: the keys of entries are those of its first day.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import pairwise
-from typing import Any, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
-from pipeline.ledger.account import commit_of, registration
+from pipeline.ledger.account import commit_of
 from pipeline.ledger.attempts import may_have_drawn, taken_over
 from pipeline.ledger.chain import Body, Entry, canonical, entries_of
-from pipeline.privacy.continual import continual
-from pipeline.privacy.factorisation import Kind, squared_weights
-from pipeline.privacy.release import Mechanism, total_rho
-from pipeline.privacy.release_file import mechanism_from
+from pipeline.ledger.limits import is_look
+from pipeline.privacy.epochs import counter_of
+from pipeline.privacy.factorisation import Factorisation, Kind, squared_weights
+from pipeline.privacy.release import Mechanism, Running, total_rho
 from pipeline.statistics.held_out import part_costs, parts_cost
+from pipeline.statistics.joint_loss import one_step_loss
+
+
+class EpochBody(TypedDict):
+    """Where sums begin anew with every epoch (:mod:`~pipeline.privacy.epochs`).
+
+    Parameters
+    ----------
+    nights
+        Its steps.
+    opening
+        Names of the tables that are read on its first step, from all steps so far, and stand while it lasts.
+    """
+
+    nights: int
+    opening: list[str]
 
 
 class CounterBody(TypedDict):
@@ -41,6 +57,8 @@ class CounterBody(TypedDict):
         Of the step (ISO).
     share
         Of the people who are in no leaf, because they evaluate: exact rational; absent where everybody is counted.
+    epochs
+        Absent where all sums run on.
     cost, error
         Largest squared L2 weight of one person over all T steps; variance of the step's sums in units of one row's.
     """
@@ -53,6 +71,7 @@ class CounterBody(TypedDict):
     since: int
     date: str
     share: NotRequired[str]
+    epochs: NotRequired[EpochBody]
     cost: int
     error: float
 
@@ -81,7 +100,12 @@ class Step:
 
 
 def counter_key(
-    lineage: str, domain_hash: str, dates: tuple[Kind, int, str], mechanisms: Sequence[Body], share: str | None = None
+    lineage: str,
+    domain_hash: str,
+    dates: tuple[Kind, int, str],
+    mechanisms: Sequence[Body],
+    share: str | None = None,
+    epochs: tuple[EpochBody, Body] | None = None,
 ) -> str:
     """Hex key of a counter: lineage, registered domain, dates and variances; the same recipe goes on with it.
 
@@ -95,6 +119,8 @@ def counter_key(
         As :func:`~pipeline.privacy.release_file.describe_mechanism` describes them, at any step.
     share
         See :class:`CounterBody`: with another share other people are counted.
+    epochs
+        When sums begin anew, and the ``joint`` of the INTENT, which says what asks within them; None: all run on.
 
     Returns
     -------
@@ -104,22 +130,51 @@ def counter_key(
     known = [{k: v for k, v in m.items() if k not in ("delta_slack", "running", "scale")} for m in mechanisms]
     table = ["table"] if any("delta_slack" in m for m in mechanisms) else []
     held_out = [] if share is None else [share]
-    parts = [lineage, "counter", domain_hash, [*dates], known, table, *held_out]
+    parts = [lineage, "counter", domain_hash, [*dates], known, table, *held_out, *(epochs or ())]
     return hashlib.sha256(canonical(parts).encode()).hexdigest()
 
 
-def _key_of(lineage: str, domain_hash: str, said: Body) -> str:
-    """The key that the ``counter`` and the ``mechanisms`` of an INTENT or a certificate have."""
+def key_of_step(lineage: str, domain_hash: str, said: Body) -> str:
+    """The key of the counter that an INTENT or a certificate describes.
+
+    Parameters
+    ----------
+    lineage, domain_hash
+        See :func:`counter_key`.
+    said
+        With its ``counter`` and its ``mechanisms``.
+    """
     told: CounterBody = said["counter"]
     dates: tuple[Kind, int, str] = (told["kind"], told["nights"], told["first"])
-    answers = _answers_of(said.get("joint"))
+    answers = answers_of(said.get("joint"))
     counted = [m for m in said["mechanisms"] if m["table"] not in answers]
-    return counter_key(lineage, domain_hash, dates, counted, told.get("share"))
+    epochs = (told["epochs"], said["joint"]) if "epochs" in told else None
+    return counter_key(lineage, domain_hash, dates, counted, told.get("share"), epochs)
 
 
-def _answers_of(joint: Body | None) -> set[str]:
-    """Tables of a step that are none of its counter's: what people say who evaluate then (None: nobody does)."""
-    return set() if joint is None else {name for s in joint["evaluate"]["sums"] for name in s["tables"]}
+def answers_of(joint: Body | None) -> set[str]:
+    """Tables of a step that are none of its counter's: what people say who evaluate then, if anybody does.
+
+    Parameters
+    ----------
+    joint
+        Of an INTENT or a certificate; None where it has none.
+    """
+    if joint is None or not is_look({"joint": joint}):
+        return set()
+    return {name for s in joint["evaluate"]["sums"] for name in s["tables"]}
+
+
+def time_of(told: CounterBody, table: str = "") -> Factorisation:
+    """The factorisation of a table's sums.
+
+    Parameters
+    ----------
+    told, table
+        Of an INTENT, and the table's name; empty: of any that opens no epoch.
+    """
+    epochs = told.get("epochs") or EpochBody(nights=0, opening=[])
+    return counter_of(told["kind"], told["nights"], epochs["nights"] or None, opens=table in epochs["opening"])
 
 
 def counter_intents(entries: Sequence[Entry], lineage: str, key: str) -> list[Entry]:
@@ -167,23 +222,28 @@ def step_price(
     mechanisms
         With their ``running`` cost; one without Gaussian noise is a ValueError.
     joint
-        Of a step on which people evaluate, whose mechanisms are then listed too.
+        Of a step on which people evaluate, whose mechanisms are then listed too; or what bounds the tables jointly.
     """
-    counted = tuple(m for m in mechanisms if m.table not in _answers_of(joint))
-    whole = total_rho(counted)
-    if whole is None:
-        raise ValueError("a counter without noise is never charged")
-    more = Fraction(0) if joint is None else _evaluation_price(entries, before, whole, mechanisms, joint)
+    counted, looks = [m for m in mechanisms if m.table not in answers_of(joint)], is_look({"joint": joint})
+    together = None if looks else joint
+    whole = _loss(counted, together)
+    more = _evaluation_price(entries, before, whole, mechanisms, joint) if looks and joint else Fraction(0)
     drawn = [e.body["counter"] for e in before if may_have_drawn(entries, e)]
     if not drawn:
         # attempts that died before they drew have paid for the counter, not for whoever evaluates tonight
         return max(Fraction(0), whole + more - taken_over(entries, before))
     maybe_drawn = {t for told in drawn for t in range(told["since"], told["night"] + 1)}
     again = sorted(maybe_drawn & set(range(counter["since"], counter["night"] + 1)))
-    shape = continual(counter["kind"], counter["nights"])
-    squares = squared_weights([row for t in again for row in shape.rows(t)])
-    costs = [Fraction(squares * m.l2_squared, 2 * m.variance) for m in counted if m.variance is not None]
-    return max(Fraction(0), sum(costs, more) - taken_over(entries, before))
+    due = {m.table: [row for t in again for row in time_of(counter, m.table).rows(t)] for m in counted}
+    twice = [replace(m, running=Running(squared_weights(due[m.table]), 1, 1.0)) for m in counted]
+    return max(Fraction(0), _loss(twice, together) + more - taken_over(entries, before))
+
+
+def _loss(counted: Sequence[Mechanism], together: Body | None) -> Fraction:
+    """What all rows of a counter cost one person: table by table, or bounded jointly."""
+    if (whole := total_rho(tuple(counted))) is None:
+        raise ValueError("a counter without noise is never charged")
+    return whole if together is None else one_step_loss(counted, {"stages": together["stages"]})
 
 
 def _evaluation_price(
@@ -197,101 +257,9 @@ def _evaluation_price(
 
     Whoever evaluates tonight was not asked at a committed step, but perhaps by attempts since then that died.
     """
-    asked = [e.seq for e in before if "joint" in e.body and may_have_drawn(entries, e)]
+    asked = [e.seq for e in before if is_look(e.body) and may_have_drawn(entries, e)]
     done = {e.body["intent"] for e in entries if e.kind == "COMMIT"}
     lost = bool(asked) and asked[-1] not in done
     learn, evaluate = part_costs(mechanisms, {"learn": joint["learn"], "evaluate": joint["evaluate"]})
     beyond = max(Fraction(0), parts_cost(learn, evaluate, nights=True) - whole)
     return beyond + (evaluate[0] if lost else 0)
-
-
-def mispriced(entries: Sequence[Entry], lineage: str, key: str) -> Entry | None:
-    """The first INTENT of a counter that charged too little, or whose step overlaps an earlier one; or None."""
-    intents = counter_intents(entries, lineage, key)
-    steps = sorted(committed_steps(entries, lineage, key), key=lambda s: s.commit.seq)
-    for one, following in pairwise(steps):
-        if following.since <= one.t:
-            return following.intent
-    for i, e in enumerate(intents):
-        listed = [mechanism_from(m) for m in e.body["mechanisms"]]
-        if Fraction(e.body["rho"]) < step_price(entries, intents[:i], e.body["counter"], listed, e.body.get("joint")):
-            return e
-    return None
-
-
-def _miskeyed(entries: Sequence[Entry], lineage: str, key: str) -> Entry | None:
-    """The first INTENT of a counter that is not of the counter it names, or None.
-
-    Variances and sensitivities are part of the key: where every INTENT has its own, all steps drew the same noise.
-    """
-    for e in counter_intents(entries, lineage, key):
-        registered = registration([r for r in entries if r.seq < e.seq], lineage) or {}
-        if _key_of(lineage, str(registered.get("domain_hash")), e.body) != key:
-            return e
-    return None
-
-
-def counters_problem(entries: Sequence[Entry]) -> str | None:
-    """What is wrong with any counter of a whole ledger, or None: a step of other noise, or one that is not paid."""
-    keys = dict.fromkeys((e.lineage, e.body["counter"]["key"]) for e in entries if "counter" in e.body)
-    found = (_steps_problem(entries, lineage, key) for lineage, key in keys)
-    return next((problem for problem in found if problem is not None), None)
-
-
-def _steps_problem(entries: Sequence[Entry], lineage: str, key: str) -> str | None:
-    if (strange := _miskeyed(entries, lineage, key)) is not None:
-        return f"entry {strange.seq} is of another domain, of other dates, or of other variances than its counter"
-    short = mispriced(entries, lineage, key)
-    return None if short is None else f"entry {short.seq} drew rows again without paying for them"
-
-
-def charge_problem(proof: Body, commit: Entry, intent: Entry, entries: Sequence[Entry]) -> str | None:
-    """What is wrong with the charge of a certified step, in words, or None.
-
-    The counter's first INTENT paid for all its steps, and every row that was drawn twice was paid twice.
-    """
-    told = intent.body["counter"]
-    if any(proof["counter"].get(k) != v for k, v in told.items()):
-        return f"entry {intent.seq} is of another night or counter"
-    if proof["counter"]["drawn_sha256"] != commit.body["drawn_sha256"]:
-        return "its COMMIT names other rows"
-    until = [e for e in entries if e.seq <= commit.seq]
-    first = counter_intents(until, commit.lineage, told["key"])[0]
-    listed = [mechanism_from(m) for m in first.body["mechanisms"]]
-    if Fraction(first.body["rho"]) != step_price(until, [], first.body["counter"], listed, first.body.get("joint")):
-        return f"entry {first.seq} charged {float(Fraction(first.body['rho'])):.6g} for the counter"
-    return _steps_problem(until, commit.lineage, told["key"])
-
-
-def noise_problem(proof: Body) -> str | None:
-    """What is wrong with the noise that a certificate states for a step, in words, or None.
-
-    Key, cost and error are those of the counter that is named, and every table carries them.
-    """
-    told: CounterBody = proof["counter"]
-    if _key_of(proof["dataset"], proof["data"]["domain_hash"], proof) != told["key"]:
-        return "its key is of another domain, of other dates, or of other variances"
-    shape = continual(told["kind"], told["nights"])
-    if not 1 <= told["since"] <= told["night"] <= shape.steps:
-        return f"night {told['night']} is none of its {shape.steps}"
-    error = shape.error(told["night"])
-    if told["cost"] != shape.cost or not same_number(error, told["error"]):
-        return f"cost {shape.cost} and error {error:.6g} are not what it says"
-    answers = _answers_of(proof.get("joint"))
-    for listed in (m for m in proof["mechanisms"] if m["table"] not in answers):
-        m = mechanism_from(listed)
-        if m.running is None or (m.running.cost, m.running.draws) != (shape.cost, shape.draws):
-            return f"table {m.table}: another counter's cost"
-        if not same_number(error, m.running.error) or not same_number(m.standard_deviation, listed["scale"]):
-            return f"table {m.table}: another night's noise"
-    return None
-
-
-def same_number(ours: Any, stated: Any) -> bool:
-    """Whether two values of a certificate agree: floats up to a relative 1e-9, all else exactly.
-
-    Conversions are minimised numerically, so another machine may differ in the last digits.
-    """
-    if isinstance(ours, float) and isinstance(stated, int | float):
-        return abs(ours - stated) <= 1e-9 * max(1.0, abs(ours))
-    return ours == stated

@@ -13,7 +13,7 @@ from pathlib import Path
 from pipeline.ledger.attempts import gate_of, gate_problem, paid_for
 from pipeline.ledger.certificate import NO_CLAIM
 from pipeline.ledger.chain import Body, Entry, canonical
-from pipeline.ledger.steps import charge_problem, noise_problem, same_number
+from pipeline.ledger.step_checks import charge_problem, noise_problem, same_number
 from pipeline.privacy.losses import spent_budget
 from pipeline.privacy.release import total_rho
 from pipeline.privacy.release_file import file_of, mechanism_from, sha256_file

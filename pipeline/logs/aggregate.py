@@ -24,18 +24,14 @@ from pipeline.declaration.card import AnyCard, Card
 from pipeline.logs.contribution_bounding import (
     IDENTITY,
     CapsAgain,
-    Hashes,
     cap_cells,
     cap_rewards,
     group_users,
-    hash_frame,
     needs_whole_users,
-    pick_new,
     total_steps,
 )
 from pipeline.logs.elsewhere import Seen
-from pipeline.logs.parts import Split
-from pipeline.logs.store import CANONICAL, Snapshot
+from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import HERE, Resources, Sums, sum_snapshot
 from pipeline.statistics.count_layout import Person, reward_lattice
 from pipeline.statistics.layout import ExactSums
@@ -96,43 +92,6 @@ def count_rows(rows: pl.DataFrame, card: Card) -> Tables:
     whole = _bound(rows, card) if needs_whole_users(card) else rows
     work.place(sums, whole.select(_places(card)))
     return _tables(card, sums)
-
-
-def count_new(
-    snapshots: Sequence[Snapshot], card: Card, seen: Hashes, key: bytes, split: Split | None = None
-) -> tuple[Tables, Hashes]:
-    """Count what is new in the snapshots, in their order, a partition in memory at a time.
-
-    Parameters
-    ----------
-    snapshots
-        Of one night, oldest first; a partition is in memory at a time.
-    card
-        Its ``unit.recurs`` says whether a person, or each episode, counts once over all nights.
-    seen
-        ``(n, hash_width)`` of all nights so far.
-    key
-        The operator's random key of these hashes.
-    split
-        Whoever evaluates is not counted, ever; None: everybody learns.
-
-    Returns
-    -------
-    Tables as :func:`count_rows` gives them, and the hashes ``(k, hash_width)`` to add.
-    """
-    sums = count_rows(pl.DataFrame(schema={name: CANONICAL[name] for name in needed(card)}), card)
-    known = hash_frame(seen)
-    fresh = known.clear()
-    for part in (p for s in snapshots for p in s.part_files):
-        rows = pl.read_parquet(part, columns=needed(card))
-        CapsAgain(card, [len(rows)]).check(rows)
-        rows = rows if split is None else split.cut(rows)[0]
-        new = pick_new(rows, card, pl.concat([known, fresh]), key)
-        on = ["user_id"] if card.unit.recurs == "never" else ["user_id", "episode_id"]
-        counted = count_rows(rows.join(new, on=on, how="semi", maintain_order="left"), card)
-        sums = {name: table + counted[name] for name, table in sums.items()}
-        fresh = pl.concat([fresh, new.select(fresh.columns)])
-    return sums, fresh.to_numpy().astype(np.uint64)
 
 
 def _place_batches(parts: Sequence[Path], card: Card, batch_rows: int) -> Iterator[pl.DataFrame]:

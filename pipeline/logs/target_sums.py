@@ -7,7 +7,7 @@ looked at the outcome, or at the action of a table by state, would choose among 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pipeline.declaration.card import Card, task_of
-from pipeline.logs.aggregate import person_rows, successor
+from pipeline.logs.aggregate import needed, person_rows, successor
 from pipeline.logs.score_sums import PeopleSums
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import HERE, Resources, Sums, sum_snapshot
@@ -173,6 +173,38 @@ class TargetSums(PeopleSums):
         layout = self.plan.layout(self.stage)
         tables = {f"{self.stage}_{name}": sums[name].reshape(layout.shape) for name in ("count", "sum")}
         return ExactSums(layout.dataset, kind, layout.dynamics, tables)
+
+
+@dataclass(frozen=True)
+class TargetLeaf:
+    """See :class:`~pipeline.logs.leaves.Leaf`: one stage; a person waits until all their episodes have closed.
+
+    A return is known when its episode has reached an end, or the last step.  Whoever was counted before would lose
+    what came later, and more so where futures are long.
+
+    Parameters
+    ----------
+    sums
+        Of the stage.
+    """
+
+    sums: TargetSums = field(repr=False)
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """See :class:`~pipeline.logs.leaves.Leaf`."""
+        return list(dict.fromkeys([*needed(self.sums.people_of), "terminated"]))
+
+    def ready(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """See :class:`~pipeline.logs.leaves.Leaf`."""
+        last = pl.col("step") == self.sums.people_of.domain.horizon - 1
+        episodes = rows.group_by("user_id", "episode_id").agg((pl.col("terminated") | last).last().alias("closed"))
+        waits = episodes.filter(~pl.col("closed"))
+        return rows.join(waits, on="user_id", how="anti", maintain_order="left")
+
+    def tables(self, rows: pl.DataFrame) -> Tables:
+        """See :class:`~pipeline.logs.leaves.Leaf`."""
+        return self.sums.exact(self.sums.of_nobody([rows]), "synthetic").tables
 
 
 def first_rows(user: Integers, key: Integers, rows: int, cap: int) -> NDArray[np.bool_]:

@@ -1,7 +1,7 @@
 """Vectors and observations as they were logged: a list of numbers, its text, or one cell a coordinate.
 
-A logged number is divided by its declared scale; nothing is shortened here, so that another radius needs no other
-snapshot: the sums shorten (privacy.md §7).
+A logged number is taken from its declared center and divided by its declared scale; nothing is shortened here, so that
+another radius needs no other snapshot.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class VectorCells:
         self._raw = [pl.col(name) for name in names]
 
     def values(self) -> pl.Expr:
-        """Coordinates in units of their scales; what is missing or no number is null."""
-        each = self._numbers() if self._split else self._list()
+        """Coordinates from their centers, in units of their scales; what is missing or no number is null."""
+        each, vector = self._numbers() if self._split else self._list(), self._vector
         # times the inverse: polars rounds a quotient otherwise where the column has one row
         return pl.concat_list(
-            [(x * (1 / scale)).cast(pl.Float32) for x, scale in zip(each, self._vector.scales, strict=True)]
+            [((x - c) * (1 / s)).cast(pl.Float32) for x, s, c in zip(each, vector.scales, vector.centers, strict=True)]
         )
 
     def words(self) -> pl.Expr:

@@ -138,6 +138,16 @@ class Factorisation(ABC):
     def weights(self, t: int) -> Array:
         """Weights ``(R,)`` of the R rows of steps 1 .. ``t``, in their order, in the sum of the first ``t`` steps."""
 
+    def placed(self, since: int, now: int) -> int:
+        """The step in which people are counted who came in after ``since - 1``, at a run on step ``now``: that one.
+
+        Parameters
+        ----------
+        since, now
+            The steps that become known with the run; its own is the last.
+        """
+        return now
+
     def total(self, t: int, noisy: Callable[[int], Integers]) -> Array:
         """Sum of the first ``t`` steps ``(n,)``, read off the released rows; post-processing.
 
@@ -265,7 +275,7 @@ def draw_rows(rows: Sequence[Row], step: Callable[[int], Integers | None], block
     Parameters
     ----------
     rows
-        Not empty, of one or several steps.
+        Of one or several steps; where none is due nothing is drawn.
     step
         From a step k to its exact integers ``(n,)``, None where it is empty.
     blocks
@@ -276,6 +286,8 @@ def draw_rows(rows: Sequence[Row], step: Callable[[int], Integers | None], block
     Integers
         ``(len(rows), blocks.length)``.
     """
+    if not rows:
+        return np.zeros((0, blocks.length), dtype=np.int64)
     return exact_rows(rows, step, blocks.length) + blocks.draw(len(rows))
 
 

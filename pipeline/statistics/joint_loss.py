@@ -181,10 +181,14 @@ def stage_loss(count: Mechanism, total: Mechanism, told: StageFacts) -> Fraction
     told
         Rows a person, rows a key, keys and lattice steps.
 
+    Returns
+    -------
+    Of a counter, that of all its rows: a person is in one leaf.
+
     Raises
     ------
     ValueError
-        If a table has no noise, or lists a sensitivity that the sizes contradict.
+        If a table has no noise, or lists a sensitivity that the sizes contradict, or the two are of two counters.
     """
     square, steps = largest_square(told["rows"], told["cap"], told["keys"]), told["steps"]
     if count.cells != told["keys"] or total.shape != count.shape:
@@ -196,7 +200,10 @@ def stage_loss(count: Mechanism, total: Mechanism, told: StageFacts) -> Fraction
             raise ValueError(f"table {m.table}: squared sensitivity {m.l2_squared}, by the declared sizes {most}")
     if count.variance is None or total.variance is None:
         raise ValueError("a table has no noise")
-    return pair_cost(square, steps, Fraction(1, 2 * count.variance), Fraction(1, 2 * total.variance))
+    weights = {1 if m.running is None else m.running.cost for m in (count, total)}
+    if len(weights) > 1:
+        raise ValueError(f"table {count.table}: of another counter than its sums")
+    return weights.pop() * pair_cost(square, steps, Fraction(1, 2 * count.variance), Fraction(1, 2 * total.variance))
 
 
 def lq_loss(mechanisms: Sequence[Mechanism], facts: LqFacts) -> Fraction:

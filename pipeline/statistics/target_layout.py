@@ -25,7 +25,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.privacy.factorisation import Factorisation
 from pipeline.privacy.noise import LARGEST_SCALE
+from pipeline.statistics.calibration import running
 from pipeline.statistics.count_layout import Person, largest_square
 from pipeline.statistics.layout import CardLayout, Rates, Relation, Sensitivity, Table
 from pipeline.statistics.private_sum import PrivateSum
@@ -135,13 +137,19 @@ class TargetLayout(CardLayout):
             rows = [(s, a, reward, last) for s, a in place]
             yield [rows[e * d.horizon : (e + 1) * d.horizon] for e in range(m)]
 
-    def summed(self, rho: Fraction | None) -> PrivateSum:
+    def summed(self, rho: Fraction | None, time: Factorisation | None = None) -> PrivateSum:
         """N and Z with their noise, counts free beside the sums.
+
+        A person is in one leaf of a counter, and weights are at least 0: whoever moves to another leaf moves all rows
+        by 2 L² (cost of the one M + cost of the other M) at most, so the pair costs the counter's ``cost`` times as
+        much as released once.
 
         Parameters
         ----------
         rho
             zCDP; None: no noise (a baseline, simulation only).
+        time
+            Of a counter, whose rows have the noise; None: released once.
 
         Raises
         ------
@@ -149,10 +157,11 @@ class TargetLayout(CardLayout):
             If the noise would leave 64-bit integers.
         """
         if rho is None:
-            return PrivateSum(self, tuple(t.mechanism() for t in self.tables))
+            return PrivateSum(self, tuple(t.mechanism() for t in self.tables), time)
         squared = self.steps**2
-        variance = math.ceil(2 * squared * self.square / rho)
+        variance = math.ceil(2 * squared * self.square * (1 if time is None else time.cost) / rho)
         if variance > LARGEST_SCALE**2:
             raise ValueError(f"{self.dataset}: noise leaves 64-bit integers; ask for more than rho = {float(rho):g}")
         count, total = self.tables
-        return PrivateSum(self, (count.mechanism(math.ceil(Fraction(variance, squared))), total.mechanism(variance)))
+        drawn = count.mechanism(math.ceil(Fraction(variance, squared))), total.mechanism(variance)
+        return PrivateSum(self, drawn if time is None else running(drawn, time), time)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.declaration.card import Card, task_of
+from pipeline.privacy.epochs import Epochs
 from pipeline.privacy.release import Mechanism, Release
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.private_sum import PrivateSum
@@ -110,14 +111,30 @@ class TargetPlan:
         """Both private sums, the second one adaptive in what it asks and fixed in what it costs."""
         share = self.ask.share("v", Fraction(3, 20))
         parts: dict[Stage, Fraction] = {"v": share, "q": 1 - share}
+        # values are read when an epoch opens; gains are summed within it
+        q = self.ask.counter
+        times = {"v": q.openings if isinstance(q, Epochs) else q, "q": q}
         return {
-            stage: self.layout(stage).summed(None if self.rho is None else self.rho * p) for stage, p in parts.items()
+            stage: self.layout(stage).summed(None if self.rho is None else self.rho * p, times[stage])
+            for stage, p in parts.items()
         }
 
     @property
     def mechanisms(self) -> tuple[Mechanism, ...]:
-        """Of both stages, in order."""
+        """Of both stages, in order; of a counter with the noise of its noisiest sums."""
         return tuple(m for s in self.stages.values() for m in s.mechanisms)
+
+    @property
+    def once(self) -> TargetPlan:
+        """A plan without a counter whose noise is that of the noisiest sums of this one."""
+        counter, rho = self.ask.counter, dict[str, Fraction]()
+        if counter is None or self.rho is None:
+            return replace(self, ask=replace(self.ask, counter=None))
+        for stage, s in self.stages.items():
+            length = 2 * self.layout(stage).square * self.layout(stage).steps ** 2
+            rho[stage] = length / Fraction(s.mechanisms[-1].standard_deviation ** 2)
+        whole = sum(rho.values(), Fraction(0))
+        return replace(self, ask=Ask(whole, split={"v": rho["v"] / whole}))
 
     @property
     def cost(self) -> Fraction | None:

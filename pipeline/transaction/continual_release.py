@@ -13,22 +13,57 @@ from typing import Protocol
 from pipeline.declaration.card import Card, CardError
 from pipeline.declaration.lineage import Schedule
 from pipeline.ledger.chain import Body, BudgetError, Entry, canonical
+from pipeline.ledger.limits import is_look
 from pipeline.ledger.steps import (
     CounterBody,
+    EpochBody,
     committed_steps,
     counter_intents,
     counter_key,
     overtaken,
     step_price,
 )
+from pipeline.logs.leaves import Leaf
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import Resources
+from pipeline.privacy.epochs import Epochs, Openings
 from pipeline.privacy.factorisation import Factorisation
+from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Mechanism, Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.transaction.drawing import Stage
 from pipeline.transaction.gate import Gate
+
+
+class NightlySums(Protocol):
+    """What a counter sums, stage after stage: a later stage's question may rest on earlier answers."""
+
+    @property
+    def stages(self) -> Mapping[str, PrivateSum]:
+        """What is drawn, in order; ``time`` of each is a factorisation over all nights, the last one draws on each."""
+        ...
+
+    @property
+    def joint(self) -> Body | None:
+        """What all nights cost where tables are bounded jointly: the ``joint`` of an INTENT; None: they are not."""
+        ...
+
+    def leaf(self, stage: str, answers: Sequence[Release]) -> Leaf:
+        """What people add to the tables of a stage.
+
+        Parameters
+        ----------
+        stage
+            Its name.
+        answers
+            Of the stages before it, as they stand.
+        """
+        ...
+
+    def answered(self, stage: str, drawn: Release) -> Release:
+        """The answer of a stage with what later questions are made of in ``derived``: post-processing."""
+        ...
 
 
 class Evaluation(Protocol):
@@ -70,16 +105,14 @@ class Evaluation(Protocol):
 
 @dataclass(frozen=True)
 class ContinualRelease:
-    """What a recipe declares: count tables of a card, a counter over T dates, and the first of them.
+    """What a recipe declares: sums over the people of a card, a counter over T dates, and the first of them.
 
     Parameters
     ----------
     card
         What the dataset declares.
-    privatizer
-        The count tables; its mechanisms have the noise of one row of the counter.
-    counter
-        The factorisation: which rows of noise are drawn at which of its T steps.
+    sums
+        The tables, stage by stage; their mechanisms have the noise of one row of the counter.
     first
         The date of step 1.
     gate
@@ -89,12 +122,41 @@ class ContinualRelease:
     """
 
     card: Card
-    privatizer: PrivateSum
-    counter: Factorisation
+    sums: NightlySums
     first: date
     gate: Gate | None = None
     evaluation: Evaluation | None = None
     dates: Schedule | None = None
+
+    @cached_property
+    def times(self) -> dict[str, Factorisation]:
+        """Stage -> which rows of noise are drawn at which of the T steps."""
+        found = {name: s.time for name, s in self.sums.stages.items()}
+        return {name: time for name, time in found.items() if isinstance(time, Factorisation)}
+
+    @property
+    def counter(self) -> Factorisation:
+        """Of the last stage, which draws on every date."""
+        return [*self.times.values()][-1]
+
+    def opens(self, since: int, t: int) -> bool:
+        """Whether every stage has rows that are due among the steps ``since .. t``."""
+        return all(any(time.rows(k) for k in range(since, t + 1)) for time in self.times.values())
+
+    @property
+    def worst(self) -> list[Mechanism]:
+        """Mechanisms with the noise of the noisiest sums."""
+        return [m for s in self.sums.stages.values() for m in s.mechanisms]
+
+    @property
+    def size(self) -> int:
+        """Cells of all tables."""
+        return sum(m.cells for m in self.worst)
+
+    def admit(self, noise: NoiseSource) -> None:
+        """See :meth:`~pipeline.transaction.drawing.Drawing.admit`."""
+        for s in self.sums.stages.values():
+            s.admit(noise)
 
     @property
     def share(self) -> str | None:
@@ -104,9 +166,18 @@ class ContinualRelease:
     @cached_property
     def key(self) -> str:
         """See :func:`~pipeline.ledger.steps.counter_key`."""
-        counter, described = self.counter, [describe_mechanism(m) for m in self.privatizer.mechanisms]
-        whose = self.card.name, self.card.domain_hash()
-        return counter_key(*whose, (counter.kind, counter.steps, self.first.isoformat()), described, self.share)
+        counter, described = self.counter, [describe_mechanism(m) for m in self.worst]
+        dates = counter.kind, counter.steps, self.first.isoformat()
+        epochs = None if self.epochs is None or self.sums.joint is None else (self.epochs, self.sums.joint)
+        return counter_key(self.card.name, self.card.domain_hash(), dates, described, self.share, epochs)
+
+    @property
+    def epochs(self) -> EpochBody | None:
+        """When sums begin anew, and with which tables; None where all run on."""
+        if not isinstance(self.counter, Epochs):
+            return None
+        opening = [s for name, s in self.sums.stages.items() if isinstance(self.times[name], Openings)]
+        return EpochBody(nights=self.counter.epoch, opening=[m.table for s in opening for m in s.mechanisms])
 
     def step_key(self, t: int) -> str:
         """Hex key of the release of step 1 .. T; no snapshot and no digest of data is in it."""
@@ -142,8 +213,30 @@ class ContinualRelease:
         return self.first + timedelta(days=self.counter.steps - 1)
 
     def mechanisms(self, t: int) -> tuple[Mechanism, ...]:
-        """Mechanisms with the noise of the sum at step t."""
-        return self.privatizer.at(t)
+        """Mechanisms with the noise of the sums at step t."""
+        return tuple(m for s in self.sums.stages.values() for m in s.at(t))
+
+    def joint_at(self, evaluation: Evaluation | None) -> Body | None:
+        """What an INTENT says of tables that are bounded jointly, or of two parts of the people; None: of neither."""
+        return self.sums.joint if evaluation is None else evaluation.joint_body()
+
+    def told(self, t: int, since: int, evaluation: Evaluation | None) -> Body:
+        """What an INTENT says of a step.
+
+        Parameters
+        ----------
+        t, since
+            See :meth:`describe`.
+        evaluation
+            Who evaluates then.
+        """
+        joint = self.joint_at(evaluation)
+        return {
+            "mechanisms": [describe_mechanism(m) for m in self.listed(t, evaluation)],
+            "epsilon": None,
+            "counter": self.describe(t, since),
+            **({} if joint is None else {"joint": joint}),
+        }
 
     def evaluated_at(self, t: int, entries: Sequence[Entry]) -> Evaluation | None:
         """Who evaluates at a step: where a date of theirs came since they last did, whatever arrived; or None.
@@ -158,7 +251,7 @@ class ContinualRelease:
         due = self.dates.due(self.first + timedelta(days=t - 1))
         if due is None or due < self.first:
             return None
-        done = [s for s in committed_steps(entries, self.card.name, self.key) if "joint" in s.intent.body]
+        done = [s for s in committed_steps(entries, self.card.name, self.key) if is_look(s.intent.body)]
         asked = done and date.fromisoformat(done[-1].intent.body["counter"]["date"]) >= due
         return None if asked else self.evaluation
 
@@ -185,6 +278,8 @@ class ContinualRelease:
             "cost": self.counter.cost,
             "error": self.counter.error(t),
         }
+        if self.epochs is not None:
+            told["epochs"] = self.epochs
         return told if self.share is None else {**told, "share": self.share}
 
     def price(self, entries: Sequence[Entry], t: int, since: int) -> Fraction:
@@ -203,5 +298,4 @@ class ContinualRelease:
             )
         before = counter_intents(entries, self.card.name, self.key)
         asked = self.evaluated_at(t, entries)
-        joint = None if asked is None else asked.joint_body()
-        return step_price(entries, before, told, self.listed(t, asked), joint)
+        return step_price(entries, before, told, self.listed(t, asked), self.joint_at(asked))

@@ -13,8 +13,6 @@ from fractions import Fraction
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from pipeline.declaration.card import Card, CardError
 from pipeline.files import remove_tree
 from pipeline.ledger.attempts import passed_gate
@@ -26,19 +24,14 @@ from pipeline.ledger.steps import (
     committed_steps,
     counter_intents,
 )
-from pipeline.logs.aggregate import count_new
-from pipeline.logs.contribution_bounding import hash_width
-from pipeline.logs.parts import Split, hold_apart, part_key, those_apart
 from pipeline.logs.store import Snapshot, numbers, snapshots, sound
-from pipeline.logs.summing import HERE, Resources
-from pipeline.privacy.noise import Integers, NoiseSource
-from pipeline.privacy.release import Release
-from pipeline.privacy.release_file import describe_mechanism
-from pipeline.statistics.layout import ExactSums
-from pipeline.transaction.continual_release import ContinualRelease, Evaluation
-from pipeline.transaction.drawing import Stage
+from pipeline.logs.summing import HERE
+from pipeline.privacy.epochs import SideBySide
+from pipeline.privacy.noise import NoiseSource
+from pipeline.transaction.continual_draw import Night
+from pipeline.transaction.continual_release import ContinualRelease
 from pipeline.transaction.gate import check_snapshot, claims_told
-from pipeline.transaction.kept_steps import KeptSteps, digest
+from pipeline.transaction.kept_steps import KeptSteps
 from pipeline.transaction.release_once import key_of, keyed_by, pass_gate, replay
 from pipeline.transaction.transaction import Curated, OpenLineage, open_lineage, transaction
 
@@ -60,94 +53,6 @@ class Appended:
     curated: Curated
     t: int
     said: str
-
-
-@dataclass(frozen=True)
-class _Night:
-    """Who is read tonight, in the block that was charged for it; their rows leave with the block.
-
-    Parameters
-    ----------
-    declared, kept
-        The counter, and what it keeps.
-    waiting
-        What came in since the last step.
-    asked, apart
-        Who evaluates, and what came in since they last did.
-    resources
-        With the secret that says who evaluates.
-    """
-
-    declared: ContinualRelease
-    kept: KeptSteps
-    waiting: Sequence[Snapshot]
-    asked: Evaluation | None
-    apart: Sequence[Snapshot]
-    resources: Resources
-
-    @property
-    def _home(self) -> Path:
-        """Of the rows of those who evaluate."""
-        return self.kept.folder / "evaluate"
-
-    def __enter__(self) -> None:
-        remove_tree(self._home)
-
-    def __exit__(self, *_: object) -> None:
-        remove_tree(self._home)
-
-    @property
-    def _split(self) -> Split | None:
-        """Who is in no leaf, whatever the night."""
-        evaluation, secret = self.declared.evaluation, self.resources.secret
-        if evaluation is None:
-            return None
-        assert secret is not None
-        return Split(evaluation.share, part_key(secret(), self.declared.card.name))
-
-    def ask(self, counted: Release, stage: Stage) -> Release:
-        """Draw what the people say who evaluate tonight."""
-        assert self.asked is not None
-        return self.asked.evaluate(counted, those_apart(self._home, self.declared.card), self.resources, stage)
-
-    def count(self, noise: NoiseSource, intent: Entry) -> Release:
-        """Count who is new, add noise to the rows that are due, keep them, and read the step's sum off all rows."""
-        declared, kept, waiting = self.declared, self.kept, self.waiting
-        card, counter, told = declared.card, declared.counter, intent.body["counter"]
-        now, since = told["night"], told["since"]
-        seen, split = kept.seen(hash_width(card)), self._split
-        tables, fresh = count_new(waiting, card, seen, kept.key, split)
-        if self.asked is not None and split is not None:
-            # whoever is asked tonight is never asked again
-            fresh = np.concatenate([fresh, hold_apart(self.apart, card, split, seen, kept.key, self._home)])
-        sums = ExactSums(card.name, card.kind, card.domain.dynamics, tables)
-        mechanisms = declared.mechanisms(now)
-        new = np.concatenate([tables[m.table].reshape(-1) for m in mechanisms])
-
-        def exact(t: int) -> Integers | None:
-            return new if t == now else kept.exact(t)
-
-        due = [row for t in range(since, now + 1) for row in counter.rows(t)]
-        rows = declared.privatizer.draw_rows(due, exact, noise, sums)
-        newest, last = (s[-1].number if s else None for s in (waiting, self.apart))
-        kept.write(now, intent.body["attempt"], new, fresh, rows, newest, last)
-        ends = np.cumsum([0, *(len(counter.rows(t)) for t in range(since, now + 1))])
-
-        def noisy(t: int) -> Integers:
-            return kept.rows(t) if t < since else rows[ends[t - since] : ends[t - since + 1]]
-
-        total = np.rint(counter.total(now, noisy)).astype(np.int64)
-        pieces = np.split(total, np.cumsum([m.cells for m in mechanisms])[:-1])
-        return Release(
-            dataset=card.name,
-            data_kind=sums.data_kind,
-            dynamics=sums.dynamics,
-            mechanisms=mechanisms,
-            tables={m.table: x.reshape(m.shape) for m, x in zip(mechanisms, pieces, strict=True)},
-            noise=noise.name,
-            sampler=noise.sampler,
-            counter={**told, "drawn_sha256": digest(rows)},
-        )
 
 
 def append_step(
@@ -189,7 +94,7 @@ def append_step(
     """
     card = declared.card
     ledger.require(card)
-    declared.privatizer.admit(noise)
+    declared.admit(noise)
     with open_lineage(card.name, ledger, store) as lineage:
         entries = ledger.entries()
         steps, t = committed_steps(entries, card.name, declared.key), declared.step_on(day)
@@ -201,32 +106,30 @@ def append_step(
         since = steps[-1].t + 1 if steps else 1
         if not (steps or numbers(store, card.name)):
             raise CardError(f"{card.name}: no snapshot; run `reticent ingest` on its card first")
-        size = sum(m.cells for m in declared.privatizer.mechanisms)
-        kept = KeptSteps(folder, declared.counter, steps, size)
+        kept = KeptSteps(folder, SideBySide([*declared.times.values()]), steps, declared.size)
         kept.settle()
         waiting = snapshots(store, card.name, after=kept.snapshot)
         if waiting:
             check_snapshot(waiting[-1], card, waiting[-1].number)
         asked, resources = declared.evaluated_at(t, entries), keyed_by(lineage, HERE)
         apart = [] if asked is None else _of_card(snapshots(store, card.name, after=kept.evaluated), card)
-        night = _Night(declared, kept, _of_card(waiting, card), asked, apart, resources)
+        # what an epoch was opened with stands as it was released then
+        last = replay(lineage, card, steps[-1].commit, None).release if steps and not declared.opens(since, t) else None
+        night = Night(declared, kept, _of_card(waiting, card), asked, apart, resources, last)
         read = [*apart, *night.waiting]
         claimed, price = claims_told(entries, card, read), partial(declared.price, t=t, since=since)
         gate = _begin(lineage, declared, night.waiting, noise, claimed, price, scheduled=scheduled)
         told = {
             **claimed,
             **({} if gate is None else {"gate": gate}),
-            "mechanisms": [describe_mechanism(m) for m in declared.listed(t, asked)],
-            "epsilon": None,
-            "counter": declared.describe(t, since),
-            **({} if asked is None else {"joint": asked.joint_body()}),
+            **declared.told(t, since, asked),
         }
         key = declared.step_key(t)
         told |= look_told(ledger.entries(), card.name, key, told)
-        stages = ["step", *({} if asked is None else asked.answers)]
+        stages = [*declared.sums.stages, *({} if asked is None else asked.answers)]
         # priced inside the ledger's transaction: an attempt elsewhere may have died meanwhile
         with transaction(lineage, key, price, told, stages, noise) as attempt, night:
-            release = attempt.stage("step", lambda source: night.count(source, attempt.intent))
+            release = night.count(attempt.stage, attempt.intent)
             if asked is not None:
                 release = replace(night.ask(release, attempt.stage), look=told["look"])
             # a step is a step, whatever the data: there is no digest to compare it with

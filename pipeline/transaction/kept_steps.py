@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, Protocol, TypedDict
 
 import numpy as np
 
@@ -33,7 +33,7 @@ from pipeline.files import private_folder, remove_file, sync_all, write_file
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.steps import Step
 from pipeline.logs.contribution_bounding import Hashes
-from pipeline.privacy.factorisation import Factorisation
+from pipeline.privacy.factorisation import Row
 from pipeline.privacy.noise import Integers
 
 _SUFFIXES = {"leaf": "npy", "seen": "npy", "rows": "npy", "note": "json"}
@@ -48,6 +48,18 @@ class _Note(TypedDict):
     seen: str
 
 
+class Drawn(Protocol):
+    """Which rows a continual release draws; every factorisation says it."""
+
+    def rows(self, t: int) -> tuple[Row, ...]:
+        """See :class:`~pipeline.privacy.factorisation.Factorisation`."""
+        ...
+
+    def placed(self, since: int, now: int) -> int:
+        """See :class:`~pipeline.privacy.factorisation.Factorisation`."""
+        ...
+
+
 @dataclass(frozen=True)
 class KeptSteps:
     """The folder of one continual release and the steps that the ledger has committed.
@@ -57,7 +69,7 @@ class KeptSteps:
     folder
         ``counters/<key>`` in the lineage's folder of the store.
     counter
-        Its factorisation.
+        Which rows it releases.
     steps
         Committed steps, oldest first.
     size
@@ -65,7 +77,7 @@ class KeptSteps:
     """
 
     folder: Path
-    counter: Factorisation
+    counter: Drawn
     steps: Sequence[Step]
     size: int
 
@@ -130,9 +142,9 @@ class KeptSteps:
         return np.concatenate([np.empty((0, width), dtype=np.uint64), *found])
 
     def exact(self, t: int) -> Integers | None:
-        """Exact sums ``(size,)`` of step ``t``; None where no run was made on that date."""
+        """Exact sums ``(size,)`` of step ``t``; None where nobody was counted in it."""
         step = self._at.get(t)
-        if step is None or step.t != t:
+        if step is None or self.counter.placed(step.since, step.t) != t:
             return None
         cells, counts = self._kept(step, "leaf")
         x = np.zeros(self.size, dtype=np.int64)

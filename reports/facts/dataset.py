@@ -74,12 +74,15 @@ class DeclaredVector(Part):
         Of its coordinates.
     scale
         A logged number is divided by its coordinate's scale.
+    center
+        What is taken from it before; None: nothing.
     radius
         Length beyond which a scaled vector is shortened.
     """
 
     names: list[str]
     scale: list[Number]
+    center: list[Number] | None = None
     radius: Number
 
 
@@ -235,7 +238,8 @@ def vector_facts(v: Vector) -> DeclaredVector:
     v
         Observation or control of a card.
     """
-    return DeclaredVector(names=v.labels, scale=v.scales, radius=v.radius)
+    shifted: Dump = {} if v.center is None else {"center": v.center}
+    return DeclaredVector(names=v.labels, scale=v.scales, radius=v.radius, **shifted)
 
 
 def _tables(card: Card, alike: Dump, snapshot: int | None) -> DeclaredTables:

@@ -236,6 +236,13 @@ class Joint(Part):
     evaluate: PartJoint | None = None
 
 
+class EpochFacts(Part):
+    """Where sums begin anew with every epoch of so many ``nights``; tables of ``opening`` are read when it begins."""
+
+    nights: int
+    opening: list[str]
+
+
 class CounterFacts(Part):
     """Which counter, which night of it, and how noisy the sums of that night are.
 
@@ -253,6 +260,8 @@ class CounterFacts(Part):
         Digest of the rows that were drawn.
     share
         Of the people who are in no leaf, because they evaluate; absent where everybody is counted.
+    epochs
+        Absent where all sums run on.
     standard_deviation
         Of this night's sums, by table.
     times_one_release
@@ -272,6 +281,7 @@ class CounterFacts(Part):
     standard_deviation: dict[str, Number]
     times_one_release: Number
     share: str | None = None
+    epochs: EpochFacts | None = None
 
 
 class GateFacts(Part):

@@ -162,10 +162,17 @@ def mechanisms_section(report: Report) -> Section:
 def _nights(counter: CounterFacts | None) -> tuple[str, ...]:
     if counter is None:
         return ()
+    sums, epochs = "the tables are sums over all nights so far", counter.epochs
+    if epochs is not None:
+        opening = " and ".join(map(clean, epochs.opening))
+        sums = (
+            f"it is cut into epochs of {number(epochs.nights)} nights: {opening} are sums over all nights until this "
+            "epoch began, and stand for it; the other tables are sums over its nights so far"
+        )
     kind = {"tree": "binary tree", "toeplitz": "square-root Toeplitz"}[counter.kind]
     return (
         f"This is night {counter.night} ({clean(counter.date)}) of a counter over {number(counter.nights)} "
-        f"nights ({kind}), and the tables are sums over all nights so far. The counter was charged once, for all its "
+        f"nights ({kind}), and {sums}. The counter was charged once, for all its "
         "nights: ρ is that of all of them together, the variance is that of one released row, and the scale is the "
         f"standard deviation of tonight's sums. Their variance is {number(counter.times_one_release, toward='up')} "
         "times that of one release of tonight's sums at the same ρ.",

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.ledger.steps import mispriced
+from pipeline.ledger.step_checks import mispriced
 from tests.campaigns.crash_world import child, witness_draws
 from tests.campaigns.night_crashes import World as Nights
 from tests.campaigns.resumed import Case, resumed, tally

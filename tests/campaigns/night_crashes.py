@@ -22,7 +22,8 @@ import pytest
 
 from flows.config.setting import setting
 from flows.jobs.nights import nightly_counter
-from pipeline.ledger.steps import committed_steps, mispriced
+from pipeline.ledger.step_checks import mispriced
+from pipeline.ledger.steps import committed_steps
 from pipeline.privacy.continual import continual
 from pipeline.privacy.factorisation import squared_weights
 from pipeline.privacy.release_file import read_release

@@ -42,7 +42,7 @@ def one_step(logged, people, rho, seed):
     """Policy of one run."""
     agent, privacy = ("one-step", None) if rho is None else ("dp-one-step", Privacy(rho=rho))
     terms = Terms("campaign", agent, privacy)
-    return one_step_policy(OneStepLearner().plan(logged.card, terms).plan, terms, people, SeededNoise(seed))
+    return one_step_policy(OneStepLearner().plan(logged.card, terms).plan, terms, [people], SeededNoise(seed))
 
 
 def counted(logged, n, rho, preset, seed):

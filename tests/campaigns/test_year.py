@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-import pipeline.transaction.continual_step
-from pipeline.logs.aggregate import count_new
+import pipeline.transaction.continual_draw
+from pipeline.logs.leaves import count_new
 from tests.campaigns.rows import ROOT, read
 from tests.campaigns.year import variances
 from tests.campaigns.year_nights import Year
@@ -26,7 +26,7 @@ def test_a_year_that_counts_somebody_twice_is_seen(tmp_path, monkeypatch):
     def forgetful(snapshots, card, seen, *others):
         return count_new(snapshots, card, seen[:0], *others)
 
-    monkeypatch.setattr(pipeline.transaction.continual_step, "count_new", forgetful)
+    monkeypatch.setattr(pipeline.transaction.continual_draw, "count_new", forgetful)
     found = Year(tmp_path, nights=4, people=20, horizon=2).play(look_every=4)
     assert "night 4: the leaves are not the people who were new" in found["broken"]
 

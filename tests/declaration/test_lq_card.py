@@ -53,6 +53,7 @@ def test_a_card_of_vectors_says_sizes_names_and_scales(tmp_path):
         ('columns = ["p", "v"]', 'dimension = 3, columns = ["p", "v"]', ["dimension = 3", "leave one"]),
         ("scale = [1.0, 2.0]", "scale = [1.0]", ["'scale' has 1 entries"]),
         ("scale = [1.0, 2.0]", "scale = [1.0, 0.0]", ["domain.observation.scale", "greater than 0"]),
+        ("scale = [1.0, 2.0]", "center = [1.0, 0.0]", ["domain", "a linear plant rests at 0"]),
         ("mean = [1.0, 0.0]", "mean = [1.0]", ["start.mean must have 2 numbers"]),
         ("[0.01, 0.01]", "[-0.01, 0.01]", ["noise_covariance must be symmetric and positive"]),
         ("[0.01, 0.01]", "[[0.01, 0.0], [1.0, 0.01]]", ["noise_covariance must be symmetric"]),

@@ -245,7 +245,7 @@ def test_one_table_is_proposed_where_the_declared_world_has_alike_steps_and_only
 def test_no_rival_of_a_counter_but_a_counter_and_of_a_baseline_no_private_one(tmp_path, few, rivals):
     nightly = STEP + WORLD + "[nightly]\nnights = 30\nfirst = 2026-01-01\n"
     told = foresee_job(recipe(tmp_path, "nights", more=nightly), Home(tmp_path / "home"), people=2_000)
-    assert {r["agent"] for r in told["rivals"]} == {"dp-apvi"}
+    assert {r["agent"] for r in told["rivals"]} == {"dp-apvi", "dp-one-step"}
     exact = foresee_job(recipe(tmp_path, "exact", "apvi", WORLD), Home(tmp_path / "home"), people=2_000)
     assert not any(r["agent"].startswith("dp-") for r in exact["rivals"])
 

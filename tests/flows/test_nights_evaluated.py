@@ -19,13 +19,13 @@ from flows.jobs.snapshots import purge_job
 from pipeline.declaration.card import CardError
 from pipeline.ledger import steps as book_steps
 from pipeline.ledger.ledger import Ledger
-from pipeline.ledger.steps import counters_problem
+from pipeline.ledger.step_checks import counters_problem
 from pipeline.logs.parts import evaluates, part_key
 from pipeline.privacy.continual import continual
 from pipeline.privacy.factorisation import squared_weights
 from pipeline.privacy.fast_noise import TV_BOUND, FastOsNoise
 from pipeline.privacy.release_file import describe_mechanism
-from pipeline.transaction import continual_release, continual_step
+from pipeline.transaction import continual_draw, continual_release
 from pipeline.transaction import transaction as machine
 from tests.flows.nights import FIRST, Shop, customers
 
@@ -93,7 +93,7 @@ def test_an_attempt_that_died_before_it_drew_pays_for_no_evaluation(tmp_path, mo
     register_job(str(shop.folder), shop.home)
     shop.deliver(customers(0, 500))
     with monkeypatch.context() as dead, pytest.raises(Killed):
-        dead.setattr(continual_step._Night, "count", is_killed)
+        dead.setattr(continual_draw.Night, "count", is_killed)
         shop.append(1)
     for n in (2, 3, 4):
         shop.append(n)
@@ -109,7 +109,7 @@ def test_rows_of_those_who_evaluate_do_not_outlive_a_killed_night(shop, monkeypa
     shop.deliver(customers(500, 500))
     with monkeypatch.context() as dead, pytest.raises(Killed):
         dead.setattr(Ledger, "commit", is_killed)
-        dead.setattr(continual_step._Night, "__exit__", lambda *_: None)
+        dead.setattr(continual_draw.Night, "__exit__", lambda *_: None)
         shop.append(2)
     assert list(shop.kept.glob("evaluate/*"))
     if then == "a purge":

@@ -18,7 +18,7 @@ from flows.jobs.book import verify_job
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import exit_code
 from pipeline.ledger.chain import BudgetError
-from pipeline.ledger.steps import counters_problem, noise_problem
+from pipeline.ledger.step_checks import counters_problem, noise_problem
 from pipeline.ledger.verify import verify_run
 from tests.flows.nights import Shop, customers
 from tests.jobs import plan_job, run_job

@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.files import private_folder
-from pipeline.logs.aggregate import count_new, count_rows, needed, person_rows
+from pipeline.logs.aggregate import count_rows, needed, person_rows
+from pipeline.logs.leaves import CountLeaf, count_new
 from pipeline.logs.parts import Split, evaluates, hold_apart, part_key, those_apart
 from pipeline.logs.store import Snapshot, part_file
 from pipeline.privacy.continual import continual
@@ -228,7 +229,7 @@ def over_the_nights(card, counts, scores, user, person, night, folder, *, apart=
     leaves, asked = [], []
     for tonight in range(1, NIGHTS + 1):
         new = [there] if tonight == night else []
-        tables, fresh = count_new(new, card, seen, key, split if apart else None)
+        tables, fresh = count_new(new, card, seen, key, CountLeaf(card), split if apart else None)
         leaves.append(np.concatenate([tables[m.table].ravel() / np.sqrt(m.variance) for m in counts.mechanisms]))
         mine = np.empty((0, 2), dtype=np.uint64)
         if tonight in ASKED:

@@ -9,14 +9,15 @@ import pytest
 
 import pipeline.ledger.steps
 import pipeline.privacy.factorisation
+import pipeline.transaction.continual_draw
 import pipeline.transaction.continual_release
-import pipeline.transaction.continual_step
 import pipeline.transaction.transaction
 from flows.config.setting import setting
 from flows.jobs.nights import nightly_counter
 from pipeline.ledger.chain import BudgetError, Entry
 from pipeline.ledger.ledger import Ledger
-from pipeline.ledger.steps import committed_steps, mispriced, overtaken, step_price
+from pipeline.ledger.step_checks import mispriced
+from pipeline.ledger.steps import committed_steps, overtaken, step_price
 from pipeline.privacy.continual import continual
 from pipeline.privacy.factorisation import NoiseBlocks, squared_weights
 from pipeline.privacy.release import Mechanism
@@ -37,7 +38,7 @@ def dies(*_args, **_kwargs):
 
 # where a night dies: what is replaced, whether its rows were drawn, whether the release survives
 DEATHS = {
-    "after INTENT": (pipeline.transaction.continual_step._Night, "count", False, False),
+    "after INTENT": (pipeline.transaction.continual_draw.Night, "count", False, False),
     "after the draw": (KeptSteps, "write", True, False),
     "before the rename": (pipeline.transaction.transaction, "write_attempt", True, False),
     "before COMMIT": (Ledger, "commit", True, True),

@@ -25,13 +25,13 @@ from pipeline.ledger import attempts
 from pipeline.ledger.attempts import MOST_LOST
 from pipeline.ledger.chain import AttemptLostError, BudgetError
 from pipeline.ledger.ledger import Ledger
-from pipeline.ledger.steps import counters_problem
+from pipeline.ledger.step_checks import counters_problem
 from pipeline.privacy.continual import continual
 from pipeline.privacy.factorisation import NoiseBlocks, squared_weights
 from pipeline.privacy.noise import AnnouncedNoise, NoiseSource, OsNoise, SimulatedWorld
 from pipeline.privacy.release_file import read_release
 from pipeline.statistics.private_sum import PrivateSum
-from pipeline.transaction import continual_step
+from pipeline.transaction import continual_draw
 from pipeline.transaction.kept_steps import KeptSteps
 from pipeline.transaction.place import drawn_folders, one_at_a_time
 from pipeline.transaction.recovery import recover
@@ -312,7 +312,7 @@ def test_a_schedule_whose_sums_die_for_ever_pays_once(tmp_path, monkeypatch, nam
     caller = CALLERS[name](tmp_path, monkeypatch)
     for _ in range(12):
         with monkeypatch.context() as dead, pytest.raises(DiedError):
-            for owner, sums in ((tabular, "aggregate"), (continual_step, "count_new")):
+            for owner, sums in ((tabular, "aggregate"), (continual_draw, "count_new")):
                 dead.setattr(owner, sums, dies_after(lambda *_: None))
             dead.setattr(attempts, "end_leases", lambda *_: None)
             caller.call()
