@@ -14,7 +14,7 @@ import json
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from fractions import Fraction
 from pathlib import Path
@@ -135,21 +135,6 @@ def campaign(shop: Shop, sample: int | None) -> list[Case]:
         f"{shop.world.engine}, {verb} from {start}, step {step}": (verb, start, step) for verb, start, step in found
     }
     return resumed("crashes", list(doing), lambda key: kill(shop, *doing[key]))
-
-
-def again(row: Mapping[str, str]) -> Case:
-    """All kills of one verb from one state, once more.
-
-    Parameters
-    ----------
-    row
-        Of the table.
-    """
-    with ExitStack() as stack:
-        server = None if row["engine"] == "sqlite" else stack.enter_context(postgres_server())
-        shop = Shop(Path(stack.enter_context(tempfile.TemporaryDirectory())), server, anew=False)
-        here = [place for place in places(shop) if place[:2] == (row["verb"], row["from"])]
-        return tally([kill(shop, *place) for place in here], "engine", "verb", "from")[0]
 
 
 def main(sample: int | None) -> int:
