@@ -103,7 +103,8 @@ def test_the_card_table_has_every_key_of_card_and_recipe():
     from pipeline.declaration.linear_quadratic import Cost, LinearQuadratic, Start, Vector
     from pipeline.declaration.reward import Reward
     from pipeline.declaration.source import Columns, Source, VectorColumns, VectorSource
-    from pipeline.learners.terms import Evaluate, Lq, Planner, Privacy
+    from pipeline.learners.evaluation_terms import Evaluate
+    from pipeline.learners.terms import Lq, Planner, Privacy
 
     text = (ROOT / "docs" / "card.md").read_text(encoding="utf-8")
     models = [Card, Unit, Domain, States, Reward, Source, Columns, Budget, Head, Privacy, Planner, Evaluate]

@@ -10,9 +10,10 @@ from pydantic_core import PydanticCustomError
 
 from pipeline.declaration.lineage import Schedule
 from pipeline.declaration.toml import CardError, Name, Strict, explain, read_toml
+from pipeline.learners.evaluation_terms import Evaluate
 from pipeline.learners.learner import Agent
 from pipeline.learners.offline_agents import AGENTS, find
-from pipeline.learners.terms import Evaluate, Linear, Lq, Nightly, OneStep, Planner, Privacy, Terms
+from pipeline.learners.terms import Linear, Lq, Nightly, OneStep, Planner, Privacy, Terms
 from reports.facts.learnt import Status
 
 
@@ -110,6 +111,10 @@ class Recipe(Strict):
                 "[evaluate] against: only people held out of a run (without a counter) of an agent of counts are asked "
                 "about another run as well; take it out"
             )
+        if self.evaluate is not None and self.evaluate.probabilities == "logged" and not asked:
+            raise ValueError("[evaluate] probabilities = 'logged': nobody evaluates; give people, or take it out")
+        if self.evaluate is not None and self.evaluate.least is not None and self.evaluate.probabilities != "logged":
+            raise ValueError("[evaluate] least: only of probabilities = 'logged'; take it out")
         if dated and (self.nightly is None or not asked):
             raise ValueError("[evaluate] dates: only people held out of a [nightly] counter evaluate on dates")
         if self.nightly is not None:

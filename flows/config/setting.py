@@ -12,9 +12,9 @@ from flows.config.home import Home, card_of_recipe, find_recipe
 from flows.config.recipe import Recipe, load_recipe
 from pipeline.declaration.card import AnyCard, Card, CardError, require_tabular
 from pipeline.declaration.source import only_flags_part
+from pipeline.learners.evaluation_terms import Earlier
 from pipeline.learners.learner import RunPlan
 from pipeline.learners.offline_agents import Guarded, guard, plan_run, read_stored
-from pipeline.learners.policy_files import Earlier
 from pipeline.learners.stored_decisions import StoredDecisions
 from pipeline.learners.terms import Terms
 from pipeline.ledger.chain import BudgetError
@@ -111,13 +111,17 @@ class Setting:
         if folder.is_symlink():
             # it moves, and with it the question and its price; a rule of promotion knows runs by their own names
             raise CardError(f"{where}: that is a pointer; name the run itself, now '{folder.readlink().name}'")
-        found = read_stored(folder)
-        if not isinstance(found, StoredDecisions):
+        if not (folder / "report.json").is_file():
+            found = (p.parent for p in sorted(self.home.runs.glob("[!.]*/report.json")))
+            known = ", ".join(p.name for p in found if not p.is_symlink()) or "none"
+            raise CardError(f"{where}: no run of this name in {self.home.runs}; there are: {known}")
+        stored = read_stored(folder)
+        if not isinstance(stored, StoredDecisions):
             raise CardError(f"{where}: that run has no policy by state")
         d = self.tabular.domain
-        if (found.labels["states"], found.labels["actions"]) != (list(d.live_states), list(d.action_labels)):
+        if (stored.labels["states"], stored.labels["actions"]) != (list(d.live_states), list(d.action_labels)):
             raise CardError(f"{where}: its states or actions are not those of {self.card.name}, in this order")
-        return replace(self.recipe.terms, earlier=Earlier(asked, found.policy))
+        return replace(self.recipe.terms, earlier=Earlier(asked, stored.policy))
 
     @property
     def plan(self) -> RunPlan:

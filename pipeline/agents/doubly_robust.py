@@ -14,6 +14,7 @@ errors is their product (Kallus and Uehara 2020, "Double reinforcement learning"
 | ``w`` | (H, L, A) | how much more often the policy is in s at t and takes a than practice, in the released model |
 | ``placebo`` | (H, L, A) | pi(a | s) - sum_a' mu(a' | s) pi(a' | s): 0 in the mean, whatever lies before s |
 | ``W`` | (H+1, S) | value of practice: what lies before s is measured in it |
+| ``aim`` | (H, L, A) | over the logged chance of what was done it is w; NaN where practice goes on |
 
 The policy's row stands beside practice: where it recommends nothing, practice goes on.  Where the release does not tell
 what practice does, w is 0 and the model alone speaks; where it never saw the policy's action, likewise.
@@ -61,8 +62,7 @@ def question(m: Model, policy: Policy, usual: Array, start: Array) -> Question:
     pi, known = policy.beside(mu), np.broadcast_to(~np.isnan(usual).any(-1), (H, L))
     V, Q = _values(m, pi)
     W, _ = _values(m, mu)
-    here, there = _visits(m, pi, start), _visits(m, mu, start)
-    state = np.clip(np.divide(here, there, out=np.full((H, L), 1.0), where=there > 0), 0, MOST_STATE)
+    there, state = _more_often(m, pi, mu, start)
     told = (known | policy.abstains)[..., None] & (mu > 0)
     ratio = np.divide(pi, mu, out=np.zeros((H, L, A)), where=told)
     w = np.clip(state[..., None] * ratio, 0, MOST_STEP)
@@ -77,6 +77,26 @@ def question(m: Model, policy: Policy, usual: Array, start: Array) -> Question:
     rows = float(there.sum())
     effective = min(total * total / (square * rows), 1.0) if square and rows else 0.0
     return Question(V, Q, w, placebo, W, spread, effective)
+
+
+def aim(m: Model, policy: Policy, usual: Array, start: Array) -> Array:
+    """``aim (H, L, A)``: how much more often the policy is in a state, times its chance of an action there.
+
+    Parameters
+    ----------
+    m, policy, usual, start
+        See :func:`question`.
+    """
+    mu = as_practised(usual, m.task.allowed, m.task.horizon).probabilities
+    _, state = _more_often(m, policy.beside(mu), mu, start)
+    return np.where(policy.abstains[..., None], np.nan, state[..., None] * policy.probabilities)
+
+
+def _more_often(m: Model, pi: Array, mu: Array, start: Array) -> tuple[Array, Array]:
+    """Chance ``(H, L)`` of practice to be in each state, and how much more often the policy is there, cut."""
+    here, there = _visits(m, pi, start), _visits(m, mu, start)
+    ratio = np.divide(here, there, out=np.ones_like(there), where=there > 0)
+    return there, np.clip(ratio, 0, MOST_STATE)
 
 
 def _values(m: Model, pi: Array) -> tuple[Array, Array]:

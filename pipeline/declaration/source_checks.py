@@ -113,7 +113,7 @@ def check_constant(key: str, text: str, labels: set[str] | None, rewards: tuple[
         low, high = rewards
         allowed, good = f"a number in [{low:g}, {high:g}]", _number_in(text, low, high)
     elif key == "source.columns.behavior_prob":
-        allowed, good = "'=' or a number in [0, 1]", text == "" or _number_in(text, 0, 1)
+        allowed, good = "'=' or a number above 0, 1 at most", text == "" or _number_in(text, math.ulp(0.0), 1)
     else:
         good = _number_in(text, -math.inf, math.inf) or (key == "source.columns.next_bin" and text == "")
         allowed = "a number"

@@ -16,6 +16,8 @@ from pipeline.declaration.card import Card
 from pipeline.declaration.code import syntax_digest
 
 TABULAR, ONE_STEP, LINEAR = "tabular-dr", "one-step-dr", "linear-dr"
+# behind the name of an estimator whose rows tell themselves how likely practice was to do what it did
+LOGGED = "-logged"
 _SHARED = ("evaluation.intervals", "statistics.moment_layout", "statistics.scores")
 # the code that makes an estimate and its interval of a release, digested and never imported here: another text is
 # another estimator
@@ -26,9 +28,14 @@ TABULAR_CODE = tuple(f"pipeline.{name}" for name in (*_OF_TABLES, *_SHARED))
 ONE_STEP_CODE = tuple(f"pipeline.{name}" for name in (*_OF_ONE_STEP, *_ROWS, *_SHARED))
 LINEAR_CODE = tuple(f"pipeline.{name}" for name in ("learners.linear_evaluation", *_OF_TABLES, *_SHARED))
 MEASURED = {
-    TABULAR: (Path(__file__).with_name("coverage_tabular.csv"), TABULAR_CODE),
-    ONE_STEP: (Path(__file__).with_name("coverage_one_step.csv"), ONE_STEP_CODE),
-    LINEAR: (Path(__file__).with_name("coverage_linear.csv"), LINEAR_CODE),
+    name: (Path(__file__).with_name(f"coverage_{table}.csv"), code)
+    for name, table, code in (
+        (TABULAR, "tabular", TABULAR_CODE),
+        (TABULAR + LOGGED, "tabular_logged", TABULAR_CODE),
+        (ONE_STEP, "one_step", ONE_STEP_CODE),
+        (LINEAR, "linear", LINEAR_CODE),
+        (LINEAR + LOGGED, "linear_logged", LINEAR_CODE),
+    )
 }
 # at least so many runs, this share of them inside, and at no size, over all budgets, fewer than that
 _RUNS, _INSIDE, _WORST = 150, 0.95, 0.9
@@ -42,8 +49,12 @@ def code_of(estimator: str) -> str:
 
 
 def _at(states: int, horizon: int, people: float, rho: float) -> tuple[float, ...]:
-    """Where a run lies: states, steps, people who judge, rho, and people times the root of rho."""
-    return states, horizon, people, rho, people * math.sqrt(rho)
+    """Where a run lies: states, steps, people who judge, rho, people times the root of rho, and that against states.
+
+    The noise of a state's visits is that of all its successors: people in a state stand against the root of states.
+    """
+    heard = people * math.sqrt(rho)
+    return states, horizon, people, rho, heard, heard / states**1.5
 
 
 def covered(estimator: str, card: Card, share: float, rho: Fraction | None) -> bool:
@@ -54,7 +65,7 @@ def covered(estimator: str, card: Card, share: float, rho: Fraction | None) -> b
     Parameters
     ----------
     estimator
-        ``tabular-dr``, ``one-step-dr`` or ``linear-dr``.
+        One of :data:`MEASURED`.
     card
         Of the run.
     share

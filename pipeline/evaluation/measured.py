@@ -72,7 +72,7 @@ class Evaluated:
     Parameters
     ----------
     estimator
-        ``tabular-dr``, ``one-step-dr`` or ``linear-dr``.
+        ``tabular-dr``, ``one-step-dr`` or ``linear-dr``; of the outer two also with ``-logged`` behind.
     people
         Released number of people of the evaluation part: noisy, never the true one.
     share
@@ -106,6 +106,9 @@ class Evaluated:
         What else was released, or follows from it.
     against
         The policy beside that of another run; None where nobody was asked about one.
+    ratios
+        z of what people's weights exceed their mean by, which logged probabilities determine: 0 if these are right, and
+        few weights are cut.  None where they are not used.  Beyond 4 on either side the answer is withheld.
     """
 
     estimator: str
@@ -125,3 +128,4 @@ class Evaluated:
     noise_variance: float
     diagnostics: tuple[Diagnostic, ...] = ()
     against: Against | None = None
+    ratios: float | None = None

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 from pipeline.audits.attack import AuditTarget
+from pipeline.declaration.card import AnyCard, CardError
 from pipeline.evaluation.intervals import moments
 from pipeline.evaluation.measured import Diagnostic, Evaluated
 from pipeline.learners.learner import Learnt
+from pipeline.learners.policy_files import PolicyFiles
+from pipeline.learners.terms import Terms
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import Resources
 from pipeline.privacy.noise import NoiseSource
@@ -22,6 +26,10 @@ from pipeline.statistics.held_out import PartFacts
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.scores import SCORES
 from pipeline.transaction.drawing import Stage
+from reports.facts.learnt import LearntFacts, Truth
+from reports.facts.measurement import EvaluationFacts
+from reports.facts.policy import PolicyView
+from reports.facts.promise import Joint
 
 
 class Evaluation(Protocol):
@@ -99,6 +107,16 @@ class Evaluable(Protocol):
 
 
 @runtime_checkable
+class Logging(Protocol):
+    """An evaluation that can weigh rows by what they tell of practice themselves."""
+
+    @property
+    def logged(self) -> bool:
+        """Whether it does: then a check of it is released beside."""
+        ...
+
+
+@runtime_checkable
 class Regressing(Protocol):
     """A plan of regressions, which are bounded together and whose scales may follow answers."""
 
@@ -120,6 +138,57 @@ class Attackable(Protocol):
             See :meth:`~pipeline.learners.learner.RunPlan.targets`.
         """
         ...
+
+
+@dataclass(frozen=True)
+class LearntHeldOut:
+    """See :class:`~pipeline.learners.learner.Learnt`: a policy, and what people say of it who did not choose it."""
+
+    learnt: Learnt
+    evaluated: Evaluated
+    joint: Joint
+
+    def files(self) -> PolicyFiles:
+        """See :class:`~pipeline.learners.learner.Learnt`."""
+        return self.learnt.files()
+
+    def facts(self) -> LearntFacts:
+        """See :class:`~pipeline.learners.learner.Learnt`."""
+        told = asdict(self.evaluated)
+        for key in ("against", "ratios"):
+            if told[key] is None:
+                del told[key]
+        told["diagnostics"] = [{**d, "price": float(d["price"])} for d in told["diagnostics"]]
+        return replace(self.learnt.facts(), joint=self.joint, evaluation=EvaluationFacts.model_validate(told))
+
+    def view(self) -> PolicyView:
+        """See :class:`~pipeline.learners.learner.Learnt`."""
+        return self.learnt.view()
+
+    def truth(self, world: str, behaviour: str) -> Truth:
+        """See :class:`~pipeline.learners.learner.Learnt`."""
+        return self.learnt.truth(world, behaviour)
+
+
+def permitted(evaluation: Evaluation, card: AnyCard, terms: Terms) -> Evaluation:
+    """The evaluation, if it weighs by logged probabilities where the recipe says so, and a column has them.
+
+    Parameters
+    ----------
+    evaluation, card, terms
+        Of the run: nothing about rows can refuse it.
+
+    Raises
+    ------
+    CardError
+        If there is nothing to weigh, or to weigh by.
+    """
+    asked = f"{terms.where}: [evaluate] probabilities = 'logged'"
+    if terms.logged and not isinstance(evaluation, Logging):
+        raise CardError(f"{asked}: {evaluation.estimator} weighs nothing by them; take it out")
+    if terms.logged and card.source.columns.behavior_prob is None:
+        raise CardError(f"{asked}: {card.name} maps no column to source.columns.behavior_prob; map it, or take it out")
+    return evaluation
 
 
 def clip_diagnostics(found: Evaluated, answers: Release) -> tuple[Diagnostic, ...]:

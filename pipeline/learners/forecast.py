@@ -23,11 +23,12 @@ from pipeline.environments.lq_catalog import check_world, explorer, load_lq_worl
 from pipeline.environments.lq_systems import simulate
 from pipeline.environments.worlds import load_world
 from pipeline.evaluation.exact import binned_behaviour, binned_process
+from pipeline.learners.evaluation_terms import Known
 from pipeline.learners.linear_learning import drawn, plan_linear
 from pipeline.learners.linear_request import LinearRequest
 from pipeline.learners.lq_learning import LqRequest
 from pipeline.learners.one_step_learning import learn_step, next_question
-from pipeline.learners.terms import Known, Terms
+from pipeline.learners.terms import Terms
 from pipeline.logs.target_sums import add_targets
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.policy import Policy
@@ -47,18 +48,6 @@ from pipeline.statistics.target_layout import Stage
 from pipeline.statistics.target_plan import Question, TargetPlan
 
 Array = NDArray[np.float64]
-
-
-def table_size(card: Card) -> int:
-    """Numbers of one simulated log of count tables.
-
-    Parameters
-    ----------
-    card
-        Declares horizon, states and actions.
-    """
-    d = card.domain
-    return d.horizon * len(d.state_labels) ** 2 * len(d.action_labels)
 
 
 def foresee_counts(
@@ -134,13 +123,16 @@ def _foresee(
 ) -> list[Drawn]:
     """A run for each seed: ``learn`` gives two policies of one log, with noise and without; ``instead`` needs none."""
     logs, mechanisms = _logs(card, terms, ball), count_sum(card, Ask()).mechanisms
-    found: list[Drawn] = []
+    found, world, best, other = list[Drawn](), None, 0.0, 0.0
     for seed in seeds:
         of_world, of_log, of_noise = np.random.SeedSequence((seed,)).spawn(3)
         logged = logs(mechanisms, np.random.default_rng(of_world))
+        if logged.mdp is not world:
+            # a declared world is the same for every log
+            world, best = logged.mdp, best_allowed(logged.mdp, logged.task)
+            other = best - logged.value(instead(logged))
         policies = learn(logged, np.random.default_rng(of_log), of_noise)
-        best = best_allowed(logged.mdp, logged.task)
-        private, exact, other = (best - logged.value(p) for p in (*policies, instead(logged)))
+        private, exact = (best - logged.value(p) for p in policies)
         found.append(Drawn(private, exact, other, best, float(policies[0].abstains.mean())))
     return found
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +19,16 @@ from pipeline.audits.attack import AuditTarget, WholePlan
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.declaration.code import is_plugin, plugin_digest
 from pipeline.declaration.lineage import Schedule
-from pipeline.evaluation.measured import Evaluated
-from pipeline.learners.evaluation import Attackable, Evaluable, Evaluation, Regressing, clip_diagnostics
+from pipeline.learners.evaluation import (
+    Attackable,
+    Evaluable,
+    Evaluation,
+    LearntHeldOut,
+    Regressing,
+    clip_diagnostics,
+    permitted,
+)
 from pipeline.learners.learner import Learnt, Quote, RunPlan, joint_cost, listed_facts
-from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.terms import Terms
 from pipeline.ledger.chain import Body
 from pipeline.logs.parts import split_people
@@ -31,44 +37,17 @@ from pipeline.logs.summing import Resources
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Mechanism, Release
 from pipeline.privacy.release_file import describe_mechanism
-from pipeline.simulation.surrogate import Drawn
 from pipeline.statistics.held_out import NIGHTS_RULE, RULE, VARIANT, part_facts, parts_cost
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.transaction.drawing import Stage
-from reports.facts.learnt import LearntFacts, Truth
-from reports.facts.measurement import LEAST_PEOPLE, EvaluationFacts
-from reports.facts.policy import PolicyView
+from reports.facts.measurement import LEAST_PEOPLE
 from reports.facts.promise import Joint
+
+if TYPE_CHECKING:
+    from pipeline.simulation.surrogate import Drawn
 
 # of the policy that other people were asked about, as it stands in a release
 ASKED = "b_asked"
-
-
-@dataclass(frozen=True)
-class LearntHeldOut:
-    """See :class:`~pipeline.learners.learner.Learnt`: a policy, and what people say of it who did not choose it."""
-
-    learnt: Learnt
-    evaluated: Evaluated
-    joint: Joint
-
-    def files(self) -> PolicyFiles:
-        """See :class:`~pipeline.learners.learner.Learnt`."""
-        return self.learnt.files()
-
-    def facts(self) -> LearntFacts:
-        """See :class:`~pipeline.learners.learner.Learnt`."""
-        told = {k: v for k, v in asdict(self.evaluated).items() if k != "against" or v is not None}
-        told["diagnostics"] = [{**d, "price": float(d["price"])} for d in told["diagnostics"]]
-        return replace(self.learnt.facts(), joint=self.joint, evaluation=EvaluationFacts.model_validate(told))
-
-    def view(self) -> PolicyView:
-        """See :class:`~pipeline.learners.learner.Learnt`."""
-        return self.learnt.view()
-
-    def truth(self, world: str, behaviour: str) -> Truth:
-        """See :class:`~pipeline.learners.learner.Learnt`."""
-        return self.learnt.truth(world, behaviour)
 
 
 @dataclass(frozen=True)
@@ -309,7 +288,7 @@ def hold_out(plan: RunPlan, card: AnyCard, terms: Terms) -> RunPlan:
             f"tell nothing; that share of {math.ceil(LEAST_PEOPLE / share):,} people would do, or none"
         )
     own = plugin_digest(terms.agent) if is_plugin(terms.agent) else ""
-    return HeldOutRun(plan, plan.evaluation(), share, own, _dates(terms))
+    return HeldOutRun(plan, permitted(plan.evaluation(), card, terms), share, own, _dates(terms))
 
 
 def _dates(terms: Terms) -> int:

@@ -10,23 +10,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Decimal, localcontext
 from fractions import Fraction
-from typing import NotRequired, Protocol, TypedDict, runtime_checkable
+from typing import TYPE_CHECKING, NotRequired, Protocol, TypedDict, runtime_checkable
 
-from pipeline.audits.attack import AuditTarget, WholePlan
-from pipeline.declaration.card import AnyCard
+from pipeline.declaration.card import AnyCard, Card
 from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.terms import Terms
+from pipeline.mdp.policy import Policy
 from pipeline.privacy.losses import SpentBudget, spent_budget
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Mechanism, Release
 from pipeline.privacy.release_file import describe_mechanism
-from pipeline.simulation.surrogate import Drawn
 from pipeline.transaction.continual_release import NightlySums
 from pipeline.transaction.drawing import Drawing
 from reports.facts.learnt import LearntFacts, Truth
 from reports.facts.plan import CallFacts
 from reports.facts.policy import PolicyView
 from reports.facts.promise import Joint, MechanismFacts
+
+if TYPE_CHECKING:
+    from pipeline.audits.attack import AuditTarget, WholePlan
+    from pipeline.simulation.surrogate import Drawn
 
 
 class Outlook(TypedDict):
@@ -95,6 +98,18 @@ def fitting_rho(left: Fraction) -> Mapping[str, float]:
     return {"rho": typeable(float(left))}
 
 
+def table_size(card: Card) -> int:
+    """Numbers of one simulated log of count tables.
+
+    Parameters
+    ----------
+    card
+        Declares horizon, states and actions.
+    """
+    d = card.domain
+    return d.horizon * len(d.state_labels) ** 2 * len(d.action_labels)
+
+
 class Learnt(Protocol):
     """A policy and what the release says of it: released values and declarations only."""
 
@@ -123,6 +138,16 @@ class Learnt(Protocol):
         CardError
             If there is no such world or behaviour, or the card declares another process.
         """
+        ...
+
+
+@runtime_checkable
+class Deciding(Protocol):
+    """What was learnt, where it says what to do in each declared state: people can be asked about that."""
+
+    @property
+    def policy(self) -> Policy:
+        """Step by step, with the states in which it recommends nothing."""
         ...
 
 

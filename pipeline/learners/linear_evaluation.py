@@ -15,10 +15,9 @@ from typing import Any
 from pipeline.audits.attack import AuditTarget
 from pipeline.audits.tables import counts_target, scores_target
 from pipeline.declaration.card import Card, CardError
-from pipeline.evaluation.coverage import LINEAR, covered
+from pipeline.evaluation.coverage import LINEAR, LOGGED, covered
 from pipeline.evaluation.measured import Evaluated
-from pipeline.learners.learner import Learnt
-from pipeline.learners.linear_learning import LinearLearnt
+from pipeline.learners.learner import Deciding, Learnt
 from pipeline.learners.linear_request import LinearRequest
 from pipeline.learners.tabular_evaluation import STAGE, TabularEvaluation
 from pipeline.learners.tabular_facts import LearntCounts
@@ -60,8 +59,17 @@ class LinearEvaluation:
 
     request: LinearRequest
     terms: Terms
-    estimator = LINEAR
     learning: tuple[PrivateSum, ...] = ()
+
+    @property
+    def logged(self) -> bool:
+        """See :class:`~pipeline.learners.evaluation.Logging`."""
+        return self.terms.logged
+
+    @property
+    def estimator(self) -> str:
+        """See :class:`~pipeline.learners.evaluation.Evaluation`."""
+        return LINEAR + LOGGED * self.logged
 
     def __post_init__(self) -> None:
         """Refuse what has no cells to count, and halves within a part."""
@@ -135,10 +143,10 @@ class LinearEvaluation:
         Raises
         ------
         TypeError
-            If it is no linear policy.
+            If it is no policy by state.
         """
-        if not isinstance(learnt, LinearLearnt):
-            raise TypeError(f"a linear policy is needed; got {type(learnt).__name__}")
+        if not isinstance(learnt, Deciding):
+            raise TypeError(f"a policy by state is needed; got {type(learnt).__name__}")
         counts = our_names(answers, self.counts)
         found = learn(self.card, self.judge.terms.planner, counts)
         plan = replace(found.plan, policy=learnt.policy)

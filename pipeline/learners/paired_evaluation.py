@@ -16,11 +16,11 @@ from typing import Any
 from pipeline.audits.attack import AuditTarget
 from pipeline.audits.tables import scores_target
 from pipeline.declaration.card import CardError
-from pipeline.evaluation.coverage import covered
+from pipeline.evaluation.coverage import TABULAR_CODE, covered
 from pipeline.evaluation.intervals import deviations, level_of, moments
 from pipeline.evaluation.measured import Against, Evaluated, Interval
+from pipeline.learners.evaluation_terms import Earlier
 from pipeline.learners.learner import Learnt
-from pipeline.learners.policy_files import Earlier
 from pipeline.learners.tabular_evaluation import STAGE, TabularEvaluation
 from pipeline.learners.tabular_facts import LearntCounts
 from pipeline.logs.score_sums import PairedScores, sum_scores
@@ -38,6 +38,8 @@ PAIRED = "values of people beside another run"
 SHARE = Fraction(1, 5)
 # of what is asked: another one asks another question
 VERSION = 1
+# the code that makes the third interval
+CODE = ("pipeline.learners.paired_evaluation", "pipeline.logs.score_sums", *TABULAR_CODE)
 
 
 @dataclass(frozen=True, kw_only=True)

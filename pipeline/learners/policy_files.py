@@ -38,22 +38,6 @@ ABOUT = ("run", "policy_sha256", "guarantee")
 
 
 @dataclass(frozen=True)
-class Earlier:
-    """A run whose policy is in use, or was.
-
-    Parameters
-    ----------
-    run
-        Its name.
-    policy
-        State by state.
-    """
-
-    run: str
-    policy: Policy
-
-
-@dataclass(frozen=True)
 class PolicyFiles:
     """The content of a policy's files, written once; pages are drawn from the values, never from the files.
 

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from pipeline.agents.against_behaviour import as_practised
 from pipeline.agents.apvi import Model, model
-from pipeline.agents.doubly_robust import VERSION, before, question
+from pipeline.agents.doubly_robust import VERSION, aim, before, question
 from pipeline.agents.pessimism import start_distribution
 from pipeline.audits.attack import AuditTarget
 from pipeline.audits.tables import crossing_target, scores_target
 from pipeline.declaration.card import Card, CardError, declared_start, task_of
-from pipeline.evaluation.coverage import TABULAR, covered
-from pipeline.evaluation.intervals import Method, evaluated
+from pipeline.evaluation.coverage import LOGGED, TABULAR, covered
+from pipeline.evaluation.intervals import Method, evaluated, moments
 from pipeline.evaluation.measured import Diagnostic, Evaluated
 from pipeline.learners.learner import Learnt
 from pipeline.learners.tabular_facts import LearntCounts
@@ -35,7 +35,7 @@ from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Release
 from pipeline.statistics.held_out import parts_cost
-from pipeline.statistics.moment_layout import MomentLayout
+from pipeline.statistics.moment_layout import SQUARES, SUMS, MomentLayout
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.scores import SCORES, Clips, Question
 from pipeline.transaction.drawing import Stage
@@ -61,7 +61,16 @@ class TabularEvaluation:
     card: Card
     terms: Terms
     counts: PrivateSum
-    estimator = TABULAR
+
+    @property
+    def logged(self) -> bool:
+        """See :class:`~pipeline.learners.evaluation.Logging`."""
+        return self.terms.logged
+
+    @property
+    def estimator(self) -> str:
+        """See :class:`~pipeline.learners.evaluation.Evaluation`."""
+        return TABULAR + LOGGED * self.logged
 
     @property
     def learning(self) -> tuple[PrivateSum, ...]:
@@ -79,8 +88,8 @@ class TabularEvaluation:
 
     @property
     def layout(self) -> MomentLayout:
-        """What is summed of people's scores."""
-        return MomentLayout(self.card.name, self.card.kind, self.card.domain.dynamics, len(SCORES))
+        """What is summed of people's scores: with logged chances, also what their weights exceed their mean by."""
+        return MomentLayout(self.card.name, self.card.kind, self.card.domain.dynamics, len(SCORES) + self.logged)
 
     def clips(self, spread: int) -> Clips:
         """Where scores are cut: the declared range of values, and how many of them a score may spread.
@@ -96,7 +105,8 @@ class TabularEvaluation:
         """See :class:`~pipeline.learners.evaluation.Evaluation`: the planner makes the policy that is evaluated."""
         vetoes = [[str(s), str(a)] for s, a in self.card.domain.vetoes]
         told = [self.terms.agent, self.terms.planner.model_dump(mode="json"), vetoes, self.card.domain.markov]
-        return [self.estimator, VERSION, list(astuple(self.clips(1))), *told]
+        least = [self.terms.spread] if self.logged else []
+        return [self.estimator, VERSION, list(astuple(self.clips(1))), *told, *least]
 
     def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
         """See :class:`~pipeline.learners.evaluation.Evaluation`: a split by a secret of the auditor's own."""
@@ -126,8 +136,10 @@ class TabularEvaluation:
             Of the first part.
         """
         found = _counts(learnt)
-        asked = self._question(found)[1]
-        return TabularScores(asked, self.clips(asked.spread), bool((~found.learnt.plan.policy.abstains).any()))
+        m, asked, usual, start = self._question(found)
+        policy, clips = found.learnt.plan.policy, self.clips(max(asked.spread, self.terms.spread))
+        aimed = aim(m, policy, usual, start) if self.logged else None
+        return TabularScores(asked, clips, bool((~policy.abstains).any()), aimed)
 
     @staticmethod
     def told(scores: TabularScores, answers: Release) -> Release:
@@ -149,8 +161,8 @@ class TabularEvaluation:
         method = Method(self.estimator, 0.0, calibrated=there)
         mu = as_practised(usual, m.task.allowed, m.task.horizon).probabilities
         off = _placebo_error(found, asked, before(m, mu, asked.W, start))
-        return learnt, evaluated(
-            answers,
+        told = evaluated(
+            _of_scores(answers),
             self.clips(int(answers.derived[CLIP][0])),
             method,
             share,
@@ -159,6 +171,22 @@ class TabularEvaluation:
             placebo_error=off,
             diagnostics=(Diagnostic("effective sample size, share of rows", asked.effective),),
         )
+        return learnt, replace(told, ratios=_off(answers) if self.logged else None)
+
+
+def _of_scores(answers: Release) -> Release:
+    """The moments of :data:`SCORES` alone."""
+    J, cut = len(SCORES), (SUMS, SQUARES)
+    tables = {**answers.tables, **{name: answers.tables[name][:J] for name in cut}}
+    listed = tuple(replace(m, shape=(J,)) if m.table in cut else m for m in answers.mechanisms)
+    return replace(answers, tables=tables, mechanisms=listed)
+
+
+def _off(answers: Release) -> float:
+    """Standard errors by which the mean weight of rows lies from what it must be, if logged chances are right."""
+    found = moments(answers)
+    error = float(found.error[-1])
+    return float(found.mean[-1]) / error if error else 0.0
 
 
 def _counts(learnt: Learnt) -> LearntCounts:

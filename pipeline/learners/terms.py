@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from fractions import Fraction
@@ -10,9 +11,8 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from pipeline.declaration.card import AnyCard
-from pipeline.declaration.lineage import Dates
-from pipeline.declaration.toml import CardError, Epsilon, Name, Rho, Strict
-from pipeline.learners.policy_files import Earlier
+from pipeline.declaration.toml import CardError, Epsilon, Rho, Strict
+from pipeline.learners.evaluation_terms import Earlier, Evaluate, Known
 from pipeline.privacy.budget import check_delta, fraction_of
 from pipeline.privacy.epochs import counter_of
 from pipeline.privacy.fast_noise import FastOsNoise
@@ -167,37 +167,6 @@ class OneStep(Strict):
     floor: Annotated[float, Field(ge=0, lt=1)] = 0.05
 
 
-class Evaluate(Strict):
-    """What a policy is worth: measured on people who did not choose it, and exactly where a log's world is known.
-
-    Parameters
-    ----------
-    people
-        Share of the people who learn nothing and evaluate; 0: nobody, and nothing is measured.
-    dates
-        With [nightly], on which of its dates: as in [schedule].  A date whose night never ran is made up for.
-    world, behaviour
-        Of a synthetic log, names of the world and of its policy that made it; None: unknown.
-    against
-        Name of an earlier run of this home, whose policy those people are asked about as well; None: of none.
-    """
-
-    later: ClassVar = {"people": 0.0, "dates": None, "against": None}
-    people: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    dates: Dates | None = None
-    world: str | None = None
-    behaviour: str = "uniform"
-    against: Name | None = None
-
-
-@dataclass(frozen=True)
-class Known:
-    """A known world, and the name of its policy that made the log."""
-
-    world: str
-    behaviour: str
-
-
 class Nightly(Strict):
     """Every night is a leaf of one counter, and the budget is that of all its nights together.
 
@@ -272,6 +241,17 @@ class Terms:
     def held_out(self) -> Fraction:
         """Share of the people who evaluate, exactly as it was typed; 0: nobody."""
         return Fraction(0) if self.evaluate is None else fraction_of(self.evaluate.people)
+
+    @property
+    def logged(self) -> bool:
+        """Whether rows of those people are weighed by what they tell of practice themselves."""
+        return self.evaluate is not None and self.evaluate.probabilities == "logged"
+
+    @property
+    def spread(self) -> int:
+        """Ranges of values that a score may be from the middle, at least: by the least declared chance."""
+        least = None if self.evaluate is None else self.evaluate.least
+        return 1 if least is None else 2 ** math.ceil(math.log2(1 / least))
 
     @property
     def known(self) -> Known | None:

@@ -271,11 +271,11 @@ def read_flag(cell: pl.Series) -> pl.DataFrame:
 
 
 def _probability(dtypes: Dtypes) -> tuple[pl.Expr, pl.Expr]:
-    """Behaviour probability, and the mark of an unreadable one."""
+    """Behaviour probability, and the mark of one that is none: what was done had some chance."""
     if "behavior_prob" not in dtypes:
         return pl.lit(None, dtype=pl.Float64), pl.lit(value=False)
     p = _number("behavior_prob", dtypes)
-    bad = pl.col("raw_behavior_prob").is_not_null() & (p.is_null() | (p.is_not_nan() & ~p.is_between(0, 1)))
+    bad = pl.col("raw_behavior_prob").is_not_null() & (p.is_null() | (p.is_not_nan() & ~p.is_between(0, 1, "right")))
     return p.fill_nan(None), bad
 
 

@@ -16,6 +16,10 @@ from pipeline.logs.target_sums import lattice_rewards
 from pipeline.statistics.scores import Clips, Question
 
 Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+# where logged weights are cut, and what a person's exceed their mean by, in clips of psi: no weight that set it is cut
+REACH = 2.0
 
 
 @dataclass(frozen=True)
@@ -33,17 +37,22 @@ class TabularScores:
         Declared.
     changes
         False: the policy is practice, so what a person gains is 0.
+    aim
+        ``(H, L, A)`` of :mod:`~pipeline.agents.doubly_robust`: a row that tells a chance of what was done has the
+        weight aim / chance, cut where the check would be, which so tells of it; None: nobody looks at what rows tell.
     """
 
     asked: Question = field(repr=False)
     clips: Clips
     changes: bool = True
+    aim: Array | None = field(default=None, repr=False)
 
     def depends_on(self) -> Any:
         """See :class:`~pipeline.logs.score_sums.Scores`."""
         q = self.asked
         arrays = b"".join(np.ascontiguousarray(x).tobytes() for x in (q.V, q.Q, q.w, q.placebo, q.W))
-        return ["tabular", hashlib.sha256(arrays).hexdigest(), astuple(self.clips), self.changes]
+        logged = [] if self.aim is None else [hashlib.sha256(self.aim.tobytes()).hexdigest()]
+        return ["tabular", hashlib.sha256(arrays).hexdigest(), astuple(self.clips), self.changes, *logged]
 
     def of(self, card: Card, rows: pl.DataFrame) -> Array:
         """See :class:`~pipeline.logs.score_sums.Scores`."""
@@ -57,14 +66,29 @@ class TabularScores:
         # the column behind all states is worth nothing: a row without a successor
         V = np.append(q.V, np.zeros((len(q.V), 1)), axis=1)  # noqa: N806
         ahead = paid + V[step + 1, onto] - q.Q[step, state, action]
-        psi = np.where(first, V[step, state], 0.0) + q.w[step, state, action] * ahead
+        w, off = q.w[step, state, action], list[Array]()
+        if self.aim is not None:
+            w, more = self._weigh(self.aim, rows["behavior_prob"].to_numpy(), w, step, state, action)
+            off.append(more)
+        psi = np.where(first, V[step, state], 0.0) + w * ahead
         fall = q.W[np.maximum(step - 1, 0), np.append(0, state[:-1])] - q.W[step, state]
         placebo = np.where(first, 0.0, q.placebo[step, state, action] * fall)
         people = int(user[-1]) + 1
         episodes = np.bincount(user[first], minlength=people)
         # one after the other, so that no rounding of one person's sums depends on who stands beside them
-        scores = [np.bincount(user, weights=x, minlength=people) / episodes for x in (psi, paid, placebo)]
-        return self.clips.scaled(scores[0] if self.changes else scores[1], scores[1], scores[2])
+        each = [np.bincount(user, weights=x, minlength=people) / episodes for x in (psi, paid, placebo, *off)]
+        scores = self.clips.scaled(each[0] if self.changes else each[1], each[1], each[2])
+        return np.column_stack([scores, *(x / (REACH * self.clips.spread) for x in each[3:])])
+
+    def _weigh(
+        self, aim: Array, chance: Array, w: Array, step: Integers, state: Integers, action: Integers
+    ) -> tuple[Array, Array]:
+        """Weights by the rows' own chances, and by how much each exceeds its mean, in parts of an episode's steps."""
+        aimed = aim[step, state, action]
+        # a chance that cannot be one is none, and the release speaks for the row
+        told = np.isfinite(aimed) & (chance > 0) & (chance <= 1)
+        own = np.minimum(np.divide(aimed, chance, out=np.zeros(len(w)), where=told), REACH * self.clips.spread)
+        return np.where(told, own, w), np.where(told, own - aim[step, state].sum(-1), 0.0) / len(aim)
 
 
 _USER, _EPISODE = ["user_id"], ["user_id", "episode_id"]

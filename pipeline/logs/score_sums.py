@@ -40,6 +40,11 @@ class PeopleSums(ABC):
     def people_of(self) -> Card:
         """Declares the columns that are read."""
 
+    @property
+    def columns(self) -> list[str]:
+        """Those that are read."""
+        return needed(self.people_of)
+
     @abstractmethod
     def zero(self) -> dict[str, Integers]:
         """What nobody adds up to."""
@@ -51,7 +56,7 @@ class PeopleSums(ABC):
     def add(self, sums: Sums, parts: Sequence[Path], seen: Seen) -> None:
         """Users are sorted within a part only, and put together there."""
         card = self.people_of
-        for users in group_users(read_parts(parts, card, [pl.col(needed(card))], BATCH_ROWS)):
+        for users in group_users(read_parts(parts, card, [pl.col(self.columns)], BATCH_ROWS)):
             self.add_rows(sums, users)
             seen(len(users))
 
@@ -132,6 +137,12 @@ class ScoreSums(PeopleSums):
     def people_of(self) -> Card:
         """The card."""
         return self.card
+
+    @property
+    def columns(self) -> list[str]:
+        """Also what rows tell of practice, where the card maps it: a score may rest on that."""
+        told = [] if self.card.source.columns.behavior_prob is None else ["behavior_prob"]
+        return needed(self.card) + told
 
     def depends_on(self) -> Any:
         """The whole card, and what decides the scores."""

@@ -64,7 +64,7 @@ class EvaluationFacts(Part):
     Parameters
     ----------
     estimator
-        ``tabular-dr``, ``one-step-dr`` or ``linear-dr``.
+        ``tabular-dr``, ``one-step-dr`` or ``linear-dr``; ``-logged`` behind it where rows tell practice themselves.
     people, share
         Released, hence noisy, number of people who judged, and their declared share of all.
     level, look
@@ -87,6 +87,8 @@ class EvaluationFacts(Part):
         How far all this can be relied on.
     against
         The policy beside that of another run, where the recipe names one.
+    ratios
+        z of what logged probabilities say is zero, where they are used.
     """
 
     estimator: str
@@ -106,6 +108,7 @@ class EvaluationFacts(Part):
     noise_variance: Number
     diagnostics: list[DiagnosticFacts]
     against: AgainstFacts | None = None
+    ratios: Number | None = None
 
     @property
     def told_apart(self) -> bool:
@@ -120,7 +123,12 @@ class EvaluationFacts(Part):
     @property
     def outweighed(self) -> bool:
         """Whether all of a difference that is told from 0 may be of hidden state, for what the placebo saw or could."""
-        if not self.told_apart or self.hidden is None or self.placebo is None:
+        if not self.told_apart:
+            return False
+        if self.ratios is not None and self.ratios < -LEANS:
+            # weights that were cut may make a difference
+            return True
+        if self.hidden is None or self.placebo is None:
             return False
         size = self.improvement.estimate
         return self.hidden >= abs(size) or self.placebo * math.copysign(1.0, size) > LEANS
@@ -196,7 +204,7 @@ class PlayedAgent(Part):
     agent, variant, trust, constants
         Who, in which of its ways, whom its users trust, and what was chosen.
     role
-        ``agent``; ``plain``: the same planner without noise; ``control``: learns nothing, or gets no data.
+        ``agent``; ``plain``: plays beside it without noise; ``control``: learns nothing, or gets no data.
     runs
         How many.
     true_epsilon
@@ -256,7 +264,7 @@ class Simulation(Part):
     suboptimality
         What that loses against the best, exactly.
     price
-        How much more the emitted policies lose on average than those of the same planner without noise; None where
+        How much more the emitted policies lose on average than those of the agent without noise beside it; None where
         nothing is private.
     agents
         The agent, then what plays beside it.

@@ -18,6 +18,8 @@ PLACEBO = 4.0
 _SHARE = 0.3
 # of its interval's chance of error, that a difference may have which is called
 _STRICT = 0.4
+# why a difference is withheld that may well be one
+UNMEASURED = "How often such an interval holds was not measured for a log of this size, shape and budget."
 _NEAR = "The interval of the difference ends so near 0 that chance may have put it there."
 # what four in five repetitions reach
 _POWER = 0.84
@@ -113,6 +115,13 @@ def decide(found: EvaluationFacts | None, data: DeclaredTables | DeclaredPlant, 
             f"A sum that must come out as zero lies {number(abs(found.placebo), 2)} standard errors from it: something "
             "outside of the declared state drives both what is done and what comes of it."
         )
+    elif found.ratios is not None and abs(found.ratios) > PLACEBO:
+        answer = "withheld"
+        why = (
+            "By the logged probabilities a mean must come out as zero that lies "
+            f"{number(abs(found.ratios), 2)} standard errors from it: they are not those of what was done, or too many "
+            "of the weights they make are cut."
+        )
     elif status == "modelled" and data.kind == "real":
         answer, why = "withheld", _uncertified(found, data.markov)
     elif clear(said.estimate, said.lower, said.upper, found.level):
@@ -162,6 +171,11 @@ def _unasked(data: DeclaredTables | DeclaredPlant) -> str:
             "practice steers it. A trial would tell."
         )
     unjudged = "Everybody in this log helped to choose the policy, so nobody is left to judge it"
+    if data.kind == "real" and data.markov == "aggregated":
+        return (
+            f"{unjudged}. Nor would a verdict about people come of holding some out: the declared states are bins that "
+            "hide part of what was logged."
+        )
     if _SHARE * data.users_public < LEAST_PEOPLE:
         needed = number(round_up(LEAST_PEOPLE / _SHARE))
         few = number(data.users_public)
@@ -180,7 +194,7 @@ def _uncertified(found: EvaluationFacts, markov: str) -> str:
         )
     if markov == "aggregated":
         return "The declared states are bins that hide part of what was logged: the binned process is not the people."
-    return "How often such an interval holds was not measured for a log of this size, shape and budget."
+    return UNMEASURED
 
 
 def _judged(found: EvaluationFacts) -> str:

@@ -6,7 +6,7 @@ from pipeline.declaration.numbers import clean, number
 from reports.facts.dataset import DeclaredPlant
 from reports.facts.learnt import NO_GUARANTEE, Baseline, Truth, ValueFacts
 from reports.facts.report import Report
-from reports.facts.verdict import Improvement, Verdict, decide
+from reports.facts.verdict import UNMEASURED, Improvement, Verdict, decide
 from reports.figures.range_figure import Mark, Panel, range_figure
 from reports.page import Figure, about, interval, percent, shorten
 
@@ -42,6 +42,8 @@ def sentence(verdict: Verdict, *, binned: bool = False) -> str:
         return f"{where}{verdict.answer} than current practice by {by} ({level(found)}{worth(found)})"
     if verdict.answer == "not_told_apart":
         return f"{where}not told apart from current practice at this budget{_needed(verdict)}"
+    if verdict.why == UNMEASURED:
+        return "no calibrated verdict: for a log like this nobody measured how often the interval holds"
     return {
         "nothing_changes": "nothing changes: the policy is current practice everywhere",
         "withheld": "no verdict: the estimate is withheld",
@@ -108,6 +110,9 @@ def reason(verdict: Verdict) -> str:
         Of a run.
     """
     found = verdict.improvement
+    if found is not None and verdict.why == UNMEASURED:
+        # a model's word on real people, so it never stands first
+        return f"{verdict.why} By the model alone the difference is {interval(found.lower, found.upper)}{worth(found)}."
     if found is None or found.status != "evaluated" or verdict.answer in ("withheld", "nothing_changes"):
         return verdict.why
     return (

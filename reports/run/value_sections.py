@@ -54,7 +54,9 @@ def value_section(report: Report, data: DeclaredTables) -> Section:
     ]
     if value.optimal_upper is not None:
         rows.insert(1, ("Upper end for any policy", number(value.optimal_upper, 3, "up")))
-    baselines = [_baselines(value, report.model_baselines)] if report.model_baselines else []
+    # one that no model values stands beside nothing
+    beside = [b for b in report.model_baselines.values() if b.estimate is not None or b.upper is not None]
+    baselines = [_baselines(value, report.model_baselines)] if beside else []
     tables = [table("Value of the policy | ", rows), *baselines]
     assumes = tuple(clean(item) for item in value.assumes)
     return Section("value", "How good it is", tuple(words), None, tuple(tables), assumes, "The interval assumes:")
@@ -219,7 +221,7 @@ def evaluation_section(report: Report, view: Decisions) -> Section | None:
         ("Difference", *_both(found.improvement)),
     ]
     if (other := found.against) is not None:
-        rows.append((f"Difference to {clean(other.run)}", *_both(other.improvement)))
+        rows.append((f"Difference to {clean(other.run)}, modelled", *_both(other.improvement)))
     values = table("Mean return a person | Estimate | Interval", rows, "", "Estimate | Interval")
     return Section("evaluation", "How it was judged", words, tables=(values, _checks(report, found, view)))
 
@@ -232,6 +234,8 @@ def _checks(report: Report, found: EvaluationFacts, view: Decisions) -> Table:
     placebo = "not released" if found.placebo is None else f"z = {number(found.placebo, 2)}"
     says = f"must come out as 0; beyond {PLACEBO:g} on either side the answer is withheld"
     rows = [("Placebo", placebo, "free" if found.placebo is None else "in the same release", says)]
+    if found.ratios is not None:
+        rows.append(("Logged probabilities", f"z = {number(found.ratios, 2)}", "in the same release", says))
     for d in found.diagnostics:
         cost = f"ρ = {number(d.price, 2, 'up')}" if d.price else "free"
         rows.append((clean(d.name), number(d.value, 3), cost, _meaning(d.name)))

@@ -5,30 +5,37 @@ often they hold.  NAME is ``bins`` (four bins of a uniform log: the value is tha
 ``worlds``: each run in a random world of its own, with practice drawn at random, in which declared states are all there
 is: those rows say over which range a run is calibrated.  ``practice`` asks these worlds about random policies, half of
 which are worse than practice.  ``long`` is ``worlds`` with episodes of 20 steps alone, and with people of their own.
-``linear`` and ``linear_practice`` are ``worlds`` and ``practice`` for ``dp-vapvi`` on one feature a state and action.
+``linear``, ``linear_practice`` and ``linear_long`` are the same for ``dp-vapvi`` on one feature a state and action.
+``few`` and ``linear_few`` have too few people for so many states: there nothing is calibrated.
+``logged`` and ``linear_logged`` are the same people, whose rows tell how likely practice was to do what it did.
+``paired`` is ``practice`` with a second random policy, that of an earlier run: *gain* is the third sum's.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from pipeline.declaration.card import Card
 from pipeline.environments.world import declared_actions, declared_states
 from pipeline.evaluation.exact import truth
 from pipeline.evaluation.measured import Evaluated
+from pipeline.learners.evaluation_terms import Earlier, Evaluate
 from pipeline.learners.held_out import HeldOutRun
 from pipeline.learners.linear_evaluation import LinearEvaluation
 from pipeline.learners.linear_learning import drawn, learn_linear
 from pipeline.learners.offline_agents import plan_run
+from pipeline.learners.paired_evaluation import PairedEvaluation
 from pipeline.learners.tabular import TabularRun
 from pipeline.learners.tabular_evaluation import STAGE, TabularEvaluation
-from pipeline.learners.terms import Evaluate, Planner, Privacy, Terms
+from pipeline.learners.terms import Planner, Privacy, Terms
 from pipeline.logs.aggregate import count_rows
 from pipeline.logs.parts import evaluates, part_key
 from pipeline.logs.regression_sums import add_tallies
@@ -49,13 +56,23 @@ SEED = 20261122
 # people, share, budget
 BINS = ((20_000, 0.5, 1.0), (100_000, 0.5, 1.0), (100_000, 0.3, 1.0))
 WORLDS = ((20_000, 0.3, 0.3), (20_000, 0.3, 1.0), (20_000, 0.3, 3.0), (100_000, 0.3, 1.0))
+WORLDS += ((2_000, 0.3, 0.3), (2_000, 0.3, 3.0), (5_000, 0.3, 1.0), (5_000, 0.5, 0.1))
 # live states, actions, steps, and whether steps have tables of their own
-SIZES = ((2, 2, 2, True), (4, 3, 5, True), (8, 2, 20, False), (20, 4, 10, False))
+SIZES = ((2, 2, 2, True), (4, 3, 5, True), (8, 2, 20, False), (20, 4, 10, False), (50, 3, 10, False))
+# the longest of tables and of linear policies
+LONG = {False: (20, False), True: (10, True)}
+# people who judge, times the root of rho, over states to the power 3/2: below it the model drowns and intervals miss;
+# those of linear policies are counted first, with half of their budget
+HEARD = {False: 20.0, True: 100.0}
 LINEAR_SIZES = ((2, 2, 2, True), (4, 3, 5, True), (8, 2, 10, True), (6, 4, 8, False))
-LINEAR_NAMES = ("linear", "linear_practice")
 WHERE = ("dynamics", "states", "horizon", "people", "share", "rho", "runs")
+# what coverage a run may state
+COVERAGE = {name: f"coverage_{name}" for name in ("linear", "linear_logged")}
+COVERAGE |= {"worlds": "coverage_tabular", "logged": "coverage_tabular_logged"}
 HEAD = (*WHERE, "value_held", "value_width", "value_bias", "gain_held", "gain_width", "gain_bias", "says_better")
 HEAD += ("says_better_though_not", "not_better", "v_policy", "placebo_beyond_4")
+CHECKED = (*HEAD, "ratios_beyond_4")
+COLUMNS = {"user_id": "user_id", "episode_id": "episode_id", "step": "step", "reward": "reward"}
 
 Run = tuple[Evaluated, float, float]
 
@@ -84,6 +101,11 @@ def evaluate_once(
         learnt = replace(learnt, learnt=replace(learnt.learnt, plan=replace(plan, policy=_at_random(plan.policy, rng))))
     scores, summed = e.scores(learnt), e.sums[STAGE]
     answers = e.told(scores, summed.draw(add_scores(card, e.layout, scores, evaluate), noise))
+    if isinstance(e, PairedEvaluation):
+        layout = replace(e.layout, scores=1)
+        third = their_names(e.paired.draw(add_scores(card, layout, e.both(learnt), evaluate), noise))
+        listed = answers.mechanisms + third.mechanisms
+        answers = replace(answers, tables={**answers.tables, **third.tables}, mechanisms=listed)
     return e.measure(learnt, answers, float(run.share), 1)[1], learnt.learnt.plan.policy
 
 
@@ -92,6 +114,14 @@ def _at_random(p: Policy, rng: np.random.Generator) -> Policy:
     one = np.eye(p.probabilities.shape[-1])[rng.integers(p.probabilities.shape[-1], size=p.abstains.shape[1])]
     abstains = np.broadcast_to(rng.random(p.abstains.shape[1]) < 0.5, p.abstains.shape)
     return Policy(np.broadcast_to(one, p.probabilities.shape).copy(), abstains.copy())
+
+
+def another(card: Card, seed: int) -> Policy:
+    """A second random policy, as an earlier run may have published it."""
+    d = card.domain
+    shape = d.horizon, len(d.live_states)
+    blank = Policy(np.zeros((*shape, len(d.action_labels))), np.ones(shape, dtype=bool))
+    return _at_random(blank, np.random.default_rng((SEED, seed, 3)))
 
 
 def _linear(
@@ -139,11 +169,24 @@ def in_a_world(card: Card, terms: Terms, seed: int, *, at_random: bool) -> Run:
     one = rng.dirichlet(np.full(A, 2.0), size=S) * 0.8 + 0.2 / A
     practice = np.broadcast_to(one, (H, S, A)).copy()
     log = sample_people(card, mdp, practice, card.unit.users_public, rng)
+    if terms.logged:
+        log = [with_chances(rows, practice) for rows in log]
     found, policy = evaluate_once(card, terms, log, seed, at_random=at_random)
     L = len(card.domain.live_states)
-    done = practice.copy()
-    done[:, :L] = policy.beside(practice[:, :L])
-    return found, policy_value(mdp, done), policy_value(mdp, practice)
+
+    def worth(p: Policy | None) -> float:
+        done = practice.copy()
+        if p is not None:
+            done[:, :L] = p.beside(practice[:, :L])
+        return policy_value(mdp, done)
+
+    return found, worth(policy), worth(None if terms.earlier is None else terms.earlier.policy)
+
+
+def with_chances(rows: pl.DataFrame, practice: NDArray[np.float64]) -> pl.DataFrame:
+    """Rows beside how likely practice ``(H, S, A)`` was to do what it did."""
+    chances = practice[tuple(rows[c].to_numpy() for c in ("step", "state", "action"))]
+    return rows.with_columns(pl.Series("behavior_prob", chances))
 
 
 def cells(name: str) -> Iterator[tuple[Card, float, float]]:
@@ -151,9 +194,14 @@ def cells(name: str) -> Iterator[tuple[Card, float, float]]:
     if name == "bins":
         yield from ((shelf_card("icu_sepsis_uniform", users=n), share, rho) for n, share, rho in BINS)
         return
-    sizes, budgets = (SIZES[2:3], WORLDS[:3]) if name == "long" else (SIZES, WORLDS)
-    sizes, more = (LINEAR_SIZES, {"features": {"kind": "one_hot"}}) if name in LINEAR_NAMES else (sizes, {})
+    sizes, more = (LINEAR_SIZES, {"features": {"kind": "one_hot"}}) if "linear" in name else (SIZES, {})
+    longest = [s for s in sizes if s[2:] == LONG["linear" in name]]
+    sizes, budgets = (longest, WORLDS[:3]) if name.endswith("long") else (sizes, WORLDS)
+    if "logged" in name:
+        more |= {"source": {"files": ["a.csv"], "columns": {**COLUMNS, "behavior_prob": "p"}}}
     for (L, A, H, apart), (people, share, rho) in itertools.product(sizes, budgets):
+        if (people * share * math.sqrt(rho) / L**1.5 < HEARD["linear" in name]) != name.endswith("few"):
+            continue
         domain = {
             "horizon": H,
             "states": {"column": "state", "labels": [f"s{i}" for i in range(L)], "ends": ["end"]},
@@ -166,7 +214,7 @@ def cells(name: str) -> Iterator[tuple[Card, float, float]]:
 
 def seeds_of(name: str, count: int) -> range:
     """Seeds of a campaign's runs."""
-    first = 100 if name == "long" else 0
+    first = 100 if name.endswith("long") else 0
     return range(first, first + count)
 
 
@@ -175,28 +223,32 @@ def measure(name: str, count: int) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = []
     for card, share, rho in cells(name):
         d, people = card.domain, card.unit.users_public
-        agent = "dp-vapvi" if name in LINEAR_NAMES else "dp-apvi"
-        terms = Terms(name, agent, Privacy(rho=rho), Planner(), evaluate=Evaluate(people=share))
+        agent, told = "dp-vapvi" if "linear" in name else "dp-apvi", "logged" if "logged" in name else "released"
+        terms = Terms(name, agent, Privacy(rho=rho), Planner(), evaluate=Evaluate(people=share, probabilities=told))
         said = list[tuple[float, ...]]()
         for seed in seeds_of(name, count):
+            if name == "paired":
+                terms = replace(terms, earlier=Earlier("another", another(card, seed)))
             run = (
                 in_bins(card, terms, seed)
                 if name == "bins"
-                else in_a_world(card, terms, seed, at_random=name.endswith("practice"))
+                else in_a_world(card, terms, seed, at_random=name.endswith(("practice", "paired")))
             )
             found, value, practice = run
             v, g, gain = found.value, found.improvement, value - practice
+            if found.against is not None:
+                g = found.against.improvement
             better = g.lower > 0
             held = float(v.lower <= value <= v.upper), float(g.lower <= gain <= g.upper)
             widths = v.upper - v.lower, v.estimate - value, held[1], g.upper - g.lower, g.estimate - gain
-            beyond = abs(found.placebo or 0) > 4
-            said.append((held[0], *widths, *map(float, (better, better and gain <= 0, gain <= 0, value, beyond))))
+            beyond = [abs(z) > 4 for z in (found.placebo or 0.0, found.ratios) if z is not None]
+            said.append((held[0], *widths, *map(float, (better, better and gain <= 0, gain <= 0, value, *beyond))))
         mean = np.mean(said, axis=0)
         # a linear policy has steps of its own
-        size = ["per_step" if name in LINEAR_NAMES else d.dynamics, len(d.live_states), d.horizon]
+        size = ["per_step" if "linear" in name else d.dynamics, len(d.live_states), d.horizon]
         sums = {7: int(sum(s[7] for s in said)), 8: int(sum(s[8] for s in said))}
-        told = [*size, people, share, rho, count, *(sums.get(i, f"{x:.4f}") for i, x in enumerate(mean))]
-        rows.append(dict(zip(HEAD, told, strict=True)))
+        row = [*size, people, share, rho, count, *(sums.get(i, f"{x:.4f}") for i, x in enumerate(mean))]
+        rows.append(dict(zip(CHECKED if terms.logged else HEAD, row, strict=True)))
         print(rows[-1], flush=True)
     return rows
 
@@ -220,8 +272,7 @@ def shown(name: str) -> str:
 
 def main(name: str, count: int) -> None:
     """Measure and rewrite the table."""
-    # what coverage a run may state
-    table = {"worlds": "coverage_tabular", "linear": "coverage_linear"}.get(name, f"tabular_evaluation_{name}")
+    table = COVERAGE.get(name, f"tabular_evaluation_{name}")
     committed.write(table, measure(name, count), f"{SEED}, {seeds_of(name, count)[0]} .. {seeds_of(name, count)[-1]}")
 
 

@@ -25,7 +25,7 @@ def card(states=8, horizon=5, people=50_000, dynamics="stationary", markov="decl
     return Card.model_validate(card_dict(domain=domain, unit={"user": "user_id", "users_public": people}))
 
 
-@pytest.fixture(params=[TABULAR, ONE_STEP, LINEAR])
+@pytest.fixture(params=list(MEASURED))
 def table(request, tmp_path, monkeypatch):
     def write(*rows, code=None):
         path = tmp_path / "coverage.csv"
@@ -49,6 +49,7 @@ GOOD = ("2,2,20000,0.3,0.3,100,0.98,0.97", "20,10,100000,0.3,3,100,0.96,1.0")
         ({"people": 10_000}, 0.3, Fraction(1), False),
         ({"people": 20_000}, 0.2, Fraction(1), False),
         ({}, 0.3, Fraction(1, 100), False),
+        ({"states": 20, "people": 40_000}, 0.3, Fraction(3, 10), False),
         ({}, 0.3, None, False),
         ({"dynamics": "per_step"}, 0.3, Fraction(1), False),
         ({"markov": "aggregated"}, 0.3, Fraction(1), False),

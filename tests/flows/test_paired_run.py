@@ -18,8 +18,8 @@ from flows.config.setting import Setting
 from flows.jobs.promotion import Alias, consider, paired_to_hold
 from flows.jobs.run import run_recipe
 from pipeline.declaration.card import CardError, load_card
+from pipeline.learners.evaluation_terms import Earlier
 from pipeline.learners.paired_evaluation import PairedEvaluation
-from pipeline.learners.policy_files import Earlier
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.logs.score_sums import PairedScores
@@ -65,7 +65,7 @@ def test_people_are_asked_about_both_policies_and_one_charge_pays(shop, before, 
     done = CliRunner().invoke(app, ["--home", str(shop / "home"), "ledger", "verify", published["run"]])
     assert done.exit_code == 0, done.output
     page = (folder / "report.md").read_text()
-    assert f"Difference to {before}" in page
+    assert f"Difference to {before}, modelled" in page, "its coverage was hardly measured"
     assert call(shop, "run", shop / "second.toml")["replayed"]
 
 
@@ -133,7 +133,7 @@ def test_another_policy_to_compare_with_is_another_question(shop, before):
 @pytest.mark.parametrize(
     ("agent", "more", "why"),
     [
-        ("dp-apvi", f'{HELD}against = "nothing"\n', "cannot be read"),
+        ("dp-apvi", f'{HELD}against = "nothing"\n', r"no run of this name in .*runs; there are: .*first-\w+"),
         ("dp-one-step", f'{HELD}against = "nothing"\n', "of an agent of counts"),
         ("dp-apvi", '[evaluate]\nagainst = "nothing"\n', "of an agent of counts"),
     ],

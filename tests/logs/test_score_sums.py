@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import polars as pl
 import pytest
 
 from pipeline.agents.apvi import model
-from pipeline.agents.doubly_robust import question
+from pipeline.agents.doubly_robust import aim, question
 from pipeline.agents.pessimism import constants
 from pipeline.declaration.card import Card, task_of
+from pipeline.learners.evaluation_terms import Evaluate
+from pipeline.learners.offline_agents import plan_run
+from pipeline.learners.tabular_evaluation import STAGE
+from pipeline.learners.terms import Terms
+from pipeline.logs import doubly_robust_rows
 from pipeline.logs.aggregate import count_rows
-from pipeline.logs.doubly_robust_rows import TabularScores
+from pipeline.logs.doubly_robust_rows import REACH, TabularScores
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import SeededNoise
 from pipeline.simulation.simulate import sample_people
@@ -22,8 +29,9 @@ from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.counts import private_counts
 from pipeline.statistics.layout import ExactSums
-from pipeline.statistics.moment_layout import PEOPLE, SUMS, MomentLayout
+from pipeline.statistics.moment_layout import PEOPLE, SQUARES, SUMS, MomentLayout
 from pipeline.statistics.scores import Clips
+from tests.campaigns.tabular_evaluation import with_chances
 from tests.conftest import card_dict
 from tests.made_up import add_scores
 
@@ -37,7 +45,7 @@ def card_of(dynamics, episodes=1):
 
 
 def asked_of(card, people):
-    """A question of a policy that does the second action in state y, and recommends nothing in state x."""
+    """A question of a policy that does the second action in state y, and recommends nothing in state x; and its aim."""
     counts = count_rows(pl.concat(people), card)
     summed = count_sum(card, Ask())
     release = summed.draw(ExactSums(card.name, "synthetic", card.domain.dynamics, counts), SeededNoise(1))
@@ -47,18 +55,18 @@ def asked_of(card, people):
     p[:, 1, 1] = 1
     abstains = np.array([[True, False]] * 3)
     n_sa = release.tables["n_sas"].sum(-1)
-    usual = n_sa / n_sa.sum(-1, keepdims=True)
-    return question(m, Policy(p, abstains), usual, np.array([0.5, 0.5])), usual
+    usual, start = n_sa / n_sa.sum(-1, keepdims=True), np.array([0.5, 0.5])
+    return question(m, Policy(p, abstains), usual, start), aim(m, Policy(p, abstains), usual, start)
 
 
-def by_hand(card, rows, q):
-    """Scores of each person, row by row, in reward units."""
+def by_hand(card, rows, q, aimed=None, cut=16.0):
+    """Scores of each person, row by row, in reward units; with an aim also what weights exceed their mean by."""
     found = []
     for user in rows["user_id"].unique(maintain_order=True):
         mine = rows.filter(pl.col("user_id") == user)
         each = []
         for episode in mine["episode_id"].unique(maintain_order=True):
-            psi = own = placebo = 0.0
+            psi = own = placebo = off = 0.0
             before = None
             for r in mine.filter(pl.col("episode_id") == episode).iter_rows(named=True):
                 t, s, a, s2 = r["step"], r["state"], r["action"], r["next_state"]
@@ -67,10 +75,15 @@ def by_hand(card, rows, q):
                 else:
                     placebo += q.placebo[t, s, a] * (q.W[t - 1, before] - q.W[t, s])
                 after = 0.0 if s2 is None else q.V[t + 1, s2]
-                psi += q.w[t, s, a] * (r["reward"] + after - q.Q[t, s, a])
+                w = q.w[t, s, a]
+                chance = None if aimed is None else r["behavior_prob"]
+                if chance is not None and 0 < chance <= 1 and s == 1:
+                    w = min(aimed[t, s, a] / chance, cut)
+                    off += (w - aimed[t, s].sum()) / 3
+                psi += w * (r["reward"] + after - q.Q[t, s, a])
                 own += r["reward"]
                 before = s
-            each.append((psi, own, psi - own, placebo))
+            each.append((psi, own, psi - own, placebo, *([off] if aimed is not None else [])))
         found.append(np.mean(each, axis=0))
     return np.array(found)
 
@@ -98,9 +111,109 @@ def test_scores_are_those_of_a_loop(made):
     np.testing.assert_allclose(found, by_hand(card, rows, q), atol=1e-10)
 
 
-def test_nobody_beside_changes_a_persons_scores(made):
-    card, people, (q, _) = made
-    scores, rows = TabularScores(q, Clips(0.0, 3.0, 8.0)), pl.concat(people)
+def told(people, rng=None):
+    """Rows that tell a chance of what was done: of some that of practice, of some another one, none, or one of none."""
+    rows = pl.concat(people)
+    kinds = np.array([0.5, 0.05, np.nan, 0.0, 1.5, -1.0])
+    return rows.with_columns(
+        pl.Series("behavior_prob", kinds[(rng or np.random.default_rng(7)).integers(6, size=len(rows))])
+    )
+
+
+def test_scores_by_logged_chances_are_those_of_a_loop(made):
+    card, people, (q, aimed) = made
+    rows, clips = (
+        told(people).with_columns(
+            (pl.col("user_id") // 2).alias("user_id"), (pl.col("user_id") % 2).alias("episode_id")
+        ),
+        Clips(0.0, 3.0, 8.0),
+    )
+    found = TabularScores(q, clips, aim=aimed).of(card, rows)
+    expected = by_hand(card, rows, q, aimed)
+    np.testing.assert_allclose(found[:, :4] * clips.widths + clips.centres, expected[:, :4], atol=1e-10)
+    np.testing.assert_allclose(found[:, 4] * REACH * clips.spread, expected[:, 4], atol=1e-10)
+    assert np.isfinite(found).all() and len(set(found[:, 4])) > 3
+
+
+def test_the_releases_own_chances_weigh_as_the_release_does(made):
+    card, people, (q, aimed) = made
+    clips, rows = Clips(0.0, 3.0, 8.0), pl.concat(people)
+    chances = np.divide(aimed, q.w, out=np.ones_like(q.w), where=q.w > 0)
+    where = tuple(rows[c].to_numpy() for c in ("step", "state", "action"))
+    rows = rows.with_columns(pl.Series("behavior_prob", np.nan_to_num(chances[where], nan=0.3)))
+    logged = TabularScores(q, clips, aim=aimed).of(card, rows)
+    np.testing.assert_allclose(logged[:, :4], TabularScores(q, clips).of(card, rows), atol=1e-12)
+    # a log that tells nothing is weighed by the release, and nothing is off
+    silent = rows.with_columns(behavior_prob=pl.lit(None, dtype=pl.Float64))
+    blind = TabularScores(q, clips, aim=aimed).of(card, silent)
+    assert (blind[:, :4] == TabularScores(q, clips).of(card, silent)).all() and not blind[:, 4].any()
+
+
+def everybody(card):
+    """Rows of people of one or two steps: whatever they did and were paid, with chances of all kinds."""
+    rng, chances = np.random.default_rng(8), [1e-9, 0.04, 0.5, 1.0, 0.0, 2.0, -1.0, np.nan]
+    one = list(itertools.product([0, 1], [0, 1], [0.0, 1.0], [0, 1, 2, None], chances))
+    people = [[row] for row in one] + [[one[i] for i in rng.integers(len(one), size=2)] for _ in range(1500)]
+    names = ["user_id", "episode_id", "step", "state", "action", "reward", "next_state", "behavior_prob"]
+    rows = [(i, 0, t, s, a, r, s2, p) for i, of in enumerate(people) for t, (s, a, r, s2, p) in enumerate(of)]
+    return pl.DataFrame(rows, schema=names, orient="row").with_columns(pl.lit(False).alias("terminated"))
+
+
+def test_nobodys_rows_move_the_sums_further_than_is_charged(made, monkeypatch):
+    """All pairs of many people through the code that scores and sums: one of them in the place of another."""
+    card, _, (q, aimed) = made
+    layout = MomentLayout("tiny", "synthetic", card.domain.dynamics, 5, 8)
+    scores = TabularScores(q, Clips(0.0, 3.0, 1.0), aim=aimed).of(card, everybody(card))
+    tables = [layout.add_up(person[None]) for person in scores]
+    at = np.array([np.concatenate([t[SUMS], t[SQUARES], 8 * t[PEOPLE]]) for t in tables]).astype(float)
+    rates = {SUMS: Fraction(1), SQUARES: Fraction(1), PEOPLE: Fraction(64)}
+    square = (at**2).sum(-1)
+    apart = square[:, None] + square[None] - 2 * at @ at.T
+    assert layout.cost(rates) / 4 < apart.max() <= layout.cost(rates)
+    assert square.max() <= layout.cost(rates, "add_remove")
+    # a twin without the clips: a chance of 1e-9 would speak for all
+    monkeypatch.setattr(doubly_robust_rows, "REACH", 1e12)
+    wild = TabularScores(q, Clips(0.0, 3.0, 1.0), aim=aimed).of(card, everybody(card)) * 8
+    assert ((wild.max(0) - wild.min(0)) ** 2).max() > 1000 * layout.cost(rates)
+
+
+def test_without_noise_the_estimate_is_the_mean_of_the_loop():
+    states = {"column": "state", "labels": ["x", "y"], "ends": ["end"]}
+    domain = {"horizon": 3, "states": states, "actions": {"column": "action", "labels": ["a", "b"]}}
+    source = {"files": ["a.csv"], "columns": {**card_dict()["source"]["columns"], "behavior_prob": "p"}}
+    card = Card.model_validate(card_dict(domain=domain, unit={"user": "user_id", "users_public": 2000}, source=source))
+    terms = Terms("loop", "apvi", evaluate=Evaluate(people=0.3, probabilities="logged"))
+    run, rng = plan_run(card, terms), np.random.default_rng(9)
+    mdp = draw_surrogate(card, rng)
+    practice = np.full(mdp.shape, 0.5)
+    learn, judge = (
+        [with_chances(rows, practice) for rows in sample_people(card, mdp, practice, n, rng)] for n in (1400, 600)
+    )
+    counted = ExactSums(card.name, "synthetic", card.domain.dynamics, count_rows(pl.concat(learn), card))
+    e, noise = run.evaluation, SeededNoise(1)
+    learnt = run.plan.learn(run.plan.privatizer.draw(counted, noise))
+    asked = e.scores(learnt)
+    answers = e.told(asked, e.sums[STAGE].draw(add_scores(card, e.layout, asked, judge), noise))
+    found = e.measure(learnt, answers, 0.3, 1)[1]
+    policy, aimed = learnt.learnt.plan.policy, asked.aim
+    rows = pl.concat(judge)
+    by_row = []
+    for r in rows.iter_rows(named=True):
+        t, s, a = r["step"], r["state"], r["action"]
+        keeps = policy.abstains[t, s]
+        w = asked.asked.w[t, s, a] if keeps else min(aimed[t, s, a] / r["behavior_prob"], REACH * asked.clips.spread)
+        value = w * (r["reward"] + asked.asked.V[t + 1, r["next_state"]] - asked.asked.Q[t, s, a])
+        by_row.append((value + (asked.asked.V[0, s] if t == 0 else 0.0), 0.0 if keeps else w - aimed[t, s].sum()))
+    psi, off = np.array(by_row).sum(0) / 600
+    assert found.value.estimate == pytest.approx(psi, abs=1e-4)
+    each = rows.with_columns(pl.Series("off", [x for _, x in by_row])).group_by("user_id").agg(pl.col("off").sum())
+    assert found.ratios == pytest.approx(off / (each["off"].to_numpy().std() / np.sqrt(600)), abs=0.02)
+
+
+@pytest.mark.parametrize("logged", [False, True])
+def test_nobody_beside_changes_a_persons_scores(made, logged):
+    card, people, (q, aimed) = made
+    scores, rows = TabularScores(q, Clips(0.0, 3.0, 8.0), aim=aimed if logged else None), told(people)
     together = scores.of(card, rows)
     for i, user in enumerate(list(rows["user_id"].unique(maintain_order=True))[:40]):
         assert (scores.of(card, rows.filter(pl.col("user_id") == user))[0] == together[i]).all()

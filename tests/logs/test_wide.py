@@ -175,6 +175,7 @@ def states(column: Any, **more: Any) -> dict[str, Any]:
         ({"columns": {"reward": ["=", "b", "c"]}}, r"source.columns.reward: the constant '=' must be a number"),
         ({"columns": {"terminated": ["=", "=maybe", "c"]}}, "source.columns.terminated: the constant '=maybe' must be"),
         ({"columns": {"behavior_prob": ["=", "=1.5", "c"]}}, "source.columns.behavior_prob: the constant '=1.5'"),
+        ({"columns": {"behavior_prob": ["=", "=0", "c"]}}, "source.columns.behavior_prob: the constant '=0'"),
         (states("s_{step}", bins={"by": ["n", "m", "o"], "edges": [1]}, labels=None), "names: 'by' is a list"),
         ({"source": {"layout": "long"}, "columns": {"step": "t", "reward": ["r"]}}, "source.columns.reward: a list"),
     ],

@@ -13,9 +13,10 @@ from pipeline.declaration.card import Card
 from reports.facts.dataset import Made
 from reports.facts.learnt import Baseline, Contained, LearntFacts
 from reports.facts.measurement import EvaluationFacts
+from reports.facts.report import Report
 from reports.facts.verdict import decide, forecast, stricter
 from reports.page import interval
-from reports.run.answer import sentence, shell_line, verdict_of
+from reports.run.answer import reason, sentence, shell_line, verdict_of
 from reports.run.opening import changes, cost_card, whom_card
 from reports.run.run_page import render_html, render_markdown
 from reports.run.value_sections import half_width, overlaps
@@ -246,3 +247,44 @@ def test_no_number_is_beyond_what_an_episode_can_pay() -> None:
     # a live state that pays may be entered again and again
     again = card_of(reward={"range": [0.0, 1.0], "on_entering": {"end": 1.0, "y": 0.1}})
     assert standing(learnt(), again, None).value.upper == 3.0
+
+
+def test_what_nobody_measured_is_told_from_what_a_check_speaks_against() -> None:
+    found = evaluation(calibrated=False)
+    report = judged("better", "real")
+    verdict = decide(found, report.dataset, 1.0)
+    assert verdict.answer == "withheld" and sentence(verdict).startswith("no calibrated verdict: ")
+    said = interval(found.improvement.lower, found.improvement.upper)
+    assert f"By the model alone the difference is {said}, modelled: not a guarantee." in reason(verdict)
+    against = decide(evaluation(calibrated=False, placebo=9.0), report.dataset, 1.0)
+    assert sentence(against) == "no verdict: the estimate is withheld" and "By the model alone" not in reason(against)
+
+
+def test_no_number_of_people_makes_bins_tell_of_people() -> None:
+    binned, declared = (decide(None, judged("better", "real", m).dataset, 1.0).why for m in ("aggregated", "declared"))
+    assert "hide part of what was logged" in binned and "hold people out" not in binned
+    assert "[evaluate] people" in declared
+
+
+def test_logged_probabilities_that_do_not_fit_withhold_and_cut_weights_certify_nothing() -> None:
+    data = judged("better").dataset
+    for z, answer in ((4.1, "withheld"), (-4.1, "withheld"), (3.9, "better"), (-1.9, "better")):
+        assert decide(evaluation(ratios=z), data, 1.0).answer == answer
+    assert "logged probabilities" in decide(evaluation(ratios=-4.1), data, 1.0).why
+    cut = decide(evaluation(ratios=-2.1), data, 1.0)
+    assert cut.improvement is not None and cut.improvement.status == "modelled" and not cut.holds
+
+
+def test_a_policy_that_no_model_values_stands_beside_nothing() -> None:
+    report = judged("better")
+    alone = replace_baselines(report, {"this policy": Baseline(lower=0.0, estimate=None)})
+    assert "Simple policies" not in render_markdown(alone, sample_view())
+    beside = {
+        "this policy": Baseline(lower=0.0, estimate=None),
+        "uniform": Baseline(estimate=0.4, lower=0.1, upper=0.6),
+    }
+    assert "Simple policies" in render_markdown(replace_baselines(report, beside), sample_view())
+
+
+def replace_baselines(report: Report, beside: dict[str, Baseline]) -> Report:
+    return report.model_copy(update={"model_baselines": beside})

@@ -43,6 +43,19 @@ def test_one_person_moves_as_far_as_claimed_and_no_further(scores, steps):
         assert (at[:, columns] ** 2).sum(-1).max() == table.add_remove.l2_squared
 
 
+@pytest.mark.parametrize("scores", [4, 5])
+def test_one_score_more_is_in_the_price(scores):
+    """Logged probabilities have a check of their own, summed with the others: five scores for four."""
+    of = layout(scores, 4)
+    rates = {SUMS: Fraction(1), SQUARES: Fraction(1), PEOPLE: Fraction(16)}
+    tables = [of.add_up(person) for person in of.extremes()]
+    at = np.array([np.concatenate([t[SUMS], t[SQUARES], 4 * t[PEOPLE]]) for t in tables])
+    apart = ((at[:, None] - at[None]) ** 2).sum(-1)
+    assert apart.max() == of.cost(rates) == 4 * scores * 16
+    assert (at**2).sum(-1).max() == of.cost(rates, "add_remove")
+    assert apart.max() > layout(scores - 1, 4).cost(rates), "a twin that charges for the others alone"
+
+
 def test_squares_with_less_noise_than_sums_are_priced_apart():
     of = layout(1, 64)
     at, rates = points(of), {SUMS: Fraction(1), SQUARES: Fraction(9), PEOPLE: Fraction(0)}
