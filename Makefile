@@ -85,5 +85,4 @@ campaigns:
 	$(PYTHON) -P -m tests.benchmarks.scale_speed
 	$(PYTHON) -P -m tests.benchmarks.flat_memory
 	$(PYTHON) -P -m tests.benchmarks.dask_speed --rounds 3
-	$(PYTHON) -P -m tests.benchmarks.minari_speed
 	$(PYTHON) -P -m flows.cli compare trust_riverswim trust_mixture trust_icu_sepsis

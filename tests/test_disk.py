@@ -109,6 +109,15 @@ def test_what_is_written_down_can_be_played_again(tmp_path: Path) -> None:
     assert Path(disk.operations[-1].to).read_bytes() == b"abc" and disk.operations[0].mode == 0o600
 
 
+def test_a_file_and_a_list_of_names_are_forced_to_disk(tmp_path, monkeypatch):
+    forced = []
+    monkeypatch.setattr(os, "fsync", lambda handle: forced.append(os.fstat(handle).st_ino))
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file", tmp_path):
+        Disk().sync(path)
+    assert forced == [(tmp_path / "file").stat().st_ino, tmp_path.stat().st_ino]
+
+
 @pytest.mark.parametrize(("work", "written"), [(one_file, [".one.partial"]), (one_folder, ["a", "b"])])
 def test_what_gets_its_name_is_on_disk_before_and_the_name_after(tmp_path, work, written):
     folder, log = begun(tmp_path / "work"), tmp_path / "log"

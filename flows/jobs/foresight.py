@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,10 +31,12 @@ from pipeline.learners.learner import RunPlan
 from pipeline.learners.offline_agents import AGENTS, plan_run
 from pipeline.ledger.chain import canonical
 from pipeline.privacy.release_file import sha256_file
-from pipeline.simulation.surrogate import OBSERVED, STATES, Drawn
 from reports.facts.part import Dump
 from reports.facts.plan import Band, Quality, Reference, Rival
 from reports.facts.promise import MechanismFacts
+
+if TYPE_CHECKING:
+    from pipeline.simulation.surrogate import Drawn
 
 # the band over draws, and how many draws: fewer where one takes long
 LOW, HIGH = 0.1, 0.9
@@ -239,6 +242,8 @@ def _mean(drawn: Sequence[Drawn]) -> float:
 
 
 def _told(s: Setting, plan: RunPlan, episodes: int, drawn: Sequence[Drawn]) -> Quality:
+    from pipeline.simulation.surrogate import OBSERVED, STATES
+
     declared = _declared(s)
     reference = float(np.mean([d.reference for d in drawn]))
     loss = _band([d.loss for d in drawn])

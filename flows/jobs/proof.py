@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flows.jobs.made_again import Vouched, made_again
-from flows.jobs.played_again import is_played, played_again
 from flows.jobs.publish import PAGES, drawn_pages
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.files import write_file
@@ -111,6 +109,10 @@ def _commit(held: Sequence[Entry], proof: Body) -> Entry | None:
 def _vouching(
     folder: Path, proof: Body, held: Sequence[Entry] | None, card: AnyCard | None, trusted: frozenset[str], own: bool
 ) -> Iterator[Check]:
+    # what makes a run again is most of the house, and few ask
+    from flows.jobs.made_again import Vouched, made_again
+    from flows.jobs.played_again import is_played, played_again
+
     if card is not None and card.name != proof["dataset"]:
         yield Check("the run is of this card's dataset", False, f"it is of {proof['dataset']}, the card of {card.name}")
         return

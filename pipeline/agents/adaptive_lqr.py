@@ -16,7 +16,8 @@ What makes it learn where sums of squares do not
     * the frame weighs directions by what an error in them would cost under optimal control;
     * the estimate is shrunk (an empirical prior a block), and gains are those of the plant under its own uncertainty;
     * gains leave zero only while their expected gain exceeds ``certainty`` standard deviations of what is not known;
-    * exploration is planned: the radius whose expected total cost over the rest of the run is least, 0 among them.
+    * exploration is planned: the radius whose expected total cost over the rest of the run is least, 0 among them;
+    * where a release is so long that much was cut, it counts less, gains rest for an epoch, and later balls are wider.
 
 No theorem is claimed; the guarantee rests on the cut alone.
 """
@@ -25,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +62,10 @@ class AdaptiveConstants:
         Standard deviations by which gains must be better than none before they are played.
     kept
         Share of made-up episodes whose matrix is within the ball to which matrices are cut.
+    longest
+        Length of a release, in parts of what its cut allows, above which much was cut.
+    doubt
+        Standard deviation of what such a cut may have taken from an entry of a release, in parts of its length.
     norm
         Declared bound on the Frobenius norm of [A, B].
     """
@@ -70,6 +75,8 @@ class AdaptiveConstants:
     radii: tuple[float, ...] = (0.0, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2)
     certainty: float = 1.5
     kept: float = 0.95
+    longest: float = 0.65
+    doubt: float = 0.02
     norm: float = 1.0
 
 
@@ -119,10 +126,12 @@ def adaptive_lqr(
     """
     planner = _Planner(task, c, spread, rng)
     belief, answers, epochs, played = prior(task, c.norm), list[Answer](), list[Epoch](), 0
-    length = max(1, round(c.first * math.sqrt(episodes)))
+    length, cut = max(1, round(c.first * math.sqrt(episodes))), False
     while played < episodes:
         length = min(length, episodes - played)
         gains, rest = planner.gains(belief), episodes - played - length
+        if cut:
+            gains = np.zeros_like(gains)
         explore = planner.radius(belief, gains, length, rest)
         rollout = LinearRollout(gains, length, explore)
         epochs.append(Epoch(played + 1, rollout, belief))
@@ -131,7 +140,10 @@ def adaptive_lqr(
         batches = yield from _play(rollout)
         if question is not None:
             total = release(question, batches)
-            answers.append(Answer(rollout, question, total, (spread * question.radius) ** 2))
+            size, variance = float(np.linalg.norm(total)), (spread * question.radius) ** 2
+            if cut := size > c.longest * rollout.episodes * question.radius:
+                planner, variance = replace(planner, widen=2 * planner.widen), variance + (c.doubt * size) ** 2
+            answers.append(Answer(rollout, question, total, variance))
             belief = learnt(task, belief, answers, c.norm)
         length = math.ceil(length * c.growth)
     return epochs
@@ -188,6 +200,7 @@ class _Planner:
     c: AdaptiveConstants
     spread: float
     rng: np.random.Generator
+    widen: float = 1.0
 
     def gains(self, belief: Belief) -> Array:
         """Cautious gains, made smaller until they are better than none by enough; zero if they never are."""
@@ -217,7 +230,7 @@ class _Planner:
         z, following = simulated_episodes(plants, rollout.gains, rollout.explore, task.start, task.covariance, self.rng)
         residuals = following - z @ belief.mean.T
         lengths = np.linalg.norm(frame @ (z.swapaxes(1, 2) @ residuals), axis=(1, 2))
-        return Question(belief.mean, frame, float(np.quantile(lengths, self.c.kept)))
+        return Question(belief.mean, frame, self.widen * float(np.quantile(lengths, self.c.kept)))
 
     def _expected(self, belief: Belief, plants: Array, errors: Array, rollout: LinearRollout, rest: int) -> float:
         now = self._cost(plants, rollout.gains, rollout.explore)

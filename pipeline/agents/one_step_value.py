@@ -35,6 +35,8 @@ VERSION = 2
 _SURE, _FEW, _LEAST_SHARE = 2.5, 10.0, 0.08
 # standard deviations at which a feature is cut, length at which all of them are, and what keeps their inverse finite
 _CUT, _LONGEST, _SINGULAR = 3.0, 1.5, 1e-9
+# a feature that is nowhere larger is none: fewer cells than features, or two features that are one
+_NOWHERE = 0.01
 # ridge: part of the mean square of features, and standard deviations of noise
 _RIDGE, _OF_NOISE = 0.002, 2.0
 _BEYOND = 0.2
@@ -120,6 +122,12 @@ class Moments:
     practice: tuple[Array, Array, Array] | None
     sd: float
 
+    def only(self, used: Bools) -> Moments:
+        """Of some of the features, ``(d,)``."""
+        both = np.ix_(used, used)
+        of = self.practice and (self.practice[0][both], self.practice[1][both], self.practice[2][used])
+        return replace(self, gram=self.gram[both], after=self.after[both], error=self.error[used], practice=of)
+
 
 @dataclass(frozen=True)
 class Model:
@@ -197,7 +205,9 @@ def features(confirmed: Confirmed) -> Array:
 
 
 def fit(confirmed: Confirmed, phi: Array, moments: Moments, horizon: int) -> Model:
-    """Steps 4 and 5.
+    """Steps 4 and 5, in the features that are somewhere.
+
+    Fewer cells than features leave some at 0: their moments are noise alone, and the ridge below 0 would be its pole.
 
     Parameters
     ----------
@@ -210,7 +220,8 @@ def fit(confirmed: Confirmed, phi: Array, moments: Moments, horizon: int) -> Mod
     horizon
         H.
     """
-    p = confirmed.proposal
+    p, used = confirmed.proposal, np.abs(phi).max(axis=0) > _NOWHERE
+    phi, moments = phi[:, used], moments.only(used)
     known, weights = first_values(p), np.ones((horizon, len(phi)))
     least, most = p.low - _BEYOND, p.high + _BEYOND
     G = _ridged(moments.gram, moments.sd)

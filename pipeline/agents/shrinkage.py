@@ -62,7 +62,8 @@ def shrink(x: Array, sampling: Array, noise: Array, group: Integers, features: A
         return Posterior(np.zeros(len(x)), np.full(len(x), np.inf))
     F = np.column_stack([np.ones(len(x)), features])
     square = float(np.average(x[seen] ** 2, weights=1 / most[seen]))
-    prior = _most_likely(_Normal(x, sampling, noise, group, F, square or 1.0))
+    groups = tuple(_Group(rows, F[rows], x[rows]) for g in np.unique(group) for rows in (np.flatnonzero(group == g),))
+    prior = _most_likely(_Normal(x, sampling, noise, groups, F.shape[1], square or 1.0))
     expected, doubt = prior.expected()
     found = _mixture(x[seen] - expected[seen], prior.variance[seen] + doubt[seen])
     mean, sd = expected.copy(), np.sqrt(doubt + found.typical)
@@ -72,21 +73,30 @@ def shrink(x: Array, sampling: Array, noise: Array, group: Integers, features: A
 
 
 @dataclass(frozen=True)
+class _Group:
+    """Which measurements are of a group, their features (1, f_i), and they."""
+
+    rows: Integers
+    F: Array
+    x: Array
+
+
+@dataclass(frozen=True)
 class _Normal:
     """The model with one scale of residuals; ``levels`` are powers of 4 by which A, B, t² and c are smaller."""
 
     x: Array
     sampling: Array
     noise: Array
-    group: Integers
-    F: Array
+    groups: tuple[_Group, ...]
+    size: int
     square: float
     levels: tuple[int, int, int, int] = (2, 4, 2, 0)
 
     @property
     def scales(self) -> Array:
         """A, B and t²."""
-        d = max(1, self.F.shape[1] - 1)
+        d = max(1, self.size - 1)
         return _MOST * self.square * 0.25 ** np.array(self.levels[:3]) / np.array([1, d, 1])
 
     @property
@@ -94,53 +104,53 @@ class _Normal:
         """V ``(n,)``."""
         return self.sampling * 0.25 ** self.levels[3] + self.noise
 
-    def _groups(self) -> list[tuple[Integers, Array, Array]]:
-        """Of each group: its rows, their weights, and the Cholesky factor of the posterior precision of (a, b)."""
+    def _fitted(self) -> tuple[list[Array], Array, Array]:
+        """Of each group: its rows' weights, Cholesky factor R of the precision of (a, b), and R⁻¹ F^T (w x)."""
         A, B, t2 = self.scales
-        precision = np.append(1 / A, np.full(self.F.shape[1] - 1, 1 / B))
-        weight, found = 1 / (self.variance + t2), list[tuple[Integers, Array, Array]]()
-        for g in np.unique(self.group):
-            rows = np.flatnonzero(self.group == g)
-            F, w = self.F[rows], weight[rows]
-            found.append((rows, w, np.linalg.cholesky((F * w[:, None]).T @ F + np.diag(precision))))
-        return found
+        precision = np.diag(np.append(1 / A, np.full(self.size - 1, 1 / B)))
+        weight = 1 / (self.variance + t2)
+        weights = [weight[g.rows] for g in self.groups]
+        each = list(zip(self.groups, weights, strict=True))
+        roots = np.linalg.cholesky(np.stack([(g.F * w[:, None]).T @ g.F + precision for g, w in each]))
+        summed = np.stack([g.F.T @ (w * g.x) for g, w in each])
+        return weights, roots, np.linalg.solve(roots, summed[..., None])[..., 0]
 
     def likelihood(self) -> float:
         """Log-likelihood of A, B and t², up to a constant."""
         A, B, t2 = self.scales
-        seen, d = np.isfinite(self.variance), self.F.shape[1] - 1
+        seen, d = np.isfinite(self.variance), self.size - 1
         total = -0.5 * float(np.log(self.variance[seen] + t2).sum())
-        for rows, w, root in self._groups():
-            y = np.linalg.solve(root, self.F[rows].T @ (w * self.x[rows]))
+        for g, w, root, y in zip(self.groups, *self._fitted(), strict=True):
             total -= float(np.log(np.diag(root)).sum()) + 0.5 * (np.log(A) + d * np.log(B))
-            total -= 0.5 * float((w * self.x[rows] ** 2).sum() - y @ y)
+            total -= 0.5 * float((w * g.x**2).sum() - y @ y)
         return total
 
     def expected(self) -> tuple[Array, Array]:
         """Of each mean without its residual: what all others make of it ``(n,)``, and its variance ``(n,)``."""
         mean, doubt = np.zeros(len(self.x)), np.zeros(len(self.x))
-        for rows, w, root in self._groups():
-            half = np.linalg.solve(root, self.F[rows].T)
-            fit = half.T @ np.linalg.solve(root, self.F[rows].T @ (w * self.x[rows]))
+        for g, w, root, y in zip(self.groups, *self._fitted(), strict=True):
+            half = np.linalg.solve(root, g.F.T)
             spread = (half**2).sum(0)
             own = np.minimum(spread * w, 1 - 1e-9)
-            mean[rows], doubt[rows] = (fit - own * self.x[rows]) / (1 - own), spread / (1 - own)
+            mean[g.rows], doubt[g.rows] = (half.T @ y - own * g.x) / (1 - own), spread / (1 - own)
         return mean, doubt
 
 
 def _most_likely(start: _Normal) -> _Normal:
     """The most likely levels, one after the other, a few times round."""
-    best, most = start, start.likelihood()
+    best, known = start, {start.levels: start.likelihood()}
     for _ in range(_SWEEPS):
         before = best.levels
         for i, powers in enumerate((_POWERS, _POWERS, _POWERS, _SHARES)):
-            if i == 1 and start.F.shape[1] == 1:
+            if i == 1 and start.size == 1:
                 continue
             for level in range(powers):
                 levels = (*best.levels[:i], level, *best.levels[i + 1 :])
                 other = replace(best, levels=(levels[0], levels[1], levels[2], levels[3]))
-                if (found := other.likelihood()) > most:
-                    best, most = other, found
+                if other.levels not in known:
+                    known[other.levels] = other.likelihood()
+                if known[other.levels] > known[best.levels]:
+                    best = other
         if best.levels == before:
             break
     return best

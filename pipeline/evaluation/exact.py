@@ -131,7 +131,9 @@ def binned_process(card: Card, world: World, behaviour: str | Array, dynamics: D
     P = np.empty((len(n_sa), S, A, S))
     P[:, L:] = np.eye(S)[L:, None]
     np.divide(n_sas, n_sa[..., None], out=P[:, :L], where=seen[..., None])
-    P[:, :L][~seen] = np.broadcast_to(np.eye(S)[:L, None], (len(n_sa), L, A, S))[~seen]
+    g, s, a = np.nonzero(~seen)
+    P[g, s, a] = 0.0
+    P[g, s, a, s] = 1.0
     r = np.zeros((len(n_sa), S, A))
     r[:, :L][seen] = r_sa[seen] / n_sa[seen]
     if (declared := task_of(card).expected(P[:, :L])) is not None:

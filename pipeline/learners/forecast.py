@@ -50,18 +50,6 @@ from pipeline.statistics.target_plan import Question, TargetPlan
 Array = NDArray[np.float64]
 
 
-def table_size(card: Card) -> int:
-    """Numbers of one simulated log of count tables.
-
-    Parameters
-    ----------
-    card
-        Declares horizon, states and actions.
-    """
-    d = card.domain
-    return d.horizon * len(d.state_labels) ** 2 * len(d.action_labels)
-
-
 def foresee_counts(
     card: Card,
     terms: Terms,
@@ -135,13 +123,16 @@ def _foresee(
 ) -> list[Drawn]:
     """A run for each seed: ``learn`` gives two policies of one log, with noise and without; ``instead`` needs none."""
     logs, mechanisms = _logs(card, terms, ball), count_sum(card, Ask()).mechanisms
-    found: list[Drawn] = []
+    found, world, best, other = list[Drawn](), None, 0.0, 0.0
     for seed in seeds:
         of_world, of_log, of_noise = np.random.SeedSequence((seed,)).spawn(3)
         logged = logs(mechanisms, np.random.default_rng(of_world))
+        if logged.mdp is not world:
+            # a declared world is the same for every log
+            world, best = logged.mdp, best_allowed(logged.mdp, logged.task)
+            other = best - logged.value(instead(logged))
         policies = learn(logged, np.random.default_rng(of_log), of_noise)
-        best = best_allowed(logged.mdp, logged.task)
-        private, exact, other = (best - logged.value(p) for p in (*policies, instead(logged)))
+        private, exact = (best - logged.value(p) for p in policies)
         found.append(Drawn(private, exact, other, best, float(policies[0].abstains.mean())))
     return found
 
@@ -203,10 +194,7 @@ def foresee_one_step(plan: TargetPlan, terms: Terms, episodes: int, seeds: Seque
     seeds
         One simulated run each.
     """
-    shares: Sequence[float] = (1,)
-    if isinstance(counter := plan.ask.counter, Epochs):
-        opened = (counter.steps // counter.epoch - 1) * counter.epoch + 1
-        shares = opened / counter.steps, counter.epoch / counter.steps
+    shares = night_shares(plan)
 
     def learn(logged: Logged, rng: np.random.Generator, noise: np.random.SeedSequence) -> list[Policy]:
         counts = [max(1, round(episodes * share)) for share in shares]
@@ -218,6 +206,20 @@ def foresee_one_step(plan: TargetPlan, terms: Terms, episodes: int, seeds: Seque
         return Policy(np.zeros(shape), np.ones(shape[:2], dtype=bool))
 
     return _foresee(plan.card, terms, seeds, learn, practice)
+
+
+def night_shares(plan: TargetPlan) -> tuple[float, ...]:
+    """Shares of the people whose logs :func:`one_step_policy` takes, where as many come on each night.
+
+    Parameters
+    ----------
+    plan
+        Of a counter, on the last night of its last whole epoch: who came until it began, and who came in it.
+    """
+    if not isinstance(counter := plan.ask.counter, Epochs):
+        return (1.0,)
+    opened = (counter.steps // counter.epoch - 1) * counter.epoch + 1
+    return opened / counter.steps, counter.epoch / counter.steps
 
 
 def one_step_policy(plan: TargetPlan, terms: Terms, logs: Sequence[Sequence[Any]], noise: SeededNoise) -> Policy:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,12 +37,14 @@ from pipeline.logs.summing import Resources
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Mechanism, Release
 from pipeline.privacy.release_file import describe_mechanism
-from pipeline.simulation.surrogate import Drawn
 from pipeline.statistics.held_out import NIGHTS_RULE, RULE, VARIANT, part_facts, parts_cost
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.transaction.drawing import Stage
 from reports.facts.measurement import LEAST_PEOPLE
 from reports.facts.promise import Joint
+
+if TYPE_CHECKING:
+    from pipeline.simulation.surrogate import Drawn
 
 # of the policy that other people were asked about, as it stands in a release
 ASKED = "b_asked"

@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Decimal, localcontext
 from fractions import Fraction
-from typing import NotRequired, Protocol, TypedDict, runtime_checkable
+from typing import TYPE_CHECKING, NotRequired, Protocol, TypedDict, runtime_checkable
 
-from pipeline.audits.attack import AuditTarget, WholePlan
-from pipeline.declaration.card import AnyCard
+from pipeline.declaration.card import AnyCard, Card
 from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.terms import Terms
 from pipeline.mdp.policy import Policy
@@ -21,13 +20,16 @@ from pipeline.privacy.losses import SpentBudget, spent_budget
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Mechanism, Release
 from pipeline.privacy.release_file import describe_mechanism
-from pipeline.simulation.surrogate import Drawn
 from pipeline.transaction.continual_release import NightlySums
 from pipeline.transaction.drawing import Drawing
 from reports.facts.learnt import LearntFacts, Truth
 from reports.facts.plan import CallFacts
 from reports.facts.policy import PolicyView
 from reports.facts.promise import Joint, MechanismFacts
+
+if TYPE_CHECKING:
+    from pipeline.audits.attack import AuditTarget, WholePlan
+    from pipeline.simulation.surrogate import Drawn
 
 
 class Outlook(TypedDict):
@@ -94,6 +96,18 @@ def typeable(value: float) -> float:
 def fitting_rho(left: Fraction) -> Mapping[str, float]:
     """All that is left, as a budget in rho."""
     return {"rho": typeable(float(left))}
+
+
+def table_size(card: Card) -> int:
+    """Numbers of one simulated log of count tables.
+
+    Parameters
+    ----------
+    card
+        Declares horizon, states and actions.
+    """
+    d = card.domain
+    return d.horizon * len(d.state_labels) ** 2 * len(d.action_labels)
 
 
 class Learnt(Protocol):

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pipeline.audits.attack import AuditTarget, WholePlan
 from pipeline.audits.regressions import linear_cost, linear_target
 from pipeline.declaration.card import AnyCard, CardError, require_tabular
-from pipeline.learners.forecast import foresee_linear, table_size
-from pipeline.learners.learner import Outlook, Quote, fitting_rho, joint_cost, listed_facts
+from pipeline.learners.learner import Outlook, Quote, fitting_rho, joint_cost, listed_facts, table_size
 from pipeline.learners.linear_evaluation import LinearEvaluation
 from pipeline.learners.linear_learning import LinearLearnt, drawn, learn_linear
 from pipeline.learners.linear_request import LinearMethod, LinearRequest, linear_request
@@ -24,7 +23,6 @@ from pipeline.logs.summing import Resources
 from pipeline.privacy.noise import NoiseSource, admit_release
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism
-from pipeline.simulation.surrogate import Drawn, places_of
 from pipeline.statistics.held_out import PartFacts
 from pipeline.statistics.joint_loss import RegressionFacts
 from pipeline.statistics.linear_calibration import true_rho
@@ -33,6 +31,9 @@ from pipeline.statistics.regression_rows import Side, StreamRows, TalliedRows, T
 from pipeline.transaction.drawing import WHOLE, Stage
 from reports.facts.plan import CallFacts
 from reports.facts.promise import Joint, MechanismFacts
+
+if TYPE_CHECKING:
+    from pipeline.simulation.surrogate import Drawn
 
 # of a plan under attack
 _STEPS = 2
@@ -189,10 +190,16 @@ class LinearRun:
     def log_size(self, episodes: int) -> int:
         """See :class:`~pipeline.learners.learner.RunPlan`: that of its tables, however many episodes."""
         card = self.request.card
-        return table_size(card if self.request.observed is None else places_of(card).card)
+        if self.request.observed is not None:
+            from pipeline.simulation.surrogate import places_of
+
+            card = places_of(card).card
+        return table_size(card)
 
     def forecast(self, episodes: int, seeds: Sequence[int]) -> list[Drawn]:
         """See :class:`~pipeline.learners.learner.RunPlan`."""
+        from pipeline.learners.forecast import foresee_linear
+
         return foresee_linear(self.request, self.terms, episodes, seeds)
 
     def targets(self, sampler: NoiseSource) -> list[AuditTarget]:

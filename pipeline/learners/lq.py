@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.audits.attack import AuditTarget, WholePlan
 from pipeline.audits.regressions import lq_target
 from pipeline.declaration.card import AnyCard, require_linear_quadratic
-from pipeline.learners.forecast import foresee_lq
 from pipeline.learners.learner import Outlook, Quote, fitting_rho, joint_cost, listed_facts
 from pipeline.learners.linear import check_gaussian
 from pipeline.learners.lq_learning import LqLearnt, LqRequest, learn_lq, lq_request
@@ -22,11 +21,13 @@ from pipeline.logs.summing import Resources
 from pipeline.privacy.noise import NoiseSource, admit_release
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism
-from pipeline.simulation.surrogate import Drawn
 from pipeline.statistics.lq_moments import draw_lq
 from pipeline.statistics.private_sum import tell_joining
 from pipeline.transaction.drawing import WHOLE, Stage
 from reports.facts.promise import Joint
+
+if TYPE_CHECKING:
+    from pipeline.simulation.surrogate import Drawn
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,8 @@ class LqRun:
 
     def forecast(self, episodes: int, seeds: Sequence[int]) -> list[Drawn]:
         """See :class:`~pipeline.learners.learner.RunPlan`."""
+        from pipeline.learners.forecast import foresee_lq
+
         assert self.terms.known is not None
         return foresee_lq(self.request, self.terms.known, episodes, seeds)
 

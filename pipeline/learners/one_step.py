@@ -6,14 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.agents.one_step import SPREAD, VERSION
 from pipeline.audits.attack import AuditTarget, WholePlan
 from pipeline.audits.sums import LEAVES
 from pipeline.audits.tables import stage_target
 from pipeline.declaration.card import AnyCard, CardError, require_tabular
-from pipeline.learners.forecast import foresee_one_step
 from pipeline.learners.learner import Outlook, Quote, fitting_rho, joint_cost, listed_facts
 from pipeline.learners.linear import check_gaussian
 from pipeline.learners.one_step_evaluation import LEAST, OneStepEvaluation
@@ -27,7 +26,6 @@ from pipeline.privacy.epochs import Epochs
 from pipeline.privacy.noise import NoiseSource, RealDataError, admit_release
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism
-from pipeline.simulation.surrogate import Drawn
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import even_visits
 from pipeline.statistics.private_sum import PrivateSum, tell_joining
@@ -35,6 +33,9 @@ from pipeline.statistics.target_layout import Stage as Which
 from pipeline.statistics.target_plan import Question, TargetPlan
 from pipeline.transaction.drawing import Stage
 from reports.facts.promise import Joint
+
+if TYPE_CHECKING:
+    from pipeline.simulation.surrogate import Drawn
 
 # rows of a person that count, of all that one may have: later ones cost more than they teach
 _ROWS = 0.6
@@ -180,6 +181,8 @@ class OneStepRun:
 
     def forecast(self, episodes: int, seeds: Sequence[int]) -> list[Drawn]:
         """See :class:`~pipeline.learners.learner.RunPlan`."""
+        from pipeline.learners.forecast import foresee_one_step
+
         return foresee_one_step(self.plan, self.terms, episodes, seeds)
 
     def targets(self, sampler: NoiseSource) -> list[AuditTarget]:

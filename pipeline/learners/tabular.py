@@ -6,15 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.agents.apvi import CountsPlanner, apvi
 from pipeline.audits.attack import AuditTarget, WholePlan
 from pipeline.audits.sums import LEAVES
 from pipeline.audits.tables import counts_target
 from pipeline.declaration.card import AnyCard, Card, CardError, require_tabular
-from pipeline.learners.forecast import foresee_counts, table_size
-from pipeline.learners.learner import Outlook, Quote, listed_facts, typeable
+from pipeline.learners.learner import Outlook, Quote, listed_facts, table_size, typeable
 from pipeline.learners.paired_evaluation import PairedEvaluation
 from pipeline.learners.tabular_evaluation import TabularEvaluation
 from pipeline.learners.tabular_facts import LearntCounts
@@ -30,7 +29,6 @@ from pipeline.privacy.losses import safe_epsilon, spent_budget
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Release, total_delta_slack, total_epsilon, total_rho
 from pipeline.privacy.release_file import describe_mechanism
-from pipeline.simulation.surrogate import Drawn
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import (
     BUDGETS,
@@ -44,6 +42,9 @@ from pipeline.statistics.calibration import (
 )
 from pipeline.statistics.private_sum import PrivateSum, tell_joining
 from pipeline.transaction.drawing import WHOLE, Stage
+
+if TYPE_CHECKING:
+    from pipeline.simulation.surrogate import Drawn
 
 
 @dataclass(frozen=True)
@@ -220,6 +221,8 @@ class TabularRun:
 
     def forecast(self, episodes: int, seeds: Sequence[int]) -> list[Drawn]:
         """See :class:`~pipeline.learners.learner.RunPlan`; a counter's noise is that of its noisiest night."""
+        from pipeline.learners.forecast import foresee_counts
+
         once = tuple(
             m if m.running is None else replace(m, running=None, variance=math.ceil(m.standard_deviation**2))
             for m in self.privatizer.mechanisms

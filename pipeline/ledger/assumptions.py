@@ -84,7 +84,7 @@ class Route:
             return [
                 "this is a simulation on seeded noise: what is stated here is what the very mechanism would promise in "
                 "a deployment that draws its noise from the operating system and computes on integers",
-                "every user comes once, with one episode; one who returns loses as much again for each episode",
+                "nobody has more episodes than the protected unit says; who has more is promised less",
                 "policies are made of released sums alone; when one changes is declared or follows from them",
             ]
         return [f"when the counter began, on which dates it ran, and {_UNREAD}"] if self.by == "counter" else []

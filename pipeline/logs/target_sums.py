@@ -213,18 +213,19 @@ def first_rows(user: Integers, key: Integers, rows: int, cap: int) -> NDArray[np
     Parameters
     ----------
     user, key
-        ``(n,)``: rows of a person stand together, in the order of the log.
+        ``(n,)``, from 0: rows of a person stand together, in the order of the log.
     rows, cap
         W, and rows a key.
     """
-    at = np.arange(len(user))
-    begins = np.flatnonzero(np.append(True, np.diff(user) != 0))
-    early = at - begins[np.searchsorted(begins, at, side="right") - 1] < rows
+    at, starts = np.arange(len(user)), np.diff(user, prepend=-1) != 0
+    person = np.cumsum(starts)
+    early = at - np.flatnonzero(starts)[person - 1] < rows
     # a person's rows of one key, together and still in order
-    order = np.lexsort((key, user))
-    fresh = np.flatnonzero(np.append(True, (np.diff(user[order]) != 0) | (np.diff(key[order]) != 0)))
+    both = person * (key.max(initial=0) + 1) + key
+    order = np.argsort(both, kind="stable")
+    fresh = np.diff(both[order], prepend=-1) != 0
     rank = np.empty(len(user), dtype=np.int64)
-    rank[order] = at - fresh[np.searchsorted(fresh, at, side="right") - 1]
+    rank[order] = at - np.flatnonzero(fresh)[np.cumsum(fresh) - 1]
     return early & (rank < cap)
 
 

@@ -88,7 +88,8 @@ def commit(trial: Trial) -> Outcome:
     words = f"K_0 = {exploration.episodes:,} exploring episodes, counted, on the sphere of {exploration.radius:g}"
     facts = {"trust": "joint", "variant": "extra: one release", "constants": f"{words}; {_cuts()}"}
     facts |= spent(trial, plan.summed.rho) | {"left_zero_at": exploration.episodes + 1}
-    return _outcome(world, played, facts, _protected(plan, drawn[-1]))
+    # the server sees who explores, and what it does with the others is made of the release
+    return _outcome(world, played, facts, _protected(plan, replace(drawn[-1], trust_model="joint")))
 
 
 def release_of(trial: Trial) -> list[LqPlan]:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.agents.batch_pace import Pace, batch_ends
-from pipeline.agents.count_bonus import Constants, practical, practical_local, theory
+from pipeline.agents.count_bonus import Constants, practical, practical_joint, practical_local, theory
 from pipeline.agents.ucbvi import CountTask, ucbvi
 from pipeline.declaration.card import CardError
 from pipeline.mdp.model import TabularMDP
@@ -212,8 +212,12 @@ def constants_of(trial: Trial, mdp: TabularMDP) -> Constants:
     changed = {key: float(knobs[key]) for key in ("c", "noise", "z", "iota") if key in knobs}
     if as_printed(trial):
         return replace(theory(H * S * A, trial.episodes), **changed)
-    chosen = practical_local(trial.episodes) if trial.agent == "dp-ucbvi-ldp" else practical(trial.episodes)
-    return replace(chosen, **changed)
+    return replace(_CHOSEN.get(trial.agent, practical)(trial.episodes), **changed)
+
+
+# what was chosen for a trust model alone, beside the defaults of all
+_CHOSEN = {"dp-ucbvi-jdp": practical_joint, "dp-ucbvi-ldp": practical_local}
+_VISITS = {"dp-ucbvi-jdp": 0.5}
 
 
 def pace_of(trial: Trial, layout: OnlineLayout) -> Pace:
@@ -223,7 +227,7 @@ def pace_of(trial: Trial, layout: OnlineLayout) -> Pace:
     printed = as_printed(trial)
     growth, first = float(knobs.get("growth", 1.0 if printed else 2.0)), int(knobs.get("first", crowd))
     declared = len(batch_ends(trial.episodes, growth, first))
-    visits = float(knobs.get("visits", math.inf if printed else 1.0))
+    visits = float(knobs.get("visits", math.inf if printed else _VISITS.get(trial.agent, 1.0)))
     if trial.agent in ("ucbvi", "dp-ucbvi-ldp"):
         # no batch costs them anything
         return Pace(trial.episodes, growth, first, visits=visits)

@@ -192,7 +192,8 @@ class OnlineAgent:
     trust
         Whom a user must trust; ``none``: the agent claims no privacy.
     plain, controls
-        Names of the same planner without noise, and of policies that learn nothing, which play beside it.
+        Names of what plays beside it: an agent without noise (the same planner, where there is one), and policies that
+        learn nothing.
     defaults
         Every option of ``[agent]`` in a recipe with its default; None: the agent derives it from the trial.
     targets

@@ -64,7 +64,9 @@ def _asked(epsilon: float) -> Budget:
 
 def _told(agent: str, exact: bool = False) -> tuple[str, Options]:
     if agent != "sdp-pe":
-        return agent, (("rewards", "learnt"),)
+        # joint noise with the bonus and batches of shuffled counts: the trust model alone differs
+        alike: Options = (("c", 0.4), ("visits", 1.0)) if agent == "dp-ucbvi-jdp" else ()
+        return agent, (*alike, ("rewards", "learnt"))
     # its linear programme is checked in its own study
     return agent, (("certify", 0), *((("trust", "none"),) if exact else ()))
 

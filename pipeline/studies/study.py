@@ -214,7 +214,7 @@ def measure_cells(
         Hears of every cell that is measured now, with its row.
     """
     kept.mkdir(parents=True, exist_ok=True)
-    at = _places(study, cells, kept)
+    at = kept_places(study, cells, kept)
     rows = {cell: json.loads(path.read_text(encoding="utf-8")) for cell, path in at.items() if path.is_file()}
     missing = [cell for cell in at if cell not in rows]
     for cell, row in _each(study, missing):
@@ -230,10 +230,11 @@ def measure_cells(
 
 def kept_of(study: Study, cells: Sequence[Any], kept: Path) -> int:
     """How many of the cells are found there, measured by the same code."""
-    return sum(path.is_file() for path in _places(study, cells, kept).values())
+    return sum(path.is_file() for path in kept_places(study, cells, kept).values())
 
 
-def _places(study: Study, cells: Sequence[Any], kept: Path) -> dict[Any, Path]:
+def kept_places(study: Study, cells: Sequence[Any], kept: Path) -> dict[Any, Path]:
+    """Where the row of each cell is kept, or will be."""
     digests: dict[tuple[str, ...], str] = {}
     found: dict[Any, Path] = {}
     for cell in cells:

@@ -204,7 +204,7 @@ class PlayedAgent(Part):
     agent, variant, trust, constants
         Who, in which of its ways, whom its users trust, and what was chosen.
     role
-        ``agent``; ``plain``: the same planner without noise; ``control``: learns nothing, or gets no data.
+        ``agent``; ``plain``: plays beside it without noise; ``control``: learns nothing, or gets no data.
     runs
         How many.
     true_epsilon
@@ -264,7 +264,7 @@ class Simulation(Part):
     suboptimality
         What that loses against the best, exactly.
     price
-        How much more the emitted policies lose on average than those of the same planner without noise; None where
+        How much more the emitted policies lose on average than those of the agent without noise beside it; None where
         nothing is private.
     agents
         The agent, then what plays beside it.

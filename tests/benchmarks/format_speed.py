@@ -1,8 +1,9 @@
 """Readers beside those of the formats' own: ``python -P -m tests.benchmarks.format_speed [EPISODES]``.
 
 The Minari data sets are written by Minari itself: Discrete states, 20 steps an episode; Minari reads every episode into
-its own arrays and sums one of them.  NDJSON is read by polars into text, as here no row decides how another is read,
-and into numbers.  Readers take turns; least processor seconds of the rounds.
+its own arrays and sums one of them; polars reads the same steps from one Parquet file.  NDJSON is read by polars into
+text, as here no row decides how another is read, and into numbers.  Readers take turns; least processor seconds of the
+rounds.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -99,12 +100,15 @@ def main(episodes: int = 2000) -> None:
             def own() -> float:
                 return sum(e.rewards.sum() for e in minari.load_dataset(f"speed-{form}-v0").iterate_episodes())  # noqa: B023
 
-            def read() -> int:
+            def frames() -> Iterator[pl.DataFrame]:
                 sources = examine(card)  # noqa: B023
-                return sum(len(f) for i in range(len(sources.paths)) for _, f in read_batches(sources, card, i))  # noqa: B023
+                return (f for i in range(len(sources.paths)) for _, f in read_batches(sources, card, i))  # noqa: B023
 
-            assert read() == count * STEPS
-            compare(form, count * STEPS, {"Minari's reader": own, "our reader": read})
+            flat = Path(folder) / "flat.parquet"
+            pl.concat(frames()).write_parquet(flat)
+            assert len(pl.read_parquet(flat)) == count * STEPS
+            works = {"Minari's reader": own, "our reader": lambda: sum(map(len, frames()))}
+            compare(form, count * STEPS, {**works, "polars, from Parquet": lambda: pl.read_parquet(flat)})  # noqa: B023
     with tempfile.TemporaryDirectory() as folder:
         path, many = lines(Path(folder), 10 * episodes), 10 * episodes * STEPS
         columns = ["episode", "step", "state", "action", "reward"]

@@ -66,13 +66,19 @@ SIZES, BUDGETS = (20_000, 100_000), (0.3, 1.0, 3.0)
 OPEN = ("clinicians", "retention", *(f"chain{k}" for k in range(1, 5)))
 OPEN += ("ward", "ward_greedy", "school", "school_greedy", "depot", "season")
 HIDDEN = ("clinicians16", "clinicians64", "clinicians256")
+FEW = ("office", "office_turning", "clinic", "course", "pair", "pair_turning", "visits")
 # a campaign: how many runs of which cells
 CAMPAIGNS = {
     # does the interval hold where nothing is hidden
     "small": (20, cells(OPEN, rhos=BUDGETS)),
     "large": (6, cells(OPEN, SIZES[1:], BUDGETS)),
+    # small logs, and worlds of few states
+    "tiny": (20, cells((*OPEN, *FEW), (5_000,), BUDGETS)),
+    "few": (20, cells(FEW, SIZES[:1], BUDGETS)),
+    "few_large": (6, cells(FEW, SIZES[1:], BUDGETS)),
     # is "better" said of what is not
     "false": (800, cells(("clinicians", "ward"), policies=("level",))),
+    "false_few": (400, cells(("office", "course"), (5_000,), policies=("level",))),
     "inert": (800, cells(("inert",))),
     "worse": (5, cells(OPEN, policies=POLICIES[1:])),
     # states hide what practice acts on

@@ -75,7 +75,7 @@ class Logged:
         return float(self.mdp.start @ V)
 
 
-def _card(name, states, ends, actions, horizon, reward, people, features=None) -> Card:
+def _card(name, states, ends, actions, horizon, reward, people, features=None, *, per_step=False) -> Card:
     states, numbers = list(states), None
     if features is not None:
         columns = tuple(f"f{i}" for i in range(features.shape[1]))
@@ -84,8 +84,7 @@ def _card(name, states, ends, actions, horizon, reward, people, features=None) -
         "horizon": horizon,
         "states": {"column": "state", "labels": list(states), "ends": list(ends), "features": numbers},
         "actions": {"column": "action", "labels": list(actions)},
-        "dynamics": "stationary",
-        "cell_cap": 4,
+        **({"dynamics": "per_step"} if per_step else {"dynamics": "stationary", "cell_cap": 4}),
     }
     unit = {"user": "user_id", "episodes_per_user": 1, "users_public": people}
     values = card_dict(name=name, domain=domain, reward=reward, unit=unit)
@@ -207,6 +206,8 @@ class MadeUp:
         Whether the card has numbers of states.
     far
         How unlikely a successor must be, beside the likeliest, to be left out.
+    per_step
+        Whether the card says that each step has chances of its own.
     """
 
     seed: int
@@ -220,6 +221,7 @@ class MadeUp:
     inert: bool = False
     told: bool = True
     far: float = 0.0
+    per_step: bool = False
 
     def _mdp(self, rng) -> tuple[Array, TabularMDP]:
         """Numbers of states, and the process."""
@@ -266,6 +268,7 @@ class MadeUp:
             {"range": [0.0, 1.0], **pays},
             people,
             numbers if self.told else None,
+            per_step=self.per_step,
         )
         return Logged(card, mdp, practice)
 
@@ -287,4 +290,12 @@ WORLDS = {
     "inert": MadeUp(25, states=250, actions=6, inert=True),
     "short": MadeUp(26, states=200, actions=5, steps=5, dense=True, warmth=0.02),
     "long": MadeUp(27, states=500, steps=40),
+    # few states, as most people's first cards have
+    "office": MadeUp(28, states=4, actions=3, steps=6, dense=True, told=False),
+    "office_turning": MadeUp(28, 4, 3, 6, dense=True, told=False, drift=1.0, turns=True, per_step=True),
+    "clinic": MadeUp(29, 9, 3, 4, told=False, drift=0.5, turns=True, per_step=True),
+    "course": MadeUp(30, states=16, actions=5, steps=8, warmth=0.05),
+    "pair": MadeUp(31, 2, 2, 3, dense=True, told=False),
+    "pair_turning": MadeUp(31, 2, 2, 2, dense=True, told=False, drift=1.0, turns=True, per_step=True),
+    "visits": MadeUp(32, 20, 4, 12, told=False, drift=0.5, turns=True, per_step=True),
 }

@@ -2,7 +2,8 @@
 
 ``results/NAME.csv`` has a row a measurement; its last columns are the command, its seeds, the date, the hash of
 ``constraints.txt`` and the hash of the code that the number depends on: the command's own module, what that imports
-from this project, and what ``depends.toml`` adds (neither prose nor this book of rows changes it).  A page has
+from this project, and what ``depends.toml`` adds (neither prose nor this book of rows changes it); of some tables, the
+files that a row names.  A page has
 ``<!-- figure: NAME -->`` and ``<!-- end -->``; ``make figures`` writes what stands between.  ``<!-- figure: NAME
 module:function -->`` has a function of the rows write it.  Rows whose code has changed are out of date: the page says
 so, and nothing else may rest on them.
@@ -78,7 +79,7 @@ def write(name: str, rows: Sequence[Row], seeds: str, keys: Sequence[str] = (), 
         The command that measured; empty: this process.
     """
     stamp = {"command": of or command(), "seeds": seeds, "date": datetime.now(UTC).date().isoformat(), "lock": lock()}
-    fresh = [{**row, **stamp, "code": code_of(name, stamp["command"])} for row in rows]
+    fresh = [{**row, **stamp, "code": code_of(name, stamp["command"], named=named_in(name, row))} for row in rows]
     new = {tuple(str(row[k]) for k in keys) for row in fresh}
     old = read(name) if keys and place(name).is_file() else []
     store(name, [*(r for r in old if tuple(r[k] for k in keys) not in new), *fresh])
@@ -117,7 +118,7 @@ def lock(root: Path = ROOT) -> str:
 
 
 @cache
-def code_of(name: str, of: str, root: Path = ROOT) -> str:
+def code_of(name: str, of: str, root: Path = ROOT, named: tuple[str, ...] = ()) -> str:
     """Hash of the code on which rows of a table depend that this command made.
 
     Parameters
@@ -128,30 +129,44 @@ def code_of(name: str, of: str, root: Path = ROOT) -> str:
         The command.
     root
         A checkout.
+    named
+        Modules that a row names: that row depends on them, and on what the tests among them import.
     """
     if (measured_by := _depends()["measured"].get(name)) is not None:
         module, _, names = measured_by.partition(":")
         return syntax_digest(getattr(import_module(module), names), root)[:16]
     module = re.search(r"-m (tests\.\S+)", of)
-    modules = imported_by(module[1], OURS, root) - _BOOKS if module else set[str]()
+    # a row that names its files is none of another file's, the book-keeping of its campaign included
+    modules = imported_by(module[1], OURS, root) - _BOOKS if module and not named else set[str]()
     # what a verb of the program printed depends on all of it, unless depends.toml says on what
-    for room in _depends()["rooms"].get(name, "" if module else "pipeline").split():
-        found = sorted(root.joinpath(*room.split(".")).rglob("*.py")) or [root / f"{room.replace('.', '/')}.py"]
-        modules |= {".".join(p.relative_to(root).with_suffix("").parts) for p in found}
+    rooms, groups = _depends()["rooms"].get(name, "" if module else "pipeline").split(), _depends()["groups"]
+    for room in [word for told in rooms for word in groups.get(told, told).split()]:
+        folder = root.joinpath(*room.split("."))
+        found = {".".join(p.relative_to(root).with_suffix("").parts) for p in folder.rglob("*.py")}
+        modules |= found or {room}
+    for file in named:
+        modules |= imported_by(file, OURS, root) if file.startswith("tests.") else {file}
     return syntax_digest(modules, root)[:16]
+
+
+def named_in(name: str, row: Row) -> tuple[str, ...]:
+    """Modules of the files that a row names, of a table whose rows have code of their own: paths, or ids of tests."""
+    words = (w for column in _depends()["named"].get(name, "").split() for w in str(row[column]).split())
+    return tuple(sorted({w.partition("::")[0].removesuffix(".py").replace("/", ".") for w in words}))
 
 
 def out_of_date(name: str, row: Mapping[str, str]) -> bool:
     """Whether the code that a number depends on is not what measured it."""
-    return row["code"] != code_of(name, row["command"])
+    return row["code"] != code_of(name, row["command"], named=named_in(name, row))
 
 
 def state(name: str) -> str:
     """What made a table, and how much of it still holds."""
-    rows = read(name)
-    made = list(dict.fromkeys((r["command"], r["seeds"], r["date"], r["lock"], r["code"]) for r in rows))
+    rows, own = read(name), name in _depends()["named"]
+    made = list(dict.fromkeys((r["command"], r["seeds"], r["date"], r["lock"], "" if own else r["code"]) for r in rows))
     told = [
-        f"`{c}`, seeds {s or 'not kept'}, {day}, lock {at[:8] or 'not kept'}, code {of[:8] or 'not kept'}"
+        f"`{c}`, seeds {s or 'not kept'}, {day}, lock {at[:8] or 'not kept'}, "
+        f"code {of[:8] or ('of each row' if own else 'not kept')}"
         for c, s, day, at, of in made[:4]
     ]
     told += [f"{len(made) - 4} more commands in the file"] if len(made) > 4 else []

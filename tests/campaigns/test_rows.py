@@ -5,12 +5,27 @@ from __future__ import annotations
 import random
 import re
 import shutil
+import tomllib
 from importlib import import_module
 
 import pytest
 
+from pipeline.declaration.code import imported_by
 from tests.campaigns import rows
-from tests.campaigns.rows import ROOT, STAMP, code_of, drawn, out_of_date, pages, place, places, printed_by, read, state
+from tests.campaigns.rows import (
+    ROOT,
+    STAMP,
+    code_of,
+    drawn,
+    named_in,
+    out_of_date,
+    pages,
+    place,
+    places,
+    printed_by,
+    read,
+    state,
+)
 
 # tables from before rows were stamped; each leaves this list when it is measured anew
 UNSTAMPED = (
@@ -61,10 +76,14 @@ def test_a_cheap_table_is_measured_again_whole(name):
     assert printed_by(found[0]["command"]) == [{k: v for k, v in r.items() if k not in STAMP} for r in found]
 
 
+# what a row of a table names, and what it does not
+OF_A_MUTANT = ("pipeline/ledger/limits.py", "tests/ledger/test_schedule.py", "pipeline/ledger/steps.py")
+
+
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
     """A table of one command, in a checkout that a test may edit."""
-    for file in ("tests/campaigns/races.py", "pipeline/ledger/ledger.py", "pipeline/ledger/chain.py"):
+    for file in ("tests/campaigns/races.py", "pipeline/ledger/ledger.py", "pipeline/ledger/chain.py", *OF_A_MUTANT):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / file, tmp_path / file)
     return tmp_path
@@ -90,15 +109,38 @@ def test_code_expires_a_number_and_prose_does_not(checkout, file, old, new, expi
     assert (code_of("races", of, checkout) != before) == expires
 
 
+@pytest.mark.parametrize(("file", "expires"), [*zip(OF_A_MUTANT, (True, True, False), strict=True)])
+def test_a_row_that_names_its_files_depends_on_no_other(checkout, file, expires):
+    row = {"file": OF_A_MUTANT[0], "tests": f"{OF_A_MUTANT[1]}::test_a {OF_A_MUTANT[1]}::test_b"}
+    named = named_in("mutants", row)
+    assert named == ("pipeline.ledger.limits", "tests.ledger.test_schedule")
+    before = code_of("mutants", "python -P -m tests.mutants.run", checkout, named)
+    code_of.cache_clear()
+    (checkout / file).write_text(f"x = 1\n{(checkout / file).read_text()}")
+    assert (code_of("mutants", "python -P -m tests.mutants.run", checkout, named) != before) == expires
+
+
+def test_whoever_changes_files_in_these_rooms_is_among_what_crashes_depend_on():
+    """Else a campaign of kills would pass for new though another order of writes has taken its place."""
+    told = tomllib.loads((ROOT / "tests/campaigns/depends.toml").read_text())["groups"]
+    listed = {module for group in ("charging", "nights", "storing") for module in told[group].split()}
+    writers = {"pipeline.disk", "pipeline.files", "pipeline.ledger.chain_tables"}
+    for room in ("pipeline.ledger", "pipeline.logs", "pipeline.transaction"):
+        for path in (ROOT / room.replace(".", "/")).rglob("*.py"):
+            module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            writes = imported_by(module, ["pipeline"]) & writers
+            assert not writes or module in listed, module
+
+
 def test_rows_are_stamped_kept_by_their_keys_and_shown_with_what_is_out_of_date(tmp_path, monkeypatch):
     monkeypatch.setattr(rows, "RESULTS", tmp_path)
     monkeypatch.setattr(rows, "ROOT", tmp_path)
     monkeypatch.setattr(rows, "command", lambda: "python -P -m tests.campaigns.races 50")
     monkeypatch.setattr(rows, "lock", lambda: "l" * 16)
-    monkeypatch.setattr(rows, "code_of", lambda name, of: "old")
+    monkeypatch.setattr(rows, "code_of", lambda *_, **__: "old")
     rows.write("t", [{"world": "a", "value": 1}, {"world": "b", "value": 2}], "0 .. 9", ["world"])
     assert "out of date" not in state("t")
-    monkeypatch.setattr(rows, "code_of", lambda name, of: "new")
+    monkeypatch.setattr(rows, "code_of", lambda *_, **__: "new")
     rows.write("t", [{"world": "b", "value": 3}], "0 .. 9", ["world"])
     assert [(r["world"], r["value"], r["code"]) for r in rows.read("t")] == [("a", "1", "old"), ("b", "3", "new")]
     assert "1 of 2 rows out of date" in state("t")

@@ -42,6 +42,7 @@ class World:
         self.nights = 0
         lay_out(self.shop, kind="real", ledger="ledger.db", cap=CAP)
         register_job(str(self.shop), self.home)
+        (self.home.root / "allowed.toml").write_text(f'recipes = ["{self.shop}"]\n')
         self.start_worker()
         wait_for(lambda: server.ask("work_pools/filter", {}), 600, "a work pool", server)
         self.deployment = server.deploy("nightly")["id"]

@@ -12,7 +12,7 @@ import pytest
 from pipeline.declaration.card import Card, CardError, load_card
 from pipeline.ledger.account import card_hash
 from tests.declaration.test_card import GOOD, write
-from tests.flows.test_cli import reticent
+from tests.flows.verb import reticent
 
 STATES = 'states = { column = "s", labels = ["x", "y"], ends = ["end"], other = true }'
 NAMED = STATES.replace(" }", ', features = "states.parquet" }')

@@ -19,7 +19,7 @@ from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.privacy.noise import SeededNoise
 from tests.flows.shop import lay_out
-from tests.flows.test_cli import reticent
+from tests.flows.verb import reticent
 from tests.jobs import run_job
 
 KEYS = {

@@ -26,7 +26,7 @@ from pipeline.learners.stored_decisions import COLUMNS, KEEP, NEVER, OVER, decid
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.release_file import file_of, sha256_file
 from tests.conftest import card_dict
-from tests.flows.test_cli import reticent
+from tests.flows.verb import reticent
 
 STATES = ["=1+1", "two\r\nlines", 'a "quote", a comma']
 ACTIONS = ["@go", "-3", "plain", " ＝x"]

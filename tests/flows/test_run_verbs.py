@@ -13,8 +13,8 @@ from pipeline.learners.decisions import decision_files
 from pipeline.mdp.policy import Policy
 from reports.facts.dataset import declared
 from tests.flows.shop import lay_out
-from tests.flows.test_cli import reticent
 from tests.flows.test_policy_verbs import card
+from tests.flows.verb import reticent
 from tests.reports.sample import sample_facts
 
 

@@ -15,7 +15,7 @@ from flows.jobs.playing import world_table
 from flows.jobs.simulated_logs import LogOptions, simulate_logs
 from pipeline.declaration.card import CardError, load_card
 from pipeline.environments.worlds import WORLDS
-from tests.flows.test_cli import reticent
+from tests.flows.verb import reticent
 from tests.jobs import run_job
 
 SHELF = Path(__file__).resolve().parents[2] / "datasets"

@@ -13,6 +13,8 @@ from tests.flows.shop import lay_out
 HEAVY = {
     "altair", "cvxpy", "distributed", "dp_accounting", "jinja2", "numpy", "opendp", "polars", "prefect", "scipy",
     "scipy.optimize", "scipy.stats", "sqlalchemy", "vl_convert",
+    # of the house: what simulates a run, and what makes one again
+    "flows.jobs.made_again", "pipeline.learners.forecast", "pipeline.simulation.surrogate",
 }  # fmt: skip
 _CODE = """
 import atexit, sys

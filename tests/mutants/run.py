@@ -1,13 +1,15 @@
 """The mutation gate: small edits of the code that guards the promise, and the tests that must notice them.
 
-`python -P -m tests.mutants.run` tries all of `mutants.toml`, goes on where it was stopped, and keeps each outcome among
-the rows of figures; with a number and a seed it tries a sample.  A server imports the libraries once; each mutant is a
-fork of it in which one module of ours is loaded from edited text, and runs the tests that its row names.
+`python -P -m tests.mutants.run` tries those of `mutants.toml` whose file or tests have changed since they were tried,
+goes on where it was stopped, and keeps each outcome among the rows of figures; with a number and a seed it tries a
+sample.  A server imports the libraries once; each mutant is a fork of it in which one module of ours is loaded from
+edited text, and runs the tests that its row names.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -26,7 +28,7 @@ from types import ModuleType
 from typing import Literal
 
 from tests.campaigns.resumed import Case, resumed
-from tests.campaigns.rows import read, write
+from tests.campaigns.rows import out_of_date, read, store, write
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -66,6 +68,16 @@ class Mutant:
     def module(self) -> str:
         """Import name of the edited file."""
         return ".".join(Path(self.file).with_suffix("").parts)
+
+    @property
+    def asked(self) -> str:
+        """The ids of its tests."""
+        return " ".join(self.tests)
+
+    @property
+    def edit(self) -> str:
+        """Digest of the edit and of who must notice it."""
+        return hashlib.sha256("\n".join((self.file, self.old, self.new, *self.tests)).encode()).hexdigest()[:16]
 
     def edited(self) -> str | None:
         """The edited text; None if the old text does not stand there exactly once."""
@@ -154,15 +166,21 @@ def tried(chosen: Iterable[Mutant]) -> list[tuple[Mutant, Outcome]]:
     return found
 
 
-def whole() -> list[Case]:
-    """Every mutant with its outcome, as a row; those that were tried before are read back."""
-    of = {"\n".join((m.file, m.old, m.new, *m.tests)): m for m in mutants()}
+def whole() -> list[dict[str, str]]:
+    """Try every mutant whose row is not of today's code, and keep a row of each in place of the committed ones."""
+    of = {m.edit: m for m in mutants()}
+    dated = {r["edit"] for r in read("mutants") if of.get(r["edit"]) and not out_of_date("mutants", r)}
 
-    def row(key: str) -> Case:
-        ((m, outcome),) = tried([of[key]])
-        return {"file": m.file, "breaks": m.breaks, "outcome": outcome, "why": m.why}
+    def row(edit: str) -> Case:
+        ((m, outcome),) = tried([of[edit]])
+        return {"file": m.file, "breaks": m.breaks, "outcome": outcome, "why": m.why, "edit": edit, "tests": m.asked}
 
-    return resumed("mutants", list(of), row)
+    if fresh := resumed("mutants", [edit for edit in of if edit not in dated], row):
+        write("mutants", fresh, "none", ["edit"])
+    kept = [{**r, "why": of[r["edit"]].why} for r in read("mutants") if r["edit"] in of]
+    kept.sort(key=lambda r: (r["file"], r["breaks"]))
+    store("mutants", kept)
+    return kept
 
 
 def score(outcomes: Iterable[object]) -> float:
@@ -187,7 +205,8 @@ def page(name: str) -> str:
     lines = ["| room | killed | not killed | share killed |", "|---|---|---|---|"]
     lines += [f"| {room} | {k} | {not_k} | {k / (k + not_k):.3f} |" for room, (k, not_k) in rooms.items()]
     left = [r for r in rows if r["outcome"] != "killed"]
-    return "\n".join([*lines, "", *(f"* `{r['file']}`, {r['breaks']}: {r['outcome']}. {r['why']}" for r in left)])
+    lines += ["", f"{len(rows)} of {len(mutants())} edits have a row.", ""]
+    return "\n".join([*lines, *(f"* `{r['file']}`, {r['breaks']}: {r['outcome']}. {r['why']}" for r in left)])
 
 
 if __name__ == "__main__":
@@ -195,7 +214,6 @@ if __name__ == "__main__":
     if sample_of := [int(word) for word in sys.argv[1:3]]:
         outcomes: list[object] = [outcome for _, outcome in tried(sample(*sample_of))]
     else:
-        write("mutants", rows := whole(), "none")
-        outcomes = [row["outcome"] for row in rows]
+        outcomes = [row["outcome"] for row in whole()]
     print(f"{score(outcomes):.3f} of {len(outcomes)} killed")
     raise SystemExit(score(outcomes) < SHARE)

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from pipeline.privacy.budget import delta_from_rho, epsilon_from_rho, fraction_of, rho_from_epsilon
+from pipeline.privacy.budget import delta_from_rho, epsilon_from_rho, fraction_of, rho_from_epsilon, rho_of_pure
 
 TABLE = [
     (0.01, 1e-6, 0.622),
@@ -60,6 +60,10 @@ def test_conversion_agrees_with_opendp_and_dp_accounting(rho):
     orders = [1 + 10 ** (k / 100) for k in range(-300, 400)]
     accountant = RdpAccountant(orders).compose(dp_accounting.ZCDpEvent(rho))
     assert epsilon_from_rho(rho, 1e-6) == pytest.approx(accountant.get_epsilon(1e-6), rel=1e-3)
+
+
+def test_a_pure_release_enters_at_half_its_square():
+    assert [rho_of_pure(Fraction(e)) for e in ("0", "1", "1/3")] == [0, Fraction(1, 2), Fraction(1, 18)]
 
 
 def test_edges_are_floored_and_refused():

@@ -1,0 +1,32 @@
+"""A verb in this process: what a person would see of it, without the second that a new interpreter takes.
+
+``tests/flows/test_cli.py`` and the goldens run verbs as processes of their own.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from pathlib import Path
+from unittest.mock import patch
+
+from flows.cli import main
+
+
+def reticent(*args: object, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    """The same as ``reticent`` in ``tests/flows/test_cli.py``."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("RETICENT_", "PREFECT_"))}
+    command = ["reticent", *map(str, args)]
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
+    code = 0
+    world = patch.dict(os.environ, {**clean, **env}, clear=True), patch.object(sys, "argv", command)
+    with world[0], world[1], chdir(cwd), redirect_stdout(out), redirect_stderr(err):
+        try:
+            main()
+        except SystemExit as e:
+            code = e.code if isinstance(e.code, int) else int(e.code is not None)
+    said, errors = (stream.detach().getvalue().decode().replace("\r\n", "\n") for stream in (out, err))
+    return subprocess.CompletedProcess(command, code, said, errors)
