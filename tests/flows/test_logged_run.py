@@ -126,6 +126,8 @@ def test_the_release_is_asked_unless_the_recipe_says_otherwise(shop):
 def test_what_cannot_be_weighed_is_refused_before_anything_is_charged(tmp_path, agent, more, mapped, why):
     shop = make(tmp_path, mapped=mapped)
     with pytest.raises((CardError, ValueError), match=why) as refused:
-        run_recipe(str(write(shop, "wrong", agent=agent, more=more)), Home(shop / "home"))
+        run_recipe(
+            str(write(shop, "wrong", agent=agent, privacy="[privacy]\nrho = 4.0", more=more)), Home(shop / "home")
+        )
     assert fail(refused.value, as_json=True) == 2
     assert not (shop / "home" / "ledger.db").exists(), "nothing was charged"
