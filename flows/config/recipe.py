@@ -12,8 +12,9 @@ from pipeline.declaration.lineage import Schedule
 from pipeline.declaration.toml import CardError, Name, Strict, explain, read_toml
 from pipeline.learners.evaluation_terms import Evaluate
 from pipeline.learners.learner import Agent
+from pipeline.learners.night_terms import Nightly
 from pipeline.learners.offline_agents import AGENTS, find
-from pipeline.learners.terms import Linear, Lq, Nightly, OneStep, Planner, Privacy, Terms
+from pipeline.learners.terms import Linear, Lq, OneStep, Planner, Privacy, Terms
 from reports.facts.learnt import Status
 
 

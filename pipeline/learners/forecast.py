@@ -194,10 +194,7 @@ def foresee_one_step(plan: TargetPlan, terms: Terms, episodes: int, seeds: Seque
     seeds
         One simulated run each.
     """
-    shares: Sequence[float] = (1,)
-    if isinstance(counter := plan.ask.counter, Epochs):
-        opened = (counter.steps // counter.epoch - 1) * counter.epoch + 1
-        shares = opened / counter.steps, counter.epoch / counter.steps
+    shares = night_shares(plan)
 
     def learn(logged: Logged, rng: np.random.Generator, noise: np.random.SeedSequence) -> list[Policy]:
         counts = [max(1, round(episodes * share)) for share in shares]
@@ -209,6 +206,20 @@ def foresee_one_step(plan: TargetPlan, terms: Terms, episodes: int, seeds: Seque
         return Policy(np.zeros(shape), np.ones(shape[:2], dtype=bool))
 
     return _foresee(plan.card, terms, seeds, learn, practice)
+
+
+def night_shares(plan: TargetPlan) -> tuple[float, ...]:
+    """Shares of the people whose logs :func:`one_step_policy` takes, where as many come on each night.
+
+    Parameters
+    ----------
+    plan
+        Of a counter, on the last night of its last whole epoch: who came until it began, and who came in it.
+    """
+    if not isinstance(counter := plan.ask.counter, Epochs):
+        return (1.0,)
+    opened = (counter.steps // counter.epoch - 1) * counter.epoch + 1
+    return opened / counter.steps, counter.epoch / counter.steps
 
 
 def one_step_policy(plan: TargetPlan, terms: Terms, logs: Sequence[Sequence[Any]], noise: SeededNoise) -> Policy:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from datetime import date, timedelta
 from fractions import Fraction
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from pipeline.declaration.card import AnyCard
 from pipeline.declaration.toml import CardError, Epsilon, Rho, Strict
 from pipeline.learners.evaluation_terms import Earlier, Evaluate, Known
+from pipeline.learners.night_terms import Nightly
 from pipeline.privacy.budget import check_delta, fraction_of
-from pipeline.privacy.epochs import counter_of
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import NoiseSource, OsNoise
 from pipeline.privacy.opendp_noise import OpenDpNoise
@@ -167,38 +166,6 @@ class OneStep(Strict):
     floor: Annotated[float, Field(ge=0, lt=1)] = 0.05
 
 
-class Nightly(Strict):
-    """Every night is a leaf of one counter, and the budget is that of all its nights together.
-
-    Parameters
-    ----------
-    nights, first
-        How many, and the date of the first (UTC).
-    counter
-        ``tree``, or ``toeplitz``: the square-root factorisation.
-    epoch
-        Of an agent whose second question rests on a first answer: for so many nights that answer stands, and the sums
-        that were asked with it are added up; all nights where it is left out.
-    """
-
-    later: ClassVar = {"epoch": None}
-    nights: Annotated[int, Field(ge=1, le=10_000)] = 365
-    first: Annotated[date, Field(strict=False)]
-    counter: Literal["tree", "toeplitz"] = "tree"
-    epoch: Annotated[int, Field(ge=1)] | None = None
-
-    @model_validator(mode="after")
-    def _epoch_within(self) -> Self:
-        if self.epoch is not None and self.epoch > self.nights:
-            raise ValueError(f"epoch = {self.epoch} is longer than all {self.nights} nights")
-        return self
-
-    @property
-    def last(self) -> date:
-        """The date of the last."""
-        return self.first + timedelta(days=self.nights - 1)
-
-
 @dataclass(frozen=True)
 class Terms:
     """The part of a recipe that decides what is drawn and learnt; which card it is for comes separately.
@@ -265,8 +232,7 @@ class Terms:
         if p is None:
             return Ask()
         split = None if p.split is None else {str(table): share for table, share in p.split.items()}
-        n = self.nightly
-        counter = None if n is None else counter_of(n.counter, n.nights, n.epoch)
+        counter = None if self.nightly is None else self.nightly.factorisation
         whole = Ask(p.rho, p.epsilon, p.delta, p.release, p.calibration, split, counter)
         return whole.less(self.taken) if self.taken else whole
 

@@ -66,7 +66,7 @@ SIZES, BUDGETS = (20_000, 100_000), (0.3, 1.0, 3.0)
 OPEN = ("clinicians", "retention", *(f"chain{k}" for k in range(1, 5)))
 OPEN += ("ward", "ward_greedy", "school", "school_greedy", "depot", "season")
 HIDDEN = ("clinicians16", "clinicians64", "clinicians256")
-FEW = ("office", "office_turning", "clinic", "course")
+FEW = ("office", "office_turning", "clinic", "course", "pair", "pair_turning", "visits")
 # a campaign: how many runs of which cells
 CAMPAIGNS = {
     # does the interval hold where nothing is hidden

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import csv
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import numpy as np
 
 from pipeline.agents.pessimism import constants
 from pipeline.declaration.card import task_of
-from pipeline.learners.forecast import one_step_policy
+from pipeline.learners.forecast import night_shares, one_step_policy
+from pipeline.learners.night_terms import Nightly
 from pipeline.learners.one_step import OneStepLearner
 from pipeline.learners.terms import Privacy, Terms
 from pipeline.mdp.planning import greedy, optimal_values, policy_value
@@ -28,11 +29,17 @@ from tests.campaigns.one_step_worlds import WORLDS
 
 RESULTS = Path(__file__).parent / "results" / "one_step.csv"
 FIELDS = ("date", "world", "people", "rho", "agent", "seed", "value", "abstains")
-LOGS, FIRST = 10, 9000
+LOGS, NIGHT_LOGS, FIRST = 10, 2, 9000
 CELLS = {
     "clinicians": [(100_000, (1.0, 0.1)), (20_000, (1.0, 0.1)), (300_000, (1.0,))],
     "retention": [(20_000, (1.0, 0.1)), (100_000, (1.0, 0.1))],
     "lake": [(5_000, (1.0, 0.1)), (50_000, (1.0, 0.1))],
+}
+# one counter of so many nights: name -> epoch, and share of all people who come on the first night (0: as on any)
+YEAR = 360
+NIGHTS = {
+    **{f"nights, epoch {e}": (e, 0.0) for e in (360, 180, 90, 30)},
+    "nights, epoch 360, half on the first": (360, 0.5),
 }
 # a table of transitions of all states of the clinicians' world has 13 million cells: counts drown there
 COUNTED = ("retention", "lake")
@@ -43,6 +50,17 @@ def one_step(logged, people, rho, seed):
     agent, privacy = ("one-step", None) if rho is None else ("dp-one-step", Privacy(rho=rho))
     terms = Terms("campaign", agent, privacy)
     return one_step_policy(OneStepLearner().plan(logged.card, terms).plan, terms, [people], SeededNoise(seed))
+
+
+def nightly(logged, n, epoch, first, seed):
+    """Policy of the last night of an epoch of a year's counter at rho = 1; ``first``: of all people, on night 1."""
+    nights = Nightly(nights=YEAR, first=date(2026, 1, 1), counter="toeplitz", epoch=epoch)
+    terms = Terms("campaign", "dp-one-step", Privacy(rho=1.0), nightly=nights)
+    plan, rng = OneStepLearner().plan(logged.card, terms).plan, np.random.default_rng(seed)
+    values, gains = night_shares(plan)
+    counts = [round(n * share) for share in (max(values, first), gains)]
+    logs = [sample_people(logged.card, logged.mdp, logged.practice, k, rng) for k in counts]
+    return one_step_policy(plan.once, terms, logs, SeededNoise(seed))
 
 
 def counted(logged, n, rho, preset, seed):
@@ -81,6 +99,8 @@ def run(world, done, write):
             agents += [
                 (f"apvi {c}", rho) for rho in (None, *budgets) for c in ("practical", "tail") if world in COUNTED
             ]
+            few = (world, n) == ("clinicians", 100_000) and seed < FIRST + NIGHT_LOGS
+            agents += [(name, 1.0) for name in NIGHTS if few]
             left = [
                 (a, rho)
                 for a, rho in agents
@@ -93,6 +113,8 @@ def run(world, done, write):
             for agent, rho in left:
                 if agent == "one-step":
                     policy = one_step(logged, people, rho, seed)
+                elif agent in NIGHTS:
+                    policy = nightly(logged, n, *NIGHTS[agent], seed)
                 else:
                     policy = counted(logged, n, rho, agent.removeprefix("apvi "), seed)
                 value, rho_text = logged.worth(policy), "" if rho is None else f"{rho:g}"

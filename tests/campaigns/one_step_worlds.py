@@ -295,4 +295,7 @@ WORLDS = {
     "office_turning": MadeUp(28, 4, 3, 6, dense=True, told=False, drift=1.0, turns=True, per_step=True),
     "clinic": MadeUp(29, 9, 3, 4, told=False, drift=0.5, turns=True, per_step=True),
     "course": MadeUp(30, states=16, actions=5, steps=8, warmth=0.05),
+    "pair": MadeUp(31, 2, 2, 3, dense=True, told=False),
+    "pair_turning": MadeUp(31, 2, 2, 2, dense=True, told=False, drift=1.0, turns=True, per_step=True),
+    "visits": MadeUp(32, 20, 4, 12, told=False, drift=0.5, turns=True, per_step=True),
 }

@@ -6,7 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from pipeline.declaration.lineage import Budget, Unit
-from pipeline.learners.terms import Lq, Nightly, Privacy
+from pipeline.learners.night_terms import Nightly
+from pipeline.learners.terms import Lq, Privacy
 
 WRONG = [
     (Privacy, {"rho": "1"}),

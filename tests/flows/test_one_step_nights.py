@@ -323,3 +323,21 @@ def test_the_audit_attacks_both_stages_of_a_counter_of_few_nights(tmp_path, monk
     assert [t.mechanism.split(",")[0] for t in targets] == ["values of practice", "gains of actions"]
     assert sum(t.claimed_rho for t in targets) == pytest.approx(2, abs=0.01)
     assert whole is not None and "8 of 40 nights" in whole.stands_for
+
+
+@pytest.mark.slow
+def test_nights_of_real_people_pay_for_their_gate_and_are_verified(tmp_path, monkeypatch):
+    real = [
+        ('kind = "synthetic"', 'kind = "real"'),
+        ("rho = 10.0", 'rho = 10.0\ndelta = 1e-6\nledger = "ledger.db"\n[tolerance]\nunknown_label = 0.1'),
+    ]
+    walk = Walk(tmp_path, monkeypatch, kind="toeplitz", change=real)
+    register_job(str(tmp_path / "card.toml"), walk.home)
+    for night, rows in ((1, people(0, 200)), (2, people(200, 100))):
+        told = walk.run(night, rows)
+        assert 1.99 < told["ledger"]["spent_rho"] <= 2.0
+    proof = json.loads((walk.home.runs / told["run"] / "certificate.json").read_text())
+    assert "gate" in proof and "epochs" in proof["counter"]
+    asked = ["ledger", "verify", told["run"], "--card", str(tmp_path / "card.toml")]
+    done = CliRunner().invoke(app, ["--home", str(walk.home.root), *asked])
+    assert done.exit_code == 0, done.output
