@@ -8,7 +8,7 @@ import pytest
 
 import pipeline.evaluation.coverage as coverage
 from pipeline.declaration.card import Card
-from pipeline.evaluation.coverage import LINEAR, MEASURED, ONE_STEP, TABULAR, code_of, covered
+from pipeline.evaluation.coverage import LINEAR, LOGGED, MEASURED, ONE_STEP, TABULAR, code_of, covered
 from tests.conftest import card_dict
 
 HEAD = "dynamics,states,horizon,people,share,rho,runs,value_held,gain_held,code\n"
@@ -87,3 +87,4 @@ def test_the_committed_tables_are_of_todays_code():
     assert covered(TABULAR, card(8, 10, 50_000), 0.3, Fraction(1))
     assert covered(ONE_STEP, card(240, 12, 50_000), 0.3, Fraction(1))
     assert covered(LINEAR, card(5, 8, 50_000, "per_step"), 0.3, Fraction(1))
+    assert covered(TABULAR + LOGGED, card(8, 10, 50_000), 0.3, Fraction(1))

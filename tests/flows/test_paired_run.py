@@ -65,7 +65,7 @@ def test_people_are_asked_about_both_policies_and_one_charge_pays(shop, before, 
     done = CliRunner().invoke(app, ["--home", str(shop / "home"), "ledger", "verify", published["run"]])
     assert done.exit_code == 0, done.output
     page = (folder / "report.md").read_text()
-    assert f"Difference to {before}, modelled" in page, "its coverage was hardly measured"
+    assert f"Difference to {before}, modelled" in page, "it missed more often than it may at one size"
     assert call(shop, "run", shop / "second.toml")["replayed"]
 
 
