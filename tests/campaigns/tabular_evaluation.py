@@ -58,12 +58,12 @@ BINS = ((20_000, 0.5, 1.0), (100_000, 0.5, 1.0), (100_000, 0.3, 1.0))
 WORLDS = ((20_000, 0.3, 0.3), (20_000, 0.3, 1.0), (20_000, 0.3, 3.0), (100_000, 0.3, 1.0))
 WORLDS += ((2_000, 0.3, 0.3), (2_000, 0.3, 3.0), (5_000, 0.3, 1.0), (5_000, 0.5, 0.1))
 # live states, actions, steps, and whether steps have tables of their own
-SIZES = ((2, 2, 2, True), (4, 3, 5, True), (8, 2, 20, False), (20, 4, 10, False), (50, 3, 10, False))
+SIZES = ((2, 2, 2, True), (4, 3, 5, True), (8, 2, 20, False), (20, 4, 10, False), (50, 3, 10, False), (10, 3, 12, True))
 # the longest of tables and of linear policies
 LONG = {False: (20, False), True: (10, True)}
 # people who judge, times the root of rho, over states to the power 3/2: below it the model drowns and intervals miss;
 # those of linear policies are counted first, with half of their budget
-HEARD = {False: 20.0, True: 100.0}
+HEARD = {False: 28.0, True: 100.0}
 LINEAR_SIZES = ((2, 2, 2, True), (4, 3, 5, True), (8, 2, 10, True), (6, 4, 8, False))
 WHERE = ("dynamics", "states", "horizon", "people", "share", "rho", "runs")
 # what coverage a run may state

@@ -252,8 +252,8 @@ class Year:
         self._kept = now
         ledger = open_ledger(self.home.root / "ledger.db", create=False)
         nights = committed_steps(ledger.entries(), "year", nightly.key)
-        mechanisms = nightly.privatizer.mechanisms
-        kept = KeptSteps(folder, nightly.counter, nights, sum(m.cells for m in mechanisms))
+        mechanisms = nightly.worst
+        kept = KeptSteps(folder, nightly.counter, nights, nightly.size)
         leaves = [x for t in range(1, night + 1) if (x := kept.exact(t)) is not None]
         exact = np.concatenate([self._exact[m.table].reshape(-1) for m in mechanisms])
         if not np.array_equal(np.sum(leaves, axis=0), exact):
