@@ -63,7 +63,7 @@ def lay_out(folder, by, center):
     high = np.where(np.arange(900) // 3 % 2, x.reshape(-1, 2)[:, 0] > by[0], x.reshape(-1, 2)[:, 1] > by[1])
     folder.mkdir()
     pl.DataFrame(rows).with_columns(ok=pl.Series(high.astype(int))).write_csv(folder / "log.csv")
-    (folder / "card.toml").write_text(CARD.format(first=[by[0] + 16, by[1] + 8], center=center))
+    (folder / "card.toml").write_text(CARD.format(first=[float(by[0]) + 16, float(by[1]) + 8], center=center))
     (folder / "recipe.toml").write_text(RECIPE)
     return folder
 
