@@ -58,8 +58,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "unparsable",
         "drop_episode",
-        "a step, episode id, bin number, coordinate, boolean or probability that cannot be read; a probability of what was "
-        "done that is not above 0, or above 1",
+        "a step, episode id, bin number, coordinate, boolean or probability that cannot be read; a probability of "
+        "what was done that is not above 0, or above 1",
     ),
     Rule("repeat", "drop_episode", "the same step occurs twice in the episode"),
     Rule(
