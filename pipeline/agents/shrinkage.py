@@ -113,7 +113,7 @@ class _Normal:
         each = list(zip(self.groups, weights, strict=True))
         roots = np.linalg.cholesky(np.stack([(g.F * w[:, None]).T @ g.F + precision for g, w in each]))
         summed = np.stack([g.F.T @ (w * g.x) for g, w in each])
-        return weights, roots, np.linalg.solve(roots, summed[..., None])[..., 0]
+        return weights, roots, np.asarray(np.linalg.solve(roots, summed[..., None])[..., 0], dtype=np.float64)
 
     def likelihood(self) -> float:
         """Log-likelihood of A, B and t², up to a constant."""
