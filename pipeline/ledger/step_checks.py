@@ -47,6 +47,19 @@ def _miskeyed(entries: Sequence[Entry], lineage: str, key: str) -> Entry | None:
     return None
 
 
+def _misweighed(entries: Sequence[Entry], lineage: str, key: str) -> Entry | None:
+    """The first INTENT of a counter that lists another cost than that of its rows, or None.
+
+    What a step is charged follows from the cost that its tables list, and no key tells that.
+    """
+    for e in counter_intents(entries, lineage, key):
+        answers = answers_of(e.body.get("joint"))
+        for m in (mechanism_from(m) for m in e.body["mechanisms"] if m["table"] not in answers):
+            if m.running is None or m.running.cost != time_of(e.body["counter"], m.table).cost:
+                return e
+    return None
+
+
 def counters_problem(entries: Sequence[Entry]) -> str | None:
     """What is wrong with any counter of a whole ledger, or None: a step of other noise, or one that is not paid."""
     keys = dict.fromkeys((e.lineage, e.body["counter"]["key"]) for e in entries if "counter" in e.body)
@@ -57,6 +70,8 @@ def counters_problem(entries: Sequence[Entry]) -> str | None:
 def _problem(entries: Sequence[Entry], lineage: str, key: str) -> str | None:
     if (strange := _miskeyed(entries, lineage, key)) is not None:
         return f"entry {strange.seq} is of another domain, of other dates, or of other variances than its counter"
+    if (light := _misweighed(entries, lineage, key)) is not None:
+        return f"entry {light.seq} lists another cost than that of its counter's rows"
     short = mispriced(entries, lineage, key)
     return None if short is None else f"entry {short.seq} drew rows again without paying for them"
 
