@@ -14,6 +14,8 @@ from pipeline.declaration.domain import States
 
 NUMBERS = pl.List(pl.Float64)
 _BOOLEANS = {"true": "1.0", "false": "0.0"}
+# a smaller chance of what was done is none: its inverse would overflow, with a warning that tells of one row
+LEAST_CHANCE = 1e-300
 
 
 def holds_numbers(dtype: pl.DataType) -> bool:
@@ -275,7 +277,7 @@ def _probability(dtypes: Dtypes) -> tuple[pl.Expr, pl.Expr]:
     if "behavior_prob" not in dtypes:
         return pl.lit(None, dtype=pl.Float64), pl.lit(value=False)
     p = _number("behavior_prob", dtypes)
-    bad = pl.col("raw_behavior_prob").is_not_null() & (p.is_null() | (p.is_not_nan() & ~p.is_between(0, 1, "right")))
+    bad = pl.col("raw_behavior_prob").is_not_null() & (p.is_null() | (p.is_not_nan() & ~p.is_between(LEAST_CHANCE, 1)))
     return p.fill_nan(None), bad
 
 

@@ -124,6 +124,12 @@ def test_a_boolean_that_cannot_be_read_drops_the_episode(ingested: Ingest, done:
     assert snapshot.quarantined == {"unparsable": 1}
 
 
+@pytest.mark.parametrize(("chance", "kept"), [("0.5", 1), ("1", 1), ("1e-300", 1), ("5e-324", 0), ("0", 0), ("1.5", 0)])
+def test_what_was_done_had_some_chance(ingested: Ingest, chance: str, kept: int) -> None:
+    snapshot = ingested([("u", 1, 0, "x", 0, 0, chance)], (*HEAD, "p"), columns={"behavior_prob": "p"})
+    assert (snapshot.rows, snapshot.quarantined.get("unparsable", 0)) == (kept, 1 - kept)
+
+
 def test_where_no_end_is_declared_an_early_end_drops_the_episode(ingested: Ingest) -> None:
     whole = [("g", 1, t, "x", 0, 0, "") for t in range(3)]
     short = [("u", 1, 0, "x", 0, 0, "")]
