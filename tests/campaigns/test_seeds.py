@@ -41,6 +41,8 @@ def checkout(tmp_path, monkeypatch):
     for module in (rows, seeds):
         monkeypatch.setattr(module, "ROOT", tmp_path)
     monkeypatch.setattr(rows, "RESULTS", tmp_path)
+    # the real table's place is remembered by its name
+    monkeypatch.setattr(seeds, "NAME", "luck")
     monkeypatch.setattr(rows, "code_of", lambda *_, **__: "today's")
     monkeypatch.setattr(rows, "command", lambda: "python -P -m tests.campaigns.seeds")
 
@@ -66,7 +68,7 @@ def test_the_first_shift_finds_who_draws_and_what_fails_is_counted(checkout):
     keep(2, told)
     of = {test.rpartition("_")[2]: row for test, row in known().items()}
     assert (of["seeds"]["runs"], of["seeds"]["failed"], of["seeds"]["under"]) == ("4", "2", "1[1]; 2[1]")
-    assert "| luck | 4 | 1 | 3 | 2 | 6 | 2 | 0.33333 |" in seeds.page("seeds")
+    assert "| luck | 4 | 1 | 3 | 2 | 6 | 2 | 0.33333 |" in seeds.page("luck")
 
 
 def test_a_test_of_which_time_let_not_all_cases_run_has_no_row_yet_and_one_that_is_gone_has_none(checkout):

@@ -34,14 +34,11 @@ from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.ledger.step_checks import counters_problem
 from pipeline.ledger.steps import step_price
 from pipeline.ledger.verify import verify_run
-from pipeline.ledger.steps import step_price
-from pipeline.ledger.verify import verify_run
 from pipeline.logs.store import snapshots
 from pipeline.logs.target_sums import add_targets
 from pipeline.privacy.epochs import Epochs
 from pipeline.privacy.factorisation import squared_weights
 from pipeline.privacy.noise import OsNoise
-from pipeline.privacy.release_file import mechanism_from
 from pipeline.privacy.release_file import mechanism_from
 from pipeline.transaction.continual_step import append_step
 from pipeline.transaction.kept_steps import KeptSteps
@@ -264,25 +261,6 @@ def test_a_night_that_died_is_recovered_or_pays_for_the_rows_it_draws_again(tmp_
     assert counters_problem(walk.ledger.entries()) is None
     walk.append(5, people(120, 60))
     assert counters_problem(walk.ledger.entries()) is None
-
-
-def test_a_first_charge_for_less_than_all_rows_of_a_counter_is_found(tmp_path, monkeypatch):
-    """A broken twin lists that a person is in one row, and charges for one; the nights after it look like any other."""
-    walk = Walk(tmp_path, monkeypatch)
-    walk.run(1, people(0, 300))
-    run = walk.run(2, people(300, 50))["run"]
-    entries = walk.ledger.entries()
-    at = next(i for i, e in enumerate(entries) if e.kind == "INTENT")
-    body = json.loads(json.dumps(entries[at].body))
-    for m in body["mechanisms"]:
-        m["running"]["cost"] = 1
-    listed = [mechanism_from(m) for m in body["mechanisms"]]
-    body["rho"] = str(step_price(entries, [], body["counter"], listed, body["joint"]))
-    assert Fraction(body["rho"]) < walk.charged() * Fraction(6, 10)
-    cheap = [*entries[:at], replace(entries[at], body=body), *entries[at + 1 :]]
-    assert counters_problem(entries) is None
-    assert f"entry {entries[at].seq} lists another cost" in str(counters_problem(cheap))
-    assert any(c.ok is False for c in verify_run(walk.home.runs / run, cheap))
 
 
 def test_a_first_charge_for_less_than_all_rows_of_a_counter_is_found(tmp_path, monkeypatch):
