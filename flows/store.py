@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NotRequired, TypedDict, TypeVar
 
 from flows.config.home import CardLike, Home, open_home
-from flows.config.recipe import names_run
 from flows.config.setting import Work
 from flows.jobs.book import Book
 from flows.jobs.intake import Ingested, ingest_job
@@ -260,8 +259,6 @@ class Store:
         BudgetError
             If it does not verify.
         """
-        if names_run(pointer):
-            raise CardError(f"promote: {pointer!r} ends as the name of a run does; call the pointer otherwise")
         held, made = Alias(self.home.runs, pointer), self.open(run, card)
         before = held.now()
         if made.folder.parent != held.runs.resolve():

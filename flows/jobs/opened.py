@@ -9,7 +9,6 @@ from functools import cached_property
 from pathlib import Path
 
 from flows.config.home import CardLike, Home, card_at
-from flows.config.recipe import names_run
 from flows.jobs.book import Book, Signed, sign_job
 from flows.jobs.opened_policy import Form, Policy, WrittenPolicy, write_whole
 from flows.jobs.promotion import Alias, compared, is_pointer
@@ -70,8 +69,7 @@ def find_run(home: Home, run: str) -> Path:
     # only what is a path from here leaves the home's runs
     with suppress(OSError):
         for link in (Path(run), home.runs / run) if run else ():
-            # whoever may make a link may write a history beside it
-            if link.is_symlink() and (names_run(link.name) or not is_pointer(link)):
+            if link.is_symlink() and not is_pointer(link):
                 raise CardError(
                     f"{link} holds {link.readlink().name}, not {link.name}: it is a link, and no pointer that "
                     "`promote` made. Name the run itself; if that one should be here, `reticent run` its recipe again"
@@ -81,7 +79,7 @@ def find_run(home: Home, run: str) -> Path:
     there = [p for p in sorted(home.runs.glob("*")) if not p.is_symlink() and (p / "report.json").is_file()]
     full = run
     with suppress(CardError):
-        full = run if names_run(run) else Alias(home.runs, run).now() or run
+        full = Alias(home.runs, run).now() or run
     found = [p for p in there if p.name == full] or [p for p in there if run and p.name.startswith(run)]
     if len(found) == 1:
         return found[0]

@@ -436,5 +436,5 @@ def test_another_valid_run_in_the_place_of_a_run_is_not_taken_for_it(office, put
     assert run in reticent(root, "ledger", "verify")[1]["problem"]
     reticent(root, "promote", other)
     assert reticent(root, "ledger", "verify", "current")[1]["run"] == other
-    with pytest.raises(CardError, match="ends as the name of a run does"):
+    with pytest.raises(CardError, match="is a run's name"):
         reticent(root, "promote", other, "--pointer", run)
