@@ -8,10 +8,14 @@ from types import SimpleNamespace
 import pytest
 
 from flows.config.home import Home
+from flows.jobs.run import register_job
 from pipeline.ledger.ledger import open_ledger
 from tests.campaigns import worker_kills
-from tests.campaigns.rows import read
-from tests.campaigns.worker_kills import KILLS, World
+from tests.campaigns.executed import executed, unexplained
+from tests.campaigns.rows import listed, read
+from tests.campaigns.worker_kills import CAP, KILLS, World
+from tests.flows.shop import lay_out
+from tests.jobs import nightly_job
 
 
 def test_the_committed_campaign_is_whole_and_paid_again_for_what_a_kill_had_lost():
@@ -19,6 +23,20 @@ def test_the_committed_campaign_is_whole_and_paid_again_for_what_a_kill_had_lost
     assert len(found) >= KILLS and not [r for r in found if r["broken"]]
     assert all(int(r["INTENTs"]) >= int(r["COMMITs"]) for r in found)
     assert int(found[-1]["INTENTs"]) > int(found[-1]["COMMITs"])
+
+
+def test_what_a_night_executes_is_what_its_kills_depend_on_or_is_named(tmp_path):
+    """A new log of a registered shop of people, as the worker has it; Prefect's own part is wholly listed."""
+    shop, home = tmp_path / "shop", Home(tmp_path / "home")
+    lay_out(shop, kind="real", ledger="ledger.db", cap=CAP)
+    register_job(str(shop), home)
+    with executed() as modules:
+        nightly_job(str(shop / "private.toml"), home)
+    assert {"pipeline.ledger.ledger", "pipeline.transaction.transaction", "flows.jobs.publish"} <= modules
+    assert unexplained("worker_kills", "worker_kills", modules) == []
+    assert listed("worker_kills") == listed("worker_ticks")
+    # a list that forgets a module, or a reason for nothing, is seen
+    assert unexplained("worker_kills", "races", modules) != [] != unexplained("worker_kills", "worker_kills", set())
 
 
 @pytest.fixture
