@@ -16,8 +16,8 @@ import numpy as np
 
 from pipeline.declaration.numbers import clean, number
 from reports.facts.policy import Gains
+from reports.figures.charts import draw_chart
 from reports.page import Figure, shorten, templates
-from reports.svg import draw_chart
 
 _ROW, _AXIS, _GAP = 46, 30, 20
 # room at both ends, percent of the width, so that no mark is cut

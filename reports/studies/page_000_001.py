@@ -7,8 +7,8 @@ from pipeline.studies import paper_000, paper_001
 from pipeline.studies.paper_000 import PO, VARIANTS, VI
 from pipeline.studies.paper_001 import SCALES, tuned
 from pipeline.studies.study_rows import Rows, end_loss, learns, only, spread
+from reports.figures.charts import Line, draw_curves, line_of
 from reports.page import Figure, Section, table
-from reports.studies.curves import Line, draw_curves, line_of
 from reports.studies.study_page import PaperStudy, agents, totals
 
 _WORDS_000 = (

@@ -14,8 +14,8 @@ from pipeline.declaration.numbers import number
 from pipeline.simulation.trial import Row
 from pipeline.studies.study import Judged
 from pipeline.studies.study_rows import SUBLINEAR, Rows, end_loss, growth
+from reports.figures.charts import standalone
 from reports.page import Figure, Part, Section, table, templates
-from reports.svg import standalone
 
 BANNER = "simulation, not private: every row comes from seeded noise in a world made for the purpose."
 _HEAD = "World | Episodes | Agent | Variant | Scales | ε | δ | Mean | Std | Least | Most | At the end | Growth"
