@@ -6,15 +6,14 @@ import json
 import shutil
 
 import pytest
-from typer.testing import CliRunner
 
-from flows.cli import app
 from flows.config.home import Home
 from flows.jobs.intake import ingest_job
 from flows.jobs.run import register_job
 from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import BudgetError
 from tests.flows.shop import lay_out
+from tests.flows.verb import invoke
 from tests.jobs import run_job
 
 
@@ -39,7 +38,7 @@ def office(made, tmp_path):
 def reticent(root, *args):
     """Run a ``ledger`` verb on the card's ledger; (exit code, JSON or None), or the error it raised."""
     command = ["--home", str(root / "home"), "ledger", *map(str, args), "--card", str(root / "people"), "--json"]
-    done = CliRunner().invoke(app, command)
+    done = invoke(*command)
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return done.exit_code, json.loads(done.stdout)
@@ -124,7 +123,7 @@ def test_nobody_signs_in_another_ledger_or_without_a_name(office):
     from pipeline.ledger.ledger import open_ledger
 
     open_ledger(root / "home" / "ledger.db", create=True)
-    done = CliRunner().invoke(app, home_ledger)
+    done = invoke(*home_ledger)
     assert isinstance(done.exception, BudgetError) and "--card" in str(done.exception)
     for by in ("", " ", "Ada\nLovelace"):
         with pytest.raises(CardError, match="--by"):
@@ -138,7 +137,7 @@ def test_a_simulation_has_nothing_to_sign(office):
     ingest_job(str(root / "games"), home)
     run = run_job(str(root / "games" / "exact.toml"), home)["run"]
     command = ["--home", str(home.root), "ledger", "sign", run, "--by", "Ada"]
-    done = CliRunner().invoke(app, command)
+    done = invoke(*command)
     assert isinstance(done.exception, CardError) and "charged no ledger" in str(done.exception)
 
 
@@ -165,7 +164,7 @@ def test_verify_settles_what_a_dead_run_left_and_says_so(office, monkeypatch):
 def test_retry_lets_lost_draws_be_tried_again_and_everybody_reads_it(office):
     root, _ = office
     command = ["--home", str(root / "home"), "ledger", "retry", str(root / "people"), "--json"]
-    done = CliRunner().invoke(app, command)
+    done = invoke(*command)
     assert done.exit_code == 0 and json.loads(done.stdout) == {"dataset": "shop", "entry": 7}
     _, shown = reticent(root, "show")
     assert [e["entry"] for e in shown["datasets"][0]["retries"]] == [7] and shown["datasets"][0]["spent_rho"] == 1

@@ -9,9 +9,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
-from flows.cli import app
 from flows.config.home import Home
 from flows.jobs.foresight import forecast_quality
 from flows.jobs.intake import ingest_job
@@ -27,6 +25,7 @@ from pipeline.logs.summing import Resources
 from pipeline.privacy.noise import OsNoise
 from pipeline.statistics.regression_rows import Quantiser, StreamRows
 from tests.campaigns.cartpole_log import simulate, write_minari
+from tests.flows.verb import invoke
 from tests.jobs import plan_job, run_job
 
 ROOT = Path(__file__).parents[2]
@@ -156,7 +155,7 @@ def test_act_takes_an_observation_and_says_what_the_table_says(ran):
                 assert advice["action"] is None
             elif not advice["tie"]:
                 assert advice["action"] == stored.labels["actions"][int(shown.probabilities[h, s].argmax())]
-    run = lambda *more: CliRunner().invoke(app, ["--home", str(home.root), "policy", "act", str(folder), *more])  # noqa: E731
+    run = lambda *more: invoke("--home", home.root, "policy", "act", folder, *more)  # noqa: E731
     done = run("--observation", "0, 0, 0.05, 0.4", "--step", "1", "--json")
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["action"] in ("left", "right")
@@ -166,7 +165,7 @@ def test_act_takes_an_observation_and_says_what_the_table_says(ran):
     for more in (*wrong, ("--observation", "0, 0, 0, 0", "--step", "77")):
         assert isinstance(run(*more).exception, CardError)
     for verb in (["policy", "show", str(folder)], ["ledger", "verify", str(folder)]):
-        done = CliRunner().invoke(app, ["--home", str(home.root), *verb])
+        done = invoke("--home", home.root, *verb)
         assert done.exit_code == 0, done.output
 
 

@@ -11,9 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
-from flows.cli import app
 from flows.config.home import Home
 from flows.jobs.intake import ingest_job
 from flows.jobs.run import register_job
@@ -22,6 +20,7 @@ from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.privacy.release_file import sha256_file
 from tests.flows.shop import lay_out
+from tests.flows.verb import invoke
 from tests.jobs import run_job
 from tests.learners.test_registry import MODULE, recipe
 
@@ -46,7 +45,7 @@ def office(made, tmp_path):
 def reticent(root: Path, *args: object, card: bool = True):
     """Run a verb on the card's ledger; (exit code, JSON or None), or the error it raised."""
     named = ["--card", str(root / "people")] if card else []
-    done = CliRunner().invoke(app, ["--home", str(root / "home"), *map(str, args), *named, "--json"])
+    done = invoke("--home", root / "home", *args, *named, "--json")
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return done.exit_code, json.loads(done.stdout)
