@@ -17,8 +17,8 @@ from pipeline.declaration.card import CardError
 from pipeline.simulation import registry as agents
 from pipeline.studies.price import FAMILIES
 from pipeline.studies.price_claims import Priced
-from reports.page import number
 from reports.figures.charts import DASHES, PALETTE
+from reports.page import number
 from reports.studies.price_page import label
 from tests.flows.verb import invoke
 

@@ -9,39 +9,20 @@ import pytest
 
 from flows.config.home import Home
 from flows.jobs.intake import ingest_job
-from flows.jobs.run import register_job
 from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import BudgetError
+from tests.flows.office import made, office
+from tests.flows.office import reticent as verb
 from tests.flows.shop import lay_out
 from tests.flows.verb import invoke
 from tests.jobs import run_job
 
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """One run of people's data, made once and copied for each test."""
-    root = tmp_path_factory.mktemp("made")
-    folder, home = lay_out(root / "people", kind="real", ledger="ledger.db", cap=10.0), Home(root / "home")
-    register_job(str(folder), home)
-    ingest_job(str(folder), home)
-    run = run_job(str(folder / "private.toml"), home)["run"]
-    return root, run
-
-
-@pytest.fixture
-def office(made, tmp_path):
-    root, run = made
-    shutil.copytree(root, tmp_path / "office")
-    return tmp_path / "office", run
+__all__ = ["made", "office"]
 
 
 def reticent(root, *args):
-    """Run a ``ledger`` verb on the card's ledger; (exit code, JSON or None), or the error it raised."""
-    command = ["--home", str(root / "home"), "ledger", *map(str, args), "--card", str(root / "people"), "--json"]
-    done = invoke(*command)
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    return done.exit_code, json.loads(done.stdout)
+    """A ``ledger`` verb on the card's ledger."""
+    return verb(root, "ledger", *args)
 
 
 def test_a_head_kept_elsewhere_is_found_in_every_form(office, tmp_path):
