@@ -241,11 +241,8 @@ def _told(s: Setting, plan: RunPlan, episodes: int, drawn: Sequence[Drawn]) -> Q
     known = s.recipe.terms.known
     reference = float(np.mean([d.reference for d in drawn]))
     loss = _band([d.loss for d in drawn])
-    world = (
-        (OBSERVED if _observed(s) else STATES)
-        if declared is None
-        else f"{declared.world}, logged by {declared.behaviour}"
-    )
+    invented = OBSERVED if _observed(s) else STATES
+    world = invented if known is None else f"{known.world}, logged by {known.behaviour}"
     return Quality(
         world=world,
         declared=known is not None,
