@@ -163,7 +163,9 @@ def _changed_since_published(ledger: Ledger, home: Home) -> str | None:
     vouched = [e for e in ledger.entries() if e.kind == "PUBLISH"]
     for folder in sorted(home.runs.iterdir()):
         entries = [e for e in vouched if e.body["run"] == folder.name]
-        if entries and folder.is_dir() and not folder.is_symlink():
+        if entries and (folder.is_symlink() or not folder.is_dir()):
+            return f"{folder.name}: not the run, but a link or a file in its place; `reticent run` its recipe again"
+        if entries:
             files = file_digests(folder)
             if not any(e.body["files"] == files for e in entries):
                 return f"{folder.name}: {files_problem(entries[-1], files)}"

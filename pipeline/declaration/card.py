@@ -88,6 +88,8 @@ class Card(Declaration):
             check_constants(self.source, d, self.reward)
         if cols.next_bin is not None and (cols.next_state is None or d.states.bins is None):
             raise ValueError("source.columns.next_bin goes with 'next_state' and binned states")
+        if self.source.last_row == "ends" and not d.states.ends:
+            raise ValueError("source.last_row = 'ends' needs an end to lead to, e.g. domain.states.ends = ['end']")
         if self.reward.kind == "estimate" and cols.reward is None:
             raise ValueError("source.columns.reward is missing; reward.kind = 'estimate' reads it")
         self.reward.check(d.horizon, d.live_states, d.states.ends, len(d.action_labels))

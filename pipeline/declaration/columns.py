@@ -247,8 +247,8 @@ def check_layout(source: Source, keys: Mapping[str, StepColumn], horizon: int) -
                 "steps, name one that orders the rows: source.order_by"
             )
         return
-    if (source.order_by, source.gap, source.gap_over) != (None, "drop", None):
-        raise ValueError("source.order_by, gap and gap_over belong to source.layout = 'long'; take them out")
+    if (source.order_by, source.gap, source.gap_over, source.last_row) != (None, "drop", None, "unknown"):
+        raise ValueError("source.order_by, gap, gap_over and last_row belong to source.layout = 'long'; take them out")
     if source.columns.step is not None:
         raise ValueError("source.columns.step: in a wide source the columns tell the step; take the key out")
     for key, column in keys.items():

@@ -151,7 +151,9 @@ CUT_BY_ORDER = ("d4rl", "transitions")
 class _Placed(Strict):
     """What kind of files they are; ``table``: the suffix tells the format, and each column is as it stands there."""
 
-    later: ClassVar = {"format": "table", "meds": None, "order_by": None, "gap": "drop", "gap_over": None}
+    later: ClassVar = {
+        "format": "table", "meds": None, "order_by": None, "gap": "drop", "gap_over": None, "last_row": "unknown",
+    }  # fmt: skip
     format: FormatName = "table"
     meds: Meds | None = None
     files: Files
@@ -173,6 +175,8 @@ class Source(_Placed):
         there, or kept as it is.
     gap_over
         With ``order_by``: days of dates, else units of the column; None: no two rows are too far apart.
+    last_row
+        Where the last row of an episode leads, if nothing else says so: nobody knows, or to its end.
     """
 
     layout: Literal["long", "wide"] = "long"
@@ -180,6 +184,7 @@ class Source(_Placed):
     order_by: str | None = None
     gap: Literal["drop", "cut", "keep"] = "drop"
     gap_over: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    last_row: Literal["unknown", "ends"] = "unknown"
     columns: Columns
 
     @field_validator("first_step")
