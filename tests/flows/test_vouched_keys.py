@@ -126,7 +126,7 @@ def test_no_policy_is_shown_that_the_ledger_at_hand_never_published(office, chan
         reticent(root, *[found if word == "RUN" else word for word in verb])
 
 
-@pytest.mark.parametrize("put", ["copy", "link"])
+@pytest.mark.parametrize("put", ["copy", "link", "link with a history", "its name in a file"])
 def test_another_valid_run_in_the_place_of_a_run_is_not_taken_for_it(office, put):
     root, run = office
     runs = root / "home" / "runs"
@@ -134,13 +134,22 @@ def test_another_valid_run_in_the_place_of_a_run_is_not_taken_for_it(office, put
     shutil.rmtree(runs / run)
     if put == "copy":
         shutil.copytree(runs / other, runs / run)
+    elif put == "its name in a file":
+        (runs / run).write_text(other)
     else:
         (runs / run).symlink_to(other)
+    if put not in ("copy", "link"):
+        history = {"schema_version": 1, "history": [other], "rejected": []}
+        (runs / f".{run}.json").write_text(json.dumps(history))
+    refused = f"no run begins with .*{run}" if put == "its name in a file" else f"{other}, not {run}"
     for verb in (["ledger", "verify", run], ["promote", run], ["policy", "show", runs / run]):
-        with pytest.raises((BudgetError, CardError), match=f"{other}, not {run}"):
+        with pytest.raises((BudgetError, CardError), match=refused):
             code, proof = reticent(root, *verb)
             raise BudgetError(proof["problem"] if code == 4 else f"{code}")
     with pytest.raises((BudgetError, CardError)):
         reticent(root, "report", run)
+    assert run in reticent(root, "ledger", "verify")[1]["problem"]
     reticent(root, "promote", other)
     assert reticent(root, "ledger", "verify", "current")[1]["run"] == other
+    with pytest.raises(CardError, match="is a run's name"):
+        reticent(root, "promote", other, "--pointer", run)
