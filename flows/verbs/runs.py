@@ -48,6 +48,7 @@ def opened(context: typer.Context, run: str, card: str | None = None) -> Run:
 CardOption = Annotated[
     str | None, typer.Option("--card", help="The card of the run's dataset; a real one names the ledger too.")
 ]
+Night = Annotated[datetime | None, typer.Option(formats=["%Y-%m-%d"], help="The date of the night; default today.")]
 
 
 def compare_runs(
@@ -85,9 +86,7 @@ def promote(
 def run(
     context: typer.Context,
     recipe: str,
-    night: Annotated[
-        datetime | None, typer.Option(formats=["%Y-%m-%d"], help="With [nightly]: the date of the leaf; default today.")
-    ] = None,
+    night: Night = None,
     edition: Annotated[
         int | None, typer.Option(min=1, help="Number of the snapshot that is released; default the newest.")
     ] = None,
@@ -162,9 +161,7 @@ def nightly(
     recipe: str,
     check: Annotated[bool, typer.Option("--check", help="Run nothing; exit 1 if somebody should look.")] = False,
     hours: Annotated[float, typer.Option(help="With --check: how old the last good night may be.")] = 30.0,
-    night: Annotated[
-        datetime | None, typer.Option(formats=["%Y-%m-%d"], help="The night's date; default today.")
-    ] = None,
+    night: Night = None,
     as_json: Json = False,
 ) -> None:
     """Ingest what is there, and do what the recipe declares for this date: a fresh release, or the last one stands.

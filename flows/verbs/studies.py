@@ -13,8 +13,8 @@ from flows.terminal.terminal import Grid, Place
 from flows.verbs.runs import store_of
 
 if TYPE_CHECKING:
+    from flows.api_worlds import WorldTable
     from flows.jobs.audit import Audited
-    from flows.jobs.playing import WorldTable
     from flows.jobs.simulated_logs import WrittenLog
     from pipeline.audits.laws import OneRun
     from pipeline.studies.study import Kept

@@ -18,25 +18,21 @@ from pipeline.logs.aggregate import count_rows
 from pipeline.logs.editions import set_aside
 from pipeline.logs.rules import BY_NAME
 from pipeline.logs.store import Snapshot
+from pipeline.operator.advice import DROWNED, FEW
 from pipeline.operator.facts import (
     Behaviour,
     Coverage,
     NoiseFacts,
     OverCap,
-    PeopleFacts,
     RewardFacts,
-    RuleFacts,
     SnapshotFacts,
     StepFacts,
     TableFacts,
 )
+from pipeline.operator.hidden_state import hidden_state
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 
-# a cell visited less often than this says next to nothing, noise or not
-FEW = 20
-# a cell whose visits are below this many standard deviations of the noise cannot be told from an empty one
-DROWNED = 2.0
 # budgets at which the noise is shown, as shares of the card's lifetime cap
 BUDGETS = {"the whole cap": 1.0, "a quarter of the cap": 0.25}
 
@@ -145,9 +141,7 @@ def inspect_tables(snapshot: Snapshot, card: Card) -> TableFacts:
     allowed = card.domain.allowed
     rows = max(1, snapshot.rows)
     return {
-        **snapshot_facts(snapshot, card),
-        "people": people_facts(snapshot, card, sums.episodes),
-        "steps": step_facts(sums.lengths, sums.visits.sum((1, 2))),
+        **snapshot_facts(snapshot, card, sums, sums.visits.sum((1, 2))),
         "coverage": coverage(card, sums.n_sa, allowed),
         "behaviour": behaviour(card, sums.visits.sum(0)),
         "shares": {
@@ -159,6 +153,7 @@ def inspect_tables(snapshot: Snapshot, card: Card) -> TableFacts:
         },
         "reward": _reward(snapshot, sums),
         "noise": [noise(card, sums.n_sa, allowed, name, share) for name, share in BUDGETS.items()],
+        "hidden_state": hidden_state(snapshot, card),
     }
 
 
@@ -195,19 +190,9 @@ def _add(sums: _Sums, rows: pl.DataFrame, card: Card) -> None:
         sums.highest = max(x for x in (sums.highest, float(reward.max())) if x is not None)
 
 
-def snapshot_facts(snapshot: Snapshot, card: AnyCard) -> SnapshotFacts:
-    """Which snapshot, its sizes, and the rules that rows broke or that the card has a tolerance for."""
+def snapshot_facts(snapshot: Snapshot, card: AnyCard, sums: EpisodeSums, rows_by_step: Ints) -> SnapshotFacts:
+    """Which snapshot, its sizes, rules that rows broke or that the card has a tolerance for, people and episodes."""
     named = [name for name in BY_NAME if name in snapshot.quarantined or name in card.tolerance]
-    rules: list[RuleFacts] = [
-        {
-            "rule": name,
-            "effect": BY_NAME[name].effect,
-            "rows": snapshot.quarantined.get(name, 0),
-            "share": snapshot.quarantined.get(name, 0) / max(1, snapshot.source_rows),
-            "tolerance": card.tolerance.get(name),
-        }
-        for name in named
-    ]
     return {
         "dataset": card.name,
         "kind": card.kind,
@@ -216,20 +201,26 @@ def snapshot_facts(snapshot: Snapshot, card: AnyCard) -> SnapshotFacts:
         "rows": snapshot.rows,
         "users": snapshot.users,
         "episodes": snapshot.episodes,
-        "rules": rules,
-    }
-
-
-def people_facts(snapshot: Snapshot, card: AnyCard, episodes: Counter[int]) -> PeopleFacts:
-    """People declared and counted; ``episodes``: how many people have how many."""
-    return {
-        "declared": card.unit.users_public,
-        "counted": snapshot.users,
-        "counted_over_declared": snapshot.users / card.unit.users_public,
-        "cap_of_episodes": card.unit.episodes_per_user,
-        "most_episodes_kept": max(episodes, default=0),
-        "with_several_episodes": sum(people for several, people in episodes.items() if several > 1),
-        **_over_cap(snapshot, card),
+        "rules": [
+            {
+                "rule": name,
+                "effect": BY_NAME[name].effect,
+                "rows": snapshot.quarantined.get(name, 0),
+                "share": snapshot.quarantined.get(name, 0) / max(1, snapshot.source_rows),
+                "tolerance": card.tolerance.get(name),
+            }
+            for name in named
+        ],
+        "people": {
+            "declared": card.unit.users_public,
+            "counted": snapshot.users,
+            "counted_over_declared": snapshot.users / card.unit.users_public,
+            "cap_of_episodes": card.unit.episodes_per_user,
+            "most_episodes_kept": max(sums.episodes, default=0),
+            "with_several_episodes": sum(people for several, people in sums.episodes.items() if several > 1),
+            **_over_cap(snapshot, card),
+        },
+        "steps": _step_facts(sums.lengths, rows_by_step),
     }
 
 
@@ -248,7 +239,7 @@ def _over_cap(snapshot: Snapshot, card: AnyCard) -> OverCap:
     return {"above_cap": distinct["user"].n_unique(), "episodes_dropped_by_cap": len(distinct)}
 
 
-def step_facts(by_length: Ints, rows_by_step: Ints) -> StepFacts:
+def _step_facts(by_length: Ints, rows_by_step: Ints) -> StepFacts:
     """How long episodes are, ``by_length (H+1,)``, and how many rows each step has, ``(H,)``."""
     episodes = max(1, int(by_length.sum()))
     ranks = np.cumsum(by_length) / episodes

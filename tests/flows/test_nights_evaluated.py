@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from flows.cli import app
 from flows.config.setting import setting
 from flows.jobs.nights import nightly_counter
-from flows.jobs.plan import plan_recipe
+from flows.jobs.pricing import plan_recipe
 from flows.jobs.run import register_job
 from flows.jobs.snapshots import purge_job
 from pipeline.declaration.card import CardError
