@@ -132,12 +132,8 @@ def _measure(p: Priced) -> Section:
 def _promises(p: Priced) -> Section:
     found = sorted({p.trust(agent) for agent, _ in p.private()}, key=_ORDER.index)
     words = (f"What (ε, {p.delta:g}) bounds under each trust model, about one user, who is one episode.",)
-    return Section(
-        "guarantee",
-        "Who is trusted",
-        words,
-        tables=(table("Trust | What the promise is about", [(t, SEES[t]) for t in found]),),
-    )
+    found = table("Trust | What the promise is about", [(t, SEES[t]) for t in found])
+    return Section("guarantee", "Who is trusted", words, tables=(found,))
 
 
 def _controls(p: Priced) -> Section:
