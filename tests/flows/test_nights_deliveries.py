@@ -8,9 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from flows.cli import app
 from flows.config.setting import Work, plain_step
 from flows.jobs import nightly
 from flows.jobs.nightly import watch_of
@@ -20,6 +18,7 @@ from pipeline.declaration.toml import LogError
 from pipeline.logs.store import latest
 from tests.flows.nights import Shop, customers
 from tests.flows.test_side_outputs import RECORDS
+from tests.flows.verb import invoke
 from tests.jobs import nightly_job, run_job
 
 STRICT = "[tolerance]\nunknown_label = 0.0\n"
@@ -45,7 +44,7 @@ def test_a_log_without_rows_is_an_edition_and_its_operator_hears_of_it(tmp_path,
     shop = Shop(tmp_path, monkeypatch)
     for number, content in enumerate((b"", b"customer,visit,t,mood,offer,sale,left\n"), 1):
         (shop.folder / "log.csv").write_bytes(content)
-        done = CliRunner().invoke(app, ["--home", str(shop.home.root), "ingest", str(shop.folder)])
+        done = invoke("--home", shop.home.root, "ingest", shop.folder)
         assert done.exit_code == 3 and "the files hold no rows" in done.stderr
         assert latest(shop.home.store, "shop").number == number
 
@@ -97,7 +96,7 @@ def test_a_log_that_breaks_its_card_stops_no_night_of_a_counter_and_the_operator
     assert said[-1] == f"alert: {told}"
     watch = watch_of(shop.recipe, shop.home)
     assert watch.problem(30) == "the last night of night failed (LogError, exit 3)"
-    done = CliRunner().invoke(app, ["--home", str(shop.home.root), "nightly", shop.recipe, "--json"])
+    done = invoke("--home", shop.home.root, "nightly", shop.recipe, "--json")
     assert done.exit_code == 3 and json.loads(done.stdout[done.stdout.index("{") :])["exit"] == 3
     assert shop.job(3, [*customers(60, 60), *RECORDS["one step"]])["exit"] == 0
     assert [len(np.load(p)) for p in sorted(shop.kept.glob("seen-*"))] == BROKEN[how]
