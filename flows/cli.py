@@ -70,7 +70,6 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def _options(
-    context: typer.Context,
     home: Annotated[Path | None, typer.Option(help="Store and runs; default $RETICENT_HOME, else ./.reticent.")] = None,
     shelf: Annotated[
         Path | None, typer.Option(help="Folder of datasets; default $RETICENT_SHELF, else ./datasets.")
@@ -91,8 +90,7 @@ def _options(
 
         return Store(home, shelf=shelf, memory=memory, dask=dask)
 
-    # made where a verb asks for it
-    context.obj = store
+    runs.choose_store(store)
 
 
 def main() -> None:

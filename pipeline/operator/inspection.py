@@ -18,17 +18,8 @@ from pipeline.logs.aggregate import count_rows
 from pipeline.logs.editions import set_aside
 from pipeline.logs.rules import BY_NAME
 from pipeline.logs.store import Snapshot
+from pipeline.operator import facts
 from pipeline.operator.advice import DROWNED, FEW
-from pipeline.operator.facts import (
-    Behaviour,
-    Coverage,
-    NoiseFacts,
-    OverCap,
-    RewardFacts,
-    SnapshotFacts,
-    StepFacts,
-    TableFacts,
-)
 from pipeline.operator.hidden_state import hidden_state
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
@@ -39,7 +30,7 @@ BUDGETS = {"the whole cap": 1.0, "a quarter of the cap": 0.25}
 Ints = NDArray[np.int64]
 
 
-def coverage(card: Card, n: Ints, allowed: NDArray[np.bool_]) -> Coverage:
+def coverage(card: Card, n: Ints, allowed: NDArray[np.bool_]) -> facts.Coverage:
     """Visits ``n (G, L, A)`` of the cells that a policy may use, as the card's tables have them."""
     unseen, rare = (allowed & (n == 0)).sum(-1), (allowed & (n > 0) & (n < FEW)).sum(-1)
     pooled = card.domain.dynamics == "stationary"
@@ -67,7 +58,7 @@ def coverage(card: Card, n: Ints, allowed: NDArray[np.bool_]) -> Coverage:
     }
 
 
-def behaviour(card: Card, visits: Ints) -> list[Behaviour]:
+def behaviour(card: Card, visits: Ints) -> list[facts.Behaviour]:
     """The logging policy, all steps together, from rows before any cap of cells ``(L, A)``."""
     return [
         {
@@ -81,7 +72,7 @@ def behaviour(card: Card, visits: Ints) -> list[Behaviour]:
     ]
 
 
-def noise(card: Card, n_sa: Ints, allowed: NDArray[np.bool_], budget: str, share: float) -> NoiseFacts:
+def noise(card: Card, n_sa: Ints, allowed: NDArray[np.bool_], budget: str, share: float) -> facts.NoiseFacts:
     """Visits against the noise of n[h,s,a] (n[h,s,a,s'] summed, the default release), where the state occurs."""
     rho = share * card.budget.rho
     table = next(m for m in count_sum(card, Ask(rho=rho)).mechanisms if m.table == "n_sas")
@@ -130,7 +121,7 @@ class _Sums(EpisodeSums):
     highest: float | None = None
 
 
-def inspect_tables(snapshot: Snapshot, card: Card) -> TableFacts:
+def inspect_tables(snapshot: Snapshot, card: Card) -> facts.TableFacts:
     """Facts of a snapshot, one partition in memory at a time.
 
     Returns
@@ -190,7 +181,7 @@ def _add(sums: _Sums, rows: pl.DataFrame, card: Card) -> None:
         sums.highest = max(x for x in (sums.highest, float(reward.max())) if x is not None)
 
 
-def snapshot_facts(snapshot: Snapshot, card: AnyCard, sums: EpisodeSums, rows_by_step: Ints) -> SnapshotFacts:
+def snapshot_facts(snapshot: Snapshot, card: AnyCard, sums: EpisodeSums, rows_by_step: Ints) -> facts.SnapshotFacts:
     """Which snapshot, its sizes, rules that rows broke or that the card has a tolerance for, people and episodes."""
     named = [name for name in BY_NAME if name in snapshot.quarantined or name in card.tolerance]
     return {
@@ -224,7 +215,7 @@ def snapshot_facts(snapshot: Snapshot, card: AnyCard, sums: EpisodeSums, rows_by
     }
 
 
-def _over_cap(snapshot: Snapshot, card: AnyCard) -> OverCap:
+def _over_cap(snapshot: Snapshot, card: AnyCard) -> facts.OverCap:
     """People above the cap and their dropped episodes, from the quarantine; null where it was purged."""
     columns = card.source.columns
     user = pl.col("source").struct.field(columns.user_id).alias("user")
@@ -239,7 +230,7 @@ def _over_cap(snapshot: Snapshot, card: AnyCard) -> OverCap:
     return {"above_cap": distinct["user"].n_unique(), "episodes_dropped_by_cap": len(distinct)}
 
 
-def _step_facts(by_length: Ints, rows_by_step: Ints) -> StepFacts:
+def _step_facts(by_length: Ints, rows_by_step: Ints) -> facts.StepFacts:
     """How long episodes are, ``by_length (H+1,)``, and how many rows each step has, ``(H,)``."""
     episodes = max(1, int(by_length.sum()))
     ranks = np.cumsum(by_length) / episodes
@@ -266,7 +257,7 @@ def _other(visits: Ints, declared: bool) -> float | None:
     return float(visits[-1] / max(1, visits.sum())) if declared else None
 
 
-def _reward(snapshot: Snapshot, sums: _Sums) -> RewardFacts | None:
+def _reward(snapshot: Snapshot, sums: _Sums) -> facts.RewardFacts | None:
     """Rewards as they are summed, clipped and floored; None where the card declares a table."""
     if sums.lowest is None or sums.highest is None:
         return None
