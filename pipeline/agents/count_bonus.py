@@ -15,8 +15,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.statistics.online_counts import OnlineCounts
-
 Array = NDArray[np.float64]
 
 
@@ -117,14 +115,13 @@ def transition_bonus(P: Array, n: Array, V: Array, sd: float, k: Constants) -> A
     return np.where(n > 0, sampling + k.noise * sd * distance / n_, np.inf)
 
 
-def reward_estimate(counts: OnlineCounts, g: int, n: Array) -> Array:
-    """Mean reward ``(S, A)`` as a share of its range, from sums in half ranges around the middle of ``n`` visits."""
-    assert counts.r_sa is not None
-    return np.clip((1 + counts.r_sa[g] / or_one(n)) / 2, 0.0, 1.0)
+def reward_estimate(r_sa: Array, n: Array) -> Array:
+    """Mean reward ``(G, S, A)`` as a share of its range, from sums in half ranges around the middle of ``n`` visits."""
+    return np.clip((1 + r_sa / or_one(n)) / 2, 0.0, 1.0)
 
 
 def reward_bonus(r: Array, n: Array, sd: float, k: Constants) -> Array:
-    """The same bonus for a reward ``r (S, A)``, share of its range; one in [0, 1] has variance r (1 - r) at most."""
+    """The same bonus for a reward ``r (G, S, A)``, share of its range; one in [0, 1] has variance r (1 - r) at most."""
     n_ = or_one(n)
     sampling = k.c * (np.sqrt(2 * r * (1 - r) * k.iota / n_) + 7 / 3 * k.iota / n_)
     return np.where(n > 0, sampling + k.noise * sd / (2 * n_), np.inf)
