@@ -11,11 +11,10 @@ from pipeline.audits.attack import Verdict
 from pipeline.declaration.numbers import number
 from reports.page import Figure, Part, Section, table
 from reports.studies.study_page import Page
-from reports.svg import INK, inline
+from reports.svg import draw_chart
 
 BANNER = "an attack with made-up neighbours: no row was read, nothing was charged."
 _COLOURS = ("#4477aa", "#ee6677", "#228833", "#aa3377")
-_SIZE = 320
 
 
 def audit_page(name: str, verdicts: Sequence[Verdict], notes: Sequence[str] = ()) -> Page:
@@ -69,7 +68,6 @@ def _untested(verdicts: Sequence[Verdict]) -> list[str]:
 
 def figure_of(verdicts: Sequence[Verdict]) -> Figure:
     """Trade-off curves: how often an attacker is right, against how often wrong, beside the claimed limit."""
-    import altair as alt
     from scipy import stats
 
     points: list[dict[str, float | str]] = []
@@ -84,25 +82,14 @@ def figure_of(verdicts: Sequence[Verdict]) -> Figure:
                 y = min(e * x, 1 - (1 - x) / e)
             points.append({"who": f"{v.mechanism}: limit claimed", "x": x, "y": y, "colour": colour, "dash": "limit"})
         points += [{"who": v.mechanism, "x": x, "y": y, "colour": colour, "dash": "measured"} for x, y in v.curve]
-    axes = [alt.Axis(title=t, gridOpacity=0.15, gridColor=INK, format="~g") for t in ("wrongly accused", "found")]
-    scale = alt.Scale(domain=[0, 1], nice=False)
-    base = alt.Chart(alt.Data(values=points)).encode(
-        x=alt.X("x:Q", scale=scale, axis=axes[0]),
-        y=alt.Y("y:Q", scale=scale, axis=axes[1]),
-        detail="who:N",
-        stroke=alt.Stroke("colour:N", scale=None),
-        strokeDash=alt.StrokeDash(
-            "dash:N", scale=alt.Scale(domain=["measured", "limit"], range=[[1, 0], [5, 4]]), legend=None
-        ),
-    )
-    chart = alt.layer(base.mark_line(strokeWidth=2)).properties(width=_SIZE, height=_SIZE)
     text = "Share of times an attacker finds the person, against the share of false alarms. " + " ".join(
         f"{v.mechanism}: {number(v.true_positives, 3)} against {number(v.false_positives, 3)} "
         "at the threshold fixed in advance."
         for v in verdicts
     )
     note = "Solid: measured. Dashed: the most that the claim allows; one clearly above it breaks the claim."
-    return Figure(partial(inline, chart, "trade-off", "Trade-off of the attacks", text, 60), text, note)
+    said = "trade-off", "Trade-off of the attacks", text, 60
+    return Figure(partial(draw_chart, "trade_off", {"points": points}, *said), text, note)
 
 
 def claim(v: Verdict) -> str:

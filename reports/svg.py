@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from html import escape
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from altair import FacetChart, LayerChart
+from reports.page import templates
 
-# Stands for the page's own text colour, light or dark, until the SVG is written: altair knows no currentColor.
+# Stands for the page's own text colour, light or dark, until the SVG is written: Vega-Lite knows no currentColor.
 INK = "#010203"
 HATCH = "url(#hatch)"
 _PATTERN = (
@@ -23,8 +22,9 @@ _MARKS = re.compile(
 _OWN = (" transform=", " d=", " x", " y")
 
 
-def inline(
-    chart: LayerChart | FacetChart,
+def draw_chart(
+    kind: str,
+    values: Mapping[str, object],
     key: str,
     title: str,
     text: str,
@@ -32,40 +32,30 @@ def inline(
     frame: tuple[int, int] | None = None,
     *,
     bottom: int = 36,
-    rows: Mapping[str, Sequence[Mapping[str, int | str]]] | None = None,
 ) -> str:
-    """The chart as SVG in the page's text colour, with ``title`` and ``text`` for those who cannot see it.
+    """A chart as SVG in the page's text colour, with words for those who cannot see it.
 
-    ``key`` makes the ids unique in the page; ``margin`` is the space left of the chart in pixels; ``frame`` is the
-    whole width and height where panels stand side by side, which a fixed frame cannot measure by itself; ``bottom`` is
-    the room for an axis below; ``rows`` are those of data that the chart names, which altair then never copies.
+    Parameters
+    ----------
+    kind
+        Of ``templates/KIND.vl.json.j2``: the chart in Vega-Lite.
+    values
+        What that draws.
+    key
+        Makes the ids unique in the page.
+    title, text
+        Of the picture, in words.
+    margin, bottom
+        Room left of the chart, and for an axis below it, in pixels.
+    frame
+        Whole width and height where panels stand side by side, which a fixed frame cannot measure by itself.
     """
     import vl_convert
 
-    styled = (
-        chart.properties(
-            # A fixed frame: the fonts of the rendering machine must not move anything.
-            autosize={"type": "none"},
-            padding={"left": margin, "right": 12, "top": 6 if frame is None else 30, "bottom": bottom},
-        )
-        .configure(aria=False, font="system-ui, sans-serif")
-        .configure_view(stroke=None)
-        .configure_axis(
-            labelColor=INK,
-            titleColor=INK,
-            domainColor=INK,
-            tickColor=INK,
-            domainOpacity=0.4,
-            tickOpacity=0.4,
-            titleFontWeight="normal",
-            labelFontSize=11,
-            titleFontSize=12,
-        )
-    )
-    # the renderer reads the chart anyway: to hold it against altair's schema takes longer than to draw it
-    spec = styled.to_dict(validate=False)
-    datasets = {**spec.get("datasets", {}), **(rows or {})}
-    svg: str = vl_convert.vegalite_to_svg({**spec, "datasets": datasets, "background": None})
+    told = {"ink": INK, "margin": margin, "top": 6 if frame is None else 30, "bottom": bottom}
+    chart = templates().get_template(f"{kind}.vl.json.j2").render(values, **told)
+    # as text the renderer would round numbers in the last digit
+    svg: str = vl_convert.vegalite_to_svg(json.loads(chart))
     # Tags only: what stands between them is somebody's label and stays as it is.
     svg = _MARKS.sub(_share, re.sub("<[^>]+>", lambda tag: _bare(tag[0]), svg))
     opening, rest = svg.split(">", 1)

@@ -17,6 +17,7 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import combinations_with_replacement
@@ -155,7 +156,8 @@ def read_key(file: Path) -> bytes:
         If it is no key.
     """
     if not file.exists():
-        with whole_file(file, private=True) as fresh:
+        # two lineages may come at once: the first one's key stays
+        with suppress(FileExistsError), whole_file(file, private=True, over=False, alone=False) as fresh:
             write_file(fresh, secrets.token_hex(_BYTES))
     try:
         found = bytes.fromhex(file.read_text(encoding="ascii"))

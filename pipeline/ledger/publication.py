@@ -24,7 +24,7 @@ from pipeline.privacy.release_file import sha256_file
 NO_FILE = "no file"
 _ROOT = Path(__file__).resolve().parents[2]
 _PACKAGES = ("pipeline", "flows", "reports")
-_LIBRARIES = ("numpy", "scipy", "pyarrow", "polars", "cvxpy", "clarabel", "pydantic", "jinja2", "altair")
+_LIBRARIES = ("numpy", "scipy", "pyarrow", "polars", "cvxpy", "clarabel", "pydantic", "jinja2", "vl-convert-python")
 
 
 class Publication(TypedDict):

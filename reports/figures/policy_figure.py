@@ -12,7 +12,7 @@ from pipeline.declaration.numbers import clean, number
 from reports.facts.policy import Decisions, Weights
 from reports.page import Figure, percent, shorten
 from reports.run.policy_table import Shares, action_shares, most_evidenced
-from reports.svg import HATCH, INK, inline
+from reports.svg import HATCH, INK, draw_chart
 
 MOST_ACTIONS = 8
 _WIDE, _ROW, _BAR = 380, 40, 15
@@ -30,8 +30,6 @@ def leading_actions(shares: Shares) -> list[int]:
 
 def share_figure(view: Decisions) -> Figure:
     """Two bars an action: full for the policy, hatched for practice."""
-    import altair as alt
-
     shares = action_shares(view)
     actions = leading_actions(shares)
     bars: list[dict[str, float | str]] = []
@@ -44,28 +42,12 @@ def share_figure(view: Decisions) -> Figure:
             bars.append({"who": who, "x": 0, "x2": float(share), "y": top, "y2": top + _BAR - 2, "fill": fill,
                          "t": percent(float(share)), "middle": top + _BAR / 2 - 1})  # fmt: skip
     names = [{"y": (row + 0.5) * _ROW, "t": shorten(clean(view.action_labels[a]), 24)} for row, a in enumerate(actions)]
-    high = _ROW * len(actions)
-    y = alt.Y("y:Q", axis=None, scale=alt.Scale(domain=[0, high], range=[0, high], nice=False, zero=False))
-    scale = alt.Scale(domain=[0, _REACH], nice=False)
-    x = alt.X("x:Q", axis=None, scale=scale)
-    base = alt.Chart(alt.Data(values=bars))
-    chart = alt.layer(
-        base.mark_rect(stroke=INK, strokeWidth=1, strokeOpacity=0.5).encode(
-            x=x, x2="x2:Q", y=y, y2="y2:Q", fill=alt.Fill("fill:N", scale=None)
-        ),
-        base.mark_text(align="left", dx=5, fontSize=11, color=INK).encode(
-            x=alt.X("x2:Q", axis=None, scale=scale),
-            y=alt.Y("middle:Q", axis=None, scale=alt.Scale(domain=[0, high], range=[0, high], nice=False)),
-            text="t:N",
-        ),
-        alt.Chart(alt.Data(values=names))
-        .mark_text(align="right", x=-8, fontSize=12, color=INK)
-        .encode(y=y, text="t:N"),
-    ).properties(width=_WIDE, height=high)
     margin = 14 + 7 * max((len(str(name["t"])) for name in names), default=1)
     text = _words(view, shares, actions)
     note = "Upper bar: this policy. Lower, hatched bar: current practice." if shares.practice is not None else ""
-    return Figure(partial(inline, chart, "shares", "Share of each action", text, margin, bottom=6), text, note)
+    drawn = {"bars": bars, "names": names, "width": _WIDE, "height": _ROW * len(actions), "reach": _REACH}
+    said = "shares", "Share of each action", text, margin
+    return Figure(partial(draw_chart, "shares", drawn, *said, bottom=6), text, note)
 
 
 def _words(view: Decisions, shares: Shares, actions: list[int]) -> str:
@@ -155,20 +137,9 @@ def _draw_cells(
     said
         Key, title and text of the picture.
     """
-    import altair as alt
-
     width, high, font = size
-    labels = [{"y": row, "t": name} for row, name in enumerate(names)]
-    x = alt.X("x:O", axis=alt.Axis(title="step", labelAngle=0, labelOverlap="greedy", orient="bottom"))
-    y = alt.Y("y:O", axis=None)
-    grid = alt.Chart(alt.NamedData("cells")).encode(x=x, y=y)
-    before = alt.Chart(alt.Data(values=labels)).mark_text(align="right", x=-8, fontSize=12, color=INK)
-    chart = alt.layer(
-        grid.mark_rect(strokeWidth=1, stroke=INK, strokeOpacity=0.18).encode(fill=alt.Fill("fill:N", scale=None)),
-        grid.mark_text(fontSize=font).encode(text="t:N", color=alt.Color("ink:N", scale=None)),
-        before.encode(y=y, text="t:N"),
-    ).properties(width=width, height=len(names) * high)
-    return inline(chart, *said, 14 + 7 * max(map(len, names)), rows={"cells": cells})
+    drawn = {"cells": cells, "names": names, "width": width, "high": high, "font": font}
+    return draw_chart("cells", drawn, *said, 14 + 7 * max(map(len, names)))
 
 
 def _cell(

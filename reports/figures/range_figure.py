@@ -10,14 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from html import escape
-from typing import Any
 
 import numpy as np
 
 from pipeline.declaration.numbers import clean, number
 from reports.facts.policy import Gains
 from reports.page import Figure, shorten
-from reports.svg import INK, inline
+from reports.svg import draw_chart
 
 _ROW, _AXIS, _GAP = 46, 30, 20
 # room at both ends, percent of the width, so that no mark is cut
@@ -189,49 +188,23 @@ _WIDE, _HEIGHT, _LEGEND = 380, 150, 15
 
 def gains_figure(view: Gains) -> Figure:
     """A line an observed number and control: its gain at each step."""
-    import altair as alt
-
     lines = _largest(view)
-    H = len(view.gains)  # noqa: N806
-    names = [_name(view, d, n) for d, n in lines]
-    rows: list[dict[str, Any]] = [
-        {"step": h, "gain": float(view.gains[h, d, n]), "line": names[i]}
-        for i, (d, n) in enumerate(lines)
-        for h in range(H)
-    ]
-    shown = list(range(0, H, max(1, H // 10)))
-    low, high = min(0.0, *(r["gain"] for r in rows)), max(0.0, *(r["gain"] for r in rows))
+    names, gains = [_name(view, d, n) for d, n in lines], [view.gains[:, d, n].tolist() for d, n in lines]
+    H, height = len(view.gains), max(_HEIGHT, _LEGEND * len(names) + 10)  # noqa: N806
+    low, high = min(0.0, *map(min, gains)), max(0.0, *map(max, gains))
     room = (high - low or 1.0) * 0.05
-    x = alt.X("step:Q", axis=alt.Axis(title="step", values=shown, format="d", grid=False), scale=alt.Scale(nice=False))
-    y = alt.Y(
-        "gain:Q",
-        axis=alt.Axis(title="gain", grid=False, tickCount=5),
-        scale=alt.Scale(domain=[low - room, high + room], nice=False),
-    )
-    charts: list[Any] = [
-        alt.Chart(alt.Data(values=[{"gain": 0.0}])).mark_rule(color=INK, opacity=0.3).encode(y=y),
-    ]
-    for i, name in enumerate(names):
-        found = [r for r in rows if r["line"] == name]
-        base = alt.Chart(alt.Data(values=found))
-        charts.append(base.mark_line(color=_LINES[i], strokeWidth=2, strokeDash=_DASHES[i]).encode(x=x, y=y))
-        words, middle = alt.Chart(alt.Data(values=[{"t": name}])), _LEGEND * i + 8
-        sample = words.mark_rule(color=_LINES[i], strokeWidth=2, strokeDash=_DASHES[i])
-        ends = {"x": alt.value(_WIDE + 10), "x2": alt.value(_WIDE + 34), "y": alt.value(middle)}
-        charts.append(sample.encode(**ends))
-        label = words.mark_text(align="left", fontSize=11, color=INK, x=_WIDE + 40, y=middle)
-        charts.append(label.encode(text="t:N"))
-    wide = 68 + 7 * max(map(len, names))
-    chart = alt.layer(*charts).properties(width=_WIDE, height=max(_HEIGHT, _LEGEND * len(names) + 10))
-    text = "; ".join(
-        f"{name}: {number(float(view.gains[0, d, n]))} at step 0, {number(float(view.gains[-1, d, n]))} at the last"
-        for name, (d, n) in zip(names, lines, strict=True)
-    )
+    styled = zip(names, _LINES, _DASHES, gains, strict=False)
+    drawn = [{"name": name, "colour": colour, "dash": dash, "gains": of} for name, colour, dash, of in styled]
+    values: dict[str, object] = {"lines": drawn, "domain": [low - room, high + room], "width": _WIDE, "height": height}
+    values["steps"] = list(range(0, H, max(1, H // 10)))
+    ends = zip(names, gains, strict=True)
+    text = "; ".join(f"{name}: {number(of[0])} at step 0, {number(of[-1])} at the last" for name, of in ends)
     left_out = view.gains[0].size - len(lines)
     note = f"Shown: the {len(lines)} largest gains, of {view.gains[0].size}; the table has all." if left_out else ""
     text = f"Gains over {H} steps. {text}."
-    frame = (60 + _WIDE + wide, max(_HEIGHT, _LEGEND * len(names) + 10) + 70)
-    return Figure(partial(inline, chart, "policy", "The gains, step by step", text, 60, frame), text, note)
+    frame = (128 + _WIDE + 7 * max(map(len, names)), height + 70)
+    said = "policy", "The gains, step by step", text, 60, frame
+    return Figure(partial(draw_chart, "gains", values, *said), text, note)
 
 
 def _largest(view: Gains) -> list[tuple[int, int]]:

@@ -11,7 +11,7 @@ from typing import TypedDict
 from pipeline.declaration.numbers import number
 from pipeline.studies.study_rows import Found
 from reports.page import Figure
-from reports.svg import INK, inline
+from reports.svg import draw_chart
 
 # Paul Tol's "bright" scheme; with the dashes it is read without colour too
 PALETTE = ("#4477aa", "#ee6677", "#228833", "#aa3377", "#66ccee", "#ccbb44")
@@ -81,55 +81,36 @@ def draw_curves(
     ends
         Whether the words give a curve's first value too, not its last alone.
     """
-    import altair as alt
-
     styles = _styles(panels)
-    names = list(styles)
-    legend = alt.Legend(
-        title=None, symbolType="stroke", symbolSize=600, labelLimit=_LEGEND, labelFontSize=12, labelColor=INK
-    )
-    colour = alt.Color(
-        "name:N", scale=alt.Scale(domain=names, range=[c for c, _ in styles.values()]), sort=names, legend=legend
-    )
-    dash = alt.StrokeDash(
-        "name:N", scale=alt.Scale(domain=names, range=[d for _, d in styles.values()]), sort=names, legend=legend
-    )
     points = list(_points(panels, styles, reach if log_y else 0.0))
     first, last = min(p["K"] for p in points), max(p["K"] for p in points)
-    x = alt.X(
-        "K:Q",
-        scale=alt.Scale(type="log", domain=[first, last], nice=False),
-        axis=alt.Axis(title=x_title, values=_decades(first, last), format=x_format, grid=False, labelOverlap="greedy"),
-    )
     top = 1.05 * max(p["mean"] for p in points)
     floor = min(p["mean"] for p in points) if log_y else 0.0
-    y_scale = alt.Scale(type="log" if log_y else "linear", domain=[floor, max(top, 2 * floor)], nice=False, clamp=True)
-    # long numbers would be cut off at the left
-    digits = "~s" if top >= 1e6 else "~g"
-    y_axis = alt.Axis(title=y_title, gridOpacity=0.15, gridColor=INK, format=digits)
-    if log_y:
-        y_axis = alt.Axis(title=y_title, gridOpacity=0.15, gridColor=INK, format=digits, values=_decades(floor, top))
-    base = alt.Chart().encode(x=x)
-    band = base.mark_area(opacity=0.15).encode(
-        y=alt.Y("low:Q", scale=y_scale, axis=y_axis),
-        y2="high:Q",
-        fill=alt.Fill("colour:N", scale=None),
-        detail="name:N",
-    )
-    line = base.mark_line(strokeWidth=2).encode(
-        y=alt.Y("mean:Q", scale=y_scale, axis=y_axis), color=colour, strokeDash=dash
-    )
-    header = alt.Header(title=None, labelColor=INK, labelFontSize=13, labelAnchor="start")
-    columns = min(2, len(panels))
-    chart = (
-        alt.layer(band, line, data=alt.Data(values=points))
-        .properties(width=_WIDE, height=_HIGH)
-        .facet(facet=alt.Facet("panel:N", sort=list(panels), title=None, header=header), columns=columns)
-    )
+    columns, names = min(2, len(panels)), list(styles)
+    drawn = {
+        "across": {"title": x_title, "domain": [first, last], "ticks": _decades(first, last), "format": x_format},
+        "up": {
+            "title": y_title,
+            "scale": "log" if log_y else "linear",
+            "domain": [floor, max(top, 2 * floor)],
+            "ticks": _decades(floor, top) if log_y else None,
+            # long numbers would be cut off at the left
+            "format": "~s" if top >= 1e6 else "~g",
+        },
+        "points": points,
+        "panels": list(panels),
+        "names": names,
+        "colours": [colour for colour, _ in styles.values()],
+        "dashes": [dash for _, dash in styles.values()],
+        "columns": columns,
+        "width": _WIDE,
+        "height": _HIGH,
+        "legend": _LEGEND,
+    }
     room = min(_LEGEND, 50 + 7 * max(map(len, names)))
     frame = _MARGIN + columns * (_WIDE + 20) + room + 40, 50 + (_HIGH + 40) * math.ceil(len(panels) / columns)
     text = _words(panels, title, y_title, ends)
-    return Figure(partial(inline, chart, key, title, text, _MARGIN, frame), text, note)
+    return Figure(partial(draw_chart, "curves", drawn, key, title, text, _MARGIN, frame), text, note)
 
 
 def _styles(panels: Mapping[str, Mapping[str, Line]]) -> dict[str, tuple[str, list[int]]]:

@@ -11,7 +11,7 @@ import pytest
 from tests.flows.shop import lay_out
 
 HEAVY = {
-    "altair", "cvxpy", "distributed", "dp_accounting", "jinja2", "numpy", "opendp", "polars", "prefect", "scipy",
+    "cvxpy", "distributed", "dp_accounting", "jinja2", "numpy", "opendp", "polars", "prefect", "scipy",
     "scipy.optimize", "scipy.stats", "sqlalchemy", "vl_convert",
     # of the house: what simulates a run, and what makes one again
     "flows.jobs.made_again", "pipeline.learners.forecast", "pipeline.simulation.surrogate",
@@ -61,6 +61,6 @@ def test_plan_and_a_replay_load_no_solver_no_sampler_and_no_page(shop):
     recipe = shop / "private.toml"
     assert imported(shop, "plan", "--no-quality", recipe) <= _PLAIN
     # a new release is certified and drawn: what is asserted below can be seen to fail
-    assert {"cvxpy", "altair", "vl_convert"} <= imported(shop, "run", recipe)
+    assert {"cvxpy", "vl_convert"} <= imported(shop, "run", recipe)
     assert imported(shop, "run", recipe) <= _PLAIN
     assert imported(shop, "ledger", "show") <= _PLAIN

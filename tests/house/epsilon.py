@@ -6,9 +6,8 @@ import math
 import re
 from pathlib import Path
 
-import altair as alt
 import numpy as np
-import polars as pl
+import vl_convert
 from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 
@@ -46,22 +45,24 @@ def picture() -> str:
     """Hits against false alarms as SVG: one line an ε, the diagonal is a coin."""
     grid = np.linspace(1e-4, 1 - 1e-4, 200)
     named = [(f"ε = {e:g}", grid, hits(e, grid)) for e in EPSILONS] + [("a coin", grid, grid)]
-    table = pl.concat(pl.DataFrame({"false alarms": x, "hits": y}).with_columns(who=pl.lit(n)) for n, x, y in named)
+    points = [{"x": float(a), "y": float(b), "who": n} for n, x, y in named for a, b in zip(x, y, strict=True)]
     order = [n for n, *_ in reversed(named[:-1])] + ["a coin"]
-    chart = (
-        alt.Chart(table)
-        .mark_line(strokeWidth=2.5)
-        .encode(
-            x=alt.X("false alarms", title="false alarms: said to be in the log, and are not"),
-            y=alt.Y("hits", title="hits: said to be in the log, and are"),
-            color=alt.Color("who", sort=order, title=None),
-            strokeDash=alt.condition(alt.datum.who == "a coin", alt.value([4, 4]), alt.value([1, 0])),
-        )
-    )
-    import vl_convert
-
-    spec = chart.properties(width=460, height=320, background="white").configure(font="sans-serif").to_json()
-    return vl_convert.vegalite_to_svg(spec)
+    axes = {"x": "false alarms: said to be in the log, and are not", "y": "hits: said to be in the log, and are"}
+    coin = {"condition": {"test": "datum.who === 'a coin'", "value": [4, 4]}, "value": [1, 0]}
+    chart = {
+        "width": 460,
+        "height": 320,
+        "background": "white",
+        "config": {"font": "sans-serif", "view": {"continuousWidth": 300, "continuousHeight": 300}},
+        "data": {"values": points},
+        "mark": {"type": "line", "strokeWidth": 2.5},
+        "encoding": {
+            **{axis: {"field": axis, "type": "quantitative", "title": said} for axis, said in axes.items()},
+            "color": {"field": "who", "type": "nominal", "sort": order, "title": None},
+            "strokeDash": coin,
+        },
+    }
+    return vl_convert.vegalite_to_svg(chart)
 
 
 if __name__ == "__main__":

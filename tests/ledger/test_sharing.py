@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import itertools
 import random
+import secrets
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
+from threading import Barrier
+from types import SimpleNamespace
 
 import pytest
 
 from pipeline.declaration.card import CardError
+from pipeline.ledger import people
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.people import Move, key_file, moves, read_key
@@ -182,6 +187,22 @@ def test_no_hash_leaves_with_the_chain_and_the_key_is_its_owners(tmp_path, real)
     file.write_text("zz")
     with pytest.raises(BudgetError, match="damaged"):
         read_key(file)
+
+
+def test_two_ingests_that_come_at_once_know_people_by_one_key(tmp_path, monkeypatch):
+    """Else a person of both lineages would be two, and charged as if in one."""
+    both = Barrier(2)
+
+    def drawn(size):
+        # both found that there is none
+        both.wait(10)
+        return secrets.token_hex(size)
+
+    monkeypatch.setattr(people, "secrets", SimpleNamespace(token_hex=drawn))
+    file = tmp_path / "l.db.people-key"
+    with ThreadPoolExecutor(2) as pool:
+        one, other = (pool.submit(read_key, file) for _ in range(2))
+        assert one.result() == other.result() == read_key(file)
 
 
 def test_the_worst_move_is_that_of_every_way_to_be_in_lineages(book, real, monkeypatch):
