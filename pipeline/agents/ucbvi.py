@@ -131,7 +131,7 @@ def ucbvi(task: CountTask, pace: Pace, constants: Constants, before: OnlineCount
     while played < pace.episodes:
         plan = planned(task, counts, constants)
         ties.append(float(plan.tied.mean()))
-        room = pace.visits * worth_playing(task, plan.known, plan.policy, counts.sd_sa)
+        room = pace.visits * worth_playing(task, plan.known, plan.policy, float(np.max(counts.sd_sa)))
         episodes = pace.length(played, len(ties) - 1, room)
         counts = known + (yield Batch(plan.policy, episodes))
         played += episodes
@@ -163,13 +163,14 @@ def planned(task: CountTask, counts: OnlineCounts, k: Constants, sign: Literal[1
         assert counts.r_sa is not None
         r = better(*(reward_estimate(counts.r_sa, n) for n in (known.n, known.bare_n)))
         earned = r + sign * reward_bonus(r, known.n, counts.sd_r, k)
+    sd = np.broadcast_to(counts.sd_sas, known.n.shape)
     V, Q, free = np.zeros((H + 1, S)), np.zeros((H, S, A)), np.zeros((H, S, A))
     for h in reversed(range(H)):
         g = min(h, len(known.n) - 1)
         n, P = known.n[g], known.P[g]
         free[h], end = better(P @ V[h + 1], known.bare_P[g] @ V[h + 1]), np.full((S, A), ends[h])
         if h < task.layout.steps:
-            free[h] += sign * transition_bonus(P, n, V[h + 1], counts.sd_sas, k)
+            free[h] += sign * transition_bonus(P, n, V[h + 1], sd[g], k)
         if earned is not None:
             free[h] += task.highest[h] * earned[g]
         elif task.rewards is not None:
