@@ -19,7 +19,6 @@ protocols of a simulation: whoever holds logs is a central curator (privacy.md Â
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import Literal
