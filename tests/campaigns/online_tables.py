@@ -137,8 +137,6 @@ def bold() -> Iterator[Cell]:
     """The default bonus and batches of joint noise beside those of all others, which were its own until they won."""
     ways: list[Options] = [{}, {"c": 0.4, "visits": 1.0}]
     yield from product(["dp-ucbvi-jdp"], [*HOM, *INHOM, RANDOM, *OTHERS], (10**4, 10**6), BOTH, ways)
-    local: list[Options] = [{}, {"visits": 0.5}, POOLED]
-    yield from product(["dp-ucbvi-ldp"], HOM[:1], [10**4], [10.0], local)
 
 
 # name -> cells, runs, first seed
