@@ -16,14 +16,21 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError, model_validator
 
-from pipeline.declaration.columns import LogColumns, check_constants, step_columns, table_columns, vector_columns
+from pipeline.declaration.columns import (
+    LogColumns,
+    check_constants,
+    check_format,
+    check_layout,
+    step_columns,
+    table_columns,
+    vector_columns,
+)
 from pipeline.declaration.declared_features import OBSERVED, Features
 from pipeline.declaration.domain import Domain
 from pipeline.declaration.lineage import Declaration, files_of, sha256_of
 from pipeline.declaration.linear_quadratic import LINEAR_QUADRATIC, Cost, LinearQuadratic
 from pipeline.declaration.reward import Reward
 from pipeline.declaration.source import Source, VectorSource
-from pipeline.declaration.source_checks import check_format, check_layout
 from pipeline.declaration.toml import CardError as CardError
 from pipeline.declaration.toml import explain, read_toml
 from pipeline.mdp.model import Task
@@ -81,6 +88,8 @@ class Card(Declaration):
             check_constants(self.source, d, self.reward)
         if cols.next_bin is not None and (cols.next_state is None or d.states.bins is None):
             raise ValueError("source.columns.next_bin goes with 'next_state' and binned states")
+        if self.source.last_row == "ends" and not d.states.ends:
+            raise ValueError("source.last_row = 'ends' needs an end to lead to, e.g. domain.states.ends = ['end']")
         if self.reward.kind == "estimate" and cols.reward is None:
             raise ValueError("source.columns.reward is missing; reward.kind = 'estimate' reads it")
         self.reward.check(d.horizon, d.live_states, d.states.ends, len(d.action_labels))

@@ -25,6 +25,8 @@ class Reward(Strict):
         ``on_entering`` need not say so.
     range, steps
         Lattice: least and largest reward of a step, and the steps between them.
+    empty
+        What a row pays whose cell is empty; None: such a row is no step (``bad_reward``).
     total
         Declared bound on what one person's rewards sum up to; an episode is worth no more either.
     table
@@ -33,10 +35,11 @@ class Reward(Strict):
         State label -> what a step pays that leads there; 0 for a label that is not named.
     """
 
-    later: ClassVar = {"on_entering": None}
+    later: ClassVar = {"on_entering": None, "empty": None}
     kind: Literal["estimate", "table", "on_entering"] = "estimate"
     range: Annotated[tuple[float, float], Field(strict=False)]
     steps: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    empty: FiniteFloat | None = None
     total: Annotated[float, Field(gt=0)] | None = None
     table: Rows | list[Rows] | None = None
     on_entering: Annotated[dict[str, FiniteFloat], Field(min_length=1)] | None = None
@@ -53,6 +56,10 @@ class Reward(Strict):
         low, high = self.range
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise ValueError(f"range must be [low, high] with low < high; got [{low}, {high}]")
+        if self.empty is not None and (self.kind != "estimate" or not low <= self.empty <= high):
+            raise ValueError(
+                f"empty: what an empty cell pays lies in range, of kind = 'estimate'; got {self.empty}"
+            )
         if self.total is not None and low != 0:
             raise ValueError(f"total needs a range that starts at 0; got {low}")
         if self.total_steps == 0:

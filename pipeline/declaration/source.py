@@ -151,7 +151,9 @@ CUT_BY_ORDER = ("d4rl", "transitions")
 class _Placed(Strict):
     """What kind of files they are; ``table``: the suffix tells the format, and each column is as it stands there."""
 
-    later: ClassVar = {"format": "table", "meds": None, "order_by": None, "gap": "drop", "gap_over": None}
+    later: ClassVar = {
+        "format": "table", "meds": None, "order_by": None, "gap": "drop", "gap_over": None, "last_row": "unknown",
+    }  # fmt: skip
     format: FormatName = "table"
     meds: Meds | None = None
     files: Files
@@ -173,6 +175,8 @@ class Source(_Placed):
         there, or kept as it is.
     gap_over
         With ``order_by``: days of dates, else units of the column; None: no two rows are too far apart.
+    last_row
+        Where the last row of an episode leads, if nothing else says so: nobody knows, or to its end.
     """
 
     layout: Literal["long", "wide"] = "long"
@@ -180,6 +184,7 @@ class Source(_Placed):
     order_by: str | None = None
     gap: Literal["drop", "cut", "keep"] = "drop"
     gap_over: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    last_row: Literal["unknown", "ends"] = "unknown"
     columns: Columns
 
     @field_validator("first_step")
@@ -192,6 +197,28 @@ class Source(_Placed):
     def starts_at(self) -> int:
         """The number of the first step in the log."""
         return _first_of(self.layout) if self.first_step is None else self.first_step
+
+    def check_order(self) -> None:
+        """Refuse an order of rows that says too much or too little; ValueError naming the key, and what to write."""
+        step = self.columns.step
+        if self.order_by is not None:
+            if step is not None or self.first_step is not None:
+                raise ValueError(
+                    "source.order_by numbers the rows of an episode itself: take columns.step and first_step out"
+                )
+            if self.gap == "cut" and self.gap_over is None:
+                raise ValueError(
+                    "source.gap_over is missing: how far apart two rows of an episode may be, in days of dates or "
+                    f"units of {self.order_by!r}"
+                )
+            return
+        if self.gap_over is not None:
+            raise ValueError("source.gap_over goes with source.order_by; steps that are counted lack a step, or do not")
+        if self.gap == "keep":
+            raise ValueError(
+                "source.gap = 'keep' lets the rows follow each other in their order: write "
+                f"order_by = {step or 'the column'!r} in place of columns.step"
+            )
 
 
 def _first_of(layout: str) -> int:

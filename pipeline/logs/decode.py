@@ -13,7 +13,7 @@ from pipeline.declaration.card import Card
 from pipeline.declaration.domain import States
 
 NUMBERS = pl.List(pl.Float64)
-_BOOLEANS = {"true": "1.0", "false": "0.0"}
+_BOOLEANS = {"true": "1.0", "false": "0.0", "True": "1.0", "False": "0.0", "TRUE": "1.0", "FALSE": "0.0"}
 # a smaller chance of what was done is none: its inverse would overflow, with a warning that tells of one row
 LEAST_CHANCE = 1e-300
 
@@ -25,7 +25,7 @@ def holds_numbers(dtype: pl.DataType) -> bool:
 
 
 def number_of(text: pl.Expr) -> pl.Expr:
-    """Text as a number, null if it is none; ``true`` and ``false`` as a column of booleans gives them."""
+    """Text as a number, null if it is none; ``true``, ``False`` and so on as a column of booleans gives them."""
     # a file of other types turns a column into text: no row of another file may read otherwise then
     return text.str.strip_chars().replace(_BOOLEANS).cast(pl.Float64, strict=False)
 
@@ -113,6 +113,7 @@ def decode(raw: pl.DataFrame, card: Card) -> pl.DataFrame:
             pl.any_horizontal(*unreadable, bad_bin, has_next & bad_next_bin).alias("unreadable"),
             homeless.alias("homeless"),
             pl.any_horizontal(odd_state, odd_action, odd_next).alias("relabelled"),
+            pl.lit(value=False).alias("same_place"),
         )
         .collect()
     )
@@ -288,6 +289,8 @@ def _reward(dtypes: Dtypes, card: Card) -> list[pl.Expr]:
         return [pl.lit(None, dtype=pl.Float64).alias("reward"), *marks]
     (low, high), steps, unit = card.reward.range, card.reward.steps, card.reward.unit
     r = _number("reward", dtypes)
+    if card.reward.empty is not None:
+        r = pl.when(pl.col("raw_reward").is_null() | r.is_nan()).then(card.reward.empty).otherwise(r)
     finite = r.is_finite().fill_null(value=False)
     # times the inverse, as polars divides a long column: one of a single row it would divide, and round otherwise
     at = (r.clip(low, high) - low) * (1 / (high - low)) * steps

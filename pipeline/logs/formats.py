@@ -97,7 +97,12 @@ def choose_reader(readers: Mapping[str, Reader], card: AnyCard, path: Path, name
 
 
 def likely(names: Collection[str]) -> str:
-    """A hint at the format that has these columns; empty if none does."""
+    """A hint at what such columns say of their file: other separators, another format; empty if nothing."""
+    if len(names) == 1 and (found := next((c for c in ";\t|" if c in next(iter(names))), None)):
+        return (
+            f"; its cells are separated by {found!r}: write it with commas and decimal points, or read it in Python, "
+            f"store.ingest(card, polars.read_csv(FILE, separator={found!r}, decimal_comma=True))"
+        )
     found = [form for form, telling in _TELLING.items() if any(one <= set(names) for one in telling)]
     return f"; it looks like source.format = {found[0]!r} (docs/formats.md)" if found else ""
 

@@ -52,6 +52,7 @@ RULES: tuple[Rule, ...] = (
         "drop_step",
         "the last row of an episode of vectors holds no control: it only tells where the row before it led",
     ),
+    Rule("repeated_row", "drop_step", "with order_by: the row says again what another row of its place says"),
     Rule("beyond_horizon", "drop_step", "the step is H or later"),
     Rule("after_end", "drop_step", "the row's state is an end, or the episode ended at an earlier step"),
     Rule("beyond_gap", "drop_step", "the row stands behind a gap of its episode, and the card says gap = 'cut'"),
@@ -73,6 +74,11 @@ RULES: tuple[Rule, ...] = (
     Rule("gap", "drop_episode", "the steps that are left are not 0, 1, …, k; with order_by: rows too far apart"),
     Rule("early_end", "drop_episode", "the card declares no ends, but the episode ends before step H - 1"),
     Rule("over_cap", "over_cap", "an episode beyond the episodes_per_user with the smallest keyed hashes"),
+    Rule(
+        "same_place",
+        "coerce",
+        "with order_by: another row of the episode stands at the same place; a hash decides which is the earlier step",
+    ),
     Rule("reward_range", "coerce", "a reward outside the declared range is clipped to it"),
     Rule("reward_off_lattice", "coerce", "a reward between two lattice points is floored"),
     Rule(
@@ -100,9 +106,10 @@ _OF_EPISODES: dict[str, pl.Expr] = {
 }
 _OF_VECTORS = ("wrong_length", "not_finite")
 _OF_TABLES = ("unknown_label", "bad_reward")
-# Rules that change a cell of a row that stays.
+# Rules that change a cell of a row that stays, or give it a place.
 COERCED: dict[str, pl.Expr] = {
     "unknown_label": pl.col("relabelled"),
+    "same_place": pl.col("same_place"),
     "reward_range": pl.col("clipped"),
     "reward_off_lattice": pl.col("floored"),
 }

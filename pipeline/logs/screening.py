@@ -33,18 +33,20 @@ def screen(raw: pl.DataFrame, card: Card, names: tuple[str, ...]) -> tuple[pl.Da
     """
     steps = unfold(raw, card) if card.source.layout == "wide" else raw
     decoded, coerced = decode(steps, card), rules.COERCED
+    again = pl.Series(dtype=pl.Int64)
     if card.domain.observation is not None:
         declared = dict.fromkeys(card.log.vectors, card.domain.observation)
         decoded, coerced = with_vectors(decoded, steps, card.log.vectors, declared), rules.OBSERVED
     if card.source.order_by is not None:
-        decoded = number_steps(decoded, steps, card)
+        decoded, again = number_steps(decoded, steps, card)
     rows = sort_episodes(decoded, rules.terminates(card)).with_columns(behind_gap(card).alias("behind"))
     rows = rows.with_columns(_next_state(card).alias("next_state"))
     if card.domain.observation is not None:
         rows = with_successors(rows, card, card.domain.observation)
     rows = mark_broken(rows, card)
     kept = rows.filter(pl.col("rule").is_null())
-    entries = file_entries(rows, kept, coerced)
+    said = pl.DataFrame({"row": again}).with_columns(rule=pl.lit("repeated_row"))
+    entries = file_entries(pl.concat([rows, said], how="diagonal"), kept, coerced)
     if card.source.layout == "wide":
         entries = _by_source_row(entries, raw, steps, card)
     return _canonical(kept, card), quarantine_rows(raw, entries, card, names)
@@ -78,6 +80,8 @@ def _next_state(card: Card) -> pl.Expr:
     follower = pl.when(follows).then(pl.col("state").shift(-1))
     in_end = pl.when(follower >= card.domain.states.first_terminal).then(follower)
     over = pl.col("terminated") | last if d.dynamics == "per_step" else pl.col("terminated")
+    if card.source.last_row == "ends":
+        over |= pl.col("episode").ne_missing(pl.col("episode").shift(-1))
     unlogged = (
         pl.when("terminated").then(pl.coalesce(in_end, pl.lit(end, dtype=pl.Int32)))
         .when(follower.is_not_null()).then(follower)

@@ -39,7 +39,7 @@ def order_of(dtypes: Dtypes) -> pl.Expr:
 def _days(text: pl.Expr) -> pl.Expr:
     """Days since 1970 of ISO dates and times, each read by itself: what other rows hold decides nothing."""
     text = text.str.replace(_DATE + "T", "${1} ").str.replace(r"(?:Z| ?UTC)$", "+00:00")
-    text = text.str.replace(_DATE + "$", "${1} 00:00")
+    text = text.str.replace(_DATE + "$", "${1} 00:00").str.replace(f"({_TIME[1:]}.*[+-]\\d{{2}})$", "${1}:00")
     text = text.str.replace(f"({_TIME[1:]})($|[+-])", "${1}:00${2}")
     text = (
         pl.when(text.str.contains(r"[+-]\d{2}:?\d{2}$") & text.str.contains(_TIME))
@@ -51,7 +51,7 @@ def _days(text: pl.Expr) -> pl.Expr:
     return moment.to_physical().cast(pl.Float64) * (1 / _MICROSECONDS)
 
 
-def number_steps(rows: pl.DataFrame, raw: pl.DataFrame, card: Card) -> pl.DataFrame:
+def number_steps(rows: pl.DataFrame, raw: pl.DataFrame, card: Card) -> tuple[pl.DataFrame, pl.Series]:
     """Number the rows of each episode from 0 in the order that the card names.
 
     Parameters
@@ -65,22 +65,27 @@ def number_steps(rows: pl.DataFrame, raw: pl.DataFrame, card: Card) -> pl.DataFr
 
     Returns
     -------
-    The same rows with ``step``, and ``jump``: whether a row stands too far behind the one before it.  A row whose place
-    cannot be read is ``unreadable``.
+    The same rows but those that say again what another one at their place says, with ``step``; ``jump``: whether a row
+    stands too far behind the one before it; ``same_place``: whether another row stands at its place.  A row whose place
+    cannot be read is ``unreadable``.  And which rows say again what another one says.
     """
     here = [*_EPISODE, "order"]
     dtypes: Dtypes = {name.removeprefix("raw_"): dtype for name, dtype in raw.schema.items()}
     rows = rows.with_columns(raw.select(order_of(dtypes).alias("order")).to_series())
     rows = rows.with_columns(pl.col("unreadable") | pl.col("order").is_null())
-    tied = rows.filter(pl.struct(here).is_duplicated() & pl.col("order").is_not_null())["row"]
-    digests = keyed_hash(_texts(raw[tied]), card.name)
-    ties = pl.DataFrame({"row": tied, "tie": digests})
+    tied = rows.filter(pl.struct(here).is_duplicated() & pl.col("order").is_not_null()).select("row", *here)
+    tied = tied.with_columns(keyed_hash(_texts(raw[tied["row"]]), card.name).alias("tie"))
+    again = tied.filter(~pl.struct(*here, "tie").is_first_distinct())
+    tied = tied.join(again, on="row", how="anti")
+    ties = tied.select("row", "tie", pl.struct(here).is_duplicated().alias("same_place"))
+    rows = rows.drop("same_place").join(again, on="row", how="anti", maintain_order="left")
     rows = rows.join(ties, on="row", how="left", maintain_order="left").sort(*here, "tie", "row", nulls_last=True)
+    rows = rows.with_columns(pl.col("same_place").fill_null(value=False))
     apart = pl.col("order") - pl.col("order").shift().over(_EPISODE)
     far = None if card.source.gap == "keep" else card.source.gap_over
     jump = pl.lit(value=False) if far is None else (apart > far).fill_null(value=False)
     step = pl.when(pl.col("order").is_not_null()).then(pl.int_range(pl.len(), dtype=pl.Int64).over(_EPISODE))
-    return rows.with_columns(step.alias("step"), jump.alias("jump")).drop("tie")
+    return rows.with_columns(step.alias("step"), jump.alias("jump")).drop("tie"), again["row"]
 
 
 def _texts(raw: pl.DataFrame) -> list[str]:

@@ -7,19 +7,38 @@ file: the card has a reason beside each key, and no number that was counted but 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 
 import polars as pl
 
 from pipeline.operator.advice import Draft, Said
-from pipeline.operator.roles import Column, find_roles, look_at, plain_name
+from pipeline.operator.proposed import human, listed, quantile, quoted, reward_of, share
+from pipeline.operator.roles import PART, Column, find_roles, look_at, plain_name
+from pipeline.operator.traps import Endings, look_at_ends, mixed_people, once
 from pipeline.privacy.budget import largest_delta
 
 _RARE, _FEWEST = 0.001, 20
 _BINS = (0.25, 0.5, 0.75)
-_LONG, _MOST_STEPS, _MOST_LATTICE = 0.95, 60, 10_000
+_LONG, _MOST_STEPS = 0.95, 60
+# of short episodes
+_FEW = 0.01
+_IN_WORDS = {
+    "user": "person",
+    "episode": "episode",
+    "order": "order of rows",
+    "action": "action (what was done)",
+    "reward": "reward (what came of it)",
+    "state": "state (what was seen before)",
+    "terminated": "end",
+}
+# rules that empty a log when its format changes
+_STOPS = {
+    "unparsable": "share of people: above it `run` stops before its budget is spent",
+    "unknown_label": "of people with labels that the card does not have",
+    "bad_reward": "of people with rewards that are no numbers",
+    "repeat": "of people with two rows at one step",
+}
 
 
 def draft_card(
@@ -53,30 +72,40 @@ def draft_card(
     CardError
         If the columns of people, states and actions cannot be told.
     """
-    columns = look_at(frame)
-    role = find_roles(columns, dict(given), users)
     notes = [f"{malformed:,} lines cannot be read and are set aside"] if malformed else []
+    role, guessed = find_roles(look_at(frame), dict(given), users)
+    frame = once(frame, role, notes)
+    columns = look_at(frame)
+    notes += [f"{role[g]!r} is only guessed to be the {_IN_WORDS[g]}: name it with --{g} COLUMN" for g in guessed]
+    notes += [f"{c.name!r} holds {c.odd}: ingest reads it as mere text" for c in columns.values() if c.odd]
     people, episode = columns[role["user"]], role.get("episode", role["user"])
     rows = frame.select(pl.Series("user", people.cells), pl.Series("episode", columns[episode].cells)).with_columns(
         **({"order": columns[role["order"]].values} if "order" in role else {"order": pl.lit(0.0)})
     )
-    rows = rows.drop_nulls("user")
+    rows = rows.with_row_index("at").drop_nulls("user")
+    notes += mixed_people(rows, columns, role, frame[PART] if PART in frame.columns else None)
     if "order" not in role and rows.select(pl.struct("user", "episode").is_duplicated().any()).item():
         notes.append("people have several rows and no column was found that orders them: name it with --order COLUMN")
+    horizon, steps = _horizon(rows, role, notes)
+    ends = look_at_ends(rows, columns, role, horizon)
+    if "terminated" in role and not ends.told:
+        notes.append(f"{role.pop('terminated')!r} is true before the last row: it does not tell where an episode ends")
     said = [
-        Said("name", _text(name), "of the dataset in the ledger"),
+        Said("name", quoted(name), "of the dataset in the ledger"),
         *_unit(rows, role, columns, users, notes),
-        *_domain(rows, role, columns, notes),
-        *_reward(role, columns, notes),
-        *_source(rows, role, columns, files, notes),
+        steps,
+        *_domain(role, columns, notes),
+        *reward_of(role, columns, ends, notes),
+        *_source(rows, role, columns, files, ends, notes),
+        *(Said(f"tolerance.{rule}", "0.1", why) for rule, why in _STOPS.items()),
         Said("budget.rho", "1.0", "for the life of this data: agree on it with whoever answers for it"),
         Said("budget.delta", _delta(rows["user"].n_unique()), "a chance far below one in the number of people"),
         Said("budget.ledger", '"ledger.db"', "keep it safe: without its ledger, data of real people is refused"),
     ]
     drafted = [s.key for s in said if s.seen]
     said += [
-        Said("provenance.drafted", _text(today), "the day on which the log was looked at for this card"),
-        Said("provenance.from_data", _listed(drafted), "take out what an expert has set since"),
+        Said("provenance.drafted", quoted(today), "the day on which the log was looked at for this card"),
+        Said("provenance.from_data", listed(drafted), "take out what an expert has set since"),
     ]
     return Draft(said, notes)
 
@@ -94,7 +123,7 @@ def _unit(
                 "would be protected as several"
             )
     return [
-        Said("unit.user", _text(role["user"]), "whose privacy: everything of one of them is one record",
+        Said("unit.user", quoted(role["user"]), "whose privacy: everything of one of them is one record",
              f"{n:,} people, {len(rows) / max(1, n):.3g} rows each"),
         Said("unit.episodes_per_user", str(m), "enough for 95 in 100 people; what others have beyond it is dropped",
              f"at most {most} episodes a person"),
@@ -103,34 +132,37 @@ def _unit(
     ]  # fmt: skip
 
 
-def _domain(rows: pl.DataFrame, role: Mapping[str, str], columns: Mapping[str, Column], notes: list[str]) -> list[Said]:
+def _horizon(rows: pl.DataFrame, role: Mapping[str, str], notes: list[str]) -> tuple[int, Said]:
     lengths = rows.group_by("user", "episode").len()["len"] if "order" in role else pl.Series([1])
     longest = int(lengths.max() or 1)  # pyright: ignore[reportArgumentType]
-    horizon = longest if longest <= 12 else min(_MOST_STEPS, math.ceil(_quantile(lengths, _LONG)))
+    horizon = longest if longest <= 12 else min(_MOST_STEPS, math.ceil(quantile(lengths, _LONG)))
     if horizon < longest:
-        notes.append(f"steps {horizon} and later are dropped: {_share(lengths > horizon):.1%} of episodes have some")
+        notes.append(f"steps {horizon} and later are dropped: {share(lengths > horizon):.1%} of episodes have some")
+    seen = f"episodes have {quantile(lengths, 0.5):.0f} rows in the middle, {longest} at most"
+    return horizon, Said("domain.horizon", str(horizon), "steps of an episode, at most", seen)
+
+
+def _domain(role: Mapping[str, str], columns: Mapping[str, Column], notes: list[str]) -> list[Said]:
     state, why, seen = _states(columns[role["state"]], notes)
     actions, odd, told = _labels(columns[role["action"]], "action", notes)
     other = ", other = true" if odd else ""
     return [
-        Said("domain.horizon", str(horizon), "steps of an episode, at most",
-             f"episodes have {_quantile(lengths, 0.5):.0f} rows in the middle, {longest} at most"),
         Said("domain.states", state, why, seen),
-        Said("domain.actions", f"{{ column = {_text(role['action'])}, labels = {actions}{other} }}",
+        Said("domain.actions", f"{{ column = {quoted(role['action'])}, labels = {actions}{other} }}",
              "what was done; labels that stand for the same are grouped", told),
     ]  # fmt: skip
 
 
 def _states(column: Column, notes: list[str]) -> tuple[str, str, str]:
-    name = _text(column.name)
+    name = quoted(column.name)
     if column.numbers >= 0.9 and column.distinct > 12:
         values = column.values.drop_nulls()
-        edges = sorted({_human(_quantile(values, q), _quantile(values, 0.75) - _quantile(values, 0.25)) for q in _BINS})
+        edges = sorted({human(quantile(values, q), quantile(values, 0.75) - quantile(values, 0.25)) for q in _BINS})
         other = ", other = true" if column.missing else ""
-        quartiles = ", ".join(f"{_quantile(values, q):g}" for q in _BINS)
-        seen = f"{_quantile(values, 0):g} to {_quantile(values, 1):g}; quartiles {quartiles}"
+        quartiles = ", ".join(f"{quantile(values, q):g}" for q in _BINS)
+        seen = f"{quantile(values, 0):g} to {quantile(values, 1):g}; quartiles {quartiles}"
         seen += f"; {column.missing:.1%} missing" if column.missing else ""
-        bins = f"{{ by = {name}, edges = {_listed(edges)} }}"
+        bins = f"{{ by = {name}, edges = {listed(edges)} }}"
         why = "quartiles, rounded: put the thresholds that people decide by in their place"
         return f'{{ column = {name}, bins = {bins}, ends = ["end"]{other} }}', why, seen
     labels, odd, told = _labels(column, "state", notes)
@@ -159,54 +191,27 @@ def _labels(column: Column, what: str, notes: list[str]) -> tuple[str, bool, str
     told += f"; {column.missing:.1%} missing" if column.missing else ""
     several = {name: texts for name, texts in names.items() if texts != [name]}
     if not several:
-        return _listed(sorted(names)), bool(rare or column.missing), told
+        return listed(sorted(names)), bool(rare or column.missing), told
     notes.append(f"{what}s {', '.join(map(repr, several))} are written in several ways: the card takes them as one")
-    inner = ", ".join(f"{_text(n)} = {_listed(names[n])}" for n in sorted(names))
+    inner = ", ".join(f"{quoted(n)} = {listed(names[n])}" for n in sorted(names))
     return f"{{ {inner} }}", bool(rare or column.missing), told
 
 
-def _reward(role: Mapping[str, str], columns: Mapping[str, Column], notes: list[str]) -> list[Said]:
-    if "reward" not in role:
-        notes.append("no column of rewards was found: name it with --reward, or declare [reward] on_entering")
-        return [Said("reward.range", "[0.0, 1.0]", "no column of rewards was found")]
-    column = columns[role["reward"]]
-    values = column.values.drop_nulls().unique().sort()
-    low, high = _quantile(values, 0), _quantile(values, 1)
-    every = column.values.drop_nulls()
-    usual = _quantile(every, 0.999)
-    if high > 3 * max(abs(usual), 1e-9) and usual > low:
-        notes.append(
-            f"the largest rewards reach {high:g}, but 999 in 1,000 are at most {usual:g}: larger ones are clipped"
-        )
-        high = usual
-    unit = _lattice(values.filter(values <= high))
-    low, high = math.floor(round(low / unit, 6)) * unit, math.ceil(round(high / unit, 6)) * unit
-    low = min(low, 0.0) if low < unit * 5 else low
-    steps = max(1, round((high - low) / unit))
-    if steps > _MOST_LATTICE:
-        unit = _human((high - low) / 1000, high - low)
-        low, high = math.floor(low / unit) * unit, math.ceil(high / unit) * unit
-        steps = max(1, round((high - low) / unit))
-    seen = (
-        f"{_quantile(values, 0):g} to {_quantile(values, 1):g}, mean {every.mean() or 0:.4g}, {len(values):,} different"
-    )
-    return [
-        Said("reward.range", _listed([_clean(low), _clean(high)]), "outside it a reward is clipped", seen),
-        Said("reward.steps", str(steps), f"multiples of {_clean(unit):g}; a reward between two is rounded down",
-             f"all rewards are multiples of {unit:g}"),
-    ]  # fmt: skip
-
-
 def _source(
-    rows: pl.DataFrame, role: Mapping[str, str], columns: Mapping[str, Column], files: Sequence[str], notes: list[str]
+    rows: pl.DataFrame,
+    role: Mapping[str, str],
+    columns: Mapping[str, Column],
+    files: Sequence[str],
+    ends: Endings,
+    notes: list[str],
 ) -> list[Said]:
     told = {"user_id": role["user"], "episode_id": role.get("episode", role["user"])}
-    found = [Said("source.files", _listed(list(files)), "below this card's folder")]
+    found = [Said("source.files", listed(list(files)), "below this card's folder")]
     if "order" in role:
         steps, first = _counted(rows)
         if columns[role["order"]].is_date or not steps:
             found.append(
-                Said("source.order_by", _text(role["order"]), "numbers the rows; see gap_over too",
+                Said("source.order_by", quoted(role["order"]), "numbers the rows; see gap_over too",
                      _ordering(rows, role["order"]))
             )  # fmt: skip
         else:
@@ -217,8 +222,18 @@ def _source(
             if lacking:
                 found.append(Said("source.gap", '"cut"', "an episode that lacks a step ends before it; or 'drop'",
                                   f"{lacking:.1%} of episodes lack a step"))  # fmt: skip
+    if ends.short > _FEW and "order" in role and "terminated" not in role:
+        seen = f"{ends.short:.1%} of the episodes have fewer rows than the horizon"
+        over = '"ends"' if ends.paid_last else '"unknown"'
+        found.append(
+            Said("source.last_row", over, "'ends' where an episode is over with its last row; or 'unknown'", seen)
+        )
+        notes.append(
+            f"{seen}. last_row = 'unknown' counts their last rows in no table, 'ends' takes them for the end: is an "
+            f"episode of this log over with its last row? The card says {over}"
+        )
     told |= {r: role[r] for r in ("reward", "terminated") if r in role}
-    inner = ", ".join(f"{key} = {_text(column)}" for key, column in told.items())
+    inner = ", ".join(f"{key} = {quoted(column)}" for key, column in told.items())
     return [*found, Said("source.columns", f"{{ {inner} }}", "which column plays which part", "by name and content")]
 
 
@@ -228,9 +243,9 @@ def _counted(rows: pl.DataFrame) -> tuple[bool, int]:
     if not len(order) or not (order == order.floor()).all():
         return False, 0
     first = rows.group_by("user", "episode").agg(pl.col("order").min())["order"]
-    start = int(_quantile(first, 0.5))
-    single = _share(rows.drop_nulls("order").select(pl.struct("user", "episode", "order").is_unique()).to_series())
-    steady = _share(first == start) > 0.5
+    start = int(quantile(first, 0.5))
+    single = share(rows.drop_nulls("order").select(pl.struct("user", "episode", "order").is_unique()).to_series())
+    steady = share(first == start) > 0.5
     return start in (0, 1) and steady and single > 0.95, start
 
 
@@ -238,34 +253,17 @@ def _lacking(rows: pl.DataFrame, first: int) -> float:
     each = rows.group_by("user", "episode").agg(
         pl.col("order").max().alias("most"), pl.col("order").n_unique().alias("n")
     )
-    return _share(each["most"] - first + 1 != each["n"])
+    return share(each["most"] - first + 1 != each["n"])
 
 
 def _ordering(rows: pl.DataFrame, name: str) -> str:
     apart = rows.sort("order").select(pl.col("order").diff().over("user", "episode")).to_series().drop_nulls()
-    middle, most = _quantile(apart, 0.5), _quantile(apart, 1)
+    middle, most = quantile(apart, 0.5), quantile(apart, 1)
     return f"{name}: two rows of an episode are {middle:.3g} apart in the middle, {most:.3g} at most"
 
 
-def _share(mask: pl.Series) -> float:
-    return int(mask.sum()) / max(1, len(mask))
-
-
 def _covering(each: pl.Series) -> int:
-    return max(1, math.ceil(_quantile(each, _LONG)))
-
-
-def _quantile(values: pl.Series, q: float) -> float:
-    return float(values.quantile(q, "nearest") or 0.0)
-
-
-def _human(value: float, scale: float) -> float:
-    """Rounded to a tenth of a scale that a person would use: 127.3 of about 30 becomes 125."""
-    if not scale or not value:
-        return _clean(value)
-    unit = 10 ** math.floor(math.log10(abs(scale)))
-    unit = unit / 2 if abs(scale) / unit >= 2 else unit / 10
-    return _clean(round(value / unit) * unit)
+    return max(1, math.ceil(quantile(each, _LONG)))
 
 
 def _round(n: int) -> int:
@@ -274,26 +272,5 @@ def _round(n: int) -> int:
     return max(1, round(n / unit) * unit)
 
 
-def _lattice(values: pl.Series) -> float:
-    """The coarsest of the usual units of which all values are multiples; a millionth if none is."""
-    for unit in (100.0, 50.0, 25.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.25, 0.2, 0.1, 0.05, 0.01, 0.001, 1e-4):
-        parts = values / unit
-        if ((parts - parts.round()).abs() < 1e-6).all():
-            return unit
-    return 1e-6
-
-
 def _delta(people: int) -> str:
     return f"1e-{max(6, math.ceil(-math.log10(largest_delta(max(1, people)))))}"
-
-
-def _clean(value: float) -> float:
-    return float(f"{value:.10g}")
-
-
-def _text(value: str) -> str:
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _listed(values: Sequence[object]) -> str:
-    return json.dumps(list(values), ensure_ascii=False)

@@ -11,20 +11,24 @@ import unicodedata
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import polars as pl
 
 from pipeline.declaration.toml import CardError, LogError
 from pipeline.logs.decode import number_of
-from pipeline.logs.formats import TABLES
+from pipeline.logs.formats import TABLES, likely
 from pipeline.logs.readers.batch import Asked
 from pipeline.logs.sources import table_of
 from pipeline.logs.wide import order_of
 
+PART = "\x00file"
+"""A column beside those of the log: the file of each row."""
+
 
 def read_files(paths: Sequence[Path]) -> tuple[pl.DataFrame, int]:
-    """The rows of tables of one kind, every cell as text, and how many records were none.
+    """The rows of tables of one kind, every cell as text, with their files; and how many records were none.
 
     Parameters
     ----------
@@ -45,10 +49,10 @@ def read_files(paths: Sequence[Path]) -> tuple[pl.DataFrame, int]:
         if (reader := TABLES.get(path.suffix)) is None:
             raise CardError(f"draft: {path.name}: not a table; give files of {', '.join(TABLES)} (docs/formats.md)")
         names = _keys(path) if reader.types is None else list(reader.types(path, Asked([])))
-        if len(names) == 1 and ";" in names[0]:
-            raise LogError(f"{path.name}: its cells are separated by ';'; write it with commas")
+        if len(names) == 1 and (told := likely(names)):
+            raise LogError(f"{path.name}: {told[2:]}")
         for batch in reader.read(path, Asked(names)):
-            frames.append(_as_text(batch.frame))
+            frames.append(_as_text(batch.frame).with_columns(pl.lit(path.name).alias(PART)))
             lost += len(batch.malformed)
     if not frames:
         raise CardError("draft: the files hold no row")
@@ -84,18 +88,28 @@ def _as_text(frame: pl.DataFrame) -> pl.DataFrame:
 
 # parts of a name, the likelier first
 _NAMES = {
-    "user": "user patient person student learner customer client subject member pid id",
+    "user": "user patient person student learner customer client visitor subject member player pid mrn uuid id",
     "episode": "episode admission stay encounter session enrol course case",
-    "order": "step visit month week day date time hour round seq when at",
-    "action": "action treatment therapy traite drug dose offer decision choice arm hint",
-    "reward": "reward outcome controlled success score points sale gain paid cents",
-    "state": "state stage band level severity status mood pressure systolic skill",
-    "terminated": "terminated done died death left discharged finished last",
+    "order": "step visit month week day date time hour round seq occurred when at",
+    "action": "action treatment therapy traite intervention drug dose offer coupon decision choice nudge hint arm",
+    "reward": "reward outcome controlled success passed correct solved better score points revenue profit sale "
+    "purchase bought click gain paid cents",
+    "state": "state stage band level severity status mood segment page pressure systolic skill",
+    "terminated": "terminated done died death left discharged",
 }
 ROLES = tuple(_NAMES)
 # a column of more different texts than this is no label
 MOST_LABELS = 60
 _ORDERED = 0.9
+# cells that are looked at where a column is neither numbers nor dates
+_SOME = 1_000
+# text that is something else to a person than to ingest -> what it is, and how to write it
+_ODD = {
+    r"^-?\d{1,3}([. ]?\d{3})*,\d+$": "numbers with a decimal comma; write 3.5",
+    r"^-?\d{1,3}(,\d{3})+(\.\d+)?$": "numbers with commas between thousands; write 1250",
+    r"^\d{1,2}[./-]\d{1,2}[./-]\d{2,4}\b|^\d{4}[./]\d{1,2}[./]\d{1,2}\b": "dates; write 2026-01-31",
+    r"^[€$£] ?-?\d|\d ?([€$£%]|EUR|USD)$": "numbers with a unit; write 12.5",
+}
 
 
 @dataclass(frozen=True)
@@ -119,6 +133,14 @@ class Column:
     distinct: int
     numbers: float
     ordered: float
+
+    @cached_property
+    def odd(self) -> str | None:
+        """What its texts are that ingest reads as mere texts, and how to write them; None where they are not."""
+        some = self.cells.drop_nulls().head(_SOME).str.strip_chars()
+        if max(self.numbers, self.ordered) >= _ORDERED or not len(some):
+            return None
+        return next((said for form, said in _ODD.items() if some.str.contains(form).mean() >= _ORDERED), None)
 
     @property
     def is_date(self) -> bool:
@@ -145,7 +167,7 @@ def look_at(frame: pl.DataFrame) -> dict[str, Column]:
         One row a step.
     """
     found: dict[str, Column] = {}
-    for name in frame.columns:
+    for name in (c for c in frame.columns if c != PART):
         cells = frame[name].cast(pl.String)
         cells = cells.set(cells.str.strip_chars() == "", None)
         filled = pl.DataFrame({"raw_order": cells.drop_nulls()})
@@ -164,13 +186,15 @@ def plain_name(name: str) -> str:
 def _place(role: str, name: str) -> int | None:
     """How likely a name is one of a role: the lower the likelier."""
     plain = plain_name(name)
-    words = set(re.split(r"[^a-z0-9]+", plain))
-    # two letters are a part of many a word
-    return next((i for i, part in enumerate(_NAMES[role].split()) if part in (plain if len(part) > 2 else words)), None)
+    words = set(re.split(r"[^a-z0-9]+", plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name))))
+    # three letters are a part of many a word
+    return next((i for i, part in enumerate(_NAMES[role].split()) if part in (plain if len(part) > 3 else words)), None)
 
 
-def find_roles(columns: dict[str, Column], given: dict[str, str], users: Sequence[str]) -> dict[str, str]:
-    """Role -> column; roles that nothing speaks for are absent.
+def find_roles(
+    columns: dict[str, Column], given: dict[str, str], users: Sequence[str]
+) -> tuple[dict[str, str], list[str]]:
+    """Role -> column; roles that nothing speaks for are absent.  And the roles of columns whose names say nothing.
 
     Parameters
     ----------
@@ -189,33 +213,44 @@ def find_roles(columns: dict[str, Column], given: dict[str, str], users: Sequenc
     for name in (*given.values(), *users):
         if name not in columns:
             raise CardError(f"draft: no column {name!r}; the log has: {', '.join(columns)}")
-    found = dict(given)
+        if (odd := columns[name].odd) is not None:
+            raise CardError(f"draft: {name!r} holds {odd}")
+    found, guessed = dict(given), list[str]()
     if users:
         found["user"] = min(users, key=lambda name: columns[name].distinct)
-    for role in ROLES:
-        taken = {*found.values(), *users}
-        if role not in found and (best := _best(role, columns, taken)) is not None:
-            found[role] = best
+    # what a name says goes before what content may mean: an outcome looks like an action
+    for best in (_named, _likely):
+        for role in ROLES:
+            taken = {*found.values(), *users}
+            fit = [c for c in columns.values() if c.name not in taken and c.odd is None and _fits(role, c)]
+            if role not in found and (name := best(role, fit)) is not None:
+                found[role] = name
+                guessed += [role] if best is _likely else []
     for role, option in (("user", "--user"), ("action", "--action"), ("state", "--state")):
         if role not in found:
+            odd = "".join(f"; {c.name!r} holds {c.odd}" for c in columns.values() if c.odd is not None)
             raise CardError(
                 f"draft: cannot tell which column is the {role}; name it with {option} COLUMN. "
-                f"The log has: {', '.join(columns)}"
+                f"The log has: {', '.join(columns)}{odd}"
             )
-    return found
+    return found, guessed
 
 
-def _best(role: str, columns: dict[str, Column], taken: set[str]) -> str | None:
-    fit = [c for c in columns.values() if c.name not in taken and _fits(role, c)]
+def _named(role: str, fit: Sequence[Column]) -> str | None:
     named = [(place, c.name) for c in fit if (place := _place(role, c.name)) is not None]
-    if named:
-        return min(named)[1]
+    return min(named)[1] if named else None
+
+
+def _likely(role: str, fit: Sequence[Column]) -> str | None:
     if role == "order":
         # dates are there to order something
         return next((c.name for c in fit if c.is_date), None)
     if role == "action":
         # the last column of a few texts is more often what was done than what was seen
         return next((c.name for c in reversed(fit) if c.numbers < _ORDERED), None)
+    if role == "reward":
+        # what came of it is logged last
+        return next((c.name for c in reversed(fit)), None)
     if role == "state":
         return next((c.name for c in fit if c.numbers < _ORDERED), next((c.name for c in fit), None))
     return None

@@ -7,8 +7,8 @@ from reports.facts.dataset import Declared, DeclaredPlant, DeclaredTables
 from reports.facts.measurement import Simulation, Spread
 from reports.facts.policy import PlayedConstants
 from reports.facts.report import Report
+from reports.figures.charts import Line, draw_curves
 from reports.page import Card, Figure, Opening, Section, interval, loss, table
-from reports.studies.curves import Line, draw_curves
 
 _ROLES = {"agent": "the agent", "plain": "without noise", "control": "control"}
 

@@ -9,8 +9,8 @@ import numpy as np
 from pipeline.declaration.numbers import number
 from pipeline.studies.paper_002 import FROM, JOINT, LOCAL, MODELS, NONE, PE, PE_NONE, SHUFFLE, Evidence, claims, power
 from pipeline.studies.study_rows import Found, Rows
+from reports.figures.charts import Line, draw_curves
 from reports.page import Figure, Section, Table, table
-from reports.studies.curves import Line, draw_curves
 from reports.studies.study_page import PaperStudy, communication
 
 _AGENTS = {NONE: "UCBVI", JOINT: "DP-UCBVI, joint", SHUFFLE: "counts-shuffle", LOCAL: "DP-UCBVI, local"}

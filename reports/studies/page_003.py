@@ -8,8 +8,8 @@ from dataclasses import replace
 from pipeline.declaration.numbers import number
 from pipeline.simulation.trial import Row
 from pipeline.studies.paper_003 import SLIGHT, Curve, Evidence, Key, claims
+from reports.figures.charts import Line, draw_curves
 from reports.page import Figure, Section, Table, percent, table
-from reports.studies.curves import Line, draw_curves
 from reports.studies.study_page import PaperStudy, communication
 
 _TITLES = {

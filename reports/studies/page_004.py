@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from pipeline.declaration.numbers import number
 from pipeline.studies.paper_004 import VARIANTS, Evidence, claims, kind_of
 from pipeline.studies.study_rows import Found, Rows
+from reports.figures.charts import Line, draw_curves, line_of
 from reports.page import Figure, Section, Table, table
-from reports.studies.curves import Line, draw_curves, line_of
 from reports.studies.study_page import PaperStudy, communication
 
 _NAMES = {

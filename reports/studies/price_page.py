@@ -11,8 +11,8 @@ from pipeline.simulation.registry import AGENTS
 from pipeline.studies.price import Family, PricedRow
 from pipeline.studies.price_claims import Priced, claims
 from pipeline.studies.study_rows import true_share
+from reports.figures.charts import Line, draw_curves
 from reports.page import Figure, Part, Section, Table, table
-from reports.studies.curves import Line, draw_curves
 from reports.studies.study_page import INVENTED, Page, claims_section, communication, verdict
 
 SEES = {

@@ -139,14 +139,20 @@ def code_of(name: str, of: str, root: Path = ROOT, named: tuple[str, ...] = ()) 
     # a row that names its files is none of another file's, the book-keeping of its campaign included
     modules = imported_by(module[1], OURS, root) - _BOOKS if module and not named else set[str]()
     # what a verb of the program printed depends on all of it, unless depends.toml says on what
-    rooms, groups = _depends()["rooms"].get(name, "" if module else "pipeline").split(), _depends()["groups"]
+    modules |= listed(name, root, "" if module else "pipeline")
+    for file in named:
+        modules |= imported_by(file, OURS, root) if file.startswith("tests.") else {file}
+    return syntax_digest(modules, root)[:16]
+
+
+def listed(name: str, root: Path = ROOT, unlisted: str = "") -> set[str]:
+    """Modules that ``depends.toml`` lists for a table; where it has none, those of the room that is given."""
+    rooms, groups, modules = _depends()["rooms"].get(name, unlisted).split(), _depends()["groups"], set[str]()
     for room in [word for told in rooms for word in groups.get(told, told).split()]:
         folder = root.joinpath(*room.split("."))
         found = {".".join(p.relative_to(root).with_suffix("").parts) for p in folder.rglob("*.py")}
         modules |= found or {room}
-    for file in named:
-        modules |= imported_by(file, OURS, root) if file.startswith("tests.") else {file}
-    return syntax_digest(modules, root)[:16]
+    return modules
 
 
 def named_in(name: str, row: Row) -> tuple[str, ...]:

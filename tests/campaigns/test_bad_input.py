@@ -14,7 +14,8 @@ from pipeline.logs.readers.batch import Batch
 from tests.campaigns import bad_input
 from tests.campaigns.bad_files import DAMAGES, damages_of, drawn
 from tests.campaigns.bad_layouts import SECRET, Case, layouts
-from tests.campaigns.rows import read
+from tests.campaigns.executed import executed, unexplained
+from tests.campaigns.rows import listed, read
 
 SAMPLE = drawn(30, start=1)
 
@@ -28,9 +29,12 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_damage_of_the_sample_breaks_a_promise(tmp_path: Path) -> None:
     found = []
-    for i, case in enumerate(SAMPLE):
-        (tmp_path / str(i) / "log").mkdir(parents=True)
-        found.append(bad_input.judge(case, tmp_path / str(i) / "log"))
+    with executed() as modules:
+        for i, case in enumerate(SAMPLE):
+            (tmp_path / str(i) / "log").mkdir(parents=True)
+            found.append(bad_input.judge(case, tmp_path / str(i) / "log"))
+    assert unexplained("bad_input", "bad_input_damages", modules) == []
+    assert listed("bad_input_damages") == listed("bad_input_layouts")
     assert not [(o.case, o.code, o.violations, o.said) for o in found if o.violations]
     assert {o.code for o in found} >= {0, 3}
 

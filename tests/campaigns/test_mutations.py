@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.campaigns import mutations
+from tests.campaigns.executed import executed, unexplained
 from tests.campaigns.rows import read
 
 # edits that only an insider can make so that nothing tells; docs/ledger.md says why
@@ -23,7 +24,9 @@ def test_an_honest_run_of_each_kind_is_made_again_whole(runs):
 
 
 def test_a_sample_of_edits_is_caught_from_outside_and_inside(runs):
-    rows = mutations.campaign(runs, lambda i: i % 173 == 7)
+    with executed() as modules:
+        rows = mutations.campaign(runs, lambda i: i % 173 == 7)
+    assert unexplained("mutations", "mutations", modules) == []
     assert len(rows) >= 40
     assert not [r for r in rows if r["outside"] == "-"]
     assert not [r for r in rows if r["inside"] == "-" and not r["edit"].startswith(INSIDE)]

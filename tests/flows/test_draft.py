@@ -10,11 +10,10 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
 import reticent
-from flows.cli import app
 from tests.flows.shop import lay_out
+from tests.flows.verb import invoke
 
 DRAW = 11
 
@@ -105,7 +104,7 @@ def test_register_enters_the_look_once_and_the_certificate_names_it(tmp_path):
         "people's records, which no budget covers"
     ]
     assert run.verify().ok and run.verify().vouched
-    shown = CliRunner().invoke(app, ["ledger", "show", "--card", str(shop), "--home", str(tmp_path / "home")])
+    shown = invoke("ledger", "show", "--card", shop, "--home", tmp_path / "home")
     assert shown.stdout.count("the log, to draft the card") == 1
 
 
@@ -115,13 +114,13 @@ def test_a_card_that_was_not_drafted_has_the_digest_it_had(tmp_path):
 
 
 def test_the_shell_prints_the_card_and_keeps_what_was_seen_apart(log, tmp_path):
-    done = CliRunner().invoke(app, ["draft", str(log), "--user", "patient_id"])
+    done = invoke("draft", log, "--user", "patient_id")
     assert done.exit_code == 0 and tomllib.loads(done.stdout)["unit"]["user"] == "patient_id"
     assert "400" in done.stderr and "400 " not in done.stdout.replace("users_public = 400", "")
-    told = json.loads(CliRunner().invoke(app, ["draft", str(log), "--to", str(tmp_path / "c.toml"), "--json"]).stdout)
+    told = json.loads(invoke("draft", log, "--to", tmp_path / "c.toml", "--json").stdout)
     assert Path(told["file"]).read_text() == told["card"]
     with pytest.raises(reticent.CardError, match="exists"):
-        CliRunner().invoke(app, ["draft", str(log), "--to", str(tmp_path / "c.toml")], catch_exceptions=False)
+        invoke("draft", log, "--to", tmp_path / "c.toml", catch_exceptions=False)
 
 
 @pytest.mark.parametrize(
@@ -173,3 +172,114 @@ def test_torn_lines_of_ndjson_are_set_aside(tmp_path):
     (tmp_path / "log.ndjson").write_text("\n".join([*lines, '{"user": "u1", "st']) + "\n")
     draft = reticent.draft(tmp_path / "log.ndjson")
     assert any("1 lines" in note for note in draft.notes) and 'user = "user"' in draft.toml
+
+
+def shop(people: int = 200) -> pl.DataFrame:
+    """Sessions of two to four pages; the money comes with the last one, and the other cells of it are empty."""
+    draw, rows = random.Random(DRAW), list[dict[str, object]]()
+    for who in range(people):
+        pages = draw.randint(2, 4)
+        for n in range(pages):
+            paid = draw.choice([0.0, 19.5]) if n == pages - 1 else None
+            at = f"2026-05-01T10:{10 * n:02}:00+02:00"
+            rows.append({"visitor": who, "ts": at, "page": draw.choice("ab"), "coupon": draw.random() < 0.5})
+            rows[-1]["revenue"] = paid
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def test_money_that_comes_at_the_end_of_sessions_of_any_length_is_counted(tmp_path):
+    draft = reticent.draft(shop(), name="shop")
+    values = tomllib.loads(draft.toml)
+    assert values["reward"]["empty"] == 0.0 and values["source"]["last_row"] == "ends"
+    assert any("over with its last row" in note for note in draft.notes)
+    card, store = reticent.load_card(draft.save(tmp_path / "card.toml")), reticent.Store(tmp_path / "home")
+    store.register(card)
+    answer = store.ingest(card, shop())
+    rows = pl.read_parquet(sorted(Path(answer["folder"]).glob("part-*.parquet")))
+    # every row counts in some table, and all the money with it
+    assert answer["users"] == 200 and rows["next_state"].null_count() == 0
+    assert rows["reward"].sum() == shop()["revenue"].sum()
+
+
+def test_rewards_that_lack_here_and_there_are_not_taken_for_nothing():
+    frame = shop().with_columns(pl.when(pl.col("visitor") % 9 > 0).then(pl.lit(1.0)).alias("revenue"))
+    draft = reticent.draft(frame)
+    assert "empty" not in tomllib.loads(draft.toml)["reward"]
+    assert any("of the rewards are empty: their episodes are dropped" in note for note in draft.notes)
+
+
+def test_an_outcome_is_no_action_and_booleans_are_rewards_however_they_are_written():
+    rows = [
+        {"learner": i, "week": h, "level": "ab"[h % 2], "nudge": "xyz"[(i + h) % 3], "passed": ["TRUE", "FALSE"][i % 2]}
+        for i in range(60)
+        for h in range(3)
+    ]
+    values = tomllib.loads(reticent.draft(pl.DataFrame(rows)).toml)
+    assert values["domain"]["actions"]["column"] == "nudge" and values["source"]["columns"]["reward"] == "passed"
+    assert (values["reward"]["range"], values["reward"]["steps"]) == ([0.0, 1.0], 1)
+
+
+def test_what_is_guessed_from_content_alone_is_said():
+    rows = [{"user": i, "week": h, "q": "ab"[h % 2], "w": "xyz"[i % 3], "e": i % 2} for i in range(60) for h in (0, 1)]
+    notes = reticent.draft(pl.DataFrame(rows)).notes
+    for column, option in (("q", "--state"), ("w", "--action"), ("e", "--reward")):
+        assert any(f"'{column}' is only guessed" in note and option in note for note in notes)
+
+
+def test_a_row_that_came_twice_is_one_step_of_the_proposal():
+    frame = shop()
+    draft = reticent.draft(pl.concat([frame, frame.sample(40, seed=1)]).sample(fraction=1.0, shuffle=True, seed=2))
+    assert tomllib.loads(draft.toml)["domain"]["horizon"] == 4
+    assert any("40 rows" in note and "word for word" in note for note in draft.notes)
+
+
+def test_ids_that_begin_anew_in_each_site_or_file_are_not_one_person_without_a_word(tmp_path):
+    head, sites, draw = "pid,visit,severity,therapy,better", ("north", "south"), random.Random(DRAW)
+    for site in sites:
+        told = [(i, v, *draw.choices("ab", k=2), draw.randint(0, 1)) for i in range(50) for v in range(1, 4)]
+        lines = [",".join(map(str, row)) for row in told]
+        (tmp_path / f"{site}.csv").write_text("\n".join([head, *lines]) + "\n")
+    draft = reticent.draft([tmp_path / f"{site}.csv" for site in sites])
+    assert any("begin anew in each file" in note for note in draft.notes)
+    frames = [pl.read_csv(tmp_path / f"{site}.csv").with_columns(pl.lit(site).alias("site")) for site in sites]
+    draft = reticent.draft(pl.concat(frames))
+    assert any("begin anew in each 'site'" in note for note in draft.notes)
+    assert not any("begin anew" in note for note in reticent.draft(frames[0]).notes)
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        (["3,5", "12,25", "1.250,5"], "a decimal comma; write 3.5"),
+        (["1,250", "12,250.5", "3,100"], "commas between thousands; write 1250"),
+        (["31.12.2025", "1.2.2026", "3.4.2026"], "dates; write 2026-01-31"),
+        (["12/31/2025 10:00", "1/2/2026 9:00", "3/4/26"], "dates; write 2026-01-31"),
+        (["3.5 €", "12 €", "1 EUR"], "a unit; write 12.5"),
+    ],
+)
+def test_numbers_and_dates_that_ingest_would_read_as_texts_are_named(cells, said):
+    rows = [{"user": i, "week": h, "odd": cells[i % 3], "offer": "xy"[i % 2]} for i in range(60) for h in (0, 1)]
+    with pytest.raises(reticent.CardError, match=f"cannot tell which column is the state.*'odd' holds .*{said}"):
+        reticent.draft(pl.DataFrame(rows))
+    with pytest.raises(reticent.CardError, match=f"'odd' holds .*{said}"):
+        reticent.draft(pl.DataFrame(rows), state="odd")
+
+
+def test_rewards_that_are_no_numbers_are_refused_here_and_not_at_register():
+    rows = [
+        {"user": i, "week": h, "level": "ab"[h], "offer": "xy"[i % 2], "won": "yn"[h]} for i in range(9) for h in (0, 1)
+    ]
+    with pytest.raises(reticent.CardError, match="no cell of 'won' is a number"):
+        reticent.draft(pl.DataFrame(rows), reward="won")
+    told = reticent.draft(pl.DataFrame(rows).with_columns(won=pl.lit(1.0)), reward="won")
+    assert any("nothing to learn from it" in note for note in told.notes) and "range = [0.0, 1.0]" in told.toml
+
+
+def test_a_flag_that_is_true_in_the_middle_is_no_end():
+    rows = [
+        {"user": i, "week": h, "level": "ab"[h % 2], "offer": "xy"[i % 2], "done": i % 2, "score": 1}
+        for i in range(60)
+        for h in range(3)
+    ]
+    draft = reticent.draft(pl.DataFrame(rows))
+    assert "terminated" not in draft.toml and any("before the last row" in note for note in draft.notes)

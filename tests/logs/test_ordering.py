@@ -60,6 +60,40 @@ def test_the_order_of_lines_decides_nothing_not_even_of_rows_at_one_time(tmp_pat
     assert seen(found) == seen(other) and seen(found)[3][2] == 2
 
 
+def test_a_row_that_was_delivered_twice_is_one_step(tmp_path):
+    rows = ["u,2026-01-02T08:15,x,a,0", "u,2026-01-03,y,a,1", "v,2026-01-02T08:15,x,a,0"]
+    once, clean = read(tmp_path / "once", rows)
+    twice, made = read(tmp_path / "twice", [rows[1], *rows, rows[0], rows[0]])
+    assert seen(twice) == seen(once) and not clean.quarantined
+    assert made.quarantined == {"repeated_row": 3} and set(quarantine(made.folder)["effect"]) == {"drop_step"}
+
+
+def test_two_rows_at_one_place_stay_and_are_told(tmp_path):
+    found, made = read(tmp_path, ["u,3,x,a,0", "u,3,y,a,1", "u,3,y,a,1", "u,9,y,a,1", "v,3,x,a,0"])
+    assert [r[:2] for r in seen(found)] == [("u", 0), ("u", 1), ("u", 2), ("v", 0)]
+    assert made.quarantined == {"repeated_row": 1, "same_place": 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "hour"), [("+02", 6), ("-05", 13), ("+02:00", 6), ("+0200", 6), ("Z", 8), ("", 8), (" UTC", 8)]
+)
+def test_offsets_from_utc_are_read_as_databases_write_them(text, hour):
+    cells = pl.DataFrame({"raw_order": [f"2026-01-02 08:15:00{text}"]})
+    found = cells.select(wide.order_of({"order": pl.String()}) * 24).item()
+    assert found == pytest.approx(24 * 20455 + hour + 0.25)
+
+
+@pytest.mark.parametrize("last_row", ["unknown", "ends"])
+def test_a_short_episode_ends_with_its_last_row_where_the_card_says_so(tmp_path, last_row):
+    rows = ["u,1,x,a,0", "u,2,y,a,1", "v,1,x,a,0", "w,1,x,a,0", "w,2,x,a,0", "w,3,x,a,0", "w,40,x,a,1"]
+    found, made = read(tmp_path, rows, gap="cut", gap_over=30.0, last_row=last_row)
+    end = {"unknown": None, "ends": 3}[last_row]
+    assert seen(found)[:3] == [("u", 0, 0, 1), ("u", 1, 1, end), ("v", 0, 0, end)]
+    # what lies behind a gap was there: nobody knows where the row before it led
+    assert seen(found)[-1] == ("w", 2, 0, None) and made.quarantined == {"beyond_gap": 1}
+    assert found["terminated"].to_list()[:3] == [False, end is not None, end is not None]
+
+
 def test_without_the_digest_ties_would_follow_the_lines(tmp_path, monkeypatch):
     monkeypatch.setattr(wide, "keyed_hash", lambda texts, salt: pl.Series([0] * len(texts), dtype=pl.UInt64))
     rows = ["u,3,x,a,0", "u,3,y,a,1"]
@@ -138,6 +172,7 @@ def test_one_persons_bytes_decide_only_this_persons_rows(tmp_path_factory, gap, 
         ({"order_by": None, "columns": {**COLUMNS, "step": "at"}, "gap": "keep"}, "order_by = 'at' in place of"),
         ({"order_by": None}, "name one that orders the rows"),
         ({"layout": "wide"}, "belong to source.layout = 'long'"),
+        ({"layout": "wide", "order_by": None, "last_row": "ends"}, "belong to source.layout = 'long'"),
     ],
 )
 def test_an_order_that_says_too_much_or_too_little_is_refused(tmp_path, source, said):
@@ -145,8 +180,18 @@ def test_an_order_that_says_too_much_or_too_little_is_refused(tmp_path, source, 
         declare(tmp_path, **source)
 
 
+def test_a_last_row_that_ends_needs_an_end():
+    values = card_dict()
+    values["source"]["last_row"] = "ends"
+    del values["domain"]["states"]["ends"]
+    with pytest.raises(ValidationError, match="needs an end to lead to"):
+        Card.model_validate(values)
+
+
 def test_what_is_left_at_its_default_leaves_the_cards_digest(tmp_path):
     steps = {"columns": {**COLUMNS, "step": "at"}, "order_by": None}
     assert source_hash(declare(tmp_path, **steps)) == source_hash(declare(tmp_path, **steps, first_step=0))
     assert source_hash(declare(tmp_path, **steps)) != source_hash(declare(tmp_path, **steps, first_step=1))
     assert source_hash(declare(tmp_path, **steps)) != source_hash(declare(tmp_path, **steps, gap="cut"))
+    assert source_hash(declare(tmp_path, **steps)) == source_hash(declare(tmp_path, **steps, last_row="unknown"))
+    assert source_hash(declare(tmp_path, **steps)) != source_hash(declare(tmp_path, **steps, last_row="ends"))

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import LogError
 from pipeline.logs.editions import check_delivery
+from pipeline.logs.ingest import ingest
 from pipeline.logs.rules import RULES
 from pipeline.logs.store import Snapshot
 
@@ -96,6 +98,35 @@ def test_a_broken_rule_is_filed_with_its_line_and_its_effect(ingested: Ingest, r
 def test_coerced_cells_take_the_declared_values(ingested: Ingest) -> None:
     snapshot = ingested([("u", 1, 0, "zz", 7, 9), ("u", 1, 1, "x", 0, -3), ("u", 1, 2, "x", 0, 0.99)])
     assert canonical(snapshot).select("state", "action", "reward").rows() == [(2, 2, 1.0), (0, 0, 0.0), (0, 0, 0.5)]
+
+
+@pytest.mark.parametrize("cell", [None, "", "nan", "NaN"])
+def test_an_empty_reward_pays_what_the_card_declares(ingested: Ingest, cell: Any) -> None:
+    rows = [("u", 1, 0, "x", 0, cell), ("u", 1, 1, "x", 0, 1)]
+    snapshot = ingested(rows, reward={"range": [0.0, 1.0], "steps": 2, "empty": 0.5})
+    assert snapshot.quarantined == {} and canonical(snapshot)["reward"].to_list() == [0.5, 1.0]
+    snapshot = ingested([*rows, ("v", 1, 0, "x", 0, "?")], reward={"range": [0.0, 1.0], "empty": 0.0})
+    assert snapshot.quarantined == {"bad_reward": 1} and canonical(snapshot)["reward"].to_list() == [0.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    "reward", [{"range": [0.0, 1.0], "empty": 2.0}, {"range": [0.0, 1.0], "kind": "on_entering", "empty": 0.0}]
+)
+def test_an_empty_reward_lies_in_the_range_of_rewards_that_are_read(ingested: Ingest, reward: Any) -> None:
+    with pytest.raises(ValidationError, match="what an empty cell pays lies in range"):
+        ingested(GOOD, reward=reward | ({"on_entering": {"y": 1.0}} if "kind" in reward else {}))
+
+
+def test_rewards_that_are_booleans_are_1_and_0_in_whatever_case_a_program_writes_them(ingested: Ingest) -> None:
+    cells = ["true", "True", "TRUE", "false", "False", "FALSE"]
+    snapshot = ingested([(f"u{i}", 1, 0, "x", 0, cell) for i, cell in enumerate(cells)])
+    assert snapshot.quarantined == {} and canonical(snapshot)["reward"].to_list() == [1, 1, 1, 0, 0, 0]
+
+
+def test_a_csv_with_other_separators_is_refused_in_words_that_help(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_bytes(b"\xef\xbb\xbfu;e;t;s;a;r\r\n1;1;0;x;0;0,5\r\n")
+    with pytest.raises(LogError, match=r"log.csv: line 1: missing_column.*cells are separated by ';'.*with commas"):
+        ingest(make_card(tmp_path, ["log.csv"]), tmp_path / "store")
 
 
 def test_every_lattice_point_is_kept_as_it_is(ingested: Ingest) -> None:

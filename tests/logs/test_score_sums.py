@@ -149,6 +149,15 @@ def test_the_releases_own_chances_weigh_as_the_release_does(made):
     assert (blind[:, :4] == TabularScores(q, clips).of(card, silent)).all() and not blind[:, 4].any()
 
 
+def test_the_least_chances_are_cut_without_a_word(made):
+    """A warning of an overflow would stand in a service's log because of one person's row."""
+    card, people, (q, aimed) = made
+    clips, rows = Clips(0.0, 3.0, 8.0), people[0]
+    least, less = (rows.with_columns(behavior_prob=pl.lit(p)) for p in (5e-324, 1e-9))
+    scores = TabularScores(q, clips, aim=np.nan_to_num(aimed, nan=1.0))
+    np.testing.assert_array_equal(scores.of(card, least), scores.of(card, less))
+
+
 def everybody(card):
     """Rows of people of one or two steps: whatever they did and were paid, with chances of all kinds."""
     rng, chances = np.random.default_rng(8), [1e-9, 0.04, 0.5, 1.0, 0.0, 2.0, -1.0, np.nan]

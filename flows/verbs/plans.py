@@ -8,7 +8,7 @@ import typer
 
 from flows.terminal.screen import MOST, Json, show
 from flows.terminal.terminal import Block, Grid, Title
-from flows.verbs.runs import store_of
+from flows.verbs.runs import chosen_store
 
 if TYPE_CHECKING:
     from reports.facts.nights_plan import CalendarPlan, EpochsPlan, NightsPlan
@@ -29,7 +29,6 @@ _NO_GATE = (
 
 
 def plan(
-    context: typer.Context,
     recipe: str,
     people: Annotated[int | None, typer.Option(min=1, max=MOST, help="Quality for so many people.")] = None,
     quality: Annotated[bool, typer.Option(help="Simulate what quality to expect, on declarations alone.")] = True,
@@ -45,7 +44,7 @@ def plan(
     def up(loss: float | None) -> str:
         return number(loss, toward="up")
 
-    r = api.plan(recipe, people=people, quality=quality, store=store_of(context))
+    r = api.plan(recipe, people=people, quality=quality, store=chosen_store())
     lines = [f"{r.recipe} on {r.dataset} ({r.agent})"]
     if r.rho is not None:
         sum_of = "total" if r.joint is None else "together"
