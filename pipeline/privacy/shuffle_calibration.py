@@ -46,7 +46,6 @@ class LossLaw:
 
     def delta(self, epsilon: float) -> float:
         """Hockey-stick divergence at ``epsilon``, with what rounding may hide."""
-        # only losses above it count: all but the lower end of the grid is left out
         low = max(0, min(len(self.mass), math.floor(epsilon / self.step) - self.first))
         loss = self.step * (self.first + np.arange(low, len(self.mass)))
         mass, above = self.mass[low:], loss > epsilon

@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 
-from tests.agents.test_adaptive_lqr import SPREAD, plant, regret
+from tests.agents.lq_plants import SPREAD, plant, regret
 
 KINDS = ((2, 1, 0.7), (3, 2, 0.8), (3, 2, 1.1), (2, 1, 1.2))
 PLANTS, RUNS = 5, 20
