@@ -16,7 +16,7 @@ from flows.jobs.foresight import forecast_quality
 from flows.jobs.intake import draft_job
 from flows.jobs.nightly import Watched, run_night, watch_of
 from flows.jobs.opened import Run
-from flows.jobs.plan import plan_recipe
+from flows.jobs.pricing import plan_recipe
 from flows.jobs.run import Asked, demo_job, run_recipe
 from flows.store import Store
 from pipeline.operator.advice import Draft

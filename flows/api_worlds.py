@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from flows.api import named
 from flows.config.home import find_recipe
-from flows.jobs.playing import WorldTable, play_job, world_table
-from flows.jobs.simulated_logs import LogOptions, WrittenLog, simulate_from_run
+from flows.jobs.playing import play_job
+from flows.jobs.simulated_logs import LogOptions, WrittenLog, simulate_from_run, world_folder
 from flows.jobs.simulated_logs import simulate_logs as written_log
 from flows.store import Store
 
@@ -17,6 +17,22 @@ if TYPE_CHECKING:
     from flows.api import RecipeLike
     from flows.jobs.audit import Audited
     from pipeline.studies.study import Kept
+
+
+class WorldValues(TypedDict):
+    """Sizes of a world, and exact values of one episode by policy."""
+
+    world: str
+    horizon: int
+    states: int
+    actions: int
+    values: dict[str, float]
+
+
+class WorldTable(TypedDict):
+    """What ``simulate --values --json`` prints."""
+
+    worlds: list[WorldValues]
 
 
 def simulate(recipe: RecipeLike, *, store: Store | None = None) -> Kept:
@@ -96,9 +112,23 @@ def world_values(
     store
         Whose catalog holds the worlds that have a file; None: the default one.
     """
-    from pipeline.environments.worlds import WORLDS
+    from pipeline.environments.worlds import WORLDS, load_world
+    from pipeline.evaluation.exact import world_values as exact_values
+    from pipeline.mdp.planning import policy_value
 
-    return world_table(worlds or WORLDS, asked or LogOptions(), (store or Store()).home)
+    said, home, rows = asked or LogOptions(), (store or Store()).home, list[WorldValues]()
+    for name in worlds or WORLDS:
+        world = load_world(name, world_folder(name, home), **said.arguments())
+        horizon = world.steps(said.horizon)
+        values = exact_values(world, horizon)
+        if said.behaviour is not None:
+            values[said.behaviour] = policy_value(world.mdp(horizon), world.behaviours(said.behaviour, horizon))
+        # twins of a state share its label
+        live = {label for s, label in enumerate(world.raw_labels) if s not in world.ends}
+        rows.append(
+            {"world": name, "horizon": horizon, "states": len(live), "actions": world.shape[1], "values": values}
+        )
+    return {"worlds": rows}
 
 
 def reproduce(name: str, *, full: bool = False, store: Store | None = None) -> Kept:

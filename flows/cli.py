@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from flows.terminal.screen import fail
-from flows.verbs import ledgers, plan, policy, raw_logs, runs, studies
+from flows.verbs import ledgers, plans, policies, raw_logs, runs, studies
 
 if TYPE_CHECKING:
     from flows.store import Store
@@ -49,13 +49,13 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 for verb in (
-    runs.demo, ledgers.register, raw_logs.draft, raw_logs.ingest, raw_logs.inspect, plan.plan, runs.run,
+    runs.demo, ledgers.register, raw_logs.draft, raw_logs.ingest, raw_logs.inspect, plans.plan, runs.run,
     studies.simulate, studies.reproduce, studies.compare, studies.audit, runs.report, runs.nightly, runs.compare_runs,
     runs.promote, runs.serve, runs.trigger, runs.alert, runs.doctor,
 ):  # fmt: skip
     app.command(verb.__name__.replace("_", "-"))(verb)
 app.add_typer(raw_logs.catalog, name="datasets")
-app.add_typer(policy.app, name="policy")
+app.add_typer(policies.app, name="policy")
 app.add_typer(ledgers.app, name="ledger")
 app.add_typer(raw_logs.app, name="store")
 
@@ -70,7 +70,6 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def _options(
-    context: typer.Context,
     home: Annotated[Path | None, typer.Option(help="Store and runs; default $RETICENT_HOME, else ./.reticent.")] = None,
     shelf: Annotated[
         Path | None, typer.Option(help="Folder of datasets; default $RETICENT_SHELF, else ./datasets.")
@@ -91,8 +90,7 @@ def _options(
 
         return Store(home, shelf=shelf, memory=memory, dask=dask)
 
-    # made where a verb asks for it
-    context.obj = store
+    runs.choose_store(store)
 
 
 def main() -> None:

@@ -11,23 +11,13 @@ from typing import TYPE_CHECKING, NotRequired, TypedDict, TypeVar
 
 from flows.config.home import CardLike, Home, open_home
 from flows.config.setting import Work
+from flows.jobs import snapshots
 from flows.jobs.book import Book
 from flows.jobs.intake import Ingested, ingest_job
 from flows.jobs.opened import Run, find_run
 from flows.jobs.promotion import Alias
 from flows.jobs.proof import require_verified
 from flows.jobs.run import Registered, register_job
-from flows.jobs.snapshots import (
-    Purged,
-    Quarantined,
-    StoreVerified,
-    Written,
-    export_job,
-    inspect_job,
-    purge_job,
-    quarantine_job,
-    verify_store_job,
-)
 from flows.terminal.inspection_page import ingest_page
 from flows.terminal.screen import working
 from flows.terminal.terminal import page
@@ -170,9 +160,9 @@ class Store:
             Loaded, or its path or name.
         """
         with self.working("looking at the snapshot") as (home, _):
-            return inspect_job(card, home)
+            return snapshots.inspect_job(card, home)
 
-    def quarantine(self, card: CardLike) -> Quarantined:
+    def quarantine(self, card: CardLike) -> snapshots.Quarantined:
         """What the newest ingest set aside, by rule, label and step: raw facts, and the ledger notes the look.
 
         Parameters
@@ -181,9 +171,11 @@ class Store:
             Loaded, or its path or name.
         """
         with self.working("looking at the quarantine") as (home, _):
-            return quarantine_job(card, home)
+            return snapshots.quarantine_job(card, home)
 
-    def purge(self, card: CardLike, *, keep: int = 0, quarantine_only: bool = False, yes: bool = False) -> Purged:
+    def purge(
+        self, card: CardLike, *, keep: int = 0, quarantine_only: bool = False, yes: bool = False
+    ) -> snapshots.Purged:
         """Remove raw rows; the ledger and the releases stay.
 
         Parameters
@@ -197,16 +189,16 @@ class Store:
         yes
             Do it; else only what would go is told.
         """
-        return purge_job(card, self.home, keep=keep, quarantine_only=quarantine_only, yes=yes)
+        return snapshots.purge_job(card, self.home, keep=keep, quarantine_only=quarantine_only, yes=yes)
 
-    def verify(self, card: CardLike) -> StoreVerified:
+    def verify(self, card: CardLike) -> snapshots.StoreVerified:
         """Read every byte of every edition, and say which is not what ingest wrote."""
         with self.working("reading the snapshots") as (home, _):
-            return verify_store_job(card, home)
+            return snapshots.verify_store_job(card, home)
 
-    def export(self, card: CardLike, to: str | Path) -> Written:
+    def export(self, card: CardLike, to: str | Path) -> snapshots.Written:
         """Write the newest edition as a Minari data set below ``to``: raw rows, and the ledger notes the look."""
-        return export_job(card, self.home, Path(to))
+        return snapshots.export_job(card, self.home, Path(to))
 
     def open(self, run: str | Path, card: CardLike | None = None) -> Run:
         """A run that is there.

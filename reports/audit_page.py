@@ -9,9 +9,9 @@ from functools import partial
 
 from pipeline.audits.attack import Verdict
 from pipeline.declaration.numbers import number
+from reports.figures.charts import draw_chart
 from reports.page import Figure, Part, Section, table
 from reports.studies.study_page import Page
-from reports.svg import draw_chart
 
 BANNER = "an attack with made-up neighbours: no row was read, nothing was charged."
 _COLOURS = ("#4477aa", "#ee6677", "#228833", "#aa3377")

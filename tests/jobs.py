@@ -6,7 +6,7 @@ from typing import Any
 
 from flows.jobs.foresight import forecast_quality
 from flows.jobs.nightly import run_night
-from flows.jobs.plan import plan_recipe
+from flows.jobs.pricing import plan_recipe
 from flows.jobs.run import run_recipe
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -42,6 +43,26 @@ class Watched(Strict):
     stale_days: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
 
 
+_RUN = re.compile(r"-[0-9a-f]{10}(-simulation-not-private)?$")
+
+
+def names_run(name: str) -> bool:
+    """Whether a run may be called so: a hash ends its name, and that of no pointer.
+
+    Parameters
+    ----------
+    name
+        In a home's ``runs/``.
+    """
+    return _RUN.search(name) is not None
+
+
+def _of_pointer(name: str) -> str:
+    if names_run(name):
+        raise ValueError("ends as the name of a run does; take another")
+    return name
+
+
 class Promote(Strict):
     """When a new run may take the place of the one in use; every condition that is given must hold.
 
@@ -59,7 +80,7 @@ class Promote(Strict):
         What the value's status must be at least, in the order in which they are listed (``estimate``: ``modelled``).
     """
 
-    pointer: Name = "current"
+    pointer: Annotated[Name, AfterValidator(_of_pointer)] = "current"
     lower_gain: Annotated[float, Field(allow_inf_nan=False)] | None = None
     most_changed: Annotated[float, Field(ge=0, le=1)] | None = None
     more_abstaining: bool = True

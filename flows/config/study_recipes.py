@@ -40,7 +40,7 @@ def _named(world: Mapping[str, Parameter]) -> None:
         raise ValueError(str(e)) from None
 
 
-def _with_runs(values: Mapping[str, Any], runs: Path | None) -> dict[str, Any]:
+def _with_runs(values: Mapping[str, object], runs: Path | None) -> dict[str, object]:
     """``release:RUN`` of a world and ``run:RUN`` of ``warm_start`` by the run's folder."""
     found = dict(values)
     if isinstance(world := found.get("world"), str):

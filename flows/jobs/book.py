@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -59,23 +59,22 @@ def verify_job(ledger: Ledger, home: Home, heads: Sequence[Head], trusted: froze
         Public keys that must have signed every PUBLISH; without any, those that the ledger registers.
     """
     recovered: list[str] = []
-    problem = ledger.problem() or _lost(ledger.entries(), heads)
-    if problem is None:
-        try:
-            for lineage in ledger.lineages():
-                refuse_old_ledger(lineage, ledger, home.store)
-                known_to_runs(lineage, ledger, home.runs)
-                recovered += _settle(lineage, ledger, home.store)
-        except BudgetError as e:
-            problem = str(e)
-    found: Verified = {"ok": False, "entries": 0, "problem": problem}
-    if problem is None:
-        found = verify_export(ledger.entries(), (), trusted)
-        problem = found["problem"] or _changed_since_signed(ledger, home) or _changed_since_published(ledger, home)
-        found = {"ok": problem is None, "entries": 0 if problem else found["entries"], "problem": problem}
-    if recovered:
-        found["recovered"] = recovered
-    return found
+
+    def problems() -> Iterator[str | None]:
+        yield ledger.problem() or _lost(ledger.entries(), heads)
+        for lineage in ledger.lineages():
+            refuse_old_ledger(lineage, ledger, home.store)
+            known_to_runs(lineage, ledger, home.runs)
+            recovered.extend(_settle(lineage, ledger, home.store))
+        yield verify_export(ledger.entries(), (), trusted)["problem"]
+        yield _changed_since_signed(ledger, home) or _changed_since_published(ledger, home)
+
+    try:
+        problem = next((found for found in problems() if found is not None), None)
+    except BudgetError as e:
+        problem = str(e)
+    found: Verified = {"ok": problem is None, "entries": 0 if problem else len(ledger.entries()), "problem": problem}
+    return {**found, "recovered": recovered} if recovered else found
 
 
 class Signature(TypedDict):
@@ -164,7 +163,9 @@ def _changed_since_published(ledger: Ledger, home: Home) -> str | None:
     vouched = [e for e in ledger.entries() if e.kind == "PUBLISH"]
     for folder in sorted(home.runs.iterdir()):
         entries = [e for e in vouched if e.body["run"] == folder.name]
-        if entries and folder.is_dir() and not folder.is_symlink():
+        if entries and (folder.is_symlink() or not folder.is_dir()):
+            return f"{folder.name}: not the run, but a link or a file in its place; `reticent run` its recipe again"
+        if entries:
             files = file_digests(folder)
             if not any(e.body["files"] == files for e in entries):
                 return f"{folder.name}: {files_problem(entries[-1], files)}"

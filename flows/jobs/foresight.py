@@ -104,12 +104,6 @@ def _invented(s: Setting) -> Setting:
     return replace(s, card=card, recipe=s.recipe.model_copy(update=told))
 
 
-def _declared(s: Setting) -> tuple[str, str] | None:
-    """World and logging policy that a synthetic recipe declares."""
-    known = s.recipe.terms.known
-    return None if known is None else (known.world, known.behaviour)
-
-
 def _reason(plan: RunPlan, episodes: int) -> str | None:
     """Why nothing is simulated; None where something is."""
     if episodes > MOST_EPISODES:
@@ -244,13 +238,14 @@ def _mean(drawn: Sequence[Drawn]) -> float:
 def _told(s: Setting, plan: RunPlan, episodes: int, drawn: Sequence[Drawn]) -> Quality:
     from pipeline.simulation.surrogate import OBSERVED, STATES
 
-    declared = _declared(s)
+    known = s.recipe.terms.known
     reference = float(np.mean([d.reference for d in drawn]))
     loss = _band([d.loss for d in drawn])
-    world = (OBSERVED if _observed(s) else STATES) if declared is None else f"{declared[0]}, logged by {declared[1]}"
+    invented = OBSERVED if _observed(s) else STATES
+    world = invented if known is None else f"{known.world}, logged by {known.behaviour}"
     return Quality(
         world=world,
-        declared=declared is not None,
+        declared=known is not None,
         episodes=episodes,
         draws=len(drawn),
         optimum=float(np.mean([d.optimum for d in drawn])),
@@ -270,9 +265,9 @@ def _band(values: Sequence[float]) -> Band:
 
 def _key(s: Setting, episodes: int, draws: int) -> str:
     """Of all that a simulation depends on; its seeds are 0, 1, 2 and so on."""
-    declared = _declared(s)
-    file = arrays_file(declared[0], s.card.folder) if declared is not None else Path()
-    named = s.recipe.recipe.agent, "" if declared is None else declared[0]
+    world = "" if (known := s.recipe.terms.known) is None else known.world
+    file = arrays_file(world, s.card.folder) if world else Path()
+    named = s.recipe.recipe.agent, world
     own = [plugin_digest(name) if is_plugin(name) else None for name in named]
     parts = [
         s.card.model_dump(mode="json", exclude={"source", "budget", "tolerance", "name"}),

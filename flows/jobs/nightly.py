@@ -27,7 +27,7 @@ from flows.jobs.promotion import consider
 from flows.jobs.proof import refuse_changed
 from flows.jobs.run import Asked, run_recipe
 from pipeline.declaration.card import AnyCard, CardError
-from pipeline.declaration.toml import LogError, exit_code
+from pipeline.declaration.toml import DamagedError, LogError, exit_code
 from pipeline.files import make_folder, whole_file, write_file
 from pipeline.ledger.chain import Entry
 from pipeline.logs.editions import check_delivery
@@ -92,10 +92,11 @@ class Watch:
         return f"the night of {self.recipe} failed ({kind}, exit {code}); the policy in use stays"
 
     def broken(self, error: Exception, code: int) -> str:
-        """Note that the night went on with a log that breaks its card; returns the alert's text."""
+        """Note that the night went on, with a log that breaks its card or cannot be judged; the alert's text."""
         self.failed(error, code)
+        what = "cannot be judged" if isinstance(error, DamagedError) else "breaks its card"
         kind = type(error).__name__
-        return f"the log of {self.recipe} breaks its card ({kind}, exit {code}); tonight has what can be read of it"
+        return f"the log of {self.recipe} {what} ({kind}, exit {code}); tonight has what can be read of it"
 
     def done(self, run: str, delivered: Snapshot, stale_days: float | None) -> str | None:
         """Note a good night; returns the alert's text where its rows are the same as those of too long ago."""
@@ -213,9 +214,10 @@ def run_night(
     text, code = watch.done(night.ran.run, night.delivered, night.stale_days), 0
     try:
         check_delivery(night.card, night.delivered, may_be_empty=night.ran.counter is not None)
-    except LogError as e:
+    except (DamagedError, LogError) as e:
+        # the night is published: what came in is its operator's to know, and fails nothing
         code = exit_code(e)
-        work.say(f"warning: the log breaks its card, and tonight has what can be read of it: {e}")
+        work.say(f"warning: tonight has what can be read of the log: {e}")
         text = watch.broken(e, code)
     if text is not None:
         alert(text, work.say)

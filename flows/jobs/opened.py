@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 from flows.config.home import CardLike, Home, card_at
 from flows.jobs.book import Book, Signed, sign_job
@@ -26,36 +28,8 @@ from reports.facts.report import Certificate, Report, read_report
 from reports.facts.verdict import Improvement, Verdict
 from reports.run.answer import headline
 
+T = TypeVar("T")
 _HEIGHT = 720
-
-
-def evidence_of(
-    home: Home, folder: Path, card: CardLike | None, exported: Path | None = None
-) -> tuple[Entries, AnyCard | None]:
-    """How to read the ledger that charged a run, and the card of its dataset, as far as they are at hand.
-
-    Parameters
-    ----------
-    home, folder
-        Of the command, and of the run.
-    card
-        None: one of the catalog that has the run's dataset, and home's ledger.
-    exported
-        A file that ``ledger export`` wrote, in place of the ledger.
-    """
-    if card is not None:
-        loaded = card_at(card, home.shelf)
-    else:
-        try:
-            name = str(read_certificate(folder).get("dataset"))
-        except ValueError as e:
-            raise CardError(str(e)) from None
-        shipped = [c / name / "card.toml" for c in catalogs(home.shelf) if name.isidentifier()]
-        loaded = next((card_at(path, home.shelf) for path in shipped if path.is_file()), None)
-    if exported is not None:
-        return lambda: read_export(exported), loaded
-    where = home.root / "ledger.db" if loaded is None else home.ledger_of(loaded)
-    return lambda: open_ledger(where, create=False).entries(), loaded
 
 
 def find_run(home: Home, run: str) -> Path:
@@ -159,10 +133,7 @@ class Run:
         CardError
             If it is missing or damaged.
         """
-        try:
-            return read_report(self.folder)
-        except ValueError as e:
-            raise CardError(str(e)) from None
+        return _or_card_error(lambda: read_report(self.folder))
 
     @property
     def guarantee(self) -> Guarantee:
@@ -187,10 +158,7 @@ class Run:
     @cached_property
     def certificate(self) -> Certificate:
         """What an auditor reads: every mechanism, every assumption, the ledger's entry."""
-        try:
-            return Certificate.model_validate(read_certificate(self.folder))
-        except ValueError as e:
-            raise CardError(str(e)) from None
+        return _or_card_error(lambda: Certificate.model_validate(read_certificate(self.folder)))
 
     @cached_property
     def policy(self) -> Policy:
@@ -210,8 +178,25 @@ class Run:
         return Page(self.folder / "report.html", self.facts)
 
     def evidence(self, exported: Path | None = None) -> tuple[Entries, AnyCard | None]:
-        """How to read the ledger that charged it, and the card: see :func:`evidence_of`."""
-        return evidence_of(self.home, self.folder, self.card, exported)
+        """How to read the ledger that charged it, and the card of its dataset, as far as they are at hand.
+
+        Parameters
+        ----------
+        exported
+            A file that ``ledger export`` wrote, in place of the ledger.
+        """
+        shelf = self.home.shelf
+        if self.card is not None:
+            card = card_at(self.card, shelf)
+        else:
+            # a card of the catalog that has the run's dataset
+            name = _or_card_error(lambda: read_certificate(self.folder)).get("dataset")
+            shipped = [c / name / "card.toml" for c in catalogs(shelf) if isinstance(name, str) and name.isidentifier()]
+            card = next((card_at(path, shelf) for path in shipped if path.is_file()), None)
+        if exported is not None:
+            return lambda: read_export(exported), card
+        where = self.home.root / "ledger.db" if card is None else self.home.ledger_of(card)
+        return lambda: open_ledger(where, create=False).entries(), card
 
     def compare(self, newer: Run) -> Comparison:
         """Decisions or gains that differ, intervals, budget and settings; reads the two folders alone.
@@ -278,3 +263,11 @@ class Run:
             Public keys one of which must have signed.
         """
         return verify_run_job(self.folder, *self.evidence(ledger), trusted, own=ledger is None)
+
+
+def _or_card_error(read: Callable[[], T]) -> T:
+    """What is read of a run's folder, which may be missing or damaged."""
+    try:
+        return read()
+    except ValueError as e:
+        raise CardError(str(e)) from None

@@ -1,4 +1,4 @@
-"""What a simulation says of itself, as the typed facts of a run: its release, policy, worth and price."""
+"""What a simulation says of itself, as the typed facts of a run: its release, policy, value, worth and price."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pipeline.simulation.declared_world import Worth, declared_world, proposal_o
 from pipeline.simulation.registry import find
 from pipeline.simulation.trial import Measured, Outcome, Trial
 from pipeline.studies.study_rows import Found, gather, gathered_rows
-from reports.facts.learnt import PolicyFacts
+from reports.facts.learnt import Baseline, PolicyFacts, ValueFacts
 from reports.facts.measurement import Communication, Curve, PlayedAgent, Simulation, Spread
 from reports.facts.policy import Gains, PolicyView, decisions
 from reports.facts.promise import Joint
@@ -205,6 +205,38 @@ class Played:
             communication=None if (sent := self.outcomes[0]["sent"]) is None else Communication(**sent),
             proposal=proposal_of(self.trial),
         )
+
+    @property
+    def value(self) -> ValueFacts:
+        """The interval of the policy's value: in a known world, over the seeds."""
+        sim = self.simulation
+        own, (low, high) = sim.agents[0].suboptimality, self.worth.trivial()
+        spread = None if own is None or own.lower is None or own.upper is None else (own.lower, own.upper)
+        least, most = (low, high) if spread is None else (sim.optimum - spread[1], sim.optimum - spread[0])
+        over_seeds = (
+            "one run: nothing is known of the spread over seeds"
+            if spread is None
+            else f"{LEVEL:.0%} Student interval of the mean over {sim.runs} independent runs"
+        )
+        return ValueFacts(
+            lower=max(low, least),
+            upper=min(high, most),
+            estimate=sim.value if own is None else sim.optimum - own.mean,
+            lower_trivial=low,
+            upper_trivial=high,
+            gap=min(high, most) - max(low, least),
+            optimal_upper=sim.optimum,
+            status="modelled",
+            assumes=["the world is the simulated one: each run's policy is valued in it exactly", over_seeds],
+            start="declared",
+        )
+
+    @property
+    def baselines(self) -> dict[str, Baseline]:
+        """What those beside the agent are worth."""
+        sim = self.simulation
+        there = {a.agent: a.suboptimality for a in sim.agents[1:]}
+        return {name: Baseline(estimate=sim.optimum - lost.mean) for name, lost in there.items() if lost is not None}
 
     def losses(self, outcomes: Sequence[Measured]) -> list[float] | None:
         """V* - V^pi of every run's policy; None where an agent emits none."""

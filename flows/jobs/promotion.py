@@ -13,7 +13,7 @@ from typing import TypedDict
 
 from pydantic import TypeAdapter, ValidationError
 
-from flows.config.recipe import Promote
+from flows.config.recipe import Promote, names_run
 from pipeline.declaration.card import CardError
 from pipeline.declaration.numbers import number
 from pipeline.declaration.toml import Name
@@ -59,7 +59,7 @@ class Alias:
     Raises
     ------
     CardError
-        If it is no such name, or that of a run.
+        If it is no such name, or one that a run has or may have.
     """
 
     runs: Path
@@ -72,8 +72,8 @@ class Alias:
             raise CardError(
                 f"{self.name[:60]!r} names no pointer: small letters, digits, _ and -, at most 63 of them"
             ) from None
-        if (self.runs / self.name).is_dir() and not (self.runs / self.name).is_symlink():
-            raise CardError(f"{self.name!r} is a run, and no name for a pointer to one; take another")
+        if names_run(self.name) or ((self.runs / self.name).is_dir() and not (self.runs / self.name).is_symlink()):
+            raise CardError(f"{self.name!r} is a run's name, and none for a pointer to one; take another")
 
     def now(self) -> str | None:
         """Name of the run in use, or None."""
@@ -164,7 +164,8 @@ def _history_of(pointer: Path) -> Path:
 
 def is_pointer(path: Path) -> bool:
     """Whether a path among the runs is a pointer that was made here: its history is written before it points."""
-    return _history_of(path).is_file()
+    # whoever may put a link in the place of a run may write a history beside it
+    return not names_run(path.name) and _history_of(path).is_file()
 
 
 def side_of(folder: Path) -> TableSide | GainsSide:

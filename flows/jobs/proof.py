@@ -111,7 +111,7 @@ def _vouching(
 ) -> Iterator[Check]:
     # what makes a run again is most of the house, and few ask
     from flows.jobs.made_again import Vouched, made_again
-    from flows.jobs.played_again import is_played, played_again
+    from flows.jobs.playing import is_played, played_again
 
     if card is not None and card.name != proof["dataset"]:
         yield Check("the run is of this card's dataset", False, f"it is of {proof['dataset']}, the card of {card.name}")

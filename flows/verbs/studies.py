@@ -10,18 +10,17 @@ import typer
 
 from flows.terminal.screen import MOST, Json, show
 from flows.terminal.terminal import Grid, Place
-from flows.verbs.runs import store_of
+from flows.verbs.runs import chosen_store
 
 if TYPE_CHECKING:
+    from flows.api_worlds import WorldTable
     from flows.jobs.audit import Audited
-    from flows.jobs.playing import WorldTable
     from flows.jobs.simulated_logs import WrittenLog
     from pipeline.audits.laws import OneRun
     from pipeline.studies.study import Kept
 
 
 def simulate(
-    context: typer.Context,
     world: Annotated[
         str, typer.Argument(help="A recipe with [world]; with --logs a world (see --values) or a shipped dataset.")
     ] = "",
@@ -59,7 +58,7 @@ def simulate(
     from pipeline.declaration.card import CardError
     from pipeline.environments.worlds import WORLDS
 
-    store = store_of(context)
+    store = chosen_store()
     params = tuple(param or ())
     asked = LogOptions(behaviour, episodes, horizon, seed, bins, params, episodes_per_user, rho, name, to)
     if values:
@@ -115,7 +114,6 @@ def _values(table: WorldTable) -> list[str]:
 
 
 def reproduce(
-    context: typer.Context,
     name: Annotated[str, typer.Argument(help="A study, such as 003-figure-1a; all for every one.")],
     full: Annotated[bool, typer.Option("--full", help="More episodes, worlds and runs.")] = False,
     as_json: Json = False,
@@ -123,7 +121,7 @@ def reproduce(
     """Measure a paper's figure or table anew and say which of its claims hold, and where (simulation, not private)."""
     from flows import api_worlds
 
-    result = api_worlds.reproduce(name, full=full, store=store_of(context))
+    result = api_worlds.reproduce(name, full=full, store=chosen_store())
     show(result, as_json, lambda: _verdicts(result))
 
 
@@ -134,7 +132,6 @@ def _verdicts(result: Kept) -> list[str]:
 
 
 def compare(
-    context: typer.Context,
     recipes: Annotated[list[str], typer.Argument(help="Recipes with [compare], such as trust_riverswim.")],
     full: Annotated[bool, typer.Option("--full", help="The recipe's larger grid.")] = False,
     as_json: Json = False,
@@ -146,7 +143,7 @@ def compare(
     """
     from flows import api_worlds
 
-    store = store_of(context)
+    store = chosen_store()
     results = [api_worlds.compare(name, full=full, store=store) for name in recipes]
     result = results[0] if len(results) == 1 else _together(results)
     show(result, as_json, lambda: [line for r in results for line in _prices(r)])
@@ -183,7 +180,6 @@ def _prices(result: Kept) -> list[str]:
 
 
 def audit(
-    context: typer.Context,
     recipe: str,
     draws: Annotated[int, typer.Option(min=100, max=MOST, help="Releases of each neighbour.")] = 20_000,
     canaries: Annotated[
@@ -201,7 +197,7 @@ def audit(
     from flows import api_worlds
     from reports.audit_page import summary
 
-    result = api_worlds.audit(recipe, draws=draws, canaries=canaries, table=table, store=store_of(context))
+    result = api_worlds.audit(recipe, draws=draws, canaries=canaries, table=table, store=chosen_store())
     show(
         result.answer(),
         as_json,

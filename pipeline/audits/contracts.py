@@ -18,15 +18,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 
-from pipeline.audits import noise_contracts as drawn
-from pipeline.audits.noise_contracts import BrokenContractError, Privatizer, Source, promised
-from pipeline.audits.reader_contracts import LogReader, everybody_is_read, nobodys_bytes_move_another
+from pipeline.audits.noise_contracts import NOISE, PRIVATIZER, BrokenContractError, Contract, promised
+from pipeline.audits.reader_contracts import READER, LogReader
 from pipeline.declaration.toml import CardError
 from pipeline.environments.world import World, declared_actions, declared_states
 from pipeline.mdp.planning import policy_value
@@ -37,8 +35,10 @@ from pipeline.simulation.simulate import sample_log
 from pipeline.simulation.synthetic_world_card import checked, world_card
 from pipeline.simulation.trial import Outcome, Plain, Trial
 
-Subject = TypeVar("Subject")
+# what a package's own tests name (docs/extend.md)
+__all__ = ["AGENT", "CONTRACTS", "NOISE", "PRIVATIZER", "READER", "WORLD", "BrokenContractError", "LogReader", "Player"]
 
+WORLD = Contract[World]("world")
 _TRUSTS = ("none", "joint", "local", "shuffle", "central")
 _ROUNDING = 1e-9
 # a frequency this many standard deviations off is a defect, not luck: one false alarm in 10^9
@@ -46,22 +46,7 @@ _SIGMAS = 6.5
 _EPISODES = 4000
 
 
-@dataclass(frozen=True)
-class Contract(Generic[Subject]):
-    """What all subjects of one kind promise.
-
-    Parameters
-    ----------
-    kind
-        What they are, in a word.
-    checks
-        Each looks at one promise of a subject, and raises a :class:`BrokenContractError` that says what was found.
-    """
-
-    kind: str
-    checks: tuple[Callable[[Subject], None], ...]
-
-
+@WORLD.check
 def transitions_are_distributions(world: World) -> None:
     """Every row of ``transition`` and ``start`` is one."""
     for name, table in (("transition", world.transition), ("start", world.start)):
@@ -69,12 +54,14 @@ def transitions_are_distributions(world: World) -> None:
         promised(not len(where), f"{name}{where[:1].tolist()}: negative, or does not sum to 1")
 
 
+@WORLD.check
 def rewards_are_finite(world: World) -> None:
     """So that a card can declare their range."""
     for name, table in (("visit_reward", world.visit_reward), ("entry_reward", world.entry_reward)):
         promised(bool(np.isfinite(table).all()), f"{name} holds numbers that are not finite")
 
 
+@WORLD.check
 def labels_fit(world: World) -> None:
     """One label a state, one an action; ends are states."""
     S, A = world.shape  # noqa: N806
@@ -84,6 +71,7 @@ def labels_fit(world: World) -> None:
     promised(not strange, f"ends {strange} are no states")
 
 
+@WORLD.check
 def ends_are_worth_nothing(world: World) -> None:
     """An episode stops on entering an end, so whatever the tables do from there on must pay 0."""
     left = world.transition.reshape(-1, *world.transition.shape[-3:])
@@ -96,6 +84,7 @@ def ends_are_worth_nothing(world: World) -> None:
     )
 
 
+@WORLD.check
 def every_behaviour_is_a_policy(world: World) -> None:
     """Logging policies are distributions over actions, and ``uniform`` is among them."""
     horizon = world.steps()
@@ -106,6 +95,7 @@ def every_behaviour_is_a_policy(world: World) -> None:
         promised(bool((p >= 0).all() and np.allclose(p.sum(-1), 1)), f"behaviour {name}: rows are no distributions")
 
 
+@WORLD.check
 def a_log_follows_the_tables(world: World) -> None:
     """Successors and rewards of 4000 simulated episodes have the frequencies and sums that the tables say."""
     horizon = world.steps()
@@ -126,6 +116,7 @@ def a_log_follows_the_tables(world: World) -> None:
     promised(deviations < _SIGMAS, f"summed rewards are {deviations:.1f} deviations off")
 
 
+@WORLD.check
 def a_card_can_be_written(world: World) -> None:
     """A card of the usual horizon covers every state and action, and holds every reward."""
     try:
@@ -165,6 +156,10 @@ class Player:
         return run(self.trial(seed))
 
 
+AGENT = Contract[Player]("online agent")
+
+
+@AGENT.check
 def marks_and_regret_are_a_curve(player: Player) -> None:
     """Marks rise to K; regret never falls, and is at most what the worst policy would lose."""
     out, mdp = player.outcome(), world_of(player.trial())
@@ -179,12 +174,14 @@ def marks_and_regret_are_a_curve(player: Player) -> None:
     promised(out.regret[-1] <= most + _ROUNDING, f"regret {out.regret[-1]} exceeds {most}, all that there is to lose")
 
 
+@AGENT.check
 def the_same_trial_gives_the_same_outcome(player: Player) -> None:
     """Everything random comes from the trial's seed."""
     one, other = player.outcome(3), player.outcome(3)
     promised(one == other, "two plays of one trial differ: something random does not come from trial.seed")
 
 
+@AGENT.check
 def outcomes_are_plain_values(player: Player) -> None:
     """So that they can be kept and travel between processes; no number is NaN."""
     try:
@@ -193,6 +190,7 @@ def outcomes_are_plain_values(player: Player) -> None:
         raise BrokenContractError(f"the outcome is not plain values: {e}") from None
 
 
+@AGENT.check
 def facts_say_what_it_is(player: Player) -> None:
     """Facts hold the trust model that is declared; a private agent's hold what its noise really costs."""
     facts = player.outcome().facts
@@ -206,6 +204,7 @@ def facts_say_what_it_is(player: Player) -> None:
         promised(spent <= 1.0 + _ROUNDING, f"asked for epsilon = 1, the noise costs {spent}")
 
 
+@AGENT.check
 def no_budget_is_refused(player: Player) -> None:
     """A private agent without epsilon plays nothing."""
     if not player.private:
@@ -218,6 +217,7 @@ def no_budget_is_refused(player: Player) -> None:
     promised(False, "plays without a budget; raise CardError where trial.epsilon or trial.delta is None")
 
 
+@AGENT.check
 def less_privacy_is_less_noise(player: Player) -> None:
     """At epsilon = 100 the true epsilon is larger than at 1: the budget reaches the noise."""
     if not player.private:
@@ -227,6 +227,7 @@ def less_privacy_is_less_noise(player: Player) -> None:
     promised(loose > 2 * tight, f"true epsilon {tight} at 1, {loose} at 100: the noise does not follow the budget")
 
 
+@AGENT.check
 def the_policy_is_one_of_the_worlds(player: Player) -> None:
     """Actions ``(H, S)`` that exist, or their chances ``(H, S, A)``, worth no more than the optimum; or none."""
     table, mdp = player.outcome().policy, world_of(player.trial())
@@ -244,51 +245,4 @@ def the_policy_is_one_of_the_worlds(player: Player) -> None:
     promised(value <= optimum(mdp) + _ROUNDING, "the policy beats the optimum")
 
 
-WORLD: Contract[World] = Contract(
-    "world",
-    (
-        transitions_are_distributions,
-        rewards_are_finite,
-        labels_fit,
-        ends_are_worth_nothing,
-        every_behaviour_is_a_policy,
-        a_log_follows_the_tables,
-        a_card_can_be_written,
-    ),
-)
-AGENT: Contract[Player] = Contract(
-    "online agent",
-    (
-        marks_and_regret_are_a_curve,
-        the_same_trial_gives_the_same_outcome,
-        outcomes_are_plain_values,
-        facts_say_what_it_is,
-        no_budget_is_refused,
-        less_privacy_is_less_noise,
-        the_policy_is_one_of_the_worlds,
-    ),
-)
-PRIVATIZER: Contract[Privatizer] = Contract(
-    "privatizer",
-    (
-        drawn.tables_are_known_beforehand,
-        drawn.no_person_moves_a_table_further_than_it_says,
-        drawn.every_cell_gets_the_noise_it_says,
-        drawn.noise_does_not_look_at_the_counts,
-        drawn.releases_are_integers_that_name_their_source,
-        drawn.seeded_noise_never_touches_real_people,
-        drawn.the_worst_pair_is_no_easier_to_tell_apart_than_it_says,
-    ),
-)
-NOISE: Contract[Source] = Contract(
-    "noise source",
-    (
-        drawn.gaussian_draws_have_their_law,
-        drawn.laplace_draws_have_their_law,
-        drawn.neighbouring_draws_do_not_follow_each_other,
-        drawn.what_can_be_repeated_refuses_real_people,
-        drawn.the_distance_from_the_law_is_small,
-    ),
-)
-READER: Contract[LogReader] = Contract("log reader", (everybody_is_read, nobodys_bytes_move_another))
 CONTRACTS: tuple[Contract[Any], ...] = (WORLD, AGENT, PRIVATIZER, NOISE, READER)

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +42,33 @@ _DRAWS = 20_000
 # one false alarm in 10^8; a scale 10 % off is far beyond it at this many draws
 _DOUBT = 1e-8
 _LARGEST_SLACK = Fraction(1, 2**60)
+
+
+Subject = TypeVar("Subject")
+
+
+@dataclass(frozen=True)
+class Contract(Generic[Subject]):
+    """What all subjects of one kind promise.
+
+    Parameters
+    ----------
+    kind
+        What they are, in a word.
+    checks
+        Each looks at one promise of a subject, and raises a :class:`BrokenContractError` that says what was found.
+    """
+
+    kind: str
+    checks: list[Callable[[Subject], None]] = field(default_factory=list[Callable[[Subject], None]])
+
+    def check(self, promise: Callable[[Subject], None]) -> Callable[[Subject], None]:
+        """Add a check; a decorator."""
+        self.checks.append(promise)
+        return promise
+
+
+PRIVATIZER, NOISE = Contract[Privatizer]("privatizer"), Contract[Source]("noise source")
 
 
 class BrokenContractError(AssertionError):
@@ -80,6 +109,7 @@ def tiny_card(kind: str = "synthetic") -> Card:
     )
 
 
+@PRIVATIZER.check
 def tables_are_known_beforehand(make: Privatizer) -> None:
     """Every mechanism names a table that is counted, with its shape, and says what it costs."""
     tables = _everybody()[0]
@@ -89,6 +119,7 @@ def tables_are_known_beforehand(make: Privatizer) -> None:
         promised(m.rho is not None, f"table {m.table} has no noise")
 
 
+@PRIVATIZER.check
 def no_person_moves_a_table_further_than_it_says(make: Privatizer) -> None:
     """Largest L2 and L1 distance over every pair of people, the absent one included."""
     people = _everybody()
@@ -101,6 +132,7 @@ def no_person_moves_a_table_further_than_it_says(make: Privatizer) -> None:
         promised(l1 <= m.l1, f"table {m.table}: one person moves it by {l1} in L1; it says {m.l1}")
 
 
+@PRIVATIZER.check
 def every_cell_gets_the_noise_it_says(make: Privatizer) -> None:
     """Never-visited cells too, on both sides: neither 30 % less nor 30 % more."""
     privatizer = make(tiny_card())
@@ -116,6 +148,7 @@ def every_cell_gets_the_noise_it_says(make: Privatizer) -> None:
         )
 
 
+@PRIVATIZER.check
 def noise_does_not_look_at_the_counts(make: Privatizer) -> None:
     """From one seed, two people's releases differ by what the people differ by, and by nothing else."""
     privatizer, people = make(tiny_card()), _everybody()
@@ -127,6 +160,7 @@ def noise_does_not_look_at_the_counts(make: Privatizer) -> None:
             promised(same, f"table {m.table}: the noise depends on the counts")
 
 
+@PRIVATIZER.check
 def releases_are_integers_that_name_their_source(make: Privatizer) -> None:
     """``int64`` tables under the declared mechanisms, the noise named by its source."""
     privatizer = make(tiny_card())
@@ -137,6 +171,7 @@ def releases_are_integers_that_name_their_source(make: Privatizer) -> None:
     promised(not wrong, f"tables {wrong} are not int64")
 
 
+@PRIVATIZER.check
 def seeded_noise_never_touches_real_people(make: Privatizer) -> None:
     """Data registered as real is refused before anything is drawn."""
     card = tiny_card("real")
@@ -148,6 +183,7 @@ def seeded_noise_never_touches_real_people(make: Privatizer) -> None:
     promised(False, "drew seeded noise for data registered as real")
 
 
+@PRIVATIZER.check
 def the_worst_pair_is_no_easier_to_tell_apart_than_it_says(make: Privatizer) -> None:
     """The audit's attack on 4000 releases of the worst pair: the proved loss stays below the claim."""
     privatizer = make(tiny_card())
@@ -159,6 +195,7 @@ def the_worst_pair_is_no_easier_to_tell_apart_than_it_says(make: Privatizer) -> 
     )
 
 
+@NOISE.check
 def gaussian_draws_have_their_law(make: Source) -> None:
     """Chi-square of 20 000 draws at variances 2 and 30 against the discrete Gaussian."""
     for variance in (2, 30):
@@ -166,6 +203,7 @@ def gaussian_draws_have_their_law(make: Source) -> None:
         _law(drawn, f"gaussian, variance {variance}", lambda x, v=variance: np.exp(-(x**2) / (2 * v)))
 
 
+@NOISE.check
 def laplace_draws_have_their_law(make: Source) -> None:
     """The same of the discrete Laplace at scales 3/2 and 7."""
     for scale in (Fraction(3, 2), Fraction(7)):
@@ -173,6 +211,7 @@ def laplace_draws_have_their_law(make: Source) -> None:
         _law(drawn, f"laplace, scale {scale}", lambda x, b=float(scale): np.exp(-np.abs(x) / b))
 
 
+@NOISE.check
 def neighbouring_draws_do_not_follow_each_other(make: Source) -> None:
     """No correlation between one draw and the next, nor between two calls."""
     noise = make()
@@ -182,6 +221,7 @@ def neighbouring_draws_do_not_follow_each_other(make: Source) -> None:
         promised(abs(r) < 6.5 / np.sqrt(_DRAWS), f"neighbouring {name} correlate by {r:.3f}")
 
 
+@NOISE.check
 def what_can_be_repeated_refuses_real_people(make: Source) -> None:
     """A source that draws the same twice is known to whoever knows the seed."""
     one, other = (make().gaussian(64, 10**6, _NOWHERE) for _ in range(2))
@@ -194,6 +234,7 @@ def what_can_be_repeated_refuses_real_people(make: Source) -> None:
     promised(False, "draws the same numbers twice, and serves data registered as real")
 
 
+@NOISE.check
 def the_distance_from_the_law_is_small(make: Source) -> None:
     """``tv_bound`` is what a draw may be off; it is counted in delta, so it must be tiny."""
     bound = make().tv_bound(10**6)

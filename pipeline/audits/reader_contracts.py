@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.audits.noise_contracts import promised
+from pipeline.audits.noise_contracts import Contract, promised
 from pipeline.logs.formats import Reader
 from pipeline.logs.readers.batch import RECORD_BYTES, Asked, Batch
 
@@ -61,6 +61,10 @@ class LogReader:
         return found
 
 
+READER = Contract[LogReader]("log reader")
+
+
+@READER.check
 def everybody_is_read(log: LogReader) -> None:
     """Of a good log nobody's record is set aside, and the columns are those asked for."""
     batches = log.batches([record for _, record in log.records])
@@ -71,6 +75,7 @@ def everybody_is_read(log: LogReader) -> None:
     promised(read == people, f"{len(read)} people are read, the log holds {len(people)}")
 
 
+@READER.check
 def nobodys_bytes_move_another(log: LogReader) -> None:
     """One record is cut, filled with what is no text, grown beyond a record's size, or gone; all others stay."""
     whole = [record for _, record in log.records]

@@ -16,14 +16,21 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError, model_validator
 
-from pipeline.declaration.columns import LogColumns, check_constants, step_columns, table_columns, vector_columns
+from pipeline.declaration.columns import (
+    LogColumns,
+    check_constants,
+    check_format,
+    check_layout,
+    step_columns,
+    table_columns,
+    vector_columns,
+)
 from pipeline.declaration.declared_features import OBSERVED, Features
 from pipeline.declaration.domain import Domain
 from pipeline.declaration.lineage import Declaration, files_of, sha256_of
 from pipeline.declaration.linear_quadratic import LINEAR_QUADRATIC, Cost, LinearQuadratic
 from pipeline.declaration.reward import Reward
 from pipeline.declaration.source import Source, VectorSource
-from pipeline.declaration.source_checks import check_format, check_layout
 from pipeline.declaration.toml import CardError as CardError
 from pipeline.declaration.toml import explain, read_toml
 from pipeline.mdp.model import Task

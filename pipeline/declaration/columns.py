@@ -1,14 +1,28 @@
-"""Which columns of a log are read, and in which role: resolved once, from what the card declares."""
+"""Which columns of a log are read, and in which role: resolved once, from what the card declares.
+
+A source that does not fit the rest of its card (format, layout, order, constants) is refused in words of its own.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pipeline.declaration.domain import Domain
 from pipeline.declaration.linear_quadratic import LinearQuadratic, Vector
 from pipeline.declaration.reward import Reward
-from pipeline.declaration.source import MADE, Source, StepColumn, VectorSource, constant, step_cells
-from pipeline.declaration.source_checks import check_constant
+from pipeline.declaration.source import (
+    CONSTANT,
+    CUT_BY_ORDER,
+    MADE,
+    STEP,
+    Source,
+    StepColumn,
+    VectorSource,
+    constant,
+    step_cells,
+)
 
 _LOGGED = ("reward", "next_state", "next_bin", "terminated", "truncated", "behavior_prob")
 # key in the card -> role, of what differs from step to step
@@ -87,7 +101,7 @@ def table_columns(source: Source, domain: Domain, reward: Reward) -> LogColumns:
         roles |= _vector_roles(vectors)
     leads, stands = (cols.next_state, states.column) if states.bins is None else (cols.next_bin, states.bins.by)
     chain = () if leads is None else ((str(leads), str(stands)),)
-    return LogColumns(roles, _user(source), _flags(source), steps, vectors, chain)
+    return LogColumns(roles, *_whose_rows(source), steps, vectors, chain)
 
 
 def vector_columns(source: VectorSource, domain: LinearQuadratic) -> LogColumns:
@@ -95,12 +109,10 @@ def vector_columns(source: VectorSource, domain: LinearQuadratic) -> LogColumns:
     following = source.columns.next_observation
     vectors = _vectors({"observation": domain.observation, "action": domain.action}, following)
     roles = _whose(source) | _vector_roles(vectors)
-    cols = source.columns
-    rest = {"terminated": cols.terminated, "truncated": cols.truncated, "behavior_prob": cols.behavior_prob}
+    rest = {role: getattr(source.columns, role) for role in ("terminated", "truncated", "behavior_prob")}
     roles |= {role: column for role, column in rest.items() if column is not None}
-    here = vectors["observation"]
-    pairs = [] if following is None else zip(_listed(following), _listed(here), strict=True)
-    return LogColumns(roles, _user(source), _flags(source), vectors=vectors, chain=tuple(pairs))
+    pairs = [] if following is None else zip(_listed(following), _listed(vectors["observation"]), strict=True)
+    return LogColumns(roles, *_whose_rows(source), vectors=vectors, chain=tuple(pairs))
 
 
 def _vectors(declared: dict[str, Vector], following: str | list[str] | None) -> dict[str, str | list[str]]:
@@ -130,14 +142,11 @@ def _whose(source: Source | VectorSource) -> dict[str, str]:
     return {role: column for role, column in rows.items() if column is not None}
 
 
-def _user(source: Source | VectorSource) -> str | None:
-    named = source.columns.user_id
-    return None if named == MADE.get(source.format) else named
-
-
-def _flags(source: Source | VectorSource) -> tuple[str, ...]:
-    flags = (source.columns.terminated, source.columns.truncated)
-    return tuple(str(flag) for flag in flags if flag is not None)
+def _whose_rows(source: Source | VectorSource) -> tuple[str | None, tuple[str, ...]]:
+    """The column of ids, where people are no records of the reader's, and those that end an episode."""
+    cols = source.columns
+    flags = tuple(str(flag) for flag in (cols.terminated, cols.truncated) if flag is not None)
+    return None if cols.user_id == MADE.get(source.format) else cols.user_id, flags
 
 
 def step_columns(source: Source, domain: Domain) -> dict[str, StepColumn]:
@@ -171,7 +180,7 @@ def check_constants(source: Source, domain: Domain, reward: Reward) -> None:
     for key, found in cells.items():
         for text in map(constant, found):
             if text is not None:
-                check_constant(key, text, labels.get(key), reward.range)
+                _check_constant(key, text, labels.get(key), reward.range)
     told_by = set(TELLING) & set(_read(source, domain, reward))
     for h, found in enumerate(zip(*(c for key, c in cells.items() if _ROLES[key] in told_by), strict=True)):
         if all(constant(cell) is not None for cell in found):
@@ -190,3 +199,99 @@ def _read(source: Source, domain: Domain, reward: Reward) -> dict[str, StepColum
     if reward.kind != "estimate":
         found.pop("source.columns.reward", None)
     return {_ROLES[key]: column for key, column in found.items()}
+
+
+def check_format(source: Source | VectorSource, kind: str, horizon: int) -> None:
+    """Refuse a format that does not fit the rest of the card.
+
+    Raises
+    ------
+    ValueError
+        Naming the key, and what to write.
+    """
+    if source.layout == "wide" and source.format != "table":
+        raise ValueError(f"source.layout = 'wide' belongs to source.format = 'table', not {source.format!r}")
+    if (source.format == "meds") != (source.meds is not None):
+        raise ValueError("source.meds (what makes a step of events) goes with source.format = 'meds', and only then")
+    if source.format == "obp" and horizon > 1:
+        raise ValueError("domain.horizon must be 1 with source.format = 'obp': an impression is a whole episode")
+    cols = source.columns
+    if source.format in CUT_BY_ORDER:
+        if (cols.episode_id, cols.step) != ("episode", "step"):
+            raise ValueError(
+                f"source.columns: with format = {source.format!r} the reader numbers episodes and steps; "
+                "write episode_id = 'episode', step = 'step'"
+            )
+        if kind == "real" and cols.user_id == MADE.get(source.format):
+            raise ValueError(
+                f"source.columns.user_id: with format = {source.format!r} an episode ends where its rows say so, and "
+                "one that does not say so takes the next one's rows; of real people, name a column of user ids"
+            )
+
+
+def check_layout(source: Source, keys: Mapping[str, StepColumn], horizon: int) -> None:
+    """Refuse columns that do not fit the layout.
+
+    Raises
+    ------
+    ValueError
+        Naming the key, and what to write.
+    """
+    if source.layout == "long":
+        if listed := [key for key, column in keys.items() if isinstance(column, list)]:
+            raise ValueError(f"{listed[0]}: a list, one a step, belongs to source.layout = 'wide'; name one column")
+        source.check_order()
+        if horizon > 1 and ((source.columns.step or source.order_by) is None or source.columns.episode_id is None):
+            raise ValueError(
+                "source.columns needs 'step' and 'episode_id' when domain.horizon > 1; where no column counts the "
+                "steps, name one that orders the rows: source.order_by"
+            )
+        return
+    if (source.order_by, source.gap, source.gap_over, source.last_row) != (None, "drop", None, "unknown"):
+        raise ValueError("source.order_by, gap, gap_over and last_row belong to source.layout = 'long'; take them out")
+    if source.columns.step is not None:
+        raise ValueError("source.columns.step: in a wide source the columns tell the step; take the key out")
+    for key, column in keys.items():
+        _check_wide(key, column, horizon)
+
+
+def _check_wide(key: str, column: StepColumn, horizon: int) -> None:
+    if isinstance(column, list):
+        if len(column) != horizon:
+            raise ValueError(f"{key}: names {len(column)} columns, the horizon is {horizon}; name one a step")
+        if "" in column:
+            raise ValueError(f"{key}: entry {column.index('') + 1} is empty; name a column, or write '=text'")
+    elif column.startswith(CONSTANT):
+        raise ValueError(f"{key}: a constant stands in a list of H entries; write ['{column}', …]")
+    elif STEP not in column and horizon > 1:
+        raise ValueError(
+            f"{key}: {column!r} is one column, the wide layout needs one a step; "
+            f"write a pattern such as '{column}_{STEP}', or a list of {horizon} names"
+        )
+
+
+def _check_constant(key: str, text: str, labels: set[str] | None, rewards: tuple[float, float]) -> None:
+    """Refuse a constant of a wide source that means nothing; ValueError naming the key and what is allowed."""
+    if labels is not None:
+        if text not in labels:
+            raise ValueError(f"{key}: the constant '={text}' is no declared label; declared: {sorted(labels - {''})}")
+        return
+    if key in ("source.columns.terminated", "source.columns.truncated"):
+        allowed, good = "'=true', '=false' or '='", text in ("", "true", "false")
+    elif key == "source.columns.reward":
+        low, high = rewards
+        allowed, good = f"a number in [{low:g}, {high:g}]", _number_in(text, low, high)
+    elif key == "source.columns.behavior_prob":
+        allowed, good = "'=' or a number above 0, 1 at most", text == "" or _number_in(text, math.ulp(0.0), 1)
+    else:
+        good = _number_in(text, -math.inf, math.inf) or (key == "source.columns.next_bin" and text == "")
+        allowed = "a number"
+    if not good:
+        raise ValueError(f"{key}: the constant '={text}' must be {allowed}")
+
+
+def _number_in(text: str, low: float, high: float) -> bool:
+    try:
+        return low <= float(text) <= high
+    except ValueError:
+        return False

@@ -120,7 +120,7 @@ class Declaration(Strict):
             check_delta("budget.delta", self.budget.delta, self.unit.users_public)
 
 
-def sha256_of(parts: Mapping[str, Any]) -> str:
+def sha256_of(parts: Mapping[str, object]) -> str:
     """Sha256 of canonical JSON: keys sorted, no blanks."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 

@@ -198,6 +198,28 @@ class Source(_Placed):
         """The number of the first step in the log."""
         return _first_of(self.layout) if self.first_step is None else self.first_step
 
+    def check_order(self) -> None:
+        """Refuse an order of rows that says too much or too little; ValueError naming the key, and what to write."""
+        step = self.columns.step
+        if self.order_by is not None:
+            if step is not None or self.first_step is not None:
+                raise ValueError(
+                    "source.order_by numbers the rows of an episode itself: take columns.step and first_step out"
+                )
+            if self.gap == "cut" and self.gap_over is None:
+                raise ValueError(
+                    "source.gap_over is missing: how far apart two rows of an episode may be, in days of dates or "
+                    f"units of {self.order_by!r}"
+                )
+            return
+        if self.gap_over is not None:
+            raise ValueError("source.gap_over goes with source.order_by; steps that are counted lack a step, or do not")
+        if self.gap == "keep":
+            raise ValueError(
+                "source.gap = 'keep' lets the rows follow each other in their order: write "
+                f"order_by = {step or 'the column'!r} in place of columns.step"
+            )
+
 
 def _first_of(layout: str) -> int:
     return 1 if layout == "wide" else 0

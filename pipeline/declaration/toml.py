@@ -69,7 +69,7 @@ class Strict(BaseModel):
     later: ClassVar[Mapping[str, object]] = {}
 
     @model_serializer(mode="wrap")
-    def _without_later(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _without_later(self, plain: SerializerFunctionWrapHandler) -> dict[str, object]:
         return {k: v for k, v in plain(self).items() if k not in self.later or v != self.later[k]}
 
     @field_validator("*", mode="before")
@@ -154,7 +154,7 @@ def read_toml(path: Path) -> Mapping[str, Any]:
     return found
 
 
-def _deeper(values: Mapping[str, Any], levels: int) -> bool:
+def _deeper(values: Mapping[str, object], levels: int) -> bool:
     level: list[Any] = [values]
     for _ in range(levels):
         inner = [v for each in level for v in (each.values() if isinstance(each, dict) else each)]

@@ -49,7 +49,7 @@ class StepFacts(TypedDict):
 
 
 class SnapshotFacts(TypedDict):
-    """Which snapshot, its sizes, and the rules that rows broke or that the card has a tolerance for."""
+    """Which snapshot, its sizes, rules that rows broke or that the card has a tolerance for, people and episodes."""
 
     dataset: str
     kind: str
@@ -59,6 +59,8 @@ class SnapshotFacts(TypedDict):
     users: int
     episodes: int
     rules: list[RuleFacts]
+    people: PeopleFacts
+    steps: StepFacts
 
 
 class Warned(TypedDict):
@@ -178,28 +180,25 @@ class HiddenState(TypedDict):
 
 
 class TableFacts(SnapshotFacts):
-    """A snapshot of declared states and actions."""
+    """A snapshot of declared states and actions; ``hidden_state`` is the test of what the states hide."""
 
-    people: PeopleFacts
-    steps: StepFacts
     coverage: Coverage
     behaviour: list[Behaviour]
     shares: TableShares
     reward: RewardFacts | None
     noise: list[NoiseFacts]
-
-
-class Examined(TableFacts):
-    """What advice is given on: facts, and ``hidden_state``, the test of what the states hide."""
-
     hidden_state: HiddenState
 
 
-class TableInspection(Examined):
-    """All of ``inspect``: ``warnings``, gravest first, and ``ledger_entry``, the number of its INSPECT entry."""
+class Looked(TypedDict):
+    """``warnings``, gravest first, and ``ledger_entry``, the number of the look's INSPECT entry."""
 
     warnings: list[Warned]
     ledger_entry: int
+
+
+class TableInspection(TableFacts, Looked):
+    """All that ``inspect`` tells of a log of states and actions."""
 
 
 class VectorShares(TypedDict):
@@ -230,14 +229,9 @@ class VectorSummary(TypedDict):
 class VectorFacts(SnapshotFacts):
     """A snapshot of vectors."""
 
-    people: PeopleFacts
-    steps: StepFacts
     shares: VectorShares
     vectors: dict[str, VectorSummary]
 
 
-class VectorInspection(VectorFacts):
-    """All that ``inspect`` tells of it: ``warnings``, gravest first, and ``ledger_entry``."""
-
-    warnings: list[Warned]
-    ledger_entry: int
+class VectorInspection(VectorFacts, Looked):
+    """All that ``inspect`` tells of a log of vectors."""

@@ -108,41 +108,29 @@ def ingest_report(snapshot: Snapshot, card: AnyCard) -> IngestReport:
 
 
 def _report(snapshot: Snapshot, card: AnyCard, files: Sequence[Path]) -> IngestReport:
-    filed = pl.concat([_flat(pl.read_parquet(f)) for f in files]) if files else pl.DataFrame()
-    wrong = pl.DataFrame() if filed.is_empty() else _roles(filed, card)
+    wrong = pl.concat([_by_role(pl.read_parquet(f), card) for f in files]) if files else pl.DataFrame()
     lost = _lost(wrong, snapshot)
     people = snapshot.users + len(lost)
     gone = wrong.filter(pl.col("dropped") & pl.col("user").is_in(lost.implode())) if len(wrong) else wrong
+    tables = card if isinstance(card, Card) else None
     return {
         "people_kept": snapshot.users,
         "people_lost": len(lost),
         "share_lost": len(lost) / max(1, people),
         "rules": _rules(wrong),
-        "labels": _labels(wrong, card) if isinstance(card, Card) else [],
+        "labels": [] if tables is None else _labels(wrong, tables),
         "steps": _steps(wrong),
-        "differences": _differences(gone, snapshot, card) if isinstance(card, Card) else [],
-        "rewards": _rewards(wrong, snapshot, card) if isinstance(card, Card) else None,
+        "differences": [] if tables is None else _differences(gone, snapshot, tables),
+        "rewards": None if tables is None else _rewards(wrong, snapshot, tables),
         "purged": not files and bool(snapshot.quarantined),
     }
 
 
-def _flat(filed: pl.DataFrame) -> pl.DataFrame:
-    """Rule, effect and the raw cells as columns ``raw <name>``."""
-    names = [f.name for f in filed.schema["source"].fields]  # type: ignore[attr-defined]
-    return filed.select("rule", "effect", *(pl.col("source").struct.field(n).alias(f"raw {n}") for n in names))
-
-
-def _roles(filed: pl.DataFrame, card: AnyCard) -> pl.DataFrame:
-    """``rule``, ``dropped``, ``user``, ``episode`` and the cells by their roles."""
-    roles = {role: pl.col(f"raw {column}").alias(role) for role, column in card.log.roles.items()}
-    episode = roles.get("episode", pl.lit(None, dtype=pl.String).alias("episode"))
-    return filed.select(
-        "rule",
-        "effect",
-        pl.col("effect").is_in(list(DROPS)).alias("dropped"),
-        episode,
-        *(cell for role, cell in roles.items() if role != "episode"),
-    )
+def _by_role(filed: pl.DataFrame, card: AnyCard) -> pl.DataFrame:
+    """``rule``, ``effect``, ``dropped``, ``user``, ``episode`` and the raw cells by their roles."""
+    cells = {role: pl.col("source").struct.field(column).alias(role) for role, column in card.log.roles.items()}
+    cells.setdefault("episode", pl.lit(None, dtype=pl.String).alias("episode"))
+    return filed.select("rule", "effect", pl.col("effect").is_in(list(DROPS)).alias("dropped"), *cells.values())
 
 
 def _lost(wrong: pl.DataFrame, snapshot: Snapshot) -> pl.Series:

@@ -18,32 +18,19 @@ from pipeline.logs.aggregate import count_rows
 from pipeline.logs.editions import set_aside
 from pipeline.logs.rules import BY_NAME
 from pipeline.logs.store import Snapshot
-from pipeline.operator.facts import (
-    Behaviour,
-    Coverage,
-    NoiseFacts,
-    OverCap,
-    PeopleFacts,
-    RewardFacts,
-    RuleFacts,
-    SnapshotFacts,
-    StepFacts,
-    TableFacts,
-)
+from pipeline.operator import facts
+from pipeline.operator.advice import DROWNED, FEW
+from pipeline.operator.hidden_state import hidden_state
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 
-# a cell visited less often than this says next to nothing, noise or not
-FEW = 20
-# a cell whose visits are below this many standard deviations of the noise cannot be told from an empty one
-DROWNED = 2.0
 # budgets at which the noise is shown, as shares of the card's lifetime cap
 BUDGETS = {"the whole cap": 1.0, "a quarter of the cap": 0.25}
 
 Ints = NDArray[np.int64]
 
 
-def coverage(card: Card, n: Ints, allowed: NDArray[np.bool_]) -> Coverage:
+def coverage(card: Card, n: Ints, allowed: NDArray[np.bool_]) -> facts.Coverage:
     """Visits ``n (G, L, A)`` of the cells that a policy may use, as the card's tables have them."""
     unseen, rare = (allowed & (n == 0)).sum(-1), (allowed & (n > 0) & (n < FEW)).sum(-1)
     pooled = card.domain.dynamics == "stationary"
@@ -71,7 +58,7 @@ def coverage(card: Card, n: Ints, allowed: NDArray[np.bool_]) -> Coverage:
     }
 
 
-def behaviour(card: Card, visits: Ints) -> list[Behaviour]:
+def behaviour(card: Card, visits: Ints) -> list[facts.Behaviour]:
     """The logging policy, all steps together, from rows before any cap of cells ``(L, A)``."""
     return [
         {
@@ -85,7 +72,7 @@ def behaviour(card: Card, visits: Ints) -> list[Behaviour]:
     ]
 
 
-def noise(card: Card, n_sa: Ints, allowed: NDArray[np.bool_], budget: str, share: float) -> NoiseFacts:
+def noise(card: Card, n_sa: Ints, allowed: NDArray[np.bool_], budget: str, share: float) -> facts.NoiseFacts:
     """Visits against the noise of n[h,s,a] (n[h,s,a,s'] summed, the default release), where the state occurs."""
     rho = share * card.budget.rho
     table = next(m for m in count_sum(card, Ask(rho=rho)).mechanisms if m.table == "n_sas")
@@ -134,7 +121,7 @@ class _Sums(EpisodeSums):
     highest: float | None = None
 
 
-def inspect_tables(snapshot: Snapshot, card: Card) -> TableFacts:
+def inspect_tables(snapshot: Snapshot, card: Card) -> facts.TableFacts:
     """Facts of a snapshot, one partition in memory at a time.
 
     Returns
@@ -145,9 +132,7 @@ def inspect_tables(snapshot: Snapshot, card: Card) -> TableFacts:
     allowed = card.domain.allowed
     rows = max(1, snapshot.rows)
     return {
-        **snapshot_facts(snapshot, card),
-        "people": people_facts(snapshot, card, sums.episodes),
-        "steps": step_facts(sums.lengths, sums.visits.sum((1, 2))),
+        **snapshot_facts(snapshot, card, sums, sums.visits.sum((1, 2))),
         "coverage": coverage(card, sums.n_sa, allowed),
         "behaviour": behaviour(card, sums.visits.sum(0)),
         "shares": {
@@ -159,6 +144,7 @@ def inspect_tables(snapshot: Snapshot, card: Card) -> TableFacts:
         },
         "reward": _reward(snapshot, sums),
         "noise": [noise(card, sums.n_sa, allowed, name, share) for name, share in BUDGETS.items()],
+        "hidden_state": hidden_state(snapshot, card),
     }
 
 
@@ -195,19 +181,9 @@ def _add(sums: _Sums, rows: pl.DataFrame, card: Card) -> None:
         sums.highest = max(x for x in (sums.highest, float(reward.max())) if x is not None)
 
 
-def snapshot_facts(snapshot: Snapshot, card: AnyCard) -> SnapshotFacts:
-    """Which snapshot, its sizes, and the rules that rows broke or that the card has a tolerance for."""
+def snapshot_facts(snapshot: Snapshot, card: AnyCard, sums: EpisodeSums, rows_by_step: Ints) -> facts.SnapshotFacts:
+    """Which snapshot, its sizes, rules that rows broke or that the card has a tolerance for, people and episodes."""
     named = [name for name in BY_NAME if name in snapshot.quarantined or name in card.tolerance]
-    rules: list[RuleFacts] = [
-        {
-            "rule": name,
-            "effect": BY_NAME[name].effect,
-            "rows": snapshot.quarantined.get(name, 0),
-            "share": snapshot.quarantined.get(name, 0) / max(1, snapshot.source_rows),
-            "tolerance": card.tolerance.get(name),
-        }
-        for name in named
-    ]
     return {
         "dataset": card.name,
         "kind": card.kind,
@@ -216,24 +192,30 @@ def snapshot_facts(snapshot: Snapshot, card: AnyCard) -> SnapshotFacts:
         "rows": snapshot.rows,
         "users": snapshot.users,
         "episodes": snapshot.episodes,
-        "rules": rules,
+        "rules": [
+            {
+                "rule": name,
+                "effect": BY_NAME[name].effect,
+                "rows": snapshot.quarantined.get(name, 0),
+                "share": snapshot.quarantined.get(name, 0) / max(1, snapshot.source_rows),
+                "tolerance": card.tolerance.get(name),
+            }
+            for name in named
+        ],
+        "people": {
+            "declared": card.unit.users_public,
+            "counted": snapshot.users,
+            "counted_over_declared": snapshot.users / card.unit.users_public,
+            "cap_of_episodes": card.unit.episodes_per_user,
+            "most_episodes_kept": max(sums.episodes, default=0),
+            "with_several_episodes": sum(people for several, people in sums.episodes.items() if several > 1),
+            **_over_cap(snapshot, card),
+        },
+        "steps": _step_facts(sums.lengths, rows_by_step),
     }
 
 
-def people_facts(snapshot: Snapshot, card: AnyCard, episodes: Counter[int]) -> PeopleFacts:
-    """People declared and counted; ``episodes``: how many people have how many."""
-    return {
-        "declared": card.unit.users_public,
-        "counted": snapshot.users,
-        "counted_over_declared": snapshot.users / card.unit.users_public,
-        "cap_of_episodes": card.unit.episodes_per_user,
-        "most_episodes_kept": max(episodes, default=0),
-        "with_several_episodes": sum(people for several, people in episodes.items() if several > 1),
-        **_over_cap(snapshot, card),
-    }
-
-
-def _over_cap(snapshot: Snapshot, card: AnyCard) -> OverCap:
+def _over_cap(snapshot: Snapshot, card: AnyCard) -> facts.OverCap:
     """People above the cap and their dropped episodes, from the quarantine; null where it was purged."""
     columns = card.source.columns
     user = pl.col("source").struct.field(columns.user_id).alias("user")
@@ -248,7 +230,7 @@ def _over_cap(snapshot: Snapshot, card: AnyCard) -> OverCap:
     return {"above_cap": distinct["user"].n_unique(), "episodes_dropped_by_cap": len(distinct)}
 
 
-def step_facts(by_length: Ints, rows_by_step: Ints) -> StepFacts:
+def _step_facts(by_length: Ints, rows_by_step: Ints) -> facts.StepFacts:
     """How long episodes are, ``by_length (H+1,)``, and how many rows each step has, ``(H,)``."""
     episodes = max(1, int(by_length.sum()))
     ranks = np.cumsum(by_length) / episodes
@@ -275,7 +257,7 @@ def _other(visits: Ints, declared: bool) -> float | None:
     return float(visits[-1] / max(1, visits.sum())) if declared else None
 
 
-def _reward(snapshot: Snapshot, sums: _Sums) -> RewardFacts | None:
+def _reward(snapshot: Snapshot, sums: _Sums) -> facts.RewardFacts | None:
     """Rewards as they are summed, clipped and floored; None where the card declares a table."""
     if sums.lowest is None or sums.highest is None:
         return None

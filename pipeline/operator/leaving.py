@@ -159,7 +159,7 @@ def export_minari(snapshot: Snapshot, card: AnyCard, to: Path) -> Exported:
             main.chmod(0o600)
             for episode in _episodes(snapshot, card):
                 _write(file.create_group(f"episode_{episodes}"), episodes, episode)
-                episodes, steps = episodes + 1, steps + len(episode["rewards"])
+                episodes, steps = episodes + 1, steps + len(episode.rewards)
         told = {
             "total_episodes": episodes,
             "total_steps": steps,
@@ -177,8 +177,21 @@ def export_minari(snapshot: Snapshot, card: AnyCard, to: Path) -> Exported:
     return Exported(name, folder, episodes, steps)
 
 
-def _episodes(snapshot: Snapshot, card: AnyCard) -> Iterator[dict[str, Any]]:
-    """Arrays of each episode, by user and episode; one partition in memory at a time."""
+@dataclass(frozen=True)
+class _Episode:
+    """Arrays of an episode, under Minari's names, and whose it is."""
+
+    user: int
+    observations: Values
+    actions: Values
+    rewards: Values
+    terminations: Values
+    truncations: Values
+    behavior_prob: Values | None
+
+
+def _episodes(snapshot: Snapshot, card: AnyCard) -> Iterator[_Episode]:
+    """By user and episode; one partition in memory at a time."""
     people = 0
     for part in snapshot.part_files:
         rows = pl.read_parquet(part).sort("user_id", "episode_id", "step")
@@ -193,15 +206,15 @@ def _episodes(snapshot: Snapshot, card: AnyCard) -> Iterator[dict[str, Any]]:
         terminated = rows["terminated"].to_numpy()
         for low, high in zip(first, [*first[1:], len(rows)], strict=True):
             last = np.arange(high - low) == high - low - 1
-            yield {
-                "user": people + int(users[low]),
-                "observations": np.concatenate([here[low:high], after[high - 1 : high]]),
-                "actions": actions[low:high],
-                "rewards": rewards[low:high],
-                "terminations": terminated[low:high] & last,
-                "truncations": ~terminated[low:high] & last,
-                "behavior_prob": None if np.isnan(prob[low:high]).all() else np.append(prob[low:high], np.nan),
-            }
+            yield _Episode(
+                people + int(users[low]),
+                np.concatenate([here[low:high], after[high - 1 : high]]),
+                actions[low:high],
+                rewards[low:high],
+                terminated[low:high] & last,
+                ~terminated[low:high] & last,
+                None if np.isnan(prob[low:high]).all() else np.append(prob[low:high], np.nan),
+            )
         people += int(users[-1]) + 1
 
 
@@ -226,16 +239,16 @@ def _columns(rows: pl.DataFrame, card: AnyCard) -> tuple[Values, Values, Values,
     return here, after, actions, rows["reward"].to_numpy()
 
 
-def _write(group: Any, number: int, episode: dict[str, Any]) -> None:
-    group.attrs["id"], group.attrs["total_steps"] = number, len(episode["rewards"])
-    group.attrs["user"] = episode["user"]
+def _write(group: Any, number: int, episode: _Episode) -> None:
+    group.attrs["id"], group.attrs["total_steps"] = number, len(episode.rewards)
+    group.attrs["user"] = episode.user
     for name in ("observations", "actions", "rewards", "terminations", "truncations"):
-        group[name] = episode[name]
-    if episode["behavior_prob"] is not None:
-        group["infos/behavior_prob"] = episode["behavior_prob"]
+        group[name] = getattr(episode, name)
+    if episode.behavior_prob is not None:
+        group["infos/behavior_prob"] = episode.behavior_prob
 
 
-def _spaces(card: AnyCard) -> dict[str, Any]:
+def _spaces(card: AnyCard) -> dict[str, dict[str, object]]:
     """Observation and action space as Minari writes them."""
     if isinstance(card, Card):
         sizes = {"observation_space": len(card.domain.state_labels) + 1, "action_space": len(card.domain.action_labels)}

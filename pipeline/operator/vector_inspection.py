@@ -11,17 +11,14 @@ from numpy.typing import NDArray
 from pipeline.declaration.card import LqCard
 from pipeline.logs.regression_sums import list_matrix
 from pipeline.logs.store import Snapshot
-from pipeline.operator.advice import warning
-from pipeline.operator.facts import Coordinate, VectorFacts, VectorSummary, Warned
-from pipeline.operator.inspection import EpisodeSums, people_facts, snapshot_facts, step_facts
+from pipeline.operator.facts import Coordinate, VectorFacts, VectorSummary
+from pipeline.operator.inspection import EpisodeSums, snapshot_facts
 
 Array = NDArray[np.float64]
 
 # parts of the declared radius at which lengths are told: what a recipe's `cut` would shorten
 PARTS = (0.25, 0.5, 0.7, 1.0)
 ROLES = ("observation", "action", "next_observation")
-# a share of shortened rows, and a difference between people counted and declared, that are worth a word
-_MANY, _FAR = 0.2, 0.1
 
 
 @dataclass(kw_only=True)
@@ -43,9 +40,7 @@ def inspect_vectors(snapshot: Snapshot, card: LqCard) -> VectorFacts:
         _add(sums, pl.read_parquet(part, columns=["user_id", "episode_id", "step", *ROLES]), card)
     rows = max(1, snapshot.rows)
     return {
-        **snapshot_facts(snapshot, card),
-        "people": people_facts(snapshot, card, sums.episodes),
-        "steps": step_facts(sums.lengths, sums.by_step),
+        **snapshot_facts(snapshot, card, sums, sums.by_step),
         "shares": {
             "unknown_next_observation": 1 - sums.counted["next_observation"] / rows,
             "shortened": sums.shortened / rows,
@@ -95,46 +90,3 @@ def _summarise(role: str, card: LqCard, sums: _Sums) -> VectorSummary:
         ]
     longer = {f"{part:g}": float(share) for part, share in zip(PARTS, sums.longer[role] / count, strict=True)}
     return {"radius": declared.radius, "longer_than": longer, "coordinates": coordinates}
-
-
-def vector_advice(facts: VectorFacts, card: LqCard) -> list[Warned]:
-    """Warnings that matter, gravest first: ``code`` (stable), ``what``, ``means``, ``do``.
-
-    Parameters
-    ----------
-    facts
-        Of :func:`inspect_vectors`.
-    card
-        Its declared number of people is compared with those counted.
-    """
-    found: list[Warned] = []
-    actions = facts["vectors"]["action"]["coordinates"]
-    if still := [c["name"] for c in actions if c["deviation"] == 0.0]:
-        found.append(
-            warning(
-                "control_never_varies",
-                f"{', '.join(still)} has the same value on every row",
-                "nothing in this log tells what it does",
-                "log some exploration: a little random control on top of the usual one",
-            )
-        )
-    if facts["shares"]["shortened"] > _MANY:
-        found.append(
-            warning(
-                "many_rows_shortened",
-                f"{facts['shares']['shortened']:.1%} of the rows are longer than the declared radius",
-                "they count for less than they could, and next observations on the edge bias the estimate",
-                "compare the radius and the scale with what the plant does; amend the card if it was wrong",
-            )
-        )
-    people = facts["people"]
-    if abs(people["counted_over_declared"] - 1) > _FAR:
-        found.append(
-            warning(
-                "people_declared_and_counted",
-                f"{people['counted']:,} people were counted, {card.unit.users_public:,} are declared",
-                "formulas use the declared number; a wrong one makes plans and advice wrong",
-                "correct unit.users_public before the first budget is spent",
-            )
-        )
-    return found

@@ -16,7 +16,7 @@ from pipeline.declaration.declared_features import StateFeatures
 from pipeline.environments.world import World
 from pipeline.environments.worlds import WORLD_ARRAYS, WORLD_FILE, arrays_file
 from pipeline.simulation.synthetic_logs import stream_log
-from pipeline.simulation.synthetic_world_card import COMMENTS, USE
+from pipeline.simulation.synthetic_world_card import COMMENTS, readme
 
 # first words of a card this program wrote, and may therefore write again
 _MARK = "Written by `reticent simulate`"
@@ -232,22 +232,5 @@ def world_readme(
     settings = ", ".join(f"{k} = {v}" for k, v in params.items()) or "its defaults"
     rows = "\n".join(f"| {policy} | {value:.6g} |" for policy, value in values.items())
     made = "\n".join(f"| {k} | {v} |" for k, v in log.items())
-    return f"""# {name}: simulated episodes of {world}
-
-**Not people.** Every row is drawn from a world whose parameters are known ({world}; {settings}).
-Reports on this log can therefore say what is true beside what was learnt (`truth`); `world.toml` is where they find
-the world.
-
-| the log | |
-|---|---|
-{made}
-
-Exact values of one episode, in the world's own reward units, by dynamic programming:
-
-| policy | value |
-|---|---|
-{rows}
-
-**Made by** `{command}`. The same command and library versions write the same bytes.
-
-{USE.format(folder="THIS_FOLDER")}"""
+    more = {"settings": settings, "made": made, "rows": rows, "command": command}
+    return readme("world_readme.md", name=name, world=world, **more)

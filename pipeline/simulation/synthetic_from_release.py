@@ -21,7 +21,7 @@ from pipeline.declaration.domain import OTHER
 from pipeline.environments.world import Array, World
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import read_release, sha256_file
-from pipeline.simulation.synthetic_world_card import USE, short, simulated_card
+from pipeline.simulation.synthetic_world_card import readme, short, simulated_card
 from pipeline.statistics.counts import private_counts
 from reports.facts.dataset import DeclaredTables
 from reports.facts.promise import Guarantee
@@ -198,36 +198,9 @@ def release_readme(*, name: str, run: ReleasedRun, episodes: int, seed: int, com
     command
         The command line that writes the same bytes.
     """
-    g = run.guarantee
-    return f"""# {name}: synthetic episodes from a release
-
-Every row is drawn from the model that run `{run.name}` released of the dataset `{run.dataset.name}`:
-start, transitions, rewards and logging policy are ratios of its noisy counts. **No row is anybody's record**, and no
-record was read to make one: {episodes} episodes, seed {seed}.
-
-**Privacy.** This log costs nothing beyond the release it was made from, however many episodes are drawn, and promises
-what that release promises, no more:
-
-> {g.sentence}
-
-Claim: {g.claim}.
-
-**Good for**: trying the pipeline; teaching; showing a partner the format; load tests.
-
-**Not good for**
-
-- *evidence*: whatever is found here re-reads the one release; more episodes tell nothing more about people, and the
-  intervals of a run on this log concern the released model, not the people behind it;
-- *small cells*: where few people were, the counts are mostly noise, and so is what is sampled from them;
-- *effects of actions*: what the released states do not hold is lost, and so is every link between steps beyond them;
-- *sums of rewards*: a step's reward is drawn beside its released mean, whatever comes next; where a person's total is
-  declared, an episode is paid up to it and no further.
-
-In a state that the counts never saw, actions are uniform over the allowed ones; an unvisited cell leads anywhere.
-
-**Made by** `{command}`. The same command and library versions write the same bytes.
-
-{USE.format(folder="THIS_FOLDER")}"""
+    log = {"name": name, "episodes": episodes, "seed": seed, "command": command}
+    promise = {"sentence": run.guarantee.sentence, "claim": run.guarantee.claim}
+    return readme("release_readme.md", run=run.name, dataset=run.dataset.name, **promise, **log)
 
 
 def release_about(run: ReleasedRun, episodes: int) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,15 +22,6 @@ _MOST_STEPS = 10_000
 # a person's steps at one (state, action) that a table of all steps counts, per episode
 _CELL_CAP = 4
 
-# how a simulated log is used, in its README
-USE = """**Use it**
-
-```sh
-reticent ingest {folder}
-reticent run {folder}/recipe.toml
-```
-"""
-
 COMMENTS: Mapping[str, str] = {
     "unit.users_public": "declared, never counted",
     "domain.dynamics": "per_step: a table for each step; stationary: one for all",
@@ -43,6 +35,19 @@ COMMENTS: Mapping[str, str] = {
     "tolerance.unknown_label": "no row may hold an undeclared label",
     "budget.rho": "lifetime cap of this lineage (zCDP)",
 }
+
+
+def readme(file: str, **told: object) -> str:
+    """The README of a simulated log.
+
+    Parameters
+    ----------
+    file
+        Beside this one; its fields stand in braces.
+    told
+        What they say.
+    """
+    return Path(__file__).with_name(file).read_text(encoding="utf-8").format(**told)
 
 
 def checked(values: Mapping[str, Any]) -> Card:

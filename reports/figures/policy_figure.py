@@ -10,9 +10,9 @@ import numpy as np
 
 from pipeline.declaration.numbers import clean, number
 from reports.facts.policy import Decisions, Weights
+from reports.figures.charts import HATCH, INK, draw_chart
 from reports.page import Figure, percent, shorten
 from reports.run.policy_table import Shares, action_shares, most_evidenced
-from reports.svg import HATCH, INK, draw_chart
 
 MOST_ACTIONS = 8
 _WIDE, _ROW, _BAR = 380, 40, 15

@@ -6,17 +6,18 @@ Of intervals, places are percentages and letters keep their size: that picture i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from html import escape
+from itertools import accumulate
 
 import numpy as np
 
 from pipeline.declaration.numbers import clean, number
 from reports.facts.policy import Gains
-from reports.page import Figure, shorten
-from reports.svg import draw_chart
+from reports.figures.charts import draw_chart
+from reports.page import Figure, shorten, templates
 
 _ROW, _AXIS, _GAP = 46, 30, 20
 # room at both ends, percent of the width, so that no mark is cut
@@ -95,17 +96,10 @@ def range_figure(panels: Sequence[Panel], key: str, title: str, note: str = "") 
 
 
 def _svg(panels: Sequence[Panel], key: str, title: str, text: str) -> str:
-    drawn: list[str] = []
-    top = 0
-    for panel in panels:
-        drawn.append(_panel(panel, top))
-        top += panel.height + _GAP
-    opening = (
-        f'<svg class="range" width="100%" height="{top - _GAP}" xmlns="http://www.w3.org/2000/svg" role="img" '
-        f'font-family="system-ui, sans-serif" aria-labelledby="{key}-title {key}-text">'
-        f'<title id="{key}-title">{escape(title)}</title><desc id="{key}-text">{escape(text)}</desc>'
-    )
-    return f"{opening}{''.join(drawn)}</svg>"
+    tops = [0, *accumulate(panel.height + _GAP for panel in panels)]
+    axes = [_axis(panel, top) for panel, top in zip(panels, tops, strict=False)]
+    said = {"key": key, "title": escape(title), "text": escape(text)}
+    return templates().get_template("range.svg.j2").render(said, axes=axes, height=tops[-1] - _GAP)
 
 
 def ends(panel: Panel) -> tuple[float, float]:
@@ -124,22 +118,19 @@ def ends(panel: Panel) -> tuple[float, float]:
     return math.floor(low / grain + 1e-9) * grain, math.ceil(high / grain - 1e-9) * grain
 
 
-def _panel(panel: Panel, top: int) -> str:
+def _axis(panel: Panel, top: int) -> dict[str, object]:
+    """What the template draws of a panel; places as texts."""
     low, high = ends(panel)
-    base = top + _ROW * len(panel.marks) + 8
 
-    def at(x: float) -> str:
+    def at(x: float | None) -> str:
+        if x is None:
+            return ""
         share = min(1.0, max(0.0, (x - low) / (high - low)))
         return f"{_EDGE + (100 - 2 * _EDGE) * share:.2f}%"
 
-    parts = [f'<g stroke="currentColor" stroke-opacity=".35"><line x1="0" x2="100%" y1="{base}" y2="{base}"/>']
     ticks = (low, "start", "0"), ((low + high) / 2, "middle", at((low + high) / 2)), (high, "end", "100%")
-    parts += [f'<line x1="{at(x)}" x2="{at(x)}" y1="{base}" y2="{base + 5}"/>' for x, _, _ in ticks]
-    if panel.zero:
-        parts.append(f'<line x1="{at(0.0)}" x2="{at(0.0)}" y1="{top + 20}" y2="{base}" stroke-dasharray="3 3"/>')
-    parts.append('</g><g fill="currentColor" font-size="12">')
-    parts += [
-        f'<text x="{place}" y="{base + 18}" text-anchor="{anchor}">{_tick(x, panel, high - low)}</text>'
+    labels = [
+        {"x": place, "anchor": anchor, "text": _tick(x, panel, high - low)}
         for x, anchor, place in ticks
         # what stands at the line through 0 takes the place of the label next to it
         if not (panel.zero and x and (anchor == "middle" or abs(x) < (high - low) * 0.3))
@@ -147,36 +138,20 @@ def _panel(panel: Panel, top: int) -> str:
     if panel.zero and low < 0 < high:
         share = -low / (high - low)
         anchor = "start" if share < 0.35 else "end" if share > 0.65 else "middle"
-        parts.append(f'<text x="{at(0.0)}" y="{base + 18}" text-anchor="{anchor}">{escape(panel.zero)}</text>')
-    parts.append("</g>")
-    return "".join(parts) + "".join(_row(mark, top + _ROW * i, at) for i, mark in enumerate(panel.marks))
+        labels.append({"x": at(0.0), "anchor": anchor, "text": escape(panel.zero)})
+    rows = [
+        {"name": escape(m.name), "words": escape(m.words), "own": m.own, "top": top + _ROW * i}
+        | {"estimate": at(m.estimate), "lower": at(m.lower), "upper": at(m.upper), "truth": at(m.truth)}
+        for i, m in enumerate(panel.marks)
+    ]
+    frame = {"top": top, "base": top + _ROW * len(panel.marks) + 8, "zero": at(0.0) if panel.zero else ""}
+    return {**frame, "ticks": [at(x) for x, *_ in ticks], "labels": labels, "rows": rows}
 
 
 def _tick(x: float, panel: Panel, width: float) -> str:
     if abs(x) < width * 1e-9:
         return escape(panel.zero) or "0"
     return number(float(f"{x:.6g}"))
-
-
-def _row(mark: Mark, top: int, at: Callable[[float], str]) -> str:
-    y, height, shade, weight = top + 32, *((12, ".55", "600") if mark.own else (8, ".3", "400"))
-    words = (
-        f'<g font-size="14" fill="currentColor"><text y="{top + 16}" font-weight="{weight}">{escape(mark.name)}</text>'
-        f'<text x="100%" y="{top + 16}" text-anchor="end" font-weight="600">{escape(mark.words)}</text></g>'
-    )
-    drawn = ""
-    if mark.lower is not None:
-        start, end = at(mark.lower), "100%" if mark.upper is None else at(mark.upper)
-        # a bar between two percentages is a thick line
-        drawn += (
-            f'<line x1="{start}" x2="{end}" y1="{y}" y2="{y}" fill="none" stroke="currentColor" '
-            f'stroke-width="{height}" stroke-opacity="{shade}"/>'
-        )
-    if mark.estimate is not None:
-        drawn += f'<circle cx="{at(mark.estimate)}" cy="{y}" r="{height / 2 + 1:g}" fill="currentColor"/>'
-    if mark.truth is not None:
-        drawn += f'<text class="known" x="{at(mark.truth)}" y="{y + 6}" font-size="18" text-anchor="middle">◆</text>'
-    return f'{words}<g class="{"own" if mark.own else "other"}">{drawn}</g>'
 
 
 # Paul Tol's "bright" scheme; lines also differ in their dashes, and a sample of each stands before its name

@@ -7,8 +7,8 @@ from reports.facts.dataset import Declared, DeclaredPlant, DeclaredTables
 from reports.facts.measurement import Simulation, Spread
 from reports.facts.policy import PlayedConstants
 from reports.facts.report import Report
+from reports.figures.charts import Line, draw_curves
 from reports.page import Card, Figure, Opening, Section, interval, loss, table
-from reports.studies.curves import Line, draw_curves
 
 _ROLES = {"agent": "the agent", "plain": "without noise", "control": "control"}
 
@@ -88,15 +88,11 @@ def agents_section(sim: Simulation, constants: PlayedConstants) -> Section:
     """Every option, and what each agent said of its first run."""
     options = [(clean(k), "derived" if v is None else clean(str(v))) for k, v in constants.options.items()]
     rows = [(clean(a.agent), clean(k.replace("_", " ")), clean(v)) for a in sim.agents for k, v in a.facts.items()]
-    return Section(
-        "agents",
-        "Agents and options",
-        (clean(constants.policy.source["chosen"]),),
-        tables=(
-            table("Option | Value", options, "[agent]"),
-            table("Agent | Fact | Value", rows, "What each said of its first run", grouped=True),
-        ),
+    tables = (
+        table("Option | Value", options, "[agent]"),
+        table("Agent | Fact | Value", rows, "What each said of its first run", grouped=True),
     )
+    return Section("agents", "Agents and options", (clean(constants.policy.source["chosen"]),), tables=tables)
 
 
 def communication_section(sim: Simulation) -> Section | None:

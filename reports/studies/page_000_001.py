@@ -7,9 +7,9 @@ from pipeline.studies import paper_000, paper_001
 from pipeline.studies.paper_000 import PO, VARIANTS, VI
 from pipeline.studies.paper_001 import SCALES, tuned
 from pipeline.studies.study_rows import Rows, end_loss, learns, only, spread
+from reports.figures.charts import Line, draw_curves, line_of
 from reports.page import Figure, Section, table
-from reports.studies.curves import Line, draw_curves, line_of
-from reports.studies.study_page import PaperStudy, agents, totals
+from reports.studies.study_page import PaperStudy, agents, cells, totals
 
 _WORDS_000 = (
     "The paper prints no experiment; the worlds are those of paper 001 and mixtures of known kernels.",
@@ -118,20 +118,12 @@ def _patience(e: paper_001.Evidence) -> Section:
         "Learns: an episode at the end costs at most half of what it costs the better of uniform choice and the agent "
         "without data.",
     )
+    private = [r for r in e.every if r["agent"] == "ldp-ucrl-vtr" and "dense" not in r["variant"]]
+    private.sort(key=lambda r: (r["world"], r["calibration"], r["epsilon"], r["episodes"]))
+    asked = cells("World | Scales | ε | Episodes", private)
     rows = [
-        (
-            str(r["world"]),
-            str(r["calibration"]),
-            number(r["epsilon"]),
-            f"{r['episodes']:,}",
-            spread(r),
-            number(end_loss(r), 2),
-            "yes" if learns(e.every, r) else "no",
-        )
-        for r in sorted(
-            (r for r in e.every if r["agent"] == "ldp-ucrl-vtr" and "dense" not in r["variant"]),
-            key=lambda r: (r["world"], r["calibration"], r["epsilon"], r["episodes"]),
-        )
+        (*first, spread(r), number(end_loss(r), 2), "yes" if learns(e.every, r) else "no")
+        for first, r in zip(asked, private, strict=True)
     ]
     head = "World | Scales | ε | Episodes | Regret | At the end | Learns"
     found = table(head, rows, numeric="ε | Episodes | At the end", grouped=True)

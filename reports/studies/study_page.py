@@ -6,20 +6,18 @@ Tables that several studies share stand here too: totals, what the noise is wort
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from pipeline.declaration.numbers import number
 from pipeline.simulation.trial import Row
 from pipeline.studies.study import Judged
-from pipeline.studies.study_rows import SUBLINEAR, Rows, end_loss, growth
-from reports.page import Figure, Part, Section, table, templates
-from reports.svg import standalone
+from pipeline.studies.study_rows import SUBLINEAR, Found, Rows, end_loss, growth
+from reports.figures.charts import standalone
+from reports.page import Figure, Part, Section, Table, table, templates
 
 BANNER = "simulation, not private: every row comes from seeded noise in a world made for the purpose."
-_HEAD = "World | Episodes | Agent | Variant | Scales | ε | δ | Mean | Std | Least | Most | At the end | Growth"
-_NUMERIC = "Episodes | ε | δ | Mean | Std | Least | Most | At the end | Growth"
 INVENTED = "simulation, not private: the noise is seeded and the people are invented."
 
 
@@ -158,6 +156,50 @@ def figure_files(figure: Figure) -> tuple[str, bytes]:
     return svg, vl_convert.svg_to_png(svg, scale=2)
 
 
+# how a row is written under a heading, and headings of words; what stands under the others is set flush right
+_WORDS = ("World", "Agent", "Variant", "Scales", "Constants", "Tied")
+_CELLS: Mapping[str, Callable[[Found], str]] = {
+    "World": lambda r: str(r["world"]),
+    "Agent": lambda r: str(r["agent"]),
+    "Variant": lambda r: str(r["variant"]),
+    "Scales": lambda r: str(r["calibration"] or "–"),
+    "Constants": lambda r: str(r["constants"]),
+    "Episodes": lambda r: f"{r['episodes']:,}",
+    "ε": lambda r: number(r["epsilon"]),
+    "δ": lambda r: "–" if r["delta"] is None else f"{r['delta']:g}",
+    "True ρ": lambda r: number(r["true_rho"], 3, "up"),
+    "True ε": lambda r: number(r["true_epsilon"], 4, "up"),
+    "Mean": lambda r: number(r["mean"]),
+    "Std": lambda r: number(r["std"], 3),
+    "Least": lambda r: number(min(r["totals"]), 3),
+    "Most": lambda r: number(max(r["totals"]), 3),
+    "At the end": lambda r: number(end_loss(r), 2),
+    "Growth": lambda r: number(min(growth(r), 99.0), 2),
+    "Tied": lambda r: number(100 * (r["tie_share"] or 0.0), 2) + " %",
+}
+
+
+def cells(head: str, rows: Rows) -> list[tuple[str, ...]]:
+    """What each row says under the headings of a table.
+
+    Parameters
+    ----------
+    head
+        Such as ``"World | Agent"``.
+    rows
+        Of the study.
+    """
+    return [tuple(_CELLS[name.removeprefix("Asked ")](row) for name in head.split(" | ")) for row in rows]
+
+
+def _listed(head: str, rows: Rows, keys: int | None = None) -> Table:
+    """A row each; or one for all that agree in the first ``keys`` columns."""
+    told = cells(head, rows)
+    if keys is not None:
+        told = list({row[:keys]: row for row in told}.values())
+    return table(head, told, "", " | ".join(n for n in head.split(" | ") if n not in _WORDS), grouped=True)
+
+
 def totals(rows: Rows) -> Section:
     """Every row: regret with its spread, what an episode costs at the end, and how regret grew."""
     words = (
@@ -165,26 +207,8 @@ def totals(rows: Rows) -> Section:
         f"between the last two marks. Growth: regret after K over that after K / 10; 10 is linear, at most "
         f"{number(SUBLINEAR, 2)} is called sublinear.",
     )
-    said = [
-        (
-            str(r["world"]),
-            f"{r['episodes']:,}",
-            str(r["agent"]),
-            str(r["variant"]),
-            str(r["calibration"] or "–"),
-            "–" if r["epsilon"] is None else number(r["epsilon"]),
-            "–" if r["delta"] is None else f"{r['delta']:g}",
-            number(r["mean"]),
-            number(r["std"], 3),
-            number(min(r["totals"]), 3),
-            number(max(r["totals"]), 3),
-            number(end_loss(r), 2),
-            number(min(growth(r), 99.0), 2),
-        )
-        for r in rows
-    ]
-    found = table(_HEAD, said, numeric=_NUMERIC, grouped=True)
-    return Section("totals", "Total regret", words, tables=(found,))
+    head = "World | Episodes | Agent | Variant | Scales | ε | δ | Mean | Std | Least | Most | At the end | Growth"
+    return Section("totals", "Total regret", words, tables=(_listed(head, rows),))
 
 
 def agents(rows: Rows, words: tuple[str, ...]) -> tuple[Section, ...]:
@@ -199,22 +223,8 @@ def _privacy(rows: Rows) -> Section:
         "conversion valid for every ρ. At δ = 0.1 a mechanism may publish one record in ten outright: an ε there "
         "protects nobody.",
     )
-    seen = {
-        (r["agent"], r["variant"], r["calibration"], r["epsilon"], r["world"]): (
-            str(r["world"]),
-            str(r["agent"]),
-            str(r["variant"]),
-            str(r["calibration"]),
-            number(r["epsilon"]),
-            f"{r['delta']:g}",
-            number(r["true_rho"], 3, "up"),
-            number(r["true_epsilon"], 4, "up"),
-        )
-        for r in rows
-        if r["true_rho"] is not None
-    }
-    head = "World | Agent | Variant | Scales | Asked ε | δ | True ρ | True ε"
-    found = table(head, list(seen.values()), numeric="Asked ε | δ | True ρ | True ε", grouped=True)
+    drawn = [r for r in rows if r["true_rho"] is not None]
+    found = _listed("World | Agent | Variant | Scales | Asked ε | δ | True ρ | True ε", drawn, 5)
     return Section("privacy", "What the noise is worth", words, tables=(found,))
 
 
@@ -247,27 +257,13 @@ def _ties(rows: Rows) -> Section:
         "unclipped value, then to chance: broken by the last index they would go right, which alone earns nearly all "
         "in RiverSwim (see always-right).",
     )
-    seen = {
-        (r["agent"], r["variant"], r["calibration"], r["world"]): (
-            str(r["world"]),
-            str(r["agent"]),
-            str(r["variant"]),
-            str(r["calibration"] or "–"),
-            number(100 * r["tie_share"], 2) + " %",
-        )
-        for r in rows
-        if r["tie_share"] is not None
-    }
-    found = table("World | Agent | Variant | Scales | Tied", list(seen.values()), grouped=True)
+    tied = [r for r in rows if r["tie_share"] is not None]
+    found = _listed("World | Agent | Variant | Scales | Tied", tied, 4)
     return Section("ties", "Ties", words, tables=(found,))
 
 
 def _setting(rows: Rows, words: tuple[str, ...]) -> Section:
     """Constants by agent, variant and scales."""
-    seen = {
-        (str(r["agent"]), str(r["variant"]), str(r["calibration"] or "–"), str(r["constants"]))
-        for r in rows
-        if r["constants"]
-    }
-    found = table("Agent | Variant | Scales | Constants", sorted(seen), grouped=True)
+    head = "Agent | Variant | Scales | Constants"
+    found = table(head, sorted(set(cells(head, [r for r in rows if r["constants"]]))), grouped=True)
     return Section("setting", "The setting", words, tables=(found,))

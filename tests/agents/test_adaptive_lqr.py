@@ -3,97 +3,27 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
-from pipeline.agents.adaptive_lqr import AdaptiveConstants, adaptive_lqr
 from pipeline.agents.lq_belief import Answer, Belief, Question, learnt, prior
-from pipeline.agents.ofu_rl import LqControl
 from pipeline.declaration.toml import CardError
-from pipeline.mdp.riccati import QuadraticCost, clip_norm, expected_costs, occupancies, riccati
-from pipeline.mdp.rollout import LinearRollout, LqBatch
-from pipeline.privacy.budget import rho_from_epsilon
+from pipeline.mdp.riccati import occupancies
+from pipeline.mdp.rollout import LinearRollout
 from pipeline.simulation.registry import run
 from pipeline.simulation.trial import Trial
-from pipeline.statistics.lq_message import ResidualMessage
-
-EPISODES = 10_000
-# replace-one: an episode moves the sum by two radii
-SPREAD = 2 / math.sqrt(2 * rho_from_epsilon(1.0, 1e-5))
+from tests.agents.lq_plants import EPISODES, SPREAD, plant, regret
 
 
-@dataclass(frozen=True)
-class Plant:
-    """A plant that needs no assumption: it may be unstable, and states may be long."""
-
-    A: np.ndarray
-    B: np.ndarray
-    control: LqControl
-
-    @property
-    def theta(self) -> np.ndarray:
-        return np.hstack([self.A, self.B])[None]
-
-    def play(self, ask: LinearRollout, rng: np.random.Generator) -> LqBatch:
-        n, d = self.B.shape
-        states, controls = np.empty((ask.episodes, len(ask.gains) + 1, n)), np.empty((ask.episodes, len(ask.gains), d))
-        states[:, 0] = self.control.start
-        root = np.linalg.cholesky(self.control.covariance)
-        for h, K in enumerate(ask.gains):
-            push = rng.normal(size=(ask.episodes, d))
-            push *= ask.explore / np.linalg.norm(push, axis=1, keepdims=True)
-            controls[:, h] = states[:, h] @ K.T + push
-            states[:, h + 1] = states[:, h] @ self.A.T + controls[:, h] @ self.B.T
-            states[:, h + 1] += rng.normal(size=(ask.episodes, n)) @ root.T
-        return LqBatch(states, controls, ask.episodes)
-
-    def cost(self, ask: LinearRollout) -> float:
-        c = self.control
-        return float(expected_costs(self.theta, ask.gains, c.cost, c.start, c.covariance, ask.explore)[0])
-
-
-def plant(n: int, d: int, largest: float, seed: int) -> Plant:
-    """Eigenvalues of A between -.4 and ``largest``; [A, B] of Frobenius norm below 1.6, which is declared."""
-    # which plant is an example, no chance
-    rng = np.random.Generator(np.random.PCG64(seed))
-    basis = np.linalg.qr(rng.normal(size=(n, n)))[0]
-    B = rng.normal(size=(n, d))
-    cost, start = QuadraticCost(np.eye(n), 0.1 * np.eye(d), 8), np.zeros(n)
-    start[0] = 0.5
-    A = basis * np.linspace(-0.4, largest, n) @ basis.T
-    return Plant(A, B * (0.6 / np.linalg.norm(B, 2)), LqControl(cost, 2.0, 0.3, start, 0.01 * np.eye(n)))
-
-
-def regret(one: Plant, spread: float, seed: int) -> float:
-    """Over zero's."""
-    world, noise = np.random.default_rng((seed, 1)), np.random.default_rng((seed, 2))
-
-    def release(question, batches):
-        message = ResidualMessage(question.centre, question.frame, question.radius, one.control.cost.horizon)
-        total = np.sum([message.integers(b) for b in batches], axis=0).astype(float)
-        return message.matrix(total + noise.normal(size=total.shape) * spread * message.steps)
-
-    c = AdaptiveConstants(norm=1.6)
-    agent = adaptive_lqr(one.control, EPISODES, release, spread, c, np.random.default_rng((seed, 3)))
-    best = one.cost(LinearRollout(clip_norm(riccati(one.A, one.B, one.control.cost)[0], one.control.gamma), 1))
-    idle = one.cost(LinearRollout(np.zeros((8, one.B.shape[1], len(one.A))), 1)) - best
-    total, ask = 0.0, next(agent)
-    while True:
-        total += ask.episodes * (one.cost(ask) - best)
-        try:
-            ask = agent.send(one.play(ask, world))
-        except StopIteration:
-            return total / (EPISODES * idle)
-
-
-@pytest.mark.parametrize(("n", "d", "largest"), [(2, 1, 0.7), (3, 2, 0.8), (3, 2, 1.1), (2, 1, 1.2)])
-def test_it_learns_three_states_two_controls_and_unstable_plants(n, d, largest):
-    ratios = [regret(plant(n, d, largest, seed), SPREAD, seed) for seed in range(3)]
-    assert np.median(ratios) < 0.5
-    # of these seeds: 1 of 400 runs cost more than doing nothing (docs/lab/adaptive_lqr.md)
-    assert max(ratios) < 1.0
+def test_it_learns_three_states_two_controls_and_unstable_plants():
+    kinds = [(2, 1, 0.7), (3, 2, 0.8), (3, 2, 1.1), (2, 1, 1.2)]
+    ratios = np.array([[regret(plant(*kind, seed), SPREAD, seed) for seed in range(3)] for kind in kinds])
+    # medians of 100 runs are .08 to .21, and .82 is the 99th of the widest kind (docs/lab/adaptive_lqr.md)
+    assert np.median(ratios) < 0.3
+    assert (np.median(ratios, axis=1) < 0.85).all()
+    # 4 of 700 runs cost more than doing nothing
+    assert (ratios >= 1).sum() <= 1
 
 
 def test_on_the_papers_plants_it_is_far_below_zero():
@@ -101,13 +31,15 @@ def test_on_the_papers_plants_it_is_far_below_zero():
     for number in (1, 4, 5):
         params = (("instance", number), ("seed", 31))
         idle = run(Trial("zero", "lq", params, EPISODES)).regret[-1]
-        private = run(Trial("private-adaptive-lqr", "lq", params, EPISODES, 1.0, 1e-5, "tight"))
-        assert private.facts["true_epsilon"] == pytest.approx(1.0, rel=1e-6)
-        assert private.facts["trust"] == "joint"
-        assert 1 < private.facts["left_zero_at"] < EPISODES
-        ratios.append(private.regret[-1] / idle)
-    assert np.median(ratios) < 0.4
-    assert max(ratios) < 1.0
+        for seed in range(4):
+            private = run(Trial("private-adaptive-lqr", "lq", params, EPISODES, 1.0, 1e-5, "tight", (), seed))
+            assert private.facts["true_epsilon"] == pytest.approx(1.0, rel=1e-6)
+            assert private.facts["trust"] == "joint"
+            assert 1 < private.facts["left_zero_at"] < EPISODES
+            ratios.append(private.regret[-1] / idle)
+    # of 20 runs each: .2 to .4, .27 to 1.01 and .18 to .71
+    assert np.median(ratios) < 0.55
+    assert np.sum(np.array(ratios) >= 1) <= 2
 
 
 def test_offline_known_controls_leave_a_thousandth_of_what_zero_loses():

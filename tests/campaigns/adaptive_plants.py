@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.agents.test_adaptive_lqr import SPREAD, plant, regret
+from tests.agents.lq_plants import SPREAD, plant, regret
 
 KINDS = ((2, 1, 0.7), (3, 2, 0.8), (3, 2, 1.1), (2, 1, 1.2))
 PLANTS, RUNS = 5, 20

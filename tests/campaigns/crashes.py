@@ -5,7 +5,8 @@ step, their second and so on to their last, on SQLite and on PostgreSQL.  After 
 verb is called again and killed at the same step, and they are checked; a call that nobody kills follows, which must end
 right.  A run is killed at every step as well while it recovers what a killed run left: a release that was renamed and
 not committed, and a draw half written.  Planning and figures are canned: they keep no state.
-``--sample N`` kills at N steps on SQLite alone, spread over all.
+``--engine NAME`` kills on one and keeps the other's rows; ``--sample N`` kills at N steps on SQLite alone, spread over
+all.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import json
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from fractions import Fraction
 from pathlib import Path
@@ -26,6 +27,7 @@ from tests.campaigns.rows import write
 from tests.campaigns.verbs import Shop
 from tests.ledger.postgres import Server, postgres_server
 
+ENGINES = ("sqlite", "postgresql")
 _RECOVERED = ("uncommitted", "half written")
 
 
@@ -137,20 +139,21 @@ def campaign(shop: Shop, sample: int | None) -> list[Case]:
     return resumed("crashes", list(doing), lambda key: kill(shop, *doing[key]))
 
 
-def main(sample: int | None) -> int:
+def main(sample: int | None, engines: Sequence[str] = ENGINES) -> int:
     """Run the campaign, print and keep its result; 1 where a promise was broken."""
     cases: list[Case] = []
     with ExitStack() as stack:
-        servers: list[Server | None] = [None] if sample else [None, stack.enter_context(postgres_server())]
-        for server in servers:
+        for engine in engines[:1] if sample else engines:
+            server: Server | None = stack.enter_context(postgres_server()) if engine == "postgresql" else None
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reticent-crashes-")))
             cases += campaign(Shop(folder, server, anew=False), sample)
     rows = tally(cases, "engine", "verb", "from")
     print(json.dumps(rows, indent=1))
     if sample is None:
-        write("crashes", rows, "none")
+        write("crashes", rows, "none", keys=("engine", "verb", "from"))
     return int(any(row["violations"] for row in rows))
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[2]) if sys.argv[1:2] == ["--sample"] else None))
+    flag, asked = [*sys.argv[1:3], "", ""][:2]
+    sys.exit(main(int(asked) if flag == "--sample" else None, [asked] if flag == "--engine" else ENGINES))

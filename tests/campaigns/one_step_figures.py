@@ -1,15 +1,14 @@
 """One-step improvement in known worlds: true values over fresh logs and noises, beside what else one could do.
 
-Run it as ``python -P -m tests.campaigns.one_step_figures``; a part of it with names of worlds.  It adds the rows that
-``results/one_step.csv`` lacks, and prints means.  Seeds from 9000 on tuned nothing.  Simulation: seeded noise.
+Run it as ``python -P -m tests.campaigns.one_step_figures``; a part of it with names of worlds.  It measures the rows
+that ``results/one_step.csv`` lacks, or whose code has changed.  Seeds from 9000 on tuned nothing.  Simulation: seeded
+noise.
 """
 
 from __future__ import annotations
 
-import csv
 import sys
-from datetime import UTC, date, datetime
-from pathlib import Path
+from datetime import date
 
 import numpy as np
 
@@ -26,9 +25,15 @@ from pipeline.simulation.simulate import sample_people
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 from tests.campaigns.one_step_worlds import WORLDS
+from tests.campaigns.rows import out_of_date, place, read, write
 
-RESULTS = Path(__file__).parent / "results" / "one_step.csv"
-FIELDS = ("date", "world", "people", "rho", "agent", "seed", "value", "abstains")
+NAME, OF = "one_step", "python -P -m tests.campaigns.one_step_figures"
+KEYS = ("world", "people", "rho", "agent", "seed")
+TITLES = {
+    "clinicians": "ICU-Sepsis logged by its clinicians, 713 states and 25 actions",
+    "retention": "A shop's customers, 240 states and 6 offers, logged by a shop that is nearly greedy",
+    "lake": "Gymnasium's FrozenLake 8 × 8, logged by a mediocre policy",
+}
 LOGS, NIGHT_LOGS, FIRST = 10, 2, 9000
 CELLS = {
     "clinicians": [(100_000, (1.0, 0.1)), (20_000, (1.0, 0.1)), (300_000, (1.0,))],
@@ -121,40 +126,54 @@ def run(world, done, write):
                 write(world, n, rho_text, agent, seed, value, float(policy.abstains.mean()))
 
 
-def table():
-    """Means and standard errors, a line a cell."""
-    with RESULTS.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    cells = {}
-    for r in rows:
-        cells.setdefault((r["world"], int(r["people"]), r["rho"] or "none", r["agent"]), []).append(float(r["value"]))
-    for (world, n, rho, agent), v in cells.items():
-        error = np.std(v, ddof=1) / len(v) ** 0.5 if len(v) > 1 else 0.0
-        print(f"{world:11} {n:>7,} people  rho {rho:>4}  {agent:24} {np.mean(v):7.4f} ({error:.4f})  {len(v)} runs")
+def page(name):
+    """A table a world: means over fresh logs and noises with the standard error in the last digits."""
+    lines = []
+    for world, title in TITLES.items():
+        cells, known = {}, {}
+        for r in (r for r in read(name) if r["world"] == world):
+            cells.setdefault((int(r["people"]), r["rho"], r["agent"]), []).append(float(r["value"]))
+        for (_, _, agent), values in cells.items():
+            if agent in ("practice", "uniform", "optimum") or agent.startswith("best"):
+                known[agent] = f"{agent} {values[0]:.4f}"
+        lines += ["", f"**{title}**: {', '.join(known.values())}.", ""]
+        columns = [(rho, agent) for rho in ("0.1", "1", "") for agent in ("one-step", "apvi")[: 1 + (world in COUNTED)]]
+        told = [f"{'ρ = ' + rho if rho else 'without noise'}{', counts' * (a == 'apvi')}" for rho, a in columns]
+        lines += [f"| people | {' | '.join(told)} |", "|---" * (1 + len(columns)) + "|"]
+        for n in sorted({n for n, _, _ in cells}):
+            shown = [
+                _shown([v for at, v in cells.items() if at[:2] == (n, rho) and _is(agent, at[2])])
+                for rho, agent in columns
+            ]
+            lines.append(f"| {n:,} | {' | '.join(shown)} |".replace(",", " ", 1))
+    return "\n".join(lines[1:])
+
+
+def _is(wanted, agent):
+    # of the presets of counts the better one is shown
+    return agent.partition(" ")[0] == wanted
+
+
+def _shown(found):
+    """Of the presets that were tried, the best mean; a dash where there is none."""
+    if not found:
+        return "–"
+    best = max(found, key=np.mean)
+    return f"{np.mean(best):.4f}({1e4 * np.std(best, ddof=1) / len(best) ** 0.5:.0f})"
 
 
 def main(worlds):
-    """Measure what is missing."""
-    fresh = not RESULTS.is_file()
-    if not fresh:
-        with RESULTS.open(newline="") as file:
-            done = {tuple(r[k] for k in ("world", "people", "rho", "agent", "seed")) for r in csv.DictReader(file)}
-    else:
-        done = set()
-    with RESULTS.open("a", newline="") as file:
-        out = csv.writer(file)
-        if fresh:
-            out.writerow(FIELDS)
+    """Measure what is missing, or out of date."""
+    rows = [r for r in read(NAME) if not out_of_date(NAME, r)] if place(NAME).is_file() else []
+    done = {tuple(r[k] for k in KEYS) for r in rows}
 
-        def write(world, n, rho, agent, seed, value, abstains):
-            today = datetime.now(UTC).date().isoformat()
-            shown = f"{abstains:.4f}" if abstains != "" else ""
-            out.writerow([today, world, n, rho, agent, seed, f"{value:.6f}", shown])
-            file.flush()
+    def keep(world, n, rho, agent, seed, value, abstains):
+        shown = f"{abstains:.4f}" if abstains != "" else ""
+        of = dict(zip(KEYS, (world, n, rho, agent, seed), strict=True))
+        write(NAME, [{**of, "value": f"{value:.6f}", "abstains": shown}], "of each row", KEYS, OF)
 
-        for world in worlds or CELLS:
-            run(world, done, write)
-    table()
+    for world in worlds or CELLS:
+        run(world, done, keep)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,11 @@
 
 ``python -P -m tests.campaigns.power_cuts`` rewrites ``results/power_cuts.csv``; ``make figures`` its page.
 
-Registration, ingest, a run, a run published again, a promotion, a purge and a night are recorded once, each write, sync
-and renaming of theirs and of SQLite's.  Each state that a power cut may leave (``tests/power.py``) is laid down; the
-promises are checked; the verb is called again, must end right, and they are checked again.  Then every sync is taken
-out, one place of the code at a time: some state must now break a promise, or the sync is listed as unneeded, with why.
+Registration, ingest, a run, a run published again, a promotion, a purge and a night, the first ingest and the first
+night too, are recorded once: each write, sync and renaming of theirs and of SQLite's.  Each state that a power cut may
+leave (``tests/power.py``) is laid down; the promises are checked; the verb is called again, must end right, and they
+are checked again.  Then every sync is taken out, one place of the code at a time: some state must now break a promise,
+or the sync is listed as unneeded, with why (``syncs.toml``).
 ``--verb NAME`` does one verb and keeps the others' rows, ``--most N`` lays down N states of each drawn at random (a
 fifth of that without some syncs), ``--dry`` keeps nothing.
 """
@@ -17,6 +18,7 @@ import json
 import pickle
 import sys
 import tempfile
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,27 +33,18 @@ from pipeline.ledger.ledger import Ledger
 from pipeline.logs.store import check_parts, load, numbers, snapshot_folder
 from pipeline.privacy.release_file import sha256_file
 from tests.campaigns.crash_world import child, witness_draws
+from tests.campaigns.first_verbs import FirstIngest, FirstNight
 from tests.campaigns.night_crashes import World as Nights
 from tests.campaigns.resumed import Case, resumed
 from tests.campaigns.rows import Row, read, write
-from tests.campaigns.verbs import Shop, told
+from tests.campaigns.verbs import told
 from tests.disk import FaultyDisk, Operation
 from tests.power import History, Tree, digest, lay_down
 from tests.sqlite_writes import SqliteWrites
 
 NAME, ALL = "power_cuts", "nothing"
-# syncs without which nothing was seen to break: place, and why it need not be there, or stays
-UNNEEDED = {
-    "file, whole_file < ledger.database._create_file": "SQLite has forced the same file",
-    "folder, whole_file < ledger.database._create_file": "the first entry's journal forces the same folder",
-    "logs.ingest._repeat": "the work folder: without it the next ingest begins anew",
-    "logs.work.": "the work folder: what is short is made anew; stays, as a hole in a long file is not seen",
-    "logs.ingest._read": "as of all work in progress",
-    "logs.ingest._write": "as of all work in progress; and whatever is published is forced again",
-    "folder, whole_file < transaction.place.remember_head": "an older note notices less; the next takes its place",
-    "folder, sync_all < transaction.place": "the note of the newest entry forces the same folder before a lease counts",
-    "folder, whole_file < flows.jobs.promotion._keep": "the alias is forced right after, in the same folder",
-}
+# reasons are prose: they expire no row
+REASONS = tomllib.loads(Path(__file__).with_name("syncs.toml").read_text(encoding="utf-8"))
 # what may come back or be gone without harm: locks, and what a verb wrote beside and had finished with
 _BESIDE = (".lock", ".partial", ".ingest", ".edition", ".attempt-", "steps", "witness")
 
@@ -241,8 +234,8 @@ def differing(one: Tree, other: Tree) -> list[str]:
 
 def benches(folder: Path, patch: pytest.MonkeyPatch, wanted: str | None) -> Iterator[Bench]:
     """Every verb, or the one that is wanted."""
-    if wanted != "night":
-        shop = Shop(folder / "shop")
+    if wanted not in ("night", "first night"):
+        shop = FirstIngest(folder / "shop")
         world = shop.world
         for verb, (start, work) in shop.verbs().items():
             if wanted in (None, verb):
@@ -258,16 +251,22 @@ def benches(folder: Path, patch: pytest.MonkeyPatch, wanted: str | None) -> Iter
                     return shop.broken(verb, settled)
 
                 yield Bench(verb, world.now, begun, called, world.ledger, broken, world.home.root)
-    if wanted in (None, "night"):
-        nights = Nights(folder / "nights", patch, "tree")
+    for name, kind, night in (("night", Nights, 3), ("first night", FirstNight, 1)):
+        if wanted in (None, name):
+            nights = kind(folder / name, patch, "tree")
 
-        def night() -> None:
-            witness_draws(nights.folder / "now" / "witness", "drawn")
-            nights.shop.append(3)
+            def drawn(nights: Nights = nights, night: int = night) -> None:
+                witness_draws(nights.folder / "now" / "witness", "drawn")
+                nights.shop.append(night)
 
-        yield Bench("night", nights.folder / "now", nights.restore, night, lambda: nights.shop.ledger,
-                    lambda settled: nights.settled() if settled else nights.broken(),
-                    nights.shop.home.root)  # fmt: skip
+            def told_of(settled: bool, nights: Nights = nights) -> list[str]:
+                return nights.settled() if settled else nights.broken()
+
+            def ledger(nights: Nights = nights) -> Ledger:
+                return nights.shop.ledger
+
+            home = nights.shop.home.root
+            yield Bench(name, nights.folder / "now", nights.restore, drawn, ledger, told_of, home)
 
 
 def trials(bench: Bench, most: int | None) -> Iterator[Row]:
@@ -343,7 +342,7 @@ def syncs_table(name: str) -> str:
     for place, found in sorted(places.items()):
         broken = next((r for r in found if r["first"]), None)
         laid = sum(int(r["laid down"]) for r in found)
-        why = next((why for of, why in UNNEEDED.items() if of in place), "**not explained**")
+        why = next((why for of, why in REASONS["unneeded"].items() if of in place), "**not explained**")
         told = f"nothing in {laid} states: {why}" if broken is None else f"{broken['verb']}, {broken['first']}"
         lines.append(f"| `{place}` | {', '.join(r['verb'] for r in found)} | {told} |")
     return "\n".join(lines)

@@ -142,7 +142,9 @@ def keep(shift: int, told: list[dict[str, Any]]) -> None:
             "under": "; ".join([*filter(None, [before["under"]]), *failing]),
             "seconds": round(sum(c["seconds"] for c in cases), 2),
         })  # fmt: skip
-    still = [r for test, r in rows.items() if test in collected["there"]]
+    there, files = set(collected["there"]), {test.partition("::")[0] for test in collected["there"]}
+    elsewhere = {t for t in rows if (file := t.partition("::")[0]) not in files and (ROOT / file).is_file()}
+    still = [r for test, r in rows.items() if test in there | elsewhere]
     place(NAME).unlink(missing_ok=True)
     if still:
         store(NAME, still)
@@ -158,6 +160,7 @@ def main(words: list[str]) -> int:
     asked.add_argument("shifts", nargs="?", type=int, default=20)
     asked.add_argument("--minutes", type=float, default=1e6, help="begin no test after so many")
     asked.add_argument("--longest", type=float, default=1e6, help="leave tests that take more seconds for another time")
+    asked.add_argument("--of", nargs="+", default=[f"tests/{room}" for room in ROOMS.split()], help="files, folders")
     asked = asked.parse_args(words)
     until = time.time() + 60 * asked.minutes
     flags = ["-q", "--tb=short", "-p", "no:cacheprovider", "-p", "tests.campaigns.seeds", "-m", "not campaign"]
@@ -167,7 +170,7 @@ def main(words: list[str]) -> int:
         with tempfile.TemporaryDirectory(prefix="reticent-seeds-") as folder:
             found = Path(folder) / "found"
             asking = {SHIFT: str(shift), FOUND: str(found), UNTIL: str(until), LONGEST: str(asked.longest)}
-            run = [sys.executable, "-P", "-m", "pytest", *flags, *(f"tests/{room}" for room in ROOMS.split())]
+            run = [sys.executable, "-P", "-m", "pytest", *flags, *asked.of]
             subprocess.run(run, cwd=ROOT, env={**os.environ, **asking}, check=False)
             keep(shift, [json.loads(line) for line in found.read_text(encoding="utf-8").splitlines()])
     rows = [r for r in known().values() if r["draws"] != NOTHING]

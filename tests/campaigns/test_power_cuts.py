@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.campaigns.power_cuts import ALL, NAME, UNNEEDED, syncs_table
+from tests.campaigns.power_cuts import ALL, NAME, REASONS, syncs_table
 from tests.campaigns.rows import ROOT, read
 
 VERBS = {
@@ -40,5 +40,5 @@ def test_no_committed_cut_broke_a_promise() -> None:
 def test_every_sync_has_its_failure_or_its_reason() -> None:
     failed = {r["taken out"] for r in read(NAME) if int(r["broken"])}
     without = {r["taken out"] for r in read(NAME)} - failed - {ALL}
-    assert failed and all(any(place in of for place in UNNEEDED) for of in without), without
+    assert failed and all(any(place in of for place in REASONS["unneeded"]) for of in without), without
     assert "not explained" not in syncs_table(NAME)

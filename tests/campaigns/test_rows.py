@@ -27,11 +27,9 @@ from tests.campaigns.rows import (
     state,
 )
 
-# tables from before rows were stamped; each leaves this list when it is measured anew
-UNSTAMPED = ("one_step",)
 # printed in seconds, and the same every time
 CHEAP = ("audit_paper_noise", "shuffle_bits")
-WHOLE = {name: read(name) for name in places() if name not in UNSTAMPED}
+WHOLE = {name: read(name) for name in places()}
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda p: p.relative_to(ROOT).as_posix())

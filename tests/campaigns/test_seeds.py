@@ -75,7 +75,10 @@ def test_a_test_of_which_time_let_not_all_cases_run_has_no_row_yet_and_one_that_
     told = checkout(1)
     keep(1, [told[0], *(t for t in told[1:] if "[2]" not in t["case"])])
     assert not any(test.endswith("seeds") for test in known())
-    keep(1, [{"there": [], "cases": {}}])
+    # another file was run
+    keep(1, [{"there": ["tests/luck/test_other.py::test_a"], "cases": {}}])
+    assert known()
+    keep(1, [{"there": ["tests/luck/test_luck.py::test_a"], "cases": {}}])
     assert not known()
 
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from fractions import Fraction
 from types import SimpleNamespace
 
 import pytest
 
 from flows.config.home import Home
+from flows.config.setting import setting
 from flows.jobs.run import register_job
 from pipeline.ledger.ledger import open_ledger
 from tests.campaigns import worker_kills
 from tests.campaigns.executed import executed, unexplained
-from tests.campaigns.rows import listed, read
-from tests.campaigns.worker_kills import CAP, KILLS, World
+from tests.campaigns.rows import ROOT, listed, read
+from tests.campaigns.worker_kills import CAP, DEADLY, KILLS, TICKS, World
 from tests.flows.shop import lay_out
 from tests.jobs import nightly_job
 
@@ -80,3 +84,28 @@ def test_a_night_that_was_not_finished_is_seen(world):
 def test_a_draw_that_was_left_over_is_seen(world):
     (world.home.store / "shop" / "releases" / f"{'a' * 24}.attempt-2").mkdir()
     assert world.settled() == [f"left over: {'a' * 24}.attempt-2"]
+
+
+def test_every_log_of_the_campaign_has_a_release_of_its_own(tmp_path):
+    """Else a replay would be killed, and draws of one release that died would stop the nights."""
+    found, asked = object.__new__(World), set[str]()
+    found.shop, found.nights = tmp_path, 0
+    for _ in range(4 * (KILLS + TICKS)):
+        found.new_log()
+        asked.add(str(setting(str(tmp_path / "private.toml"), Home(tmp_path / "home")).plan.spec()))
+    assert len(asked) == found.nights
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", ["count", "step 1", "after"])
+def test_the_order_is_taken_though_registration_has_made_the_store(tmp_path, order):
+    lay_out(tmp_path / "shop", kind="real", ledger="ledger.db", cap=CAP)
+    register_job(str(tmp_path / "shop"), Home(tmp_path / "home"))
+    (tmp_path / "order").write_text(order)
+    more = {"DEADLY_ORDER": str(tmp_path / "order"), "PYTHONPATH": f"{DEADLY}:{ROOT}"}
+    words = ["--home", str(tmp_path / "home"), "nightly", str(tmp_path / "shop" / "private.toml")]
+    # the worker: it dies with its run
+    worker = f"import subprocess, sys; subprocess.call([sys.executable, '-m', 'flows.cli', *{words}])"
+    done = subprocess.run([sys.executable, "-c", worker], env=os.environ | more, capture_output=True, check=False)
+    assert not (tmp_path / "order").exists() and done.returncode == (0 if order == "count" else -9), done.stderr
+    assert (tmp_path / "counted").exists() == (order == "count")

@@ -32,6 +32,7 @@ from tests.flows.shop import lay_out, rows
 
 DEADLY = Path(__file__).resolve().parents[1] / "flows" / "deadly"
 KILLS, IN_A_ROW, TICKS, CAP = 20, 4, 5, 100.0
+ENDS = ("COMPLETED", "FAILED", "CRASHED")
 
 
 class World:
@@ -59,9 +60,9 @@ class World:
     def new_log(self) -> None:
         self.nights += 1
         lay_out(self.shop, kind="real", ledger="ledger.db", cap=CAP, log=rows(seed=self.nights))
-        # a date has one edition, and one release a budget: another budget is another release
+        # a date has one edition, and one release for each noise: a budget whose variance is another integer
         recipe = self.shop / "private.toml"
-        recipe.write_text(recipe.read_text().replace("rho = 1.0", f"rho = {1 - self.nights / 10_000}"))
+        recipe.write_text(recipe.read_text().replace("rho = 1.0", f"rho = {6 / (6 + self.nights):.6f}"))
 
     def trigger(self) -> str:
         return self.server.ask(f"deployments/{self.deployment}/create_flow_run", {"parameters": self.parameters})["id"]
@@ -72,16 +73,19 @@ class World:
     def night(self) -> None:
         """A whole night; the run must complete."""
         run = self.trigger()
-        wait_for(lambda: self.state(run) in ("COMPLETED", "FAILED", "CRASHED"), 900, "the end of a night", self.server)
+        wait_for(lambda: self.state(run) in ENDS, 900, "the end of a night", self.server)
         assert self.state(run) == "COMPLETED", self.server.logs()
 
     def killed(self, order: str) -> bool:
         """A night under an order to kill; False where the moment came after its end."""
         self.order.write_text(order)
         run = self.trigger()
-        wait_for(lambda: self.worker.poll() is not None or self.state(run) == "COMPLETED", 900, "an end", self.server)
+        wait_for(lambda: self.worker.poll() is not None or self.state(run) in ENDS, 900, "an end", self.server)
         time.sleep(1)
-        return self.worker.poll() is not None
+        if self.worker.poll() is not None:
+            return True
+        assert self.state(run) == "COMPLETED", self.server.logs()
+        return False
 
     def entries(self) -> tuple[list[Any], list[Any]]:
         entries = open_ledger(self.shop / "ledger.db", create=False).entries("shop")

@@ -11,12 +11,12 @@ import polars as pl
 import pytest
 from typer.core import TyperGroup
 from typer.main import get_command
-from typer.testing import CliRunner
 
 import reticent
 from flows.cli import app
 from flows.jobs.opened import Run
 from tests.flows.shop import lay_out
+from tests.flows.verb import invoke
 
 VERBS = Path(reticent.__file__).parent / "flows" / "verbs"
 
@@ -35,7 +35,7 @@ def store(tmp_path, shop):
 
 
 def told(home: Path, *command: str) -> dict:
-    done = CliRunner().invoke(app, ["--home", str(home), *command, "--json"], catch_exceptions=False)
+    done = invoke("--home", home, *command, "--json", catch_exceptions=False)
     return json.loads(done.stdout)
 
 
@@ -91,9 +91,7 @@ def test_refusals_are_exceptions_with_the_words_of_the_shell(shop, store, tmp_pa
         reticent.run(shop / "greedy.toml", store=store)
         reticent.run(shop / "private.toml", store=store)
     with pytest.raises(Exception) as shell:
-        CliRunner().invoke(
-            app, ["--home", str(tmp_path / "home"), "run", str(shop / "private.toml")], catch_exceptions=False
-        )
+        invoke("--home", tmp_path / "home", "run", shop / "private.toml", catch_exceptions=False)
     assert type(shell.value) is reticent.BudgetError and str(shell.value) == str(refused.value)
 
 

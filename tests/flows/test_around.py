@@ -11,20 +11,15 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 import reticent
-from flows.cli import app
 from flows.config.home import open_home
 from flows.jobs import datasets
 from flows.jobs.nightly import watch_of
 from flows.server import client
 from flows.server.client import examine
 from tests.flows.shop import lay_out
-
-
-def call(*words: object):
-    return CliRunner().invoke(app, [str(w) for w in words])
+from tests.flows.verb import invoke
 
 
 @pytest.fixture
@@ -44,7 +39,7 @@ def test_a_healthy_home_is_healthy(home):
     seen = {f.what: f.ok for f in examine(home).findings}
     assert seen["store"] and seen["home's ledger"] and seen["prefect"] and seen["Prefect server"] is None
     assert seen["extra formats"] is not False
-    done = call("doctor", "--home", home.root, "--json")
+    done = invoke("doctor", "--home", home.root, "--json")
     assert done.exit_code == 0 and json.loads(done.stdout)["ok"]
 
 
@@ -59,7 +54,7 @@ def test_an_open_store_a_damaged_ledger_and_a_silent_server_are_faults(home, mon
         db.execute("UPDATE entries SET body = replace(body, '3', '9')")
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
     assert found(home, "home's ledger").ok is False and found(home, "Prefect server").ok is False
-    done = call("doctor", "--home", home.root)
+    done = invoke("doctor", "--home", home.root)
     assert done.exit_code == 1 and "WRONG" in done.stdout
 
 
@@ -70,7 +65,7 @@ def test_a_library_beyond_its_cap_is_a_fault(home, monkeypatch):
 
 
 def test_the_catalog_is_listed():
-    told = {d["name"]: d for d in json.loads(call("datasets", "list", "--json").stdout)["datasets"]}
+    told = {d["name"]: d for d in json.loads(invoke("datasets", "list", "--json").stdout)["datasets"]}
     assert told["icu_sepsis"]["log"] and told["two_step_game"]["fetch"] and told["two_step_game"]["kind"] == "real"
 
 
@@ -107,7 +102,7 @@ def test_another_log_than_the_known_one_is_not_kept(index, tmp_path, monkeypatch
 
 
 def test_what_cannot_be_fetched_is_said():
-    done = call("datasets", "fetch", "riverswim")
+    done = invoke("datasets", "fetch", "riverswim")
     assert done.exit_code == 1 and "there are: two_step_game" in str(done.exception)
 
 
@@ -127,7 +122,7 @@ def test_an_alert_goes_by_a_block_of_the_server(monkeypatch):
 
     monkeypatch.setitem(sys.modules, "prefect.blocks.core", types.SimpleNamespace(Block=Block))
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
-    assert call("alert", "slack-webhook/ops", "reticent: the last night of shop failed").exit_code == 0
+    assert invoke("alert", "slack-webhook/ops", "reticent: the last night of shop failed").exit_code == 0
     assert sent == [("Reticent", "reticent: the last night of shop failed")] and asked == ["slack-webhook/ops"]
     with pytest.raises(reticent.CardError, match="no block") as refused:
         client.alert("slack-webhook/none", "x")

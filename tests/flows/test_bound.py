@@ -16,8 +16,8 @@ from pipeline.learners.tabular_facts import setting_key
 from pipeline.ledger.ledger import open_ledger
 from pipeline.logs.work import write_record
 from reports.facts.report import read_report
+from tests.flows.office import reticent
 from tests.flows.shop import lay_out
-from tests.flows.test_vouched import reticent
 from tests.jobs import run_job
 
 

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
-from flows.cli import app
 from flows.config.home import Home
 from flows.config.setting import Work
 from flows.config.study_recipes import load_price_recipe
@@ -19,9 +17,10 @@ from pipeline.declaration.card import CardError
 from pipeline.simulation import registry as agents
 from pipeline.studies.price import FAMILIES
 from pipeline.studies.price_claims import Priced
+from reports.figures.charts import DASHES, PALETTE
 from reports.page import number
-from reports.studies.curves import DASHES, PALETTE
 from reports.studies.price_page import label
+from tests.flows.verb import invoke
 
 RECIPE = """
 [compare]
@@ -55,9 +54,7 @@ def result(folder):
 
 
 def compared(folder, *more):
-    done = CliRunner().invoke(
-        app, ["--home", str(folder / "home"), "compare", str(folder / "tiny.toml"), "--json", *more]
-    )
+    done = invoke("--home", folder / "home", "compare", folder / "tiny.toml", "--json", *more)
     assert done.exit_code == 0, done.output
     return json.loads(done.stdout)
 
@@ -140,7 +137,7 @@ def test_progress_is_told_on_stderr_only(folder, result):
 
 
 def test_the_table_for_people_has_every_trust_model_and_says_where_nobody_learns(folder, result):
-    done = CliRunner().invoke(app, ["--home", str(folder / "home"), "compare", str(folder / "tiny.toml")])
+    done = invoke("--home", folder / "home", "compare", folder / "tiny.toml")
     for words in ("central", "joint", "local", "shuffle", "> 1,000", "page.html"):
         assert words in done.output
 
@@ -160,15 +157,15 @@ def test_the_table_for_people_has_every_trust_model_and_says_where_nobody_learns
 def test_a_wrong_recipe_is_one_clear_line(folder, tmp_path, old, new, says):
     path = tmp_path / "wrong.toml"
     path.write_text(RECIPE.replace(old, new))
-    done = CliRunner().invoke(app, ["--home", str(tmp_path / "home"), "compare", str(path)])
+    done = invoke("--home", tmp_path / "home", "compare", path)
     assert isinstance(done.exception, CardError) and says in str(done.exception) and "\n" not in str(done.exception)
 
 
 def test_verbs_send_recipes_to_each_other(folder, tmp_path):
     for verb in ("run", "simulate", "plan"):
-        done = CliRunner().invoke(app, ["--home", str(tmp_path), verb, str(folder / "tiny.toml")])
+        done = invoke("--home", tmp_path, verb, folder / "tiny.toml")
         assert "reticent compare" in str(done.exception), verb
-    done = CliRunner().invoke(app, ["--home", str(tmp_path), "compare", "riverswim_joint"])
+    done = invoke("--home", tmp_path, "compare", "riverswim_joint")
     assert "compare-runs A B" in str(done.exception)
 
 

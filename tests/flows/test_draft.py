@@ -10,11 +10,10 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
 import reticent
-from flows.cli import app
 from tests.flows.shop import lay_out
+from tests.flows.verb import invoke
 
 DRAW = 11
 
@@ -105,7 +104,7 @@ def test_register_enters_the_look_once_and_the_certificate_names_it(tmp_path):
         "people's records, which no budget covers"
     ]
     assert run.verify().ok and run.verify().vouched
-    shown = CliRunner().invoke(app, ["ledger", "show", "--card", str(shop), "--home", str(tmp_path / "home")])
+    shown = invoke("ledger", "show", "--card", shop, "--home", tmp_path / "home")
     assert shown.stdout.count("the log, to draft the card") == 1
 
 
@@ -115,13 +114,13 @@ def test_a_card_that_was_not_drafted_has_the_digest_it_had(tmp_path):
 
 
 def test_the_shell_prints_the_card_and_keeps_what_was_seen_apart(log, tmp_path):
-    done = CliRunner().invoke(app, ["draft", str(log), "--user", "patient_id"])
+    done = invoke("draft", log, "--user", "patient_id")
     assert done.exit_code == 0 and tomllib.loads(done.stdout)["unit"]["user"] == "patient_id"
     assert "400" in done.stderr and "400 " not in done.stdout.replace("users_public = 400", "")
-    told = json.loads(CliRunner().invoke(app, ["draft", str(log), "--to", str(tmp_path / "c.toml"), "--json"]).stdout)
+    told = json.loads(invoke("draft", log, "--to", tmp_path / "c.toml", "--json").stdout)
     assert Path(told["file"]).read_text() == told["card"]
     with pytest.raises(reticent.CardError, match="exists"):
-        CliRunner().invoke(app, ["draft", str(log), "--to", str(tmp_path / "c.toml")], catch_exceptions=False)
+        invoke("draft", log, "--to", tmp_path / "c.toml", catch_exceptions=False)
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import pipeline.ledger.ledger as book
-from flows.cli import app
 from flows.config.home import Home
 from flows.config.setting import Work
 from flows.jobs.run import Asked
@@ -26,6 +24,7 @@ from pipeline.privacy.noise import OsNoise
 from reports.facts.answers import NightAnswer
 from reports.night import night_page
 from tests.flows.shop import SCHEDULE, lay_out, rows
+from tests.flows.verb import invoke
 from tests.jobs import nightly_job, plan_job, run_job
 
 WEEK = [f"2026-01-{day:02d}" for day in range(5, 15)]
@@ -42,7 +41,7 @@ class Seen:
 
 
 def reticent(home: Path, *words: object) -> tuple[int, dict[str, Any]]:
-    done = CliRunner().invoke(app, ["--home", str(home), *map(str, words), "--json"])
+    done = invoke("--home", home, *words, "--json")
     start = done.stdout.find("{")
     return done.exit_code, json.loads(done.stdout[start:]) if start >= 0 else {}
 
@@ -192,7 +191,7 @@ def test_that_bytes_are_those_of_an_earlier_edition_is_told_in_the_terminal_alon
     assert reticent(home, *ingest)[1]["same_as"] is None
     first = reticent(home, *run)[1]
     command = ["--home", str(home), *map(str, ingest)]
-    done = CliRunner().invoke(app, command)
+    done = invoke(*command)
     assert done.exit_code == 0 and "these are the bytes of snapshot 1: `run --edition 1`" in done.stderr
     replayed = reticent(home, *run, "--edition", 1)[1]
     assert replayed["replayed"] and replayed["run"] == first["run"] and len(list((home / "runs").iterdir())) == 1
@@ -256,7 +255,7 @@ def test_a_plan_prices_the_calendar_for_its_whole_life(tmp_path: Path, clock: An
     planned = plan_job(str(recipe), Home(tmp_path / "home"))["calendar"]
     assert {k: v for k, v in planned.items() if k not in ("release", "rho_each")} == told
     assert planned["rho_each"] == night["night"]["charged_rho"] == 1.0
-    done = CliRunner().invoke(app, ["--home", str(tmp_path / "home"), "plan", str(recipe), "--no-quality"])
+    done = invoke("--home", tmp_path / "home", "plan", recipe, "--no-quality")
     assert "calendar (" in done.stdout and (told["refused"] or "the budget pays all 2 to come") in done.stdout
 
 

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from flows.cli import app
 from flows.config.home import Home
 from flows.jobs import foresight
 from pipeline.declaration.card import Card, load_card, task_of
@@ -20,6 +18,7 @@ from pipeline.simulation.surrogate import best_allowed, draw_surrogate
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 from tests.flows.shop import RECIPE, lay_out
+from tests.flows.verb import invoke
 from tests.jobs import foresee_job
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -166,7 +165,7 @@ def test_the_verb_shows_it_and_can_leave_it_out(tmp_path):
     asked = recipe(tmp_path, "shown")
 
     def plan(*more: str) -> str:
-        done = CliRunner().invoke(app, ["--home", str(tmp_path / "home"), "plan", asked, *more])
+        done = invoke("--home", tmp_path / "home", "plan", asked, *more)
         assert done.exit_code == 0, done.output
         return done.stdout
 

@@ -3,74 +3,22 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, date, datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
-import pipeline.ledger.ledger as clock
 from flows.cli import main
-from flows.config.home import Home
 from flows.config.setting import setting
 from flows.jobs.audit import audit_job
-from flows.jobs.intake import ingest_job
-from flows.jobs.nights import nightly_counter
-from flows.jobs.proof import verify_run_job
-from flows.jobs.run import register_job
-from flows.server.recorded import StepError, quietly
-from pipeline.declaration.card import CardError, load_card
 from pipeline.ledger.chain import BudgetError
-from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.ledger.verify import verify_run
 from pipeline.logs.store import latest
 from pipeline.transaction import release_once as module
-from pipeline.transaction.continual_step import append_step
 from pipeline.transaction.gate import GateError
-from tests.flows.shop import lay_out, rows
-from tests.jobs import nightly_job, plan_job, run_job
-
-STRICT = "[tolerance]\nunknown_label = 0.0\n"
-
-
-def typo(log, people=400):
-    """The log as somebody writes it who calls the cold lukewarm."""
-    return [(u, v, t, "lukewarm" if m == "cold" and int(u[1:]) < people else m, *more) for u, v, t, m, *more in log]
-
-
-class Shop:
-    def __init__(self, folder: Path, *, kind="real", cap=3.0, log=None, tolerance=STRICT):
-        self.folder = lay_out(
-            folder / "shop", kind=kind, ledger="ledger.db" if kind == "real" else "home", cap=cap, log=log
-        )
-        card = self.folder / "card.toml"
-        card.write_text(card.read_text() + tolerance)
-        self.home = Home(folder / "home")
-        if kind == "real":
-            register_job(str(self.folder), self.home)
-        self.ingest()
-
-    def ingest(self, log=None):
-        if log is not None:
-            card = (self.folder / "card.toml").read_text()
-            lay_out(self.folder, log=log)
-            (self.folder / "card.toml").write_text(card)
-        return ingest_job(str(self.folder), self.home)
-
-    def run(self, name="private", **more):
-        return run_job(str(self.folder / f"{name}.toml"), self.home, **more)
-
-    @property
-    def ledger(self) -> Ledger:
-        where = self.folder / "ledger.db"
-        return open_ledger(where if where.exists() else self.home.root / "ledger.db", create=False)
-
-    @property
-    def spent(self) -> Fraction:
-        return self.ledger.account("shop").spent
-
-    def kinds(self):
-        return [e.kind for e in self.ledger.entries() if e.kind not in ("KEY", "DRAW")]
+from tests.flows.gated import STRICT, Shop, typo
+from tests.flows.shop import rows
+from tests.jobs import plan_job
 
 
 def test_a_typo_in_a_label_table_is_caught_before_the_main_budget_is_spent(tmp_path):
@@ -251,107 +199,3 @@ def test_the_shell_tells_by_exit_3(tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit) as done:
         main()
     assert done.value.code == 3 and "unknown_label" in capsys.readouterr().err
-
-
-class Nights(Shop):
-    """The same shop with a scheduled recipe: a calendar of months, or a counter."""
-
-    def __init__(self, folder, monkeypatch, nightly=True, **more):
-        super().__init__(folder, **more)
-        self._patch = monkeypatch
-        recipe = self.folder / "private.toml"
-        text = recipe.read_text().replace('[schedule]\nrelease = "nightly"\n', "")
-        table = '[nightly]\nnights = 8\nfirst = "2026-01-01"\n' if nightly else '[schedule]\nrelease = "monthly"\n'
-        recipe.write_text(text + table)
-
-    def on(self, night):
-        at = datetime(2026, 1, 1, 3, tzinfo=UTC) + timedelta(days=night - 1)
-        self._patch.setattr(clock, "now", lambda: at)
-
-    def night(self, night, log=None):
-        self.on(night)
-        if log is not None:
-            card = (self.folder / "card.toml").read_text()
-            recipe = (self.folder / "private.toml").read_text()
-            lay_out(self.folder, log=log)
-            (self.folder / "card.toml").write_text(card)
-            (self.folder / "private.toml").write_text(recipe)
-        return nightly_job(str(self.folder / "private.toml"), self.home)
-
-
-@pytest.mark.parametrize("nightly", [True, False])
-def test_a_scheduler_that_goes_on_for_ever_pays_for_one_answer(tmp_path, monkeypatch, nightly):
-    shop = Nights(tmp_path, monkeypatch, nightly, log=typo(rows()))
-    for night in range(1, 6):
-        with pytest.raises(GateError):
-            shop.night(night, typo(rows(seed=night)))
-    assert shop.spent == Fraction(1, 50)
-
-
-def test_a_counter_begins_once_its_operator_asks_again_and_no_night_is_asked_after_that(tmp_path, monkeypatch):
-    shop = Nights(tmp_path, monkeypatch, log=typo(rows()))
-    with pytest.raises(GateError):
-        shop.night(1)
-    shop.on(2)
-    shop.ingest(rows())
-    # `lay_out` writes the recipes anew
-    Nights.__init__(shop, tmp_path, monkeypatch, log=rows())
-    first = shop.run()
-    proof = json.loads((Path(first["folder"]) / "certificate.json").read_text())
-    assert Fraction(proof["rho_exact"]) == shop.spent - Fraction(1, 50) <= 1 and "gate" in proof
-    entries = shop.ledger.entries()
-    assert all(c.ok for c in verify_run(Path(first["folder"]), entries))
-    # later nights name the same gate, ask none, and take what comes
-    third = shop.night(3, typo(rows(seed=7)))
-    assert shop.spent == Fraction(proof["rho_exact"]) + Fraction(1, 50) and third["exit"] == 3
-    again = json.loads((Path(third["folder"]) / "certificate.json").read_text())
-    assert again["gate"] == proof["gate"] and again["rho_exact"] == proof["rho_exact"]
-    assert all(c.ok for c in verify_run(Path(third["folder"]), shop.ledger.entries()))
-
-
-def test_a_counter_of_before_there_were_gates_goes_on_without_one(tmp_path, monkeypatch):
-    shop = Nights(tmp_path, monkeypatch, log=rows())
-    shop.on(1)
-    s = setting(str(shop.folder / "private.toml"), shop.home)
-    append_step(nightly_counter(s), shop.ledger, shop.home.store, s.recipe.terms.noise(), date(2026, 1, 1))
-    spent = shop.spent
-    answer = shop.night(2, typo(rows(seed=3)))
-    assert shop.spent == spent and answer["counter"]["night"] == 2
-    assert "gate" not in json.loads((Path(answer["folder"]) / "certificate.json").read_text())
-
-
-def test_what_is_made_again_from_card_and_recipe_is_the_gated_run(tmp_path, monkeypatch):
-    shop = Shop(tmp_path)
-    answer = shop.run()
-    folder, card = Path(answer["folder"]), load_card(shop.folder / "card.toml")
-    proof = verify_run_job(folder, shop.ledger.entries, card)
-    assert proof.ok and not [c for c in proof.checks if c.ok is None], proof.checks
-    # another share asked for is another gate, and another release
-    recipe = folder / "recipe.toml"
-    recipe.write_text(recipe.read_text().replace("[privacy]\n", "[privacy]\ngate = 0.1\n"))
-    assert not verify_run_job(folder, shop.ledger.entries, card).ok
-
-
-def test_on_a_server_a_stopped_run_ends_like_any_other():
-    """The kinds of ends that a server learns: of a stopped run, that it is over; its error stays in the shell."""
-    caught = []
-
-    def stop():
-        raise GateError("12 people")
-
-    assert quietly(stop, caught) is None and isinstance(caught[0], GateError)
-    with pytest.raises(StepError, match="ValueError"):
-        quietly(lambda: int("x"), caught)
-
-
-def test_a_sampler_that_leaves_nothing_of_delta_is_refused_before_the_gate_is_charged(tmp_path, monkeypatch):
-    """The counter's noise is drawn exactly, its gate's is not: both were charged, and no page could be made."""
-    shop = Nights(tmp_path, monkeypatch, cap=300.0)
-    recipe = shop.folder / "private.toml"
-    text = recipe.read_text().replace("rho = 1.0", 'rho = 1.0\nsampler = "table"')
-    recipe.write_text(text + 'counter = "toeplitz"\n')
-    shop.on(1)
-    for job in (plan_job, run_job):
-        with pytest.raises(CardError, match="sampler = 'table' would use up delta"):
-            job(str(recipe), shop.home)
-    assert not shop.spent

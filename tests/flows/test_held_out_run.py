@@ -7,9 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from typer.testing import CliRunner
 
-from flows.cli import app
 from flows.config.home import Home
 from flows.config.recipe import load_recipe
 from flows.config.setting import Setting
@@ -22,6 +20,7 @@ from pipeline.ledger.ledger import open_ledger
 from pipeline.privacy.release_file import read_release
 from pipeline.transaction.transaction import Transaction
 from tests.flows.shop import CARD, RECIPE, rows
+from tests.flows.verb import answer, invoke
 
 PEOPLE = 3000
 HELD = "[evaluate]\npeople = 0.3\n"
@@ -46,9 +45,7 @@ def shop(tmp_path_factory):
 
 
 def call(folder, *words):
-    done = CliRunner().invoke(app, ["--home", str(folder / "home"), *map(str, words), "--json"])
-    assert done.exit_code == 0, done.output
-    return json.loads(done.stdout)
+    return answer(folder / "home", *words)
 
 
 def told(folder, run, file="report.json"):
@@ -91,7 +88,7 @@ def test_one_entry_pays_for_both_parts(shop, published):
 def test_a_replay_costs_nothing_and_the_verifier_makes_all_of_it_again(shop, published):
     again = call(shop, "run", shop / "held.toml")
     assert again["replayed"] and again["run"] == published
-    done = CliRunner().invoke(app, ["--home", str(shop / "home"), "ledger", "verify", published])
+    done = invoke("--home", shop / "home", "ledger", "verify", published)
     assert done.exit_code == 0, done.output
     snapshot = shop / "home" / "store" / "shop" / "snapshot-0001"
     assert not [p for p in snapshot.iterdir() if "parts" in p.name]
@@ -122,7 +119,7 @@ def test_a_certificate_that_charges_only_one_part_is_caught(shop, published, par
             facts = json.loads(text)
             facts["joint"][part]["sums"][0]["tables"].pop()
             (folder / file).write_text(json.dumps(facts))
-        done = CliRunner().invoke(app, ["--home", str(shop / "home"), "ledger", "verify", published])
+        done = invoke("--home", shop / "home", "ledger", "verify", published)
         assert done.exit_code != 0
     finally:
         for file, text in kept.items():
@@ -136,7 +133,7 @@ def test_each_evaluation_of_the_lineage_is_a_look_of_its_own(shop, published):
     plain = call(shop, "run", write(shop, "plain", more=""))["run"]
     assert "evaluation" not in told(shop, plain)
     assert [e.body.get("look") for e in ledger(shop).entries() if e.kind == "INTENT"] == [1, 2, None]
-    done = CliRunner().invoke(app, ["--home", str(shop / "home"), "ledger", "verify", second])
+    done = invoke("--home", shop / "home", "ledger", "verify", second)
     assert done.exit_code == 0, done.output
 
 
@@ -170,7 +167,7 @@ def test_without_noise_the_evaluation_is_the_exact_one(shop):
 )
 def test_what_cannot_be_evaluated_is_refused(shop, agent, privacy, more, word):
     recipe = write(shop, "wrong", agent=agent, privacy=privacy, more=more)
-    done = CliRunner().invoke(app, ["--home", str(shop / "home"), "plan", str(recipe)])
+    done = invoke("--home", shop / "home", "plan", recipe)
     assert isinstance(done.exception, CardError)
     assert word in str(done.exception)
 
@@ -207,5 +204,5 @@ def test_real_people_are_evaluated_behind_their_gate_and_the_run_verifies(tmp_pa
     alone = max(Fraction(parts[p]["rho_add_remove"]) for p in ("learn", "evaluate"))
     assert Fraction(intents[-1].body["rho_add_remove"]) == alone
     words = ["ledger", "verify", run, "--card", str(tmp_path / "card.toml")]
-    done = CliRunner().invoke(app, ["--home", str(tmp_path / "home"), *words])
+    done = invoke("--home", tmp_path / "home", *words)
     assert done.exit_code == 0, done.output

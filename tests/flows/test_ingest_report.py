@@ -8,20 +8,19 @@ from threading import Thread
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
 import reticent
-from flows.cli import app
 from flows.config.home import Home, card_at
 from flows.jobs.snapshots import purge_job
 from pipeline.declaration.toml import DamagedError, LogError
 from pipeline.logs.editions import check_delivery
 from pipeline.logs.store import snapshots
 from tests.flows.shop import lay_out, rows
+from tests.flows.verb import invoke
 
 
 def call(home: Path, *words: object):
-    return CliRunner().invoke(app, ["--home", str(home), *map(str, words)])
+    return invoke("--home", home, *words)
 
 
 @pytest.fixture

@@ -6,43 +6,23 @@ import json
 import shutil
 
 import pytest
-from typer.testing import CliRunner
 
-from flows.cli import app
 from flows.config.home import Home
 from flows.jobs.intake import ingest_job
-from flows.jobs.run import register_job
 from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import BudgetError
+from tests.flows.office import made, office
+from tests.flows.office import reticent as verb
 from tests.flows.shop import lay_out
+from tests.flows.verb import invoke
 from tests.jobs import run_job
 
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """One run of people's data, made once and copied for each test."""
-    root = tmp_path_factory.mktemp("made")
-    folder, home = lay_out(root / "people", kind="real", ledger="ledger.db", cap=10.0), Home(root / "home")
-    register_job(str(folder), home)
-    ingest_job(str(folder), home)
-    run = run_job(str(folder / "private.toml"), home)["run"]
-    return root, run
-
-
-@pytest.fixture
-def office(made, tmp_path):
-    root, run = made
-    shutil.copytree(root, tmp_path / "office")
-    return tmp_path / "office", run
+__all__ = ["made", "office"]
 
 
 def reticent(root, *args):
-    """Run a ``ledger`` verb on the card's ledger; (exit code, JSON or None), or the error it raised."""
-    command = ["--home", str(root / "home"), "ledger", *map(str, args), "--card", str(root / "people"), "--json"]
-    done = CliRunner().invoke(app, command)
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    return done.exit_code, json.loads(done.stdout)
+    """A ``ledger`` verb on the card's ledger."""
+    return verb(root, "ledger", *args)
 
 
 def test_a_head_kept_elsewhere_is_found_in_every_form(office, tmp_path):
@@ -124,7 +104,7 @@ def test_nobody_signs_in_another_ledger_or_without_a_name(office):
     from pipeline.ledger.ledger import open_ledger
 
     open_ledger(root / "home" / "ledger.db", create=True)
-    done = CliRunner().invoke(app, home_ledger)
+    done = invoke(*home_ledger)
     assert isinstance(done.exception, BudgetError) and "--card" in str(done.exception)
     for by in ("", " ", "Ada\nLovelace"):
         with pytest.raises(CardError, match="--by"):
@@ -138,7 +118,7 @@ def test_a_simulation_has_nothing_to_sign(office):
     ingest_job(str(root / "games"), home)
     run = run_job(str(root / "games" / "exact.toml"), home)["run"]
     command = ["--home", str(home.root), "ledger", "sign", run, "--by", "Ada"]
-    done = CliRunner().invoke(app, command)
+    done = invoke(*command)
     assert isinstance(done.exception, CardError) and "charged no ledger" in str(done.exception)
 
 
@@ -165,7 +145,7 @@ def test_verify_settles_what_a_dead_run_left_and_says_so(office, monkeypatch):
 def test_retry_lets_lost_draws_be_tried_again_and_everybody_reads_it(office):
     root, _ = office
     command = ["--home", str(root / "home"), "ledger", "retry", str(root / "people"), "--json"]
-    done = CliRunner().invoke(app, command)
+    done = invoke(*command)
     assert done.exit_code == 0 and json.loads(done.stdout) == {"dataset": "shop", "entry": 7}
     _, shown = reticent(root, "show")
     assert [e["entry"] for e in shown["datasets"][0]["retries"]] == [7] and shown["datasets"][0]["spent_rho"] == 1

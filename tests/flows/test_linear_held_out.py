@@ -7,9 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from typer.testing import CliRunner
 
-from flows.cli import app
 from flows.config.home import Home
 from flows.config.recipe import load_recipe
 from flows.config.setting import Setting
@@ -25,6 +23,7 @@ from pipeline.transaction.release_once import key_of
 from pipeline.transaction.transaction import Transaction
 from tests.flows.shop import rows
 from tests.flows.test_held_out_run import HELD, call, shop, told, write
+from tests.flows.verb import invoke
 from tests.learners.linear_shop import FEATURES
 
 __all__ = ["shop"]
@@ -74,7 +73,7 @@ def test_one_entry_pays_for_both_parts_and_the_verifier_finds_the_same(featured,
     )
     assert Fraction(37, 10) < Fraction(joint["rho_exact"]) <= 4
     assert ("planned_calls" in intent.body) == (agent == "dp-vapvi"), "scales that follow answers are not known before"
-    done = CliRunner().invoke(app, ["--home", str(featured / "home"), "ledger", "verify", published])
+    done = invoke("--home", featured / "home", "ledger", "verify", published)
     assert done.exit_code == 0, done.output
     again = call(featured, "run", featured / f"{AGENTS[agent]}.toml")
     assert again["replayed"] and again["run"] == published
@@ -108,7 +107,7 @@ def test_features_that_were_not_charged_for_are_caught(featured, published):
         facts = json.loads(kept)
         facts["features"]["integers"].reverse()
         path.write_text(json.dumps(facts))
-        done = CliRunner().invoke(app, ["--home", str(featured / "home"), "ledger", "verify", published])
+        done = invoke("--home", featured / "home", "ledger", "verify", published)
         assert done.exit_code != 0 and "other features" in done.output
     finally:
         path.write_text(kept)

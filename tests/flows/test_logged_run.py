@@ -8,9 +8,7 @@ from fractions import Fraction
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
-from flows.cli import app
 from flows.config.home import Home
 from flows.jobs.run import run_recipe
 from flows.terminal.screen import fail
@@ -20,6 +18,7 @@ from pipeline.privacy.release_file import read_release
 from pipeline.statistics.held_out import held_out_loss
 from tests.flows.shop import CARD, rows
 from tests.flows.test_held_out_run import HELD, call, told, write
+from tests.flows.verb import invoke
 from tests.learners.linear_shop import FEATURES
 
 PEOPLE = 3000
@@ -68,7 +67,7 @@ def test_the_page_and_the_certificate_say_that_rows_told_practice(shop, publishe
     assert scores["joint"]["scores"] == 5, "the check has a sum of its own, in the price of all"
     page = (shop / "home" / "runs" / published / "report.md").read_text()
     assert re.search(r"Logged probabilities \| z = [-−]?\d.* \| in the same release", page)
-    done = CliRunner().invoke(app, ["--home", str(shop / "home"), "ledger", "verify", published])
+    done = invoke("--home", shop / "home", "ledger", "verify", published)
     assert done.exit_code == 0, done.output
     assert call(shop, "run", shop / f"{published.rsplit('-', 1)[0]}.toml")["replayed"]
 

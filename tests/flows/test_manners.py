@@ -6,15 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 import reticent
-from flows.cli import app
 from tests.flows.shop import lay_out
-
-
-def call(*words: object):
-    return CliRunner().invoke(app, [str(w) for w in words])
+from tests.flows.verb import invoke
 
 
 @pytest.fixture
@@ -28,16 +23,16 @@ def test_the_home_may_stand_anywhere(shop, tmp_path, place, form):
     home = tmp_path / "elsewhere"
     words = ["ingest", str(shop), "--json"]
     words[place:place] = ["--home", str(home)] if form == "two" else [f"--home={home}"]
-    done = call(*words)
+    done = invoke(*words)
     assert done.exit_code == 0 and json.loads(done.stdout)["folder"].startswith(str(home))
 
 
 def test_a_home_without_a_folder_is_said():
-    assert call("ingest", "x", "--home").exit_code == 2
+    assert invoke("ingest", "x", "--home").exit_code == 2
 
 
 def test_the_version():
-    assert call("--version").stdout.split()[0] == "reticent"
+    assert invoke("--version").stdout.split()[0] == "reticent"
 
 
 @pytest.mark.parametrize(
@@ -76,11 +71,11 @@ def test_a_rule_that_is_none_is_answered_too(shop, tmp_path):
 
 def test_a_plan_that_is_refused_exits_4_and_still_says_why(shop, tmp_path):
     home = tmp_path / "home"
-    assert call("ingest", shop, "--home", home).exit_code == 0
-    assert call("run", shop / "greedy.toml", "--home", home).exit_code == 0
-    done = call("plan", shop / "private.toml", "--home", home, "--no-quality", "--json")
+    assert invoke("ingest", shop, "--home", home).exit_code == 0
+    assert invoke("run", shop / "greedy.toml", "--home", home).exit_code == 0
+    done = invoke("plan", shop / "private.toml", "--home", home, "--no-quality", "--json")
     assert done.exit_code == 4 and json.loads(done.stdout)["allowed"] is False
-    assert call("plan", shop / "greedy.toml", "--home", home, "--no-quality").exit_code == 0
+    assert invoke("plan", shop / "greedy.toml", "--home", home, "--no-quality").exit_code == 0
 
 
 def test_an_epsilon_has_two_prices(shop, tmp_path):
@@ -88,5 +83,5 @@ def test_an_epsilon_has_two_prices(shop, tmp_path):
     price = reticent.plan(shop / "pure.toml", quality=False, store=store).price_of_epsilon
     assert price.pure_rho == 0.5 and 15 < price.pure_rho / price.rho < 25
     assert reticent.plan(shop / "private.toml", quality=False, store=store).price_of_epsilon is None
-    said = call("plan", shop / "pure.toml", "--home", tmp_path / "home", "--no-quality").stdout
+    said = invoke("plan", shop / "pure.toml", "--home", tmp_path / "home", "--no-quality").stdout
     assert "as pure DP ρ = 0.5; with delta = 1e-06 ρ = 0.02" in said and "times less" in said

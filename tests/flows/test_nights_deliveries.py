@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+from fractions import Fraction
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from flows.cli import app
 from flows.config.setting import Work, plain_step
+from flows.jobs import nightly
 from flows.jobs.nightly import watch_of
 from flows.jobs.run import register_job
 from pipeline.declaration.card import CardError
@@ -18,6 +18,7 @@ from pipeline.declaration.toml import LogError
 from pipeline.logs.store import latest
 from tests.flows.nights import Shop, customers
 from tests.flows.test_side_outputs import RECORDS
+from tests.flows.verb import invoke
 from tests.jobs import nightly_job, run_job
 
 STRICT = "[tolerance]\nunknown_label = 0.0\n"
@@ -43,7 +44,7 @@ def test_a_log_without_rows_is_an_edition_and_its_operator_hears_of_it(tmp_path,
     shop = Shop(tmp_path, monkeypatch)
     for number, content in enumerate((b"", b"customer,visit,t,mood,offer,sale,left\n"), 1):
         (shop.folder / "log.csv").write_bytes(content)
-        done = CliRunner().invoke(app, ["--home", str(shop.home.root), "ingest", str(shop.folder)])
+        done = invoke("--home", shop.home.root, "ingest", shop.folder)
         assert done.exit_code == 3 and "the files hold no rows" in done.stderr
         assert latest(shop.home.store, "shop").number == number
 
@@ -95,11 +96,41 @@ def test_a_log_that_breaks_its_card_stops_no_night_of_a_counter_and_the_operator
     assert said[-1] == f"alert: {told}"
     watch = watch_of(shop.recipe, shop.home)
     assert watch.problem(30) == "the last night of night failed (LogError, exit 3)"
-    done = CliRunner().invoke(app, ["--home", str(shop.home.root), "nightly", shop.recipe, "--json"])
+    done = invoke("--home", shop.home.root, "nightly", shop.recipe, "--json")
     assert done.exit_code == 3 and json.loads(done.stdout[done.stdout.index("{") :])["exit"] == 3
     assert shop.job(3, [*customers(60, 60), *RECORDS["one step"]])["exit"] == 0
     assert [len(np.load(p)) for p in sorted(shop.kept.glob("seen-*"))] == BROKEN[how]
     assert watch.problem(30) is None
+
+
+def damage_what_is_set_aside(monkeypatch):
+    """The next ingest's quarantine is cut short before anybody reads it."""
+    made = nightly.ingest_edition
+
+    def damaged(*args, **more):
+        found = made(*args, **more)
+        for file in found.folder.glob("quarantine-*.parquet"):
+            file.write_bytes(file.read_bytes()[:-20])
+        return found
+
+    monkeypatch.setattr(nightly, "ingest_edition", damaged)
+
+
+def test_a_damaged_quarantine_fails_no_night_that_is_published_and_its_operator_hears_of_it(tmp_path, monkeypatch):
+    shop, said = Shop(tmp_path, monkeypatch, budget=STRICT), []
+    shop.job(1, customers(0, 60))
+    with monkeypatch.context() as patch:
+        damage_what_is_set_aside(patch)
+        log = [*customers(60, 60), *RECORDS["labels outside the domain"]]
+        found = shop.job(2, log, work=Work(say=said.append))
+    assert (found["exit"], found["counter"]["night"]) == (4, 2)
+    assert said[-1] == (
+        "alert: the log of night cannot be judged (DamagedError, exit 4); tonight has what can be read of it"
+    )
+    watch = watch_of(shop.recipe, shop.home)
+    assert watch.problem(30) == "the last night of night failed (DamagedError, exit 4)"
+    assert "damaged" in watch.note["text"] and watch.note["run"] == found["run"]
+    assert shop.job(3, customers(120, 60))["exit"] == 0 and watch.problem(30) is None
 
 
 def test_a_server_shows_a_completed_run_whatever_became_of_the_log(tmp_path, monkeypatch):
@@ -141,3 +172,8 @@ def test_another_dataset_may_be_declared_apart_after_a_night_on_which_nothing_ca
     card, ledger = other / "card.toml", '"../shop/ledger.db"'
     card.write_text(card.read_text().replace('name = "shop"', 'name = "other"').replace('"ledger.db"', ledger))
     register_job(str(other), shop.home, disjoint_from=["shop"])
+    # whoever leaves the counter and joins the other is charged as if replaced in it: never too little
+    paid = [e.body for e in shop.ledger.entries("shop") if e.kind == "INTENT"]
+    assert not any("rho_add_remove" in body for body in paid)
+    shop.ledger.intent("other", "a" * 64, Fraction(1), {"rho_add_remove": "1/2", "claimed": True})
+    assert shop.ledger.account("other").lost == sum(Fraction(body["rho"]) for body in paid) + Fraction(1, 2)

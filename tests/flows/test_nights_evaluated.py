@@ -13,11 +13,12 @@ from typer.testing import CliRunner
 from flows.cli import app
 from flows.config.setting import setting
 from flows.jobs.nights import nightly_counter
-from flows.jobs.plan import plan_recipe
+from flows.jobs.pricing import plan_recipe
 from flows.jobs.run import register_job
 from flows.jobs.snapshots import purge_job
 from pipeline.declaration.card import CardError
 from pipeline.ledger import steps as book_steps
+from pipeline.ledger.attempts import may_have_drawn
 from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.step_checks import counters_problem
 from pipeline.logs.parts import evaluates, part_key
@@ -230,6 +231,27 @@ def test_a_lost_evaluation_is_paid_for_when_its_people_are_asked_again(shop, mon
     )
     assert Fraction(intents(shop)[-1].body["rho"]) >= again
     assert counters_problem(shop.ledger.entries()) is None
+
+
+def test_a_date_that_is_asked_again_lists_its_share_of_delta_again(shop, monkeypatch):
+    """What died is on no page; over all that may have drawn, the ledger lists no less than they did."""
+    monkeypatch.setattr(FastOsNoise, "tv_bound", lambda self, variance: TV_BOUND)
+    recipe = Path(shop.recipe)
+    recipe.write_text(recipe.read_text().replace("[privacy]\n", '[privacy]\nsampler = "table"\n'))
+    register_job(str(shop.folder), shop.home)
+    shop.append(1, customers(0, 500))
+    shop.deliver(customers(500, 500))
+    with monkeypatch.context() as dead, pytest.raises(KeyboardInterrupt):
+        dead.setattr(machine, "write_attempt", dies)
+        shop.append(2)
+    shop.append(2)
+    one = setting(shop.recipe, shop.home).plan.evaluation.sums
+    asked = [e for e in intents(shop) if "joint" in e.body and may_have_drawn(shop.ledger.entries(), e)]
+    assert [e.body["counter"]["night"] for e in asked] == [2, 2]
+    for m in (m for s in one.values() for m in s.mechanisms):
+        listed = [Fraction(d["delta_slack"]) for e in asked for d in e.body["mechanisms"] if d["table"] == m.table]
+        # each INTENT those of both dates
+        assert listed == 2 * [2 * m.delta_slack] and m.delta_slack > 0
 
 
 def dies(*_):

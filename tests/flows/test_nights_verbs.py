@@ -9,9 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from typer.testing import CliRunner
 
-from flows.cli import app
 from flows.config.home import Home
 from flows.jobs.audit import audit_job
 from flows.jobs.book import verify_job
@@ -21,11 +19,12 @@ from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.step_checks import counters_problem, noise_problem
 from pipeline.ledger.verify import verify_run
 from tests.flows.nights import Shop, customers
+from tests.flows.verb import invoke
 from tests.jobs import plan_job, run_job
 
 
 def verb(shop, *args):
-    return CliRunner().invoke(app, ["--home", str(shop.home.root), *map(str, args)])
+    return invoke("--home", shop.home.root, *args)
 
 
 def test_plan_tells_the_counters_cost_and_what_is_left_of_its_nights(tmp_path, monkeypatch):

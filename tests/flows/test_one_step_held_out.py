@@ -6,9 +6,7 @@ import json
 from fractions import Fraction
 
 import pytest
-from typer.testing import CliRunner
 
-from flows.cli import app
 from flows.config.home import Home
 from flows.config.recipe import load_recipe
 from flows.config.setting import Setting
@@ -20,6 +18,7 @@ from pipeline.transaction.release_once import key_of
 from pipeline.transaction.transaction import Transaction
 from tests.flows.shop import rows
 from tests.flows.test_held_out_run import HELD, call, shop, told, write
+from tests.flows.verb import invoke
 
 __all__ = ["shop"]
 PEOPLE = 3000
@@ -50,7 +49,7 @@ def test_one_entry_pays_for_five_stages_and_the_verifier_finds_the_same(shop, pu
         *(Fraction(p["rho_exact"]) for p in parts), sum(Fraction(p["rho_add_remove"]) for p in parts)
     )
     assert Fraction(39, 10) < Fraction(intent.body["rho"]) <= 4
-    done = CliRunner().invoke(app, ["--home", str(shop / "home"), "ledger", "verify", published])
+    done = invoke("--home", shop / "home", "ledger", "verify", published)
     assert done.exit_code == 0, done.output
     again = call(shop, "run", shop / "one_step.toml")
     assert again["replayed"] and again["run"] == published

@@ -8,9 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
-from flows.cli import app
 from pipeline.audits.sampling import Silence
 from pipeline.declaration.card import CardError, load_card
 from pipeline.learners.one_step import OneStepLearner
@@ -19,6 +17,7 @@ from pipeline.learners.terms import Privacy, Terms
 from pipeline.logs.target_sums import add_targets
 from pipeline.simulation.simulate import sample_people
 from pipeline.simulation.surrogate import draw_surrogate
+from tests.flows.verb import answer, invoke
 
 CARD = """schema_version = 1
 name = "walk"
@@ -83,21 +82,15 @@ def shelf(tmp_path):
     return write
 
 
-def call(home, *words):
-    done = CliRunner().invoke(app, ["--home", str(home), *map(str, words), "--json"])
-    assert done.exit_code == 0, done.output
-    return json.loads(done.stdout)
-
-
 @pytest.mark.parametrize("dynamics", ["stationary", "per_step"])
 def test_a_run_is_released_in_two_stages_replayed_and_verified(shelf, tmp_path, dynamics):
     recipe, home = shelf(dynamics), tmp_path / "home"
-    call(home, "ingest", tmp_path / "card.toml")
-    planned = call(home, "plan", recipe)
+    answer(home, "ingest", tmp_path / "card.toml")
+    planned = answer(home, "plan", recipe)
     assert [m["table"] if "table" in m else m["name"] for m in planned["mechanisms"]]
     assert 1.99 < planned["rho"] <= 2.0
-    first = call(home, "run", recipe)
-    again = call(home, "run", recipe)
+    first = answer(home, "run", recipe)
+    again = answer(home, "run", recipe)
     assert again["ledger"]["spent_rho"] == first["ledger"]["spent_rho"] == pytest.approx(2, abs=0.01)
     folder = tmp_path / "home" / "runs" / first["run"]
     released = pq.read_table(folder / "release.parquet")
@@ -111,21 +104,19 @@ def test_a_run_is_released_in_two_stages_replayed_and_verified(shelf, tmp_path, 
     if dynamics == "stationary":
         # whoever is severe gains by the cure, at every step
         assert {r["action"] for r in rows if r["state"] >= 3} == {1}
-    done = CliRunner().invoke(
-        app, ["--home", str(home), "ledger", "verify", first["run"], "--card", str(tmp_path / "card.toml")]
-    )
+    done = invoke("--home", home, "ledger", "verify", first["run"], "--card", tmp_path / "card.toml")
     assert done.exit_code == 0, done.output
     assert "joint loss" in done.output
-    asked = call(home, "policy", "act", first["run"], "--state", "5", "--step", "0")
+    asked = answer(home, "policy", "act", first["run"], "--state", "5", "--step", "0")
     assert "1" in json.dumps(asked)
 
 
 def test_the_report_renders_again_from_its_folder(shelf, tmp_path):
     recipe, home = shelf(), tmp_path / "home"
-    call(home, "ingest", tmp_path / "card.toml")
-    run = call(home, "run", recipe)
+    answer(home, "ingest", tmp_path / "card.toml")
+    run = answer(home, "run", recipe)
     page = (tmp_path / "home" / "runs" / run["run"] / "report.html").read_bytes()
-    call(home, "report", run["run"])
+    answer(home, "report", run["run"])
     assert (tmp_path / "home" / "runs" / run["run"] / "report.html").read_bytes() == page
 
 
@@ -171,7 +162,7 @@ def test_without_noise_both_agents_release_and_learn_the_same(shelf, tmp_path):
 )
 def test_a_wrong_recipe_is_refused_with_the_line(shelf, tmp_path, agent, more, word):
     recipe = shelf(agent=agent, more=more)
-    done = CliRunner().invoke(app, ["--home", str(tmp_path / "home"), "plan", str(recipe)])
+    done = invoke("--home", tmp_path / "home", "plan", recipe)
     assert isinstance(done.exception, CardError)
     assert word in str(done.exception)
 
@@ -180,6 +171,6 @@ def test_a_pooled_walk_without_ends_is_refused(shelf, tmp_path):
     recipe = shelf()
     card = (tmp_path / "card.toml").read_text().replace('ends = ["well", "ill"]', "").replace("{ well =", '{ "1" =')
     (tmp_path / "card.toml").write_text(card)
-    done = CliRunner().invoke(app, ["--home", str(tmp_path / "home"), "plan", str(recipe)])
+    done = invoke("--home", tmp_path / "home", "plan", recipe)
     assert isinstance(done.exception, CardError)
     assert "per_step" in str(done.exception)

@@ -9,9 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from flows.cli import app
 from flows.config.home import Home
 from flows.config.recipe import load_recipe
 from flows.config.setting import Setting
@@ -29,6 +27,7 @@ from pipeline.statistics.held_out import held_out_loss
 from reports.facts.measurement import IntervalFacts
 from reports.facts.report import read_report
 from tests.flows.test_held_out_run import HELD, call, shop, told, write
+from tests.flows.verb import invoke
 
 __all__ = ["shop"]
 RULE = "\n[promote]\n"
@@ -62,7 +61,7 @@ def test_people_are_asked_about_both_policies_and_one_charge_pays(shop, before, 
     assert held_out_loss(release.mechanisms, release.joint) == release.joint_rho
     quiet = [replace(m, variance=m.variance // 4) if m.table == "b_b_sum" else m for m in release.mechanisms]
     assert held_out_loss(quiet, release.joint) > release.joint_rho, "a twin with half of the noise"
-    done = CliRunner().invoke(app, ["--home", str(shop / "home"), "ledger", "verify", published["run"]])
+    done = invoke("--home", shop / "home", "ledger", "verify", published["run"])
     assert done.exit_code == 0, done.output
     page = (folder / "report.md").read_text()
     assert f"Difference to {before}, modelled" in page, "it missed more often than it may at one size"

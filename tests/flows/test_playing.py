@@ -7,10 +7,8 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
 import flows.cli
-from flows.cli import app
 from flows.config.home import Home
 from flows.config.study_recipes import load_world_recipe
 from flows.jobs.playing import play_job
@@ -18,6 +16,7 @@ from pipeline.declaration.card import CardError
 from pipeline.simulation import registry as agents
 from pipeline.simulation.trial import Trial, marks, staged_curve
 from pipeline.studies.study_rows import gather
+from tests.flows.verb import invoke
 
 RECIPE = """
 [recipe]
@@ -40,7 +39,7 @@ def recipe(tmp_path):
 
 
 def played(recipe, home):
-    done = CliRunner().invoke(app, ["--home", str(home), "simulate", str(recipe), "--json"])
+    done = invoke("--home", home, "simulate", recipe, "--json")
     assert done.exit_code == 0, done.output
     return json.loads(done.stdout)
 
@@ -91,13 +90,13 @@ def test_finished_runs_are_found_again_and_the_rest_is_played(recipe, tmp_path, 
 )
 def test_a_wrong_recipe_is_one_clear_line_and_exit_2(recipe, tmp_path, old, new, says):
     recipe.write_text(RECIPE.replace(old, new))
-    monkey = CliRunner().invoke(app, ["--home", str(tmp_path / "home"), "simulate", str(recipe)])
+    monkey = invoke("--home", tmp_path / "home", "simulate", recipe)
     assert isinstance(monkey.exception, CardError) and says in str(monkey.exception)
     assert "\n" not in str(monkey.exception)
 
 
 def test_run_and_simulate_send_a_recipe_to_each_other(recipe, tmp_path):
-    done = CliRunner().invoke(app, ["--home", str(tmp_path / "home"), "run", str(recipe)])
+    done = invoke("--home", tmp_path / "home", "run", recipe)
     assert "reticent simulate" in str(done.exception)
     with pytest.raises(CardError, match=r"needs \[recipe\] and \[world\]"):
         load_world_recipe(Path(flows.cli.__file__).parent / "recipes" / "demo.toml")

@@ -53,7 +53,7 @@ def test_a_pointer_has_not_the_name_of_a_run(pointer):
     """It could not be put in place, and its pieces stayed among the runs."""
     (pointer.runs / "a-1").mkdir(exist_ok=True)
     before = sorted(pointer.runs.iterdir())
-    with pytest.raises(CardError, match="'a-1' is a run"):
+    with pytest.raises(CardError, match="'a-1' is a run's name"):
         Alias(pointer.runs, "a-1").promote("a-1")
     assert sorted(pointer.runs.iterdir()) == before
 

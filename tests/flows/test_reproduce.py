@@ -8,9 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from flows.cli import app
 from flows.config.home import Home
 from flows.jobs.reproduce import reproduce_job
 from pipeline.declaration.card import CardError
@@ -21,6 +19,7 @@ from pipeline.studies.study import measure_cells
 from reports.studies import all_papers
 from reports.studies.all_papers import Entry, find
 from reports.studies.page_003 import study_003
+from tests.flows.verb import invoke
 
 TINY = partial(grid, episodes=(20, 1000), budgets=(1.0, 25.0), worlds=(0,), runs=2)
 ONE = replace(STUDY, name="tiny", cells=TINY, full_cells=TINY, cells_a_process=10**6)
@@ -35,7 +34,7 @@ def tiny(monkeypatch):
 
 
 def test_one_json_object_of_the_agreed_shape_and_seven_files(tiny, tmp_path):
-    done = CliRunner().invoke(app, ["--home", str(tmp_path), "reproduce", "003-figure-1a", "--json"])
+    done = invoke("--home", tmp_path, "reproduce", "003-figure-1a", "--json")
     assert done.exit_code == 0, done.output
     result = json.loads(done.stdout)
     assert {"name", "rows", "claims", "files"} <= set(result) and result["name"] == "003-figure-1a"

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from flows.api_worlds import world_values
 from flows.config.home import Home
 from flows.jobs.intake import ingest_job
-from flows.jobs.playing import world_table
 from flows.jobs.simulated_logs import LogOptions, simulate_logs
+from flows.store import Store
 from pipeline.declaration.card import CardError, load_card
-from pipeline.environments.worlds import WORLDS
 from tests.flows.verb import reticent
 from tests.jobs import run_job
 
@@ -147,7 +147,7 @@ def test_parameters_are_read_as_toml_or_as_a_bare_word():
 
 
 def test_the_page_of_worlds_prints_what_the_command_prints():
-    rows = world_table(WORLDS, LogOptions(), Home(SHELF.parent / "nowhere", SHELF))["worlds"]
+    rows = world_values(store=Store(SHELF.parent / "nowhere", shelf=SHELF))["worlds"]
     page = (SHELF.parent / "docs" / "worlds.md").read_text(encoding="utf-8")
     for row in rows:
         assert f"`{row['world']}`" in page
@@ -167,7 +167,7 @@ def test_the_page_of_worlds_prints_what_the_command_prints():
 )
 def test_the_page_of_worlds_has_gymnasiums_values(line: str, horizon: int, param: tuple[str, ...]):
     name = f"gymnasium:{line.partition('`')[0]}"
-    row = world_table([name], LogOptions(horizon=horizon, params=param), Home(SHELF))["worlds"][0]
+    row = world_values([name], LogOptions(horizon=horizon, params=param), store=Store(SHELF))["worlds"][0]
     values = row["values"]
     page = (SHELF.parent / "docs" / "worlds.md").read_text(encoding="utf-8")
     shown = f"{horizon} | {row['states']} | {values['optimal']:.6g} | {values['uniform']:.6g} |"

@@ -6,9 +6,7 @@ import os
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
-from flows.cli import app
 from flows.config.home import Home
 from flows.jobs.intake import ingest_job
 from flows.jobs.run import register_job
@@ -19,6 +17,7 @@ from pipeline.ledger.ledger import open_ledger
 from pipeline.logs.second_pass import write_rows
 from tests.flows.nights import Shop, customers
 from tests.flows.shop import lay_out
+from tests.flows.verb import invoke
 from tests.jobs import run_job
 
 
@@ -94,9 +93,9 @@ def test_what_is_committed_is_replayed_whatever_became_of_its_rows(people):
 def test_store_verify_says_which_snapshot_and_ends_with_4(people):
     folder, home = people
     command = ["--home", str(home.root), "store", "verify", str(folder)]
-    assert CliRunner().invoke(app, command).stdout.split() == ["snapshot", "1:", "ok"]
+    assert invoke(*command).stdout.split() == ["snapshot", "1:", "ok"]
     flip(part(home))
-    done = CliRunner().invoke(app, command)
+    done = invoke(*command)
     assert done.exit_code == 4 and "snapshot 1 : its part" not in done.stdout and "not those that ingest" in done.stdout
 
 

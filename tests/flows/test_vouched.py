@@ -2,85 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import shutil
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
-from flows.cli import app
 from flows.config.home import Home
 from flows.jobs.intake import ingest_job
 from flows.jobs.run import register_job
 from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import Ledger, open_ledger
-from pipeline.privacy.release_file import sha256_file
+from tests.flows.office import edit, flip_policy, forge, kinds_of, made, office, reticent, vouch_for
 from tests.flows.shop import lay_out
 from tests.jobs import run_job
 from tests.learners.test_registry import MODULE, recipe
 
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """One run of people's data, made once and copied for each test."""
-    root = tmp_path_factory.mktemp("made")
-    folder, home = lay_out(root / "people", kind="real", ledger="ledger.db", cap=10.0), Home(root / "home")
-    register_job(str(folder), home)
-    ingest_job(str(folder), home)
-    return root, run_job(str(folder / "private.toml"), home)["run"]
-
-
-@pytest.fixture
-def office(made, tmp_path):
-    root, run = made
-    shutil.copytree(root, tmp_path / "office")
-    return tmp_path / "office", run
-
-
-def reticent(root: Path, *args: object, card: bool = True):
-    """Run a verb on the card's ledger; (exit code, JSON or None), or the error it raised."""
-    named = ["--card", str(root / "people")] if card else []
-    done = CliRunner().invoke(app, ["--home", str(root / "home"), *map(str, args), *named, "--json"])
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    return done.exit_code, json.loads(done.stdout)
-
-
-def edit(file: Path, change) -> None:
-    facts = json.loads(file.read_text())
-    change(facts)
-    file.write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
-
-
-def flip_policy(folder: Path) -> None:
-    """Every action becomes another one, and the hashes beside it are updated."""
-    table = pq.read_table(folder / "policy.parquet")
-    other = pa.array((table["action"].to_numpy() + 1) % 3, table.schema.field("action").type)
-    pq.write_table(table.set_column(table.schema.get_field_index("action"), "action", other), folder / "policy.parquet")
-    digest = sha256_file(folder / "policy.parquet")
-    edit(folder / "certificate.json", lambda f: f["sha256"].update(policy=digest))
-
-
-def forge(folder: Path) -> None:
-    """The whole lie: another policy, a tiny ε, a larger unit, no assumptions, a proud value, another page."""
-    flip_policy(folder)
-
-    def lie(facts) -> None:
-        sentence = re.sub(r"ε = [0-9.]+", "ε = 0.01", facts["guarantee"]["sentence"])
-        facts["guarantee"].update(unit="a whole hospital", sentence=sentence)
-        facts["assumptions"] = ["none"]
-
-    for file in ("certificate.json", "report.json"):
-        edit(folder / file, lie)
-    edit(folder / "certificate.json", lambda f: f["registry"].update(epsilon=0.01, unit_of_privacy="a whole hospital"))
-    edit(folder / "report.json", lambda f: f["value"].update(lower=2.99, upper=3.0, status="bound"))
-    (folder / "report.html").write_text("<html>trust us</html>")
+__all__ = ["made", "office"]
 
 
 def test_an_honest_run_is_vouched_for_and_made_again(office):
@@ -128,17 +67,6 @@ def test_a_forgery_that_the_ledger_vouches_for_is_found_by_making_it_again(offic
     code, proof = reticent(root, "ledger", "verify", run)
     wrong = [c["what"].split(",")[0] for c in proof["checks"] if c["ok"] is False]
     assert code == 4 and proof["vouched"] and "policy.parquet" in wrong
-
-
-def vouch_for(root: Path, run: str) -> None:
-    from pipeline.ledger.keys import operator_key
-    from pipeline.ledger.publication import file_digests, publications
-
-    book = open_ledger(root / "people" / "ledger.db", create=False)
-    [entry] = publications(book.entries(), run)
-    told = {k: v for k, v in entry.body.items() if k not in ("key", "signature")}
-    told["files"] = file_digests(root / "home" / "runs" / run)
-    book.publish("shop", told, operator_key(root / "home" / "store"))
 
 
 def test_a_run_that_is_replayed_is_not_published_again(office):
@@ -192,12 +120,6 @@ def test_a_run_that_dies_around_its_publish_entry_is_published_by_the_next_once(
     kinds = kinds_of(root)[5:]
     assert kinds.count("PUBLISH") == kinds.count("COMMIT") == kinds.count("INTENT") == 1
     assert run["replayed"] and reticent(root, "ledger", "verify", run["run"])[1]["vouched"]
-
-
-def kinds_of(root: Path) -> list[str]:
-    """Kinds of the ledger's entries, but those that say that a draw begins."""
-    book = open_ledger(root / "people" / "ledger.db", create=False)
-    return [e.kind for e in book.entries() if e.kind != "DRAW"]
 
 
 def test_nothing_of_a_person_is_in_the_entry(office):
@@ -302,130 +224,3 @@ def test_an_agent_of_ones_own_is_run_on_the_word_of_ones_own_ledger_alone(office
     (tmp_path / "own_agent.py").write_text(MODULE + "# edited")
     code, proof = reticent(root, "ledger", "verify", run)
     assert code == 0 and any("not comparable" in c["found"] for c in proof["checks"])
-
-
-def test_a_head_is_signed_and_checked(office, tmp_path):
-    root, _ = office
-    _, head = reticent(root, "ledger", "head")
-    file = tmp_path / "head.json"
-    file.write_text(json.dumps(head))
-    assert reticent(root, "ledger", "verify", "--head", file, "--public-key", head["key"])[0] == 0
-    file.write_text(json.dumps({**head, "seq": 1}))
-    with pytest.raises(CardError, match="not signed"):
-        reticent(root, "ledger", "verify", "--head", file, "--public-key", head["key"])
-
-
-def test_the_key_is_the_operators_alone(office):
-    root, _ = office
-    file = root / "home" / "store" / ".operator-key.pem"
-    assert file.stat().st_mode & 0o777 == 0o600
-    file.chmod(0o644)
-    with pytest.raises(BudgetError, match="chmod 600"):
-        register_job(str(root / "people"), Home(root / "home"))
-
-
-def test_a_second_host_has_its_own_key_and_the_chain_knows_both(office, tmp_path):
-    root, _run = office
-    other = Home(tmp_path / "other")
-    shutil.copytree(root / "home" / "store" / "shop", other.store / "shop")
-    run_job(str(root / "people" / "private.toml"), other)
-    # the files are the same, so the first host's word is enough
-    assert kinds_of(root) == ["REGISTER", "KEY", "INTENT", "COMMIT", "PUBLISH", "KEY"]
-    run_job(str(root / "people" / "both.toml"), other)
-    assert kinds_of(root)[6:] == ["INTENT", "COMMIT", "PUBLISH"]
-    book = open_ledger(root / "people" / "ledger.db", create=False).entries()
-    assert len({e.body["public_key"] for e in book if e.kind == "KEY"}) == 2
-    assert reticent(root, "ledger", "verify")[0] == 0
-
-
-def test_an_entry_signed_by_nobody_the_ledger_knows_is_damage(office):
-    from pipeline.ledger.keys import operator_key, signatures_problem
-
-    root, _run = office
-    entries = open_ledger(root / "people" / "ledger.db", create=False).entries()
-    assert signatures_problem(entries) is None
-    assert "another key" in (signatures_problem([e for e in entries if e.kind != "KEY"]) or "")
-    key = operator_key(root / "home" / "store")
-    assert signatures_problem(entries, frozenset([key.public])) is None
-    from dataclasses import replace
-
-    edited = [replace(e, body={**e.body, "run": "another"}) if e.kind == "PUBLISH" else e for e in entries]
-    assert "signature is wrong" in (signatures_problem(edited) or "")
-
-
-def test_without_a_ledger_nothing_is_promoted_or_exported(office, tmp_path):
-    root, run = office
-    with pytest.raises(BudgetError, match="--card"):
-        reticent(root, "promote", run, card=False)
-    with pytest.raises(BudgetError, match="--card"):
-        reticent(root, "policy", "export", run, "--to", tmp_path / "p.csv", card=False)
-    assert reticent(root, "promote", run)[1]["vouched"] is True
-
-
-def test_a_page_that_another_version_draws_does_not_replace_the_vouched_one(office, monkeypatch):
-    import flows.jobs.publish as publishing
-
-    root, run = office
-    page = root / "home" / "runs" / run / "report.html"
-    before = page.read_bytes()
-    page.unlink()
-    reticent(root, "report", run)
-    assert page.read_bytes() == before
-    monkeypatch.setattr(publishing, "render_html", lambda *_: "<html>newer</html>")
-    with pytest.raises(BudgetError, match="other pages"):
-        reticent(root, "report", run)
-    assert page.read_bytes() == before
-
-
-def test_the_maker_knows_its_arithmetic():
-    from pipeline.ledger.publication import maker, other_maker
-
-    now = maker()
-    assert set(now) >= {"reticent", "source", "python", "platform", "numpy", "arithmetic"}
-    assert other_maker(now, now) is None
-    assert "numpy 1.0, here" in (other_maker({**now, "numpy": "1.0"}, now) or "")
-    assert other_maker(None, now) is not None
-
-
-def another_dataset(folder: Path) -> None:
-    """A certificate of a dataset that no ledger knows: nothing vouches for it, and its digests are its own."""
-    flip_policy(folder)
-    edit(folder / "certificate.json", lambda facts: facts.update(dataset="elsewhere"))
-
-
-def another_name(folder: Path) -> None:
-    """The files of a run in a folder of another name, whose digests and claims are brought up to date."""
-    flip_policy(folder)
-    edit(folder / "report.json", lambda facts: facts.update(run="private-0123456789"))
-    folder.rename(folder.with_name("private-0123456789"))
-
-
-@pytest.mark.parametrize("change", [another_dataset, another_name])
-@pytest.mark.parametrize("verb", [["policy", "act", "RUN", "--state", "cold", "--step", 0], ["policy", "show", "RUN"]])
-def test_no_policy_is_shown_that_the_ledger_at_hand_never_published(office, change, verb) -> None:
-    root, run = office
-    assert reticent(root, *[run if word == "RUN" else word for word in verb])[0] == 0
-    change(root / "home" / "runs" / run)
-    [found] = [p.name for p in (root / "home" / "runs").iterdir() if p.is_dir()]
-    with pytest.raises(BudgetError):
-        reticent(root, *[found if word == "RUN" else word for word in verb])
-
-
-@pytest.mark.parametrize("put", ["copy", "link"])
-def test_another_valid_run_in_the_place_of_a_run_is_not_taken_for_it(office, put):
-    root, run = office
-    runs = root / "home" / "runs"
-    other = run_job(str(root / "people" / "pure.toml"), Home(root / "home"))["run"]
-    shutil.rmtree(runs / run)
-    if put == "copy":
-        shutil.copytree(runs / other, runs / run)
-    else:
-        (runs / run).symlink_to(other)
-    for verb in (["ledger", "verify", run], ["promote", run], ["policy", "show", runs / run]):
-        with pytest.raises((BudgetError, CardError), match=f"{other}, not {run}"):
-            code, proof = reticent(root, *verb)
-            raise BudgetError(proof["problem"] if code == 4 else f"{code}")
-    with pytest.raises((BudgetError, CardError)):
-        reticent(root, "report", run)
-    reticent(root, "promote", other)
-    assert reticent(root, "ledger", "verify", "current")[1]["run"] == other

@@ -6,14 +6,19 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 import sys
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
-from flows.cli import main
+from click.testing import Result
+from typer.testing import CliRunner
+
+from flows.cli import app, main
 
 
 def reticent(*args: object, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
@@ -30,3 +35,21 @@ def reticent(*args: object, cwd: Path, **env: str) -> subprocess.CompletedProces
             code = e.code if isinstance(e.code, int) else int(e.code is not None)
     said, errors = (stream.detach().getvalue().decode().replace("\r\n", "\n") for stream in (out, err))
     return subprocess.CompletedProcess(command, code, said, errors)
+
+
+def invoke(*words: object, **more: Any) -> Result:
+    """A verb by its words, as typer runs it: what it raised is in the result.
+
+    Parameters
+    ----------
+    more
+        Of :meth:`typer.testing.CliRunner.invoke`.
+    """
+    return CliRunner().invoke(app, [str(word) for word in words], **more)
+
+
+def answer(home: Path, *words: object, code: int = 0) -> Any:
+    """What a verb says with ``--json`` in a home."""
+    done = invoke("--home", home, *words, "--json")
+    assert done.exit_code == code, (done.output, done.exception)
+    return json.loads(done.stdout)

@@ -36,7 +36,7 @@ def facts_of(folder: Path, rows: list[tuple[Any, ...]], **card: Any) -> tuple[di
     (folder / "log.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     made = make_card(folder, ["log.csv"], **card)
     snapshot = ingest(made, folder / "store", partitions=2)
-    return inspect_tables(snapshot, made) | {"hidden_state": hidden_state(snapshot, made)}, made
+    return {**inspect_tables(snapshot, made)}, made
 
 
 def codes(facts: dict[str, Any], card: Card) -> set[str]:
@@ -138,7 +138,7 @@ def logged(icu: Card, behaviour: str, people: int, folder: Path) -> tuple[Snapsh
 
 def test_a_uniform_log_hides_nothing_and_is_not_warned_of(tmp_path: Path, icu: Card) -> None:
     snapshot, card = logged(icu, "uniform", 100_000, tmp_path)
-    f = inspect_tables(snapshot, card) | {"hidden_state": hidden_state(snapshot, card)}
+    f = inspect_tables(snapshot, card)
     assert f["hidden_state"]["checked"] and len(f["hidden_state"]["tests"]) == 8
     assert not any(t["speaks"] for t in f["hidden_state"]["tests"])
     assert codes(f, card) == set()
@@ -147,7 +147,7 @@ def test_a_uniform_log_hides_nothing_and_is_not_warned_of(tmp_path: Path, icu: C
 @pytest.mark.parametrize("people", [3_000, 20_000])
 def test_clinicians_who_saw_more_than_the_bins_are_noticed(tmp_path: Path, icu: Card, people: int) -> None:
     snapshot, card = logged(icu, "clinician", people, tmp_path)
-    f = inspect_tables(snapshot, card) | {"hidden_state": hidden_state(snapshot, card)}
+    f = inspect_tables(snapshot, card)
     assert {t["state"] for t in f["hidden_state"]["tests"] if t["speaks"]} == set(card.domain.live_states)
     assert "hidden_state" in codes(f, card)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from pipeline.agents.linear_backup import LinearConstants, linear_task
+from pipeline.agents.pevi import pevi
 from pipeline.agents.vapvi import vapvi
 from pipeline.environments.linear_003 import linear_003
 from pipeline.privacy.noise import SeededNoise
@@ -45,7 +46,12 @@ def released(ask: LinearTerms, episodes: int = 1):
         return plan, draw_one_shot(plan, rows, SeededNoise(0))
     desk = InteractiveRegression(plan, rows, SeededNoise(0))
     c, rng = LinearConstants(), np.random.default_rng(0)
-    vapvi(desk, linear_task(plan), c, rng, centred=plan.centred)
+    task = linear_task(plan)
+    if ask.variance:
+        vapvi(desk, task, c, rng, centred=plan.centred)
+    else:
+        # the planner that asks for no variances
+        pevi(desk, task, c, rng, c.C * task.dimension**0.5, centred=plan.centred)
     return plan, desk.release()
 
 

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 ORDER = Path(os.environ.get("DEADLY_ORDER", "/nowhere"))
+_STORE = re.compile(r"/store(/|$)")
 _RELEASE = re.compile(r"/releases/[0-9a-f]{24}$")
 _TRACES = ("mkdir", "rename", "replace", "fsync", "link")
 _order: list[str] = []
@@ -36,7 +37,7 @@ def _take() -> None:
 
 def _trace(target: str) -> None:
     global _count
-    if not _order and target.endswith("/store") and ORDER.is_file():
+    if not _order and _STORE.search(target) and ORDER.is_file():
         _take()
     if not _order:
         return

@@ -18,16 +18,15 @@ app = typer.Typer(help="The policy of a run, with labels.", no_args_is_help=True
 
 
 @app.command("show")
-def show_policy(context: typer.Context, run: str, card: CardOption = None, as_json: Json = False) -> None:
+def show_policy(run: str, card: CardOption = None, as_json: Json = False) -> None:
     """What to do in each state at each step, where the policy abstains, and where it was a tie; or the gains."""
-    file = opened(context, run, card).policy.stored
+    file = opened(run, card).policy.stored
     rows, lines = file.shown()
     show({"run": file.of.run, "rows": rows}, as_json, lambda: lines)
 
 
 @app.command("export")
 def export(
-    context: typer.Context,
     run: str,
     to: Annotated[Path, typer.Option("--to", help="File to write.")],
     form: Annotated[
@@ -38,13 +37,12 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write the policy of a run that verifies, with labels, as CSV that no spreadsheet evaluates, or as JSON."""
-    r = opened(context, run, card).export_policy(to, form, force=force)
+    r = opened(run, card).export_policy(to, form, force=force)
     show(r, as_json, lambda: [r["file"]])
 
 
 @app.command("act")
 def act(
-    context: typer.Context,
     run: str,
     state: Annotated[str | None, typer.Option(help="The state: its declared label, or with --raw a raw value.")] = None,
     observation: Annotated[
@@ -68,7 +66,7 @@ def act(
     from pipeline.learners.observed_policy import StoredObserved
     from pipeline.logs.queries import read_observations, read_queries
 
-    policy = opened(context, run, card).policy
+    policy = opened(run, card).policy
     of, steps = policy.stored.of.run, np.array([step or 0], dtype=np.int64)
     vectors = isinstance(policy.stored, StoredGains | StoredObserved)
     if vectors and (raw or sample):

@@ -1,0 +1,163 @@
+"""``plan``: what a run would spend and what is left, and what a calendar charges; from declarations and the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, timedelta
+from fractions import Fraction
+
+from flows.config.home import Home
+from flows.config.setting import Setting, ledger_for, setting
+from flows.jobs.nights import charged_for, night_of, nightly_plan, standing_run
+from pipeline.declaration.lineage import Schedule
+from pipeline.ledger.account import commit_of, registration, spent_on
+from pipeline.ledger.chain import Entry
+from pipeline.ledger.ledger import Ledger
+from pipeline.logs.store import latest
+from pipeline.privacy.budget import rho_from_epsilon, up
+from pipeline.privacy.losses import safe_epsilon
+from pipeline.privacy.noise import OsNoise
+from pipeline.transaction.release_once import total_charge
+from reports.facts.nights_plan import CalendarPlan, NightsPlan
+from reports.facts.part import Dump
+from reports.facts.plan import PlanAnswer, PriceOfEpsilon
+
+# a calendar without an end is followed for so long
+_CENTURY = timedelta(days=36_525)
+_PERIODS = {"month": "%Y-%m", "year": "%Y"}
+
+
+def plan_recipe(recipe: str, home: Home) -> PlanAnswer:
+    """What a run would spend and what is left; reads no rows and writes nothing but a synthetic registration.
+
+    Parameters
+    ----------
+    recipe
+        Path or name.
+    home
+        Where store and ledger are.
+
+    Raises
+    ------
+    CardError
+        If recipe and card do not fit each other, or the card differs from its registration.
+    BudgetError
+        If a real card is not registered.
+    """
+    s = setting(recipe, home)
+    plan = s.plan
+    plan.admit(OsNoise())
+    ledger = ledger_for(s.card, home)
+    account, entries = ledger.account(s.card.name), ledger.entries()
+    newest = latest(home.store, s.card.name)
+    edition = None if newest is None else newest.number
+    guarded = standing_run(s, edition, entries)
+    quote, charges = guarded.quote(), guarded.charges(s.card, edition, entries)
+    replays = not charges
+    cost, joining = total_charge(charges)
+    counter: NightsPlan | None = None
+    if s.recipe.nightly is not None:
+        cost, counter = nightly_plan(s, ledger)
+        replays = counter.replays
+    calendar = _calendar_plan(s, ledger, quote.rho or Fraction(0))
+    left = ledger.left(s.card.name, joining)
+    fits = cost <= left.rho
+    # before the first date of a counter and after its last there is nothing to run
+    allowed = fits and (counter is None or replays or counter.night is not None)
+    told = {
+        "dataset": s.card.name,
+        "recipe": s.recipe.recipe.name,
+        "agent": s.recipe.recipe.agent,
+        "mechanisms": quote.mechanisms,
+        **({} if quote.joint is None else {"joint": quote.joint}),
+        **{key: quote.spent[key] for key in ("rho", "epsilon", "delta")},
+        "spent_before": float(account.lost),
+        "remaining_after": float(account.remaining - cost),
+        "cap_rho": float(account.cap),
+        "delta_of_lineage": account.delta,
+        "epsilon_before": safe_epsilon(up(account.lost), account.delta),
+        "epsilon_after": safe_epsilon(up(account.lost + cost), account.delta),
+        "replays": replays,
+        "gate": None if s.card.kind == "synthetic" else guarded.stops,
+        "allowed": allowed,
+        "limit": left.told(),
+        **({} if counter is None else {"counter": counter}),
+        **({} if calendar is None else {"calendar": calendar}),
+        "fits": None if fits or left.rho <= 0 else plan.fitting(left.rho),
+        **quote.outlook,
+        **_both_prices(s),
+    }
+    return PlanAnswer.model_validate(told)
+
+
+def _both_prices(s: Setting) -> Dump:
+    """What the recipe's epsilon costs with and without a delta: the one is many times the other."""
+    asked = s.recipe.privacy
+    if asked is None or asked.epsilon is None:
+        return {}
+    delta = asked.delta or s.card.budget.delta
+    rho = up(Fraction(rho_from_epsilon(asked.epsilon, delta)))
+    told = PriceOfEpsilon(epsilon=asked.epsilon, pure_rho=asked.epsilon**2 / 2, delta=delta, rho=rho)
+    return {"price_of_epsilon": told}
+
+
+def _calendar_plan(s: Setting, ledger: Ledger, price: Fraction) -> CalendarPlan | None:
+    """What the calendar of a recipe has charged and will charge, date by date; None without one.  Reads no row."""
+    calendar, name, today = s.recipe.schedule, s.card.name, night_of(None)
+    if calendar is None:
+        return None
+    entries, due = ledger.entries(), calendar.due(today)
+    charged = charged_for(s, entries)
+    released = [e for e in charged if not s.guarded.is_gate(s.card, e)]
+    drawn = {e.body["due"] for e in released if commit_of(entries, name, e.body["run_key"]) is not None}
+    stands = due is not None and due.isoformat() in drawn
+    coming = list(_coming(calendar, today, stands))
+    stop = _first_refused(coming, price, ledger.account(name).remaining, entries, name, today)
+    paid = len(coming) if stop is None else stop[0]
+    ends = isinstance(calendar.release, list)
+    spent = sum((Fraction(e.body["rho"]) for e in charged), Fraction(0))
+    return CalendarPlan(
+        release=[str(day) for day in calendar.release] if isinstance(calendar.release, list) else calendar.release,
+        rho_each=float(price),
+        drawn=len(drawn),
+        due=None if due is None else str(due),
+        stands=stands,
+        next=str(coming[0]) if coming else None,
+        to_come=len(coming) if ends else None,
+        rho_life=float(spent + price * len(coming)) if ends else None,
+        paid=paid,
+        last=str(coming[paid - 1]) if paid else None,
+        refused=None if stop is None else str(coming[stop[0]]),
+        limit=None if stop is None else stop[1],
+    )
+
+
+def _coming(calendar: Schedule, today: date, stands: bool) -> Iterator[date]:
+    """Dates whose release is still to be drawn, today's first, for a century."""
+    day = calendar.due(today)
+    if day is not None and not stands:
+        yield day
+    after = calendar.after(today)
+    while after is not None and after <= today + _CENTURY:
+        yield after
+        after = calendar.after(after)
+
+
+def _first_refused(
+    coming: Sequence[date], price: Fraction, lifetime: Fraction, entries: Sequence[Entry], name: str, today: date
+) -> tuple[int, str] | None:
+    """The first date that the lineage's cap, or its schedule's, does not allow, and which limit says so."""
+    caps: Mapping[str, str] = (registration(entries, name) or {}).get("schedule") or {}
+    spent = dict[str, Fraction]()
+    for i, day in enumerate(coming):
+        if price * (i + 1) > lifetime:
+            return i, "lifetime"
+        for limit, cap in caps.items():
+            # one that is made up for is charged today
+            period = f"{max(day, today):{_PERIODS[limit]}}"
+            if period not in spent:
+                spent[period] = spent_on([e for e in entries if e.at.startswith(period)], name)
+            spent[period] += price
+            if spent[period] > Fraction(cap):
+                return i, limit
+    return None

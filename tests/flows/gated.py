@@ -1,0 +1,83 @@
+"""A shop whose card tolerates nothing, by hand and night by night, and a log that breaks it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from pathlib import Path
+
+import pipeline.ledger.ledger as clock
+from flows.config.home import Home
+from flows.jobs.intake import ingest_job
+from flows.jobs.run import register_job
+from pipeline.ledger.ledger import Ledger, open_ledger
+from tests.flows.shop import lay_out
+from tests.jobs import nightly_job, run_job
+
+STRICT = "[tolerance]\nunknown_label = 0.0\n"
+
+
+def typo(log, people=400):
+    """The log as somebody writes it who calls the cold lukewarm."""
+    return [(u, v, t, "lukewarm" if m == "cold" and int(u[1:]) < people else m, *more) for u, v, t, m, *more in log]
+
+
+class Shop:
+    def __init__(self, folder: Path, *, kind="real", cap=3.0, log=None, tolerance=STRICT):
+        self.folder = lay_out(
+            folder / "shop", kind=kind, ledger="ledger.db" if kind == "real" else "home", cap=cap, log=log
+        )
+        card = self.folder / "card.toml"
+        card.write_text(card.read_text() + tolerance)
+        self.home = Home(folder / "home")
+        if kind == "real":
+            register_job(str(self.folder), self.home)
+        self.ingest()
+
+    def ingest(self, log=None):
+        if log is not None:
+            card = (self.folder / "card.toml").read_text()
+            lay_out(self.folder, log=log)
+            (self.folder / "card.toml").write_text(card)
+        return ingest_job(str(self.folder), self.home)
+
+    def run(self, name="private", **more):
+        return run_job(str(self.folder / f"{name}.toml"), self.home, **more)
+
+    @property
+    def ledger(self) -> Ledger:
+        where = self.folder / "ledger.db"
+        return open_ledger(where if where.exists() else self.home.root / "ledger.db", create=False)
+
+    @property
+    def spent(self) -> Fraction:
+        return self.ledger.account("shop").spent
+
+    def kinds(self):
+        return [e.kind for e in self.ledger.entries() if e.kind not in ("KEY", "DRAW")]
+
+
+class Nights(Shop):
+    """The same shop with a scheduled recipe: a calendar of months, or a counter."""
+
+    def __init__(self, folder, monkeypatch, nightly=True, **more):
+        super().__init__(folder, **more)
+        self._patch = monkeypatch
+        recipe = self.folder / "private.toml"
+        text = recipe.read_text().replace('[schedule]\nrelease = "nightly"\n', "")
+        table = '[nightly]\nnights = 8\nfirst = "2026-01-01"\n' if nightly else '[schedule]\nrelease = "monthly"\n'
+        recipe.write_text(text + table)
+
+    def on(self, night):
+        at = datetime(2026, 1, 1, 3, tzinfo=UTC) + timedelta(days=night - 1)
+        self._patch.setattr(clock, "now", lambda: at)
+
+    def night(self, night, log=None):
+        self.on(night)
+        if log is not None:
+            card = (self.folder / "card.toml").read_text()
+            recipe = (self.folder / "private.toml").read_text()
+            lay_out(self.folder, log=log)
+            (self.folder / "card.toml").write_text(card)
+            (self.folder / "private.toml").write_text(recipe)
+        return nightly_job(str(self.folder / "private.toml"), self.home)

@@ -1,0 +1,95 @@
+"""One run of people's data, published, and what somebody may do to its folder."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from flows.config.home import Home
+from flows.jobs.intake import ingest_job
+from flows.jobs.run import register_job
+from pipeline.ledger.ledger import open_ledger
+from pipeline.privacy.release_file import sha256_file
+from tests.flows.shop import lay_out
+from tests.flows.verb import invoke
+from tests.jobs import run_job
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """One run of people's data, made once and copied for each test."""
+    root = tmp_path_factory.mktemp("made")
+    folder, home = lay_out(root / "people", kind="real", ledger="ledger.db", cap=10.0), Home(root / "home")
+    register_job(str(folder), home)
+    ingest_job(str(folder), home)
+    return root, run_job(str(folder / "private.toml"), home)["run"]
+
+
+@pytest.fixture
+def office(made, tmp_path):
+    root, run = made
+    shutil.copytree(root, tmp_path / "office")
+    return tmp_path / "office", run
+
+
+def reticent(root: Path, *args: object, card: bool = True):
+    """Run a verb on the card's ledger; (exit code, JSON or None), or the error it raised."""
+    named = ["--card", str(root / "people")] if card else []
+    done = invoke("--home", root / "home", *args, *named, "--json")
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.exit_code, json.loads(done.stdout)
+
+
+def edit(file: Path, change) -> None:
+    facts = json.loads(file.read_text())
+    change(facts)
+    file.write_text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n")
+
+
+def flip_policy(folder: Path) -> None:
+    """Every action becomes another one, and the hashes beside it are updated."""
+    table = pq.read_table(folder / "policy.parquet")
+    other = pa.array((table["action"].to_numpy() + 1) % 3, table.schema.field("action").type)
+    pq.write_table(table.set_column(table.schema.get_field_index("action"), "action", other), folder / "policy.parquet")
+    digest = sha256_file(folder / "policy.parquet")
+    edit(folder / "certificate.json", lambda f: f["sha256"].update(policy=digest))
+
+
+def forge(folder: Path) -> None:
+    """The whole lie: another policy, a tiny ε, a larger unit, no assumptions, a proud value, another page."""
+    flip_policy(folder)
+
+    def lie(facts) -> None:
+        sentence = re.sub(r"ε = [0-9.]+", "ε = 0.01", facts["guarantee"]["sentence"])
+        facts["guarantee"].update(unit="a whole hospital", sentence=sentence)
+        facts["assumptions"] = ["none"]
+
+    for file in ("certificate.json", "report.json"):
+        edit(folder / file, lie)
+    edit(folder / "certificate.json", lambda f: f["registry"].update(epsilon=0.01, unit_of_privacy="a whole hospital"))
+    edit(folder / "report.json", lambda f: f["value"].update(lower=2.99, upper=3.0, status="bound"))
+    (folder / "report.html").write_text("<html>trust us</html>")
+
+
+def vouch_for(root: Path, run: str) -> None:
+    from pipeline.ledger.keys import operator_key
+    from pipeline.ledger.publication import file_digests, publications
+
+    book = open_ledger(root / "people" / "ledger.db", create=False)
+    [entry] = publications(book.entries(), run)
+    told = {k: v for k, v in entry.body.items() if k not in ("key", "signature")}
+    told["files"] = file_digests(root / "home" / "runs" / run)
+    book.publish("shop", told, operator_key(root / "home" / "store"))
+
+
+def kinds_of(root: Path) -> list[str]:
+    """Kinds of the ledger's entries, but those that say that a draw begins."""
+    book = open_ledger(root / "people" / "ledger.db", create=False)
+    return [e.kind for e in book.entries() if e.kind != "DRAW"]

@@ -1,0 +1,155 @@
+"""Who vouches: the operator's keys and heads, and what a ledger never published, or published under another name."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from flows.config.home import Home
+from flows.jobs.run import register_job
+from pipeline.declaration.card import CardError
+from pipeline.ledger.chain import BudgetError
+from pipeline.ledger.ledger import open_ledger
+from tests.flows.office import edit, flip_policy, kinds_of, made, office, reticent
+from tests.jobs import run_job
+
+__all__ = ["made", "office"]
+
+
+def test_a_head_is_signed_and_checked(office, tmp_path):
+    root, _ = office
+    _, head = reticent(root, "ledger", "head")
+    file = tmp_path / "head.json"
+    file.write_text(json.dumps(head))
+    assert reticent(root, "ledger", "verify", "--head", file, "--public-key", head["key"])[0] == 0
+    file.write_text(json.dumps({**head, "seq": 1}))
+    with pytest.raises(CardError, match="not signed"):
+        reticent(root, "ledger", "verify", "--head", file, "--public-key", head["key"])
+
+
+def test_the_key_is_the_operators_alone(office):
+    root, _ = office
+    file = root / "home" / "store" / ".operator-key.pem"
+    assert file.stat().st_mode & 0o777 == 0o600
+    file.chmod(0o644)
+    with pytest.raises(BudgetError, match="chmod 600"):
+        register_job(str(root / "people"), Home(root / "home"))
+
+
+def test_a_second_host_has_its_own_key_and_the_chain_knows_both(office, tmp_path):
+    root, _run = office
+    other = Home(tmp_path / "other")
+    shutil.copytree(root / "home" / "store" / "shop", other.store / "shop")
+    run_job(str(root / "people" / "private.toml"), other)
+    # the files are the same, so the first host's word is enough
+    assert kinds_of(root) == ["REGISTER", "KEY", "INTENT", "COMMIT", "PUBLISH", "KEY"]
+    run_job(str(root / "people" / "both.toml"), other)
+    assert kinds_of(root)[6:] == ["INTENT", "COMMIT", "PUBLISH"]
+    book = open_ledger(root / "people" / "ledger.db", create=False).entries()
+    assert len({e.body["public_key"] for e in book if e.kind == "KEY"}) == 2
+    assert reticent(root, "ledger", "verify")[0] == 0
+
+
+def test_an_entry_signed_by_nobody_the_ledger_knows_is_damage(office):
+    from pipeline.ledger.keys import operator_key, signatures_problem
+
+    root, _run = office
+    entries = open_ledger(root / "people" / "ledger.db", create=False).entries()
+    assert signatures_problem(entries) is None
+    assert "another key" in (signatures_problem([e for e in entries if e.kind != "KEY"]) or "")
+    key = operator_key(root / "home" / "store")
+    assert signatures_problem(entries, frozenset([key.public])) is None
+    from dataclasses import replace
+
+    edited = [replace(e, body={**e.body, "run": "another"}) if e.kind == "PUBLISH" else e for e in entries]
+    assert "signature is wrong" in (signatures_problem(edited) or "")
+
+
+def test_without_a_ledger_nothing_is_promoted_or_exported(office, tmp_path):
+    root, run = office
+    with pytest.raises(BudgetError, match="--card"):
+        reticent(root, "promote", run, card=False)
+    with pytest.raises(BudgetError, match="--card"):
+        reticent(root, "policy", "export", run, "--to", tmp_path / "p.csv", card=False)
+    assert reticent(root, "promote", run)[1]["vouched"] is True
+
+
+def test_a_page_that_another_version_draws_does_not_replace_the_vouched_one(office, monkeypatch):
+    import flows.jobs.publish as publishing
+
+    root, run = office
+    page = root / "home" / "runs" / run / "report.html"
+    before = page.read_bytes()
+    page.unlink()
+    reticent(root, "report", run)
+    assert page.read_bytes() == before
+    monkeypatch.setattr(publishing, "render_html", lambda *_: "<html>newer</html>")
+    with pytest.raises(BudgetError, match="other pages"):
+        reticent(root, "report", run)
+    assert page.read_bytes() == before
+
+
+def test_the_maker_knows_its_arithmetic():
+    from pipeline.ledger.publication import maker, other_maker
+
+    now = maker()
+    assert set(now) >= {"reticent", "source", "python", "platform", "numpy", "arithmetic"}
+    assert other_maker(now, now) is None
+    assert "numpy 1.0, here" in (other_maker({**now, "numpy": "1.0"}, now) or "")
+    assert other_maker(None, now) is not None
+
+
+def another_dataset(folder: Path) -> None:
+    """A certificate of a dataset that no ledger knows: nothing vouches for it, and its digests are its own."""
+    flip_policy(folder)
+    edit(folder / "certificate.json", lambda facts: facts.update(dataset="elsewhere"))
+
+
+def another_name(folder: Path) -> None:
+    """The files of a run in a folder of another name, whose digests and claims are brought up to date."""
+    flip_policy(folder)
+    edit(folder / "report.json", lambda facts: facts.update(run="private-0123456789"))
+    folder.rename(folder.with_name("private-0123456789"))
+
+
+@pytest.mark.parametrize("change", [another_dataset, another_name])
+@pytest.mark.parametrize("verb", [["policy", "act", "RUN", "--state", "cold", "--step", 0], ["policy", "show", "RUN"]])
+def test_no_policy_is_shown_that_the_ledger_at_hand_never_published(office, change, verb) -> None:
+    root, run = office
+    assert reticent(root, *[run if word == "RUN" else word for word in verb])[0] == 0
+    change(root / "home" / "runs" / run)
+    [found] = [p.name for p in (root / "home" / "runs").iterdir() if p.is_dir()]
+    with pytest.raises(BudgetError):
+        reticent(root, *[found if word == "RUN" else word for word in verb])
+
+
+@pytest.mark.parametrize("put", ["copy", "link", "link with a history", "its name in a file"])
+def test_another_valid_run_in_the_place_of_a_run_is_not_taken_for_it(office, put):
+    root, run = office
+    runs = root / "home" / "runs"
+    other = run_job(str(root / "people" / "pure.toml"), Home(root / "home"))["run"]
+    shutil.rmtree(runs / run)
+    if put == "copy":
+        shutil.copytree(runs / other, runs / run)
+    elif put == "its name in a file":
+        (runs / run).write_text(other)
+    else:
+        (runs / run).symlink_to(other)
+    if put not in ("copy", "link"):
+        history = {"schema_version": 1, "history": [other], "rejected": []}
+        (runs / f".{run}.json").write_text(json.dumps(history))
+    refused = f"no run begins with .*{run}" if put == "its name in a file" else f"{other}, not {run}"
+    for verb in (["ledger", "verify", run], ["promote", run], ["policy", "show", runs / run]):
+        with pytest.raises((BudgetError, CardError), match=refused):
+            code, proof = reticent(root, *verb)
+            raise BudgetError(proof["problem"] if code == 4 else f"{code}")
+    with pytest.raises((BudgetError, CardError)):
+        reticent(root, "report", run)
+    assert run in reticent(root, "ledger", "verify")[1]["problem"]
+    reticent(root, "promote", other)
+    assert reticent(root, "ledger", "verify", "current")[1]["run"] == other
+    with pytest.raises(CardError, match="is a run's name"):
+        reticent(root, "promote", other, "--pointer", run)
