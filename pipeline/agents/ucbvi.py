@@ -26,8 +26,8 @@ Departures from the printed pages
       (:mod:`pipeline.agents.batch_pace`);
     * span(V) of the optimistic values instead of H, smaller ι and c (``practical``; ``paper`` has ι as printed);
     * ``c_noise sd ||V - PV|| / n`` instead of 20 H S E ι / n, which keeps every value at its clip for 10^6 users;
-    * where each batch is noisy by itself (local, shuffle), cells to which its policy never goes are read as empty, which
-      they are: noise there says nothing (:mod:`pipeline.statistics.interactive_counts`);
+    * where each batch is noisy by itself (local, shuffle), cells to which its policy never goes are read as empty: what
+      noise says there is known to be wrong (:mod:`pipeline.statistics.interactive_counts`);
     * z standard deviations instead of E in "never underestimates": the paper's E is z of about 10;
     * ties of the clipped Q go to the unclipped one, what is left is played uniformly: an episode draws afresh, so
       that no batch is spent on the first index;
