@@ -47,9 +47,8 @@ def constants_section(report: Report, constants: Constants) -> Section:
         words += (
             "They are part of the release: another value of any of them would be a new one, with its own charge.",
         )
-    return Section(
-        "constants", "Constants", words, tables=(*tables, table("Setting | Value | Whose", rows, "Settings"))
-    )
+    settings = table("Setting | Value | Whose", rows, "Settings")
+    return Section("constants", "Constants", words, tables=(*tables, settings))
 
 
 def constants_table(part: Preset, caption: str) -> Table:
@@ -156,7 +155,7 @@ def verify_section(report: Report) -> Section:
 
 
 # gains this close are printed as one row
-_SAME = 5e-4
+_SAME, _CONTROLS = 5e-4, "What the controller does"
 
 
 def gains_section(report: Report, data: DeclaredPlant, constants: PlantConstants, view: Gains) -> Section:
@@ -176,19 +175,13 @@ def gains_section(report: Report, data: DeclaredPlant, constants: PlantConstants
         for name, scale in zip(vector.names, vector.scale, strict=True)
     ]
     units = table("Name | Is | Scale | Radius of the whole vector", scales, "Units, as declared", "Scale")
-    return Section(
-        "policy",
-        "What the controller does",
-        tuple(words),
-        gains_figure(view),
-        (_gains_table(view), units),
-    )
+    return Section("policy", _CONTROLS, tuple(words), gains_figure(view), (_gains_table(view), units))
 
 
 def gains_table_section(view: Gains) -> Section:
     """Gains as a picture and as a table."""
     words = ("At each step, counted from 0, every control is a weighted sum of what is observed: u = K x.",)
-    return Section("policy", "What the controller does", words, gains_figure(view), (_gains_table(view),))
+    return Section("policy", _CONTROLS, words, gains_figure(view), (_gains_table(view),))
 
 
 def _gains_table(view: Gains) -> Table:

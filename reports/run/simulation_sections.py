@@ -88,15 +88,11 @@ def agents_section(sim: Simulation, constants: PlayedConstants) -> Section:
     """Every option, and what each agent said of its first run."""
     options = [(clean(k), "derived" if v is None else clean(str(v))) for k, v in constants.options.items()]
     rows = [(clean(a.agent), clean(k.replace("_", " ")), clean(v)) for a in sim.agents for k, v in a.facts.items()]
-    return Section(
-        "agents",
-        "Agents and options",
-        (clean(constants.policy.source["chosen"]),),
-        tables=(
-            table("Option | Value", options, "[agent]"),
-            table("Agent | Fact | Value", rows, "What each said of its first run", grouped=True),
-        ),
+    tables = (
+        table("Option | Value", options, "[agent]"),
+        table("Agent | Fact | Value", rows, "What each said of its first run", grouped=True),
     )
+    return Section("agents", "Agents and options", (clean(constants.policy.source["chosen"]),), tables=tables)
 
 
 def communication_section(sim: Simulation) -> Section | None:

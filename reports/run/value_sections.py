@@ -144,22 +144,18 @@ def controller_truth_section(report: Report) -> Section | None:
     if truth is None or truth.v_zero is None:
         return None
     best, zero = truth.v_star, truth.v_star - truth.v_zero
-    told = {
-        ("v_star", "the optimal linear controller"): truth.v_star,
-        ("v_policy", "this controller"): truth.v_policy,
-        ("v_certainty", "the same method without privacy, on as many simulated episodes"): truth.v_certainty,
-        (
-            "v_fixed_gain",
-            "a fixed gain from a model that is 30 % wrong, on average over 200 of them",
-        ): truth.v_fixed_gain,
-        ("v_zero", "doing nothing"): truth.v_zero,
-        ("v_behavior", "the controller that made the log"): truth.v_behavior,
-        ("v_uniform", "controls of full length in a random direction"): truth.v_uniform,
-    }
-    rows = [
-        (key, text, number(x), percent((best - x) / zero) if zero > 0 and x is not None else "–")
-        for (key, text), x in told.items()
-    ]
+    wrong = "a fixed gain from a model that is 30 % wrong, on average over 200 of them"
+    told = (
+        ("v_star", "the optimal linear controller", truth.v_star),
+        ("v_policy", "this controller", truth.v_policy),
+        ("v_certainty", "the same method without privacy, on as many simulated episodes", truth.v_certainty),
+        ("v_fixed_gain", wrong, truth.v_fixed_gain),
+        ("v_zero", "doing nothing", truth.v_zero),
+        ("v_behavior", "the controller that made the log", truth.v_behavior),
+        ("v_uniform", "controls of full length in a random direction", truth.v_uniform),
+    )
+    lost = [percent((best - x) / zero) if zero > 0 and x is not None else "–" for _, _, x in told]
+    rows = [(key, text, number(x), part) for (key, text, x), part in zip(told, lost, strict=True)]
     words = (
         "Known because these data are synthetic: exact values in the true plant, by the Riccati recursion, not by "
         "simulation. On real data this part is absent.",

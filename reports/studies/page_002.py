@@ -85,12 +85,8 @@ def _spread(e: Evidence) -> Section:
             five = [number(float(q), 3) for q in np.quantile(totals, [0, 0.25, 0.5, 0.75, 1])]
             rows.append((world, title, *five, number(float(totals.std(ddof=1)), 2)))
     head = "World | Agent | Least | Lower quarter | Median | Upper quarter | Largest | sd"
-    return Section(
-        "spread",
-        "Every run",
-        words,
-        tables=(table(head, rows, numeric=" | ".join(head.split(" | ")[2:]), grouped=True),),
-    )
+    found = table(head, rows, numeric=" | ".join(head.split(" | ")[2:]), grouped=True)
+    return Section("spread", "Every run", words, tables=(found,))
 
 
 def _bounds(e: Evidence) -> Section:
@@ -117,9 +113,8 @@ def _bounds(e: Evidence) -> Section:
         "Exponent of 1/ε, bound | Measured exponent"
     )
     right = "Its value | Measured | Of the regret | Of privacy's cost | Measured exponent"
-    return Section(
-        "bounds", "Bounds and measured exponents", words, tables=(table(head, rows, numeric=right, grouped=True),)
-    )
+    found = table(head, rows, numeric=right, grouped=True)
+    return Section("bounds", "Bounds and measured exponents", words, tables=(found,))
 
 
 def _value(e: Evidence, world: str, model: str) -> str:

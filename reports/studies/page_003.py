@@ -145,12 +145,8 @@ def _needed(e: Evidence) -> Section:
     )
     rows = [(v, *(_count(e.slight_from(v, rho)) for rho in e.budgets)) for v in e.variants]
     head = [f"asked ρ = {number(rho)}" for rho in e.budgets]
-    return Section(
-        "needed",
-        "Episodes needed",
-        words,
-        tables=(table(" | ".join(["Variant", *head]), rows, numeric=" | ".join(head)),),
-    )
+    found = table(" | ".join(["Variant", *head]), rows, numeric=" | ".join(head))
+    return Section("needed", "Episodes needed", words, tables=(found,))
 
 
 def _count(episodes: int | None) -> str:
@@ -174,12 +170,8 @@ def _privacy(e: Evidence) -> Section:
         if r["agent"] == "dp-vapvi"
     }
     head = "Variant | Asked ρ | True ρ | True ε | Scales"
-    return Section(
-        "privacy",
-        "What the noise is worth",
-        words,
-        tables=(table(head, list(seen.values()), numeric="Asked ρ | True ρ"),),
-    )
+    found = table(head, list(seen.values()), numeric="Asked ρ | True ρ")
+    return Section("privacy", "What the noise is worth", words, tables=(found,))
 
 
 def _setting(e: Evidence) -> Section:

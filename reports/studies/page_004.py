@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from pipeline.declaration.numbers import number
 from pipeline.studies.paper_004 import VARIANTS, Evidence, claims, kind_of
@@ -73,11 +73,11 @@ def _label(row: Found) -> tuple[str, str, str]:
     return _NAMES[row["agent"]], _kind(row) or "–", number(row["epsilon"])
 
 
-def _by_label(e: Evidence, rows: Rows, cell: Callable[[Found], str]) -> Iterator[tuple[str, ...]]:
+def _by_label(worlds: Sequence[str], rows: Rows, cell: Callable[[Found], str]) -> Iterator[tuple[str, ...]]:
     """A row a contender, a column a world."""
     for label in dict.fromkeys(map(_label, _ordered(rows))):
         mine = {str(r["world"]): r for r in rows if _label(r) == label}
-        yield (*label, *(cell(mine[w]) if w in mine else "–" for w in e.worlds))
+        yield (*label, *(cell(mine[w]) if w in mine else "–" for w in worlds))
 
 
 def _regret(e: Evidence) -> Section:
@@ -96,7 +96,7 @@ def _regret(e: Evidence) -> Section:
         "standard deviation over runs": lambda r: number(float(r["std"]) if r["std"] > 1e-9 * r["mean"] else 0.0, 3),
     }
     tables = (
-        table(head, list(_by_label(e, now, cell)), f"{said}, K = {e.episodes:,}", numeric=numeric, grouped=True)
+        table(head, list(_by_label(e.worlds, now, cell)), f"{said}, K = {e.episodes:,}", numeric=numeric, grouped=True)
         for said, cell in measures.items()
     )
     return Section("regret", "Regret", words, tables=tuple(tables))
@@ -114,14 +114,10 @@ def _left(e: Evidence) -> Section:
         now = [r for r in rows if r["episodes"] == K]
         worlds = [w for w in e.worlds if any(r["world"] == w for r in now)]
         zero = {w: e.row("zero", w, episodes=K) for w in worlds}
-        found: list[tuple[str, ...]] = []
-        for label in dict.fromkeys(map(_label, _ordered(now))):
-            mine = {str(r["world"]): r for r in now if _label(r) == label}
-            found.append((*label, *(_left_cell(mine[w], zero[w]) if w in mine else "–" for w in worlds)))
+        found = list(_by_label(worlds, now, lambda r, zero=zero: _left_cell(r, zero[r["world"]])))
         head = " | ".join(["Agent", "Noise", "ε", *worlds])
-        tables.append(
-            table(head, found, f"K = {K:,}: first episode (mean regret over zero's)", numeric="ε", grouped=True)
-        )
+        said = f"K = {K:,}: first episode (mean regret over zero's)"
+        tables.append(table(head, found, said, numeric="ε", grouped=True))
     return Section("left", "When it leaves the zero gain", words, tables=tuple(tables))
 
 

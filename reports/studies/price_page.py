@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from pipeline.declaration.numbers import number
@@ -60,16 +60,12 @@ def label(agent: str) -> str:
 
 
 def _parts(p: Priced) -> list[Part]:
-    figures: list[Section] = []
-    for name, family in p.families.items():
-        first, second = against_episodes(p, name), against_budget(p, name)
-        figures.append(
-            Section(f"episodes-{name}", f"Suboptimality against episodes: {family.title}", (first.note,), first)
-        )
-        if second is not None:
-            figures.append(
-                Section(f"budget-{name}", f"Suboptimality against ε: {family.title}", (second.note,), second)
-            )
+    figures = [
+        Section(f"{key}-{name}", f"Suboptimality against {of}: {family.title}", (figure.note,), figure)
+        for name, family in p.families.items()
+        for key, of, draw in (("episodes", "episodes", against_episodes), ("budget", "ε", against_budget))
+        if (figure := draw(p, name)) is not None
+    ]
     found = claims_section(claims(p), "What holds", "Each verdict is computed from the rows.")
     return [
         Part("What it costs", (_needed(p), *figures)),
@@ -136,21 +132,15 @@ def _measure(p: Priced) -> Section:
 def _promises(p: Priced) -> Section:
     found = sorted({p.trust(agent) for agent, _ in p.private()}, key=_ORDER.index)
     words = (f"What (ε, {p.delta:g}) bounds under each trust model, about one user, who is one episode.",)
-    return Section(
-        "guarantee",
-        "Who is trusted",
-        words,
-        tables=(table("Trust | What the promise is about", [(t, SEES[t]) for t in found]),),
-    )
+    found = table("Trust | What the promise is about", [(t, SEES[t]) for t in found])
+    return Section("guarantee", "Who is trusted", words, tables=(found,))
 
 
 def _controls(p: Priced) -> Section:
     deaf = [r for r in p.rows if r["agent"] == "no-data"]
-    rows = [
-        *((name, number(p.control(name)["mean"]), _met(p, p.control(name))) for name in ("uniform", "behaviour")),
-        ("best constant action", number(p.control("best-constant")["mean"]), _met(p, p.control("best-constant"))),
-        *((f"no data: {r['of']}", number(r["mean"]), _met(p, r)) for r in deaf),
-    ]
+    named = [("uniform", "uniform"), ("behaviour", "behaviour"), ("best constant action", "best-constant")]
+    shown = [(words, p.control(name)) for words, name in named] + [(f"no data: {r['of']}", r) for r in deaf]
+    rows = [(words, number(r["mean"]), verdict(float(r["mean"]) <= p.bar)) for words, r in shown]
     words = (
         "What learns nothing. Behaviour: who logged for the central curator. Best constant: the action that is worth "
         "most when played everywhere, which only the world's owner knows; where it meets the bar, meeting it means to "
@@ -159,10 +149,6 @@ def _controls(p: Priced) -> Section:
     )
     found = table("Control | Suboptimality | Meets the bar", rows, numeric="Suboptimality")
     return Section("controls", "Controls", words, tables=(found,))
-
-
-def _met(p: Priced, row: PricedRow) -> str:
-    return verdict(float(row["mean"]) <= p.bar)
 
 
 def _numbers(p: Priced) -> Section:
@@ -217,15 +203,7 @@ def against_episodes(p: Priced, family: str) -> Figure:
             for agent in p.families[family].agents
         }
         panels[f"ε = {number(e)}"] = lines | _flat(p, family, [p.episodes[0], p.episodes[-1]])
-    return draw_curves(
-        panels,
-        f"{family}-episodes",
-        "Suboptimality against episodes",
-        x_title="episodes",
-        y_title="suboptimality",
-        note=_NOTE,
-        reach=_REACH,
-    )
+    return _drawn(panels, f"{family}-episodes", "episodes", "~s")
 
 
 def against_budget(p: Priced, family: str) -> Figure | None:
@@ -243,16 +221,12 @@ def against_budget(p: Priced, family: str) -> Figure | None:
                 mine, at_budgets = mine[:1] * 2, [p.budgets[0], p.budgets[-1]]
             lines[label(agent)] = _line(mine, at_budgets)
         panels[f"{n:,} episodes"] = lines | _flat(p, family, [p.budgets[0], p.budgets[-1]])
-    return draw_curves(
-        panels,
-        f"{family}-budget",
-        "Suboptimality against ε",
-        x_title="ε",
-        y_title="suboptimality",
-        note=_NOTE,
-        reach=_REACH,
-        x_format="~g",
-    )
+    return _drawn(panels, f"{family}-budget", "ε", "~g")
+
+
+def _drawn(panels: Mapping[str, Mapping[str, Line]], key: str, of: str, form: str) -> Figure:
+    title, y = f"Suboptimality against {of}", "suboptimality"
+    return draw_curves(panels, key, title, x_title=of, y_title=y, note=_NOTE, reach=_REACH, x_format=form)
 
 
 def _line(rows: Sequence[PricedRow], at: Sequence[float] | None = None) -> Line:

@@ -14,12 +14,14 @@ VERBS = {
     "register",
     "ingest",
     "ingest, new log",
+    "first ingest",
     "run",
     "run, edition 2",
     "promote",
     "purge",
     "purge the quarantine",
     "night",
+    "first night",
 }
 
 
