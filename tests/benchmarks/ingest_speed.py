@@ -23,7 +23,7 @@ from pipeline.logs.summing import Resources
 from tests.benchmarks import count_speed, scale_speed
 
 _SQL = (
-    "select t, s, a, following, count(*), sum(r) from (select *, lead(s) over (partition by u, e order by t) as following "
+    "select t, s, a, later, count(*), sum(r) from (select *, lead(s) over (partition by u, e order by t) as later "
     "from read_parquet('{}')) group by all"
 )
 
