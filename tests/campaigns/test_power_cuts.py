@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.campaigns.power_cuts import ALL, NAME, REASONS, syncs_table
+from tests.campaigns.power_cuts import ALL, NAME, REASONS, benches, syncs_table
 from tests.campaigns.rows import ROOT, read
 
 VERBS = {
@@ -44,3 +47,34 @@ def test_every_sync_has_its_failure_or_its_reason() -> None:
     without = {r["taken out"] for r in read(NAME)} - failed - {ALL}
     assert failed and all(any(place in of for place in REASONS["unneeded"]) for of in without), without
     assert "not explained" not in syncs_table(NAME)
+
+
+# what forces something to disk, wherever it is called
+FORCING = ("sync", "sync_all", "put_in_place", "whole_file", "whole_folder", "make_folder", "private_folder")
+
+
+def forcing(node: ast.AST, within: str) -> Iterator[str]:
+    """Functions that call one of these, by their names below ``pipeline``."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Call):
+            name = getattr(child.func, "attr", getattr(child.func, "id", ""))
+            if name in FORCING:
+                yield within
+        inner = f"{within.rpartition('.')[0]}.{child.name}" if isinstance(child, ast.FunctionDef) else within
+        yield from forcing(child, inner)
+
+
+@pytest.mark.slow
+def test_every_function_that_forces_is_recorded_or_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = set[str]()
+    for file in (f for room in ("pipeline", "flows", "reports") for f in (ROOT / room).rglob("*.py")):
+        module = ".".join(file.relative_to(ROOT).with_suffix("").parts).removeprefix("pipeline.")
+        if module not in ("disk", "files"):
+            there |= set(forcing(ast.parse(file.read_text(encoding="utf-8")), f"{module}."))
+    recorded = set[str]()
+    for bench in benches(tmp_path, monkeypatch, None):
+        bench.restore()
+        asked = (o.by for o in bench.record().operations if o.kind == "sync")
+        recorded |= {by.partition("< ")[2].rpartition(":")[0] for by in asked}
+    named = set(REASONS["elsewhere"])
+    assert there - recorded == named, (there - recorded - named, named - (there - recorded))
