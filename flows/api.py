@@ -31,6 +31,25 @@ if TYPE_CHECKING:
     RecipeLike = str | Path | Recipe
 
 
+class Plan(PlanAnswer):
+    """See :class:`~reports.facts.plan.PlanAnswer`; it shows itself as the shell does, as a page in a notebook."""
+
+    def __repr__(self) -> str:
+        """What the shell prints."""
+        from flows.terminal.plan_page import plan_page
+        from flows.terminal.terminal import plain
+
+        return "\n".join(plain(plan_page(self)))
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        from flows.terminal.plan_page import plan_page
+        from flows.terminal.terminal import part
+
+        return part(plan_page(self))
+
+
 def draft(
     log: object,
     *,
@@ -80,9 +99,7 @@ def named(recipe: RecipeLike) -> str:
     return str(recipe) if isinstance(recipe, str | Path) else str(recipe.path)
 
 
-def plan(
-    recipe: RecipeLike, *, people: int | None = None, quality: bool = True, store: Store | None = None
-) -> PlanAnswer:
+def plan(recipe: RecipeLike, *, people: int | None = None, quality: bool = True, store: Store | None = None) -> Plan:
     """What a run would spend, what is left, and the quality to expect; reads no rows and spends nothing.
 
     Parameters
@@ -109,7 +126,7 @@ def plan(
     """
     home, name = (store or Store()).home, named(recipe)
     told = plan_recipe(name, home).parts()
-    return PlanAnswer.model_validate(told | ({"quality": forecast_quality(name, home, people)} if quality else {}))
+    return Plan.model_validate(told | ({"quality": forecast_quality(name, home, people)} if quality else {}))
 
 
 def run(

@@ -31,6 +31,21 @@ def test_a_page_for_users_is_short(page: str):
     assert not long
 
 
+def words_of_ours() -> list[str]:
+    table = (ROOT / "docs" / "index.md").read_text(encoding="utf-8").partition("## Words that come back")[2]
+    return [word for word in re.findall(r"(?m)^\| ([a-z]+) \| ", table) if word != "word"]
+
+
+@pytest.mark.parametrize("page", [p for p in (*NAV["Start"], *NAV["How-to"]) if p != "index.md"])
+def test_a_word_of_ours_stands_on_no_page_without_a_link_to_what_it_means(page: str):
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    prose, _, told = text.partition("\nWords used here: ")
+    prose = re.sub(r"```.*?```|`[^`]*`|\]\([^)]*\)", "", prose, flags=re.DOTALL)
+    used = [word for word in words_of_ours() if re.search(rf"\b{word}s?\b", prose, re.IGNORECASE)]
+    assert not used or "(index.md#words-that-come-back)" in told
+    assert [word for word in used if not re.search(rf"\b{word}\b", told)] == []
+
+
 def test_what_an_epsilon_means_is_computed():
     page = epsilon.PAGE.read_text(encoding="utf-8")
     found = epsilon.ROWS.search(page)

@@ -62,7 +62,13 @@ def ingest_page(dataset: str, snapshot: int, r: IngestReport) -> list[Block]:
     ]
     apart = "Are those lost like those kept?  Total variation distance of their rows, and the label that differs most:"
     for table in (
-        _table("Texts that are no declared label:", "column|text|rows", "{column}|{label}|{rows:,}", texts, left=2),
+        _table(
+            "Texts that are no declared label, or that cannot be read (first ones of each column):",
+            "column|text|rows",
+            "{column}|{label}|{rows:,}",
+            texts,
+            left=2,
+        ),
         _table("Rows dropped, by step as logged:", "step|rows", "{step}|{rows:,}", r["steps"]),
         _table(
             apart,

@@ -212,10 +212,19 @@ def page(title: str, blocks: Sequence[Block]) -> str:
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width"><meta name="referrer" content="no-referrer">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body>\n"
-        + "\n".join(_block(block) for block in blocks)
-        + "\n</body></html>\n"
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body>\n" + part(blocks) + "\n</body></html>\n"
     )
+
+
+def part(blocks: Sequence[Block]) -> str:
+    """The blocks in HTML, as a part of a page or of a notebook.
+
+    Parameters
+    ----------
+    blocks
+        What a terminal would show.
+    """
+    return "\n".join(_block(block) for block in blocks)
 
 
 def _block(block: Block) -> str:

@@ -57,9 +57,7 @@ class Reward(Strict):
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise ValueError(f"range must be [low, high] with low < high; got [{low}, {high}]")
         if self.empty is not None and (self.kind != "estimate" or not low <= self.empty <= high):
-            raise ValueError(
-                f"empty: what an empty cell pays lies in range, of kind = 'estimate'; got {self.empty}"
-            )
+            raise ValueError(f"empty: what an empty cell pays lies in range, of kind = 'estimate'; got {self.empty}")
         if self.total is not None and low != 0:
             raise ValueError(f"total needs a range that starts at 0; got {low}")
         if self.total_steps == 0:

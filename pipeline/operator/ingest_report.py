@@ -13,10 +13,11 @@ import numpy as np
 import polars as pl
 
 from pipeline.declaration.card import AnyCard, Card
-from pipeline.logs.decode import number_of
+from pipeline.logs.decode import number_of, read_flag
 from pipeline.logs.editions import set_aside
 from pipeline.logs.rules import BY_NAME, DROPS
 from pipeline.logs.store import Snapshot
+from pipeline.logs.wide import order_of
 
 PAGE = "ingest.html"
 """The report as a file beside the snapshot's rows."""
@@ -43,7 +44,7 @@ class RuleSetAside(TypedDict):
 
 
 class LabelSetAside(TypedDict):
-    """A text that is no declared label, of a column, and how many rows have it; the text None: an empty cell."""
+    """A text that is no declared label, or cannot be read, of a column; how many rows have it; None: an empty cell."""
 
     column: str
     label: str | None
@@ -176,12 +177,32 @@ def _declared(card: Card) -> dict[str, Mapping[str, int]]:
 def _labels(wrong: pl.DataFrame, card: Card) -> list[LabelSetAside]:
     if wrong.is_empty():
         return []
-    odd, found = wrong.filter(pl.col("rule") == "unknown_label"), list[LabelSetAside]()
-    for role, labels in _declared(card).items():
-        texts = odd.filter(pl.col(role).is_null() | ~pl.col(role).is_in(list(labels)))[role]
-        for label, rows in texts.value_counts(sort=True).head(_MOST).rows():
-            found.append({"column": card.log.roles[role], "label": label, "rows": int(rows)})
+    found, declared = list[LabelSetAside](), _declared(card)
+    for role, column in card.log.roles.items():
+        kind = role.partition("@")[0]
+        rule = "unknown_label" if role in declared else "bad_reward" if kind == "reward" else "unparsable"
+        texts = wrong.filter(pl.col("rule") == rule)[role]
+        odd = ~texts.is_in(list(declared[role])) if role in declared else _unread(kind, texts, card)
+        for label, rows in texts.filter(odd.fill_null(value=True)).value_counts(sort=True).head(_MOST).rows():
+            found.append({"column": column, "label": label, "rows": int(rows)})
     return found
+
+
+def _unread(kind: str, texts: pl.Series, card: Card) -> pl.Series:
+    """Which cells of a role cannot be read."""
+    cells = texts.alias("raw_order").to_frame()
+    number, empty = number_of(pl.col("raw_order")), pl.col("raw_order").is_null()
+    if kind in ("terminated", "truncated"):
+        return read_flag(texts)["unread"]
+    odd = {
+        "reward": ~number.is_finite().fill_null(value=False),
+        "order": order_of({"order": pl.String()}).is_null(),
+        "step": (number.is_null() | (number != number.floor()) | (number < card.source.starts_at)).fill_null(
+            value=True
+        ),
+        **dict.fromkeys(("bin", "next_bin", "behavior_prob"), number.is_null() & ~empty),
+    }
+    return cells.select(odd.get(kind, pl.lit(value=False)).alias("odd")).to_series()
 
 
 def _steps(wrong: pl.DataFrame) -> list[StepSetAside]:

@@ -1,4 +1,4 @@
-"""A stranger's hour: three logs that nobody prepared, from file to page, by what a stranger would type.
+"""A stranger's hour: six logs that nobody prepared, from file to page, by what a stranger would type.
 
 ``python -P -m tests.campaigns.strangers`` prints the table of docs/lab/strangers.md.
 """
@@ -10,13 +10,14 @@ import random
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from pathlib import Path
 
 import polars as pl
 
 import reticent
+from tests.campaigns import stranger_logs
 
 PEOPLE = 4_000
 RECIPE = '[recipe]\nname = "first"\ncard = "card.toml"\nagent = "dp-apvi"\n[privacy]\nepsilon = 3.0\ndelta = 1e-6\n'
@@ -26,14 +27,16 @@ RECIPE = '[recipe]\nname = "first"\ncard = "card.toml"\nagent = "dp-apvi"\n[priv
 class Stranger:
     """A log, how it is written, what its owner knows, and a decision that the log teaches.
 
-    ``people``: columns that may name them.  ``asks``: a state, a step, and the action that is best there.
+    ``people``: columns that may name them.  ``asks``: a state, a step, and the action that is best there.  ``told``:
+    options of the draft, where its own guess is not what the owner asks about.
     """
 
     name: str
-    write: Callable[[Path], Path]
+    write: Callable[[Path], Path | pl.DataFrame]
     people: tuple[str, ...]
     asks: tuple[str, int, str]
     traps: str
+    told: dict[str, str] = field(default_factory=dict[str, str])
 
 
 def clinic(folder: Path) -> Path:
@@ -126,6 +129,28 @@ STRANGERS = (
         ("angry", 0, "refund, partial"),
         "times as steps, commas in labels, negative cents, 2 % missing, two ids a person",
     ),
+    Stranger(
+        "platform",
+        lambda folder: stranger_logs.platform(folder, PEOPLE),
+        ("learner_uuid",),
+        ("Novice", 0, "video"),
+        "times in four zones, rows that came twice, TRUE and FALSE, an outcome that looks like an action",
+    ),
+    Stranger(
+        "hospital",
+        lambda folder: stranger_logs.hospital(folder, PEOPLE),
+        ("Patienten-Nr",),
+        ("Kalium (mmol/l) ≥ 5.4", 0, "Infusion"),
+        "a byte order mark, semicolons, decimal commas, dates with the day first, capitals at will",
+    ),
+    Stranger(
+        "shop",
+        lambda folder: stranger_logs.shop(folder, PEOPLE),
+        ("visitor",),
+        ("basket", 1, "true"),
+        "categories, nulls, an action that is a boolean, revenue on the last row of sessions of any length",
+        {"state": "page"},
+    ),
 )
 
 
@@ -138,12 +163,12 @@ def hour(stranger: Stranger, folder: Path) -> dict[str, object]:
         took[step], began = time.monotonic() - began, time.monotonic()
 
     began = time.monotonic()
-    draft = reticent.draft(log, user=stranger.people)
+    draft = reticent.draft(log, user=stranger.people, **stranger.told)
     card, store = reticent.load_card(draft.save(folder / "card.toml")), reticent.Store(folder / "home")
     (folder / "recipe.toml").write_text(RECIPE, encoding="utf-8")
     note("draft")
     store.register(card)
-    ingested = store.ingest(card)
+    ingested = store.ingest(card, log if isinstance(log, pl.DataFrame) else None)
     note("ingest")
     plan = reticent.plan(folder / "recipe.toml", quality=False, store=store)
     note("plan")

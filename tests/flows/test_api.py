@@ -69,6 +69,13 @@ def test_the_shell_says_what_python_says(shop, store, tmp_path):
     }
 
 
+def test_a_plan_shows_itself_as_the_shell_does_and_as_tables_in_a_notebook(shop, store, tmp_path):
+    plan = reticent.plan(shop / "private.toml", quality=False, store=store)
+    shell = invoke("--home", tmp_path / "home", "plan", shop / "private.toml", "--no-quality")
+    assert repr(plan) == str(plan) == shell.stdout.rstrip("\n") and len(repr(plan).splitlines()) > 8
+    assert "<table>" in plan._repr_html_() and "lineage: cap 3" in plan._repr_html_()
+
+
 def test_an_opened_run_says_the_same_but_not_what_was_left(shop, store):
     run = reticent.run(shop / "private.toml", store=store)
     there = store.open("private", shop)

@@ -44,8 +44,25 @@ def test_people_episodes_and_rows_are_counted_by_rule_label_and_step(torn, tmp_p
     by = {one["rule"]: one for one in r["rules"]}
     assert (by["bad_reward"]["people"], by["bad_reward"]["episodes"]) == (40, 40)
     assert by["malformed_line"]["people"] is None and by["malformed_line"]["rows"] == 1
-    assert r["labels"] == [{"column": "offer", "label": "e-mail", "rows": by["unknown_label"]["rows"]}]
+    assert {"column": "offer", "label": "e-mail", "rows": by["unknown_label"]["rows"]} in r["labels"]
+    assert {"column": "sale", "label": "much", "rows": by["bad_reward"]["rows"]} in r["labels"] and len(
+        r["labels"]
+    ) == 2
     assert [one["step"] for one in r["steps"]] == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("column", "text"), [("t", "first"), ("t", "-1"), ("t", None), ("sale", "1,5"), ("sale", None), ("left", "perhaps")]
+)
+def test_what_cannot_be_read_is_shown_with_its_column(tmp_path, column, text):
+    head = lay_out(tmp_path / "shop") / "log.csv"
+    names = head.read_text().splitlines()[0].split(",")
+    log = [list(r) for r in rows()]
+    for r in log[:20]:
+        r[names.index(column)] = "" if text is None else f'"{text}"'
+    lay_out(tmp_path / "odd", log=log)
+    r = reticent.Store(tmp_path / "home").ingest(tmp_path / "odd")["report"]
+    assert {"column": column, "label": text, "rows": 20} in r["labels"]
 
 
 def test_those_lost_are_compared_with_those_kept(torn, tmp_path):

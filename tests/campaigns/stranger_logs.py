@@ -1,0 +1,81 @@
+"""Three more logs with traps: rows that came twice, a spreadsheet of another country, money at the end alone."""
+
+from __future__ import annotations
+
+import csv
+import random
+from datetime import datetime, timedelta
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import polars as pl
+
+ZONES = [ZoneInfo(name) for name in ("Europe/Berlin", "America/New_York", "Asia/Kolkata", "UTC")]
+HELPS = {
+    "Novice": {"video": 0.75, "text": 0.4, "peer review": 0.25},
+    "Improver": {"video": 0.4, "text": 0.5, "peer review": 0.8},
+}
+CURES = {"d": 0.5, "i": 0.85, "k": 0.2}
+# chance that a session ends with a sale, by its last page and whether it showed a coupon
+SALES = {("basket", True): 0.7, ("basket", False): 0.2, ("landing", True): 0.1}
+
+
+def platform(folder: Path, people: int) -> Path:
+    """Events in each learner's own time zone, in two ways of writing it; one in 25 rows came twice; TRUE and FALSE."""
+    draw, rows = random.Random(71), list[dict[str, str]]()
+    for who in range(people):
+        zone = draw.choice(ZONES)
+        at = datetime(2026, 3, 27, 9, tzinfo=zone) + timedelta(hours=draw.randint(0, 200))
+        level = draw.choice(["Novice", "Improver"])
+        for _ in range(draw.randint(3, 5)):
+            nudge = draw.choice(["video", "text", "peer review"])
+            passed = draw.random() < HELPS[level][nudge]
+            when = at.isoformat(sep=" " if draw.random() < 0.3 else "T")
+            row = {"learner_uuid": f"{who:08x}", "occurred_at": when, "level": level, "nudge": nudge}
+            rows.extend([row | {"quiz_passed": str(passed).upper()}] * (1 + (draw.random() < 0.04)))
+            at = (at + timedelta(hours=draw.randint(5, 60))).astimezone(zone)
+            level = "Improver" if passed else level
+    draw.shuffle(rows)
+    path = folder / "platform.csv"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        out = csv.DictWriter(file, list(rows[0]))
+        out.writeheader()
+        out.writerows(rows)
+    return path
+
+
+def hospital(folder: Path, people: int) -> pl.DataFrame:
+    """A German spreadsheet (a byte order mark, semicolons, decimal commas, its dates), as refusals say to read it."""
+    draw, lines = random.Random(72), ["Patienten-Nr;Aufnahmedatum;Kalium (mmol/l);Maßnahme;Nutzen"]
+    for who in range(people):
+        day, high = datetime(2025, 1, 1) + timedelta(days=draw.randint(0, 300)), draw.random() < 0.5
+        for _ in range(4):
+            day += timedelta(days=draw.randint(1, 9))
+            level = f"{draw.gauss(5.6 if high else 4.2, 0.4):.1f}".replace(".", ",")
+            done = draw.choice(["Diät", "diät", "Infusion", "INFUSION", "keine Maßnahme", "Keine Maßnahme"])
+            good = draw.random() < (CURES[done[0].lower()] if high else 0.8)
+            lines.append(f"{who + 1};{day:%d.%m.%Y};{level};{done};{'1,50' if good else '0,25'}")
+            high = not good
+    path = folder / "krankenhaus.csv"
+    path.write_bytes(b"\xef\xbb\xbf" + ("\r\n".join(lines) + "\r\n").encode())
+    frame = pl.read_csv(path, separator=";", decimal_comma=True)
+    return frame.with_columns(pl.col("Aufnahmedatum").str.to_date("%d.%m.%Y"))
+
+
+def shop(folder: Path, people: int) -> Path:
+    """Sessions of two to four pages: categories, nulls, an action that is a boolean, revenue on the last row alone."""
+    draw, rows = random.Random(73), list[dict[str, object]]()
+    for who in range(people):
+        at, pages = datetime(2026, 5, 1) + timedelta(minutes=draw.randint(0, 50_000)), draw.randint(2, 4)
+        for n in range(pages):
+            at += timedelta(minutes=draw.randint(1, 9))
+            page, shown = draw.choice(["landing", "product", "basket"]), draw.random() < 0.5
+            sold = draw.random() < SALES.get((page, shown), 0.3)
+            paid = None if n < pages - 1 else draw.choice([19.9, 49.9, 99.0]) if sold else 0.0
+            segment = draw.choice(["new", "returning", None])
+            row = {"visitor": who, "session": 10_000 + who, "ts": at, "segment": segment, "page": page}
+            rows.append(row | {"coupon_shown": shown, "revenue": paid})
+    path = folder / "shop.parquet"
+    kinds = [pl.col(name).cast(pl.Categorical) for name in ("page", "segment")]
+    pl.DataFrame(rows, infer_schema_length=None).with_columns(kinds).write_parquet(path)
+    return path
