@@ -230,6 +230,8 @@ def test_two_rows_of_vectors_at_one_place_are_read(tmp_path):
     values["unit"]["user"] = "u"
     values["domain"]["observation"]["column"], values["domain"]["actions"]["column"] = "o", "a"
     for last in (2, 1):
-        pl.DataFrame(rows(last), schema=["u", "at", "o", "a", "r"], orient="row").write_parquet(tmp_path / "log.parquet")
+        pl.DataFrame(rows(last), schema=["u", "at", "o", "a", "r"], orient="row").write_parquet(
+            tmp_path / "log.parquet"
+        )
         made = ingest(Card.model_validate(values).placed(tmp_path), tmp_path / "store")
         assert sum(len(pl.read_parquet(part)) for part in made.part_files) == 4
