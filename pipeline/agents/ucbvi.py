@@ -26,6 +26,8 @@ Departures from the printed pages
       (:mod:`pipeline.agents.batch_pace`);
     * span(V) of the optimistic values instead of H, smaller ι and c (``practical``; ``paper`` has ι as printed);
     * ``c_noise sd ||V - PV|| / n`` instead of 20 H S E ι / n, which keeps every value at its clip for 10^6 users;
+    * where each batch is noisy by itself (local, shuffle), cells to which its policy never goes are read as empty: what
+      noise says there is known to be wrong (:mod:`pipeline.statistics.interactive_counts`);
     * z standard deviations instead of E in "never underestimates": the paper's E is z of about 10;
     * ties of the clipped Q go to the unclipped one, what is left is played uniformly: an episode draws afresh, so
       that no batch is spent on the first index;
@@ -90,11 +92,14 @@ class CountTask:
 
 @dataclass(frozen=True)
 class OptimisticPlan:
-    """``policy (H, S, A)``, ``V (H+1, S)``, and where clipping left several best actions ``tied (H, S)``."""
+    """``policy (H, S, A)``, ``V (H+1, S)``, where clipping left several best actions ``tied (H, S)``, and the
+    estimate that all of it rests on, ``known``.
+    """
 
     policy: Array
     V: Array
     tied: NDArray[np.bool_]
+    known: Estimate
 
 
 @dataclass(frozen=True)
@@ -128,16 +133,18 @@ def ucbvi(task: CountTask, pace: Pace, constants: Constants, before: OnlineCount
     while played < pace.episodes:
         plan = planned(task, counts, constants)
         ties.append(float(plan.tied.mean()))
-        room = pace.visits * worth_playing(task, counts, plan.policy, constants)
+        room = pace.visits * worth_playing(task, plan.known, plan.policy, float(np.max(counts.sd_sa)))
         episodes = pace.length(played, len(ties) - 1, room)
         counts = known + (yield Batch(plan.policy, episodes))
         played += episodes
     return Learnt(planned(task, counts, cautious(constants), -1).policy, float(np.mean(ties)))
 
 
-def worth_playing(task: CountTask, counts: OnlineCounts, policy: Array, k: Constants) -> float:
-    """Episodes in which ``policy (H, S, A)`` is expected to double the visits of the first cell it doubles."""
-    known = estimate(counts, k)
+def worth_playing(task: CountTask, known: Estimate, policy: Array, least: float) -> float:
+    """Episodes in which ``policy (H, S, A)`` is expected to double the visits of the first cell it doubles.
+
+    Fewer visits than ``least``, the noise of a count, would teach nothing: a cell is taken to have as many.
+    """
     arrive, visited = task.start, np.zeros(known.n.shape)
     for h in range(task.layout.steps):
         g = min(h, len(visited) - 1)
@@ -145,32 +152,36 @@ def worth_playing(task: CountTask, counts: OnlineCounts, policy: Array, k: Const
         visited[g] += d
         arrive = d.ravel() @ known.P[g].reshape(-1, len(arrive))
     there = visited > 0
-    # a batch that brings fewer visits than the noise of a count would teach nothing
-    return float((np.maximum(known.n, counts.sd_sa)[there] / visited[there]).min(initial=math.inf))
+    return float((np.maximum(known.n, least)[there] / visited[there]).min(initial=math.inf))
 
 
 def planned(task: CountTask, counts: OnlineCounts, k: Constants, sign: Literal[1, -1] = 1) -> OptimisticPlan:
     """Optimistic values from the counts released so far, from the last step to the first; pessimistic with -1."""
     H, S, A = task.layout.horizon, task.layout.states, task.layout.actions
     known = estimate(counts, k)
-    V, policy, tied = np.zeros((H + 1, S)), np.zeros((H, S, A)), np.zeros((H, S), dtype=bool)
     ends, better = (task.tops, np.maximum) if sign > 0 else (task.floors, np.minimum)
+    earned = None
+    if task.rewards is None:
+        assert counts.r_sa is not None
+        r = better(*(reward_estimate(counts.r_sa, n) for n in (known.n, known.bare_n)))
+        earned = r + sign * reward_bonus(r, known.n, counts.sd_r, k)
+    sd = np.broadcast_to(counts.sd_sas, known.n.shape)
+    V, Q, free = np.zeros((H + 1, S)), np.zeros((H, S, A)), np.zeros((H, S, A))
     for h in reversed(range(H)):
         g = min(h, len(known.n) - 1)
         n, P = known.n[g], known.P[g]
-        free, end = better(P @ V[h + 1], known.bare_P[g] @ V[h + 1]), np.full((S, A), ends[h])
+        free[h], end = better(P @ V[h + 1], known.bare_P[g] @ V[h + 1]), np.full((S, A), ends[h])
         if h < task.layout.steps:
-            free = free + sign * transition_bonus(P, n, V[h + 1], counts.sd_sas, k)
-        if task.rewards is None:
-            r, bare_r = (reward_estimate(counts, g, visits) for visits in (n, known.bare_n[g]))
-            r = better(r, bare_r)
-            free = free + task.highest[h] * (r + sign * reward_bonus(r, n, counts.sd_r, k))
-        else:
-            free, end = free + task.rewards[h], task.rewards[h] + ends[h + 1]
-        Q = np.minimum(free, end) if sign > 0 else np.maximum(free, end)
-        V[h] = Q.max(-1)
-        policy[h], tied[h] = _even(Q, free)
-    return OptimisticPlan(policy, V, tied)
+            free[h] += sign * transition_bonus(P, n, V[h + 1], sd[g], k)
+        if earned is not None:
+            free[h] += task.highest[h] * earned[g]
+        elif task.rewards is not None:
+            free[h] += task.rewards[h]
+            end = task.rewards[h] + ends[h + 1]
+        Q[h] = np.minimum(free[h], end) if sign > 0 else np.maximum(free[h], end)
+        V[h] = Q[h].max(-1)
+    policy, tied = _even(Q, free)
+    return OptimisticPlan(policy, V, tied, known)
 
 
 @dataclass(frozen=True)
@@ -230,7 +241,7 @@ def optimistic(
 
 
 def _even(Q: Array, free: Array) -> tuple[Array, NDArray[np.bool_]]:
-    """Best actions of ``Q (S, A)``, ties by ``free``, evenly among what is left; and where Q alone was tied."""
+    """Best actions of ``Q (H, S, A)``, ties by ``free``, evenly among what is left; and where Q alone was tied."""
     best = Q.max(-1, keepdims=True) == Q
     first = np.where(best, free, -np.inf)
     last = first == first.max(-1, keepdims=True)

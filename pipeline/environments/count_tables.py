@@ -59,10 +59,11 @@ def sample_count_tables(mdp: TabularMDP, behaviour: Array, episodes: int, rng: n
     if not 0 <= episodes <= MOST_EPISODES:
         raise ValueError(f"episodes must be between 0 and {MOST_EPISODES:g}; got {episodes}")
     n_sa, n_sas = np.zeros((H, S, A), np.int64), np.zeros((H, S, A, S), np.int64)
+    chosen, moved = _ordered(behaviour), _ordered(mdp.transitions)
     people = multinomials(np.asarray(episodes), mdp.start, rng)
     for h in range(H):
-        n_sa[h] = multinomials(people, behaviour[h], rng)
-        n_sas[h] = multinomials(n_sa[h], mdp.transitions[h], rng)
+        n_sa[h] = _drawn(people, chosen[0][h], chosen[1][h], rng)
+        n_sas[h] = _drawn(n_sa[h], moved[0][h], moved[1][h], rng)
         people = n_sas[h].sum((0, 1))
     return CountTables(n_sa, n_sas)
 
@@ -73,14 +74,24 @@ def multinomials(trials: Ints, probabilities: Array, rng: np.random.Generator) -
     numpy gives what rounding loses to the last category, though it be impossible: at 10^12 trials about one draw in
     30 000 does so.  Here the likeliest category stands last.
     """
-    likely = probabilities.argmax(-1)[..., None]
-    p = probabilities / probabilities.sum(-1, keepdims=True)
-    return _swap_with_last(rng.multinomial(trials, _swap_with_last(p, likely)), likely)
+    return _drawn(trials, *_ordered(probabilities), rng)
+
+
+def _ordered(probabilities: Array) -> tuple[Array, Ints]:
+    """Probabilities ``(..., C)`` with the likeliest last, and which category ``(...)`` that is."""
+    likely = probabilities.argmax(-1)
+    return _swap_with_last(probabilities / probabilities.sum(-1, keepdims=True), likely), likely
+
+
+def _drawn(trials: Ints, ordered: Array, likely: Ints, rng: np.random.Generator) -> Ints:
+    return _swap_with_last(rng.multinomial(trials, ordered), likely)
 
 
 def _swap_with_last(x: NDArray[Any], column: Ints) -> NDArray[Any]:
-    """A copy of ``x (..., C)`` in which entry ``column (..., 1)`` and the last one have changed places."""
-    out = x.copy()
-    np.put_along_axis(out, column, x[..., -1:], -1)
-    out[..., -1:] = np.take_along_axis(x, column, -1)
-    return out
+    """A copy of ``x (..., C)`` in which entry ``column (...)`` and the last one have changed places."""
+    out = x.reshape(-1, x.shape[-1]).copy()
+    at = np.arange(len(out)), column.reshape(-1)
+    kept = out[at]
+    out[at] = out[:, -1]
+    out[:, -1] = kept
+    return out.reshape(x.shape)

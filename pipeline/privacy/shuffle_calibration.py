@@ -46,9 +46,10 @@ class LossLaw:
 
     def delta(self, epsilon: float) -> float:
         """Hockey-stick divergence at ``epsilon``, with what rounding may hide."""
-        loss = self.step * (self.first + np.arange(len(self.mass)))
-        above = loss > epsilon
-        return float(self.infinite + _ROUNDING - (self.mass[above] * np.expm1(epsilon - loss[above])).sum())
+        low = max(0, min(len(self.mass), math.floor(epsilon / self.step) - self.first))
+        loss = self.step * (self.first + np.arange(low, len(self.mass)))
+        mass, above = self.mass[low:], loss > epsilon
+        return float(self.infinite + _ROUNDING - (mass[above] * np.expm1(epsilon - loss[above])).sum())
 
 
 def shuffle_delta(trials: int, q: float, up: int, down: int, epsilon: float, by: int = 1) -> float:

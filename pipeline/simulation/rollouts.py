@@ -150,7 +150,7 @@ def play_batches(
             n_sas = visits_of(people, mdp.shape)
             people = replace(people, rewards=people.rewards / np.where(highest > 0, highest, 1.0))
         bits = rounded_rewards(n_sas.sum(-1), mdp.rewards, highest, rng) if counts.layout.rewards else None
-        counts.add(Tally(ask.episodes, n_sas, bits, people))
+        counts.add(Tally(ask.episodes, n_sas, bits, people, ask.policy > 0))
         return counts.counts()
 
     return PlayedBatches(ends, losses, drive(agent, answer))

@@ -100,7 +100,7 @@ class _Deaf:
     def add(self, tally: Tally) -> None:
         """Count the users, and drop what they say."""
         rewards = None if tally.rewards is None else 0 * tally.rewards
-        self._inner.add(Tally(tally.episodes, 0 * tally.transitions, rewards))
+        self._inner.add(Tally(tally.episodes, 0 * tally.transitions, rewards, possible=tally.possible))
 
     def counts(self) -> OnlineCounts:
         """Noise."""
@@ -173,7 +173,7 @@ def _played(trial: Trial, make: Make) -> Outcome:
         "shape": [*mdp.shape[1:], mdp.horizon],
         "batches": len(played.ends),
         **({"bytes_a_user_sent": counts.sent} if isinstance(counts, ShuffledCounts) and counts.protocol else {}),
-        "noise_sd": counts.counts().sd_sas,
+        "noise_sd": float(np.max(counts.counts().sd_sas)),
         "final_loss": best - policy_value(mdp, learnt),
         "last_batch_loss": played.losses[-1],
         "optimum": best,

@@ -19,7 +19,6 @@ protocols of a simulation: whoever holds logs is a central curator (privacy.md Â
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import Literal
@@ -37,7 +36,7 @@ from pipeline.privacy.shuffle_calibration import delivered_epsilon, of_one_episo
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.batch_privatizers import release_of_shuffled
 from pipeline.statistics.online_counts import OnlineCounts, OnlineLayout, Tally
-from pipeline.statistics.online_sum import OnlineSum, begin, tight
+from pipeline.statistics.online_sum import OnlineSum, begin, entry_variances, tight
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -46,25 +45,36 @@ CountMechanism = Mechanism | Literal["fresh"]
 
 
 class _Counts(ABC):
-    """See :class:`~pipeline.statistics.online_counts.InteractiveCounts`: sums of batches, of any law of noise."""
+    """See :class:`~pipeline.statistics.online_counts.InteractiveCounts`: sums of batches, of any law of noise.
+
+    Of a batch that is noisy by itself, what is known is put in the place of noise: its policy is public, so a cell
+    whose action the policy never takes is empty.  In sums that are released as a whole such noise cannot be told.
+    """
 
     protocol = False
 
     def __init__(self, layout: OnlineLayout) -> None:
         self.layout, self.users = layout, 0
+        self._sum, self._variance = (np.zeros(sum(t.shape[0] for t in layout.tables)) for _ in range(2))
 
-    @property
-    @abstractmethod
-    def variances(self) -> tuple[float, ...]:
-        """Of the noise in one entry of each table, now."""
-
-    @abstractmethod
     def total(self) -> Array:
-        """Sums ``(n,)`` as released: the same until the next batch."""
+        """Sums ``(n,)`` as read: the same until the next batch."""
+        return self._sum
+
+    def variances(self) -> Array:
+        """Of the noise in each of them ``(n,)``."""
+        return self._variance
 
     @abstractmethod
     def _add(self, batch: Integers, tally: Tally) -> None:
         """One more batch's integers ``(n,)``, and the batch."""
+
+    def _read(self, noisy: Array, variance: Array, tally: Tally) -> None:
+        """Add the sums ``(n,)`` of a batch that is noisy by itself."""
+        known = None if tally.possible is None else ~self.layout.entries(tally.possible)
+        if known is not None:
+            noisy, variance = np.where(known, 0.0, noisy), np.where(known, 0.0, variance)
+        self._sum, self._variance = self._sum + noisy, self._variance + variance
 
     def add(self, tally: Tally) -> None:
         """See :class:`~pipeline.statistics.online_counts.InteractiveCounts`."""
@@ -74,8 +84,9 @@ class _Counts(ABC):
     def counts(self) -> OnlineCounts:
         """See :class:`~pipeline.statistics.online_counts.InteractiveCounts`."""
         n_sas, r_sa = self.layout.sums(self.total())
-        sd = [math.sqrt(v) for v in self.variances]
-        return OnlineCounts(self.users, n_sas, r_sa, sd[0], sd[1] if self.layout.rewards else 0.0)
+        # what is known is known of whole cells
+        of_n, of_r = self.layout.sums(np.sqrt(self.variances()))
+        return OnlineCounts(self.users, n_sas, r_sa, of_n[..., 0], 0.0 if of_r is None else of_r)
 
 
 class GaussianCounts(_Counts):
@@ -97,16 +108,16 @@ class GaussianCounts(_Counts):
     def __init__(self, layout: OnlineLayout, sums: OnlineSum, steps: Leaves | Literal["messages"] = "batches") -> None:
         super().__init__(layout)
         self.guarantee, self.sums, self._steps = sums.guarantee, sums, steps
-        self._drawn = tuple(m.variance or 0 for m in sums.private.mechanisms)
-
-    @property
-    def variances(self) -> tuple[float, ...]:
-        """Of the noise in one entry of each table, now."""
-        return tuple(self.sums.error * v for v in self._drawn)
+        self._drawn = entry_variances(layout, {m.table: m.variance or 0 for m in sums.private.mechanisms})
+        self._apart = isinstance(sums.time, Once)
 
     def total(self) -> Array:
-        """Sums ``(n,)`` as released: the same until the next batch."""
-        return self.sums.total()
+        """Sums ``(n,)`` as read: the same until the next batch."""
+        return super().total() if self._apart else self.sums.total()
+
+    def variances(self) -> Array:
+        """Of the noise in each of them ``(n,)``."""
+        return super().variances() if self._apart else self.sums.error * self._drawn
 
     def release(self) -> Release:
         """What has left by now."""
@@ -118,7 +129,10 @@ class GaussianCounts(_Counts):
             # sums are read after the last user only: which of them carries the counts changes nothing that is released
             for _ in range(users - 1):
                 self.sums.add(np.zeros_like(batch))
-        self.sums.add(batch, users if self._steps == "messages" else 1)
+        before, steps = self.sums.total() if self._apart else None, users if self._steps == "messages" else 1
+        self.sums.add(batch, steps)
+        if before is not None:
+            self._read(self.sums.total() - before, steps * self._drawn, tally)
 
 
 class ShuffledCounts(_Counts):
@@ -167,18 +181,11 @@ class ShuffledCounts(_Counts):
         self._world, self._noise, self._honest = world, noise, honest
         self.bits: list[NoiseBits] = []
         self._ones: list[Integers] = []
-        self._sum = np.zeros(sum(t.shape[0] for t in layout.tables))
 
     @property
     def guarantee(self) -> Promise:
         """What the noise bits so far guarantee to a user."""
         return self
-
-    @property
-    def variances(self) -> tuple[float, ...]:
-        """Of one entry of each table; a reward is twice its bits less the visits, which are summed over S counters."""
-        variance = sum(bits.standard_deviation**2 for bits in self.bits)
-        return (variance, (4 + self.layout.states) * variance) if self.layout.rewards else (variance,)
 
     @property
     def changes(self) -> int:
@@ -189,10 +196,6 @@ class ShuffledCounts(_Counts):
         """Largest over the batches so far, by an exact accountant; None before the first."""
         told = ((b, self.changes, delta, self._honest_of(b.users), self.layout.episodes) for b in self.bits)
         return max((delivered_epsilon(*each) for each in told), default=None)
-
-    def total(self) -> Array:
-        """Sums ``(n,)`` as released: the same until the next batch."""
-        return self._sum
 
     def _add(self, batch: Integers, tally: Tally) -> None:
         layout, users = self.layout, tally.episodes
@@ -213,9 +216,12 @@ class ShuffledCounts(_Counts):
             done = exchanged(people, len(batch), self.bits[-1], self._noise, self._world)
             noisy, self.sent = done.sums, max(self.sent, done.sent // users)
         self._ones.append(np.rint(noisy + self.bits[-1].mean).astype(np.int64))
+        variance = np.full(len(noisy), self.bits[-1].standard_deviation ** 2)
         if layout.rewards:
+            # a reward is twice its bits less the visits, which are summed over S counters
             noisy[first:] = 2 * noisy[first:] - noisy[:first].reshape(-1, layout.states).sum(-1)
-        self._sum = self._sum + noisy
+            variance[first:] *= 4 + layout.states
+        self._read(noisy, variance, tally)
 
     def release(self) -> Release:
         """What has left by now: of every batch the number of ones in each counter."""

@@ -23,6 +23,7 @@ from pipeline.statistics.online_sum import SimulatedLayout, lattice_table
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Bits = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,12 @@ class OnlineLayout(SimulatedLayout):
         tables = [tally.transitions[: self.steps], *((tally.rewards,) if tally.rewards is not None else ())]
         return np.concatenate([(t.sum(0) if self.pooled else t).ravel() for t in tables])
 
+    def entries(self, cells: Bits) -> Bits:
+        """Which integers ``(n,)`` the cells ``(H, S, A)`` are."""
+        counted = cells[: self.steps]
+        flat = (counted.any(0) if self.pooled else counted).ravel()
+        return np.concatenate([np.repeat(flat, self.states), *([flat] if self.rewards else [])])
+
     def sums(self, total: Array) -> tuple[Array, Array | None]:
         """The inverse on sums: ``n (G, S, A, S)``, and ``r (G, S, A)`` where rewards are learnt."""
         n, r = np.split(total, [self.tables[0].shape[0]])
@@ -150,12 +157,15 @@ class Tally:
         ``(H, S, A)`` rewards rounded up less rewards rounded down, or None where they are known.
     people
         Whole episodes, rewards as shares of their range: where every user sends messages of their own.
+    possible
+        ``(H, S, A)`` the actions that the batch's policy, which is public, may take; None: all of them.
     """
 
     episodes: int
     transitions: Integers
     rewards: Integers | None = None
     people: Trajectory | None = None
+    possible: Bits | None = None
 
 
 @dataclass(frozen=True)
@@ -169,23 +179,23 @@ class OnlineCounts:
     n_sas, r_sa
         ``(G, S, A, S)``, and ``(G, S, A)`` in half ranges around the mid-range or None; unclipped.
     sd_sas, sd_r
-        Standard deviation of the noise in one entry of each.
+        Standard deviation of the noise in one entry of each cell, ``(G, S, A)`` or one for all.
     """
 
     episodes: int
     n_sas: Array
     r_sa: Array | None
-    sd_sas: float
-    sd_r: float
+    sd_sas: Array | float
+    sd_r: Array | float
 
     @property
-    def sd_sa(self) -> float:
+    def sd_sa(self) -> Array | float:
         """Of the noise in a visit count made by summation."""
         return self.sd_sas * math.sqrt(self.n_sas.shape[-1])
 
     def __add__(self, more: OnlineCounts) -> OnlineCounts:
         """Both, of other users, each with its own noise."""
-        sd = [math.hypot(x, y) for x, y in ((self.sd_sas, more.sd_sas), (self.sd_r, more.sd_r))]
+        sd = [np.hypot(x, y) for x, y in ((self.sd_sas, more.sd_sas), (self.sd_r, more.sd_r))]
         r = None if more.r_sa is None or self.r_sa is None else self.r_sa + more.r_sa
         return OnlineCounts(self.episodes + more.episodes, self.n_sas + more.n_sas, r, sd[0], sd[1])
 
@@ -210,8 +220,8 @@ def never_under(counts: OnlineCounts, z: float) -> tuple[Array, Array]:
     z
         How many standard deviations of the noise the visits are raised by, at least 0.
     """
-    x, shift = consistent(counts), z * counts.sd_sa
-    return x.sum(-1) + shift, x + shift / x.shape[-1]
+    x, shift = consistent(counts), np.asarray(z * counts.sd_sa)
+    return x.sum(-1) + shift, x + (shift / x.shape[-1])[..., None]
 
 
 class InteractiveCounts(Protocol):

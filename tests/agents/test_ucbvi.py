@@ -13,7 +13,7 @@ from pipeline.agents.apvi import apvi, model, optimal_upper, policy_bounds
 from pipeline.agents.batch_pace import Pace, batch_ends
 from pipeline.agents.count_bonus import Constants, theory
 from pipeline.agents.pessimism import constants
-from pipeline.agents.ucbvi import CountTask, Learnt, optimistic, planned, ucbvi, worth_playing
+from pipeline.agents.ucbvi import CountTask, Learnt, estimate, optimistic, planned, ucbvi, worth_playing
 from pipeline.declaration.card import task_of as declared_task
 from pipeline.environments.mixture_worlds import random_tabular
 from pipeline.environments.riverswim import riverswim_homogeneous
@@ -173,7 +173,7 @@ def test_a_policy_is_worth_playing_until_it_doubles_the_visits_of_a_cell():
     policy = np.eye(2)[rng.integers(0, 2, (4, 3))]
     d = occupancies(RANDOM, policy)[:3]
     expected = (n.sum(-1)[d > 0] / d[d > 0]).min()
-    got = worth_playing(task, OnlineCounts(9, n, None, 0.0, 0.0), policy, Constants(z=0.0))
+    got = worth_playing(task, estimate(OnlineCounts(9, n, None, 0.0, 0.0), Constants(z=0.0)), policy, 0.0)
     assert got == pytest.approx(expected, rel=1e-12)
 
 

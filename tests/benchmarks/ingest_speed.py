@@ -17,11 +17,13 @@ from typing import Any
 
 import polars as pl
 
+from pipeline.logs.elsewhere import Here
 from pipeline.logs.ingest import ingest
+from pipeline.logs.summing import Resources
 from tests.benchmarks import count_speed, scale_speed
 
 _SQL = (
-    "select t, s, a, n, count(*), sum(r) from (select *, lead(s) over (partition by u, e order by t) as n "
+    "select t, s, a, later, count(*), sum(r) from (select *, lead(s) over (partition by u, e order by t) as later "
     "from read_parquet('{}')) group by all"
 )
 
@@ -57,7 +59,7 @@ def measure(folder: Path, rows: int, rounds: int) -> tuple[float, float, float]:
     card, there = scale_speed.card(folder, "parquet"), find_spec("duckdb") is not None
     found = [
         (
-            seconds(ingest, card, folder / f"store{i}"),
+            seconds(lambda store: ingest(card, store, resources=Resources(elsewhere=Here())), folder / f"store{i}"),
             seconds(by_polars, folder),
             seconds(by_duckdb, folder) if there else float("nan"),
         )

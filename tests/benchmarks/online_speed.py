@@ -38,7 +38,7 @@ def milliseconds(states: int, agent: tuple, features: str, growth: float, episod
     world = tabular_mixture(riverswim_homogeneous(states))
     options = (("features", features), ("growth", growth))
     trial = Trial(name, "river", (), declared, epsilon, epsilon and 1e-5, calibration, options)
-    problem, _, _ = problem_of(trial, settings_of(trial), world)
+    problem, _ = problem_of(trial, settings_of(trial), world)
     play, sampler = linopt_vi(problem, growth, np.random.default_rng(0)), Sampler(world.mdp, np.random.default_rng(1))
     began, ask, done = time.perf_counter(), next(play), 0
     while done < episodes:

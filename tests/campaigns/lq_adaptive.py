@@ -1,8 +1,9 @@
 """Private adaptive LQR on systems that tuned nothing: ``python -P -m tests.campaigns.lq_adaptive [RUNS] [SEED..]``.
 
-Regret over the zero controller's at K = 10^4, epsilon = 1, delta = 1e-5: median and worst of RUNS runs (5) of each of
-the five instances, a line a seed of the systems (11, 99, 123), with explore-then-commit beside.  The constants of the
-planner were chosen on seeds 21 to 24, 290 and 388.  ``offline`` alone: dp-lqr and dp-residual-lqr, seed 11.
+A table of regret over the zero controller's at K = 10^4, epsilon = 1, delta = 1e-5: median and worst of RUNS runs (5)
+of each of the five instances, a line a seed of the systems (11, 99, 123), with explore-then-commit beside.  The
+constants of the planner were chosen on seeds 21 to 24, 290 and 388.  ``offline`` alone: dp-lqr and dp-residual-lqr,
+seed 11.
 """
 
 from __future__ import annotations
@@ -27,19 +28,21 @@ def ratios(agent: str, number: int, system: int, runs: int) -> list[float]:
     return [run(trial).regret[-1] / zero for trial in asked]
 
 
-def show(system: int, agent: str, runs: int, digits: int) -> None:
-    """One line: an instance a cell."""
+def show(system: int, agent: str, runs: int, digits: int) -> str:
+    """Cells of one line: an instance each."""
     found = [ratios(agent, number, system, runs) for number in range(1, 6)]
-    cells = "  ".join(f"{np.median(f):.{digits}f} (worst {max(f):.{digits}f})" for f in found)
-    print(f"seed {system}, {agent}: {cells}", flush=True)
+    return " | ".join(f"{np.median(f):.{digits}f} ({max(f):.{digits}f})" for f in found)
 
 
 if __name__ == "__main__":
+    instances = " | ".join(f"lq-{number}" for number in range(1, 6))
     if sys.argv[1:] == ["offline"]:
+        print(f"| agent | {instances} |\n{'| --- ' * 6}|")
         for chosen in OFFLINE:
-            show(11, chosen, 10, 5)
+            print(f"| {chosen} | {show(11, chosen, 10, 5)} |", flush=True)
         sys.exit()
+    print(f"| seed | agent | {instances} |\n{'| --- ' * 7}|")
     times, *systems = [int(a) for a in sys.argv[1:]] or [5]
     for one in systems or (11, 99, 123):
         for chosen in AGENTS:
-            show(one, chosen, times, 2)
+            print(f"| {one} | {chosen} | {show(one, chosen, times, 2)} |", flush=True)

@@ -1,7 +1,7 @@
 """Tables of docs/lab of online agents: ``python -P -m tests.campaigns.online_tables [TABLE [runs]]``.
 
 ``figures`` (tabular.md), ``sizes``, ``counters``, ``mixture`` (online.md) and ``beta`` (lq-online.md) have seeds from
-0 on; ``noise``, ``local``, ``pace``, ``plain`` and ``shuffle``, by which DP-UCBVI's bonus, counter and batches were
+0 on; ``noise``, ``users``, ``pace``, ``plain`` and ``shuffle``, by which DP-UCBVI's bonus, counter and batches were
 chosen, from 1000 on, which no reported figure uses; ``bold`` (tabular.md) from 8000 on.  Tight noise, delta = 1e-5.
 """
 
@@ -35,8 +35,14 @@ NOISE: Sequence[Options] = (
     *({"noise": c, "z": z} for c, z in ((1.0, 2.0), (2.0, 1.0))),
     {"constants": "paper", "growth": 2.0, "visits": 1.0},
 )
-# beside the taken c 0.1, noise 0
-LOCAL: Sequence[Options] = ({}, {"c": 0.03}, {"c": 0.2}, {"noise": 0.5}, {"c": 0.4, "noise": 1.0}, POOLED)
+# beside the taken c 0.2, noise 0.41 at K = 10^4 and 2.1 at 10^6; c 0.1 without noise was taken before
+LOCAL: Sequence[Options] = (
+    {},
+    *({"c": c} for c in (0.1, 0.4)),
+    *({"noise": c} for c in (0.2, 0.5, 1.0)),
+    {"c": 0.1, "noise": 0.0},
+    POOLED,
+)
 ENDS: Sequence[Options] = (
     {},
     IGNORED,
@@ -72,8 +78,8 @@ def figures() -> Iterator[Cell]:
     yield from product([joint], HOM, [K], BOTH, (POOLED, TREE))
     yield from product([joint], HOM[:1], [K], BOTH, ({**TREE, **POOLED}, {"rewards": "learnt"}, PACE[-1]))
     yield from product([shuffle], HOM + INHOM, [K], BOTH, [{}])
-    yield from product([local], (HOM[0], INHOM[0]), (K, 10**6), BOTH, [{}])
-    yield local, HOM[0], K, 10.0, POOLED
+    yield from product([local], (HOM[0], INHOM[0]), (K, 10**5, 10**6), (*BOTH, 3.0), [{}])
+    yield from product([local], HOM[:1], (K, 10**6), BOTH, [POOLED])
     yield from product([joint, shuffle], HOM[:1], (10**5, 10**6, 10**7), [1.0], [{}])
     yield from product([joint, shuffle], HOM[:1], [10**7], [1.0], [IGNORED])
 
@@ -131,15 +137,13 @@ def bold() -> Iterator[Cell]:
     """The default bonus and batches of joint noise beside those of all others, which were its own until they won."""
     ways: list[Options] = [{}, {"c": 0.4, "visits": 1.0}]
     yield from product(["dp-ucbvi-jdp"], [*HOM, *INHOM, RANDOM, *OTHERS], (10**4, 10**6), BOTH, ways)
-    local: list[Options] = [{}, {"visits": 0.5}, {"c": 0.1, "noise": 0.0, "z": 0.5, "pooled": True}]
-    yield from product(["dp-ucbvi-ldp"], HOM[:1], [10**4], [10.0], local)
 
 
 # name -> cells, runs, first seed
 TABLES: dict[str, tuple[Iterable[Cell], int, int]] = {
     "figures": (figures(), 20, 0),
     "noise": (tuning("dp-ucbvi-jdp", NOISE, BOTH), 16, 1000),
-    "local": (tuning("dp-ucbvi-ldp", LOCAL, BOTH), 16, 1000),
+    "users": (tuning("dp-ucbvi-ldp", LOCAL, BOTH), 16, 1000),
     "pace": (tuning("dp-ucbvi-jdp", PACE, (1.0,)), 16, 1000),
     "plain": (tuning("ucbvi", PLAIN, (None,)), 16, 1000),
     "shuffle": (tuning("counts-shuffle", ENDS, (1.0,)), 16, 1000),

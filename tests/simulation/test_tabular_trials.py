@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pipeline.agents.count_bonus import practical
 from pipeline.declaration.card import CardError
 from pipeline.privacy.losses import spent_budget
 from pipeline.privacy.shuffle import message_bytes
@@ -16,6 +17,7 @@ from pipeline.simulation.control_trials import world_of
 from pipeline.simulation.registry import measure, plain_values, run
 from pipeline.simulation.tabular_trials import layout_of
 from pipeline.simulation.trial import Trial
+from pipeline.statistics.online_counts import OnlineLayout
 from pipeline.studies.study_rows import gathered_rows
 
 PLAIN = Trial("ucbvi", "riverswim_homogeneous", (("states", 3),), 2000)
@@ -96,9 +98,18 @@ def test_the_counter_of_joint_privacy_is_the_square_root_where_its_noise_rows_fi
 
 def test_local_users_have_a_bonus_of_their_own():
     chosen = tabular_trials.constants_of(trial("dp-ucbvi-ldp"), tabular_trials.world_of(trial("dp-ucbvi-ldp")))
-    assert (chosen.c, chosen.noise, chosen.z) == (0.1, 0.0, 0.5)
+    assert (chosen.c, chosen.z) == (0.2, 0.5) and chosen.noise == pytest.approx(0.8 * practical(2000).noise)
     told = trial("dp-ucbvi-ldp", noise=1.0)
     assert tabular_trials.constants_of(told, tabular_trials.world_of(told)).noise == 1.0
+
+
+@pytest.mark.parametrize("agent", ["dp-ucbvi-ldp", "counts-shuffle"])
+def test_a_reader_who_forgets_which_policy_was_played_pays_for_it(agent, monkeypatch):
+    """The broken twin reads the noise of cells that nobody can have visited."""
+    asked = [replace(trial(agent), episodes=10**4, seed=seed) for seed in range(4)]
+    known = sum(run(one).regret[-1] for one in asked)
+    monkeypatch.setattr(OnlineLayout, "entries", lambda self, _: np.ones(sum(t.shape[0] for t in self.tables), bool))
+    assert sum(run(one).regret[-1] for one in asked) > 1.5 * known
 
 
 SENT = Trial("counts-shuffle", "riverswim_homogeneous", (("states", 3),), 200, 3.0, 1e-5, "tight", seed=4)
