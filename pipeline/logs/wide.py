@@ -12,7 +12,7 @@ import polars as pl
 from pipeline.declaration.card import Card
 from pipeline.declaration.columns import TELLING, step_role
 from pipeline.declaration.source import constant
-from pipeline.logs.decode import Dtypes, keyed_hash, number_of
+from pipeline.logs.decode import NUMBERS, Dtypes, holds_numbers, keyed_hash, list_text, number_of
 
 # a date and a time as text, with the offset from UTC; what is left out is 0
 _DATE, _TIME = r"^(\d{4}-\d{2}-\d{2})", r"^\d{4}-\d{2}-\d{2} \d{2}:\d{2}"
@@ -89,9 +89,20 @@ def number_steps(rows: pl.DataFrame, raw: pl.DataFrame, card: Card) -> tuple[pl.
 
 
 def _texts(raw: pl.DataFrame) -> list[str]:
-    """All cells of each row as one text, but its place in the files."""
-    cells = [pl.col(c).cast(pl.String).fill_null("\x00") for c in raw.columns if c.startswith("raw_")]
-    return raw.select(pl.concat_str(cells, separator="\x1f")).to_series().to_list()
+    """What each row says, as one text; not its place, and alike whatever types other rows gave the columns."""
+    told = {c: t for c, t in raw.schema.items() if c.startswith("raw_") and c != "raw_order"}
+    cells = [_said(pl.col(c), dtype) for c, dtype in told.items()]
+    # the length before each cell, that no cell can hold what looks like two
+    sized = [x for cell in cells for x in (cell.str.len_bytes().cast(pl.String).fill_null("-"), cell.fill_null(""))]
+    return raw.select(pl.concat_str(sized, separator=" ")).to_series().to_list()
+
+
+def _said(cell: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+    if holds_numbers(dtype):
+        return list_text(cell.cast(NUMBERS))
+    text = (cell.fill_nan(None) if dtype.is_float() else cell).cast(pl.String)
+    number = number_of(text)
+    return pl.coalesce(pl.when(number.is_finite()).then(number.cast(pl.String)), text)
 
 
 def behind_gap(card: Card) -> pl.Expr:

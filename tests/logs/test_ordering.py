@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import tomllib
 from pathlib import Path
 
 import polars as pl
@@ -17,6 +18,7 @@ from pipeline.logs import wide
 from pipeline.logs.ingest import ingest
 from pipeline.logs.store import source_hash
 from tests.conftest import card_dict
+from tests.flows.observed import cartpole
 from tests.logs.conftest import canonical, quarantine
 
 COLUMNS = {"user_id": "user_id", "episode_id": "user_id", "reward": "reward"}
@@ -195,3 +197,41 @@ def test_what_is_left_at_its_default_leaves_the_cards_digest(tmp_path):
     assert source_hash(declare(tmp_path, **steps)) != source_hash(declare(tmp_path, **steps, gap="cut"))
     assert source_hash(declare(tmp_path, **steps)) == source_hash(declare(tmp_path, **steps, last_row="unknown"))
     assert source_hash(declare(tmp_path, **steps)) != source_hash(declare(tmp_path, **steps, last_row="ends"))
+
+
+@pytest.mark.parametrize("files", [["a.parquet", "b.parquet"], ["b.parquet"]])
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+@pytest.mark.parametrize("other", [[1, 2], [1.0, None], [True, False]])
+def test_the_types_that_anothers_cells_give_a_column_decide_no_ones_steps(tmp_path, files, suffix, other):
+    def steps(folder: Path, rewards: list) -> list[tuple]:
+        # u stands in both files, and once with another reward; w's cells decide what type the second file's column has
+        mine = {"user_id": ["u", "u"], "at": [3, 9], "state": ["x", "y"], "action": ["a", "b"], "reward": [1, 0]}
+        both = {"user_id": ["u", "u", "w", "w"], "at": [3, 3, 3, 4], "state": ["x"] * 4, "action": list("abab")}
+        kind = {int: pl.Int64, float: pl.Float64, bool: pl.Float32}[type(rewards[0])]
+        shared = pl.DataFrame(both).with_columns(pl.Series("reward", [1, 0, *rewards], dtype=kind, strict=False))
+        folder.mkdir()
+        named = [name.replace("parquet", suffix) for name in files]
+        for frame, name in zip([pl.DataFrame(mine), shared][-len(named) :], named, strict=True):
+            frame.write_parquet(folder / name) if suffix == "parquet" else frame.write_ipc(folder / name)
+        made = ingest(declare(folder, files=named), folder / "store")
+        return canonical(made).filter(pl.col("user_id") == "u").select("step", "action", "reward", "next_state").rows()
+
+    assert steps(tmp_path / "one", [1, 1]) == steps(tmp_path / "other", other)
+
+
+def test_two_rows_of_vectors_at_one_place_are_read(tmp_path):
+    def rows(last: int) -> list[tuple]:
+        v, w = [0.1, 0.0, 0.0, 0.0], [0.2, 0.0, 0.0, 0.0]
+        return [("u", 1, v, 0, 1.0), ("u", 2, w, 1, 1.0), ("w", 1, v, 0, 1.0), ("w", last, w, 0, 1.0)]
+
+    values = tomllib.loads(cartpole(10, 4))
+    columns = {"user_id": "u", "episode_id": "u", "reward": "r"}
+    values["source"] = {"files": ["log.parquet"], "order_by": "at", "columns": columns}
+    values["unit"]["user"] = "u"
+    values["domain"]["observation"]["column"], values["domain"]["actions"]["column"] = "o", "a"
+    for last in (2, 1):
+        pl.DataFrame(rows(last), schema=["u", "at", "o", "a", "r"], orient="row").write_parquet(
+            tmp_path / "log.parquet"
+        )
+        made = ingest(Card.model_validate(values).placed(tmp_path), tmp_path / "store")
+        assert sum(len(pl.read_parquet(part)) for part in made.part_files) == 4
