@@ -140,7 +140,8 @@ class Column:
         some = self.cells.drop_nulls().head(_SOME).str.strip_chars()
         if max(self.numbers, self.ordered) >= _ORDERED or not len(some):
             return None
-        return next((said for form, said in _ODD.items() if some.str.contains(form).mean() >= _ORDERED), None)
+        least = _ORDERED * len(some)
+        return next((said for form, said in _ODD.items() if len(some.filter(some.str.contains(form))) >= least), None)
 
     @property
     def is_date(self) -> bool:
