@@ -31,6 +31,8 @@ _FINEST, _REWARDS = 10_000, 2_000
 # a difference between those lost and those kept is told from this distance on, and of so many rows lost
 DIFFERENT, _ENOUGH = 0.05, 30
 _ROUNDING = 1e-6
+# of a quarantine that has no file
+_NOTHING = {"rule": pl.String, "effect": pl.String, "dropped": pl.Boolean, "user": pl.String, "episode": pl.String}
 
 
 class RuleSetAside(TypedDict):
@@ -108,48 +110,61 @@ def ingest_report(snapshot: Snapshot, card: AnyCard) -> IngestReport:
 
 
 def _report(snapshot: Snapshot, card: AnyCard, files: Sequence[Path]) -> IngestReport:
-    wrong = pl.concat([_by_role(pl.read_parquet(f), card) for f in files]) if files else pl.DataFrame()
+    wrong = pl.concat([_by_role(pl.scan_parquet(f), card) for f in files] or [pl.LazyFrame(schema=_NOTHING)])
     lost = _lost(wrong, snapshot)
     people = snapshot.users + len(lost)
-    gone = wrong.filter(pl.col("dropped") & pl.col("user").is_in(lost.implode())) if len(wrong) else wrong
+    gone = wrong.filter(pl.col("dropped") & pl.col("user").is_in(lost.implode()))
     tables = card if isinstance(card, Card) else None
     return {
         "people_kept": snapshot.users,
         "people_lost": len(lost),
         "share_lost": len(lost) / max(1, people),
         "rules": _rules(wrong),
-        "labels": [] if tables is None else _labels(wrong, tables),
+        "labels": [] if tables is None or not files else _labels(wrong, tables),
         "steps": _steps(wrong),
-        "differences": [] if tables is None else _differences(gone, snapshot, tables),
+        "differences": [] if tables is None or not files else _differences(gone, snapshot, tables),
         "rewards": None if tables is None else _rewards(wrong, snapshot, tables),
         "purged": not files and bool(snapshot.quarantined),
     }
 
 
-def _by_role(filed: pl.DataFrame, card: AnyCard) -> pl.DataFrame:
+def _told(asked: pl.LazyFrame) -> pl.DataFrame:
+    """By streams: one person's rows may be most of what is set aside, and more than the memory holds."""
+    return asked.collect(engine="streaming")
+
+
+def _counts(cells: pl.LazyFrame, role: str) -> pl.DataFrame:
+    """Each different cell of a role, and ``len``, how many rows have it; the most frequent first."""
+    return _told(cells.group_by(role).len()).sort(["len", role], descending=[True, False])
+
+
+def _by_role(filed: pl.LazyFrame, card: AnyCard) -> pl.LazyFrame:
     """``rule``, ``effect``, ``dropped``, ``user``, ``episode`` and the raw cells by their roles."""
     cells = {role: pl.col("source").struct.field(column).alias(role) for role, column in card.log.roles.items()}
     cells.setdefault("episode", pl.lit(None, dtype=pl.String).alias("episode"))
     return filed.select("rule", "effect", pl.col("effect").is_in(list(DROPS)).alias("dropped"), *cells.values())
 
 
-def _lost(wrong: pl.DataFrame, snapshot: Snapshot) -> pl.Series:
-    if wrong.is_empty():
-        return pl.Series([], dtype=pl.String)
-    dropped = wrong.filter("dropped")["user"].drop_nulls().unique()
+def _lost(wrong: pl.LazyFrame, snapshot: Snapshot) -> pl.Series:
+    dropped = _told(wrong.filter("dropped").select("user").drop_nulls().unique())["user"]
+    if dropped.is_empty():
+        return dropped
     kept = pl.scan_parquet(snapshot.part_files).select(pl.col("user_id").cast(pl.String).unique()).collect()
     return dropped.filter(~dropped.is_in(kept["user_id"].implode()))
 
 
-def _rules(wrong: pl.DataFrame) -> list[RuleSetAside]:
-    if wrong.is_empty():
-        return []
-    each = wrong.group_by("rule").agg(
-        pl.col("effect").first(),
-        pl.len().alias("rows"),
-        pl.struct("user", "episode").n_unique().alias("episodes"),
-        pl.col("user").n_unique().alias("people"),
-        pl.col("user").null_count().alias("nobody"),
+def _rules(wrong: pl.LazyFrame) -> list[RuleSetAside]:
+    episodes = wrong.group_by("rule", "user", "episode").agg(pl.col("effect").first(), pl.len().alias("rows"))
+    each = (
+        _told(episodes)
+        .group_by("rule")
+        .agg(
+            pl.col("effect").first(),
+            pl.col("rows").sum(),
+            pl.len().alias("episodes"),
+            pl.col("user").n_unique().alias("people"),
+            pl.col("user").null_count().alias("nobody"),
+        )
     )
     found = {row["rule"]: row for row in each.to_dicts()}
     return [
@@ -174,16 +189,15 @@ def _declared(card: Card) -> dict[str, Mapping[str, int]]:
     return {role: labels for role, labels in found.items() if role in card.log.roles}
 
 
-def _labels(wrong: pl.DataFrame, card: Card) -> list[LabelSetAside]:
-    if wrong.is_empty():
-        return []
+def _labels(wrong: pl.LazyFrame, card: Card) -> list[LabelSetAside]:
     found, declared = list[LabelSetAside](), _declared(card)
     for role, column in card.log.roles.items():
         kind = role.partition("@")[0]
         rule = "unknown_label" if role in declared else "bad_reward" if kind == "reward" else "unparsable"
-        texts = wrong.filter(pl.col("rule") == rule)[role]
+        counts = _counts(wrong.filter(pl.col("rule") == rule), role)
+        texts = counts[role]
         odd = ~texts.is_in(list(declared[role])) if role in declared else _unread(kind, texts, card)
-        for label, rows in texts.filter(odd.fill_null(value=True)).value_counts(sort=True).head(_MOST).rows():
+        for label, rows in counts.filter(odd.fill_null(value=True)).head(_MOST).rows():
             found.append({"column": column, "label": label, "rows": int(rows)})
     return found
 
@@ -205,24 +219,23 @@ def _unread(kind: str, texts: pl.Series, card: Card) -> pl.Series:
     return cells.select(odd.get(kind, pl.lit(value=False)).alias("odd")).to_series()
 
 
-def _steps(wrong: pl.DataFrame) -> list[StepSetAside]:
-    if wrong.is_empty() or "step" not in wrong.columns:
+def _steps(wrong: pl.LazyFrame) -> list[StepSetAside]:
+    if "step" not in wrong.collect_schema():
         return []
-    counts = wrong.filter("dropped")["step"].drop_nulls().value_counts(sort=True).head(_MOST)
+    counts = _counts(wrong.filter("dropped").drop_nulls("step"), "step").head(_MOST)
     told = counts.sort(number_of(pl.col("step")), nulls_last=True).rows()
     return [{"step": str(step), "rows": int(rows)} for step, rows in told]
 
 
-def _differences(gone: pl.DataFrame, snapshot: Snapshot, card: Card) -> list[Difference]:
+def _differences(gone: pl.LazyFrame, snapshot: Snapshot, card: Card) -> list[Difference]:
     found: list[Difference] = []
     names = {"state": card.domain.state_labels, "action": card.domain.action_labels}
     for role, labels in _declared(card).items():
-        if gone.is_empty():
-            break
-        index = gone[role].replace_strict(labels, default=None, return_dtype=pl.Int32).drop_nulls()
-        here = pl.scan_parquet(snapshot.part_files).group_by(role).len().collect()
-        lost = np.bincount(index.to_numpy(), minlength=len(names[role])).astype(np.float64)
-        kept = np.zeros(len(names[role]))
+        index = pl.col(role).replace_strict(labels, default=None, return_dtype=pl.Int32)
+        gone_here = _counts(gone.select(index).drop_nulls(), role)
+        here = _counts(pl.scan_parquet(snapshot.part_files), role)
+        lost, kept = np.zeros(len(names[role])), np.zeros(len(names[role]))
+        lost[gone_here[role].to_numpy()] = gone_here["len"].to_numpy()
         kept[here[role].to_numpy()] = here["len"].to_numpy()
         if lost.sum() < _ENOUGH or not kept.sum():
             continue
@@ -244,17 +257,18 @@ def _differences(gone: pl.DataFrame, snapshot: Snapshot, card: Card) -> list[Dif
     return found
 
 
-def _rewards(wrong: pl.DataFrame, snapshot: Snapshot, card: Card) -> RoundedRewards | None:
+def _rewards(wrong: pl.LazyFrame, snapshot: Snapshot, card: Card) -> RoundedRewards | None:
     rows = snapshot.quarantined.get("reward_off_lattice", 0)
     if not rows or card.reward.kind != "estimate":
         return None
     fit: int | None = None
     # a wide source has a column a step
-    cells = [name for name in wrong.columns if name.partition("@")[0] == "reward"]
+    cells = [name for name in wrong.collect_schema() if name.partition("@")[0] == "reward"]
     if cells:
         odd = wrong.filter(pl.col("rule") == "reward_off_lattice")
-        values = pl.concat([odd.select(number_of(pl.col(name).cast(pl.String)).alias("v")) for name in cells])["v"]
-        fit = _steps_that_fit(values.drop_nulls().unique().head(_REWARDS).to_numpy(), card)
+        values = pl.concat([odd.select(number_of(pl.col(name).cast(pl.String)).alias("v")) for name in cells])
+        different = _told(values.drop_nulls().unique())["v"].sort()
+        fit = _steps_that_fit(different.head(_REWARDS).to_numpy(), card)
     return {
         "rows": rows,
         "share": rows / max(1, snapshot.rows),

@@ -20,6 +20,7 @@ from pipeline.learners.tabular_evaluation import STAGE
 from pipeline.learners.terms import Terms
 from pipeline.logs import doubly_robust_rows
 from pipeline.logs.aggregate import count_rows
+from pipeline.logs.decode import LEAST_CHANCE
 from pipeline.logs.doubly_robust_rows import REACH, TabularScores
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import SeededNoise
@@ -153,7 +154,7 @@ def test_the_least_chances_are_cut_without_a_word(made):
     """A warning of an overflow would stand in a service's log because of one person's row."""
     card, people, (q, aimed) = made
     clips, rows = Clips(0.0, 3.0, 8.0), people[0]
-    least, less = (rows.with_columns(behavior_prob=pl.lit(p)) for p in (5e-324, 1e-9))
+    least, less = (rows.with_columns(behavior_prob=pl.lit(p)) for p in (LEAST_CHANCE, 1e-9))
     scores = TabularScores(q, clips, aim=np.nan_to_num(aimed, nan=1.0))
     np.testing.assert_array_equal(scores.of(card, least), scores.of(card, less))
 
