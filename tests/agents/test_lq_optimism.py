@@ -13,7 +13,8 @@ from tests.mdp.test_riccati import problem
 
 
 def confidence(n: int, d: int, beta: float, centre_norm: float, seed: int = 0) -> ConfidenceSet:
-    rng = np.random.default_rng(seed)
+    # an example, no chance
+    rng = np.random.Generator(np.random.PCG64(seed))
     D = n + d
     rows = rng.normal(size=(30, D)) * np.geomspace(1, 0.1, D)
     centre = rng.normal(size=(D, n))
@@ -104,10 +105,10 @@ def test_more_starts_add_nothing_that_counts():
     def value(theta):
         return optimal_costs(theta, cost, start, covariance)
 
-    many = np.random.default_rng(0).normal(size=(24, n + d, n))
+    many = np.random.Generator(np.random.PCG64(0)).normal(size=(24, n + d, n))
     best = least(value, among, many, Search(steps=2000, tolerance=1e-12))[1]
-    # of 40 draws 34 are within 1e-5, and the farthest is 3.6e-5 away
-    assert least(value, among, many[:4], Search())[1] <= best * (1 + 1e-4)
+    # an example: other starts lie up to 4e-5 above, other problems up to 5e-4 (docs/lab/peers.md)
+    assert least(value, among, many[:4], Search())[1] <= best * (1 + 1e-5)
 
 
 def test_a_search_may_ask_for_the_last_bit_and_not_for_less():

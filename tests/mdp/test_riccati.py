@@ -11,7 +11,7 @@ SIZES = [(2, 1, 5), (3, 2, 7), (1, 1, 1), (4, 4, 3)]
 
 
 def problem(n: int, d: int, horizon: int, seed: int = 0):
-    r = np.random.default_rng(seed)
+    r = np.random.Generator(np.random.PCG64(seed))
     A, B = r.normal(size=(n, n)) / 2, r.normal(size=(n, d)) / 2
     q, s = r.normal(size=(n, n)), r.normal(size=(d, d))
     start, w = r.normal(size=n), r.normal(size=(n, n)) / 3
