@@ -131,16 +131,16 @@ def test_a_purge_waits_for_an_ingest_and_takes_what_it_published(tmp_path):
 def test_no_purge_takes_the_files_that_a_report_has_just_listed(used, monkeypatch):
     """The verb that ingested died of it, once in a few hundred times."""
     shop, home = used
-    snapshot, read, purges = snapshots(home.store, "shop")[-1], pl.read_parquet, []
+    snapshot, scan, purges = snapshots(home.store, "shop")[-1], pl.scan_parquet, []
 
     def first_file(path):
         if not purges:
             purges.append(Thread(target=purge_job, args=(str(shop), home), kwargs={"yes": True}))
             purges[0].start()
             purges[0].join(0.5)
-        return read(path)
+        return scan(path)
 
-    monkeypatch.setattr(pl, "read_parquet", first_file)
+    monkeypatch.setattr(pl, "scan_parquet", first_file)
     assert ingest_report(snapshot, card_at(str(shop), home.shelf))["people_kept"] == snapshot.users
     purges[0].join()
     assert not list((home.store / "shop").glob("snapshot-*"))
