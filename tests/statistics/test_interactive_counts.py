@@ -220,6 +220,7 @@ def test_where_a_batchs_policy_never_goes_nothing_is_counted_and_nothing_else_ch
     """Only where a batch is noisy by itself: in a running sum its noise cannot be told from that of others."""
     ask, rng = Ask(epsilon=1.0, delta=1e-5), np.random.default_rng(0)
     first, second = (rng.random((H, S, A)) < 0.5 for _ in range(2))
+    first[:, 0, 0] = second[:, 0, 0] = False
     never = ~(first | second)
     made = {
         "local": lambda: local(LAYOUT, 200, ask, WORLD, SeededNoise(1)),
