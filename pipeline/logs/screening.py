@@ -61,10 +61,13 @@ def sort_episodes(rows: pl.DataFrame, ends_here: pl.Expr) -> pl.DataFrame:
     # numbered in their order, which spares every table of episodes a hash
     rows = rows.with_columns(new.fill_null(value=True).cum_sum().cast(pl.Int64).sub(1).set_sorted().alias("episode"))
     same = pl.col("episode") == pl.col("episode").shift()
-    rows = rows.with_columns((same & (pl.col("step") == pl.col("step").shift())).fill_null(value=False).alias("again"))
-    ended = pl.col("step").filter(ends_here).min().alias("ended")
-    episodes = rows.group_by("episode", maintain_order=True).agg(ended, pl.col("again").any().alias("repeated"))
-    return _spread(rows, episodes, ["ended", "repeated"])
+    again = (same & (pl.col("step") == pl.col("step").shift())).fill_null(value=False)
+    # most episodes have neither: only those that have are looked for
+    ends = rows.filter(ends_here).select("episode", pl.col("step").alias("ended"))
+    repeats = rows.filter(again).select("episode", pl.lit(value=True).alias("repeated"))
+    return _spread(_spread(rows, ends, "ended"), repeats, "repeated").with_columns(
+        pl.col("repeated").fill_null(value=False)
+    )
 
 
 def _next_state(card: Card) -> pl.Expr:
@@ -104,12 +107,8 @@ def mark_broken(rows: pl.DataFrame, card: AnyCard) -> pl.DataFrame:
     ).with_columns(rules.first_broken({name: pl.col(name) for name in broken}).alias("verdict"))
     beyond = find_over_cap(verdict.filter(pl.col("verdict").is_null()), card)
     excess = pl.when(pl.col("episode").is_in(beyond.implode())).then(pl.lit("over_cap"))
-    verdict = verdict.select("episode", pl.coalesce("verdict", excess).alias("verdict"))
-    # dense again: an episode whose steps are all dropped has no verdict
-    count = int(rows["episode"].max() or 0) + 1 if len(rows) else 0  # pyright: ignore[reportArgumentType]
-    dense = pl.DataFrame({"episode": pl.int_range(count, dtype=pl.Int64, eager=True)})
-    rows = _spread(rows, dense.join(verdict, on="episode", how="left", maintain_order="left"), ["verdict"])
-    return rows.with_columns(pl.coalesce("rule", "verdict").alias("rule"))
+    verdict = verdict.select("episode", pl.coalesce("verdict", excess).alias("verdict")).drop_nulls()
+    return _spread(rows, verdict, "verdict").with_columns(pl.coalesce("rule", "verdict").alias("rule"))
 
 
 def find_over_cap(episodes: pl.DataFrame, card: AnyCard) -> pl.Series:
@@ -127,9 +126,17 @@ def find_over_cap(episodes: pl.DataFrame, card: AnyCard) -> pl.Series:
     return ranked.filter(pl.int_range(pl.len()).over("user_id") >= cap)["episode"]
 
 
-def _spread(rows: pl.DataFrame, episodes: pl.DataFrame, columns: list[str]) -> pl.DataFrame:
-    """Columns of the table of episodes (dense, in order) spread over their rows."""
-    return rows.with_columns(episodes[column].gather(rows["episode"]) for column in columns)
+def _spread(rows: pl.DataFrame, found: pl.DataFrame, column: str) -> pl.DataFrame:
+    """What was found of some episodes (in their order, the first of each counts), over all their rows; else null."""
+    if found.is_empty():
+        return rows.with_columns(pl.lit(None, dtype=found.schema[column]).alias(column))
+    found = found.filter((pl.col("episode") != pl.col("episode").shift()).fill_null(value=True))
+    # episodes are numbered in their order
+    count = int(rows["episode"][-1]) + 1
+    places = pl.repeat(None, count, dtype=pl.UInt32, eager=True).scatter(
+        found["episode"], pl.int_range(len(found), dtype=pl.UInt32, eager=True)
+    )
+    return rows.with_columns(found[column].gather(places.gather(rows["episode"])))
 
 
 def _canonical(kept: pl.DataFrame, card: Card) -> pl.DataFrame:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import secrets
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.declaration.card import AnyCard, CardError
@@ -27,6 +28,8 @@ from pipeline.logs.work import SIZES, Share, Work, allow_files, reader_digest, s
 
 # rows of one person in one ingest; as many as make a usual partition
 MOST_ROWS = 1 << 20
+_USER, _IS_NOBODY = "raw_user", rules.null_user(pl.col("raw_user"))
+_PLACE: dict[str, pl.DataType] = {"file": pl.Int32(), "line": pl.Int64()}
 
 
 @dataclass(frozen=True, repr=False)
@@ -81,22 +84,20 @@ class ReadFiles:
         folder, read, counted = private_folder(self.folder / name), 0, Counter[str]()
         allow_files(self.partitions)
         with ExitStack() as stack:
-            writers: dict[int, Any] = {}
+            spills: dict[int, _Spill] = {}
             filed: Any = None
             for index in range(self.first, self.last):
                 for batch, frame in read_batches(self.sources, card, index):
                     frame = frame.with_columns(
                         pl.lit(index, dtype=pl.Int32).alias("file"), pl.Series("line", batch.lines, dtype=pl.Int64)
                     )
-                    nobody = frame.select(rules.null_user(pl.col("raw_user"))).to_series()
+                    nobody = _of_stretches(frame, lambda users: users.to_frame().select(_IS_NOBODY).to_series())
                     known = frame.filter(~nobody) if nobody.any() else frame
                     for partition, piece in _split(known, card.name, self.partitions):
-                        table = piece.to_arrow()
-                        if partition not in writers:
+                        if partition not in spills:
                             sink = stack.enter_context(open_private(spill_file(folder, partition)))
-                            lz4 = pa.ipc.IpcWriteOptions(compression="lz4")
-                            writers[partition] = stack.enter_context(pa.ipc.new_stream(sink, table.schema, options=lz4))
-                        writers[partition].write_table(table)
+                            spills[partition] = stack.enter_context(closing(_Spill(sink)))
+                        spills[partition].write(piece)
                     for found in (
                         _malformed(batch.malformed, names[index], card),
                         _filed("null_user", frame, nobody, card, names),
@@ -108,7 +109,7 @@ class ReadFiles:
                             counted[found["rule"][0]] += len(found)
                     read += len(frame) + len(batch.malformed)
                     seen(len(frame) + len(batch.malformed))
-        sizes = {i: spill_file(folder, i).stat().st_size for i in sorted(writers)}
+        sizes = {i: spill_file(folder, i).stat().st_size for i in sorted(spills)}
         write_file(folder / SIZES, json.dumps(sizes), private=True)
         sync_all(folder)
         return Share(name, read, dict(counted))
@@ -136,34 +137,73 @@ def gather_nobodys(work: Work) -> None:
 
 
 def _split(frame: pl.DataFrame, salt: str, partitions: int) -> list[tuple[int, pl.DataFrame]]:
-    """Pieces of a batch, rows in their order."""
+    """Pieces of a batch, rows in their order, integers in the smallest types that hold them."""
+    frame = pl.DataFrame([cells.shrink_dtype() if cells.dtype.is_integer() else cells for cells in frame])
     if partitions == 1 or frame.is_empty():
         return [(0, frame)] if len(frame) else []
-    # people's rows mostly stand together: one look-up a stretch of them, one hash a person
-    first = (frame["raw_user"] != frame["raw_user"].shift()).fill_null(value=True)
-    stretches = frame.select(pl.col("raw_user").filter(first))
-    users = stretches.unique()
-    hashes = keyed_hash(users["raw_user"].cast(pl.String), salt)
-    users = users.with_columns((hashes % partitions).cast(pl.Int32).alias("partition"))
-    homes = stretches.join(users, on="raw_user", how="left", maintain_order="left")["partition"]
-    with_home = frame.with_columns(homes.gather(first.cum_sum() - 1))
+
+    def homes(users: pl.Series) -> pl.Series:
+        # one hash a person
+        coded = users.to_arrow().dictionary_encode()
+        hashes = keyed_hash(pl.Series(coded.dictionary).cast(pl.String), salt)
+        return (hashes % partitions).cast(pl.Int16).gather(pl.Series(coded.indices))
+
+    with_home = frame.with_columns(_of_stretches(frame, homes).alias("partition"))
     pieces = with_home.partition_by("partition", as_dict=True, include_key=False, maintain_order=True)
     return [(int(str(key[0])), piece) for key, piece in pieces.items()]
 
 
-def _spilt(files: Sequence[Path], columns: Sequence[int] | None = None) -> Iterator[pl.DataFrame]:
-    """Rows of a partition, batch after batch, in the order of the log; of some columns, by their places."""
-    options = pa.ipc.IpcReadOptions(included_fields=columns)
+def _of_stretches(frame: pl.DataFrame, ask: Callable[[pl.Series], pl.Series]) -> pl.Series:
+    """What is asked of users, a row: rows of one mostly stand together, so that it is asked once a stretch of them."""
+    users = frame["raw_user"]
+    first = (users != users.shift()).fill_null(value=True)
+    answers = ask(users.filter(first))
+    return answers.gather(first.cum_sum() - 1)
+
+
+class _Spill:
+    """Temporary file of a partition, small and quickly written: Arrow streams, a new one where types change.
+
+    Stretches of one user hold the id once.
+    """
+
+    def __init__(self, sink: BinaryIO) -> None:
+        self._sink, self._stream, self._schema = sink, None, None
+
+    def write(self, rows: pl.DataFrame) -> None:
+        """Append rows."""
+        table = rows.rechunk().to_arrow()
+        users = pc.call_function("run_end_encode", [table.column(_USER).combine_chunks()])
+        table = table.set_column(table.schema.get_field_index(_USER), _USER, users)
+        if table.schema != self._schema:
+            self.close()
+            self._stream, self._schema = pa.ipc.new_stream(self._sink, table.schema), table.schema
+        self._stream.write_table(table)
+
+    def close(self) -> None:
+        """End the stream, not the file."""
+        if self._stream is not None:
+            self._stream.close()
+
+
+def _spilt(files: Sequence[Path], sources: Sources, roles: Sequence[str] | None = None) -> Iterator[pl.DataFrame]:
+    """Rows of a partition, batch after batch, in the order of the log; of some roles."""
+    schema = {f"raw_{role}": dtype for role, dtype in sources.dtypes.items()} | _PLACE
+    wanted = list(schema) if roles is None else [f"raw_{role}" for role in roles]
+    options = pa.ipc.IpcReadOptions(included_fields=[list(schema).index(name) for name in wanted])
     for file in files:
-        with file.open("rb") as stream:
-            for batch in pa.ipc.open_stream(stream, options=options):
-                yield pl.DataFrame(pl.from_arrow(batch))
+        with pa.OSFile(str(file)) as streams:
+            while streams.tell() < streams.size():
+                for batch in pa.ipc.open_stream(streams, options=options):
+                    cells = {name: batch.column(name) for name in wanted}
+                    cells[_USER] = pc.call_function("run_end_decode", [cells[_USER]])
+                    yield pl.DataFrame(pl.from_arrow(pa.table(cells))).cast({name: schema[name] for name in wanted})
 
 
 def read_users(files: Sequence[Path], sources: Sources) -> pl.Series:
     """Whose the rows of a partition are, in the order of the log."""
     empty = pl.Series("raw_user", [], dtype=sources.dtypes["user"])
-    return pl.concat([empty, *(rows["raw_user"] for rows in _spilt(files, [list(sources.roles).index("user")]))])
+    return pl.concat([empty, *(rows["raw_user"] for rows in _spilt(files, sources, ["user"]))])
 
 
 def read_partition(files: Sequence[Path], more: Path, sources: Sources, card: AnyCard) -> tuple[pl.DataFrame, int]:
@@ -173,7 +213,7 @@ def read_partition(files: Sequence[Path], more: Path, sources: Sources, card: An
     """
     kept, beyond, writer = list[pl.DataFrame](), 0, None
     with ExitStack() as stack:
-        for rows, over in _cut(_spilt(files)):
+        for rows, over in _cut(_spilt(files, sources)):
             kept.append(rows.filter(~over) if over.any() else rows)
             if over.any():
                 table = _filed("too_many_rows", rows, over, card, sources.names).to_arrow()
@@ -184,8 +224,7 @@ def read_partition(files: Sequence[Path], more: Path, sources: Sources, card: An
                 writer.write_table(table)
                 beyond += len(table)
     if not kept:
-        schema = {f"raw_{role}": dtype for role, dtype in sources.dtypes.items()}
-        return pl.DataFrame(schema={**schema, "file": pl.Int32(), "line": pl.Int64()}), 0
+        return pl.DataFrame(schema={f"raw_{role}": dtype for role, dtype in sources.dtypes.items()} | _PLACE), 0
     return pl.concat(kept), beyond
 
 
