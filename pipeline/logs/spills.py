@@ -138,7 +138,8 @@ def gather_nobodys(work: Work) -> None:
 
 def _split(frame: pl.DataFrame, salt: str, partitions: int) -> list[tuple[int, pl.DataFrame]]:
     """Pieces of a batch, rows in their order, integers in the smallest types that hold them."""
-    frame = pl.DataFrame([cells.shrink_dtype() if cells.dtype.is_integer() else cells for cells in frame])
+    narrow = [cells.name for cells in frame if cells.dtype.is_integer() and cells.name != _USER]
+    frame = frame.with_columns(frame[name].shrink_dtype() for name in narrow)
     if partitions == 1 or frame.is_empty():
         return [(0, frame)] if len(frame) else []
 
@@ -187,17 +188,21 @@ class _Spill:
 
 
 def _spilt(files: Sequence[Path], sources: Sources, roles: Sequence[str] | None = None) -> Iterator[pl.DataFrame]:
-    """Rows of a partition, batch after batch, in the order of the log; of some roles."""
-    schema = {f"raw_{role}": dtype for role, dtype in sources.dtypes.items()} | _PLACE
-    wanted = list(schema) if roles is None else [f"raw_{role}" for role in roles]
-    options = pa.ipc.IpcReadOptions(included_fields=[list(schema).index(name) for name in wanted])
+    """Rows of a partition, batch after batch, in the order of the log, as narrow as they were written; of some roles."""
+    names = list(_columns(sources))
+    wanted = names if roles is None else [f"raw_{role}" for role in roles]
+    options = pa.ipc.IpcReadOptions(included_fields=[names.index(name) for name in wanted])
     for file in files:
         with pa.OSFile(str(file)) as streams:
             while streams.tell() < streams.size():
                 for batch in pa.ipc.open_stream(streams, options=options):
                     cells = {name: batch.column(name) for name in wanted}
                     cells[_USER] = pc.call_function("run_end_decode", [cells[_USER]])
-                    yield pl.DataFrame(pl.from_arrow(pa.table(cells))).cast({name: schema[name] for name in wanted})
+                    yield pl.DataFrame(pl.from_arrow(pa.table(cells)))
+
+
+def _columns(sources: Sources) -> dict[str, pl.DataType]:
+    return {f"raw_{role}": dtype for role, dtype in sources.dtypes.items()} | _PLACE
 
 
 def read_users(files: Sequence[Path], sources: Sources) -> pl.Series:
@@ -223,9 +228,10 @@ def read_partition(files: Sequence[Path], more: Path, sources: Sources, card: An
                     writer = stack.enter_context(pq.ParquetWriter(sink, table.schema, compression="zstd"))
                 writer.write_table(table)
                 beyond += len(table)
+    columns = _columns(sources)
     if not kept:
-        return pl.DataFrame(schema={f"raw_{role}": dtype for role, dtype in sources.dtypes.items()} | _PLACE), 0
-    return pl.concat(kept), beyond
+        return pl.DataFrame(schema=columns), 0
+    return pl.concat(kept, how="vertical_relaxed", rechunk=True).cast(columns), beyond
 
 
 def _cut(batches: Iterator[pl.DataFrame]) -> Iterator[tuple[pl.DataFrame, pl.Series]]:
@@ -236,7 +242,7 @@ def _cut(batches: Iterator[pl.DataFrame]) -> Iterator[tuple[pl.DataFrame, pl.Ser
         # as long as there are not so many in all, nobody has more
         if seen.is_empty() and sum(map(len, held)) <= MOST_ROWS:
             continue
-        rows, held = pl.concat(held), list[pl.DataFrame]()
+        rows, held = pl.concat(held, how="vertical_relaxed"), list[pl.DataFrame]()
         users = rows.select("raw_user", pl.int_range(pl.len(), dtype=pl.Int64).over("raw_user").alias("place"))
         if len(seen):
             before = users.join(seen, on="raw_user", how="left", maintain_order="left")["before"].fill_null(0)
@@ -245,7 +251,7 @@ def _cut(batches: Iterator[pl.DataFrame]) -> Iterator[tuple[pl.DataFrame, pl.Ser
         ends = users.group_by("raw_user").agg((pl.col("place").max() + 1).alias("before"))
         seen = ends if seen.is_empty() else pl.concat([seen, ends]).group_by("raw_user").agg(pl.col("before").max())
     if held:
-        rows = pl.concat(held)
+        rows = pl.concat(held, how="vertical_relaxed")
         yield rows, pl.Series([False], dtype=pl.Boolean).new_from_index(0, len(rows))
 
 
