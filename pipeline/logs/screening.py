@@ -193,6 +193,14 @@ def quarantine_rows(raw: pl.DataFrame, entries: pl.DataFrame, card: AnyCard, nam
     )
 
 
+def file_all(rule: str, raw: pl.DataFrame, card: AnyCard, names: tuple[str, ...]) -> pl.DataFrame:
+    """The quarantine of rows that are all set aside under one rule."""
+    entries = pl.DataFrame({"row": pl.int_range(len(raw), dtype=pl.Int64, eager=True)}).with_columns(
+        rule=pl.lit(rule), effect=pl.lit(str(rules.BY_NAME[rule].effect)), text=pl.lit(None, dtype=pl.String)
+    )
+    return quarantine_rows(raw, entries, card, names)
+
+
 def _as_text(role: str, dtype: pl.DataType) -> pl.Expr:
     return list_text(pl.col(role)) if isinstance(dtype, pl.List) else pl.col(role).cast(pl.String)
 

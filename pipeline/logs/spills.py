@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,14 +21,14 @@ from pipeline.files import open_private, private_folder, sync_all, whole_file, w
 from pipeline.logs import rules
 from pipeline.logs.decode import keyed_hash
 from pipeline.logs.elsewhere import Seen
-from pipeline.logs.screening import quarantine_rows
+from pipeline.logs.screening import file_all
 from pipeline.logs.sources import Sources, read_batches
 from pipeline.logs.store import quarantine_schema
 from pipeline.logs.work import SIZES, Share, Work, allow_files, reader_digest, spill_file
 
 # rows of one person in one ingest; as many as make a usual partition
 MOST_ROWS = 1 << 20
-_USER, _IS_NOBODY = "raw_user", rules.null_user(pl.col("raw_user"))
+_USER = "raw_user"
 _PLACE: dict[str, pl.DataType] = {"file": pl.Int32(), "line": pl.Int64()}
 
 
@@ -91,17 +91,16 @@ class ReadFiles:
                     frame = frame.with_columns(
                         pl.lit(index, dtype=pl.Int32).alias("file"), pl.Series("line", batch.lines, dtype=pl.Int64)
                     )
-                    nobody = _of_stretches(frame, lambda users: users.to_frame().select(_IS_NOBODY).to_series())
-                    known = frame.filter(~nobody) if nobody.any() else frame
-                    for partition, piece in _split(known, card.name, self.partitions):
+                    nobodys = [_malformed(batch.malformed, names[index], card)]
+                    for partition, piece in _split(frame, card.name, self.partitions):
+                        if partition is None:
+                            nobodys.append(file_all("null_user", piece, card, names))
+                            continue
                         if partition not in spills:
                             sink = stack.enter_context(open_private(spill_file(folder, partition)))
                             spills[partition] = stack.enter_context(closing(_Spill(sink)))
                         spills[partition].write(piece)
-                    for found in (
-                        _malformed(batch.malformed, names[index], card),
-                        _filed("null_user", frame, nobody, card, names),
-                    ):
+                    for found in nobodys:
                         if len(found):
                             if filed is None:
                                 filed = stack.enter_context(_nobodys(folder, found.to_arrow().schema))
@@ -136,30 +135,22 @@ def gather_nobodys(work: Work) -> None:
                     writer.write_table(file.read_row_group(group))
 
 
-def _split(frame: pl.DataFrame, salt: str, partitions: int) -> list[tuple[int, pl.DataFrame]]:
-    """Pieces of a batch, rows in their order, integers in the smallest types that hold them."""
+def _split(frame: pl.DataFrame, salt: str, partitions: int) -> list[tuple[int | None, pl.DataFrame]]:
+    """Pieces of a batch by partition, None of nobody known; rows in their order, integers as narrow as they can be."""
     narrow = [cells.name for cells in frame if cells.dtype.is_integer() and cells.name != _USER]
     frame = frame.with_columns(frame[name].shrink_dtype() for name in narrow)
-    if partitions == 1 or frame.is_empty():
+    # rows of one person mostly stand together: one look-up a stretch of them, one hash a person
+    first = (frame[_USER] != frame[_USER].shift()).fill_null(value=True)
+    coded = frame[_USER].filter(first).to_arrow().dictionary_encode()
+    people = pl.Series(_USER, coded.dictionary).to_frame()
+    hashes = keyed_hash(people[_USER].cast(pl.String), salt) if partitions > 1 else pl.lit(0, dtype=pl.UInt64)
+    homes = people.select(pl.when(~rules.null_user(pl.col(_USER))).then(hashes % partitions).cast(pl.Int16)).to_series()
+    home = homes.gather(pl.Series(coded.indices)).gather(first.cum_sum() - 1)
+    if partitions == 1 and not home.null_count():
         return [(0, frame)] if len(frame) else []
-
-    def homes(users: pl.Series) -> pl.Series:
-        # one hash a person
-        coded = users.to_arrow().dictionary_encode()
-        hashes = keyed_hash(pl.Series(coded.dictionary).cast(pl.String), salt)
-        return (hashes % partitions).cast(pl.Int16).gather(pl.Series(coded.indices))
-
-    with_home = frame.with_columns(_of_stretches(frame, homes).alias("partition"))
-    pieces = with_home.partition_by("partition", as_dict=True, include_key=False, maintain_order=True)
-    return [(int(str(key[0])), piece) for key, piece in pieces.items()]
-
-
-def _of_stretches(frame: pl.DataFrame, ask: Callable[[pl.Series], pl.Series]) -> pl.Series:
-    """What is asked of users, a row: rows of one mostly stand together, so that it is asked once a stretch of them."""
-    users = frame["raw_user"]
-    first = (users != users.shift()).fill_null(value=True)
-    answers = ask(users.filter(first))
-    return answers.gather(first.cum_sum() - 1)
+    with_home = frame.with_columns(home.alias("home"))
+    pieces = with_home.partition_by("home", as_dict=True, include_key=False, maintain_order=True)
+    return [(None if home is None else int(str(home)), piece) for (home,), piece in pieces.items()]
 
 
 class _Spill:
@@ -188,7 +179,7 @@ class _Spill:
 
 
 def _spilt(files: Sequence[Path], sources: Sources, roles: Sequence[str] | None = None) -> Iterator[pl.DataFrame]:
-    """Rows of a partition, batch after batch, in the order of the log, as narrow as they were written; of some roles."""
+    """Rows of a partition, batch after batch, in the order of the log, as narrow as they lie there; of some roles."""
     names = list(_columns(sources))
     wanted = names if roles is None else [f"raw_{role}" for role in roles]
     options = pa.ipc.IpcReadOptions(included_fields=[names.index(name) for name in wanted])
@@ -221,7 +212,7 @@ def read_partition(files: Sequence[Path], more: Path, sources: Sources, card: An
         for rows, over in _cut(_spilt(files, sources)):
             kept.append(rows.filter(~over) if over.any() else rows)
             if over.any():
-                table = _filed("too_many_rows", rows, over, card, sources.names).to_arrow()
+                table = file_all("too_many_rows", rows.filter(over), card, sources.names).to_arrow()
                 if writer is None:
                     fresh = stack.enter_context(whole_file(more, private=True, alone=False))
                     sink = stack.enter_context(open_private(fresh))
@@ -253,14 +244,6 @@ def _cut(batches: Iterator[pl.DataFrame]) -> Iterator[tuple[pl.DataFrame, pl.Ser
     if held:
         rows = pl.concat(held, how="vertical_relaxed")
         yield rows, pl.Series([False], dtype=pl.Boolean).new_from_index(0, len(rows))
-
-
-def _filed(rule: str, rows: pl.DataFrame, odd: pl.Series, card: AnyCard, names: tuple[str, ...]) -> pl.DataFrame:
-    """Quarantine of the rows that ``odd`` marks."""
-    at = odd.arg_true().cast(pl.Int64).alias("row").to_frame()
-    effect = str(rules.BY_NAME[rule].effect)
-    entries = at.with_columns(rule=pl.lit(rule), effect=pl.lit(effect), text=pl.lit(None, pl.String))
-    return quarantine_rows(rows, entries, card, names)
 
 
 def _malformed(lines: pl.DataFrame, name: str, card: AnyCard) -> pl.DataFrame:
