@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import deque
-from collections.abc import Iterable
-from itertools import repeat
 
-import numpy as np
 import polars as pl
 
 from pipeline.declaration.card import Card
@@ -37,33 +33,6 @@ def list_text(cell: pl.Expr) -> pl.Expr:
     return pl.when(cell.is_not_null()).then(
         "[" + cell.list.eval(pl.element().cast(pl.String).fill_null("null")).list.join(", ") + "]"
     )
-
-
-_AT_ONCE = 1024
-
-
-def keyed_hash(texts: Iterable[str], salt: str) -> pl.Series:
-    """Hash each text; call it on distinct users or episodes, never on rows.
-
-    Parameters
-    ----------
-    texts
-        Distinct ids of users or episodes.
-    salt
-        Public key of the hash, its first 64 bytes.
-
-    Returns
-    -------
-    UInt64 series, as long as ``texts``.
-    """
-    empty, cells, found = hashlib.blake2b(key=salt.encode()[:64], digest_size=8), pl.Series(texts, dtype=pl.String), b""
-    for some in cells.cast(pl.Binary).to_frame().iter_slices(_AT_ONCE):
-        # without a line of Python for each of them
-        hashes = [*map(type(empty).copy, repeat(empty, len(some)))]
-        deque(map(type(empty).update, hashes, some.to_series().to_list()), maxlen=0)
-        found += b"".join(map(type(empty).digest, hashes))
-    # little-endian is spelt out: the choice must not depend on the machine
-    return pl.Series(np.frombuffer(found, dtype="<u8"))
 
 
 _EXACT_FLOAT = 2**53

@@ -7,7 +7,8 @@ import polars as pl
 from pipeline.declaration.card import AnyCard, Card, LqCard
 from pipeline.declaration.linear_quadratic import Vector
 from pipeline.logs import rules
-from pipeline.logs.decode import decode, identify, keyed_hash, list_text
+from pipeline.logs.contribution_bounding import keyed_hash
+from pipeline.logs.decode import decode, identify, list_text
 from pipeline.logs.store import CANONICAL, OBSERVED, VECTORS, quarantine_schema
 from pipeline.logs.vector_cells import longer, next_observation, with_successors, with_vectors
 from pipeline.logs.wide import behind_gap, empty_rows, number_steps, unfold

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.files import open_private, private_folder, sync_all, whole_file, write_file
 from pipeline.logs import rules
-from pipeline.logs.decode import keyed_hash
+from pipeline.logs.contribution_bounding import keyed_hash
 from pipeline.logs.elsewhere import Seen
 from pipeline.logs.screening import file_all
 from pipeline.logs.sources import Sources, read_batches
@@ -222,7 +222,7 @@ def read_partition(files: Sequence[Path], more: Path, sources: Sources, card: An
     columns = _columns(sources)
     if not kept:
         return pl.DataFrame(schema=columns), 0
-    return pl.concat(kept, how="vertical_relaxed", rechunk=True).cast(columns), beyond
+    return pl.concat(kept, how="vertical_relaxed", rechunk=True).cast(pl.Schema(columns)), beyond
 
 
 def _cut(batches: Iterator[pl.DataFrame]) -> Iterator[tuple[pl.DataFrame, pl.Series]]:
