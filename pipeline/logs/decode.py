@@ -71,8 +71,8 @@ def decode(raw: pl.DataFrame, card: Card) -> pl.DataFrame:
         _has_next(dtypes, states),
     )
     state, odd_state, bad_bin, logged, odd_next, bad_next_bin, action, has_next = map(pl.col, names)
-    other_state, other_action = states.other_index, actions.other_index
-    lost_state, lost_action = other_state is None, other_action is None
+    other_state, other_action = (pl.lit(of.other_index, dtype=pl.Int32) for of in (states, actions))
+    lost_state, lost_action = states.other_index is None, actions.other_index is None
     odd_action = action.is_null()
     odd_next = has_next & odd_next
     homeless = pl.any_horizontal(odd_state & lost_state, odd_next & lost_state, odd_action & lost_action)
@@ -84,10 +84,10 @@ def decode(raw: pl.DataFrame, card: Card) -> pl.DataFrame:
         .with_columns(cell.alias(name) for name, cell in zip(names, looked_up, strict=True))
         .select(
             *columns,
-            pl.coalesce(state, other_state).cast(pl.Int32).alias("state"),
-            pl.coalesce(action, other_action).cast(pl.Int32).alias("action"),
+            state.fill_null(other_state),
+            action.fill_null(other_action),
             *_reward(dtypes, card),
-            pl.when(has_next).then(pl.coalesce(logged, other_state)).cast(pl.Int32).alias("logged"),
+            pl.when(has_next).then(logged.fill_null(other_state)).alias("logged"),
             has_next,
             pl.any_horizontal(*unreadable, bad_bin, has_next & bad_next_bin).alias("unreadable"),
             homeless.alias("homeless"),

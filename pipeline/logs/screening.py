@@ -33,14 +33,14 @@ def screen(raw: pl.DataFrame, card: Card, names: tuple[str, ...]) -> tuple[pl.Da
     filed once under each rule that some of its steps break.
     """
     steps = unfold(raw, card) if card.source.layout == "wide" else raw
-    decoded, coerced = decode(steps, card), rules.COERCED
+    rows, coerced = decode(steps, card), rules.COERCED
     again = pl.Series(dtype=pl.Int64)
     if card.domain.observation is not None:
         declared = dict.fromkeys(card.log.vectors, card.domain.observation)
-        decoded, coerced = with_vectors(decoded, steps, card.log.vectors, declared), rules.OBSERVED
+        rows, coerced = with_vectors(rows, steps, card.log.vectors, declared), rules.OBSERVED
     if card.source.order_by is not None:
-        decoded, again = number_steps(decoded, steps, card)
-    rows = sort_episodes(decoded, rules.terminates(card)).with_columns(behind_gap(card).alias("behind"))
+        rows, again = number_steps(rows, steps, card)
+    rows = sort_episodes(rows, rules.terminates(card)).with_columns(behind_gap(card).alias("behind"))
     rows = rows.with_columns(_next_state(card).alias("next_state"))
     if card.domain.observation is not None:
         rows = with_successors(rows, card, card.domain.observation)
@@ -55,10 +55,8 @@ def screen(raw: pl.DataFrame, card: Card, names: tuple[str, ...]) -> tuple[pl.Da
 
 def sort_episodes(rows: pl.DataFrame, ends_here: pl.Expr) -> pl.DataFrame:
     """Decoded rows sorted by user, episode, step, with ``episode`` (its number), ``ended`` and ``repeated`` (of it)."""
-    rows = rows.sort("user_id", "episode_id", "step", "row", nulls_last=True)
-    new = (pl.col("user_id") != pl.col("user_id").shift()) | pl.col("episode_id").ne_missing(
-        pl.col("episode_id").shift()
-    )
+    rows = _sort_people(rows)
+    new = (pl.col("person") != pl.col("person").shift()) | pl.col("episode_id").ne_missing(pl.col("episode_id").shift())
     # numbered in their order, which spares every table of episodes a hash
     rows = rows.with_columns(new.fill_null(value=True).cum_sum().cast(pl.Int64).sub(1).set_sorted().alias("episode"))
     same = pl.col("episode") == pl.col("episode").shift()
@@ -69,6 +67,21 @@ def sort_episodes(rows: pl.DataFrame, ends_here: pl.Expr) -> pl.DataFrame:
     return _spread(_spread(rows, ends, "ended"), repeats, "repeated").with_columns(
         pl.col("repeated").fill_null(value=False)
     )
+
+
+def _sort_people(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows sorted by user, episode, step and place in the log, with ``person`` (the user's rank)."""
+    users, order = rows["user_id"], ("person", "episode_id", "step", "row")
+    # texts are compared once a stretch of rows of one user, and nothing else where a user's own rows lie in their order
+    first = (users != users.shift()).fill_null(value=True)
+    person = users.filter(first).rank("dense").gather(first.cum_sum() - 1)
+    rows = rows.with_columns(person.alias("person")).sort("person", maintain_order=True)
+    later = pl.lit(value=False)
+    for name in reversed(order):
+        later = (pl.col(name) > pl.col(name).shift()) | ((pl.col(name) == pl.col(name).shift()) & later)
+    in_order = rows.select(later).to_series()[1:].all(ignore_nulls=False)
+    # told, so that what goes by user later needs no hash
+    return (rows if in_order else rows.sort(*order, nulls_last=True)).with_columns(pl.col("user_id").set_sorted())
 
 
 def _next_state(card: Card) -> pl.Expr:
