@@ -78,7 +78,7 @@ def frame_rows(batch: Any, columns: list[str], first: int, most: int = RECORD_BY
         kept = pa.array(~bad)
         arrays, numbers = [_filter(array, kept) for array in arrays], numbers[~bad]
     plain = [a.dictionary_decode() if pa.types.is_dictionary(a.type) else a for a in arrays]
-    return Batch(pl.DataFrame(pl.from_arrow(pa.table(plain, names=columns))), numbers, lost)
+    return Batch(pl.DataFrame(pa.RecordBatch.from_arrays(plain, names=columns)), numbers, lost)
 
 
 def _filter(array: Any, kept: Any) -> Any:
