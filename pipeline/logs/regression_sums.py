@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 
 from pipeline.declaration.card import Card, LqCard
 from pipeline.logs.aggregate import BATCH_ROWS, PARTS_TOGETHER, read_parts, successor
-from pipeline.logs.contribution_bounding import IDENTITY, CapsAgain
-from pipeline.logs.decode import keyed_hash
+from pipeline.logs.contribution_bounding import IDENTITY, CapsAgain, keyed_hash
 from pipeline.logs.elsewhere import Seen
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import HERE, Resources, Sums, sum_snapshot
