@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from pipeline.declaration.card import Card
 from pipeline.logs import leaves as counting
 from pipeline.logs.aggregate import count_rows
-from pipeline.logs.contribution_bounding import hash_width
-from pipeline.logs.decode import keyed_hash
+from pipeline.logs.contribution_bounding import hash_width, keyed_hash
 from pipeline.logs.leaves import CountLeaf, count_new
 from pipeline.logs.store import Snapshot, part_file
 from tests.conftest import card_dict
