@@ -17,8 +17,7 @@ from pipeline.declaration.toml import DamagedError
 from pipeline.logs import contribution_bounding as bounding
 from pipeline.logs import leaves as counting
 from pipeline.logs.aggregate import count_rows
-from pipeline.logs.contribution_bounding import hash_width
-from pipeline.logs.decode import keyed_hash
+from pipeline.logs.contribution_bounding import hash_width, keyed_hash
 from pipeline.logs.leaves import CountLeaf, count_new
 from pipeline.logs.store import Snapshot, part_file
 from tests.conftest import card_dict
