@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,14 @@ def card_dict(**changes: Any) -> dict[str, Any]:
         "budget": {"rho": 10.0},
     }
     return base | changes
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_core() -> Iterator[None]:
+    """Studies are played in this process: runs this short take less than a process takes to start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.sched_getaffinity", lambda pid: {0})
+        yield
 
 
 @pytest.fixture
