@@ -62,8 +62,8 @@ def shrink(x: Array, sampling: Array, noise: Array, group: Integers, features: A
         return Posterior(np.zeros(len(x)), np.full(len(x), np.inf))
     F = np.column_stack([np.ones(len(x)), features])
     square = float(np.average(x[seen] ** 2, weights=1 / most[seen]))
-    groups = tuple(_Group(rows, F[rows], x[rows]) for g in np.unique(group) for rows in (np.flatnonzero(group == g),))
-    prior = _most_likely(_Normal(x, sampling, noise, groups, F.shape[1], square or 1.0))
+    groups = _grouped(x, F, group)
+    prior = _most_likely(_Normal(sampling, noise, groups, F.shape[1], square or 1.0))
     expected, doubt = prior.expected()
     found = _mixture(x[seen] - expected[seen], prior.variance[seen] + doubt[seen])
     mean, sd = expected.copy(), np.sqrt(doubt + found.typical)
@@ -73,22 +73,31 @@ def shrink(x: Array, sampling: Array, noise: Array, group: Integers, features: A
 
 
 @dataclass(frozen=True)
-class _Group:
-    """Which measurements are of a group, their features (1, f_i), and they."""
+class _Groups:
+    """G groups of at most m measurements: which they are ``(G, m)``, whether there is one, (1, f_i), and they."""
 
     rows: Integers
+    there: NDArray[np.bool_]
     F: Array
     x: Array
+
+
+def _grouped(x: Array, F: Array, group: Integers) -> _Groups:
+    """Zeros where a group has fewer."""
+    size = np.bincount(group)
+    there = np.arange(size.max()) < size[size > 0, None]
+    rows = np.zeros(there.shape, dtype=np.int64)
+    rows[there] = np.argsort(group, kind="stable")
+    return _Groups(rows, there, np.where(there[..., None], F[rows], 0.0), np.where(there, x[rows], 0.0))
 
 
 @dataclass(frozen=True)
 class _Normal:
     """The model with one scale of residuals; ``levels`` are powers of 4 by which A, B, t² and c are smaller."""
 
-    x: Array
     sampling: Array
     noise: Array
-    groups: tuple[_Group, ...]
+    groups: _Groups
     size: int
     square: float
     levels: tuple[int, int, int, int] = (2, 4, 2, 0)
@@ -104,35 +113,34 @@ class _Normal:
         """V ``(n,)``."""
         return self.sampling * 0.25 ** self.levels[3] + self.noise
 
-    def _fitted(self) -> tuple[list[Array], Array, Array]:
-        """Of each group: its rows' weights, Cholesky factor R of the precision of (a, b), and R⁻¹ F^T (w x)."""
+    def _fitted(self) -> tuple[Array, Array, Array]:
+        """Of each group: weights ``(G, m)``, Cholesky factors R of the precision of (a, b), and R⁻¹ F^T (w x)."""
         A, B, t2 = self.scales
-        precision = np.diag(np.append(1 / A, np.full(self.size - 1, 1 / B)))
-        weight = 1 / (self.variance + t2)
-        weights = [weight[g.rows] for g in self.groups]
-        each = list(zip(self.groups, weights, strict=True))
-        roots = np.linalg.cholesky(np.stack([(g.F * w[:, None]).T @ g.F + precision for g, w in each]))
-        summed = np.stack([g.F.T @ (w * g.x) for g, w in each])
-        return weights, roots, np.asarray(np.linalg.solve(roots, summed[..., None])[..., 0], dtype=np.float64)
+        g, precision = self.groups, np.diag(np.append(1 / A, np.full(self.size - 1, 1 / B)))
+        w = np.where(g.there, (1 / (self.variance + t2))[g.rows], 0.0)
+        weighed = (g.F * w[..., None]).swapaxes(1, 2)
+        roots = np.asarray(np.linalg.cholesky(weighed @ g.F + precision), dtype=np.float64)
+        return w, roots, np.asarray(np.linalg.solve(roots, weighed @ g.x[..., None])[..., 0], dtype=np.float64)
 
     def likelihood(self) -> float:
         """Log-likelihood of A, B and t², up to a constant."""
         A, B, t2 = self.scales
-        seen, d = np.isfinite(self.variance), self.size - 1
-        total = -0.5 * float(np.log(self.variance[seen] + t2).sum())
-        for g, w, root, y in zip(self.groups, *self._fitted(), strict=True):
-            total -= float(np.log(np.diag(root)).sum()) + 0.5 * (np.log(A) + d * np.log(B))
-            total -= 0.5 * float((w * g.x**2).sum() - y @ y)
-        return total
+        variance, d = self.variance, self.size - 1
+        w, roots, y = self._fitted()
+        total = -0.5 * float(np.log(variance[np.isfinite(variance)] + t2).sum())
+        total -= float(np.log(np.diagonal(roots, axis1=1, axis2=2)).sum())
+        total -= 0.5 * len(w) * float(np.log(A) + d * np.log(B))
+        return total - 0.5 * float((w * self.groups.x**2).sum() - (y**2).sum())
 
     def expected(self) -> tuple[Array, Array]:
         """Of each mean without its residual: what all others make of it ``(n,)``, and its variance ``(n,)``."""
-        mean, doubt = np.zeros(len(self.x)), np.zeros(len(self.x))
-        for g, w, root, y in zip(self.groups, *self._fitted(), strict=True):
-            half = np.linalg.solve(root, g.F.T)
-            spread = (half**2).sum(0)
-            own = np.minimum(spread * w, 1 - 1e-9)
-            mean[g.rows], doubt[g.rows] = (half.T @ y - own * g.x) / (1 - own), spread / (1 - own)
+        g, (w, roots, y) = self.groups, self._fitted()
+        half = np.linalg.solve(roots, g.F.swapaxes(1, 2))
+        spread = (half**2).sum(1)
+        own = np.minimum(spread * w, 1 - 1e-9)
+        mean, doubt = np.zeros(len(self.noise)), np.zeros(len(self.noise))
+        mean[g.rows[g.there]] = (((y[:, None] @ half)[:, 0] - own * g.x) / (1 - own))[g.there]
+        doubt[g.rows[g.there]] = (spread / (1 - own))[g.there]
         return mean, doubt
 
 
@@ -175,7 +183,7 @@ def _mixture(e: Array, variance: Array) -> _Residuals:
     likely = np.exp(likely - likely.max(1, keepdims=True))
     p = np.full(len(squares), 1 / len(squares))
     for _ in range(_ROUNDS):
-        p = (likely * p / (likely @ p)[:, None]).mean(0)
+        p = p * ((1 / (likely @ p)) @ likely) / len(e)
     of = likely * p / (likely @ p)[:, None]
     share = squares / spread
     mean = (of * share).sum(1) * e

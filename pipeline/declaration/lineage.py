@@ -134,9 +134,9 @@ def files_of(name: str, folder: Path, patterns: Sequence[str]) -> list[Path]:
         there = sorted(root.glob(rest))
         for p in there:
             _check_kind(name, p)
-        matches = [p for p in there if p.is_file()]
+        matches, inside = [p for p in there if p.is_file()], root.resolve()
         for p in matches:
-            if not p.resolve().is_relative_to(root.resolve()):
+            if not p.resolve().is_relative_to(inside):
                 raise CardError(f"{name}: source.files: {p.name} leads outside its folder; links out are not read")
         if not matches:
             raise CardError(f"{name}: source.files: nothing matches {pattern!r} below {root}; put the log there")

@@ -11,8 +11,9 @@ at most m episodes over all nights, each once, as it was first delivered.
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, repeat
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,32 @@ from numpy.typing import NDArray
 
 from pipeline.declaration.card import AnyCard, Card
 from pipeline.declaration.toml import DamagedError
-from pipeline.logs.decode import keyed_hash
+
+_AT_ONCE = 1024
+
+
+def keyed_hash(texts: Iterable[str], salt: str) -> pl.Series:
+    """Hash each text; call it on distinct users or episodes, never on rows.
+
+    Parameters
+    ----------
+    texts
+        Distinct ids of users or episodes.
+    salt
+        Public key of the hash, its first 64 bytes.
+
+    Returns
+    -------
+    UInt64 series, as long as ``texts``.
+    """
+    empty, cells, found = hashlib.blake2b(key=salt.encode()[:64], digest_size=8), pl.Series(texts, dtype=pl.String), b""
+    for some in cells.cast(pl.Binary).to_frame().iter_slices(_AT_ONCE):
+        # without a line of Python for each of them
+        hashes = [*map(type(empty).copy, repeat(empty, len(some)))]
+        deque(map(type(empty).update, hashes, some.to_series().to_list()), maxlen=0)
+        found += b"".join(map(type(empty).digest, hashes))
+    # little-endian is spelt out: the choice must not depend on the machine
+    return pl.Series(np.frombuffer(found, dtype="<u8"))
 
 
 def needs_whole_users(card: Card) -> bool:
@@ -44,6 +70,8 @@ def total_steps(card: Card) -> int | None:
 
 # whose row it is; with them every sum reads that nobody has more rows than their share
 IDENTITY = ("user_id", "episode_id", "step")
+# larger temporaries go back to the system and are fetched again every time: twice the cost
+_PIECE_ROWS = 1 << 17
 
 
 class CapsAgain:
@@ -72,10 +100,10 @@ class CapsAgain:
         DamagedError
             If somebody has more, or the rows are out of order.
         """
-        cuts = sorted(end - self._at for end in self._ends if self._at < end < self._at + len(batch))
-        for low, high in pairwise([0, *cuts, len(batch)]):
-            if low < high:
-                self._follow(batch[low:high].select(IDENTITY))
+        rows, cuts = batch[IDENTITY], {end - self._at for end in self._ends}
+        cuts |= {0, len(rows), *range(0, len(rows), _PIECE_ROWS)}
+        for low, high in pairwise(sorted(cut for cut in cuts if 0 <= cut <= len(rows))):
+            self._follow(rows.slice(low, high - low))
             if self._at + high in self._ends:
                 self._last, self._episodes = None, 0
         self._at += len(batch)
@@ -87,17 +115,18 @@ class CapsAgain:
         same_episode = same_user and before is not None and before[1] == first[1]
         new_user = _changes(rows["user_id"])
         new_episode = new_user | _changes(rows["episode_id"])
-        wrong = bool(((step[1:] <= step[:-1]) & ~new_episode).any())
-        wrong |= not 0 <= step.min() <= step.max() < self._card.domain.horizon
+        wrong = not (new_episode | (step[1:] > step[:-1])).all()
         wrong |= before is not None and before >= first
         # what is sorted is looked at once an episode, not once a row
-        starts = np.concatenate([[0], 1 + np.flatnonzero(new_episode)])
-        of_user = np.concatenate([[not same_user], new_user[starts[1:] - 1]])
+        later = np.flatnonzero(new_episode)
+        starts = np.concatenate([[0], later + 1])
+        wrong |= not step[starts].min() >= 0 or max(step[later].max(initial=0), step[-1]) >= self._card.domain.horizon
+        of_user = np.concatenate([[not same_user], new_user[later]])
         which = rows["episode_id"].to_numpy()[starts]
         wrong |= not rows["user_id"].is_sorted() or bool((which[1:] < which[:-1])[~of_user[1:]].any())
         # episodes of the person of the row before, then of each person who begins here
-        ends = np.concatenate([np.flatnonzero(of_user), [len(starts)]])
-        counts = np.diff(ends, prepend=0)
+        ends = np.concatenate([[0], np.flatnonzero(of_user), [len(starts)]])
+        counts = ends[1:] - ends[:-1]
         counts[0] += self._episodes * same_user - same_episode
         if wrong or counts.max() > self._card.unit.episodes_per_user:
             raise DamagedError(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
 
-import numpy as np
 import polars as pl
 
 from pipeline.declaration.card import Card
@@ -37,34 +35,10 @@ def list_text(cell: pl.Expr) -> pl.Expr:
     )
 
 
-def keyed_hash(texts: Iterable[str], salt: str) -> pl.Series:
-    """Hash each text; call it on distinct users or episodes, never on rows.
-
-    Parameters
-    ----------
-    texts
-        Distinct ids of users or episodes.
-    salt
-        Public key of the hash, its first 64 bytes.
-
-    Returns
-    -------
-    UInt64 series, as long as ``texts``.
-    """
-    empty = hashlib.blake2b(key=salt.encode()[:64], digest_size=8)
-
-    def one(text: bytes) -> bytes:
-        h = empty.copy()
-        h.update(text)
-        return h.digest()
-
-    found = b"".join(map(one, pl.Series(texts, dtype=pl.String).cast(pl.Binary).to_list()))
-    # little-endian is spelt out: the choice must not depend on the machine
-    return pl.Series(np.frombuffer(found, dtype="<u8"))
-
-
 _EXACT_FLOAT = 2**53
 _ROUNDING = 1e-9
+# of the table in which integer labels are looked up
+_PLACES = 2**16
 _TRUE, _FALSE = ["true", "t", "yes", "y", "1", "1.0"], ["false", "f", "no", "n", "0", "0.0"]
 _INTEGER = r"^(?:0|-?[1-9][0-9]{0,17})$"
 
@@ -88,28 +62,33 @@ def decode(raw: pl.DataFrame, card: Card) -> pl.DataFrame:
     (one with), ``not_a_reward``, ``clipped``, ``floored``, ``has_next``.
     """
     dtypes: Dtypes = {name.removeprefix("raw_"): dtype for name, dtype in raw.schema.items()}
-    state, odd_state, bad_bin = state_index("state", "bin", dtypes, card.domain.states)
-    logged, odd_next, bad_next_bin = state_index("next_state", "next_bin", dtypes, card.domain.states)
-    has_next = _has_next(dtypes, card.domain.states)
-    actions = card.domain.actions.raw_labels()
-    action = _index("action", dtypes, actions)
-    other_state, other_action = card.domain.states.other_index, card.domain.actions.other_index
-    lost_state, lost_action = other_state is None, other_action is None
+    names = ["state", "odd_state", "bad_bin", "logged", "odd_next", "bad_next_bin", "action", "has_next"]
+    states, actions = card.domain.states, card.domain.actions
+    looked_up = (
+        *state_index("state", "bin", dtypes, states),
+        *state_index("next_state", "next_bin", dtypes, states),
+        _index("action", dtypes, actions.raw_labels()),
+        _has_next(dtypes, states),
+    )
+    state, odd_state, bad_bin, logged, odd_next, bad_next_bin, action, has_next = map(pl.col, names)
+    other_state, other_action = (pl.lit(of.other_index, dtype=pl.Int32) for of in (states, actions))
+    lost_state, lost_action = states.other_index is None, actions.other_index is None
     odd_action = action.is_null()
     odd_next = has_next & odd_next
     homeless = pl.any_horizontal(odd_state & lost_state, odd_next & lost_state, odd_action & lost_action)
     # an unfolded row counts from 0 whatever the names of its columns began with
     first = card.source.starts_at if card.source.layout == "long" else 0
     columns, unreadable = identify(dtypes, first)
-    return (
+    rows = (
         raw.lazy()
+        .with_columns(cell.alias(name) for name, cell in zip(names, looked_up, strict=True))
         .select(
             *columns,
-            pl.coalesce(state, other_state).cast(pl.Int32).alias("state"),
-            pl.coalesce(action, other_action).cast(pl.Int32).alias("action"),
+            state.fill_null(other_state),
+            action.fill_null(other_action),
             *_reward(dtypes, card),
-            pl.when(has_next).then(pl.coalesce(logged, other_state)).cast(pl.Int32).alias("logged"),
-            has_next.alias("has_next"),
+            pl.when(has_next).then(logged.fill_null(other_state)).alias("logged"),
+            has_next,
             pl.any_horizontal(*unreadable, bad_bin, has_next & bad_next_bin).alias("unreadable"),
             homeless.alias("homeless"),
             pl.any_horizontal(odd_state, odd_action, odd_next).alias("relabelled"),
@@ -117,6 +96,9 @@ def decode(raw: pl.DataFrame, card: Card) -> pl.DataFrame:
         )
         .collect()
     )
+    # one value instead of a column that says the same of every row: sorting then moves none
+    marks = [mark for mark in rows.iter_columns() if mark.dtype == pl.Boolean and not mark.null_count()]
+    return rows.with_columns(pl.lit(mark.any()).alias(mark.name) for mark in marks if mark.any() == mark.all())
 
 
 def identify(dtypes: Dtypes, first: int = 0) -> tuple[list[pl.Expr], list[pl.Expr]]:
@@ -153,6 +135,11 @@ def _index(role: str, dtypes: Dtypes, table: dict[str, int]) -> pl.Expr:
         # as their text would be looked up, without writing it
         numbers = {int(label): i for label, i in table.items() if re.fullmatch(r"0|-?[1-9][0-9]*", label)}
         cell, known = pl.col(f"raw_{role}"), {n: i for n, i in numbers.items() if -(2**63) <= n < 2**63}
+        least, most = min(known, default=0) - 1, max(known, default=0) + 1
+        if least > -_EXACT_FLOAT and most < least + _PLACES:
+            # a place in a table for each number there may be, and one for those that are smaller or larger
+            places = pl.Series([known.get(n) for n in range(least, most + 1)], dtype=pl.Int32)
+            return pl.lit(places).gather(cell.clip(least, most) - least)
     else:
         floats = {f"{label}.0": i for label, i in table.items() if label.lstrip("-").isdecimal()}
         cell, known = _text(role, dtypes), floats | table
@@ -204,7 +191,8 @@ def _has_next(dtypes: Dtypes, states: States) -> pl.Expr:
     if states.bins is not None and "next_bin" not in dtypes:
         # without the number only an end can be told
         return state_index("next_state", "next_bin", dtypes, states)[0].is_not_null()
-    return _text("next_state", dtypes).is_not_null()
+    cell = pl.col("raw_next_state")
+    return (cell.fill_nan(None) if dtypes["next_state"] == pl.Float64 else cell).is_not_null()
 
 
 def _integer(role: str, dtypes: Dtypes) -> pl.Expr:

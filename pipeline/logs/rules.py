@@ -92,7 +92,7 @@ BY_NAME: dict[str, Rule] = {rule.name: rule for rule in RULES}
 DROPS: frozenset[Effect] = frozenset({"drop_step", "drop_episode", "over_cap"})
 
 
-# Rules of an episode: aggregates over the rows of one episode that no step rule dropped.
+# Rules of an episode: aggregates over the rows of one episode that no step rule dropped, in the order of their steps.
 _OF_EPISODES: dict[str, pl.Expr] = {
     "unparsable": pl.col("unreadable").any(),
     # the second of two rows of a step is marked among all rows of the episode
@@ -101,8 +101,8 @@ _OF_EPISODES: dict[str, pl.Expr] = {
     "bad_reward": pl.col("not_a_reward").any(),
     "wrong_length": pl.col("wrong_length").any(),
     "not_finite": pl.col("not_finite").any(),
-    # given that none repeats, the steps are 0 … k
-    "gap": (pl.col("step").min() != 0) | (pl.col("step").max() + 1 != pl.len()),
+    # given that all can be read and none repeats, the steps are 0 … k
+    "gap": (pl.col("step").first() != 0) | (pl.col("step").last() + 1 != pl.len()),
 }
 _OF_VECTORS = ("wrong_length", "not_finite")
 _OF_TABLES = ("unknown_label", "bad_reward")
@@ -163,8 +163,8 @@ def _early_end(card: Card) -> pl.Expr:
     """The episode ends before H - 1 although the card declares that none does."""
     if card.domain.states.ends:
         return pl.lit(value=False)
-    last = card.domain.horizon - 1
-    return (pl.col("step").max() < last) | (pl.col("terminated") & (pl.col("step") < last)).any()
+    # of an episode that ended earlier no later step is left
+    return pl.col("step").last() < card.domain.horizon - 1
 
 
 def first_broken(rules: dict[str, pl.Expr]) -> pl.Expr:

@@ -7,7 +7,8 @@ import polars as pl
 from pipeline.declaration.card import AnyCard, Card, LqCard
 from pipeline.declaration.linear_quadratic import Vector
 from pipeline.logs import rules
-from pipeline.logs.decode import decode, identify, keyed_hash, list_text
+from pipeline.logs.contribution_bounding import keyed_hash
+from pipeline.logs.decode import decode, identify, list_text
 from pipeline.logs.store import CANONICAL, OBSERVED, VECTORS, quarantine_schema
 from pipeline.logs.vector_cells import longer, next_observation, with_successors, with_vectors
 from pipeline.logs.wide import behind_gap, empty_rows, number_steps, unfold
@@ -32,14 +33,14 @@ def screen(raw: pl.DataFrame, card: Card, names: tuple[str, ...]) -> tuple[pl.Da
     filed once under each rule that some of its steps break.
     """
     steps = unfold(raw, card) if card.source.layout == "wide" else raw
-    decoded, coerced = decode(steps, card), rules.COERCED
+    rows, coerced = decode(steps, card), rules.COERCED
     again = pl.Series(dtype=pl.Int64)
     if card.domain.observation is not None:
         declared = dict.fromkeys(card.log.vectors, card.domain.observation)
-        decoded, coerced = with_vectors(decoded, steps, card.log.vectors, declared), rules.OBSERVED
+        rows, coerced = with_vectors(rows, steps, card.log.vectors, declared), rules.OBSERVED
     if card.source.order_by is not None:
-        decoded, again = number_steps(decoded, steps, card)
-    rows = sort_episodes(decoded, rules.terminates(card)).with_columns(behind_gap(card).alias("behind"))
+        rows, again = number_steps(rows, steps, card)
+    rows = sort_episodes(rows, rules.terminates(card)).with_columns(behind_gap(card).alias("behind"))
     rows = rows.with_columns(_next_state(card).alias("next_state"))
     if card.domain.observation is not None:
         rows = with_successors(rows, card, card.domain.observation)
@@ -54,17 +55,33 @@ def screen(raw: pl.DataFrame, card: Card, names: tuple[str, ...]) -> tuple[pl.Da
 
 def sort_episodes(rows: pl.DataFrame, ends_here: pl.Expr) -> pl.DataFrame:
     """Decoded rows sorted by user, episode, step, with ``episode`` (its number), ``ended`` and ``repeated`` (of it)."""
-    rows = rows.sort("user_id", "episode_id", "step", "row", nulls_last=True)
-    new = (pl.col("user_id") != pl.col("user_id").shift()) | pl.col("episode_id").ne_missing(
-        pl.col("episode_id").shift()
-    )
+    rows = _sort_people(rows)
+    new = (pl.col("person") != pl.col("person").shift()) | pl.col("episode_id").ne_missing(pl.col("episode_id").shift())
     # numbered in their order, which spares every table of episodes a hash
     rows = rows.with_columns(new.fill_null(value=True).cum_sum().cast(pl.Int64).sub(1).set_sorted().alias("episode"))
     same = pl.col("episode") == pl.col("episode").shift()
-    rows = rows.with_columns((same & (pl.col("step") == pl.col("step").shift())).fill_null(value=False).alias("again"))
-    ended = pl.col("step").filter(ends_here).min().alias("ended")
-    episodes = rows.group_by("episode", maintain_order=True).agg(ended, pl.col("again").any().alias("repeated"))
-    return _spread(rows, episodes, ["ended", "repeated"])
+    again = (same & (pl.col("step") == pl.col("step").shift())).fill_null(value=False)
+    # most episodes have neither: only those that have are looked for
+    ends = rows.filter(ends_here).select("episode", pl.col("step").alias("ended"))
+    repeats = rows.filter(again).select("episode", pl.lit(value=True).alias("repeated"))
+    return _spread(_spread(rows, ends, "ended"), repeats, "repeated").with_columns(
+        pl.col("repeated").fill_null(value=False)
+    )
+
+
+def _sort_people(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows sorted by user, episode, step and place in the log, with ``person`` (the user's rank)."""
+    users, order = rows["user_id"], ("person", "episode_id", "step", "row")
+    # texts are compared once a stretch of rows of one user, and nothing else where a user's own rows lie in their order
+    first = (users != users.shift()).fill_null(value=True)
+    person = users.filter(first).rank("dense").gather(first.cum_sum() - 1)
+    rows = rows.with_columns(person.alias("person")).sort("person", maintain_order=True)
+    later = pl.lit(value=False)
+    for name in reversed(order):
+        later = (pl.col(name) > pl.col(name).shift()) | ((pl.col(name) == pl.col(name).shift()) & later)
+    in_order = rows.select(later).to_series()[1:].all(ignore_nulls=False)
+    # told, so that what goes by user later needs no hash
+    return (rows if in_order else rows.sort(*order, nulls_last=True)).with_columns(pl.col("user_id").set_sorted())
 
 
 def _next_state(card: Card) -> pl.Expr:
@@ -104,12 +121,8 @@ def mark_broken(rows: pl.DataFrame, card: AnyCard) -> pl.DataFrame:
     ).with_columns(rules.first_broken({name: pl.col(name) for name in broken}).alias("verdict"))
     beyond = find_over_cap(verdict.filter(pl.col("verdict").is_null()), card)
     excess = pl.when(pl.col("episode").is_in(beyond.implode())).then(pl.lit("over_cap"))
-    verdict = verdict.select("episode", pl.coalesce("verdict", excess).alias("verdict"))
-    # dense again: an episode whose steps are all dropped has no verdict
-    count = int(rows["episode"].max() or 0) + 1 if len(rows) else 0  # pyright: ignore[reportArgumentType]
-    dense = pl.DataFrame({"episode": pl.int_range(count, dtype=pl.Int64, eager=True)})
-    rows = _spread(rows, dense.join(verdict, on="episode", how="left", maintain_order="left"), ["verdict"])
-    return rows.with_columns(pl.coalesce("rule", "verdict").alias("rule"))
+    verdict = verdict.select("episode", pl.coalesce("verdict", excess).alias("verdict")).drop_nulls()
+    return _spread(rows, verdict, "verdict").with_columns(pl.coalesce("rule", "verdict").alias("rule"))
 
 
 def find_over_cap(episodes: pl.DataFrame, card: AnyCard) -> pl.Series:
@@ -127,9 +140,17 @@ def find_over_cap(episodes: pl.DataFrame, card: AnyCard) -> pl.Series:
     return ranked.filter(pl.int_range(pl.len()).over("user_id") >= cap)["episode"]
 
 
-def _spread(rows: pl.DataFrame, episodes: pl.DataFrame, columns: list[str]) -> pl.DataFrame:
-    """Columns of the table of episodes (dense, in order) spread over their rows."""
-    return rows.with_columns(episodes[column].gather(rows["episode"]) for column in columns)
+def _spread(rows: pl.DataFrame, found: pl.DataFrame, column: str) -> pl.DataFrame:
+    """What was found of some episodes (in their order, the first of each counts), over all their rows; else null."""
+    if found.is_empty():
+        return rows.with_columns(pl.lit(None, dtype=found.schema[column]).alias(column))
+    found = found.filter((pl.col("episode") != pl.col("episode").shift()).fill_null(value=True))
+    # episodes are numbered in their order
+    count = int(rows["episode"][-1]) + 1
+    places = pl.repeat(None, count, dtype=pl.UInt32, eager=True).scatter(
+        found["episode"], pl.int_range(len(found), dtype=pl.UInt32, eager=True)
+    )
+    return rows.with_columns(found[column].gather(places.gather(rows["episode"])))
 
 
 def _canonical(kept: pl.DataFrame, card: Card) -> pl.DataFrame:
@@ -184,6 +205,14 @@ def quarantine_rows(raw: pl.DataFrame, entries: pl.DataFrame, card: AnyCard, nam
         )
         .select(pl.col(name).cast(dtype) for name, dtype in quarantine_schema(card).items())
     )
+
+
+def file_all(rule: str, raw: pl.DataFrame, card: AnyCard, names: tuple[str, ...]) -> pl.DataFrame:
+    """The quarantine of rows that are all set aside under one rule."""
+    entries = pl.DataFrame({"row": pl.int_range(len(raw), dtype=pl.Int64, eager=True)}).with_columns(
+        rule=pl.lit(rule), effect=pl.lit(str(rules.BY_NAME[rule].effect)), text=pl.lit(None, dtype=pl.String)
+    )
+    return quarantine_rows(raw, entries, card, names)
 
 
 def _as_text(role: str, dtype: pl.DataType) -> pl.Expr:

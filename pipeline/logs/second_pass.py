@@ -16,7 +16,7 @@ from pipeline.declaration.card import AnyCard, Card
 from pipeline.files import open_private, whole_file
 from pipeline.logs.elsewhere import Seen
 from pipeline.logs.rules import BY_NAME, COERCED, OBSERVED, episode_rules, step_rules
-from pipeline.logs.screening import quarantine_rows, screen, screen_vectors
+from pipeline.logs.screening import file_all, screen, screen_vectors
 from pipeline.logs.sources import Sources
 from pipeline.logs.spills import read_partition
 from pipeline.logs.store import part_file
@@ -117,12 +117,7 @@ def part_with(
     """
     known = pl.Series(people, dtype=pl.String)
     stays = ~raw["raw_user"].cast(pl.String).is_in(known.implode()).fill_null(value=False)
-    others = raw.filter(~stays)
-    entry = {"rule": "elsewhere", "effect": BY_NAME["elsewhere"].effect}
-    entries = pl.DataFrame({"row": pl.int_range(len(others), dtype=pl.Int64, eager=True)}).with_columns(
-        *(pl.lit(value).alias(name) for name, value in entry.items()), pl.lit(None, dtype=pl.String).alias("text")
-    )
-    return raw.filter(stays), quarantine_rows(others, entries, card, names)
+    return raw.filter(stays), file_all("elsewhere", raw.filter(~stays), card, names)
 
 
 def gated_rules(card: AnyCard) -> tuple[str, ...]:

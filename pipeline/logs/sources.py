@@ -6,12 +6,14 @@ A log that is handed in as a table in memory is written for the readers, and gon
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import tempfile
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache, partial
 from pathlib import Path
 
 import polars as pl
@@ -28,6 +30,8 @@ from pipeline.logs.readers.batch import Asked, Batch, cell_type, readable_times
 
 # columns that a message names
 _SHOWN = 60
+# what is no value where a column is text, as an empty cell of a CSV is none
+_MISSING: dict[pl.DataType, float | str] = {pl.Float64(): math.nan, pl.String(): ""}
 
 
 @dataclass(frozen=True)
@@ -138,11 +142,11 @@ def read_batches(sources: Sources, card: AnyCard, index: int) -> Iterator[tuple[
     file = sources.files[index]
     reader = choose_reader(readers_of(card), card, file.path, file.name)
     for batch in reader.read(file.path, file.asked):
-        cells = [
-            _cell(readable_times(batch.frame[column]), sources.dtypes[role]).alias(f"raw_{role}")
-            for role, column in sources.roles.items()
-        ]
-        yield batch, pl.DataFrame(cells)
+        found = batch.frame.to_dict()
+        cells = (
+            _cell(found[column], sources.dtypes[role]).alias(f"raw_{role}") for role, column in sources.roles.items()
+        )
+        yield batch, pl.DataFrame(list(cells))
 
 
 def digest(paths: Sequence[Path]) -> str:
@@ -200,16 +204,34 @@ def _asked(card: AnyCard, path: Path, reader: Reader) -> Asked:
     return Asked(list(dict.fromkeys(wanted.values())), lists, mark)
 
 
-def _cell(column: pl.Series, dtype: pl.DataType) -> pl.Series:
-    if holds_numbers(column.dtype):
-        numbers = column.cast(NUMBERS)
-        return numbers if dtype == NUMBERS else numbers.to_frame().select(list_text(pl.first())).to_series()
-    cell = column.cast(cell_type(column.dtype) or dtype)
-    if cell.dtype == pl.Float64 and dtype == pl.String:
-        cell = cell.fill_nan(None)
-    cell = cell.cast(dtype)
-    # empty text is missing, as an empty CSV cell is
-    return cell.set(cell == "", None) if dtype == pl.String else cell
+def _cell(cell: pl.Series, dtype: pl.DataType) -> pl.Series:
+    for step in _steps(cell.dtype, dtype):
+        cell = step(cell)
+    return cell
+
+
+@lru_cache
+def _steps(stored: pl.DataType, wanted: pl.DataType) -> list[Callable[[pl.Series], pl.Series]]:
+    """How cells of a file become those of a role: alike in every batch of these types."""
+    steps: list[Callable[[pl.Series], pl.Series]] = [readable_times] if stored.is_temporal() else []
+    if holds_numbers(stored):
+        steps.append(lambda cell: cell.cast(NUMBERS))
+        if wanted != NUMBERS:
+            steps.append(lambda cell: cell.to_frame().select(list_text(pl.first())).to_series())
+        return steps
+    kind = cell_type(stored) or wanted
+    if kind != stored:
+        steps.append(lambda cell: cell.cast(kind))
+    if wanted == pl.String and kind in _MISSING:
+        steps.append(partial(_without, _MISSING[kind]))
+    if wanted != kind:
+        steps.append(lambda cell: cell.cast(wanted))
+    return steps
+
+
+def _without(missing: float | str, cell: pl.Series) -> pl.Series:
+    odd = cell == missing
+    return cell.set(odd, None) if odd.any() else cell
 
 
 def _name(path: Path, card: AnyCard) -> str:

@@ -6,27 +6,30 @@ import json
 import secrets
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.files import open_private, private_folder, sync_all, whole_file, write_file
 from pipeline.logs import rules
-from pipeline.logs.decode import keyed_hash
+from pipeline.logs.contribution_bounding import keyed_hash
 from pipeline.logs.elsewhere import Seen
-from pipeline.logs.screening import quarantine_rows
+from pipeline.logs.screening import file_all
 from pipeline.logs.sources import Sources, read_batches
 from pipeline.logs.store import quarantine_schema
 from pipeline.logs.work import SIZES, Share, Work, allow_files, reader_digest, spill_file
 
 # rows of one person in one ingest; as many as make a usual partition
 MOST_ROWS = 1 << 20
+_USER = "raw_user"
+_PLACE: dict[str, pl.DataType] = {"file": pl.Int32(), "line": pl.Int64()}
 
 
 @dataclass(frozen=True, repr=False)
@@ -81,26 +84,23 @@ class ReadFiles:
         folder, read, counted = private_folder(self.folder / name), 0, Counter[str]()
         allow_files(self.partitions)
         with ExitStack() as stack:
-            writers: dict[int, Any] = {}
+            spills: dict[int, _Spill] = {}
             filed: Any = None
             for index in range(self.first, self.last):
                 for batch, frame in read_batches(self.sources, card, index):
                     frame = frame.with_columns(
                         pl.lit(index, dtype=pl.Int32).alias("file"), pl.Series("line", batch.lines, dtype=pl.Int64)
                     )
-                    nobody = frame.select(rules.null_user(pl.col("raw_user"))).to_series()
-                    known = frame.filter(~nobody) if nobody.any() else frame
-                    for partition, piece in _split(known, card.name, self.partitions):
-                        table = piece.to_arrow()
-                        if partition not in writers:
+                    nobodys = [_malformed(batch.malformed, names[index], card)]
+                    for partition, piece in _split(frame, card.name, self.partitions):
+                        if partition is None:
+                            nobodys.append(file_all("null_user", piece, card, names))
+                            continue
+                        if partition not in spills:
                             sink = stack.enter_context(open_private(spill_file(folder, partition)))
-                            lz4 = pa.ipc.IpcWriteOptions(compression="lz4")
-                            writers[partition] = stack.enter_context(pa.ipc.new_stream(sink, table.schema, options=lz4))
-                        writers[partition].write_table(table)
-                    for found in (
-                        _malformed(batch.malformed, names[index], card),
-                        _filed("null_user", frame, nobody, card, names),
-                    ):
+                            spills[partition] = stack.enter_context(closing(_Spill(sink)))
+                        spills[partition].write(piece)
+                    for found in nobodys:
                         if len(found):
                             if filed is None:
                                 filed = stack.enter_context(_nobodys(folder, found.to_arrow().schema))
@@ -108,7 +108,7 @@ class ReadFiles:
                             counted[found["rule"][0]] += len(found)
                     read += len(frame) + len(batch.malformed)
                     seen(len(frame) + len(batch.malformed))
-        sizes = {i: spill_file(folder, i).stat().st_size for i in sorted(writers)}
+        sizes = {i: spill_file(folder, i).stat().st_size for i in sorted(spills)}
         write_file(folder / SIZES, json.dumps(sizes), private=True)
         sync_all(folder)
         return Share(name, read, dict(counted))
@@ -135,35 +135,71 @@ def gather_nobodys(work: Work) -> None:
                     writer.write_table(file.read_row_group(group))
 
 
-def _split(frame: pl.DataFrame, salt: str, partitions: int) -> list[tuple[int, pl.DataFrame]]:
-    """Pieces of a batch, rows in their order."""
-    if partitions == 1 or frame.is_empty():
+def _split(frame: pl.DataFrame, salt: str, partitions: int) -> list[tuple[int | None, pl.DataFrame]]:
+    """Pieces of a batch by partition, None of nobody known; rows in their order, integers as narrow as they can be."""
+    narrow = [cells.name for cells in frame if cells.dtype.is_integer() and cells.name != _USER]
+    frame = frame.with_columns(frame[name].shrink_dtype() for name in narrow)
+    # rows of one person mostly stand together: one look-up a stretch of them, one hash a person
+    first = (frame[_USER] != frame[_USER].shift()).fill_null(value=True)
+    coded = frame[_USER].filter(first).to_arrow().dictionary_encode()
+    people = pl.Series(_USER, coded.dictionary).to_frame()
+    hashes = keyed_hash(people[_USER].cast(pl.String), salt) if partitions > 1 else pl.lit(0, dtype=pl.UInt64)
+    homes = people.select(pl.when(~rules.null_user(pl.col(_USER))).then(hashes % partitions).cast(pl.Int16)).to_series()
+    home = homes.gather(pl.Series(coded.indices)).gather(first.cum_sum() - 1)
+    if partitions == 1 and not home.null_count():
         return [(0, frame)] if len(frame) else []
-    # people's rows mostly stand together: one look-up a stretch of them, one hash a person
-    first = (frame["raw_user"] != frame["raw_user"].shift()).fill_null(value=True)
-    stretches = frame.select(pl.col("raw_user").filter(first))
-    users = stretches.unique()
-    hashes = keyed_hash(users["raw_user"].cast(pl.String), salt)
-    users = users.with_columns((hashes % partitions).cast(pl.Int32).alias("partition"))
-    homes = stretches.join(users, on="raw_user", how="left", maintain_order="left")["partition"]
-    with_home = frame.with_columns(homes.gather(first.cum_sum() - 1))
-    pieces = with_home.partition_by("partition", as_dict=True, include_key=False, maintain_order=True)
-    return [(int(str(key[0])), piece) for key, piece in pieces.items()]
+    with_home = frame.with_columns(home.alias("home"))
+    pieces = with_home.partition_by("home", as_dict=True, include_key=False, maintain_order=True)
+    return [(None if home is None else int(str(home)), piece) for (home,), piece in pieces.items()]
 
 
-def _spilt(files: Sequence[Path], columns: Sequence[int] | None = None) -> Iterator[pl.DataFrame]:
-    """Rows of a partition, batch after batch, in the order of the log; of some columns, by their places."""
-    options = pa.ipc.IpcReadOptions(included_fields=columns)
+class _Spill:
+    """Temporary file of a partition, small and quickly written: Arrow streams, a new one where types change.
+
+    Stretches of one user hold the id once.
+    """
+
+    def __init__(self, sink: BinaryIO) -> None:
+        self._sink, self._stream, self._schema = sink, None, None
+
+    def write(self, rows: pl.DataFrame) -> None:
+        """Append rows."""
+        table = rows.rechunk().to_arrow()
+        users = pc.call_function("run_end_encode", [table.column(_USER).combine_chunks()])
+        table = table.set_column(table.schema.get_field_index(_USER), _USER, users)
+        if table.schema != self._schema:
+            self.close()
+            self._stream, self._schema = pa.ipc.new_stream(self._sink, table.schema), table.schema
+        self._stream.write_table(table)
+
+    def close(self) -> None:
+        """End the stream, not the file."""
+        if self._stream is not None:
+            self._stream.close()
+
+
+def _spilt(files: Sequence[Path], sources: Sources, roles: Sequence[str] | None = None) -> Iterator[pl.DataFrame]:
+    """Rows of a partition, batch after batch, in the order of the log, as narrow as they lie there; of some roles."""
+    names = list(_columns(sources))
+    wanted = names if roles is None else [f"raw_{role}" for role in roles]
+    options = pa.ipc.IpcReadOptions(included_fields=[names.index(name) for name in wanted])
     for file in files:
-        with file.open("rb") as stream:
-            for batch in pa.ipc.open_stream(stream, options=options):
-                yield pl.DataFrame(pl.from_arrow(batch))
+        with pa.OSFile(str(file)) as streams:
+            while streams.tell() < streams.size():
+                for batch in pa.ipc.open_stream(streams, options=options):
+                    cells = {name: batch.column(name) for name in wanted}
+                    cells[_USER] = pc.call_function("run_end_decode", [cells[_USER]])
+                    yield pl.DataFrame(pl.from_arrow(pa.table(cells)))
+
+
+def _columns(sources: Sources) -> dict[str, pl.DataType]:
+    return {f"raw_{role}": dtype for role, dtype in sources.dtypes.items()} | _PLACE
 
 
 def read_users(files: Sequence[Path], sources: Sources) -> pl.Series:
     """Whose the rows of a partition are, in the order of the log."""
     empty = pl.Series("raw_user", [], dtype=sources.dtypes["user"])
-    return pl.concat([empty, *(rows["raw_user"] for rows in _spilt(files, [list(sources.roles).index("user")]))])
+    return pl.concat([empty, *(rows["raw_user"] for rows in _spilt(files, sources, ["user"]))])
 
 
 def read_partition(files: Sequence[Path], more: Path, sources: Sources, card: AnyCard) -> tuple[pl.DataFrame, int]:
@@ -173,20 +209,20 @@ def read_partition(files: Sequence[Path], more: Path, sources: Sources, card: An
     """
     kept, beyond, writer = list[pl.DataFrame](), 0, None
     with ExitStack() as stack:
-        for rows, over in _cut(_spilt(files)):
+        for rows, over in _cut(_spilt(files, sources)):
             kept.append(rows.filter(~over) if over.any() else rows)
             if over.any():
-                table = _filed("too_many_rows", rows, over, card, sources.names).to_arrow()
+                table = file_all("too_many_rows", rows.filter(over), card, sources.names).to_arrow()
                 if writer is None:
                     fresh = stack.enter_context(whole_file(more, private=True, alone=False))
                     sink = stack.enter_context(open_private(fresh))
                     writer = stack.enter_context(pq.ParquetWriter(sink, table.schema, compression="zstd"))
                 writer.write_table(table)
                 beyond += len(table)
+    columns = _columns(sources)
     if not kept:
-        schema = {f"raw_{role}": dtype for role, dtype in sources.dtypes.items()}
-        return pl.DataFrame(schema={**schema, "file": pl.Int32(), "line": pl.Int64()}), 0
-    return pl.concat(kept), beyond
+        return pl.DataFrame(schema=columns), 0
+    return pl.concat(kept, how="vertical_relaxed", rechunk=True).cast(pl.Schema(columns)), beyond
 
 
 def _cut(batches: Iterator[pl.DataFrame]) -> Iterator[tuple[pl.DataFrame, pl.Series]]:
@@ -197,7 +233,7 @@ def _cut(batches: Iterator[pl.DataFrame]) -> Iterator[tuple[pl.DataFrame, pl.Ser
         # as long as there are not so many in all, nobody has more
         if seen.is_empty() and sum(map(len, held)) <= MOST_ROWS:
             continue
-        rows, held = pl.concat(held), list[pl.DataFrame]()
+        rows, held = pl.concat(held, how="vertical_relaxed"), list[pl.DataFrame]()
         users = rows.select("raw_user", pl.int_range(pl.len(), dtype=pl.Int64).over("raw_user").alias("place"))
         if len(seen):
             before = users.join(seen, on="raw_user", how="left", maintain_order="left")["before"].fill_null(0)
@@ -206,16 +242,8 @@ def _cut(batches: Iterator[pl.DataFrame]) -> Iterator[tuple[pl.DataFrame, pl.Ser
         ends = users.group_by("raw_user").agg((pl.col("place").max() + 1).alias("before"))
         seen = ends if seen.is_empty() else pl.concat([seen, ends]).group_by("raw_user").agg(pl.col("before").max())
     if held:
-        rows = pl.concat(held)
+        rows = pl.concat(held, how="vertical_relaxed")
         yield rows, pl.Series([False], dtype=pl.Boolean).new_from_index(0, len(rows))
-
-
-def _filed(rule: str, rows: pl.DataFrame, odd: pl.Series, card: AnyCard, names: tuple[str, ...]) -> pl.DataFrame:
-    """Quarantine of the rows that ``odd`` marks."""
-    at = odd.arg_true().cast(pl.Int64).alias("row").to_frame()
-    effect = str(rules.BY_NAME[rule].effect)
-    entries = at.with_columns(rule=pl.lit(rule), effect=pl.lit(effect), text=pl.lit(None, pl.String))
-    return quarantine_rows(rows, entries, card, names)
 
 
 def _malformed(lines: pl.DataFrame, name: str, card: AnyCard) -> pl.DataFrame:

@@ -12,7 +12,8 @@ import polars as pl
 from pipeline.declaration.card import Card
 from pipeline.declaration.columns import TELLING, step_role
 from pipeline.declaration.source import constant
-from pipeline.logs.decode import NUMBERS, Dtypes, holds_numbers, keyed_hash, list_text, number_of
+from pipeline.logs.contribution_bounding import keyed_hash
+from pipeline.logs.decode import NUMBERS, Dtypes, holds_numbers, list_text, number_of
 
 # a date and a time as text, with the offset from UTC; what is left out is 0
 _DATE, _TIME = r"^(\d{4}-\d{2}-\d{2})", r"^\d{4}-\d{2}-\d{2} \d{2}:\d{2}"

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from pipeline.declaration.card import Card, CardError
 from pipeline.declaration.source import StepColumn, constant
 from pipeline.declaration.toml import LogError
-from pipeline.logs.decode import decode, keyed_hash
+from pipeline.logs.contribution_bounding import keyed_hash
+from pipeline.logs.decode import decode
 from pipeline.logs.sources import Sources, examine, read_batches
 from pipeline.logs.store import Snapshot
 from pipeline.logs.wide import unfold

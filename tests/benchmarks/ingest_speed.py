@@ -1,8 +1,10 @@
 """Ingest beside reading and grouping: ``python -P -m tests.benchmarks.ingest_speed [ROWS [ROUNDS]]``.
 
 The anchor reads all columns, leads the state by one within an episode, and groups by step, state, action and lead; by
-polars, and by DuckDB where it is installed.  Processor seconds, least of the rounds, in one run; POLARS_MAX_THREADS=1
-keeps all of them to one thread.
+polars, and by DuckDB where it is installed.  The floor is what no ingest of these files to these parts can save: all is
+read by pyarrow, taken over by polars, each id hashed once, the finished parts written, files and parts digested; no
+row is moved to its partition, sorted or looked at.  Processor seconds, least of the rounds, in one run;
+POLARS_MAX_THREADS=1 keeps all of them to one thread.
 """
 
 from __future__ import annotations
@@ -10,15 +12,19 @@ from __future__ import annotations
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow.parquet as pq
 
+from pipeline.logs.contribution_bounding import keyed_hash
 from pipeline.logs.elsewhere import Here
 from pipeline.logs.ingest import ingest
+from pipeline.logs.second_pass import write_rows
+from pipeline.logs.sources import digest
 from pipeline.logs.summing import Resources
 from tests.benchmarks import count_speed, scale_speed
 
@@ -46,6 +52,28 @@ def by_duckdb(folder: Path) -> object:
         return there.execute(_SQL.format(folder / "log-*.parquet")).fetchall()
 
 
+def read_and_hash(folder: Path) -> object:
+    """The floor of a first pass: files digested, batches read, each id hashed once."""
+    paths, ids = sorted(folder.glob("log-*.parquet")), list[pl.Series]()
+    for path in paths:
+        with pq.ParquetFile(path) as file:
+            ids.extend(pl.DataFrame(pl.from_arrow(batch))["u"].unique() for batch in file.iter_batches(1 << 18))
+    return digest(paths), [keyed_hash(batch, "scale") for batch in ids]
+
+
+def write_again(part: pl.DataFrame, path: Path) -> str:
+    """The floor of a second pass: a finished part written and digested."""
+    write_rows(part, path)
+    return digest([path])
+
+
+def floor(folder: Path, parts: Sequence[Path]) -> tuple[float, float]:
+    """Seconds of reading and hashing, and of writing."""
+    again = folder / "again.parquet"
+    written = sum(seconds(write_again, pl.read_parquet(part), again) for part in parts)
+    return seconds(read_and_hash, folder), written
+
+
 def seconds(work: Callable[..., object], *given: object) -> float:
     """Of the processor."""
     began = time.process_time()
@@ -53,31 +81,32 @@ def seconds(work: Callable[..., object], *given: object) -> float:
     return time.process_time() - began
 
 
-def measure(folder: Path, rows: int, rounds: int) -> tuple[float, float, float]:
-    """Least seconds of ingest, polars and DuckDB (nan where it is not installed)."""
+def measure(folder: Path, rows: int, rounds: int) -> list[float]:
+    """Least seconds of ingest, both halves of its floor, polars and DuckDB (nan where it is not installed)."""
     scale_speed.write_log(folder, rows, "parquet")
     card, there = scale_speed.card(folder, "parquet"), find_spec("duckdb") is not None
     found = [
         (
             seconds(lambda store: ingest(card, store, resources=Resources(elsewhere=Here())), folder / f"store{i}"),
+            *floor(folder, sorted((folder / f"store{i}").glob("scale/snapshot-*/part-*"))),
             seconds(by_polars, folder),
             seconds(by_duckdb, folder) if there else float("nan"),
         )
         for i in range(rounds)
     ]
-    ours, polars, duckdb = (min(times) for times in zip(*found, strict=True))
-    return ours, polars, duckdb
+    return [min(times) for times in zip(*found, strict=True)]
 
 
 def main(rows: int = 1_000_000, rounds: int = 3) -> None:
-    """Print a line a horizon."""
-    print(f"{'rows':>12}{'H':>4}{'ingest s':>10}{'us a row':>10}{'polars s':>10}{'x polars':>10}{'x DuckDB':>10}")
+    """Print a line a horizon: microseconds a row, and how many times the anchors' ingest and floor take."""
+    names = ("ingest", "reading", "writing", "polars", "DuckDB", "x polars", "x DuckDB", "floor x")
+    print(f"{'rows':>12}{'H':>4}" + "".join(f"{name:>10}" for name in names))
     for horizon in (20, 2):
         scale_speed.H = count_speed.H = horizon
         with tempfile.TemporaryDirectory() as place:
-            ours, polars, duckdb = measure(Path(place), rows, rounds)
-        told = f"{ours:10.2f}{ours / rows * 1e6:10.2f}{polars:10.2f}{ours / polars:10.2f}{ours / duckdb:10.2f}"
-        print(f"{rows:12,}{horizon:4}{told}")
+            ours, reading, writing, polars, duckdb = found = measure(Path(place), rows, rounds)
+        told = [*(s / rows * 1e6 for s in found), ours / polars, ours / duckdb, (reading + writing) / duckdb]
+        print(f"{rows:12,}{horizon:4}" + "".join(f"{number:10.2f}" for number in told), flush=True)
 
 
 if __name__ == "__main__":

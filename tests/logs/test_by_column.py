@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import closing
 
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
-from pipeline.logs.decode import _index, keyed_hash
+from pipeline.logs.contribution_bounding import keyed_hash
+from pipeline.logs.decode import _index
 from pipeline.logs.second_pass import count_runs
-from pipeline.logs.spills import _split
+from pipeline.logs.sources import Sources
+from pipeline.logs.spills import _Spill, _split, read_partition, read_users
+from tests.logs.conftest import make_card
 
 CELLS = [0, 1, -1, 3, 10**17, 1234567890123456789, -(2**63), 2**63 - 1, None, 7, 42]
 TABLES = [
@@ -42,8 +47,39 @@ def test_rows_go_where_the_hash_of_their_person_says(users, partitions):
     }
 
 
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_rows_of_nobody_known_are_a_piece_of_their_own(partitions):
+    frame = pl.DataFrame({"raw_user": ["a", None, None, "a", " ", "", "b"], "line": range(7)})
+    pieces = _split(frame, "salt", partitions)
+    assert next(piece["line"].to_list() for home, piece in pieces if home is None) == [1, 2, 4, 5]
+    assert sorted(line for home, piece in pieces if home is not None for line in piece["line"]) == [0, 3, 6]
+
+
+@pytest.mark.parametrize("users", [["a", "a", "b"], [1, 1, 2**40]])
+def test_what_is_spilt_is_read_as_it_was_whatever_types_held_its_batches(users, tmp_path):
+    types = {"user": pl.Series(users).dtype, "state": pl.Int64(), "vector": pl.List(pl.Float64)}
+    sources = Sources((), {}, types, None, 0)
+    batches = [
+        pl.DataFrame(
+            {"raw_user": users, "raw_state": [state, None, -state], "raw_vector": [[0.5, None], [], None]},
+            schema={f"raw_{role}": dtype for role, dtype in types.items()},
+        ).with_columns(file=pl.lit(0, dtype=pl.Int32), line=pl.int_range(line, line + 3, dtype=pl.Int64))
+        for state, line in [(1, 1), (2, 4), (2**40, 7), (3, 2**33), (4, 10)]
+    ]
+    path = tmp_path / "spill-0000.arrow"
+    with path.open("wb") as sink, closing(_Spill(sink)) as spill:
+        for batch in batches:
+            ((_, piece),) = _split(batch, "salt", 1)
+            assert piece["raw_state"].dtype != pl.Int64 or piece["raw_state"].max() == 2**40
+            spill.write(piece)
+    found, beyond = read_partition([path], tmp_path / "more", sources, make_card(tmp_path, ["log.csv"]))
+    assert_frame_equal(found, pl.concat(batches))
+    assert beyond == 0
+    assert read_users([path], sources).to_list() == users * len(batches)
+
+
 def test_the_hash_is_the_same_whatever_holds_the_texts():
-    texts = ["a", "ä", "", "person-1"]
+    texts = ["a", "ä", "", *(f"person-{i}" for i in range(3000))]
     expected = [int.from_bytes(hashlib.blake2b(t.encode(), key=b"s", digest_size=8).digest(), "little") for t in texts]
     assert keyed_hash(texts, "s").to_list() == keyed_hash(pl.Series(texts), "s").to_list() == expected
 

@@ -148,9 +148,11 @@ def test_the_flat_reader_and_the_parser_read_a_line_alike(pairs: Any, ascii_only
     assert len(batch.malformed) == (alone is None)
 
 
+@pytest.mark.parametrize("piece", [1, 20, 1 << 21])
 @pytest.mark.parametrize("shapes", [1, 2, 8])
-def test_lines_of_many_shapes_stay_in_their_order(shapes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_of_many_shapes_stay_in_their_order(shapes: int, piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ndjson, "_SHAPES", shapes)
+    monkeypatch.setattr(ndjson, "_PIECE", piece)
     told = [
         '{"a":1,"b":2}',
         '{"b":3,"a":4}',
@@ -233,7 +235,11 @@ def test_large_record_batches_come_in_slices(tmp_path: Path, monkeypatch: pytest
     assert [b.frame.columns for b in batches] == [["r", "user"]] * 3
 
 
-def test_every_cut_of_an_arrow_file_or_stream_is_noticed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("small", [0, 1 << 16])
+def test_every_cut_of_an_arrow_file_or_stream_is_noticed(
+    small: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrow, "_SMALL", small)
     path = tmp_path / "cut.arrow"
     for file in (True, False):
         whole = stream_bytes(FRAME.to_arrow(), file=file)
@@ -243,6 +249,26 @@ def test_every_cut_of_an_arrow_file_or_stream_is_noticed(tmp_path: Path) -> None
                 list(arrow.read_ipc(path, HEAD))
         path.write_bytes(whole)
         assert sum(len(b.frame) for b in arrow.read_ipc(path, HEAD)) == len(FRAME)
+
+
+@pytest.mark.parametrize("changed", range(20))
+def test_a_key_that_differs_by_one_letter_is_another(changed: int) -> None:
+    key = "a_key_of_twenty_lett"
+    other = key[:changed] + "X" + key[changed + 1 :]
+    data = f'{{"{key}":1}}\n{{"{other}":2}}\n{{"{key}":3}}\n'.encode()
+    batch = ndjson._batch(lines.frame_block(data, 1), [key])
+    assert batch.frame[key].to_list() == ["1", None, "3"]
+
+
+def test_a_column_that_nobody_asked_for_may_be_damaged(tmp_path: Path) -> None:
+    table = pa.table({"s": [1, 2], "note": ["a" * 40, "b" * 40]})
+    for file in (True, False):
+        whole = stream_bytes(table, file=file)
+        at = whole.index(b"a" * 40)
+        (tmp_path / "n.arrow").write_bytes(whole[:at] + b"\xff" * 40 + whole[at + 40 :])
+        assert [b.frame["s"].to_list() for b in arrow.read_ipc(tmp_path / "n.arrow", ["s"])] == [[1, 2]]
+        (batch,) = arrow.read_ipc(tmp_path / "n.arrow", ["note", "s"])
+        assert batch.frame["s"].to_list() == [2] and batch.malformed["line"].to_list() == [1]
 
 
 def test_two_streams_glued_together_are_not_read_as_one(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +27,26 @@ def _damaged(path: Path, kind: str, rows: int | None = None) -> LogError:
     return LogError(f"{path.name}: not a whole {kind} file{where}; write or copy it again")
 
 
-def parquet_types(path: Path) -> dict[str, pl.DataType]:
-    """Column name -> type, as the file declares it.
+@dataclass(frozen=True)
+class Table:
+    """An open file.
+
+    Parameters
+    ----------
+    types
+        Column name -> type, as the file declares it.
+    read
+        The rows of some columns, a bounded number at a time; asked once.  Raises LogError if the file is truncated or
+        damaged.
+    """
+
+    types: dict[str, pl.DataType]
+    read: Callable[[list[str]], Iterator[Batch]]
+
+
+@contextmanager
+def open_parquet(path: Path, most: int = RECORD_BYTES) -> Generator[Table]:
+    """A Parquet file; a row of more than ``most`` bytes is malformed.
 
     Raises
     ------
@@ -34,7 +54,13 @@ def parquet_types(path: Path) -> dict[str, pl.DataType]:
         If the file is no readable Parquet file.
     """
     with _open_parquet(path) as file:
-        return types_of(file.schema_arrow)
+        yield Table(types_of(file.schema_arrow), partial(_parquet_rows, path, file, most))
+
+
+def parquet_types(path: Path) -> dict[str, pl.DataType]:
+    """Types of a file; errors as of :func:`open_parquet`."""
+    with open_parquet(path) as file:
+        return file.types
 
 
 def row_count(path: Path) -> int:
@@ -44,21 +70,19 @@ def row_count(path: Path) -> int:
 
 
 def read_parquet(path: Path, columns: list[str], most: int = RECORD_BYTES) -> Iterator[Batch]:
-    """Yield the rows of ``columns``, a bounded number at a time; one of more than ``most`` bytes is malformed.
+    """Yield the rows of ``columns``; see :func:`open_parquet`."""
+    with open_parquet(path, most) as file:
+        yield from file.read(columns)
 
-    Raises
-    ------
-    LogError
-        If the file is truncated or damaged.
-    """
+
+def _parquet_rows(path: Path, file: Any, most: int, columns: list[str]) -> Iterator[Batch]:
     first = 1
-    with _open_parquet(path) as file:
-        try:
-            for batch in file.iter_batches(batch_size=batch_rows(columns), columns=columns):
-                yield frame_rows(batch, columns, first, most)
-                first += batch.num_rows
-        except _FAULTS:
-            raise _damaged(path, "Parquet", first - 1) from None
+    try:
+        for batch in file.iter_batches(batch_size=batch_rows(columns), columns=columns):
+            yield frame_rows(batch, columns, first, most)
+            first += batch.num_rows
+    except _FAULTS:
+        raise _damaged(path, "Parquet", first - 1) from None
 
 
 def _open_parquet(path: Path) -> Any:
@@ -69,41 +93,71 @@ def _open_parquet(path: Path) -> Any:
 
 
 _FILE, _FEATHER_1 = b"ARROW1", b"FEA1"
+_SMALL = 1 << 16
 
 
-def ipc_types(path: Path) -> dict[str, pl.DataType]:
-    """Column name -> type, as the file declares it.
+@contextmanager
+def open_ipc(path: Path) -> Generator[Table]:
+    """An Arrow file or stream.
 
     Raises
     ------
     LogError
         If the file is no readable Arrow file.
     """
-    with _open_ipc(path, None) as (reader, _):
-        return types_of(reader.schema)
+    try:
+        source = pa.OSFile(str(path), "rb")
+    except _FAULTS:
+        raise _damaged(path, "Arrow") from None
+    with source:
+        try:
+            if source.size() <= _SMALL:
+                # pyarrow reads a file in a thread of its own, which costs more than a short file's bytes
+                source = pa.BufferReader(source.read_buffer())
+            magic = source.read(len(_FILE))
+            source.seek(0)
+            opening = pa.ipc.open_file if magic == _FILE else pa.ipc.open_stream
+            reader = None if magic.startswith(_FEATHER_1) else opening(source)
+        except _FAULTS:
+            raise _damaged(path, "Arrow") from None
+        if reader is None:
+            raise LogError(f"{path.name}: Feather version 1; write it as version 2, which is the Arrow file format")
+        yield Table(types_of(reader.schema), partial(_ipc_rows, path, source, opening, reader))
+
+
+def ipc_types(path: Path) -> dict[str, pl.DataType]:
+    """Types of a file; errors as of :func:`open_ipc`."""
+    with open_ipc(path) as file:
+        return file.types
 
 
 def read_ipc(path: Path, columns: list[str]) -> Iterator[Batch]:
-    """Yield the rows of ``columns``, one record batch at a time in slices of bounded size.
+    """Yield the rows of ``columns``, one record batch at a time in slices of bounded size; see :func:`open_ipc`."""
+    with open_ipc(path) as file:
+        yield from file.read(columns)
 
-    Raises
-    ------
-    LogError
-        If the file is truncated or damaged.
-    """
+
+def _ipc_rows(path: Path, source: Any, opening: Callable[..., Any], reader: Any, columns: list[str]) -> Iterator[Batch]:
     first, most = 1, batch_rows(columns)
-    with _open_ipc(path, columns) as (reader, source):
-        batches = _file_batches(reader) if source is None else _stream_batches(reader, source)
-        while True:
-            try:
-                batch = next(batches, None)
-                if batch is None:
-                    return
-                framed = [frame_rows(batch.slice(i, most), columns, first + i) for i in range(0, batch.num_rows, most)]
-            except _FAULTS:
-                raise _damaged(path, "Arrow", first - 1) from None
-            yield from framed
-            first += batch.num_rows
+    try:
+        if sorted(columns) != sorted(reader.schema.names):
+            # what nobody asked for is not read, damaged or not; what is gone since its type was asked is damage
+            wanted = pa.ipc.IpcReadOptions(included_fields=[reader.schema.get_field_index(c) for c in columns])
+            source.seek(0)
+            reader = opening(source, options=wanted)
+    except _FAULTS:
+        raise _damaged(path, "Arrow") from None
+    batches = _file_batches(reader) if opening is pa.ipc.open_file else _stream_batches(reader, source)
+    while True:
+        try:
+            batch = next(batches, None)
+            if batch is None:
+                return
+            framed = [frame_rows(batch.slice(i, most), columns, first + i) for i in range(0, batch.num_rows, most)]
+        except _FAULTS:
+            raise _damaged(path, "Arrow", first - 1) from None
+        yield from framed
+        first += batch.num_rows
 
 
 def _file_batches(reader: Any) -> Iterator[Any]:
@@ -121,27 +175,3 @@ def _stream_batches(reader: Any, source: Any) -> Iterator[Any]:
             if source.tell() == before or source.tell() != source.size():
                 raise EOFError from None
             return
-
-
-@contextmanager
-def _open_ipc(path: Path, columns: list[str] | None) -> Generator[tuple[Any, Any]]:
-    """The reader, and the open file if it is a stream; only ``columns`` are read."""
-    with path.open("rb") as file:
-        magic = file.read(len(_FILE))
-    if magic.startswith(_FEATHER_1):
-        raise LogError(f"{path.name}: Feather version 1; write it as version 2, which is the Arrow file format")
-    opening = pa.ipc.open_file if magic == _FILE else pa.ipc.open_stream
-    try:
-        source = pa.OSFile(str(path), "rb")
-    except _FAULTS:
-        raise _damaged(path, "Arrow") from None
-    with source:
-        try:
-            reader = opening(source)
-            if columns is not None:
-                wanted = pa.ipc.IpcReadOptions(included_fields=[reader.schema.get_field_index(c) for c in columns])
-                source.seek(0)
-                reader = opening(source, options=wanted)
-        except _FAULTS:
-            raise _damaged(path, "Arrow") from None
-        yield reader, source if magic != _FILE else None

@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from numpy.typing import NDArray
 from pipeline.declaration.toml import LogError
 from pipeline.logs.decode import NUMBERS
 from pipeline.logs.readers import hdf5
-from pipeline.logs.readers.arrow import ipc_types, parquet_types, read_ipc, read_parquet
+from pipeline.logs.readers.arrow import open_ipc, open_parquet
 from pipeline.logs.readers.batch import (
     NO_LINES,
     NUMBERED,
@@ -45,6 +46,8 @@ from pipeline.logs.readers.rows import BATCH_ROWS
 NEXT = "next_"
 _NAME = re.compile(r"episode_(\d{1,18})")
 _SEEN = "observations"
+# rows of a record batch that pyarrow's dataset writer cuts an episode into
+_ONE_BATCH = 2**16
 
 
 def _asked_types(asked: Asked) -> dict[str, pl.DataType]:
@@ -88,10 +91,8 @@ def read_minari_hdf5(path: Path, asked: Asked) -> Iterator[Batch]:
                     if held.rows >= BATCH_ROWS:
                         yield held.batch(row, NO_LINES)
                         row, held = row + held.rows, _Held(asked)
-            except LogError as e:
-                fault = str(e)
-            except hdf5.FAULTS as e:
-                fault = f"cannot be read ({type(e).__name__})"
+            except (LogError, *hdf5.FAULTS) as e:
+                fault = str(e) if isinstance(e, LogError) else f"cannot be read ({type(e).__name__})"
             if fault is not None:
                 lost = pl.DataFrame({"line": [row + held.rows], "text": [f"{name}: {fault}"]})
                 yield held.batch(row, lost)
@@ -174,12 +175,11 @@ def _array(group: Any, name: str, path: Path, where: str) -> hdf5.Stored:
 
 
 def _place(group: Any, name: str, path: Path, where: str) -> _Place:
-    later = name.startswith(NEXT + _SEEN)
-    base = name.removeprefix(NEXT) if later else name
+    base, later = _base(name)
     entry = PLACE.fullmatch(base)
     if entry is None or hdf5.array(group, base, path, where) is not None:
-        return _Place(base, int(later), None)
-    return _Place(entry[1], int(later), int(entry[2]))
+        return _Place(base, later, None)
+    return _Place(entry[1], later, int(entry[2]))
 
 
 def _check_fit(group: Any, data: dict[str, hdf5.Stored]) -> None:
@@ -216,10 +216,6 @@ def _episodes(file: Any) -> list[tuple[int, str]]:
     return sorted((int(name[1]), name[0]) for key in file if (name := _NAME.fullmatch(key)) is not None)
 
 
-# rows of a record batch that pyarrow's dataset writer cuts an episode into
-_ONE_BATCH = 2**16
-
-
 def minari_arrow_types(path: Path, asked: Asked) -> dict[str, pl.DataType]:
     """Columns and types, as they are asked for.
 
@@ -245,33 +241,22 @@ def read_minari_arrow(path: Path, asked: Asked) -> Iterator[Batch]:
     record batch: pyarrow writes batches as they are done, and nothing in the file tells their order.
     """
     try:
-        whole = _arrow_columns(path, asked)
+        cells = _arrow_cells(path, asked)
     except LogError as e:
         lost = pl.DataFrame({"line": [1], "text": [f"{path.parent.name}: {e}"]})
         yield _Held(asked).batch(1, lost)
         return
-    here = whole.with_columns(
-        mark_numbers(asked.mark, pl.lit(_number(path))).alias("episode"),
-        pl.int_range(pl.len(), dtype=pl.Int64).alias("step"),
-    )
-    yield Batch(here.select(asked.columns), lines_from(1, len(here)), NO_LINES)
+    rows = len(next(iter(cells.values())))
+    cells["step"] = pl.Series(np.arange(rows))
+    cells["episode"] = pl.Series([f"{asked.mark}{_number(path)}"]).new_from_index(0, rows)
+    yield Batch(pl.DataFrame([cells[name].alias(name) for name in asked.columns]), lines_from(1, rows), NO_LINES)
 
 
-def _arrow_columns(path: Path, asked: Asked) -> pl.DataFrame:
+def _arrow_cells(path: Path, asked: Asked) -> dict[str, pl.Series]:
     """Columns of the T transitions of an episode."""
-    parquet = path.suffix == ".parquet"
-    types = parquet_types(path) if parquet else ipc_types(path)
-    names = {name: name.removeprefix(NEXT) if name.startswith(NEXT + _SEEN) else name for name in asked.but(*NUMBERED)}
-    found = {name: field(base, types) for name, base in names.items()}
-    cells: dict[str, pl.Expr] = {}
-    for name, it in found.items():
-        dtype = None if it is None else cell_type(it[0], lists=name in asked.lists)
-        if it is None or dtype is None or (name in asked.lists and dtype == pl.String):
-            raise LogError(f"{name}: {'not there' if it is None else f'is {it[0]}'}")
-        plain = name in asked.lists and dtype != NUMBERS
-        cells[name] = pl.concat_list(it[1].cast(pl.Float64)) if plain else it[1]
-    bases = list(dict.fromkeys(base for cell in cells.values() for base in cell.meta.root_names()))
-    batches = list(read_parquet(path, bases) if parquet else read_ipc(path, bases))
+    with (open_parquet if path.suffix == ".parquet" else open_ipc)(path) as file:
+        bases, cells = _found(tuple(file.types.items()), tuple(asked.but(*NUMBERED)), asked.lists)
+        batches = list(file.read(bases))
     if odd := [batch.malformed["text"][0] for batch in batches if len(batch.malformed)]:
         raise LogError(odd[0])
     rows = sum(len(batch.frame) for batch in batches)
@@ -280,10 +265,32 @@ def _arrow_columns(path: Path, asked: Asked) -> pl.DataFrame:
         raise LogError(f"{rows} rows: Minari's Arrow writer does not keep the order of so many")
     if read_facts(path.with_name("metadata.json")).get("total_steps", steps) != steps:
         raise LogError(f"{rows} rows, metadata.json tells of another number of steps and one more observation")
-    empty = pl.DataFrame(schema={base: types[base] for base in bases})
-    whole = pl.concat([batch.frame for batch in batches]) if batches else empty
-    told = whole.select(cell.alias(name) for name, cell in cells.items())
-    return pl.DataFrame([told[name].slice(int(names[name] != name), steps) for name in cells])
+    stored = pl.concat([b.frame for b in batches] or [pl.DataFrame(schema={base: file.types[base] for base in bases})])
+    found = {n: stored[c] if isinstance(c, str) else stored.select(c).to_series() for n, c in cells.items()}
+    return {name: cell.slice(_base(name)[1], steps) for name, cell in found.items()}
+
+
+@lru_cache
+def _found(
+    types: tuple[tuple[str, pl.DataType], ...], names: tuple[str, ...], lists: frozenset[str]
+) -> tuple[list[str], dict[str, str | pl.Expr]]:
+    """The columns of a file that ``names`` stand in; and of each name, its column or how it is taken out of one."""
+    stored, bases, cells = dict(types), list[str](), dict[str, str | pl.Expr]()
+    for name in names:
+        it = field(base := _base(name)[0], stored)
+        dtype = None if it is None else cell_type(it[0], lists=name in lists)
+        if it is None or dtype is None or (name in lists and dtype == pl.String):
+            raise LogError(f"{name}: {'not there' if it is None else f'is {it[0]}'}")
+        bases += it[1].meta.root_names()
+        cells[name] = base if base in stored else it[1]
+        if name in lists and dtype != NUMBERS:
+            cells[name] = pl.concat_list(it[1].cast(pl.Float64))
+    return list(dict.fromkeys(bases)), cells
+
+
+def _base(name: str) -> tuple[str, int]:
+    """Where a column is found: array, whether one entry later."""
+    return (name.removeprefix(NEXT), 1) if name.startswith(NEXT + _SEEN) else (name, 0)
 
 
 def _number(path: Path) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pipeline.logs.readers.batch import Batch
+from pipeline.logs.readers.batch import NO_LINES, Batch
 from pipeline.logs.readers.lines import Lines, cut_text, frame_lines
 
 _STRING = r'"[^"\\\x00-\x1f]*"'
@@ -23,9 +24,10 @@ _NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 _PAIR = rf"[ \t]*{_STRING}[ \t]*:[ \t]*(?:{_STRING}|{_NUMBER}|true|false|null|NaN|-?Infinity)[ \t]*"
 _FLAT = rf"^[ \t]*\{{(?:{_PAIR}(?:,{_PAIR})*|[ \t]*)\}}[ \t]*\r?\n$"
 _QUOTE, _BRACE = b'"{'
-_CUTS, _BLANK = (np.isin(np.arange(256), list(some)) for some in (b"{:,}", b" \t"))
-# how null and NaN begin
-_NULL = list(b"nN")
+# whether a byte is a cut, a blank, or how null and NaN begin
+_CUTS, _BLANK, _NULL = (np.isin(np.arange(256), list(some)) for some in (b"{:,}", b" \t", b"nN"))
+# bytes that are compared at once, and that are cut at once
+_WORD, _PIECE = 8, 1 << 21
 # orders of keys that are looked for in a block; a file that has more of them is parsed line by line
 _SHAPES = 8
 
@@ -54,19 +56,32 @@ def read_ndjson(path: Path, columns: list[str], lists: frozenset[str] = frozense
 
 def _batch(lines: Lines, columns: list[str], lists: frozenset[str] = frozenset()) -> Batch:
     texts, schema = lines.texts, dict.fromkeys(columns, pl.String)
-    read = list(_alike(lines, texts.str.contains(_FLAT).to_numpy(), columns))
+    flat = texts.str.contains(_FLAT).to_numpy()
+    read = [
+        (low + which, frame)
+        for low, piece in _pieces(lines)
+        for which, frame in _alike(piece, flat[low : low + len(piece.ends)], columns)
+    ]
     odd = np.arange(len(texts))
     odd = np.delete(odd, np.concatenate([which for which, _ in read])) if read else odd
     parsed = {i: _parsed(line, columns, lists) for i, line in zip(odd, texts.gather(odd), strict=True)}
     rows = {i: row for i, row in parsed.items() if row is not None}
     read.append((np.array(list(rows), dtype=np.int64), pl.DataFrame(list(rows.values()), schema, orient="row")))
     which, frame = np.concatenate([which for which, _ in read]), pl.concat([frame for _, frame in read])
-    if len(read[-1][0]) or len(read) > 2:
+    if (np.diff(which) < 0).any():
         order = np.argsort(which)
         which, frame = which[order], frame[order]
     bad = np.ones(len(texts), dtype=np.bool_)
     bad[which] = False
     return Batch(frame, lines.numbers[which], lines.malformed(bad))
+
+
+def _pieces(lines: Lines) -> Iterator[tuple[int, Lines]]:
+    """Consecutive lines, so few that what is worked out of them stays in the cache; each with its first one's place."""
+    bounds = np.searchsorted(lines.ends, np.arange(0, len(lines.data), _PIECE)).tolist()
+    for low, high in pairwise(dict.fromkeys([*bounds, len(lines.ends)])):
+        start, end = lines.starts[low], lines.ends[high - 1] + 1
+        yield low, Lines(lines.data[start:end], lines.ends[low:high] - start, lines.numbers[low:high], NO_LINES)
 
 
 def _alike(
@@ -75,7 +90,9 @@ def _alike(
     """Positions and cells of those ``flat`` lines that are alike: the same keys in the same order and spacing."""
     data, left = lines.bytes_of(flat), np.flatnonzero(flat)
     raw = np.frombuffer(data, dtype=np.uint8)
-    cuts = np.flatnonzero(_CUTS[raw] & ~np.logical_xor.accumulate(raw == _QUOTE))
+    quoted = np.bitwise_xor.accumulate((raw == _QUOTE).view(np.uint8))
+    cuts = np.flatnonzero(np.frombuffer(data.translate(_CUTS.tobytes()), dtype=np.uint8) > quoted)
+    words = np.ndarray(len(raw) + 1, dtype=f"<u{_WORD}", buffer=data + bytes(_WORD), strides=(1,))
     many = np.diff(np.flatnonzero(raw[cuts] == _BRACE), append=len(cuts))
     for _ in range(_SHAPES):
         if not len(left):
@@ -89,8 +106,10 @@ def _alike(
         for low, high in zip(pairs[::2], pairs[1::2], strict=True):
             names.append(data[low[0] + 1 : high[0]])
             fits &= high - low == high[0] - low[0]
-            for i, letter in enumerate(names[-1], 1):
-                fits &= raw[np.minimum(low + i, len(raw) - 1)] == letter
+            for i in range(0, len(names[-1]), _WORD):
+                word = names[-1][i : i + _WORD]
+                read = words[np.minimum(low + 1 + i, len(raw))] & np.uint64(256 ** len(word) - 1)
+                fits &= read == np.uint64(int.from_bytes(word, "little"))
         same[same] = fits
         keys = [name.strip(b" \t")[1:-1].decode() for name in names]
         asked = [c for c in columns if c in keys]
@@ -110,7 +129,8 @@ def _values(data: bytes, raw: NDArray[np.uint8], colon: NDArray[np.int64], cut: 
         low = low + blank
     while (blank := _BLANK[raw[high - 1]]).any():
         high = high - blank
-    quoted, null = raw[low] == _QUOTE, np.isin(raw[low], _NULL)
+    first = raw[low]
+    quoted, null = first == _QUOTE, _NULL[first]
     bounds = np.stack([low + quoted, high - quoted], axis=1).reshape(-1)
     values = cut_text(data, bounds).gather_every(2)
     return values.set(pl.Series(null), None) if null.any() else values
