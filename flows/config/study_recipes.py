@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
-from pipeline.declaration.toml import CardError, Name, Strict, explain, read_toml
+from pipeline.declaration.toml import CardError, Name, Strict, explain, read_toml, table_in
 from pipeline.simulation.places import RELEASE, RUN, refuse_unknown_place
 from pipeline.simulation.registry import find
 from pipeline.simulation.trial import Plain, Trial
@@ -46,8 +46,8 @@ def _with_runs(values: Mapping[str, object], runs: Path | None) -> dict[str, obj
     if isinstance(world := found.get("world"), str):
         found["world"] = {"name": world}
     for table, key, kind in (("world", "name", RELEASE), ("agent", "warm_start", RUN)):
-        within: Any = found.get(table)
-        said = within.get(key) if isinstance(within, dict) else None
+        within = table_in(found.get(table)) or {}
+        said = within.get(key)
         if isinstance(said, str) and said.startswith(kind):
             folder = _run_folder(said.removeprefix(kind), runs, table)
             found[table] = {**within, key: f"{kind}{folder}"}
