@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar, cast
 
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
@@ -28,7 +28,7 @@ def _place(world: Mapping[str, Parameter]) -> Place:
 
 def _fixed(value: Any) -> Any:
     """Rows as tuples: a place names a kept result."""
-    return tuple(map(_fixed, value)) if isinstance(value, list) else value
+    return tuple(map(_fixed, cast("list[object]", value))) if isinstance(value, list) else value
 
 
 def _named(world: Mapping[str, Parameter]) -> None:
