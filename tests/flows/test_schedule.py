@@ -61,7 +61,7 @@ class Night:
         assert not self.order.exists()
 
     def schedule(self) -> None:
-        """Three times a minute, as a deploy with ``active: true`` would say it; the sixth field of a cron is seconds."""
+        """Three times a minute, as a deploy with ``active: true`` would say it; seconds are the sixth field."""
         parameters = {"recipe": str(self.shop / "private.toml")}
         every = {"active": True, "schedule": {"cron": "* * * * * */20"}, "parameters": parameters}
         self.server.ask(f"deployments/{self.deployment['id']}", {"schedules": [every]}, method="PATCH")

@@ -54,7 +54,7 @@ def of_case(case: str) -> tuple[np.ndarray, LinearPlan]:
 
 @pytest.mark.parametrize("case", CASES)
 def test_no_two_people_of_the_domain_are_further_apart_than_claimed(case):
-    at, plan = of_case(case)
+    at, _ = of_case(case)
     assert loss(at) <= float(CASES[case][0].ask.rho) * (1 + 1e-9)
 
 
