@@ -9,10 +9,10 @@ enough draws; one that is as private as it says comes close to its claim from be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from pipeline.audits.laws import Binomial, Gaussian, Laplace, Law, Means
 from pipeline.audits.sampling import RELEASES, Covariance, Drawn, Pooled, Silence, hold_noise
 from pipeline.privacy.losses import Trust
 from pipeline.privacy.noise import NoiseSource
+from pipeline.privacy.release import Release
 
 Array = NDArray[np.float64]
 Side = Literal[0, 1]
@@ -44,16 +45,19 @@ class Whole:
 
     Parameters
     ----------
-    release
-        The shipped code from one of two neighbours to its tables.
+    draw
+        The shipped code from a person to a release.
+    pair
+        The two neighbours, in the form that it takes.
     """
 
-    release: Callable[[Side, NoiseSource], Sequence[NDArray[np.int64]]]
+    draw: Callable[[Any, NoiseSource], Release]
+    pair: tuple[object, object]
 
     def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
         """See :class:`ReleasePath`."""
-        found = [self.release(side, noise) for _ in range(copies)]
-        return [np.stack(tables).astype(np.float64) for tables in zip(*found, strict=True)]
+        found = [self.draw(self.pair[side], noise) for _ in range(copies)]
+        return [np.stack([r.tables[m.table] for r in found]).astype(np.float64) for m in found[0].mechanisms]
 
 
 def silence(path: ReleasePath) -> Means:

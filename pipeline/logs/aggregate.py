@@ -112,8 +112,9 @@ def read_parts(parts: Sequence[Path], card: AnyCard, columns: Sequence[pl.Expr],
     caps, until = CapsAgain(card, lengths), zip(parts, accumulate(lengths), strict=True)
     for _, some in groupby(until, key=_scan):
         rows = pl.scan_parquet([part for part, _ in some], glob=False)
-        told = [name for name in IDENTITY if name not in rows.select(columns).collect_schema()]
-        for batch in rows.select(*columns, *told).collect_batches(chunk_size=size, maintain_order=True):
+        there = rows.select(columns).collect_schema()
+        whose = [name for name in IDENTITY if name not in there]
+        for batch in rows.select(*columns, *whose).collect_batches(chunk_size=size, maintain_order=True):
             caps.check(batch)
             yield batch
 

@@ -22,6 +22,11 @@ Matrix = list[list[Number]]
 Dump = dict[str, Any]
 
 
+def present(**parts: object) -> Dump:
+    """Those parts that are there: one that is None is absent from what is dumped, and not null."""
+    return {name: part for name, part in parts.items() if part is not None}
+
+
 class Part(BaseModel):
     """An object of ``report.json``.
 

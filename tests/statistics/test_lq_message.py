@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -17,7 +18,7 @@ from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.statistics import lq_regularizers
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.lq_message import LqMessage
-from pipeline.statistics.lq_regularizers import CountedLqRegularizer, epochs, paper_004, tree
+from pipeline.statistics.lq_regularizers import CountedLqRegularizer, lq_regularizer, paper_004
 from pipeline.statistics.online_sum import Variances, asked_rho, cost_of, tight
 
 WORLD = SimulatedWorld("tests")
@@ -205,23 +206,23 @@ def attack(make, people: list[Episode] | None = None) -> float:
 
 
 @pytest.mark.usefixtures("computed_once")
-@pytest.mark.parametrize("make", [tree, epochs])
+@pytest.mark.parametrize("make", [lq_regularizer, partial(lq_regularizer, counter="epochs")])
 def test_an_attack_on_the_worst_pair_finds_the_claim_and_no_more(make):
     assert 0.7 * CLAIMED < attack(make) <= CLAIMED
 
 
 def test_the_attack_catches_half_the_noise(monkeypatch):
     monkeypatch.setattr(lq_regularizers, "tight", lambda *_: HALF)
-    assert attack(tree) > CLAIMED
+    assert attack(lq_regularizer) > CLAIMED
 
 
 @pytest.mark.usefixtures("computed_once")
 def test_the_attack_catches_states_that_were_not_cut(monkeypatch):
     """The plant breaks its bounds by a half: cut, nothing is lost; uncut, the claim is broken."""
     long = [episode([[1.5 * a] for a in s], [[1.0, 0.0]] * 4) for s in ([1, 1, 1, 1, 1], [1, -1, 1, -1, 1])]
-    assert attack(tree, long) <= CLAIMED
+    assert attack(lq_regularizer, long) <= CLAIMED
     monkeypatch.setattr(lq_module.LqMessage, "rows", unclipped)
-    assert attack(tree, long) > CLAIMED
+    assert attack(lq_regularizer, long) > CLAIMED
 
 
 def test_a_batch_of_many_has_the_mean_and_the_spread_of_its_sum():
@@ -244,7 +245,9 @@ def test_a_regularizer_cuts_what_it_observes():
     message = LqMessage(1, 1, 2, 1.0)
     shown = []
     for scale in (1.0, 50.0):
-        r: CountedLqRegularizer = tree(message, (1,), Ask(epsilon=math.inf, delta=1e-5), 1.0, WORLD, SeededNoise(0))
+        r: CountedLqRegularizer = lq_regularizer(
+            message, (1,), Ask(epsilon=math.inf, delta=1e-5), 1.0, WORLD, SeededNoise(0)
+        )
         r.observe(LqBatch(np.full((1, 3, 1), scale), np.zeros((1, 2, 1)), 1))
         shown.append(r.ridge().V)
     np.testing.assert_allclose(shown[1], shown[0], atol=1e-12)
