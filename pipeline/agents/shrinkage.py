@@ -10,6 +10,7 @@ others but itself.  The weights p_k of the residual's scales follow by EM (Steph
 discovery rates: a new deal*): many small effects and a few large ones are each shrunk as such.
 """
 
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 from dataclasses import dataclass
