@@ -1,11 +1,12 @@
 # Day-to-day commands.  PYTHON is the interpreter of the environment that README's first command makes.
 PYTHON ?= .venv/bin/python
 
-.PHONY: help real-data datasets check house schema figures site campaigns
+.PHONY: help real-data datasets forecasts check house schema figures site campaigns
 
 help:
 	@echo "real-data   fetch the logs of real people into datasets/*/data (AGPL, GPL: never vendored; Open Bandit's sample too)"
 	@echo "datasets    write the shipped simulated logs anew, byte for byte"
+	@echo "forecasts   simulate what \`plan\` says of the shipped recipes, after a change of what such a simulation runs"
 	@echo "check       lint, types and all tests but the campaigns"
 	@echo "house       print how large the house is, and draw docs/architecture.svg from its imports"
 	@echo "schema      write anew what is made of code: the JSON Schema of report.json, and the figures"
@@ -20,6 +21,9 @@ datasets:
 	$(PYTHON) -m flows.cli simulate icu_sepsis --logs
 	$(PYTHON) -m flows.cli simulate riverswim --logs
 	$(PYTHON) -m flows.cli simulate double_integrator --logs
+
+forecasts:
+	$(PYTHON) -P -m tests.campaigns.forecasts
 
 GALLERY = demo riverswim double_integrator
 site:

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from flows.terminal.screen import fail
-from flows.verbs import ledgers, plans, policies, raw_logs, runs, studies
+from flows.verbs import ledgers, policies, raw_logs, runs, studies
 
 if TYPE_CHECKING:
     from flows.store import Store
@@ -49,7 +49,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 for verb in (
-    runs.demo, ledgers.register, raw_logs.draft, raw_logs.ingest, raw_logs.inspect, plans.plan, runs.run,
+    runs.demo, ledgers.register, raw_logs.draft, raw_logs.ingest, raw_logs.inspect, ledgers.plan, runs.run,
     studies.simulate, studies.reproduce, studies.compare, studies.audit, runs.report, runs.nightly, runs.compare_runs,
     runs.promote, runs.serve, runs.trigger, runs.alert, runs.doctor,
 ):  # fmt: skip

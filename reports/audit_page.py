@@ -1,5 +1,6 @@
 """The page of an audit: what attacks on a mechanism prove, beside what it claims."""
 
+# pyright: reportUnknownMemberType=false
 from __future__ import annotations
 
 import math
@@ -9,12 +10,11 @@ from functools import partial
 
 from pipeline.audits.attack import Verdict
 from pipeline.declaration.numbers import number
-from reports.figures.charts import draw_chart
+from reports.figures.charts import PALETTE, draw_chart
 from reports.page import Figure, Part, Section, table
 from reports.studies.study_page import Page
 
 BANNER = "an attack with made-up neighbours: no row was read, nothing was charged."
-_COLOURS = ("#4477aa", "#ee6677", "#228833", "#aa3377")
 
 
 def audit_page(name: str, verdicts: Sequence[Verdict], notes: Sequence[str] = ()) -> Page:
@@ -72,7 +72,7 @@ def figure_of(verdicts: Sequence[Verdict]) -> Figure:
 
     points: list[dict[str, float | str]] = []
     for i, v in enumerate(verdicts):
-        colour = _COLOURS[i % len(_COLOURS)]
+        colour = PALETTE[i % len(PALETTE)]
         mu = math.sqrt(2 * v.claimed_rho)
         grid = [j / 100 for j in range(1, 100)]
         for x in grid:

@@ -1,36 +1,31 @@
 """What quality to expect of a recipe, and which agent its forecast prefers: simulated on declarations alone.
 
 Reads no store and no ledger: n is the card's declared number of people, or asked for; the world is the one that a
-synthetic recipe declares in [evaluate], else a surrogate.  A simulation is kept in the home and found again.
+synthetic recipe declares in [evaluate], else a surrogate.  A simulation is kept in the home and found again; those of
+the shipped recipes travel with them.
 """
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from flows.config.home import Home
 from flows.config.setting import Setting, setting
+from flows.jobs.kept_forecasts import find_forecast, forecast_key, keep_forecast
 from pipeline.agents.apvi import apvi
 from pipeline.agents.ucbvi import optimistic
 from pipeline.declaration.card import AnyCard, Card, CardError
-from pipeline.declaration.code import code_digest, is_plugin, plugin_digest
 from pipeline.declaration.numbers import number
 from pipeline.environments.count_tables import MOST_EPISODES
-from pipeline.environments.worlds import arrays_file, load_world
-from pipeline.files import whole_file, write_file
+from pipeline.environments.worlds import load_world
 from pipeline.learners.learner import RunPlan
 from pipeline.learners.offline_agents import AGENTS, plan_run
-from pipeline.ledger.chain import canonical
-from pipeline.privacy.release_file import sha256_file
 from reports.facts.part import Dump
 from reports.facts.plan import Band, Quality, Reference, Rival
 from reports.facts.promise import MechanismFacts
@@ -81,15 +76,13 @@ def forecast_quality(recipe: str, home: Home, people: int | None = None) -> Qual
         return alone
     size = max(1, plan.log_size(episodes))
     draws = range(max(_FEWEST, min(_DRAWS, _WORK // size)) if size <= _MANY_CELLS else 2)
-    at = home.root / "foresight" / f"{_key(s, episodes, len(draws))}.json"
-    if at.is_file():
-        return Quality.model_validate({**json.loads(at.read_text(encoding="utf-8")), "cached": True})
+    key = forecast_key(s, episodes, len(draws))
+    if (kept := find_forecast(home, key)) is not None:
+        return kept
     drawn = [] if reason is not None else plan.forecast(episodes, draws)
     told = _told(s, plan, episodes, drawn) if drawn else alone
     told = Quality.model_validate({**told.parts(), **_preference(s, episodes, drawn)})
-    at.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(at, alone=False) as fresh:
-        write_file(fresh, json.dumps(told.model_dump(), allow_nan=False))
+    keep_forecast(home, key, told)
     return Quality.model_validate({**told.parts(), "cached": False})
 
 
@@ -261,17 +254,3 @@ def _told(s: Setting, plan: RunPlan, episodes: int, drawn: Sequence[Drawn]) -> Q
 def _band(values: Sequence[float]) -> Band:
     low, high = np.quantile(values, [LOW, HIGH]) if len(values) >= _BAND else (min(values), max(values))
     return Band(mean=float(np.mean(values)), low=float(low), high=float(high))
-
-
-def _key(s: Setting, episodes: int, draws: int) -> str:
-    """Of all that a simulation depends on; its seeds are 0, 1, 2 and so on."""
-    world = "" if (known := s.recipe.terms.known) is None else known.world
-    file = arrays_file(world, s.card.folder) if world else Path()
-    named = s.recipe.recipe.agent, world
-    own = [plugin_digest(name) if is_plugin(name) else None for name in named]
-    parts = [
-        s.card.model_dump(mode="json", exclude={"source", "budget", "tolerance", "name"}),
-        {k: v for k, v in s.recipe.dump().items() if k != "recipe"} | {"agent": s.recipe.recipe.agent},
-        [episodes, draws, code_digest(), sha256_file(file) if file.is_file() else None, *own],
-    ]
-    return hashlib.sha256(canonical(parts).encode()).hexdigest()[:24]

@@ -28,6 +28,7 @@ from pipeline.privacy.release_file import describe_mechanism
 from pipeline.transaction.continual_release import ContinualRelease
 from pipeline.transaction.release_once import key_of
 from reports.facts.nights_plan import EpochsPlan, EvaluationsPlan, NightsPlan
+from reports.facts.part import present
 
 
 def standing_run(s: Setting, edition: int | None, entries: Sequence[Entry]) -> Guarded:
@@ -188,7 +189,7 @@ def nightly_plan(s: Setting, ledger: Ledger) -> tuple[Fraction, NightsPlan]:
     errors = {"worst": max(map(counter.error, range(1, counter.steps + 1)))}
     if inside:
         errors["tonight"] = counter.error(tonight)
-    told = NightsPlan(
+    return charge, NightsPlan(
         key=nightly.key,
         kind=counter.kind,
         nights=counter.steps,
@@ -205,10 +206,8 @@ def nightly_plan(s: Setting, ledger: Ledger) -> tuple[Fraction, NightsPlan]:
             for i, m in enumerate(nightly.worst)
         },
         times_one_release={k: counter.cost * e for k, e in errors.items()},
+        **present(evaluations=evaluations, epochs=_epochs_plan(nightly, tonight)),
     )
-    more = {"evaluations": evaluations, "epochs": _epochs_plan(nightly, tonight)}
-    there = {name: part for name, part in more.items() if part is not None}
-    return charge, NightsPlan.model_validate({**told.parts(), **there})
 
 
 def _epochs_plan(nightly: ContinualRelease, tonight: int) -> EpochsPlan | None:

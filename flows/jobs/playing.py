@@ -3,6 +3,7 @@
 And its verification: the first run is played again and compared.
 """
 
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 import hashlib
@@ -37,7 +38,7 @@ from pipeline.studies.study import Kept, measure_cells, online
 from pipeline.studies.study_rows import curve_points, printed
 from pipeline.transaction.place import one_at_a_time
 from reports.facts.dataset import declared
-from reports.facts.part import Dump
+from reports.facts.part import present
 from reports.facts.policy import PlayedConstants, Preset
 from reports.facts.promise import Guarantee, MechanismFacts
 from reports.facts.report import Report, read_report
@@ -154,7 +155,6 @@ def _answer(played: Played, folder: Path) -> Kept:
 
 def _report(played: Played) -> Report:
     """All of ``report.json``."""
-    joint: Dump = {} if played.joint is None else {"joint": played.joint}
     trial, release, card = played.trial, played.release, played.card
     route = Route("exact" if release.noise == "none" else "played")
     return Report(
@@ -169,7 +169,7 @@ def _report(played: Played) -> Report:
         model_baselines=played.baselines,
         mechanisms=[MechanismFacts.model_validate(describe_mechanism(m)) for m in release.mechanisms],
         ledger=None,
-        **joint,
+        **present(joint=played.joint),
         policy=played.shown.facts,
         assumptions=assumptions(card, (), route),
         not_covered=list(NOT_COVERED),

@@ -19,7 +19,7 @@ from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.noise import OsNoise
 from pipeline.transaction.release_once import total_charge
 from reports.facts.nights_plan import CalendarPlan, NightsPlan
-from reports.facts.part import Dump
+from reports.facts.part import Dump, present
 from reports.facts.plan import PlanAnswer, PriceOfEpsilon
 
 # a calendar without an end is followed for so long
@@ -69,7 +69,7 @@ def plan_recipe(recipe: str, home: Home) -> PlanAnswer:
         "recipe": s.recipe.recipe.name,
         "agent": s.recipe.recipe.agent,
         "mechanisms": quote.mechanisms,
-        **({} if quote.joint is None else {"joint": quote.joint}),
+        **present(joint=quote.joint),
         **{key: quote.spent[key] for key in ("rho", "epsilon", "delta")},
         "spent_before": float(account.lost),
         "remaining_after": float(account.remaining - cost),
@@ -81,8 +81,7 @@ def plan_recipe(recipe: str, home: Home) -> PlanAnswer:
         "gate": None if s.card.kind == "synthetic" else guarded.stops,
         "allowed": allowed,
         "limit": left.told(),
-        **({} if counter is None else {"counter": counter}),
-        **({} if calendar is None else {"calendar": calendar}),
+        **present(counter=counter, calendar=calendar),
         "fits": None if fits or left.rho <= 0 else plan.fitting(left.rho),
         **quote.outlook,
         **_both_prices(s),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -30,7 +30,7 @@ from pipeline.transaction.transaction import Curated
 from reports.facts.dataset import Made, declared
 from reports.facts.learnt import UNMEASURED, Baseline, Contained, LearntFacts, ValueFacts
 from reports.facts.measurement import EvaluationFacts
-from reports.facts.part import Dump
+from reports.facts.part import Dump, present
 from reports.facts.policy import PolicyView
 from reports.facts.promise import GateFacts, MechanismFacts
 from reports.facts.report import Certificate, LedgerFacts, Report
@@ -123,13 +123,6 @@ def compose(
     told = standing(learnt.facts(), card, made)
     # a real dataset's ledger is not home's
     of_card = " --card CARD" if card.kind == "real" else ""
-    parts = {
-        "practice": told.practice,
-        "mechanisms": [MechanismFacts.model_validate(describe_mechanism(m)) for m in release.mechanisms],
-        "gate": None if gate is None else GateFacts.model_validate(gate.told()),
-        "counter": counter_facts(release),
-    }
-    checks = {part: getattr(told, part) for part in ("joint", "consistency", "features", "model")}
     truth = None
     if card.kind == "synthetic" and (known := recipe.terms.known) is not None:
         truth = learnt.truth(known.world, known.behaviour)
@@ -140,16 +133,18 @@ def compose(
         recipe=recipe.recipe.name,
         agent=recipe.recipe.agent,
         dataset=data,
-        **_there({"made": made}),
+        **present(made=made),
         guarantee=promise,
         verdict=decide(told.evaluation, data, promise.rho),
-        **_there({"evaluation": told.evaluation}),
+        **present(evaluation=told.evaluation),
         constants=told.constants,
         value=told.value,
         model_baselines=told.model_baselines,
-        **_there(parts),
+        **present(practice=told.practice),
+        mechanisms=[MechanismFacts.model_validate(describe_mechanism(m)) for m in release.mechanisms],
+        **present(gate=gate and GateFacts.model_validate(gate.told()), counter=counter_facts(release)),
         ledger=_ledger_facts(card, curated),
-        **_there(checks),
+        **present(joint=told.joint, consistency=told.consistency, features=told.features, model=told.model),
         policy=told.policy,
         assumptions=assumptions(card, looks, route_of(release, curated.intent)),
         not_covered=list(NOT_COVERED),
@@ -159,7 +154,7 @@ def compose(
             f"reticent ledger show{of_card}  # the entries of {card.name}",
             *(f"sha256sum {file_of(kind)}  # {digest}" for kind, digest in digests.items()),
         ],
-        **_there({"truth": truth}),
+        **present(truth=truth),
     )
     proof = certificate(card, release, report, curated.intent, curated.commit, digests, looks, gate)
     write_pages(report, proof, learnt.view(), folder)
@@ -201,11 +196,6 @@ def drawn_pages(report: Report, view: PolicyView) -> tuple[str, str]:
         What the run says, and its policy.
     """
     return render_html(report, view), render_markdown(report, view)
-
-
-def _there(parts: Mapping[str, object]) -> Dump:
-    """A part that a run does not have is absent, not null."""
-    return {part: told for part, told in parts.items() if told is not None}
 
 
 def _ledger_facts(card: AnyCard, curated: Curated) -> LedgerFacts | None:

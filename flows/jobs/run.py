@@ -30,6 +30,7 @@ from pipeline.transaction.place import refuse_lost_ledger, refuse_old_ledger
 from pipeline.transaction.release_once import release_once
 from pipeline.transaction.transaction import Curated
 from reports.facts.answers import Left, RunAnswer
+from reports.facts.part import present
 from reports.run.answer import verdict_of
 
 
@@ -204,7 +205,7 @@ def run_recipe(
         learnt: Learnt = work.step("plan", lambda: plan.learn(curated.release))
         published = work.step("report", lambda: publish_run(s.card, s.recipe, home, number, curated, learnt, ledger))
     account, told = ledger.account(s.card.name), published.report
-    said = RunAnswer(
+    return RunAnswer(
         run=published.name,
         folder=str(published.folder),
         report=str(published.folder / "report.html"),
@@ -213,9 +214,8 @@ def run_recipe(
         guarantee=told.guarantee,
         verdict=verdict_of(told),
         value=told.value,
+        **present(counter=told.counter, truth=told.truth),
     )
-    more = {"counter": told.counter, "truth": told.truth}
-    return RunAnswer.model_validate({**said.parts(), **{name: part for name, part in more.items() if part is not None}})
 
 
 def demo_job(home: Home, work: Work = ALONE) -> RunAnswer:

@@ -1,4 +1,4 @@
-"""``register`` and ``ledger``: what a lineage may spend, what was spent, and proof of it."""
+"""``register``, ``plan`` and ``ledger``: what a lineage may spend, a run would spend and was spent, and proof of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.terminal.screen import Json, show
+from flows.terminal.screen import MOST, Json, show
 from flows.terminal.terminal import Block, Drawn, Grid, Title
 from flows.verbs.runs import chosen_store, opened
 
@@ -37,6 +37,25 @@ def register(
             f"  this host signs with the public key {r['public_key']}; keep it elsewhere too (docs/ledger.md)",
         ],
     )
+
+
+def plan(
+    recipe: str,
+    people: Annotated[int | None, typer.Option(min=1, max=MOST, help="Quality for so many people.")] = None,
+    quality: Annotated[bool, typer.Option(help="Simulate what quality to expect, on declarations alone.")] = True,
+    as_json: Json = False,
+) -> None:
+    """Every mechanism with sensitivity, scale and cost, and the quality to expect, before anything is spent.
+
+    Exit 4: the budget does not allow it.
+    """
+    from flows import api
+    from flows.terminal.plan_page import plan_page
+
+    r = api.plan(recipe, people=people, quality=quality, store=chosen_store())
+    show(r.model_dump(), as_json, lambda: plan_page(r))
+    if not r.allowed:
+        raise typer.Exit(4)
 
 
 app = typer.Typer(help="What was spent on which lineage, by which run.", no_args_is_help=True)

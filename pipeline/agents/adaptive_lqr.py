@@ -25,7 +25,7 @@ No theorem is claimed; the guarantee rests on the cut alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -34,15 +34,13 @@ from numpy.typing import NDArray
 from pipeline.agents.lq_belief import Answer, Belief, Question, information, learnt, prior
 from pipeline.agents.ofu_rl import LqControl
 from pipeline.mdp.riccati import cautious_gains, clip_norm, expected_costs, occupancies, simulated_episodes
-from pipeline.mdp.rollout import LinearRollout, LqAgent, LqBatch
+from pipeline.mdp.rollout import LinearRollout, LqAgent, LqBatch, play_every
 
 Array = NDArray[np.float64]
 
 # privatizes the residual sums of one epoch's episodes: ``(D, n)``
 Release = Callable[[Question, Sequence[LqBatch]], Array]
 
-# episodes asked for at once: every one of them is played, and cut
-_TOGETHER = 4096
 # made-up plants: for the radius of a question, for the guard, for the value of exploring, for the frame
 _FOR_RADIUS, _FOR_GUARD, _FOR_VALUE = 400, 200, 24
 _TURNS = (1.0, 0.75, 0.5, 0.25)
@@ -90,13 +88,10 @@ class Epoch:
         Its first episode, from 1 on.
     rollout
         Gains and exploration.
-    belief
-        What was known of the plant before it.
     """
 
     first: int
     rollout: LinearRollout
-    belief: Belief
 
 
 def adaptive_lqr(
@@ -134,10 +129,10 @@ def adaptive_lqr(
             gains = np.zeros_like(gains)
         explore = planner.radius(belief, gains, length, rest)
         rollout = LinearRollout(gains, length, explore)
-        epochs.append(Epoch(played + 1, rollout, belief))
+        epochs.append(Epoch(played + 1, rollout))
         played += length
         question = planner.question(belief, rollout) if rest else None
-        batches = yield from _play(rollout)
+        batches = yield from play_every(rollout)
         if question is not None:
             total = release(question, batches)
             size, variance = float(np.linalg.norm(total)), (spread * question.radius) ** 2
@@ -178,18 +173,10 @@ def recentred_lqr(
     for episodes in parts:
         rollout = LinearRollout(none, episodes, explore)
         question = planner.question(belief, rollout)
-        total = release(question, (yield from _play(rollout)))
+        total = release(question, (yield from play_every(rollout)))
         answers.append(Answer(rollout, question, total, (spread * question.radius) ** 2))
         belief = learnt(task, belief, answers, c.norm)
     return planner.gains(belief)
-
-
-def _play(rollout: LinearRollout) -> Generator[LinearRollout, LqBatch, list[LqBatch]]:
-    batches = list[LqBatch]()
-    for begin in range(0, rollout.episodes, _TOGETHER):
-        size = min(_TOGETHER, rollout.episodes - begin)
-        batches.append((yield LinearRollout(rollout.gains, size, rollout.explore)))
-    return batches
 
 
 @dataclass(frozen=True)

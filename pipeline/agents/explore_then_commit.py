@@ -13,14 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.agents.dp_lqr import LqConstants, LqTask, certainty_equivalence
-from pipeline.mdp.rollout import LinearRollout, LqAgent, LqBatch
+from pipeline.mdp.rollout import LinearRollout, LqAgent, LqBatch, play_every
 from pipeline.statistics.regression import LqMoments
 
 # privatizes the moments of the exploring episodes; called once
 Release = Callable[[Sequence[LqBatch]], LqMoments]
-
-# exploring episodes asked for at once: every one of them is played
-_TOGETHER = 4096
 
 
 @dataclass(frozen=True)
@@ -73,8 +70,4 @@ def explore(task: LqTask, exploration: Exploration) -> Generator[LinearRollout, 
         How long and how far.
     """
     none = np.zeros((task.cost.horizon, len(task.cost.R), len(task.cost.Q)))
-    batches = list[LqBatch]()
-    for first in range(0, exploration.episodes, _TOGETHER):
-        size = min(_TOGETHER, exploration.episodes - first)
-        batches.append((yield LinearRollout(none, size, exploration.radius)))
-    return batches
+    return (yield from play_every(LinearRollout(none, exploration.episodes, exploration.radius)))

@@ -10,11 +10,10 @@ alone, so the worst two people are found step by step.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,20 +43,15 @@ _OVERDRAWN = 3.0
 
 # one row a step, or none: the person is absent then
 Person = tuple[Row | None, ...]
-Anybody = TypeVar("Anybody")
 
 
-def linear_target(
-    plan: LinearPlan, drawn: Callable[[LinearPlan, Person, NoiseSource], Release] | None = None
-) -> AuditTarget:
+def linear_target(plan: LinearPlan) -> AuditTarget:
     """The worst pair of people against a plan.
 
     Parameters
     ----------
     plan
         What is declared, with a finite feature map; each step is attacked.
-    drawn
-        What really makes a whole release of a person's rows, where a test breaks it.
 
     Raises
     ------
@@ -77,18 +71,16 @@ def linear_target(
     pair = tuple(rows[i] for i, _ in worst), tuple(rows[j] for _, j in worst)
     words = f"{plan.terms.variant} targets, {plan.terms.ask.calibration} calibration"
     words = f"linear, discrete gaussian, {words}" + (", halves" if plan.terms.halves else "")
-    return _target(words, claimed, pair, honest, None if drawn is None else partial(drawn, plan))
+    return _target(words, claimed, Whole(honest, pair))
 
 
-def lq_target(plan: LqPlan, drawn: Callable[[LqPlan, Episodes, NoiseSource], Release] | None = None) -> AuditTarget:
+def lq_target(plan: LqPlan) -> AuditTarget:
     """The worst pair of people who repeat one row, as long as their balls allow and longer, against a plan.
 
     Parameters
     ----------
     plan
         What is declared.
-    drawn
-        What really makes a whole release of a person's episodes, where a test breaks it.
 
     Raises
     ------
@@ -106,9 +98,8 @@ def lq_target(plan: LqPlan, drawn: Callable[[LqPlan, Episodes, NoiseSource], Rel
     def exact(person: Episodes) -> Mapping[str, NDArray[np.int64]]:
         return honest(person, Silence()).tables
 
-    pair = plan.summed.worst_pair(exact)
     words = "lq moments, discrete gaussian, gram and target"
-    return _target(words, claimed, pair, honest, None if drawn is None else partial(drawn, plan))
+    return _target(words, claimed, Whole(honest, plan.summed.worst_pair(exact)))
 
 
 def linear_cost(plan: LinearPlan) -> Fraction:
@@ -149,28 +140,11 @@ def _rho(summed: PrivateSum) -> Fraction:
     return summed.rho
 
 
-def _target(
-    mechanism: str,
-    claimed: Fraction,
-    pair: tuple[Anybody, Anybody],
-    honest: Callable[[Anybody, NoiseSource], Release],
-    drawn: Callable[[Anybody, NoiseSource], Release] | None,
-) -> AuditTarget:
+def _target(mechanism: str, claimed: Fraction, whole: Whole) -> AuditTarget:
     """The shipped sums once a side and the listed noise for many copies; whole releases are held against that list."""
-    zero, one = (honest(person, Silence()) for person in pair)
-    names = [m.table for m in zero.mechanisms]
-
-    def whole(release: Callable[[Anybody, NoiseSource], Release]) -> Whole:
-        def tables(side: Side, noise: NoiseSource) -> list[NDArray[np.int64]]:
-            found = release(pair[side], noise)
-            return [found.tables[name] for name in names]
-
-        return Whole(tables)
-
-    path = _Tiled(zero.mechanisms, (zero.tables, one.tables)) if drawn is None else whole(drawn)
-    law = Gaussian(_variances(zero))
-    checked = whole(honest) if drawn is None else None
-    return AuditTarget(mechanism, Trust.CENTRAL, path, silence(path), law, claimed, whole=checked)
+    zero, one = (whole.draw(person, Silence()) for person in whole.pair)
+    path = _Tiled(zero.mechanisms, (zero.tables, one.tables))
+    return AuditTarget(mechanism, Trust.CENTRAL, path, silence(path), Gaussian(_variances(zero)), claimed, whole=whole)
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,16 @@ by the triangular root of the noise's covariance W W^T: what is left has indepen
 A claim covers all rows, more than the sums of a bottom-up tree show: the bound there stays below it by construction.
 """
 
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pipeline.audits.attack import Array, AuditTarget, Side, silence
 from pipeline.audits.laws import Gaussian
@@ -31,7 +33,7 @@ from pipeline.statistics.interactive_counts import CountMechanism
 from pipeline.statistics.lq_message import LqMessage, ResidualMessage
 from pipeline.statistics.lq_regularizers import paper_004
 from pipeline.statistics.mixture_message import Message
-from pipeline.statistics.online_sum import Variances, cost_of, entry_variances, tight
+from pipeline.statistics.online_sum import cost_of, entry_variances, tight
 from pipeline.statistics.regularizers import paper_000, paper_001
 
 Kind = Mechanism | Literal["once"]
@@ -109,9 +111,9 @@ class Sums:
     watch
         When it is read.
     pair
-        The two first steps ``(n,)``.
+        The two first steps ``(cells,)``.
     variances
-        ``(n,)`` of the noise of a row.
+        ``(cells,)`` of the noise of a row.
     time
         What is built: with a step for each of the watch, or one for each reading.
     build
@@ -124,14 +126,19 @@ class Sums:
     time: Time
     build: Build = RunningSum
 
+    @property
+    def moved(self) -> NDArray[np.bool_]:
+        """``(cells,)`` where the two steps differ."""
+        return self.pair[0] != self.pair[1]
+
     def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
         """See :class:`~pipeline.audits.attack.ReleasePath`."""
         # noise so wide is drawn in simulations only, by seeds
-        wide = float(self.variances.max()) > LARGEST_SCALE**2 and not isinstance(noise, Silence)
-        n, ends = len(self.variances), self.watch.ends
+        variances, ends = self.variances[self.moved], self.watch.ends
+        n, wide = len(variances), float(variances.max()) > LARGEST_SCALE**2 and not isinstance(noise, Silence)
         source = Pooled(fresh()) if wide else noise
-        blocks = NoiseBlocks((copies,) * n, tuple(int(v) for v in self.variances), source, WORLD)
-        counter, first = self.build(self.time, blocks), np.repeat(self.pair[side], copies)
+        blocks = NoiseBlocks((copies,) * n, tuple(int(v) for v in variances), source, WORLD)
+        counter, first = self.build(self.time, blocks), np.repeat(self.pair[side][self.moved], copies)
         sums: list[Array] = []
         steps = range(1, self.watch.time.steps + 1) if self.time.steps == self.watch.time.steps else ends
         for t in steps:
@@ -147,9 +154,6 @@ def sums_target(
     how: CountMechanism | None,
     *,
     leaves: int = LEAVES,
-    variances: Variances | None = None,
-    build: Build = RunningSum,
-    integers: Callable[..., Integers] | None = None,
 ) -> AuditTarget:
     """The worst pair of first episodes against the sums of a linear mixture agent, or of an agent of linear plants.
 
@@ -163,8 +167,6 @@ def sums_target(
         Counter of joint privacy (``fresh``: each batch is one release); None: every user sends a message.
     leaves
         Steps of the counter.
-    variances, build, integers
-        What really calibrates, counts, and turns an episode into integers, where a test breaks one of them.
 
     Raises
     ------
@@ -189,19 +191,14 @@ def sums_target(
     claimed = cost_of(layout, noise, time.cost)
     if noise is None or claimed is None:
         raise CardError("an audit needs noise: epsilon is infinite")
-    people, entries = [*layout.extremes()], entry_variances(layout, noise)
-    shipped: Callable[..., Integers] = layout.integers
-    honest = [shipped(person) for person in people]
-    other = max(range(1, len(people)), key=lambda i: float(((honest[0] - honest[i]) ** 2 / entries).sum()))
-    sent = tuple((integers or shipped)(people[i]) for i in (0, other))
-    where = sent[0] != sent[1]
-    drawn = entry_variances(layout, variances or noise)[where]
-    model = Sums(watch, (honest[0][where], honest[other][where]), entries[where], time)
+    entries, shipped = entry_variances(layout, noise), cast("Callable[[object], Integers]", layout.integers)
+    one, *others = (shipped(person) for person in layout.extremes())
+    path = Sums(watch, (one, max(others, key=lambda x: float(((one - x) ** 2 / entries).sum()))), entries, time)
     return AuditTarget(
         mechanism=words,
         trust=Trust.LOCAL if how is None else Trust.JOINT,
-        path=Sums(watch, (sent[0][where], sent[1][where]), drawn, time, build),
-        means=silence(model),
-        law=Gaussian([model.variances] * len(watch.ends)),
+        path=path,
+        means=silence(path),
+        law=Gaussian([entries[path.moved]] * len(watch.ends)),
         claimed_rho=claimed,
     )

@@ -36,7 +36,7 @@ from pipeline.statistics.target_plan import VALUE_STEPS, Question, TargetPlan
 Named = TypeVar("Named", MomentLayout, GateLayout)
 
 
-def counts_target(shipped: PrivateSum, drawn: PrivateSum | None = None) -> AuditTarget:
+def counts_target(shipped: PrivateSum) -> AuditTarget:
     """The worst pair of people against count tables, or all rows of a counter that hold its first night.
 
     What a night publishes is post-processing of its rows, and the ledger charges for these.
@@ -45,8 +45,6 @@ def counts_target(shipped: PrivateSum, drawn: PrivateSum | None = None) -> Audit
     ----------
     shipped
         Count tables; with a ``time`` those of one row.
-    drawn
-        What really draws, where a test breaks it.
 
     Raises
     ------
@@ -59,31 +57,29 @@ def counts_target(shipped: PrivateSum, drawn: PrivateSum | None = None) -> Audit
     words = f"counts, {' and '.join(dict.fromkeys(m.name for m in mechanisms))}"
     if time is not None:
         words = f"nightly {time.kind}, {time.steps} nights, discrete gaussian"
-    made_up = replace(drawn or shipped, layout=replace(layout, card=card))
+    made_up = replace(shipped, layout=replace(layout, card=card))
     return tables_target(words, shipped, made_up, partial(count_person, card), total_rho(mechanisms))
 
 
-def gate_target(shipped: PrivateSum, drawn: PrivateSum | None = None) -> AuditTarget:
+def gate_target(shipped: PrivateSum) -> AuditTarget:
     """Somebody of whom nothing is set aside against whoever breaks most rules, in the counts of a gate.
 
     Parameters
     ----------
     shipped
         Counts of people by rule.
-    drawn
-        What really draws and counts, where a test breaks it.
 
     Raises
     ------
     CardError
         If there is no noise: there is nothing to claim.
     """
-    made_up, layout = _made_up(drawn or shipped, GateLayout)
+    made_up, layout = _made_up(shipped, GateLayout)
     words = f"the gate, {shipped.mechanisms[0].name}"
     return tables_target(words, shipped, made_up, layout.count, total_rho(shipped.mechanisms))
 
 
-def stage_target(plan: TargetPlan, stage: Stage, drawn: PrivateSum | None = None) -> AuditTarget:
+def stage_target(plan: TargetPlan, stage: Stage) -> AuditTarget:
     """The worst pair of people against one stage of one-step improvement, for a question of the auditor's own.
 
     Parameters
@@ -92,8 +88,6 @@ def stage_target(plan: TargetPlan, stage: Stage, drawn: PrivateSum | None = None
         Of the run.
     stage
         Which of the two.
-    drawn
-        What really draws, where a test breaks it.
 
     Raises
     ------
@@ -103,14 +97,14 @@ def stage_target(plan: TargetPlan, stage: Stage, drawn: PrivateSum | None = None
     card = plan.card.model_copy(update={"kind": "synthetic"}).placed(plan.card.folder)
     made_up, shipped = replace(plan, card=card), plan.stages[stage]
     asked = None if stage == "v" else _extreme_question(made_up)
-    draws = replace(drawn or shipped, layout=made_up.layout(stage))
+    draws = replace(shipped, layout=made_up.layout(stage))
     words = "values of practice" if stage == "v" else "gains of actions"
     return tables_target(
         f"{words}, discrete gaussian", shipped, draws, partial(person_sums, made_up, asked), shipped.rho
     )
 
 
-def rows_target(shipped: PrivateSum, span: float, drawn: PrivateSum | None = None) -> AuditTarget:
+def rows_target(shipped: PrivateSum, span: float) -> AuditTarget:
     """The worst pair of people against a stage that measures a one-step policy, for a question of the auditor's own.
 
     Parameters
@@ -119,8 +113,6 @@ def rows_target(shipped: PrivateSum, span: float, drawn: PrivateSum | None = Non
         Rows that follow, or moments of features.
     span
         Range of returns, reward units.
-    drawn
-        What really draws, where a test breaks it.
 
     Raises
     ------
@@ -131,7 +123,7 @@ def rows_target(shipped: PrivateSum, span: float, drawn: PrivateSum | None = Non
     assert isinstance(layout, FollowLayout | FeatureLayout)
     card = layout.card.model_copy(update={"kind": "synthetic"}).placed(layout.card.folder)
     layout = replace(layout, card=card)
-    made_up = replace(drawn or shipped, layout=layout)
+    made_up = replace(shipped, layout=layout)
     if isinstance(layout, FollowLayout):
         # whoever takes the first action follows
         words, asked = "rows that follow", FollowQuestion(layout, np.zeros(math.prod(layout.cells), dtype=np.int64))
@@ -150,22 +142,20 @@ def _longest_features(layout: FeatureLayout, span: float) -> FeatureQuestion:
     return FeatureQuestion(layout, zero - 1, zero + WEIGHT, features, values, span)
 
 
-def scores_target(shipped: PrivateSum, drawn: PrivateSum | None = None) -> AuditTarget:
+def scores_target(shipped: PrivateSum) -> AuditTarget:
     """The worst pair of people against sums of scores: all scores at one end of their clips, or at the other.
 
     Parameters
     ----------
     shipped
         Moments of scores.
-    drawn
-        What really draws, where a test breaks it.
 
     Raises
     ------
     CardError
         If there is no noise: there is nothing to claim.
     """
-    made_up, layout = _made_up(drawn or shipped, MomentLayout)
+    made_up, layout = _made_up(shipped, MomentLayout)
     return tables_target("scores of people, discrete gaussian", shipped, made_up, layout.add_up, shipped.rho)
 
 

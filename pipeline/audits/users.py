@@ -30,16 +30,13 @@ from pipeline.statistics.online_sum import cost_of, tight
 
 Made = Callable[[OnlineLayout, NoiseSource], InteractiveCounts]
 Tabled = Array | Integers
-Fresh = Callable[[], SeededNoise]
 
 
 def interactive_target(
     layout: OnlineLayout,
     ask: Ask,
     how: CountMechanism | None,
-    *,
     leaves: int = LEAVES,
-    made: Made | None = None,
 ) -> AuditTarget:
     """The worst pair of users of the first batch against a counter of ``leaves`` batches, or against local messages.
 
@@ -51,8 +48,6 @@ def interactive_target(
         Counter of joint privacy; None: local.
     leaves
         Batches of the counter.
-    made
-        What really adds up, where a test breaks it.
 
     Raises
     ------
@@ -72,22 +67,20 @@ def interactive_target(
             return local(wide, leaves, ask, WORLD, noise)
         return joint(wide, leaves, leaves, ask, WORLD, noise, mechanism=how)
 
-    path = _Batches(layout, OnlineLayout.extremes, watch, made or shipped)
+    path = _Batches(layout, OnlineLayout.extremes, watch, shipped)
     variances = np.repeat(np.array(list(scales.values()), dtype=np.float64), [int(m.sum()) for m in path.moved])
     words = "local messages" if how is None else "one release of a batch" if how == "fresh" else f"{how} counter"
     return AuditTarget(
         mechanism=f"online counts, {words}, discrete gaussian" + (", rewards learnt" if layout.rewards else ""),
         trust=Trust.LOCAL if how is None else Trust.JOINT,
         path=path,
-        means=silence(replace(path, made=shipped)),
+        means=silence(path),
         law=Gaussian([variances] * len(watch.ends)),
         claimed_rho=rho,
     )
 
 
-def shuffled_target(
-    layout: OnlineLayout, epsilon: float, delta: float, users: int, honest: float = 1.0, *, noise: Fresh = fresh
-) -> AuditTarget:
+def shuffled_target(layout: OnlineLayout, epsilon: float, delta: float, users: int, honest: float = 1.0) -> AuditTarget:
     """The worst pair of users of one batch, whose episodes are all alike, against the mechanism of counts-shuffle.
 
     Parameters
@@ -96,14 +89,12 @@ def shuffled_target(
         Which counts are kept, and what is claimed of each batch.
     users, honest
         Of the batch, and the declared share of them whose coins are counted on, in (0, 1].
-    noise
-        What really draws, where a test breaks it.
     """
     layout, m = replace(layout, states=2, actions=1), layout.episodes
     users = max(users, m)
 
     def shipped(wide: OnlineLayout, source: NoiseSource) -> InteractiveCounts:
-        return ShuffledCounts(wide, epsilon, delta, WORLD, noise(), honest)
+        return ShuffledCounts(wide, epsilon, delta, WORLD, fresh(), honest)
 
     def extremes(wide: OnlineLayout) -> Iterator[Tally]:
         for batch in BatchLayout((wide.horizon, wide.states, wide.actions)).extremes():
@@ -126,14 +117,7 @@ def shuffled_target(
     )
 
 
-def batch_target(
-    layout: BatchLayout,
-    users: int,
-    shipped: BatchPrivatizer,
-    *,
-    drawn: BatchPrivatizer | None = None,
-    noise: Fresh = fresh,
-) -> AuditTarget:
+def batch_target(layout: BatchLayout, users: int, shipped: BatchPrivatizer) -> AuditTarget:
     """The worst pair of users of one batch against SDP-PE's privatizer (paper 002).
 
     Parameters
@@ -142,8 +126,6 @@ def batch_target(
         Which counters the batch keeps, and how many are in it.
     shipped
         The privatizer, whose claim it is.
-    drawn, noise
-        What really adds noise, and what it draws from, where a test breaks one of them.
     """
     layout = replace(layout, shape=(layout.shape[0], 2, 1))
     m = shipped.episodes
@@ -158,20 +140,10 @@ def batch_target(
         law = Binomial(bits.trials, bits.probability, layout.changes, shipped.delta, m)
         epsilon, mean = shipped.delivered(users, layout), bits.mean
         words = f"binomial, {shipped.calibration}, {users:,} users"
-
-    moved, seeds = _moved(*(_kept(tables, layout) for tables in layout.extremes())), noise
-
-    def release(side: Side, noise: NoiseSource, copies: int) -> list[Array]:
-        wide = replace(layout, shape=(*layout.shape[:2], copies))
-        one = [*wide.extremes()][side]
-        said = replace(one, users=users, n_sas=m * one.n_sas, r_sa=m * one.r_sa)
-        seen = (drawn or shipped).release(said, wide, seeds()).noisy
-        return [np.rint(_entries(_kept(seen, layout), moved) + mean)]
-
     return AuditTarget(
         mechanism=f"batch counts of {what}, {words}",
         trust=shipped.trust,
-        path=release,
+        path=_OneBatch(layout, users, m, shipped, mean),
         means=means,
         law=law,
         claimed_rho=law.loss(means),
@@ -208,6 +180,28 @@ def _kept(seen: NoisyTables | BatchTables, layout: BatchLayout) -> list[Tabled]:
     """The tables that have counters of their own."""
     rewards: list[Tabled] = [seen.r_sa] if seen.r_sa is not None and layout.rewards else []
     return [seen.n_sas[: layout.moving], seen.n_sa[layout.visits], *rewards]
+
+
+@dataclass(frozen=True)
+class _OneBatch:
+    """The shipped privatizer on a batch in which one user has so many episodes; with a ``mean`` of coins, totals."""
+
+    layout: BatchLayout
+    users: int
+    episodes: int
+    privatizer: BatchPrivatizer
+    mean: float
+    noise: Callable[[], SeededNoise] = fresh
+
+    def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
+        """See :class:`~pipeline.audits.attack.ReleasePath`."""
+        layout, m = self.layout, self.episodes
+        moved = _moved(*(_kept(tables, layout) for tables in layout.extremes()))
+        wide = replace(layout, shape=(*layout.shape[:2], copies))
+        one = [*wide.extremes()][side]
+        said = replace(one, users=self.users, n_sas=m * one.n_sas, r_sa=m * one.r_sa)
+        seen = self.privatizer.release(said, wide, self.noise()).noisy
+        return [np.rint(_entries(_kept(seen, layout), moved) + self.mean)]
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,24 @@ from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import optimal_values
 
 
+def sparse_rows(cells: tuple[int, ...], states: int, successors: int, rng: np.random.Generator) -> Array:
+    """``(*cells, states)`` distributions, each over so many states drawn at random.
+
+    Parameters
+    ----------
+    cells, states
+        Shape of the table, and over how many states.
+    successors
+        That a row reaches, at most ``states``.
+    rng
+        All randomness of the rows.
+    """
+    reached = rng.random((*cells, states)).argpartition(successors - 1, axis=-1)[..., :successors]
+    rows = np.zeros((*cells, states))
+    np.put_along_axis(rows, reached, rng.dirichlet(np.ones(successors), size=cells), axis=-1)
+    return rows
+
+
 def random_tabular(
     states: int = 10,
     actions: int = 3,
@@ -59,9 +77,7 @@ def random_tabular(
         raise ValueError(f"reward must be 'anywhere' or 'last'; got {reward!r}")
     rng = np.random.default_rng(seed)
     cells = (1 if stationary else horizon, states, actions)
-    reached = rng.random((*cells, states)).argpartition(successors - 1, axis=-1)[..., :successors]
-    transition = np.zeros((*cells, states))
-    np.put_along_axis(transition, reached, rng.dirichlet(np.ones(successors), size=cells), axis=-1)
+    transition = sparse_rows(cells, states, successors, rng)
     pays = rng.integers(0, 101, size=cells) / 100
     if reward == "last":
         pays = np.concatenate([np.zeros((horizon - 1, states, actions)), pays[-1:]])
@@ -124,10 +140,7 @@ def random_mixture(
     if min(states, actions, dimension, horizon) < 1 or not 1 <= successors <= states:
         raise ValueError("sizes must be at least 1, and successors from 1 to states")
     rng = np.random.default_rng(seed)
-    rows = (dimension, states, actions)
-    reached = rng.random((*rows, states)).argpartition(successors - 1, axis=-1)[..., :successors]
-    kernels = np.zeros((*rows, states))
-    np.put_along_axis(kernels, reached, rng.dirichlet(np.ones(successors), size=rows), axis=-1)
+    kernels = sparse_rows((dimension, states, actions), states, successors, rng)
     weights = rng.dirichlet(np.ones(dimension), size=1 if stationary else horizon)
     theta = np.broadcast_to(weights, (horizon, dimension))
     rewards = rng.integers(0, 101, size=(horizon, states, actions)) / 100 / horizon

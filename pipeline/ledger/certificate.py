@@ -26,7 +26,7 @@ from pipeline.ledger.chain import Body, Entry
 from pipeline.privacy.losses import SpentBudget, spent_budget
 from pipeline.privacy.release import Mechanism, Release, total_rho
 from pipeline.privacy.release_file import describe_joint
-from reports.facts.part import Dump
+from reports.facts.part import present
 from reports.facts.promise import CounterFacts, Guarantee, Joint
 from reports.facts.report import Certificate, Charged, RegistryEntry, Report
 
@@ -239,16 +239,13 @@ def certificate(
     rho = total_rho(listed) if together is None else together
     route = route or route_of(release, intent)
     joint = None if release.joint is None else Joint.model_validate(describe_joint(release))
-    parts = {"gate": report.gate, "joint": joint, "counter": report.counter}
-    # what a run does not have is absent, not null
-    there: Dump = {part: told for part, told in parts.items() if told is not None}
     return Certificate(
         schema_version=1,
         dataset=card.name,
         guarantee=report.guarantee,
         rho_exact=None if rho is None else str(rho),
         mechanisms=report.mechanisms,
-        **there,
+        **present(gate=report.gate, joint=joint, counter=report.counter),
         composition=_composition(release, joint),
         implementation=implementation(release, route),
         data=stewardship(card, route),

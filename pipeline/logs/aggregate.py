@@ -7,6 +7,7 @@ Every row is one place of one table ``(step, s, a, s' or unknown)``, found by po
 are sums of it.  Rows are read in batches, so memory does not depend on how many there are.
 """
 
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -112,8 +113,9 @@ def read_parts(parts: Sequence[Path], card: AnyCard, columns: Sequence[pl.Expr],
     caps, until = CapsAgain(card, lengths), zip(parts, accumulate(lengths), strict=True)
     for _, some in groupby(until, key=_scan):
         rows = pl.scan_parquet([part for part, _ in some], glob=False)
-        told = [name for name in IDENTITY if name not in rows.select(columns).collect_schema()]
-        for batch in rows.select(*columns, *told).collect_batches(chunk_size=size, maintain_order=True):
+        there = rows.select(columns).collect_schema()
+        whose = [name for name in IDENTITY if name not in there]
+        for batch in rows.select(*columns, *whose).collect_batches(chunk_size=size, maintain_order=True):
             caps.check(batch)
             yield batch
 

@@ -70,6 +70,8 @@ def total_steps(card: Card) -> int | None:
 
 # whose row it is; with them every sum reads that nobody has more rows than their share
 IDENTITY = ("user_id", "episode_id", "step")
+# larger temporaries go back to the system and are fetched again every time: twice the cost
+_PIECE_ROWS = 1 << 17
 
 
 class CapsAgain:
@@ -98,10 +100,10 @@ class CapsAgain:
         DamagedError
             If somebody has more, or the rows are out of order.
         """
-        cuts = sorted(end - self._at for end in self._ends if self._at < end < self._at + len(batch))
-        for low, high in pairwise([0, *cuts, len(batch)]):
-            if low < high:
-                self._follow(batch[low:high].select(IDENTITY))
+        rows, cuts = batch[IDENTITY], {end - self._at for end in self._ends}
+        cuts |= {0, len(rows), *range(0, len(rows), _PIECE_ROWS)}
+        for low, high in pairwise(sorted(cut for cut in cuts if 0 <= cut <= len(rows))):
+            self._follow(rows.slice(low, high - low))
             if self._at + high in self._ends:
                 self._last, self._episodes = None, 0
         self._at += len(batch)
@@ -113,17 +115,18 @@ class CapsAgain:
         same_episode = same_user and before is not None and before[1] == first[1]
         new_user = _changes(rows["user_id"])
         new_episode = new_user | _changes(rows["episode_id"])
-        wrong = bool(((step[1:] <= step[:-1]) & ~new_episode).any())
-        wrong |= not 0 <= step.min() <= step.max() < self._card.domain.horizon
+        wrong = not (new_episode | (step[1:] > step[:-1])).all()
         wrong |= before is not None and before >= first
         # what is sorted is looked at once an episode, not once a row
-        starts = np.concatenate([[0], 1 + np.flatnonzero(new_episode)])
-        of_user = np.concatenate([[not same_user], new_user[starts[1:] - 1]])
+        later = np.flatnonzero(new_episode)
+        starts = np.concatenate([[0], later + 1])
+        wrong |= not step[starts].min() >= 0 or max(step[later].max(initial=0), step[-1]) >= self._card.domain.horizon
+        of_user = np.concatenate([[not same_user], new_user[later]])
         which = rows["episode_id"].to_numpy()[starts]
         wrong |= not rows["user_id"].is_sorted() or bool((which[1:] < which[:-1])[~of_user[1:]].any())
         # episodes of the person of the row before, then of each person who begins here
-        ends = np.concatenate([np.flatnonzero(of_user), [len(starts)]])
-        counts = np.diff(ends, prepend=0)
+        ends = np.concatenate([[0], np.flatnonzero(of_user), [len(starts)]])
+        counts = ends[1:] - ends[:-1]
         counts[0] += self._episodes * same_user - same_episode
         if wrong or counts.max() > self._card.unit.episodes_per_user:
             raise DamagedError(

@@ -5,6 +5,7 @@ m episodes, H steps each, no step twice.  A linear release sums the two halves o
 decides the half, by a keyed hash of the id alone.  A row of vectors without a next observation counts nowhere.
 """
 
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +16,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pyarrow as pa
-import pyarrow.compute
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -177,7 +177,6 @@ class TallySums:
 
 Array = NDArray[np.float64]
 
-pc: Any = pyarrow.compute
 _COLUMNS = ["observation", "action", "next_observation"]
 _VECTOR_ROWS = 1 << 16
 
@@ -246,7 +245,7 @@ def read_transitions(parts: Sequence[Path], card: LqCard, size: int) -> Iterator
             caps = CapsAgain(card, [file.metadata.num_rows])
             for records in file.iter_batches(size, columns=[*IDENTITY, *_COLUMNS]):
                 caps.check(pl.DataFrame(records.select(list(IDENTITY))))
-                known = records.filter(pc.is_valid(records["next_observation"]))
+                known = records.filter(records["next_observation"].is_valid())
                 x, u, following = (known[c] for c in _COLUMNS)
                 yield Transitions(list_matrix(x, n), list_matrix(u, control), list_matrix(following, n)), len(records)
 
@@ -261,7 +260,7 @@ def list_matrix(column: Any, width: int) -> Array:
     width
         Numbers that a list must hold.
     """
-    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+    lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
     out, fits = np.full((len(column), width), np.nan), lengths == width
     out[fits] = column.filter(pa.array(fits)).flatten().to_numpy(zero_copy_only=False).reshape(-1, width)
     return out

@@ -180,7 +180,8 @@ def sum_snapshot(work: Summation, snapshot: Snapshot, resources: Resources = HER
     they were.  One is finished when it is kept, at the latest after a group that ends ``KEEP_AFTER`` seconds later.
     """
     kept = KeptSums(snapshot, work.depends_on())
-    total = kept.load(work.zero()) or Partial(work.zero())
+    nothing = work.zero()
+    total = kept.load(nothing) or Partial(nothing)
     if total.done:
         resources.say(
             f"resuming a sum of {snapshot.dataset} that stopped: "

@@ -8,7 +8,7 @@ an agent that keeps its gains for many episodes asks for them together, and the 
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -144,6 +144,18 @@ class LqBatch:
     controls: Array
     episodes: int
     means: tuple[Array, Array] | None = None
+
+
+# episodes that are asked for at once where every one of them is played
+_TOGETHER = 4096
+
+
+def play_every(rollout: LinearRollout) -> Generator[LinearRollout, LqBatch, list[LqBatch]]:
+    """Ask for a rollout in parts so small that every episode is played, and cut; ``yield from`` it."""
+    batches = list[LqBatch]()
+    for first in range(0, rollout.episodes, _TOGETHER):
+        batches.append((yield replace(rollout, episodes=min(_TOGETHER, rollout.episodes - first))))
+    return batches
 
 
 # what an online agent is: asks for rollouts, gets batches, returns what it has to say at the end

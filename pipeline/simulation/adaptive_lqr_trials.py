@@ -14,7 +14,6 @@ import numpy as np
 
 from pipeline.agents.adaptive_lqr import AdaptiveConstants, Epoch, adaptive_lqr, recentred_lqr
 from pipeline.agents.lq_belief import Question, prior
-from pipeline.agents.ofu_rl import LqControl
 from pipeline.declaration.toml import CardError
 from pipeline.environments.lq_systems import LqSystem
 from pipeline.mdp.rollout import LqBatch
@@ -22,9 +21,18 @@ from pipeline.privacy.factorisation import Once
 from pipeline.privacy.losses import Trust
 from pipeline.privacy.noise import SimulatedWorld
 from pipeline.privacy.release import Release
-from pipeline.simulation.lq_rollouts import Array, ask_of, lost_by, lq_world, noise_of, play_lq, spent
+from pipeline.simulation.lq_rollouts import (
+    Array,
+    ask_of,
+    control_of,
+    controlled,
+    lq_world,
+    noise_of,
+    play_lq,
+    spent,
+)
 from pipeline.simulation.targets import SumsTarget
-from pipeline.simulation.trial import NOTHING_CONTROLLED, OnlineAgent, Outcome, Plain, Trial, staged_curve
+from pipeline.simulation.trial import NOTHING_CONTROLLED, OnlineAgent, Outcome, Plain, Trial
 from pipeline.statistics.lq_message import ResidualMessage
 from pipeline.statistics.online_sum import begin, cost_of, stacked, tight
 
@@ -35,20 +43,17 @@ _OPTIONS: dict[str, Plain] = {"first": AdaptiveConstants().first, "certainty": A
 def play(trial: Trial) -> Outcome:
     """Play K episodes; without epsilon the releases are exact, the baseline."""
     world, c, sums = lq_world(trial), _constants(trial), _Sums(trial)
-    agent = adaptive_lqr(_control(world), trial.episodes, sums, sums.spread, c, trial.stream(_PLANNER))
+    agent = adaptive_lqr(control_of(world), trial.episodes, sums, sums.spread, c, trial.stream(_PLANNER))
     played = play_lq(world, agent, trial.stream(0))
-    at, summed = staged_curve(played.ends, played.losses)
     epochs: list[Epoch] = played.result
-    gains = played.gains[-1]
     facts = {
-        "final_loss": lost_by(world, gains),
         "trust": "none" if trial.epsilon is None else "joint",
         "variant": "extra: one release an epoch",
         "constants": f"first epoch {c.first:g} √K, doubling; gains better than none by {c.certainty:g} deviations",
         "left_zero_at": next((e.first for e in epochs if e.rollout.gains.any()), None),
         "explored": [e.rollout.explore for e in epochs],
     }
-    return Outcome(at, summed, facts | sums.cost, gains.tolist(), stacked(sums.drawn), sum(world.shape))
+    return controlled(world, played.gains[-1], facts | sums.cost, played.ends, played.losses, stacked(sums.drawn))
 
 
 def learn_from_logs(trial: Trial) -> Outcome:
@@ -56,18 +61,15 @@ def learn_from_logs(trial: Trial) -> Outcome:
     world, c, sums = lq_world(trial), _constants(trial), _Sums(trial)
     parts = [trial.episodes // 10, trial.episodes // 5]
     parts.append(trial.episodes - sum(parts))
-    agent = recentred_lqr(_control(world), parts, world.gamma, sums, sums.spread, c, trial.stream(_PLANNER))
+    agent = recentred_lqr(control_of(world), parts, world.gamma, sums, sums.spread, c, trial.stream(_PLANNER))
     gains = play_lq(world, agent, trial.stream(_LOGS)).result
-    lost = lost_by(world, gains)
-    at, summed = staged_curve([trial.episodes], [lost])
     facts = {
-        "final_loss": lost,
         "trust": "central",
         "variant": f"offline: {trial.episodes:,} exploring episodes were logged before",
         "constants": f"logs at no regret, controls on the sphere of {world.gamma:g}, declared; three parts",
         "left_zero_at": 1 if gains.any() else None,
     }
-    return Outcome(at, summed, facts | sums.cost, gains.tolist(), stacked(sums.drawn), sum(world.shape))
+    return controlled(world, gains, facts | sums.cost, [trial.episodes], release=stacked(sums.drawn))
 
 
 class _Sums:
@@ -76,7 +78,7 @@ class _Sums:
     def __init__(self, trial: Trial) -> None:
         self._trial, self._world = trial, lq_world(trial)
         self._noise, self._handle = noise_of(trial), SimulatedWorld(trial.place)
-        first = Question(prior(_control(self._world), 1.0).mean, np.eye(sum(self._world.shape)), 1.0)
+        first = Question(prior(control_of(self._world), 1.0).mean, np.eye(sum(self._world.shape)), 1.0)
         message = _message(self._world, trial, first)
         self._ask = None if trial.epsilon is None else ask_of(trial)
         self._variances = None if self._ask is None else tight(message, self._ask, 1)
@@ -100,7 +102,7 @@ def _constants(trial: Trial) -> AdaptiveConstants:
 def targets_of(trial: Trial) -> list[SumsTarget]:
     """What an audit attacks: the first epoch's one release; later ones differ in public numbers only."""
     world = lq_world(trial)
-    centre = prior(_control(world), AdaptiveConstants().norm).mean
+    centre = prior(control_of(world), AdaptiveConstants().norm).mean
     message = _message(world, trial, Question(centre, np.eye(sum(world.shape)), 1.0))
     return [SumsTarget(message, ask_of(trial), "fresh")]
 
@@ -109,10 +111,6 @@ def _message(world: LqSystem, trial: Trial, question: Question) -> ResidualMessa
     if trial.calibration == "paper":
         raise CardError(f"no paper prints scales for {trial.agent}; use calibration = 'tight'")
     return ResidualMessage(question.centre, question.frame, question.radius, world.horizon)
-
-
-def _control(world: LqSystem) -> LqControl:
-    return LqControl(world.cost, world.gamma, world.noise.bound, world.start, world.covariance)
 
 
 AGENTS = {

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -15,15 +16,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.agents.ofu_rl import LqControl
 from pipeline.environments.lq_systems import Controller, LqSystem, simulate
 from pipeline.mdp.riccati import gain_matrices
 from pipeline.mdp.rollout import LinearRollout, LqAgent, LqBatch
 from pipeline.privacy.budget import up
 from pipeline.privacy.losses import gdp_epsilon, safe_epsilon
 from pipeline.privacy.noise import SeededNoise
+from pipeline.privacy.release import Release
 from pipeline.simulation.places import typed_place
 from pipeline.simulation.rollouts import drive
-from pipeline.simulation.trial import Trial
+from pipeline.simulation.trial import Outcome, Trial, staged_curve
 from pipeline.statistics.ask import Ask
 
 Array = NDArray[np.float64]
@@ -119,6 +122,28 @@ def moments(world: LqSystem, ask: LinearRollout) -> tuple[Array, Array]:
     return gram, gram @ AB.T
 
 
+def controlled(
+    world: LqSystem,
+    gains: Array,
+    facts: Mapping[str, Any],
+    ends: Sequence[int],
+    losses: Sequence[float] | None = None,
+    release: Release | None = None,
+) -> Outcome:
+    """The outcome of a run that ends with gains ``(H, d, n)``.
+
+    Parameters
+    ----------
+    world, gains, facts, release
+        Where it was, what it learnt, what the agent says of it, and what left its private sums.
+    ends, losses
+        As of :class:`LqPlayed`; no losses: the gains are used from the first episode on.
+    """
+    lost = lost_by(world, gains)
+    at, summed = staged_curve(ends, [lost] if losses is None else losses)
+    return Outcome(at, summed, {**facts, "final_loss": lost}, gains.tolist(), release, sum(world.shape))
+
+
 def lq_world(trial: Trial) -> LqSystem:
     """The trial's system.
 
@@ -137,6 +162,11 @@ def spent(trial: Trial, rho: Fraction | None) -> dict[str, Any]:
     spent = up(rho)
     epsilons = safe_epsilon(spent, trial.delta), gdp_epsilon(spent, trial.delta)
     return {"true_rho": spent, "true_epsilon": epsilons[0], "true_epsilon_gdp": epsilons[1]}
+
+
+def control_of(world: LqSystem) -> LqControl:
+    """What is public about a system."""
+    return LqControl(world.cost, world.gamma, world.noise.bound, world.start, world.covariance)
 
 
 def ask_of(trial: Trial) -> Ask:

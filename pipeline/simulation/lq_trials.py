@@ -26,22 +26,31 @@ from numpy.typing import NDArray
 from pipeline.agents.dp_lqr import LqConstants, LqTask, certainty_equivalence
 from pipeline.agents.explore_then_commit import Exploration, explore, explore_then_commit
 from pipeline.agents.lq_optimism import Search
-from pipeline.agents.ofu_rl import LqControl, OfuConstants, OptimisticPlan, batch_ends, ofu_rl
+from pipeline.agents.ofu_rl import OfuConstants, OptimisticPlan, batch_ends, ofu_rl
 from pipeline.declaration.toml import CardError
 from pipeline.environments.lq_systems import LqSystem, norm
 from pipeline.mdp.riccati import clip_norm, riccati
 from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.noise import SimulatedWorld
 from pipeline.privacy.release import Release
-from pipeline.simulation.lq_rollouts import LqPlayed, ask_of, lost_by, lq_world, noise_of, play_lq, spent
+from pipeline.simulation.lq_rollouts import (
+    LqPlayed,
+    ask_of,
+    control_of,
+    controlled,
+    lq_world,
+    noise_of,
+    play_lq,
+    spent,
+)
 from pipeline.simulation.rollouts import as_printed
 from pipeline.simulation.targets import SumsTarget
-from pipeline.simulation.trial import NOTHING_CONTROLLED, OnlineAgent, Outcome, Plain, Trial, Trust, staged_curve
+from pipeline.simulation.trial import NOTHING_CONTROLLED, OnlineAgent, Outcome, Plain, Trial, Trust
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.lq_layout import LqDomain, LqPlan
 from pipeline.statistics.lq_message import LqMessage
 from pipeline.statistics.lq_moments import draw_lq, released_moments
-from pipeline.statistics.lq_regularizers import CountedLqRegularizer, epochs, fixed, tree
+from pipeline.statistics.lq_regularizers import CountedLqRegularizer, LqCounter, lq_regularizer
 from pipeline.statistics.lq_rows import Episodes, SimulatedRows
 from pipeline.statistics.online_sum import asked_rho
 from pipeline.statistics.regression import LqMoments
@@ -113,12 +122,9 @@ def sums_of(trial: Trial) -> list[SumsTarget]:
     CardError
         If the counter is none of those there are.
     """
-    counter = counter_of(trial)
-    if counter not in ("tree", "epochs"):
-        raise CardError(f"counter must be tree or epochs; got {counter!r}")
     ask = ask_of(trial)
     tree = "plain" if ask.calibration == "paper" else "bottom-up"
-    return [SumsTarget(message_of(trial), ask, "fresh" if counter == "epochs" else tree)]
+    return [SumsTarget(message_of(trial), ask, "fresh" if counter_of(trial) == "epochs" else tree)]
 
 
 def cost_of(trial: Trial) -> tuple[Fraction | None, Fraction]:
@@ -165,11 +171,10 @@ def optimistic(trial: Trial) -> Outcome:
     """OFU-RL; on noisy sums Private-OFU-RL; without a width certainty equivalence, which never tries a control."""
     world, knobs, ends = lq_world(trial), trial.over(_OPTIMIST), _ends(trial)
     regularizer = _regularizer(trial, world, ends)
-    control = LqControl(world.cost, world.gamma, world.noise.bound, world.start, world.covariance)
     width = 0.0 if trial.agent == "certainty-equivalence" else float(knobs["width"])
     volume = "released" if as_printed(trial) else "declared"
     c = OfuConstants(width=width, volume=volume, search=Search(starts=int(knobs["starts"])))
-    agent = ofu_rl(control, regularizer, c, ends, trial.stream(_SEARCH))
+    agent = ofu_rl(control_of(world), regularizer, c, ends, trial.stream(_SEARCH))
     played = play_lq(world, agent, trial.stream(0))
     cost = spent(trial, regularizer.guarantee.rho)
     facts = _said(trial, width) | cost | _story(world, played.result, regularizer)
@@ -177,14 +182,8 @@ def optimistic(trial: Trial) -> Outcome:
 
 
 def _regularizer(trial: Trial, world: LqSystem, ends: Sequence[int]) -> CountedLqRegularizer:
-    message = message_of(trial)
-    handle, noise = SimulatedWorld(trial.place), noise_of(trial)
-    if trial.epsilon is None:
-        return fixed(message, ends, 1.0, handle, noise)
-    make = {"tree": tree, "epochs": epochs}.get(counter_of(trial))
-    if make is None:
-        raise CardError(f"counter must be tree or epochs; got {counter_of(trial)!r}")
-    return make(message, ends, ask_of(trial), 1.0, handle, noise)
+    ask, handle = None if trial.epsilon is None else ask_of(trial), SimulatedWorld(trial.place)
+    return lq_regularizer(message_of(trial), ends, ask, 1.0, handle, noise_of(trial), counter_of(trial))
 
 
 def _story(world: LqSystem, plans: Sequence[OptimisticPlan], regularizer: CountedLqRegularizer) -> dict[str, Any]:
@@ -240,28 +239,23 @@ def _protected(plan: LqPlan, release: Release) -> Release | None:
 
 
 def _outcome(world: LqSystem, played: LqPlayed, facts: dict[str, Any], release: Release | None) -> Outcome:
-    at, summed = staged_curve(played.ends, played.losses)
-    gains = played.gains[-1]
     eigenvalues = np.linalg.eigvalsh(played.gram)
     spread = {"largest_eigenvalue": float(eigenvalues[-1]), "smallest_eigenvalue": max(0.0, float(eigenvalues[0]))}
-    said = {**facts, **spread, "final_loss": lost_by(world, gains)}
-    return Outcome(at, summed, said, gains.tolist(), release, sum(world.shape))
+    return controlled(world, played.gains[-1], facts | spread, played.ends, played.losses, release)
 
 
 def _constant(trial: Trial, world: LqSystem, gains: Array, variant: str) -> Outcome:
-    lost = lost_by(world, gains)
-    at, summed = staged_curve([trial.episodes], [lost])
-    facts = {"trust": "none", "variant": variant, "left_zero_at": 1 if gains.any() else None, "final_loss": lost}
-    return Outcome(at, summed, facts, gains.tolist())
+    facts = {"trust": "none", "variant": variant, "left_zero_at": 1 if gains.any() else None}
+    return controlled(world, gains, facts, [trial.episodes])
 
 
 def _task(world: LqSystem) -> LqTask:
     return LqTask(world.cost, world.gamma)
 
 
-def counter_of(trial: Trial) -> str:
+def counter_of(trial: Trial) -> LqCounter:
     """How the optimist adds up episodes."""
-    return str(trial.knobs.get("counter", "tree"))
+    return trial.over(_OPTIMIST, counter=("tree", "epochs"))["counter"]
 
 
 def _cuts() -> str:

@@ -64,8 +64,9 @@ class RewardLattice:
     def index(self, reward: NDArray[np.float64]) -> NDArray[np.int64]:
         """``k`` of each reward: clipped to the range, then floored (a lower value stays a lower value); 0 of NaN."""
         # one temporary, and no step that changes nothing: this is what counting rewards costs
-        k = np.fmax(reward, self.low)
-        np.fmin(k, self.high, out=k)
+        k = np.clip(reward, self.low, self.high)
+        if np.isnan(k.min(initial=self.low)):
+            np.fmax(k, self.low, out=k)
         if self.low != 0:
             k -= self.low
         if (width := self.high - self.low) != 1:

@@ -1,13 +1,13 @@
 """Regularizers of LQ control: sums seen through noise, and what Assumption 2 of paper 004 says of them.
 
-================  =======  ======================================================  ====================
-made by           trust    where the noise enters                                  agent
-================  =======  ======================================================  ====================
-:func:`fixed`     none     nowhere                                                 OFU-RL
-:func:`tree`      joint    every node of a binary tree over episodes               Private-OFU-RL
-:func:`epochs`    joint    once on the sum of every batch, whose people are in no  Private-OFU-RL, extra
-                           other
-================  =======  ======================================================  ====================
+=============  =======  ======================================================  ====================
+counter        trust    where the noise enters                                  agent
+=============  =======  ======================================================  ====================
+none           none     nowhere                                                 OFU-RL
+``tree``       joint    every node of a binary tree over episodes               Private-OFU-RL
+``epochs``     joint    once on the sum of every batch, whose people are in no  Private-OFU-RL, extra
+                        other
+=============  =======  ======================================================  ====================
 
 They differ in when and with what noise their sums are released only, so a private one without noise is the fixed one,
 to the last bit.
@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +38,7 @@ from pipeline.statistics.lq_message import LqMessage, LqRidge
 from pipeline.statistics.online_sum import OnlineSum, Variances, asked, begin, tight
 
 Array = NDArray[np.float64]
+LqCounter = Literal["tree", "epochs"]
 # probability with which the bounds may fail
 _FAILURE = 0.05
 # (sd above the Gram matrix's diagonal, sd of a cross entry, error of the sum) -> bounds on both norms
@@ -44,7 +46,7 @@ Tails = Callable[[float, float, float], tuple[float, float]]
 
 
 class CountedLqRegularizer:
-    """A regularizer over any private sum; build one with :func:`fixed`, :func:`tree` or :func:`epochs`.
+    """A regularizer over any private sum; build one with :func:`lq_regularizer`.
 
     Parameters
     ----------
@@ -85,25 +87,18 @@ class CountedLqRegularizer:
         return LqRidge(V, U, least, most, cross / math.sqrt(least), raised)
 
 
-def fixed(
-    message: LqMessage, ends: Sequence[int], lam: float, world: SimulatedWorld, noise: NoiseSource
-) -> CountedLqRegularizer:
-    """V = exact sums + λ I: the baseline, without privacy; ``noise`` is never drawn from."""
-    sums = begin(message, None, Once(len(ends)), Trust.NONE, world, noise)
-    return CountedLqRegularizer(message, sums, lam, tail_bounds(message, 1, _FAILURE))
-
-
-def tree(
+def lq_regularizer(
     message: LqMessage,
     ends: Sequence[int],
-    ask: Ask,
+    ask: Ask | None,
     lam: float,
     world: SimulatedWorld,
     noise: NoiseSource,
+    counter: LqCounter = "tree",
 ) -> CountedLqRegularizer:
-    """The binary tree over episodes, read after each batch of them.
+    """A regularizer whose sums are read after each batch of episodes.
 
-    ``paper`` prints scales for two counters of half the budget each, and bounds; the guarantee is recomputed from the
+    ``paper`` prints scales for two trees of half the budget each, and bounds; the guarantee is recomputed from the
     variances.  ``tight`` is one joint release of both, nodes averaged with their halves, bounds by Gaussian tails.
 
     Parameters
@@ -113,38 +108,30 @@ def tree(
     ends
         Episodes seen after each batch, declared; the last is K.
     ask
-        The budget.
+        The budget; None: exact sums, without privacy, and ``noise`` is never drawn from.
     lam
         See :class:`CountedLqRegularizer`.
     world, noise
         Handle of the simulated world, and what draws the noise.
-    """
-    paper = ask.calibration == "paper"
-    time = LazyTree(tuple(ends), "plain" if paper else "bottom-up")
-    variances = paper_004(message, ask, ends[-1]) if paper else tight(message, ask, time.cost)
-    tails = paper_tails(message, ends[-1], _FAILURE) if paper else tail_bounds(message, len(ends), _FAILURE)
-    return CountedLqRegularizer(message, begin(message, variances, time, Trust.JOINT, world, noise, ask), lam, tails)
-
-
-def epochs(
-    message: LqMessage,
-    ends: Sequence[int],
-    ask: Ask,
-    lam: float,
-    world: SimulatedWorld,
-    noise: NoiseSource,
-) -> CountedLqRegularizer:
-    """One release of every batch: each person is in one, so no budget is divided; the noise of all batches adds up.
+    counter
+        Where the noise enters.
 
     Raises
     ------
     ValueError
-        If ``paper`` scales are asked: there are none.
+        If ``paper`` scales are asked of a counter for which there are none.
     """
-    if ask.calibration == "paper":
+    paper = ask is not None and ask.calibration == "paper"
+    if paper and counter != "tree":
         raise ValueError("paper 004 prints scales for its tree only; use calibration 'tight' with epochs")
-    sums = begin(message, tight(message, ask, 1), Once(len(ends)), Trust.JOINT, world, noise, ask)
-    return CountedLqRegularizer(message, sums, lam, tail_bounds(message, len(ends), _FAILURE))
+    time, variances = Once(len(ends)), None
+    if ask is not None:
+        if counter == "tree":
+            time = LazyTree(tuple(ends), "plain" if paper else "bottom-up")
+        variances = paper_004(message, ask, ends[-1]) if paper else tight(message, ask, time.cost)
+    tails = paper_tails(message, ends[-1], _FAILURE) if paper else tail_bounds(message, len(ends), _FAILURE)
+    trust = Trust.NONE if ask is None else Trust.JOINT
+    return CountedLqRegularizer(message, begin(message, variances, time, trust, world, noise, ask), lam, tails)
 
 
 def paper_004(message: LqMessage, ask: Ask, episodes: int) -> Variances | None:

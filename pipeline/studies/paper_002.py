@@ -72,15 +72,6 @@ def _told(agent: str, exact: bool = False) -> tuple[str, Options]:
 
 
 @dataclass(frozen=True)
-class Point:
-    """Regret over runs: mean, and the runs themselves."""
-
-    mean: float
-    totals: tuple[float, ...]
-    row: Found
-
-
-@dataclass(frozen=True)
 class Evidence:
     """Points of one study, found by world, model, K and epsilon.
 
@@ -93,13 +84,9 @@ class Evidence:
     rows: Rows
 
     @cached_property
-    def points(self) -> dict[tuple[str, str, int, float | None], Point]:
+    def points(self) -> dict[tuple[str, str, int, float | None], Found]:
         """All measured points; without privacy epsilon is None."""
-        found: dict[tuple[str, str, int, float | None], Point] = {}
-        for r in self.rows:
-            at = str(r["world"]), model_of(r), int(r["episodes"]), r["epsilon"]
-            found[at] = Point(float(r["mean"]), tuple(r["totals"]), r)
-        return found
+        return {(str(r["world"]), model_of(r), int(r["episodes"]), r["epsilon"]): r for r in self.rows}
 
     @cached_property
     def worlds(self) -> list[str]:
@@ -122,19 +109,19 @@ class Evidence:
         tried = {K: {at[3] for at in self.points if at[1] == JOINT and at[2] == K} for K in self.episodes}
         return max(tried, key=lambda count: len(tried[count]))
 
-    def point(self, world: str, model: str, K: int, epsilon: float = 1.0) -> Point:  # noqa: N803
+    def point(self, world: str, model: str, K: int, epsilon: float = 1.0) -> Found:  # noqa: N803
         """One point; of a model without privacy whatever epsilon says."""
         return self.points[world, model, K, None if model in (NONE, PE_NONE, "uniform") else epsilon]
 
     def cost(self, world: str, model: str, K: int, epsilon: float = 1.0) -> float:  # noqa: N803
         """What privacy costs: mean regret beyond that of the same planner without noise, at least 1e-9."""
         base = PE_NONE if model == PE else NONE
-        return max(self.point(world, model, K, epsilon).mean - self.point(world, base, K).mean, 1e-9)
+        return max(self.point(world, model, K, epsilon)["mean"] - self.point(world, base, K)["mean"], 1e-9)
 
     def slope_in_episodes(self, world: str, model: str, *, cost: bool) -> float:
         """Exponent of K from :data:`FROM` on, of the regret or of what privacy costs."""
         K = [k for k in self.episodes if k >= FROM]  # noqa: N806
-        y = [self.cost(world, model, k) if cost else self.point(world, model, k).mean for k in K]
+        y = [self.cost(world, model, k) if cost else self.point(world, model, k)["mean"] for k in K]
         return exponent(K, y)
 
     def slope_in_loss(self, world: str, model: str) -> float:
@@ -163,7 +150,7 @@ def exponent(x: Sequence[float], y: Sequence[float]) -> float:
 
 
 def _private(e: Evidence, world: str) -> Verdict:
-    mine = [p.row for at, p in e.points.items() if at[0] == world and at[3] is not None]
+    mine = [r for at, r in e.points.items() if at[0] == world and at[3] is not None]
     ratio = max(map(true_share, mine))
     return ratio <= 1 + 1e-9, f"at most {number(ratio, 3, 'up')} × the asked ε"
 
@@ -181,15 +168,15 @@ def _per_loss(model: str) -> Callable[[Evidence, str], Verdict]:
 
 
 def _comparable(e: Evidence, world: str) -> Verdict:
-    ratios = [e.point(world, SHUFFLE, K).mean / e.point(world, JOINT, K).mean for K in e.episodes if K >= FROM]
+    ratios = [e.point(world, SHUFFLE, K)["mean"] / e.point(world, JOINT, K)["mean"] for K in e.episodes if K >= FROM]
     return max(ratios) <= 2, f"{number(min(ratios), 2)} to {number(max(ratios), 2)} times"
 
 
 def _beats(low: str, high: str) -> Callable[[Evidence, str], Verdict]:
     def judge(e: Evidence, world: str) -> Verdict:
         pairs = [(e.point(world, low, K), e.point(world, high, K)) for K in e.episodes]
-        won = [a for a, b in pairs if surely_below(a.row, b.row)]
-        ratios = [b.mean / a.mean for a, b in pairs]
+        won = [a for a, b in pairs if surely_below(a, b)]
+        ratios = [b["mean"] / a["mean"] for a, b in pairs]
         first, last = number(ratios[0], 2), number(ratios[-1], 2)
         said = f"at {len(won)} of {len(pairs)} K; {first} times less at the smallest, {last} at the largest"
         return len(won) == len(pairs), said

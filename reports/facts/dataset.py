@@ -7,7 +7,7 @@ from typing import Literal
 
 from pipeline.declaration.card import AnyCard, Card, LqCard
 from pipeline.declaration.linear_quadratic import Vector
-from reports.facts.part import Dump, Matrix, Number, Part
+from reports.facts.part import Dump, Matrix, Number, Part, present
 
 
 class Declared(Part):
@@ -238,18 +238,11 @@ def vector_facts(v: Vector) -> DeclaredVector:
     v
         Observation or control of a card.
     """
-    shifted: Dump = {} if v.center is None else {"center": v.center}
-    return DeclaredVector(names=v.labels, scale=v.scales, radius=v.radius, **shifted)
+    return DeclaredVector(names=v.labels, scale=v.scales, radius=v.radius, **present(center=v.center))
 
 
 def _tables(card: Card, alike: Dump, snapshot: int | None) -> DeclaredTables:
     d, r = card.domain, card.reward
-    more: Dump = {} if d.start == "released" else {"start_declared": dict(d.start)}
-    more |= {} if r.table is None else {"reward_table": r.table}
-    more |= {} if r.on_entering is None else {"reward_on_entering": r.on_entering}
-    more |= {} if d.states.features is None else {"state_features": list(d.states.features.columns)}
-    more |= {} if d.observation is None else {"observation": vector_facts(d.observation)}
-    more |= {} if d.first_observations is None else {"first_observations": d.first_observations}
     return DeclaredTables(
         **alike,
         live_states=d.live_states,
@@ -264,6 +257,13 @@ def _tables(card: Card, alike: Dump, snapshot: int | None) -> DeclaredTables:
         reward_range=r.range,
         reward_unit=r.unit,
         reward_total=r.total,
-        **more,
+        **present(
+            start_declared=None if d.start == "released" else dict(d.start),
+            reward_table=r.table,
+            reward_on_entering=r.on_entering,
+            state_features=None if d.states.features is None else list(d.states.features.columns),
+            observation=None if d.observation is None else vector_facts(d.observation),
+            first_observations=d.first_observations,
+        ),
         snapshot=snapshot,
     )

@@ -15,11 +15,18 @@ from pydantic import (
     model_validator,
 )
 
+from pipeline.declaration.toml import table_in
+
 # an integer stays one: 40 is not written as 40.0
 Number = Annotated[int | float, WithJsonSchema({"type": "number"})]
 Matrix = list[list[Number]]
 # an object of JSON, as it is dumped for a file or for ``--json``; nothing reads it again
 Dump = dict[str, Any]
+
+
+def present(**parts: object) -> Dump:
+    """Those parts that are there: one that is None is absent from what is dumped, and not null."""
+    return {name: part for name, part in parts.items() if part is not None}
 
 
 class Part(BaseModel):
@@ -37,8 +44,8 @@ class Part(BaseModel):
     @classmethod
     def _remember(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         made = handler(data)
-        if isinstance(data, dict):
-            made._given = tuple(data)
+        if (given := table_in(data)) is not None:
+            made._given = tuple(given)
         return made
 
     @model_serializer(mode="wrap")

@@ -16,7 +16,7 @@ import numpy as np
 
 from pipeline.declaration.numbers import clean, number
 from reports.facts.policy import Gains
-from reports.figures.charts import draw_chart
+from reports.figures.charts import DASHES, PALETTE, draw_chart
 from reports.page import Figure, shorten, templates
 
 _ROW, _AXIS, _GAP = 46, 30, 20
@@ -154,10 +154,8 @@ def _tick(x: float, panel: Panel, width: float) -> str:
     return number(float(f"{x:.6g}"))
 
 
-# Paul Tol's "bright" scheme; lines also differ in their dashes, and a sample of each stands before its name
-_LINES = ("#4477AA", "#EE6677", "#228833", "#AA3377", "#CCBB44", "#66CCEE")
-_DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [4, 4], [1, 3])
-MOST_LINES = 6
+# lines differ in colour and dashes; a sample of each stands before its name
+MOST_LINES = len(PALETTE)
 _WIDE, _HEIGHT, _LEGEND = 380, 150, 15
 
 
@@ -168,7 +166,7 @@ def gains_figure(view: Gains) -> Figure:
     H, height = len(view.gains), max(_HEIGHT, _LEGEND * len(names) + 10)  # noqa: N806
     low, high = min(0.0, *map(min, gains)), max(0.0, *map(max, gains))
     room = (high - low or 1.0) * 0.05
-    styled = zip(names, _LINES, _DASHES, gains, strict=False)
+    styled = zip(names, PALETTE, DASHES, gains, strict=False)
     drawn = [{"name": name, "colour": colour, "dash": dash, "gains": of} for name, colour, dash, of in styled]
     values: dict[str, object] = {"lines": drawn, "domain": [low - room, high + room], "width": _WIDE, "height": height}
     values["steps"] = list(range(0, H, max(1, H // 10)))

@@ -48,8 +48,8 @@ def _figure(e: Evidence) -> Figure:
         panels[world] = {
             title: Line(
                 e.episodes,
-                [e.point(world, model, K).mean for K in e.episodes],
-                [float(e.point(world, model, K).row["std"]) for K in e.episodes],
+                [e.point(world, model, K)["mean"] for K in e.episodes],
+                [float(e.point(world, model, K)["std"]) for K in e.episodes],
                 model == "uniform",
             )
             for model, title in _NAMES.items()
@@ -69,7 +69,7 @@ def _regret(e: Evidence) -> Section:
 
 def _by_episodes(e: Evidence, world: str) -> Table:
     numbers = [power(K) for K in e.episodes]
-    rows = [(title, *(number(e.point(world, m, K).mean, 3) for K in e.episodes)) for m, title in _NAMES.items()]
+    rows = [(title, *(number(e.point(world, m, K)["mean"], 3) for K in e.episodes)) for m, title in _NAMES.items()]
     return table(" | ".join(["Agent", *numbers]), rows, world, numeric=" | ".join(numbers))
 
 
@@ -81,7 +81,7 @@ def _spread(e: Evidence) -> Section:
         for model, title in _NAMES.items():
             if model == "uniform":
                 continue
-            totals = np.array(e.point(world, model, K).totals)
+            totals = np.array(e.point(world, model, K)["totals"])
             five = [number(float(q), 3) for q in np.quantile(totals, [0, 0.25, 0.5, 0.75, 1])]
             rows.append((world, title, *five, number(float(totals.std(ddof=1)), 2)))
     head = "World | Agent | Least | Lower quarter | Median | Upper quarter | Largest | sd"
@@ -104,7 +104,7 @@ def _bounds(e: Evidence) -> Section:
             cost = "–" if model == NONE else number(e.slope_in_episodes(world, model, cost=True), 2)
             loss = "–" if model == NONE else number(e.slope_in_loss(world, model), 2)
             regret = number(e.slope_in_episodes(world, model, cost=False), 2)
-            measured = number(e.point(world, model, e.at).mean, 3)
+            measured = number(e.point(world, model, e.at)["mean"], 3)
             rows.append(
                 (world, _NAMES[model], bound, _value(e, world, model), measured, in_k, regret, cost, in_loss, loss)
             )
@@ -118,7 +118,7 @@ def _bounds(e: Evidence) -> Section:
 
 
 def _value(e: Evidence, world: str, model: str) -> str:
-    X, A, H = e.point(world, NONE, e.at).row["facts"].get("shape", [])  # noqa: N806
+    X, A, H = e.point(world, NONE, e.at)["facts"].get("shape", [])  # noqa: N806
     K = e.at  # noqa: N806
     first = math.sqrt(X * A * H**3 * K)
     return number(
@@ -138,8 +138,8 @@ def _budgets(e: Evidence) -> Section:
         (
             world,
             _NAMES[m],
-            *(number(e.point(world, m, e.at, b).mean, 3) for b in e.budgets),
-            number(e.point(world, base, e.at).mean, 3),
+            *(number(e.point(world, m, e.at, b)["mean"], 3) for b in e.budgets),
+            number(e.point(world, base, e.at)["mean"], 3),
         )
         for world in e.worlds
         for m, base in ((JOINT, NONE), (SHUFFLE, NONE), (LOCAL, NONE), (PE, PE_NONE))
@@ -152,11 +152,11 @@ def _budgets(e: Evidence) -> Section:
 
 def _setting(e: Evidence) -> Section:
     rows = {
-        (_NAMES[at[1]], str(p.row["variant"]), str(p.row["constants"] or "–"), _delivered(p.row))
+        (_NAMES[at[1]], str(p["variant"]), str(p["constants"] or "–"), _delivered(p))
         for at, p in e.points.items()
         if at[1] in _NAMES and at[1] != "uniform" and at[2] == e.at and at[3] in (None, 1.0)
     }
-    runs = sorted({int(p.row["runs"]) for at, p in e.points.items() if at[1] != "uniform"})
+    runs = sorted({int(p["runs"]) for at, p in e.points.items() if at[1] != "uniform"})
     words = (
         f"{' or '.join(map(str, runs))} runs a point. Rewards are learnt by everybody. UCBVI's four versions are one "
         "planner with one set of constants, chosen on other seeds; batches end at the same rule. Joint: a tree over "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.simulation.lq_rollouts import LqPlayed, play_lq
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.lq_message import LqMessage, LqRidge
-from pipeline.statistics.lq_regularizers import epochs, fixed, tree
+from pipeline.statistics.lq_regularizers import lq_regularizer
 
 WORLD, ONE = SimulatedWorld("tests"), OfuConstants()
 
@@ -35,14 +36,14 @@ def play(world: LqSystem, regularizer, ends, c: OfuConstants = ONE, seed: int = 
 
 
 def baseline(world: LqSystem, ends):
-    return fixed(message(world), ends, 1.0, WORLD, SeededNoise(0))
+    return lq_regularizer(message(world), ends, None, 1.0, WORLD, SeededNoise(0))
 
 
 @pytest.mark.parametrize("calibration", ["tight", "paper"])
 def test_a_private_agent_without_noise_is_its_baseline_to_the_last_bit(calibration):
     world, ends = lq_instance(1), batch_ends(80, 1.6)
     plain = play(world, baseline(world, ends), ends)
-    makes = [tree] if calibration == "paper" else [tree, epochs]
+    makes = [lq_regularizer] if calibration == "paper" else [lq_regularizer, partial(lq_regularizer, counter="epochs")]
     for make in makes:
         silent = make(
             message(world), ends, Ask(epsilon=math.inf, delta=1e-5, calibration=calibration), 1.0, WORLD, SeededNoise(5)
@@ -51,7 +52,7 @@ def test_a_private_agent_without_noise_is_its_baseline_to_the_last_bit(calibrati
         played = play(world, silent, ends)
         assert played.losses == plain.losses
         np.testing.assert_array_equal(played.gains, plain.gains)
-    noisy = tree(
+    noisy = lq_regularizer(
         message(world), ends, Ask(epsilon=1e9, delta=1e-5, calibration=calibration), 1.0, WORLD, SeededNoise(5)
     )
     assert play(world, noisy, ends).losses != plain.losses
@@ -129,11 +130,11 @@ def test_it_learns_and_certainty_equivalence_never_tries_a_control():
 def test_with_noise_as_printed_it_stays_at_zero_and_without_optimism_it_wanders():
     world, ends = double_integrator(), batch_ends(400, 1.5)
     for calibration in ("paper", "tight"):
-        r = tree(
+        r = lq_regularizer(
             message(world), ends, Ask(epsilon=4.0, delta=1e-5, calibration=calibration), 1.0, WORLD, SeededNoise(0)
         )
         assert not np.any(play(world, r, ends).gains)
-    r = tree(message(world), ends, Ask(epsilon=4.0, delta=1e-5), 1.0, WORLD, SeededNoise(0))
+    r = lq_regularizer(message(world), ends, Ask(epsilon=4.0, delta=1e-5), 1.0, WORLD, SeededNoise(0))
     assert np.any(play(world, r, ends, OfuConstants(width=0.0)).gains)
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
 
-from pipeline.audits.attack import AuditTarget
+from pipeline.audits.attack import AuditTarget, silence
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import NoiseSource, SeededNoise
+from pipeline.privacy.release import Release
+from pipeline.statistics.private_sum import PrivateSum
 
 Make = Callable[[], AuditTarget]
 
@@ -22,6 +24,22 @@ class Twin:
     make: Make
     draws: int = 3000
     noise: Callable[[], NoiseSource] = FastOsNoise
+
+
+def drawing(target: AuditTarget, **broken) -> AuditTarget:
+    """The attack on what is shipped, held against a path of which one part is another."""
+    return replace(target, path=replace(target.path, **broken))
+
+
+def drawing_sum(target: AuditTarget, drawn: PrivateSum) -> AuditTarget:
+    """The same, where another sum is drawn."""
+    return drawing(target, drawn=replace(drawn, layout=target.path.drawn.layout))
+
+
+def releasing(target: AuditTarget, draw: Callable[..., Release]) -> AuditTarget:
+    """The same, where another function makes whole releases: the attacker knows what it publishes."""
+    path = replace(target.whole, draw=draw)
+    return replace(target, path=path, means=silence(path), whole=None)
 
 
 class Thinner:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
@@ -34,7 +35,7 @@ from pipeline.statistics.lq_rows import Episodes, SimulatedRows
 from pipeline.statistics.moment_layout import MomentLayout
 from pipeline.statistics.one_step_layout import FeatureLayout, FollowLayout
 from pipeline.statistics.private_sum import PrivateSum
-from tests.audits.broken import Make, Repeating, Thinner, Twin
+from tests.audits.broken import Make, Repeating, Thinner, Twin, drawing_sum, releasing
 from tests.conftest import card_dict
 
 LQ = LqPlan(LqDomain("tiny", "synthetic", 2, 2, 2, 50), Ask(Fraction(1)))
@@ -50,9 +51,13 @@ def card(m: int = 1, recurs: str = "never") -> Card:
 def counts(ask: Ask, broken: Callable[[Mechanism], Mechanism] | None = None, m: int = 1) -> AuditTarget:
     # the fast sampler's share of delta, which it must be listed with
     shipped = count_sum(card(m), ask).with_slack(FastOsNoise(), 20.0)
+    return breaking(counts_target(shipped), shipped, broken)
+
+
+def breaking(target: AuditTarget, shipped: PrivateSum, broken: Callable[[Mechanism], Mechanism] | None) -> AuditTarget:
     if broken is None:
-        return counts_target(shipped)
-    return counts_target(shipped, replace(shipped, mechanisms=tuple(broken(x) for x in shipped.mechanisms)))
+        return target
+    return drawing_sum(target, replace(shipped, mechanisms=tuple(broken(x) for x in shipped.mechanisms)))
 
 
 def halved(m: Mechanism) -> Mechanism:
@@ -83,7 +88,7 @@ def linear(drawn=None, split=None, **terms) -> AuditTarget:
         LinearTerms(Ask(Fraction(1), split=split), **terms),
         features(),
     )
-    return linear_target(plan, drawn)
+    return linear_target(plan) if drawn is None else releasing(linear_target(plan), partial(drawn, plan))
 
 
 def thin() -> Thinner:
@@ -139,7 +144,7 @@ def nights(kind: str, share: float = 1.0, m: int = 1, made: type[PrivateSum] = P
     chosen = card(m, "never" if m == 1 else "capped")
     shipped = count_sum(chosen, Ask(rho=1.0, counter=continual(kind, NIGHTS))).with_slack(FastOsNoise(), 20.0)
     really = tuple(replace(x, variance=math.ceil(x.variance * share)) for x in shipped.mechanisms)
-    return counts_target(shipped, made(shipped.layout, really, shipped.time))
+    return drawing_sum(counts_target(shipped), made(shipped.layout, really, shipped.time))
 
 
 class Redrawn(PrivateSum):
@@ -160,11 +165,9 @@ class Shared(PrivateSum):
 
 def gate(rules: int, broken: Callable[[Mechanism], Mechanism] | None = None, counted: type = GateLayout) -> AuditTarget:
     names = ("gap", "repeat", "unknown_label", "bad_reward", "over_cap")[:rules]
-    layout = GateLayout("tiny", "real", names)
-    (table,) = layout.tables
-    summed = PrivateSum(layout, (table.mechanism(2),)).with_slack(FastOsNoise(), 20.0)
-    really = summed.mechanisms if broken is None else tuple(broken(x) for x in summed.mechanisms)
-    return gate_target(summed, PrivateSum(counted("tiny", "real", names), really))
+    (table,) = GateLayout("tiny", "real", names).tables
+    shipped = PrivateSum(counted("tiny", "real", names), (table.mechanism(2),)).with_slack(FastOsNoise(), 20.0)
+    return breaking(gate_target(shipped), shipped, broken)
 
 
 class UnderEachRule(GateLayout):
@@ -176,10 +179,10 @@ class UnderEachRule(GateLayout):
 def scores(broken: Callable[[Mechanism], Mechanism] | None = None, really: int = 4) -> AuditTarget:
     shipped = MomentLayout("tiny", "synthetic", "per_step", 4).summed(Fraction(1)).with_slack(FastOsNoise(), 20.0)
     if broken is not None:
-        return scores_target(shipped, replace(shipped, mechanisms=tuple(broken(x) for x in shipped.mechanisms)))
+        return breaking(scores_target(shipped), shipped, broken)
     # as many scores as are charged, or more
     charged = MomentLayout("tiny", "synthetic", "per_step", really).summed(Fraction(1)).with_slack(FastOsNoise(), 20.0)
-    return scores_target(shipped, replace(shipped, mechanisms=thinned(shipped, charged)))
+    return drawing_sum(scores_target(shipped), replace(shipped, mechanisms=thinned(shipped, charged)))
 
 
 def asked(layout: type, share: float = 1.0) -> AuditTarget:
@@ -189,7 +192,7 @@ def asked(layout: type, share: float = 1.0) -> AuditTarget:
     shipped = layout(Card.model_validate(card_dict(domain=domain))).summed(Fraction(1)).with_slack(FastOsNoise(), 20.0)
     # even, as symmetric tables want it
     less = tuple(replace(m, variance=2 * int(m.variance * share / 2)) for m in shipped.mechanisms)
-    return rows_target(shipped, 12.0, replace(shipped, mechanisms=less))
+    return drawing_sum(rows_target(shipped, 12.0), replace(shipped, mechanisms=less))
 
 
 def unweighed() -> AuditTarget:
@@ -315,8 +318,8 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         lambda: lq_target(LQ),
         {
             "half the variance": Twin(lambda: lq_target(LQ), noise=thin),
-            "add/remove Gram": Twin(lambda: lq_target(EVEN_LQ, add_remove(shipped_lq))),
-            "states not clipped": Twin(lambda: lq_target(LQ, unclipped_lq)),
+            "add/remove Gram": Twin(lambda: releasing(lq_target(EVEN_LQ), partial(add_remove(shipped_lq), EVEN_LQ))),
+            "states not clipped": Twin(lambda: releasing(lq_target(LQ), partial(unclipped_lq, LQ))),
             "seeded noise": Twin(lambda: lq_target(LQ), noise=Repeating),
         },
     ),
@@ -348,5 +351,5 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
 WHOLE: dict[str, Make] = {
     "interactive, centred": lambda: linear(draw_answers),
     "one-shot": lambda: linear(draw_once, variant="one_shot"),
-    "lq moments": lambda: lq_target(LQ, shipped_lq),
+    "lq moments": lambda: releasing(lq_target(LQ), partial(shipped_lq, LQ)),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import astuple, replace
 from fractions import Fraction
 
 import numpy as np
@@ -22,12 +22,12 @@ from pipeline.privacy.shuffle_calibration import smallest_total
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.batch_counts import BatchLayout
 from pipeline.statistics.batch_privatizers import BatchPrivatizer
-from pipeline.statistics.interactive_counts import GaussianCounts, joint, local
+from pipeline.statistics.interactive_counts import GaussianCounts, ShuffledCounts, joint, local
 from pipeline.statistics.lq_message import LqMessage, ResidualMessage
 from pipeline.statistics.mixture_message import LATTICE, Message, Visits
 from pipeline.statistics.online_counts import OnlineLayout
-from pipeline.statistics.online_sum import OnlineSum, Variances, gaussian_sum, tight
-from tests.audits.broken import FewCoins, Make, Repeating, RepeatingCoins, Thinner, Twin
+from pipeline.statistics.online_sum import OnlineSum, entry_variances, gaussian_sum, tight
+from tests.audits.broken import FewCoins, Make, Repeating, RepeatingCoins, Thinner, Twin, drawing
 
 LEAVES = 8
 ASK = Ask(epsilon=7.0, delta=1e-5)
@@ -41,16 +41,18 @@ POOLED = OnlineLayout(4, 2, 1, pooled=True)
 EPSILON, DELTA = 6.0, 1e-5
 SHUFFLE = BatchPrivatizer(Trust.SHUFFLE, EPSILON, DELTA, "tight", 3)
 TWICE = replace(SHUFFLE, episodes=2)
+LOCAL = BatchPrivatizer(Trust.LOCAL, 7.0, DELTA)
 BATCH = BatchLayout((3, 2, 1), lean=False, rewards=True, ends=True)
 
 
-def counter(kind, ask: Ask = ASK, **broken) -> AuditTarget:
-    return sums_target(MESSAGE, ask, kind, leaves=LEAVES, **broken)
+def counter(kind, ask: Ask = ASK, message: Message = MESSAGE, **broken) -> AuditTarget:
+    return drawing(sums_target(message, ask, kind, leaves=LEAVES), **broken)
 
 
-def scaled(kind, gram: float, target: float, ask: Ask = ASK) -> Variances:
+def scaled(kind, gram: float, target: float, ask: Ask = ASK) -> np.ndarray:
     v = tight(MESSAGE, ask, Watch(kind or "once", LEAVES).time.cost)
-    return {name: math.ceil(x * (target if name.startswith("target") else gram)) for name, x in v.items()}
+    less = {name: math.ceil(x * (target if name.startswith("target") else gram)) for name, x in v.items()}
+    return entry_variances(MESSAGE, less)
 
 
 EVEN = replace(ASK, split={"gram": Fraction(1, 2)})
@@ -66,44 +68,52 @@ class Redrawn(RunningSum):
         return self._sum + again.total()
 
 
-def uncut(visits: Visits) -> np.ndarray:
+class Uncut(Message):
     """Rows of one coordinate, as long as they come."""
-    cells = np.zeros((2, MESSAGE.blocks))
-    cells[0, visits.block] = visits.phi[:, 0] ** 2
-    cells[1, visits.block] = visits.phi[:, 0] * visits.response
-    parts = [cells[0], cells[1]]
-    return (np.concatenate(parts) * LATTICE).astype(np.int64)
+
+    def integers(self, visits: Visits) -> np.ndarray:
+        cells = np.zeros((2, self.blocks))
+        cells[0, visits.block] = visits.phi[:, 0] ** 2
+        cells[1, visits.block] = visits.phi[:, 0] * visits.response
+        return (cells.ravel() * LATTICE).astype(np.int64)
 
 
-def lq(how="bottom-up", **broken) -> AuditTarget:
-    return sums_target(LQ, ASK, how, leaves=LEAVES, **broken)
+UNCUT = Uncut(2, 1, 1.0, (1.0,), 1.0, unit=False)
 
 
-def lq_scaled(how: str, gram: float, cross: float) -> Variances:
+def lq(how="bottom-up", message: LqMessage = LQ, **broken) -> AuditTarget:
+    return drawing(sums_target(message, ASK, how, leaves=LEAVES), **broken)
+
+
+def lq_scaled(how: str, gram: float, cross: float) -> np.ndarray:
     v = tight(LQ, ASK, 1 if how == "fresh" else levels(LEAVES))
-    return {name: math.ceil(x * (cross if name == "cross" else gram)) for name, x in v.items()}
+    return entry_variances(LQ, {name: math.ceil(x * (cross if name == "cross" else gram)) for name, x in v.items()})
 
 
-def whole_rows(batch: LqBatch) -> np.ndarray:
+class WholeRows(LqMessage):
     """Sums of rows that nobody cut."""
-    z = np.trunc(np.concatenate([batch.states[0, :-1], batch.controls[0]], axis=1) * LQ.steps)
-    following = np.trunc(batch.states[0, 1:] * LQ.steps)
-    gram, cross = z.T @ z, z.T @ following
-    return np.concatenate([gram.diagonal(), gram[np.triu_indices(len(gram), 1)], cross.ravel()]).astype(np.int64)
+
+    def integers(self, batch: LqBatch) -> np.ndarray:
+        z = np.trunc(np.concatenate([batch.states[0, :-1], batch.controls[0]], axis=1) * self.steps)
+        following = np.trunc(batch.states[0, 1:] * self.steps)
+        gram, cross = z.T @ z, z.T @ following
+        return np.concatenate([gram.diagonal(), gram[np.triu_indices(len(gram), 1)], cross.ravel()]).astype(np.int64)
 
 
-def residual(**broken) -> AuditTarget:
-    return sums_target(RESIDUAL, ASK, "fresh", leaves=LEAVES, **broken)
+def residual(message: ResidualMessage = RESIDUAL, **broken) -> AuditTarget:
+    return drawing(sums_target(message, ASK, "fresh", leaves=LEAVES), **broken)
 
 
-def each_row_cut(batch: LqBatch) -> np.ndarray:
+class EachRowCut(ResidualMessage):
     """Every row of an episode cut to the ball that the episode has."""
-    rows = (RESIDUAL.each(batch.states[:, h : h + 2], batch.controls[:, h : h + 1]) for h in range(RESIDUAL.horizon))
-    return np.sum([row.sum(axis=0) for row in rows], axis=0)
+
+    def integers(self, batch: LqBatch) -> np.ndarray:
+        rows = (self.each(batch.states[:, h : h + 2], batch.controls[:, h : h + 1]) for h in range(self.horizon))
+        return np.sum([row.sum(axis=0) for row in rows], axis=0)
 
 
-def online(how, layout: OnlineLayout = TABLE, made=None) -> AuditTarget:
-    return interactive_target(layout, ASK, how, leaves=LEAVES, made=made)
+def online(how, layout: OnlineLayout = TABLE, **broken) -> AuditTarget:
+    return drawing(interactive_target(layout, ASK, how, leaves=LEAVES), **broken)
 
 
 def thin(how):
@@ -129,8 +139,16 @@ def counted(charged: int, build=RunningSum, steps: OnlineLayout | None = None):
     return made
 
 
-def batch(drawn=None, **rest) -> AuditTarget:
-    return batch_target(BATCH, 64, SHUFFLE, drawn=drawn, **rest)
+def batch(shipped: BatchPrivatizer = SHUFFLE, **broken) -> AuditTarget:
+    return drawing(batch_target(BATCH, 64, shipped), **broken)
+
+
+def shuffled(layout: OnlineLayout = TABLE) -> AuditTarget:
+    return shuffled_target(layout, EPSILON, DELTA, 64)
+
+
+def few_coins(wide, noise) -> ShuffledCounts:
+    return ShuffledCounts(wide, EPSILON, DELTA, WORLD, FewCoins())
 
 
 class OneCounter(BatchPrivatizer):
@@ -149,7 +167,7 @@ def integers(values, bits: NoiseBits, coins, data) -> Messages:
 
 def messages(**broken) -> AuditTarget:
     # as many users as coins: a coin each, as tau = n has it
-    return messages_target(2.0, DELTA, "tight", users=smallest_total(2, 2.0, DELTA), **broken)
+    return drawing(messages_target(2.0, DELTA, "tight", users=smallest_total(2, 2.0, DELTA)), **broken)
 
 
 ONLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
@@ -160,7 +178,7 @@ ONLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
             "natural-log levels": Twin(lambda: counter("plain", variances=scaled("plain", 0.75, 0.75)), 20_000),
             "add/remove Gram": Twin(lambda: counter("plain", EVEN, variances=scaled("plain", 0.5, 1, EVEN)), 20_000),
             "redrawn node noise": Twin(lambda: counter("plain", build=Redrawn)),
-            "messages not clipped": Twin(lambda: counter("plain", integers=uncut)),
+            "messages not clipped": Twin(lambda: counter("plain", message=UNCUT)),
             "seeded noise": Twin(lambda: counter("plain"), noise=Repeating),
         },
     ),
@@ -179,7 +197,7 @@ ONLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         lambda: counter(None),
         {
             "half the variance": Twin(lambda: counter(None, variances=scaled(None, 0.5, 0.5))),
-            "messages not clipped": Twin(lambda: counter(None, integers=uncut)),
+            "messages not clipped": Twin(lambda: counter(None, message=UNCUT)),
             "seeded noise": Twin(lambda: counter(None), noise=Repeating),
         },
     ),
@@ -204,7 +222,7 @@ ONLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         lambda: online("plain", POOLED),
         {
             "N instead of N²": Twin(
-                lambda: online("plain", POOLED, counted(levels(LEAVES), steps=replace(POOLED, pooled=False)))
+                lambda: online("plain", POOLED, made=counted(levels(LEAVES), steps=replace(POOLED, pooled=False)))
             )
         },
     ),
@@ -213,40 +231,30 @@ ONLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         {"half the variance": Twin(lambda: online(None, made=thin(None)))},
     ),
     "batch counts, Gaussian": (
-        lambda: batch_target(BATCH, 64, BatchPrivatizer(Trust.LOCAL, 7.0, DELTA)),
-        {
-            "twice the epsilon": Twin(
-                lambda: batch_target(
-                    BATCH, 64, BatchPrivatizer(Trust.LOCAL, 7.0, DELTA), drawn=BatchPrivatizer(Trust.LOCAL, 14.0, DELTA)
-                )
-            )
-        },
+        lambda: batch(LOCAL),
+        {"twice the epsilon": Twin(lambda: batch(LOCAL, privatizer=replace(LOCAL, epsilon=14.0)))},
     ),
     "shuffled counts, a batch's totals": (
-        lambda: shuffled_target(TABLE, EPSILON, DELTA, 64),
-        {"half the coins": Twin(lambda: shuffled_target(TABLE, EPSILON, DELTA, 64, noise=FewCoins), 20_000)},
+        shuffled,
+        {"half the coins": Twin(lambda: drawing(shuffled(), made=few_coins), 20_000)},
     ),
     "SDP-PE, a batch's totals": (
         batch,
         {
             "half the coins": Twin(lambda: batch(noise=FewCoins), 20_000),
             "each counter charged alone": Twin(
-                lambda: batch(OneCounter(Trust.SHUFFLE, EPSILON, DELTA, "tight", 3)), 20_000
+                lambda: batch(privatizer=OneCounter(Trust.SHUFFLE, EPSILON, DELTA, "tight", 3)), 20_000
             ),
             "seeded coins": Twin(lambda: batch(noise=RepeatingCoins)),
         },
     ),
     "shuffled counts, a user's two episodes": (
-        lambda: shuffled_target(replace(TABLE, episodes=2), EPSILON, DELTA, 64),
-        {
-            "half the coins": Twin(
-                lambda: shuffled_target(replace(TABLE, episodes=2), EPSILON, DELTA, 64, noise=FewCoins)
-            )
-        },
+        lambda: shuffled(TWO),
+        {"half the coins": Twin(lambda: drawing(shuffled(TWO), made=few_coins))},
     ),
     "SDP-PE, a user's two episodes": (
-        lambda: batch_target(BATCH, 64, TWICE),
-        {"priced as one": Twin(lambda: batch_target(BATCH, 64, TWICE, drawn=replace(TWICE, episodes=1)), 20_000)},
+        lambda: batch(TWICE),
+        {"priced as one": Twin(lambda: batch(TWICE, privatizer=replace(TWICE, episodes=1)), 20_000)},
     ),
     "shuffled messages": (
         messages,
@@ -257,7 +265,7 @@ ONLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         {
             "half the variance": Twin(lambda: lq(variances=lq_scaled("bottom-up", 0.5, 0.5)), 20_000),
             "redrawn node noise": Twin(lambda: lq(build=Redrawn)),
-            "states not clipped": Twin(lambda: lq(integers=whole_rows)),
+            "states not clipped": Twin(lambda: lq(message=WholeRows(2, 1, 3, 1.0))),
             "seeded noise": Twin(lq, noise=Repeating),
         },
     ),
@@ -272,9 +280,9 @@ ONLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         residual,
         {
             "half the variance": Twin(
-                lambda: residual(variances={"residual": tight(RESIDUAL, ASK, 1)["residual"] // 2}), 20_000
+                lambda: residual(variances=np.full(6, tight(RESIDUAL, ASK, 1)["residual"] // 2)), 20_000
             ),
-            "rows cut, not episodes": Twin(lambda: residual(integers=each_row_cut)),
+            "rows cut, not episodes": Twin(lambda: residual(EachRowCut(*astuple(RESIDUAL)))),
             "seeded noise": Twin(residual, noise=Repeating),
         },
     ),

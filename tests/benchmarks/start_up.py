@@ -1,7 +1,8 @@
 """Processor seconds of whole commands, imports included: ``python -P -m tests.benchmarks.start_up [ROUNDS]``.
 
 Every line is a fresh process, the anchor (an interpreter that imports numpy and polars) among them; medians, and the
-spread of all rounds.
+spread of all rounds.  A log of one's own has 3,000 people, ten steps, twelve states and four actions; its card is what
+``draft`` proposes.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+import polars as pl
+
 _CLI = ("-m", "flows.cli", "--home", "{home}")
 COMMANDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("anchor: import numpy, polars", ("-c", "import numpy, polars")),
@@ -22,7 +26,31 @@ COMMANDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("demo, replayed", (*_CLI, "demo")),
     ("plan demo", (*_CLI, "plan", "demo")),
     ("ledger show", (*_CLI, "ledger", "show")),
+    ("plan own log, dp-apvi", (*_CLI, "plan", "{home}/../dp-apvi.toml")),
+    ("plan own log, dp-one-step", (*_CLI, "plan", "{home}/../dp-one-step.toml")),
 )
+_PEOPLE, _STEPS, _STATES, _ACTIONS = 3000, 10, 12, 4
+
+
+def lay_out(folder: Path) -> None:
+    """A log, the card that is drafted for it and registered, and a recipe for each of two agents."""
+    rng, rows = np.random.default_rng(0), _PEOPLE * _STEPS
+    who, step = np.divmod(np.arange(rows), _STEPS)
+    pl.DataFrame(
+        {
+            "patient": pl.Series(who).cast(pl.String),
+            "step": step,
+            "state": pl.Series(rng.integers(_STATES, size=rows)).cast(pl.String),
+            "treatment": pl.Series(rng.integers(_ACTIONS, size=rows)).cast(pl.String),
+            "reward": rng.integers(2, size=rows),
+        }
+    ).write_csv(folder / "log.csv")
+    card = str(folder / "card.toml")
+    for verb in (("draft", str(folder / "log.csv"), "--name", "own", "--to", card), ("register", card)):
+        processor_seconds([*(part.format(home=folder / "home") for part in _CLI), *verb])
+    for agent in ("dp-apvi", "dp-one-step"):
+        recipe = f'[recipe]\nname = "own"\ncard = "card.toml"\nagent = "{agent}"\n[privacy]\nrho = 0.5\n'
+        (folder / f"{agent}.toml").write_text(recipe, encoding="utf-8")
 
 
 def processor_seconds(arguments: Sequence[str]) -> float:
@@ -39,9 +67,10 @@ def main(rounds: int = 5) -> None:
     """Print a line a command."""
     found: dict[str, list[float]] = {name: [] for name, _ in COMMANDS}
     for _ in range(rounds):
-        with tempfile.TemporaryDirectory() as home:
+        with tempfile.TemporaryDirectory() as place:
+            lay_out(folder := Path(place))
             for name, command in COMMANDS:
-                found[name].append(processor_seconds([part.format(home=Path(home) / "home") for part in command]))
+                found[name].append(processor_seconds([part.format(home=folder / "home") for part in command]))
     print(f"{'command':<32}{'CPU s':>7}{'least':>7}{'most':>7}{'x anchor':>10}   median of {rounds}")
     anchor = statistics.median(found[COMMANDS[0][0]])
     for name, times in found.items():

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from flows.config.home import Home
-from flows.jobs import foresight
+from flows.jobs import foresight, kept_forecasts
+from flows.jobs.kept_forecasts import SHIPPED, code_of
 from pipeline.declaration.card import Card, load_card, task_of
 from pipeline.learners import tabular
 from pipeline.mdp.planning import optimal_values
@@ -46,6 +47,21 @@ def test_the_band_repeats_itself_is_kept_and_orders_its_ends(tmp_path):
     assert "not a promise" in first["is_not"] and not first["declared"]
 
 
+def test_the_shipped_forecasts_are_of_this_code_and_stand_while_it_does_the_same(tmp_path, monkeypatch):
+    told = json.loads(SHIPPED.read_text())
+    stale = [name for name, digests in told["code"].items() if code_of(name).split()[1:] != digests.split()[1:]]
+    assert not stale, "`make forecasts` simulates them anew"
+    altered = tmp_path / "forecasts.json"
+    monkeypatch.setattr(kept_forecasts, "SHIPPED", altered)
+    simulated = foresee_job("two_step_adults", Home(tmp_path / "none"))
+    one = "pipeline.simulation.surrogate"
+    # of another text and the same syntax, and of another syntax
+    for digests, found in ((f"other {told['code'][one].split()[1]}", True), ("other other", False)):
+        altered.write_text(json.dumps(told | {"code": told["code"] | {one: digests}}))
+        again = foresee_job("two_step_adults", Home(tmp_path / str(found)))
+        assert again == simulated | {"cached": found} and not simulated["cached"]
+
+
 def test_more_noise_is_worse_and_more_people_are_better(tmp_path):
     home = Home(tmp_path / "home")
     mean = {
@@ -79,8 +95,8 @@ def test_a_twin_that_forgets_the_noise_is_seen(tmp_path, monkeypatch):
 
 @pytest.fixture(autouse=True)
 def alone(request, monkeypatch):
-    """No rivals, except where a test asks about them."""
-    if "rivals" not in request.fixturenames:
+    """No rivals, except where a test asks about them or for what is shipped."""
+    if "rivals" not in request.fixturenames and "shipped" not in request.node.name:
         monkeypatch.setattr(foresight, "_rivals", lambda s: ())
 
 

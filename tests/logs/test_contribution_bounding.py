@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.declaration.card import Card
+from pipeline.declaration.toml import DamagedError
+from pipeline.logs import contribution_bounding as bounding
 from pipeline.logs import leaves as counting
 from pipeline.logs.aggregate import count_rows
 from pipeline.logs.contribution_bounding import hash_width, keyed_hash
@@ -155,3 +158,42 @@ def test_hashes_need_the_key_and_ids_are_their_text(tmp_path):
     rows.write_parquet(part_file(night.folder, 1))
     assert len(count_new([night], card, one, KEY, CountLeaf(card))[1]) == 0
     assert count_rows(rows, card)["n_sa"].sum() == 1
+
+
+def may_count(rows: list[tuple[int, int, int]], horizon: int, m: int) -> bool:
+    """What ingest keeps, read one row after the other: in order, none twice, m episodes a person."""
+    episodes: dict[int, set[int]] = {}
+    for user, episode, _ in rows:
+        episodes.setdefault(user, set()).add(episode)
+    in_order = all(a < b for a, b in pairwise(rows))
+    return in_order and all(0 <= h < horizon for *_, h in rows) and max(map(len, episodes.values()), default=0) <= m
+
+
+@pytest.mark.parametrize("piece", [1, 2, 5, 1 << 17])
+@pytest.mark.parametrize("text", [False, True])
+def test_caps_are_refused_where_rows_one_by_one_are(piece: int, text: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounding, "_PIECE_ROWS", piece)
+    rng, horizon, m = np.random.default_rng(piece), 3, 2
+    card = card_of("capped", m)
+    card = card.model_copy(update={"domain": card.domain.model_copy(update={"horizon": horizon})})
+    verdicts = list[bool]()
+    for _ in range(400):
+        rows = [(u, e, h) for u in range(1, 4) for e in range(rng.integers(0, m + 1)) for h in range(horizon)]
+        if len(rows) and rng.random() < 0.6:
+            at, which = rng.integers(len(rows)), rng.integers(3)
+            moved = list(rows[at])
+            moved[which] += rng.choice([-1, 1])
+            rows[at : at + 1] = [[tuple(moved)], [rows[at]] * 2, [], [rows[at], tuple(moved)]][rng.integers(4)]
+        frame = pl.DataFrame(rows, dict.fromkeys(bounding.IDENTITY, pl.Int64), orient="row")
+        if text:
+            frame = frame.with_columns(pl.col("user_id").cast(pl.String))
+        told = sorted(rng.integers(0, len(rows) + 1, 2).tolist())
+        caps, refused = bounding.CapsAgain(card, [len(rows)]), False
+        try:
+            for low, high in pairwise([0, *told, len(rows)]):
+                caps.check(frame[low:high])
+        except DamagedError:
+            refused = True
+        assert refused != may_count(rows, horizon, m), rows
+        verdicts.append(refused)
+    assert 100 < sum(verdicts) < 300

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,11 +15,12 @@ from pipeline.privacy.losses import gdp_epsilon
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.lq_message import LqMessage
-from pipeline.statistics.lq_regularizers import _printed_levels, epochs, fixed, paper_004, paper_tails, tree
+from pipeline.statistics.lq_regularizers import _printed_levels, lq_regularizer, paper_004, paper_tails
 from pipeline.statistics.online_sum import asked_rho, cost_of, tight
 
 WORLD, K = SimulatedWorld("tests"), 10_000
 MESSAGE = LqMessage(2, 1, 10, 1.0)
+EPOCHS = partial(lq_regularizer, counter="epochs")
 # standard deviations of one tree node and exact joint epsilon of both counters, as computed independently
 PRINTED = {0.5: (2958, 1479, 0.237), 1.0: (1479, 740, 0.504), 4.0: (370, 185, 2.32)}
 
@@ -43,13 +45,16 @@ def test_tight_spends_what_was_asked_to_the_last_integer(epsilon, cost):
 
 def test_each_regularizer_says_what_it_costs():
     ends, ask = batch_ends(K, 2.0), Ask(epsilon=1.0, delta=1e-5)
-    none, joint = fixed(MESSAGE, ends, 1.0, WORLD, SeededNoise(0)), tree(MESSAGE, ends, ask, 1.0, WORLD, SeededNoise(0))
+    none, joint = (
+        lq_regularizer(MESSAGE, ends, None, 1.0, WORLD, SeededNoise(0)),
+        lq_regularizer(MESSAGE, ends, ask, 1.0, WORLD, SeededNoise(0)),
+    )
     assert none.guarantee.rho is None
     assert none.guarantee.trust == "none"
     assert joint.guarantee.trust == "joint"
     assert joint.guarantee.epsilon(1e-5) == pytest.approx(1.0, rel=1e-6)
     with pytest.raises(ValueError, match="tree only"):
-        epochs(MESSAGE, ends, Ask(epsilon=1.0, delta=1e-5, calibration="paper"), 1.0, WORLD, SeededNoise(0))
+        EPOCHS(MESSAGE, ends, Ask(epsilon=1.0, delta=1e-5, calibration="paper"), 1.0, WORLD, SeededNoise(0))
 
 
 def silent_batches(ends):
@@ -81,9 +86,9 @@ def broken(make, ask, runs: int = 60) -> tuple[float, float]:
 
 def test_bounds_hold_at_every_read_and_the_printed_ones_are_wide():
     for make, ask in (
-        (tree, Ask(epsilon=1.0, delta=1e-5)),
-        (epochs, Ask(epsilon=1.0, delta=1e-5)),
-        (tree, Ask(epsilon=1.0, delta=1e-5, calibration="paper")),
+        (lq_regularizer, Ask(epsilon=1.0, delta=1e-5)),
+        (EPOCHS, Ask(epsilon=1.0, delta=1e-5)),
+        (lq_regularizer, Ask(epsilon=1.0, delta=1e-5, calibration="paper")),
     ):
         # each bound may fail with probability 1/80
         assert max(broken(make, ask)) <= 0.05
@@ -94,14 +99,14 @@ def test_a_bound_of_half_the_size_does_not_hold(monkeypatch):
 
     right = module.tail_bounds
     monkeypatch.setattr(module, "tail_bounds", lambda *a: lambda *s: tuple(x / 2 for x in right(*a)(*s)))
-    assert max(broken(tree, Ask(epsilon=1.0, delta=1e-5))) > 0.3
+    assert max(broken(lq_regularizer, Ask(epsilon=1.0, delta=1e-5))) > 0.3
 
 
 def test_v_is_never_below_lambda_min_and_says_how_often_it_was_raised(monkeypatch):
     from pipeline.statistics import lq_regularizers as module
 
     monkeypatch.setattr(module, "tail_bounds", lambda *_: lambda above, cross, error: (1.0, 1.0))
-    r = tree(MESSAGE, (1, 2), Ask(epsilon=1.0, delta=1e-5), 1.0, WORLD, SeededNoise(3))
+    r = lq_regularizer(MESSAGE, (1, 2), Ask(epsilon=1.0, delta=1e-5), 1.0, WORLD, SeededNoise(3))
     r.observe(next(silent_batches((1,))))
     ridge = r.ridge()
     assert ridge.raised > 0
