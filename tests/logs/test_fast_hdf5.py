@@ -48,6 +48,9 @@ def hdf5_corpus(file: Any) -> Iterator[tuple[str, Any]]:
     for name, shape, chunks in [("wide", (N, 3), (5, 2)), ("cube", (N, 2, 2), (5, 1, 2)), ("trees", (N, 3), (5, 2))]:
         unlimited = {"maxshape": (None, None)} if name == "trees" else {}
         yield name, file.create_dataset(name, shape, ">f4", rng.normal(size=shape), chunks=chunks, **unlimited)
+    repeats = np.repeat(rng.normal(size=40), rng.integers(1, 200, 40))
+    for made in ({"compression": "lzf"}, {"compression": "lzf", "shuffle": True, "fletcher32": True}):
+        yield "repeats", file.create_dataset(f"repeats {len(made)}", data=repeats, chunks=(1000,), **made)
     labels = h5py.enum_dtype({"left": 0, "right": 1}, basetype=">i2")
     yield "enum", file.create_dataset("enum", data=rng.integers(0, 2, N), dtype=labels)
 
@@ -59,11 +62,13 @@ def test_whole_arrays_are_those_that_h5py_gives(version: str, tmp_path: Path) ->
             pass
     with h5py.File(tmp_path / "x.h5") as file:
         found = hdf5.arrays(file, tmp_path / "x.h5", "/")
-        assert len(found) == len(LAYOUTS) * len(KINDS) * 3 + 4
+        assert len(found) == len(LAYOUTS) * len(KINDS) * 3 + 6
         for name, data in found.items():
-            whole, own = hdf5.values(data, 0, N + 1), file[name][:].reshape(N, -1)
+            whole, own = hdf5.values(data, 0, len(data) + 1), file[name][:].reshape(len(data), -1)
             assert whole.dtype == own.dtype and whole.tobytes() == own.tobytes(), name
-            assert b"".join(hdf5.values(data, *ends).tobytes() for ends in ((0, 7), (7, N))) == whole.tobytes(), name
+            assert (
+                b"".join(hdf5.values(data, *ends).tobytes() for ends in ((0, 7), (7, len(data)))) == whole.tobytes()
+            ), name
 
 
 def never_filled(file: Any, steps: int) -> None:
@@ -98,6 +103,10 @@ SHORT: dict[str, tuple[dict[str, Any], bytes, int]] = {
     "not gzip": ({"compression": "gzip"}, np.ones(4).tobytes(), 0),
     "not compressed": ({"compression": "gzip"}, np.ones(4).tobytes(), 1),
     "shuffled": ({"shuffle": True}, np.ones(4).tobytes(), 0),
+    "lzf": ({"compression": "lzf"}, b"\x1f" + bytes(32), 0),
+    "shuffled and lzf": ({"shuffle": True, "compression": "lzf"}, b"\x00\x07\xe0\xf0\x00", 0),
+    "lzf that stops": ({"compression": "lzf"}, b"\x00\x07\xe0", 0),
+    "as it is": ({}, np.ones(4).tobytes(), 0),
     "shuffled and gzip": ({"shuffle": True, "compression": "gzip"}, zlib.compress(np.ones(63).tobytes()), 0),
 }
 
@@ -121,7 +130,24 @@ def test_a_chunk_that_is_not_of_its_size_gives_no_memory(
                 hdf5.values(found, low, high)
                 continue
             # h5py itself gives whatever lies in memory
-            with pytest.raises(
-                LogError, match=r"^x\.h5: /episode_0/rewards: a chunk is not of its size; write or copy it again"
-            ):
+            with pytest.raises(LogError, match=r"^x\.h5: /episode_0/rewards: a chunk is not of its size, or passed"):
                 hdf5.values(found, low, high)
+
+
+def test_a_chunk_that_passed_another_filter_is_refused(tmp_path: Path) -> None:
+    with h5py.File(path := tmp_path / "x.h5", "w") as file:
+        file.create_dataset("rewards", data=np.ones(64), chunks=(64,), scaleoffset=3)
+        stored = hdf5.array(file, "rewards", path, "/")
+        assert stored is not None
+        with pytest.raises(LogError, match="passed another filter than gzip, lzf, shuffle and fletcher32"):
+            hdf5.values(stored, 0, 64)
+
+
+@pytest.mark.parametrize("made", [{}, {"compression": "gzip"}, {"compression": "lzf", "shuffle": True}])
+@pytest.mark.parametrize("length", [None, 4])
+def test_text_in_chunks_is_read(length: int | None, made: dict[str, Any], tmp_path: Path) -> None:
+    told = [f"u{i}" for i in range(20)]
+    with h5py.File(path := tmp_path / "x.h5", "w") as file:
+        file.create_dataset("user", data=told, dtype=h5py.string_dtype(length=length), chunks=(8,), **made)
+        stored = hdf5.array(file, "user", path, "/")
+        assert stored is not None and hdf5.values(stored, 0, 20).tolist() == told

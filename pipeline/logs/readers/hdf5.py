@@ -79,6 +79,8 @@ class Stored:
         What h5py opened.
     dtype, shape
         Of all entries.  To ask h5py again costs as much as to read a short array.
+    chunk
+        Shape of its chunks; None where it is stored in one piece.
     filters
         What its chunks went through when they were written, by HDF5's numbers.
     """
@@ -86,7 +88,8 @@ class Stored:
     data: Any
     dtype: Any
     shape: tuple[int, ...]
-    filters: tuple[int, ...] = ()
+    chunk: tuple[int, ...] | None
+    filters: tuple[int, ...]
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -158,7 +161,9 @@ def _stored(data: Any, path: Path, where: str) -> Stored | None:
     if not isinstance(data, h5py.Dataset) or not data.shape:
         return None
     made = data.id.get_create_plist()
-    found = Stored(data, data.dtype, data.shape, tuple(made.get_filter(i)[0] for i in range(made.get_nfilters())))
+    chunk = made.get_chunk() if made.get_layout() == h5py.h5d.CHUNKED else None
+    filters = tuple(made.get_filter(i)[0] for i in range(made.get_nfilters()))
+    found = Stored(data, data.dtype, data.shape, chunk, filters)
     if made.get_layout() == h5py.h5d.VIRTUAL or made.get_external_count():
         raise LogError(f"{path.name}: {where} lies in another file; write the data itself")
     size = math.prod(found.shape) * found.dtype.itemsize
@@ -192,8 +197,8 @@ def values(data: Stored, low: int, high: int) -> NDArray[Any]:
         If a chunk that was written is not whole.
     """
     h5py = library(Path())
-    if data.filters:
-        _check_chunks(data, low, high)
+    if data.chunk is not None:
+        _check_chunks(data, data.chunk, low, high)
     if h5py.check_string_dtype(data.dtype) is not None:
         return np.array(data.data.asstr(errors="surrogateescape")[low:high].tolist(), dtype=object)
     if low > 0 or high < len(data):
@@ -205,38 +210,60 @@ def values(data: Stored, low: int, high: int) -> NDArray[Any]:
     return found.reshape(len(found), -1)
 
 
-def _check_chunks(data: Stored, low: int, high: int) -> None:
+def _check_chunks(data: Stored, chunk: tuple[int, ...], low: int, high: int) -> None:
     """Of a chunk that unfolds to less than its size, HDF5 gives what lies behind it in memory: others' numbers."""
-    own, stored = data.data.id, list[tuple[int, ...]]()
-    chunk = own.get_create_plist().get_chunk()
-
-    def note(told: Any) -> None:
-        stored.append(told.chunk_offset)
-
-    own.chunk_iter(note)
-    for at in stored:
-        if low - chunk[0] < at[0] < high:
-            skipped, content = own.read_direct_chunk(at)
-            filters = [kind for i, kind in enumerate(data.filters) if not skipped >> i & 1]
-            if not _is_whole(content, filters, math.prod(chunk) * own.get_type().get_size()):
-                where = f"{Path(data.data.file.filename).name}: {data.data.name}"
-                raise LogError(f"{where}: a chunk is not of its size; write or copy it again")
+    own, stored = data.data.id, list[Any]()
+    own.chunk_iter(stored.append)
+    size = math.prod(chunk) * _bytes_of(data)
+    for told in stored:
+        if not low - chunk[0] < told.chunk_offset[0] < high:
+            continue
+        filters = [kind for i, kind in enumerate(data.filters) if not told.filter_mask >> i & 1]
+        held = _unfolded(own.read_direct_chunk(told.chunk_offset)[1], filters, size) if filters else told.size
+        if held != size:
+            where = f"{Path(data.data.file.filename).name}: {data.data.name}: a chunk"
+            filters_read = "or passed another filter than gzip, lzf, shuffle and fletcher32"
+            raise LogError(f"{where} is not of its size, {filters_read}; write or copy it again")
 
 
-def _is_whole(content: bytes, filters: Sequence[int], size: int) -> bool:
-    """Whether what passed ``filters`` was ``size`` bytes; taken for granted of filters other than HDF5's plain ones."""
+def _bytes_of(data: Stored) -> int:
+    """Bytes of an entry in the file: of text of any length its length, where it lies, and which piece it is there."""
+    text = library(Path()).check_string_dtype(data.dtype)
+    if text is None or text.length is not None:
+        return int(data.data.id.get_type().get_size())
+    return 4 + int(data.data.file.id.get_create_plist().get_sizes()[0]) + 4
+
+
+def _unfolded(content: bytes, filters: Sequence[int], size: int) -> int:
+    """Bytes of a chunk before it passed ``filters``, if not more than ``size``; -1 if nobody can tell."""
     h5z, a_sum = library(Path()).h5z, 4
     for kind in reversed(filters):
         if kind == h5z.FILTER_DEFLATE:
             try:
                 content = zlib.decompressobj().decompress(content, size + a_sum + 1)
             except zlib.error:
-                return False
+                return -1
+        elif kind == h5z.FILTER_LZF:
+            content = bytes(_unfolded_lzf(content, size + a_sum + 1))
         elif kind == h5z.FILTER_FLETCHER32:
             content = content[:-a_sum]
         elif kind != h5z.FILTER_SHUFFLE:
-            return True
-    return len(content) == size
+            return -1
+    return len(content)
+
+
+def _unfolded_lzf(content: bytes, most: int) -> int:
+    """Bytes that LZF unfolds to: runs of up to 32 bytes as they are, and runs of 3 and more that stood before."""
+    at = held = 0
+    while at < len(content) and held < most:
+        told = content[at]
+        if told < 32:
+            at, held = at + told + 2, held + told + 1
+        else:
+            long = told >> 5 == 7
+            held += (told >> 5) + 2 + (content[at + 1] if long and at + 1 < len(content) else 0)
+            at += 2 + long
+    return min(held, most) if at <= len(content) else 0
 
 
 NO_TEXT = "text that is not UTF-8, or longer than 1 MiB"
