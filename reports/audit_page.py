@@ -1,5 +1,6 @@
 """The page of an audit: what attacks on a mechanism prove, beside what it claims."""
 
+# pyright: reportUnknownMemberType=false
 from __future__ import annotations
 
 import math

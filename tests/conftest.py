@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+import json
 import os
 import platform
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,9 @@ if Path("/dev/shm").is_dir() and shutil.disk_usage("/dev/shm").free > 4 << 30:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
 
 import pytest
+import typer.main
+import typer.testing
+import vl_convert
 
 from pipeline.declaration.card import Card
 from tests.skipping import guard
@@ -55,6 +61,28 @@ def card_dict(**changes: Any) -> dict[str, Any]:
         "budget": {"rho": 10.0},
     }
     return base | changes
+
+
+def pytest_collection_finish() -> None:
+    """What collection made stays: looking for garbage among it takes half a second a time."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def made_once() -> Iterator[None]:
+    """What is the same every time and takes long: verbs from their functions' signatures, a chart from its text.
+
+    Studies see one core: runs this short take less than a process takes to start.
+    """
+    verbs, draw = cache(typer.main.get_command), vl_convert.vegalite_to_svg
+    drawn = cache(lambda chart: draw(json.loads(chart)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", verbs)
+        patch.setattr(typer.testing, "_get_command", verbs)
+        patch.setattr(vl_convert, "vegalite_to_svg", lambda chart: drawn(json.dumps(chart)))
+        patch.setattr("os.sched_getaffinity", lambda pid: {0})
+        yield
 
 
 @pytest.fixture

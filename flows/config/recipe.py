@@ -9,11 +9,10 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, Field, PrivateAttr, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from pipeline.declaration.lineage import Schedule
+from pipeline.declaration.lineage import Nightly, Schedule
 from pipeline.declaration.toml import CardError, Name, Strict, explain, read_toml
 from pipeline.learners.evaluation_terms import Evaluate
 from pipeline.learners.learner import Agent
-from pipeline.learners.night_terms import Nightly
 from pipeline.learners.offline_agents import AGENTS, find
 from pipeline.learners.terms import Linear, Lq, OneStep, Planner, Privacy, Terms
 from reports.facts.learnt import Status

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar, cast
 
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
-from pipeline.declaration.toml import CardError, Name, Strict, explain, read_toml
+from pipeline.declaration.toml import CardError, Name, Strict, explain, read_toml, table_in
 from pipeline.simulation.places import RELEASE, RUN, refuse_unknown_place
 from pipeline.simulation.registry import find
 from pipeline.simulation.trial import Plain, Trial
@@ -28,7 +28,7 @@ def _place(world: Mapping[str, Parameter]) -> Place:
 
 def _fixed(value: Any) -> Any:
     """Rows as tuples: a place names a kept result."""
-    return tuple(map(_fixed, value)) if isinstance(value, list) else value
+    return tuple(map(_fixed, cast("list[object]", value))) if isinstance(value, list) else value
 
 
 def _named(world: Mapping[str, Parameter]) -> None:
@@ -46,8 +46,8 @@ def _with_runs(values: Mapping[str, object], runs: Path | None) -> dict[str, obj
     if isinstance(world := found.get("world"), str):
         found["world"] = {"name": world}
     for table, key, kind in (("world", "name", RELEASE), ("agent", "warm_start", RUN)):
-        within: Any = found.get(table)
-        said = within.get(key) if isinstance(within, dict) else None
+        within = table_in(found.get(table)) or {}
+        said = within.get(key)
         if isinstance(said, str) and said.startswith(kind):
             folder = _run_folder(said.removeprefix(kind), runs, table)
             found[table] = {**within, key: f"{kind}{folder}"}

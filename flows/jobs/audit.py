@@ -4,6 +4,7 @@ With canaries the whole pipeline is audited in one run: made-up people go throug
 own, and are scored by what these wrote.
 """
 
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 import csv

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import TypedDict
+from typing import TypedDict, cast
 
 from flows.config.home import CardLike, Home, card_at
 from flows.config.setting import ALONE, Work
@@ -67,9 +67,8 @@ def draft_job(
 def _paths(log: object) -> list[Path]:
     if isinstance(log, str | Path):
         return [Path(log)]
-    if isinstance(log, list | tuple) and all(isinstance(one, str | Path) for one in log):
-        return [Path(str(one)) for one in log]
-    return []
+    listed = cast("Sequence[object]", log) if isinstance(log, list | tuple) else ()
+    return [Path(str(one)) for one in listed] if all(isinstance(one, str | Path) for one in listed) else []
 
 
 class Ingested(TypedDict):

@@ -4,6 +4,7 @@ What a difference means depends on who made the files: under the same program an
 the two cannot be compared (:mod:`pipeline.ledger.publication`).
 """
 
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 import json

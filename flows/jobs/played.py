@@ -1,5 +1,6 @@
 """What a simulation says of itself, as the typed facts of a run: its release, policy, value, worth and price."""
 
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 import math

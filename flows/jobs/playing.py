@@ -3,6 +3,7 @@
 And its verification: the first run is played again and compared.
 """
 
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 import hashlib

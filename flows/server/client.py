@@ -10,6 +10,7 @@ import platform
 import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Any, TypedDict
@@ -132,10 +133,9 @@ def _check_names(deployment: str, values: Mapping[str, object], schema: Mapping[
 
 def _detail(error: Any) -> str:
     """What the server says of a request it refuses, on one line."""
-    try:
+    told: Mapping[str, object] = {}
+    with suppress(ValueError):
         told = error.response.json()
-    except ValueError:
-        told = {}
     text = told.get("detail") or told.get("exception_message") or f"HTTP {error.response.status_code}"
     return " ".join(str(text).split())
 

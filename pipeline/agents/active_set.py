@@ -9,6 +9,7 @@ reading).  Where a tuple is visited too seldom (W), its probability goes to an a
 rows of ``P`` then sum to less than 1.  Shapes: ``P, W (H, S, A, S)``, the rest ``(H, S, A)``; X is S here.
 """
 
+# pyright: reportUnknownArgumentType=false
 from __future__ import annotations
 
 import math

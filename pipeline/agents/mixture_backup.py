@@ -1,5 +1,6 @@
 """What LinOpt-VI and LinOpt-PO share: the task, the optimistic backup, and what episodes add to its regressions."""
 
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -15,6 +15,7 @@ Departures from the paper: values are regressed on returns, not fitted by iterat
 costs less noise; the argmax is pessimistic, and abstains.  :mod:`pipeline.agents.shrinkage` has steps 1 and 3.
 """
 
+# pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -18,6 +18,7 @@ on rows that follow the policy, 0 on others, and w_t(s) how much more often than
 Everything is in parts of the declared range of returns; an end is worth 0.  Chosen constants stand at the top.
 """
 
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 from dataclasses import dataclass, replace

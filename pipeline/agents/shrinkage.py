@@ -10,9 +10,10 @@ others but itself.  The weights p_k of the residual's scales follow by EM (Steph
 discovery rates: a new deal*): many small effects and a few large ones are each shrunk as such.
 """
 
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,8 @@ _MOST, _POWERS = 4.0, 10
 # c is 1 or one of the next powers of 1/4
 _SHARES = 4
 _SWEEPS = 3
+# where the search begins, and numbers of features that are weighed at once
+_FIRST, _NUMBERS = (2, 4, 2, 0), 1 << 20
 _SCALES, _ROUNDS = 10, 200
 
 
@@ -63,9 +66,10 @@ def shrink(x: Array, sampling: Array, noise: Array, group: Integers, features: A
     F = np.column_stack([np.ones(len(x)), features])
     square = float(np.average(x[seen] ** 2, weights=1 / most[seen]))
     groups = _grouped(x, F, group)
-    prior = _most_likely(_Normal(sampling, noise, groups, F.shape[1], square or 1.0))
-    expected, doubt = prior.expected()
-    found = _mixture(x[seen] - expected[seen], prior.variance[seen] + doubt[seen])
+    model = _Normal(sampling, noise, groups, F.shape[1], square or 1.0)
+    levels = np.array([_most_likely(model)])
+    expected, doubt = model.expected(levels)
+    found = _mixture(x[seen] - expected[seen], model.variance(levels)[0, seen] + doubt[seen])
     mean, sd = expected.copy(), np.sqrt(doubt + found.typical)
     mean[seen] += found.mean
     sd[seen] = found.sd
@@ -93,48 +97,46 @@ def _grouped(x: Array, F: Array, group: Integers) -> _Groups:
 
 @dataclass(frozen=True)
 class _Normal:
-    """The model with one scale of residuals; ``levels`` are powers of 4 by which A, B, t² and c are smaller."""
+    """The model with one scale of residuals; ``levels (K, 4)`` are powers of 4 by which A, B, t² and c are smaller."""
 
     sampling: Array
     noise: Array
     groups: _Groups
     size: int
     square: float
-    levels: tuple[int, int, int, int] = (2, 4, 2, 0)
 
-    @property
-    def scales(self) -> Array:
-        """A, B and t²."""
+    def scales(self, levels: Integers) -> Array:
+        """A, B and t²: ``(3, K)``."""
         d = max(1, self.size - 1)
-        return _MOST * self.square * 0.25 ** np.array(self.levels[:3]) / np.array([1, d, 1])
+        return (_MOST * self.square * 0.25 ** levels[:, :3] / np.array([1, d, 1])).T
 
-    @property
-    def variance(self) -> Array:
-        """V ``(n,)``."""
-        return self.sampling * 0.25 ** self.levels[3] + self.noise
+    def variance(self, levels: Integers) -> Array:
+        """V ``(K, n)``."""
+        return self.sampling * 0.25 ** levels[:, 3:] + self.noise
 
-    def _fitted(self) -> tuple[Array, Array, Array]:
-        """Of each group: weights ``(G, m)``, Cholesky factors R of the precision of (a, b), and R⁻¹ F^T (w x)."""
-        A, B, t2 = self.scales
-        g, precision = self.groups, np.diag(np.append(1 / A, np.full(self.size - 1, 1 / B)))
-        w = np.where(g.there, (1 / (self.variance + t2))[g.rows], 0.0)
-        weighed = (g.F * w[..., None]).swapaxes(1, 2)
-        roots = np.asarray(np.linalg.cholesky(weighed @ g.F + precision), dtype=np.float64)
+    def _fitted(self, levels: Integers) -> tuple[Array, Array, Array]:
+        """Of each group: weights ``(K, G, m)``, Cholesky factors R of the precision of (a, b), and R⁻¹ F^T (w x)."""
+        A, B, t2 = self.scales(levels)[..., None]
+        g, each = self.groups, np.concatenate([1 / A, np.repeat(1 / B, self.size - 1, axis=1)], axis=1)
+        w = np.where(g.there, (1 / (self.variance(levels) + t2))[:, g.rows], 0.0)
+        weighed = (g.F * w[..., None]).swapaxes(-1, -2)
+        precision = weighed @ g.F + (each[:, None] * np.eye(self.size))[:, None]
+        roots = np.asarray(np.linalg.cholesky(precision), dtype=np.float64)
         return w, roots, np.asarray(np.linalg.solve(roots, weighed @ g.x[..., None])[..., 0], dtype=np.float64)
 
-    def likelihood(self) -> float:
-        """Log-likelihood of A, B and t², up to a constant."""
-        A, B, t2 = self.scales
-        variance, d = self.variance, self.size - 1
-        w, roots, y = self._fitted()
-        total = -0.5 * float(np.log(variance[np.isfinite(variance)] + t2).sum())
-        total -= float(np.log(np.diagonal(roots, axis1=1, axis2=2)).sum())
-        total -= 0.5 * len(w) * float(np.log(A) + d * np.log(B))
-        return total - 0.5 * float((w * self.groups.x**2).sum() - (y**2).sum())
+    def likelihood(self, levels: Integers) -> Array:
+        """Log-likelihood ``(K,)`` of A, B and t², up to a constant."""
+        A, B, t2 = self.scales(levels)
+        seen, d = np.isfinite(self.sampling), self.size - 1
+        w, roots, y = self._fitted(levels)
+        total = -0.5 * np.log(self.variance(levels)[:, seen] + t2[:, None]).sum(1)
+        total -= np.log(np.diagonal(roots, axis1=-2, axis2=-1)).sum((1, 2))
+        total -= 0.5 * w.shape[1] * (np.log(A) + d * np.log(B))
+        return total - 0.5 * ((w * self.groups.x**2).sum((1, 2)) - (y**2).sum((1, 2)))
 
-    def expected(self) -> tuple[Array, Array]:
-        """Of each mean without its residual: what all others make of it ``(n,)``, and its variance ``(n,)``."""
-        g, (w, roots, y) = self.groups, self._fitted()
+    def expected(self, levels: Integers) -> tuple[Array, Array]:
+        """Of each mean without its residual: what all others make of it ``(n,)``, and its variance; K is 1."""
+        g, (w, roots, y) = self.groups, (found[0] for found in self._fitted(levels))
         half = np.linalg.solve(roots, g.F.swapaxes(1, 2))
         spread = (half**2).sum(1)
         own = np.minimum(spread * w, 1 - 1e-9)
@@ -144,22 +146,24 @@ class _Normal:
         return mean, doubt
 
 
-def _most_likely(start: _Normal) -> _Normal:
+def _most_likely(model: _Normal) -> tuple[int, ...]:
     """The most likely levels, one after the other, a few times round."""
-    best, known = start, {start.levels: start.likelihood()}
+    best, known = _FIRST, dict[tuple[int, ...], float]()
+    # those of one sweep at once, where features are few
+    at_once = max(1, _NUMBERS // model.groups.F.size)
     for _ in range(_SWEEPS):
-        before = best.levels
+        before = best
         for i, powers in enumerate((_POWERS, _POWERS, _POWERS, _SHARES)):
-            if i == 1 and start.size == 1:
+            if i == 1 and model.size == 1:
                 continue
-            for level in range(powers):
-                levels = (*best.levels[:i], level, *best.levels[i + 1 :])
-                other = replace(best, levels=(levels[0], levels[1], levels[2], levels[3]))
-                if other.levels not in known:
-                    known[other.levels] = other.likelihood()
-                if known[other.levels] > known[best.levels]:
-                    best = other
-        if best.levels == before:
+            tried = [(*best[:i], level, *best[i + 1 :]) for level in range(powers)]
+            new = [levels for levels in tried if levels not in known]
+            for k in range(0, len(new), at_once):
+                some = new[k : k + at_once]
+                known |= zip(some, model.likelihood(np.array(some)).tolist(), strict=True)
+            # where several are alike, the one that stood, then the first
+            best = max((best, *tried), key=known.__getitem__)
+        if best == before:
             break
     return best
 

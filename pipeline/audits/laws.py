@@ -12,10 +12,10 @@ law                 score: log-likelihood ratio of        loss that two rates pr
 ==================  ====================================  =========================================================
 
 One run (Steinke, Nasr and Jagielski 2023): many made-up people are each in or out by a coin, and the attacker guesses
-those it is surest of; too many right guesses prove a loss.  It finds gross faults of the whole pipeline (no noise,
-repeated noise, raw counts in a file), not factors of two.
+those it is surest of; too many right guesses prove a loss.  It finds gross faults (no noise, raw counts in a file).
 """
 
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 import math

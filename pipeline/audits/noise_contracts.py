@@ -6,6 +6,7 @@ given as a function without arguments that makes one: a :class:`~pipeline.privac
 it names.
 """
 
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
 from __future__ import annotations
 
 import itertools

@@ -1,5 +1,6 @@
 """Noise as an audit needs it: drawn in large batches, or none at all, or held against what a release lists."""
 
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 from collections.abc import Callable

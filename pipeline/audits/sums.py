@@ -8,6 +8,7 @@ by the triangular root of the noise's covariance W W^T: what is left has indepen
 A claim covers all rows, more than the sums of a bottom-up tree show: the bound there stays below it by construction.
 """
 
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -7,7 +7,6 @@ what is allowed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -32,7 +31,7 @@ from pipeline.declaration.linear_quadratic import LINEAR_QUADRATIC, Cost, Linear
 from pipeline.declaration.reward import Reward
 from pipeline.declaration.source import Source, VectorSource
 from pipeline.declaration.toml import CardError as CardError
-from pipeline.declaration.toml import explain, read_toml
+from pipeline.declaration.toml import explain, read_toml, table_in
 from pipeline.mdp.model import Task
 from pipeline.mdp.riccati import QuadraticCost
 
@@ -67,16 +66,17 @@ class Card(Declaration):
     @classmethod
     def _defaults_of_version_2(cls, data: Any) -> Any:
         """Balanced features, and a gate for real people; a card of version 1 keeps the keys of its releases."""
-        if not isinstance(data, Mapping) or data.get("schema_version") != 2:
+        given = table_in(data)
+        if given is None or given.get("schema_version") != 2:
             return data
         defaults: dict[str, object] = {}
-        if data.get("kind", "real") == "real":
+        if given.get("kind", "real") == "real":
             # a typo in a table of labels is caught before the budget is spent
             defaults["tolerance"] = {"unknown_label": UNKNOWN_LABELS}
-        if isinstance(features := data.get("features"), Mapping):
+        if (features := table_in(given.get("features"))) is not None:
             # those of an observation lie in the unit ball by construction, and have no finite set of rows
-            return {**defaults, **data, "features": {"balanced": features.get("kind") not in OBSERVED, **features}}
-        return {**defaults, **data}
+            return {**defaults, **given, "features": {"balanced": features.get("kind") not in OBSERVED, **features}}
+        return {**defaults, **given}
 
     @model_validator(mode="after")
     def _across(self) -> Self:
@@ -208,8 +208,7 @@ def load_any_card(path: str | Path) -> AnyCard:
     values = read_toml(path)
     if "recipe" in values:
         raise CardError(f"{path}: this is a recipe, not a card; name the card that it runs on")
-    domain: Any = values.get("domain")
-    kind = LqCard if isinstance(domain, dict) and domain.get("dynamics") == LINEAR_QUADRATIC else Card
+    kind = LqCard if (table_in(values.get("domain")) or {}).get("dynamics") == LINEAR_QUADRATIC else Card
     try:
         folder = path.resolve().parent
         return kind.model_validate(values, context={"folder": folder}).placed(folder)

@@ -111,7 +111,7 @@ def vector_columns(source: VectorSource, domain: LinearQuadratic) -> LogColumns:
     roles = _whose(source) | _vector_roles(vectors)
     rest = {role: getattr(source.columns, role) for role in ("terminated", "truncated", "behavior_prob")}
     roles |= {role: column for role, column in rest.items() if column is not None}
-    pairs = [] if following is None else zip(_listed(following), _listed(vectors["observation"]), strict=True)
+    pairs = () if following is None else zip(_listed(following), _listed(vectors["observation"]), strict=True)
     return LogColumns(roles, *_whose_rows(source), vectors=vectors, chain=tuple(pairs))
 
 
@@ -171,7 +171,7 @@ def check_constants(source: Source, domain: Domain, reward: Reward) -> None:
     """
     states = domain.states
     labels = {
-        "domain.states.column": {*states.raw_labels(), *states.ends} | ({""} if states.bins else set()),
+        "domain.states.column": {*states.raw_labels(), *states.ends} | ({""} if states.bins else set[str]()),
         "domain.actions.column": set(domain.actions.raw_labels()),
         "source.columns.next_state": {*states.raw_labels(), *states.ends, ""},
     }

@@ -3,6 +3,8 @@
 Public numbers of every live state come from a table beside the card: they may shape an estimate, never a sum.
 """
 
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownParameterType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 import hashlib

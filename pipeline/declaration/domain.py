@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -15,7 +14,7 @@ from pydantic import Field, InstanceOf, PlainSerializer, ValidationInfo, model_v
 
 from pipeline.declaration.declared_features import StateFeatures, read_state_features
 from pipeline.declaration.linear_quadratic import Vector
-from pipeline.declaration.toml import Strict
+from pipeline.declaration.toml import Strict, table_in
 
 OTHER = "OTHER"
 END = "END"
@@ -114,14 +113,15 @@ class States(Strict):
     @classmethod
     def _read_features(cls, values: Any, info: ValidationInfo) -> Any:
         """Read the table that a card's file names; ``context`` of the validation has the card's ``folder``."""
-        if not isinstance(values, Mapping) or not isinstance(values.get("features"), str):
+        given = table_in(values)
+        if given is None or not isinstance(file := given.get("features"), str):
             return values
-        folder = (info.context or {}).get("folder")
+        folder = (table_in(info.context) or {}).get("folder")
         if not isinstance(folder, Path):
             raise ValueError("features: are read from beside the card's file; load the card from its file")
-        table = read_state_features(values["features"], folder)
-        named = "bins" in values or "labels" in values
-        return {**values, "features": table} | ({} if named else {"labels": list(table.labels)})
+        table = read_state_features(file, folder)
+        named = "bins" in given or "labels" in given
+        return {**given, "features": table} | ({} if named else {"labels": list(table.labels)})
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
@@ -225,7 +225,9 @@ class Domain(Strict):
     cell_cap: Annotated[int, Field(ge=1)] | None = None
     markov: Literal["declared", "aggregated"] = "declared"
     start: Literal["released"] | dict[str, float] = "released"
-    vetoes: list[Annotated[tuple[str | int, str | int], Field(strict=False)]] = Field(default_factory=list)
+    vetoes: list[Annotated[tuple[str | int, str | int], Field(strict=False)]] = Field(
+        default_factory=list[tuple[str | int, str | int]]
+    )
 
     @model_validator(mode="after")
     def _is_told(self) -> Self:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, FiniteFloat, model_validator
 
-from pipeline.declaration.toml import Strict
+from pipeline.declaration.toml import Strict, table_in
 
 Rows = list[list[float]]
 
@@ -47,9 +47,8 @@ class Reward(Strict):
     @model_validator(mode="before")
     @classmethod
     def _kind_by_key(cls, values: Any) -> Any:
-        if isinstance(values, Mapping) and values.get("on_entering") is not None:
-            return {"kind": "on_entering", **values}
-        return values
+        given = table_in(values)
+        return values if given is None or given.get("on_entering") is None else {"kind": "on_entering", **given}
 
     @model_validator(mode="after")
     def _sound(self) -> Self:

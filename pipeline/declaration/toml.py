@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, get_args
+from typing import Annotated, Any, ClassVar, cast, get_args
 
 from pydantic import (
     AfterValidator,
@@ -155,11 +155,20 @@ def read_toml(path: Path) -> Mapping[str, Any]:
 
 
 def _deeper(values: Mapping[str, object], levels: int) -> bool:
-    level: list[Any] = [values]
+    level: list[object] = [values]
     for _ in range(levels):
-        inner = [v for each in level for v in (each.values() if isinstance(each, dict) else each)]
-        level = [v for v in inner if isinstance(v, dict | list)]
+        level = [inner for each in level for inner in _within(each) if isinstance(inner, dict | list)]
     return bool(level)
+
+
+def _within(value: object) -> Collection[object]:
+    """What stands in a table or a list."""
+    return cast("Sequence[object]", value) if (table := table_in(value)) is None else table.values()
+
+
+def table_in(value: object) -> Mapping[str, object] | None:
+    """The value, if it is a table of TOML or an object of JSON."""
+    return cast("Mapping[str, object]", value) if isinstance(value, Mapping) else None
 
 
 def read_pairs(params: Sequence[str], parse: Callable[[str], object]) -> dict[str, object]:

@@ -1,5 +1,6 @@
 """What every simulated world offers: known parameters, logging policies, and how a card sees its raw states."""
 
+# pyright: reportUnknownArgumentType=false
 from __future__ import annotations
 
 import re

@@ -14,6 +14,7 @@ thus exact, whatever the rewards depend on.
 What is not exactly right: episodes are cut at H steps, which gymnasium's time limits do elsewhere.
 """
 
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 import re

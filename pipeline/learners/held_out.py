@@ -195,7 +195,8 @@ class HeldOutRun:
         if not same or (release.counter is None and known not in ((), mine.mechanisms)):
             raise ValueError("this release was drawn on other terms")
         charged = self.plan.charge()
-        joint = {k: v for k, v in (charged[1].get("joint") or {}).items() if k != "rho_exact"} or None
+        stated: Body = charged[1].get("joint") or {}
+        joint = {k: v for k, v in stated.items() if k != "rho_exact"} or None
         learnt = self.plan.learn(replace(mine, joint=joint, joint_rho=None if joint is None else charged[0]))
         if not np.array_equal(theirs.derived[ASKED], _asked(learnt)):
             raise ValueError("the people who evaluate were asked about another policy than this version learns of it")

@@ -1,5 +1,6 @@
 """What a linear run on declared states asks: card, agent, plan and constants, and what each costs; reads no rows."""
 
+# pyright: reportUnknownArgumentType=false
 from __future__ import annotations
 
 import math

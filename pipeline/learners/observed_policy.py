@@ -1,5 +1,6 @@
 """A linear policy over observations, from a run's folder: shown on public observations, asked at any."""
 
+# pyright: reportUnknownArgumentType=false
 from __future__ import annotations
 
 import json

@@ -3,6 +3,7 @@
 As it is shown, a table of decisions is a plain object a cell for programs, runs of equal steps for people.
 """
 
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 import csv

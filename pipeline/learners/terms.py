@@ -10,9 +10,9 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from pipeline.declaration.card import AnyCard
+from pipeline.declaration.lineage import Nightly
 from pipeline.declaration.toml import CardError, Epsilon, Rho, Strict
 from pipeline.learners.evaluation_terms import Earlier, Evaluate, Known
-from pipeline.learners.night_terms import Nightly
 from pipeline.privacy.budget import check_delta, fraction_of
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import NoiseSource, OsNoise

@@ -3,6 +3,7 @@
 What may still change after registration, and what never does: privacy.md §0.1-14.
 """
 
+# pyright: reportUnknownVariableType=false
 from __future__ import annotations
 
 import hashlib

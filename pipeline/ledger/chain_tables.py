@@ -1,5 +1,6 @@
 """A ledger's tables: entries (the chain), head (its newest entry), leases (who draws now; no part of the chain)."""
 
+# pyright: reportUnknownArgumentType=false
 from __future__ import annotations
 
 import json

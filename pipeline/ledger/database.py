@@ -6,6 +6,7 @@ Both have one writer at a time and are durable when a transaction returns; a dat
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -112,7 +113,9 @@ def _check_file(path: Path) -> None:
         raise BudgetError(f"ledger {path} has rights {rights}: `chmod 600` makes it its owner's. Nothing was read")
 
 
+@lru_cache(maxsize=8)
 def _sqlite(path: Path) -> sa.Engine:
+    # one a file, which keeps its compiled statements; it holds no connection.
     # mode=rw: a ledger that vanished a moment ago is not made anew, empty
     address = f"sqlite:///file:{quote(str(path))}?mode=rw&uri=true"
     engine = sa.create_engine(address, connect_args={"timeout": 30}, poolclass=NullPool)

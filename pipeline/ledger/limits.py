@@ -7,6 +7,7 @@ many evaluations of the lineage the ledger knows, over all recipes and splits: s
 :func:`~pipeline.evaluation.intervals.level_of`.
 """
 
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 from collections.abc import Sequence

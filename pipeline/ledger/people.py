@@ -11,6 +11,7 @@ charged together, unless two of them were declared disjoint at ``register``: the
 somebody loses who is in the one, or instead in the other, is the cost of leaving the one and joining the other.
 """
 
+# pyright: reportUnknownVariableType=false
 from __future__ import annotations
 
 import hashlib

@@ -4,6 +4,7 @@ The entry is appended when the run is published, after its COMMIT, signed by the
 files: where all of that is the same, the same inputs make the same bytes, and a difference means an edit.
 """
 
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 import hashlib

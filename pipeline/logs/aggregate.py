@@ -7,6 +7,7 @@ Every row is one place of one table ``(step, s, a, s' or unknown)``, found by po
 are sums of it.  Rows are read in batches, so memory does not depend on how many there are.
 """
 
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -9,6 +9,7 @@ scheduler passes them on and logs none.  Rows never leave a worker; sums go thro
 A task whose worker died is done anew by another, and counts once.
 """
 
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 import os

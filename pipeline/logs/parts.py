@@ -5,6 +5,7 @@ somebody who may choose ids from choosing who evaluates.  The parts are as secre
 snapshot's folder until their release is on disk, and leave with it.
 """
 
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
 from __future__ import annotations
 
 import hashlib

@@ -4,6 +4,7 @@ CSV or NDJSON with a ``step`` and a ``state``, or the coordinates of an observat
 are ignored.  Raw values become declared states by the very rules that ``ingest`` decodes a log with.
 """
 
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 import io

@@ -5,6 +5,7 @@ m episodes, H steps each, no step twice.  A linear release sums the two halves o
 decides the half, by a keyed hash of the id alone.  A row of vectors without a next observation counts nowhere.
 """
 
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,5 +1,6 @@
 """Second pass of ingest, a partition at a time: its rows screened, written and counted; and whose were set aside."""
 
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
 from __future__ import annotations
 
 import hashlib

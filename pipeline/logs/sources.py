@@ -3,6 +3,8 @@
 A log that is handed in as a table in memory is written for the readers, and gone when the ingest is over.
 """
 
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownParameterType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 import hashlib

@@ -1,5 +1,7 @@
 """First pass of ingest: each row to one temporary file a partition, by a keyed hash of its user, in bounded memory."""
 
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownParameterType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 import json

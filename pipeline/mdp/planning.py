@@ -14,6 +14,7 @@ maximise  d(h, s, a)   over d >= 0
 subject to  sum_a d(0, s, a) = start(s),  sum_a d(h+1, s', a) = sum_(s,a) P_h(s'|s,a) d(h, s, a),  <d, bonus> >= floor
 """
 
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 from dataclasses import dataclass

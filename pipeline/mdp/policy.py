@@ -3,6 +3,7 @@
 Kernels of a set may be sub-stochastic: what a row lacks of 1 goes to an absorbing state that pays nothing.
 """
 
+# pyright: reportUnknownVariableType=false
 from __future__ import annotations
 
 from dataclasses import dataclass

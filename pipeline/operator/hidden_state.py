@@ -11,6 +11,7 @@ visit is decided by what came before; a random one of several would be picked mo
 people stay, and that alone would look like dependence.
 """
 
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
 from __future__ import annotations
 
 import numpy as np

@@ -3,6 +3,7 @@
 For the operator's eyes: a guess is a look at the data.
 """
 
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 import json
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import polars as pl
 
-from pipeline.declaration.toml import CardError, LogError
+from pipeline.declaration.toml import CardError, LogError, table_in
 from pipeline.logs.decode import number_of
 from pipeline.logs.formats import TABLES, likely
 from pipeline.logs.readers.batch import Asked
@@ -64,8 +65,7 @@ def _keys(path: Path) -> list[str]:
     found: dict[str, None] = {}
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         with suppress(ValueError):
-            told = json.loads(line)
-            found |= dict.fromkeys(told) if isinstance(told, dict) else {}
+            found |= dict.fromkeys(table_in(json.loads(line)) or ())
     return list(found)
 
 

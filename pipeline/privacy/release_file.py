@@ -1,5 +1,7 @@
 """A release on disk: ``release.parquet`` (the noisy integers) and ``release.json`` (what they are) (design §5.3)."""
 
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownParameterType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 import hashlib

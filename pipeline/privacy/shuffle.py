@@ -23,6 +23,7 @@ A coin's chance is ``chance / 2^64``: a uniform 64-bit word falls below ``chance
 ``SeededNoise`` flips them too, for simulations only.
 """
 
+# pyright: reportUnknownMemberType=false
 from __future__ import annotations
 
 import math

@@ -6,10 +6,10 @@
 The loss is exact, composed by FFT; it errs upwards only.  Replacing one user lowers some counters by 1 and raises
 others by 1.  A counter that goes up compares 1 + Q with Q, one that goes down Q with 1 + Q, with Q ~ Bin(trials, q);
 their losses are independent and add up.  Losses are moved to a grid so that both laws keep their mass (connecting the
-dots: Doroshenko et al. 2022), which can only enlarge the hockey-stick divergence at every epsilon.  Fewer changed
-counters are a marginal, hence never worse.
+dots: Doroshenko et al. 2022), which only enlarges every divergence.  Fewer changed counters are a marginal: no worse.
 """
 
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 import math

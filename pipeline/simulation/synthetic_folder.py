@@ -1,5 +1,6 @@
 """The folder of a simulated log: card, recipe, world, README and the log itself, in TOML as a person would write it."""
 
+# pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 import json

@@ -1,5 +1,7 @@
 """Simulated logs on disk, of tabular worlds and of linear plants: Parquet files with reproducible bytes."""
 
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+# pyright: reportUnknownParameterType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 from collections.abc import Collection

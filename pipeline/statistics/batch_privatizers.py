@@ -4,6 +4,7 @@ What differs is the noise of one counter; all counters have noise of the same la
 (paper 002, section V).  Totals are drawn from their law at once, so that a batch of 10^9 users costs what ten do.
 """
 
+# pyright: reportUnknownMemberType=false
 from __future__ import annotations
 
 import math

@@ -16,6 +16,7 @@ For ``n_sas >= 0`` the minimiser is unique (findings: each coordinate is forced 
 whose minimiser is a soft threshold, [n - t]+ for one t a table.  Entries that noise alone made positive fall to 0.
 """
 
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 from dataclasses import dataclass

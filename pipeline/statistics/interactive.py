@@ -9,6 +9,7 @@ new release with its own charge (privacy.md §0.1-4).  Only the one-shot release
 
 # ruff: noqa: N806  (the letters of the paper)
 
+# pyright: reportUnknownVariableType=false
 from __future__ import annotations
 
 import math

@@ -7,6 +7,7 @@ to K = 10^6; a mixture of five known kernels, where S^2 A = 192 unknowns become 
 Its sentences are judged on the noise it prints; the same rule on the tight noise says where a sentence would hold.
 """
 
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 import csv

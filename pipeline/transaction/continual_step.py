@@ -4,6 +4,7 @@ A date that is run gets its step whatever arrived, an empty one where nothing di
 about the rows.  A committed step is never drawn again, even if the data have changed since.
 """
 
+# pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence

@@ -15,6 +15,8 @@ from pydantic import (
     model_validator,
 )
 
+from pipeline.declaration.toml import table_in
+
 # an integer stays one: 40 is not written as 40.0
 Number = Annotated[int | float, WithJsonSchema({"type": "number"})]
 Matrix = list[list[Number]]
@@ -42,8 +44,8 @@ class Part(BaseModel):
     @classmethod
     def _remember(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         made = handler(data)
-        if isinstance(data, dict):
-            made._given = tuple(data)
+        if (given := table_in(data)) is not None:
+            made._given = tuple(given)
         return made
 
     @model_serializer(mode="wrap")

@@ -3,6 +3,7 @@
 What is not in here is in no rendering either.
 """
 
+# pyright: reportUnknownMemberType=false
 from __future__ import annotations
 
 import json

@@ -1,14 +1,16 @@
 """What changed between two runs, and whether the newer one may ship; from released facts and policies only."""
 
+# pyright: reportUnknownArgumentType=false
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.declaration.numbers import clean, number
+from pipeline.declaration.toml import table_in
 from pipeline.mdp.policy import Policy
 from reports.facts.answers import (
     BudgetAt,
@@ -209,8 +211,8 @@ def _changes(a: Report, b: Report) -> dict[str, list[object]]:
 
 
 def _flat(name: str, value: object) -> list[tuple[str, object]]:
-    if isinstance(value, Mapping):
-        return [leaf for key, inner in value.items() for leaf in _flat(f"{name}.{key}", inner)]
+    if (inside := table_in(value)) is not None:
+        return [leaf for key, inner in inside.items() for leaf in _flat(f"{name}.{key}", inner)]
     return [(name, value)]
 
 

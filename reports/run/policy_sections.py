@@ -1,5 +1,6 @@
 """What the policy recommends, how often, by which weights, and where it says nothing."""
 
+# pyright: reportUnknownArgumentType=false
 from __future__ import annotations
 
 from typing import Any

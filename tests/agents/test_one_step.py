@@ -38,13 +38,13 @@ def test_likelihood_and_expectations_are_those_of_dense_normal_laws():
     F = np.column_stack([np.ones(len(x)), features])
     square = float(np.average(x[np.isfinite(variance)] ** 2, weights=1 / variance[np.isfinite(variance)]))
     groups = shrinkage._grouped(x, F, group)
-    found, told = [], []
-    for levels in [(2, 4, 2, 0), (0, 1, 5, 1), (6, 3, 0, 0)]:
-        model = shrinkage._Normal(variance - 0.005, np.full(len(x), 0.005), groups, 3, square, levels)
+    tried, told = [(2, 4, 2, 0), (0, 1, 5, 1), (6, 3, 0, 0)], []
+    model = shrinkage._Normal(variance - 0.005, np.full(len(x), 0.005), groups, 3, square)
+    found = model.likelihood(np.array(tried))
+    for levels in tried:
         seen, prior, covariance, _ = dense(levels, x, variance, group, features)
-        found.append(model.likelihood())
         told.append(multivariate_normal(np.zeros(len(seen)), covariance).logpdf(x[seen]))
-        mean, doubt = model.expected()
+        mean, doubt = model.expected(np.array([levels]))
         for i in range(len(x)):
             others = np.array([k for k, s in enumerate(seen) if s != i])
             gain = np.linalg.solve(covariance[np.ix_(others, others)], prior[seen[others], i])

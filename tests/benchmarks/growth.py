@@ -1,7 +1,9 @@
 """How processor time grows: ``python -P -m tests.benchmarks.growth [ROUNDS]`` fits an exponent to each size.
 
 Each size is doubled, the others stay; all sizes are measured in turn in every round, and the least time of each counts:
-a busy machine only ever adds.  An exponent is the slope of log seconds over log size.
+a busy machine only ever adds.  An exponent is the slope of log seconds over log size.  ``run`` is the whole verb on a
+snapshot: sums, release, policy, certificate and page; where people double and ``rows`` do not, each has half as many
+episodes.
 """
 
 from __future__ import annotations
@@ -14,10 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
+from flows.config.home import Home
+from flows.jobs.run import run_recipe
 from pipeline.agents.apvi import apvi, model, policy_bounds
 from pipeline.agents.pessimism import constants
-from pipeline.declaration.card import Card, task_of
+from pipeline.declaration.card import Card, load_card, task_of
 from pipeline.logs.aggregate import aggregate
 from pipeline.logs.ingest import ingest
 from pipeline.logs.store import latest
@@ -62,6 +67,77 @@ def ingest_rows(folder: Path, rows: int) -> Callable[[], object]:
     return lambda: ingest(scale_speed.card(folder, "parquet"), folder / f"store{next(stores)}")
 
 
+CARD = """
+schema_version = 1
+name = "grown"
+kind = "synthetic"
+[unit]
+user = "user"
+episodes_per_user = {episodes}
+users_public = {people}
+[domain]
+horizon = {horizon}
+states = {{ column = "state", labels = {states} }}
+actions = {{ column = "action", labels = {actions} }}
+[reward]
+range = [0.0, 1.0]
+steps = 1
+[source]
+files = ["log.parquet"]
+columns = {{ user_id = "user", episode_id = "episode", step = "step", reward = "reward" }}
+[budget]
+rho = 1000.0
+delta = 1e-6
+ledger = "home"
+"""
+RECIPE = """
+[recipe]
+name = "grown"
+card = "card.toml"
+agent = "dp-apvi"
+[privacy]
+rho = {rho}
+"""
+
+
+def grown(
+    folder: Path, people: int = 2000, episodes: int = 1, horizon: int = 4, states: int = 24, actions: int = 4
+) -> Card:
+    """A log of so many people with so many episodes each, and its card."""
+    folder.mkdir()
+    rng, rows = np.random.default_rng(0), people * episodes * horizon
+    episode, step = np.divmod(np.arange(rows), horizon)
+    drawn = {
+        name: rng.integers(most, size=rows) for name, most in (("state", states), ("action", actions), ("reward", 2))
+    }
+    user = pl.Series("user", [f"person {u}" for u in range(people)])[episode % people]
+    pl.DataFrame([user]).with_columns(episode=episode, step=step, **drawn).write_parquet(folder / "log.parquet")
+    sizes = {"people": people, "episodes": episodes, "horizon": horizon, "states": states, "actions": actions}
+    (folder / "card.toml").write_text(CARD.format(**sizes), encoding="utf-8")
+    return load_card(folder / "card.toml")
+
+
+def ingest_grown(folder: Path, **sizes: int) -> Callable[[], object]:
+    """Such a log into a store of its own."""
+    card, stores = grown(folder, **sizes), iter(range(1_000_000))
+    return lambda: ingest(card, folder / f"store{next(stores)}")
+
+
+def run_grown(folder: Path, **sizes: int) -> Callable[[], object]:
+    """A run of its snapshot; every call asks for another budget, and so draws."""
+    card, home, asked = grown(folder, **sizes), Home(folder / "home"), iter(range(1, 1_000_000))
+    ingest(card, home.store)
+    snapshot = latest(home.store, "grown")
+    assert snapshot is not None
+
+    def run() -> object:
+        forget(snapshot)
+        (folder / "recipe.toml").write_text(RECIPE.format(rho=1 + next(asked) / 1000), encoding="utf-8")
+        return run_recipe(str(folder / "recipe.toml"), home)
+
+    return run
+
+
 def count_rows(folder: Path, rows: int) -> Callable[[], object]:
     """The tables of a snapshot, without what an earlier sum kept."""
     ingest_rows(folder, rows)()
@@ -103,11 +179,22 @@ def noise(folder: Path, draws: int) -> Callable[[], object]:
 
 GROWTHS = (
     Growth("ingest", "rows", (200_000, 400_000, 800_000), ingest_rows, 1.1),
+    Growth("ingest", "episodes", (8, 16, 32), lambda f, n: ingest_grown(f, people=5000, episodes=n), 1.1),
+    Growth(
+        "ingest", "people", (5000, 10_000, 20_000), lambda f, n: ingest_grown(f, people=n, episodes=80_000 // n), 1.1
+    ),
+    Growth("ingest", "steps", (8, 16, 32), lambda f, n: ingest_grown(f, people=10_000, horizon=n), 1.1),
     Growth("counts", "rows", (500_000, 1_000_000, 2_000_000), count_rows, 1.1),
     Growth("noise", "draws", (500_000, 1_000_000, 2_000_000), noise, 1.1),
     Growth("plan", "states", (60, 120, 240), lambda f, n: plan(f, states=n), 2.1),
     Growth("plan", "actions", (8, 16, 32), lambda f, n: plan(f, states=80, actions=n), 1.1),
     Growth("plan", "steps", (8, 16, 32), lambda f, n: plan(f, horizon=n, states=80), 1.1),
+    Growth("run", "states", (100, 200, 400), lambda f, n: run_grown(f, states=n), 2.1),
+    Growth("run", "actions", (16, 32, 64), lambda f, n: run_grown(f, states=60, actions=n), 1.1),
+    Growth("run", "steps", (16, 32, 64), lambda f, n: run_grown(f, states=60, horizon=n), 1.1),
+    Growth("run", "episodes", (8, 16, 32), lambda f, n: run_grown(f, people=20_000, episodes=n), 1.1),
+    Growth("run", "people", (40_000, 80_000, 160_000), lambda f, n: run_grown(f, people=n, episodes=640_000 // n), 1.1),
+    Growth("run", "rows", (500_000, 1_000_000, 2_000_000), lambda f, n: run_grown(f, people=n // 4), 1.1),
 )
 
 

@@ -44,7 +44,7 @@ def _row(name, facts, view) -> None:
             made[kind] = len(draw(facts, view).encode())
             times.append(time.process_time() - start)
         seconds[kind] = statistics.median(times)
-    sizes = made["html"], made["md"], len(json.dumps(facts, indent=2, ensure_ascii=False).encode())
+    sizes = made["html"], made["md"], len(json.dumps(facts.model_dump(), indent=2, ensure_ascii=False).encode())
     cells = [*(f"{size / 1000:.1f}" for size in sizes), *(f"{seconds[kind]:.2f}" for kind in ("html", "md"))]
     print(f"{name:30}" + "".join(f"{cell:>9}" for cell in cells), flush=True)
 

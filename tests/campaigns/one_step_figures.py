@@ -14,8 +14,8 @@ import numpy as np
 
 from pipeline.agents.pessimism import constants
 from pipeline.declaration.card import task_of
+from pipeline.declaration.lineage import Nightly
 from pipeline.learners.forecast import night_shares, one_step_policy
-from pipeline.learners.night_terms import Nightly
 from pipeline.learners.one_step import OneStepLearner
 from pipeline.learners.terms import Privacy, Terms
 from pipeline.mdp.planning import greedy, optimal_values, policy_value

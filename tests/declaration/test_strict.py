@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from pipeline.declaration.lineage import Budget, Unit
-from pipeline.learners.night_terms import Nightly
+from pipeline.declaration.lineage import Budget, Nightly, Unit
 from pipeline.learners.terms import Lq, Privacy
 
 WRONG = [

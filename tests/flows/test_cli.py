@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.flows import verb
 from tests.flows.shop import lay_out
 
 
@@ -79,7 +80,7 @@ def test_the_whole_path_in_the_shell_and_one_json_object_each(tmp_path, shop):
 )
 def test_an_error_is_one_line_and_its_exit_code(tmp_path, shop, break_it, args, code, says):
     break_it(shop)
-    r = reticent(*(a.format(s=shop) for a in args), cwd=tmp_path)
+    r = verb.reticent(*(a.format(s=shop) for a in args), cwd=tmp_path)
     assert r.returncode == code, r.stderr
     lines = [line for line in r.stderr.splitlines() if line.startswith("reticent: ")]
     assert len(lines) == 1 and says in lines[0]

@@ -125,7 +125,6 @@ def test_finished_runs_are_found_again_and_full_plays_the_rest(folder, result, m
 
     monkeypatch.setattr(agents, "measure", refuse)
     assert compared(folder) == result
-    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0})
     with pytest.raises(AssertionError, match=r"played again: .*seed=2"):
         compare_job(folder / "tiny.toml", Home(folder / "home"), full=True)
 

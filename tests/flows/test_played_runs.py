@@ -25,12 +25,6 @@ PLANT = 'name = "plant"\nA = [[0.5, 0.1], [0.0, 0.4]]\nB = [[0.2], [0.3]]\nhoriz
 PRIVATE = "[privacy]\nepsilon = 1.0\ndelta = 1e-5\n"
 
 
-@pytest.fixture(autouse=True)
-def one_process(monkeypatch):
-    """Runs this short take less than a process takes to start."""
-    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0})
-
-
 def write(folder, agent, world=RIVER, more="", episodes=200, privacy=PRIVATE, name="played"):
     path = folder / f"{name}.toml"
     head = f'[recipe]\nname = "{name}"\nagent = "{agent}"\n'

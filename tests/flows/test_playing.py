@@ -44,7 +44,9 @@ def played(recipe, home):
     return json.loads(done.stdout)
 
 
-def test_one_json_object_of_the_agreed_shape_and_exact_regret(recipe, tmp_path):
+def test_one_json_object_of_the_agreed_shape_and_exact_regret(recipe, tmp_path, monkeypatch):
+    """As on a machine of two cores: each run in a process of its own."""
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
     result = played(recipe, tmp_path / "home")
     assert {"agent", "world", "episodes", "regret", "baselines", "true_epsilon", "delta", "files"} <= set(result)
     assert result["agent"] == "uniform" and result["episodes"] == 10_000 and result["true_epsilon"] is None
@@ -71,7 +73,6 @@ def test_finished_runs_are_found_again_and_the_rest_is_played(recipe, tmp_path, 
     monkeypatch.setattr(agents, "measure", refuse)
     assert played(recipe, tmp_path / "home") == first
     recipe.write_text(RECIPE.replace("runs = 2", "runs = 3"))
-    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0})
     with pytest.raises(AssertionError, match=r"played again: .*seed=2"):
         play_job(recipe, Home(tmp_path / "home"))
 

@@ -61,9 +61,9 @@ class Night:
         assert not self.order.exists()
 
     def schedule(self) -> None:
-        """Every minute, as a deploy with ``active: true`` would say it."""
+        """Three times a minute, as a deploy with ``active: true`` would say it; seconds are the sixth field."""
         parameters = {"recipe": str(self.shop / "private.toml")}
-        every = {"active": True, "schedule": {"cron": "* * * * *"}, "parameters": parameters}
+        every = {"active": True, "schedule": {"cron": "* * * * * */20"}, "parameters": parameters}
         self.server.ask(f"deployments/{self.deployment['id']}", {"schedules": [every]}, method="PATCH")
 
     def scheduled(self, **wanted: str) -> list[dict]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -31,14 +31,20 @@ def files(root: Path = ROOT) -> Iterator[tuple[str, Path]]:
 
 
 @lru_cache(maxsize=2000)
-def parsed(source: str) -> ast.Module:
-    """The syntax tree of a source text; nobody changes it."""
-    return ast.parse(source)
+def parsed(source: str) -> tuple[ast.Module, Sequence[ast.AST]]:
+    """The syntax tree of a source text, and all its nodes; nobody changes it."""
+    tree = ast.parse(source)
+    return tree, tuple(ast.walk(tree))
 
 
 def tree_of(path: Path) -> ast.Module:
     """The syntax tree of a file."""
-    return parsed(path.read_text(encoding="utf-8"))
+    return parsed(path.read_text(encoding="utf-8"))[0]
+
+
+def nodes_of(path: Path) -> Sequence[ast.AST]:
+    """Every node of the syntax tree of a file."""
+    return parsed(path.read_text(encoding="utf-8"))[1]
 
 
 def imports(root: Path = ROOT) -> list[Import]:
@@ -47,7 +53,7 @@ def imports(root: Path = ROOT) -> list[Import]:
     for module, path in files(root):
         tree = tree_of(path)
         top = set(map(id, tree.body))
-        for node in ast.walk(tree):
+        for node in nodes_of(path):
             if isinstance(node, ast.Import):
                 found += [Import(module, a.name, id(node) not in top) for a in node.names]
             elif isinstance(node, ast.ImportFrom):

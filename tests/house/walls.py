@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.house.floors import AGENTS_MAY_NOT, FLOORS, LOADERS, ONLY_IN, RELEASE_PATH, SEEDED, TIES
-from tests.house.imports import TOPS, files, imports, room_of, tree_of
+from tests.house.imports import TOPS, files, imports, nodes_of, room_of, tree_of
 
 _MODULE = re.compile(r"(?:pipeline|flows|reports)(?:\.\w+)+(?=:\w+$|$)")
 _RANDOM = ("random", "numpy.random")
@@ -24,7 +24,7 @@ def _named(root: Path) -> Iterator[tuple[str, str]]:
     """(module, imported): by statement, or by its name in a string."""
     yield from ((i.module, i.imported) for i in imports(root))
     for module, path in files(root):
-        for node in ast.walk(tree_of(path)):
+        for node in nodes_of(path):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and (m := _MODULE.match(node.value)):
                 yield module, m[0]
 
@@ -105,7 +105,7 @@ def divided_columns(root: Path) -> list[str]:
     for module, path in files(root):
         if not module.startswith("pipeline.logs"):
             continue
-        functions = [n for n in ast.walk(tree_of(path)) if isinstance(n, ast.FunctionDef)]
+        functions = [n for n in nodes_of(path) if isinstance(n, ast.FunctionDef)]
         makers = {f.name for f in functions if f.returns is not None and _COLUMN.search(ast.unparse(f.returns))}
         for f in functions:
             told = (a for a in (*f.args.args, *f.args.kwonlyargs) if a.annotation is not None)
@@ -136,7 +136,7 @@ def names_that_are_gone(root: Path) -> list[str]:
     defined = {module.removesuffix(".__init__"): _defined(path) for module, path in files(root)}
     found: list[str] = []
     for module, path in files(root):
-        for node in ast.walk(tree_of(path)):
+        for node in nodes_of(path):
             if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in (*TOPS, "reticent"):
                 there = node.module or ""
                 names = [a.name for a in node.names if f"{there}.{a.name}" not in defined]
@@ -146,7 +146,7 @@ def names_that_are_gone(root: Path) -> list[str]:
 
 def _defined(path: Path) -> set[str]:
     names = set[str]()
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
             names.add(node.name)
         elif isinstance(node, ast.Import | ast.ImportFrom):

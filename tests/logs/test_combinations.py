@@ -93,14 +93,22 @@ def same_column(cells: Cells, used: dict[str, str]) -> Cells:
 
 
 STEPS = st.sampled_from(["0", "1", "2", "0", "1.0", "2", "3", "x", "-1", None])
-LONG = st.lists(st.tuples(st.sampled_from("uv"), st.sampled_from("12"), STEPS, ROW), max_size=6)
-EPISODE = st.tuples(st.sampled_from("uv"), st.lists(st.one_of(ROW, ROW, ROW, st.none()), min_size=H, max_size=H))
-WIDE = st.lists(EPISODE, max_size=4)
-WHOLE = st.lists(st.tuples(st.sampled_from("uv"), st.integers(1, H), st.lists(ROW, min_size=H, max_size=H)), max_size=4)
+EPISODE = st.tuples(st.sampled_from("uvw"), st.lists(st.one_of(ROW, ROW, ROW, st.none()), min_size=H, max_size=H))
+EPISODES = st.tuples(st.sampled_from("uvw"), st.integers(1, H), st.lists(ROW, min_size=H, max_size=H))
+
+
+def log_of(item: st.SearchStrategy[Any], most: int) -> st.SearchStrategy[list[Any]]:
+    """Mostly many: a log costs the same to read whether it has one row or twenty."""
+    many = st.lists(item, min_size=most // 3, max_size=most)
+    return st.one_of(many, many, st.lists(item, max_size=2))
+
+
+LONG = log_of(st.tuples(st.sampled_from("uvw"), st.sampled_from("12"), STEPS, ROW), 18)
+WIDE, WHOLE = log_of(EPISODE, 12), log_of(EPISODES, 12)
 
 
 @pytest.mark.parametrize("kind", LABELS)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.data(),
     st.sampled_from(range(len(ENDS))),
@@ -125,7 +133,7 @@ def test_a_long_log_is_read_as_the_reference_reads_it(
 
 
 @pytest.mark.parametrize("kind", LABELS)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.data(),
     st.sampled_from(range(len(ENDS))),
@@ -149,9 +157,8 @@ def test_a_wide_log_gives_the_rows_of_the_same_log_in_long_form(
             if any(x is not None for x in (step["state"] if "state" in used else None, bin_, step["action"])):
                 rows.append({"user": user, "episode": str(i), "step": str(h), **step})
     frame = pl.DataFrame(spilt, schema={f"raw_{role}": pl.String for role in wide.log.roles})
-    found = screened(frame, wide)
-    assert found == screened(frame_of(rows, used), long)
-    assert found == reference(rows, long, set(used))
+    # the reference reads the long form, as the test above has it
+    assert screened(frame, wide) == reference(rows, long, set(used))
 
 
 def test_a_reference_without_other_would_be_told_from_ours() -> None:

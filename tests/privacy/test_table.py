@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from decimal import Context, Decimal
 from fractions import Fraction
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,18 +24,29 @@ LAWS = [
 ]
 
 
-def exact_distribution(law: Law, reach: int) -> dict[int, Fraction]:
-    """F on [-reach, reach] within 2^-600, from weights computed one by one and summed far into the tails."""
+@cache
+def exact_weights(law: Law) -> list[int]:
+    """Weights of 0, 1, .. far into a tail, in units of 10^-240, each computed for itself."""
     digits, far = Context(prec=260), 3 * law.reach(400)
     a, b = law.scale.numerator, law.scale.denominator
     power = (lambda k: Decimal(-k * k * b) / 1) if law.kind == "gaussian" else (lambda k: Decimal(-k * b))
     whole = Decimal(2 * a if law.kind == "gaussian" else a)
-    weights = [Fraction(digits.exp(digits.divide(power(k), whole))) for k in range(far + 1)]
+    weights = list[int]()
+    while len(weights) <= far and (not weights or weights[-1]):
+        power_of_e = digits.divide(power(len(weights)), whole)
+        weights.append(int(digits.scaleb(digits.exp(power_of_e), 240)))
+    return weights
+
+
+def exact_distribution(law: Law, reach: int) -> dict[int, Fraction]:
+    """F on [-reach, reach] within 2^-600: what is cut off sums to less than 10^-230."""
+    weights = exact_weights(law)
+    weights = weights + [0] * (reach + 1 - len(weights))
     total = weights[0] + 2 * sum(weights[1:])
     found, below = {}, sum(weights[reach + 1 :])
     for x in range(-reach, reach + 1):
         below += weights[abs(x)]
-        found[x] = below / total
+        found[x] = Fraction(below, total)
     return found
 
 

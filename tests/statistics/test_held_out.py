@@ -26,7 +26,7 @@ from tests.privacy.test_continual import matrix
 from tests.statistics.test_sensitivity import tiny
 
 KEY, SHARE = part_key(bytes(32), "tiny"), Fraction(1, 2)
-IDS = [str(i) for i in range(8)]
+IDS = [str(i) for i in range(4)]
 
 
 def sums_of(card, rho=Fraction(1), steps=4):

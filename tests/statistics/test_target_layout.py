@@ -5,13 +5,16 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import pytest
 
 from pipeline.audits.attack import attack
 from pipeline.audits.tables import stage_target
-from pipeline.logs.target_sums import first_rows, person_sums
+from pipeline.declaration.card import Card
+from pipeline.logs.aggregate import person_rows
+from pipeline.logs.target_sums import add_targets, first_rows
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.joint_loss import one_step_loss
@@ -35,15 +38,21 @@ def people(card, rewards=(0.0, 1.0)):
         yield [rows[e * H : (e + 1) * H] for e in range(m)]
 
 
+@cache
+def _frames(card_as_json):
+    card = Card.model_validate_json(card_as_json)
+    return [person_rows(person, card) for person in people(card) if person]
+
+
+def everybody(plan, asked):
+    """What every person who has rows adds to a stage, through :func:`person_sums`' own code."""
+    return (add_targets(plan, asked, [rows]).tables for rows in _frames(plan.card.model_dump_json()))
+
+
 def moves(plan, stage, asked):
     """Distinct points ``(L N, Z)`` of all people."""
-    found = set()
-    for person in people(plan.card):
-        if not person:
-            size = int(np.prod(plan.layout(stage).shape))
-            found.add((0,) * (2 * size))
-            continue
-        tables = person_sums(plan, asked, person)
+    found = {(0,) * (2 * int(np.prod(plan.layout(stage).shape)))}
+    for tables in everybody(plan, asked):
         joint = np.concatenate([STEPS[stage] * tables[f"{stage}_count"].ravel(), tables[f"{stage}_sum"].ravel()])
         found.add(tuple(joint.tolist()))
     return np.array(sorted(found), dtype=np.int64)

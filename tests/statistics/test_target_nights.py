@@ -13,7 +13,7 @@ import pytest
 from pipeline.audits.attack import attack
 from pipeline.audits.tables import stage_target
 from pipeline.logs.aggregate import person_rows
-from pipeline.logs.target_sums import TargetLeaf, TargetSums, person_sums
+from pipeline.logs.target_sums import TargetLeaf, TargetSums
 from pipeline.privacy.epochs import Epochs
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.ask import Ask
@@ -23,7 +23,7 @@ from pipeline.statistics.target_plan import VALUE_STEPS, Question, TargetPlan
 from tests.audits.broken import drawing_sum
 from tests.privacy.test_continual import matrix
 from tests.statistics.test_sensitivity import tiny
-from tests.statistics.test_target_layout import middle, people
+from tests.statistics.test_target_layout import everybody, middle
 
 NIGHTS, EPOCH = 4, 2
 
@@ -36,17 +36,14 @@ def whitened(plan, stage, asked):
     """``(people, n)``: what each adds to a leaf, in units of the noise of a row; a squared length is a loss in rho."""
     units = {m.table: (2 * m.variance) ** 0.5 for m in plan.stages[stage].mechanisms}
     nobody = np.zeros(sum(m.cells for m in plan.stages[stage].mechanisms))
-    found = []
-    for person in people(plan.card):
-        tables = person_sums(plan, asked, person) if person else None
-        found.append(nobody if tables is None else np.concatenate([tables[t].ravel() / u for t, u in units.items()]))
-    return np.array(found)
+    moved = (np.concatenate([tables[t].ravel() / u for t, u in units.items()]) for tables in everybody(plan, asked))
+    return np.array([nobody, *moved])
 
 
 def worst_loss(plan, questions):
     """Largest loss of a person who is replaced by any other, on any other night, over all rows of both stages."""
     stages = {s: matrix(p.time)[0].astype(float) for s, p in plan.stages.items()}
-    parts = {("v", e): whitened(plan, "v", None) for e in range(2)}
+    parts = dict.fromkeys([("v", e) for e in range(2)], whitened(plan, "v", None))
     parts |= {("q", e): whitened(plan, "q", questions[e]) for e in range(2)}
     worst, alone = 0.0, {"v": 0.0, "q": 0.0}
     for a, b in itertools.product(range(NIGHTS), repeat=2):

@@ -1,5 +1,6 @@
 """Parquet, and Arrow IPC as a file (Feather version 2) or a stream: types are what the schema says, rows in batches."""
 
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator

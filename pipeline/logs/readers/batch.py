@@ -1,5 +1,6 @@
 """What readers share: what they are asked and yield, and names of what stands inside a cell."""
 
+# pyright: reportUnknownVariableType=false
 from __future__ import annotations
 
 import json

@@ -11,6 +11,7 @@ Open Bandit data is a CSV of impressions, each an episode of one step.  Its colu
 are no user ids, so the impression is all that can be protected.
 """
 
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 import csv

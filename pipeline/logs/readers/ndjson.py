@@ -4,6 +4,7 @@ Most lines are flat, free of escapes and have their keys where another line has 
 commas outside quotes, all at once.  The others go through the standard parser, one at a time; both read a line alike.
 """
 
+# pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 import json

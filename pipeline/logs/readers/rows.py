@@ -4,6 +4,7 @@ A row that is too long, or holds text that is not UTF-8, is set aside alone.  No
 pyarrow to polars, and what is no text there ends the process.
 """
 
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 from collections import Counter
