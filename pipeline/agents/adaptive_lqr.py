@@ -88,13 +88,10 @@ class Epoch:
         Its first episode, from 1 on.
     rollout
         Gains and exploration.
-    belief
-        What was known of the plant before it.
     """
 
     first: int
     rollout: LinearRollout
-    belief: Belief
 
 
 def adaptive_lqr(
@@ -132,7 +129,7 @@ def adaptive_lqr(
             gains = np.zeros_like(gains)
         explore = planner.radius(belief, gains, length, rest)
         rollout = LinearRollout(gains, length, explore)
-        epochs.append(Epoch(played + 1, rollout, belief))
+        epochs.append(Epoch(played + 1, rollout))
         played += length
         question = planner.question(belief, rollout) if rest else None
         batches = yield from play_every(rollout)

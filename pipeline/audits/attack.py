@@ -26,8 +26,10 @@ from pipeline.privacy.release import Release
 Array = NDArray[np.float64]
 Side = Literal[0, 1]
 DRAWS = 20_000
-# one error rate each: the verdict holds with twice this much doubt
+# error probability of each of the two rates: the verdict holds with twice this much doubt
 DOUBT = 1e-4
+# releases drawn at once
+_AT_ONCE = 1000
 _GRID = np.linspace(0.02, 0.98, 49)
 
 
@@ -214,9 +216,7 @@ def attack(
     target: AuditTarget,
     noise: NoiseSource,
     draws: int = DRAWS,
-    doubt: float = DOUBT,
     progress: Callable[[int, int | None], None] | None = None,
-    batch: int = 1000,
 ) -> Verdict:
     """Draw ``draws`` releases of each side and bound the loss from below.
 
@@ -230,12 +230,8 @@ def attack(
         The source that a deployment draws from.
     draws
         Releases of each neighbour.
-    doubt
-        Error probability of each of the two rates.
     progress
         Hears how many of the releases are drawn.
-    batch
-        Releases drawn at once.
     """
     seen = target.drawn(noise)
     if target.whole is not None and (seen.less or seen.more):
@@ -244,16 +240,16 @@ def attack(
     law, tables = target.law, target.means[0]
     variances = law.variances if isinstance(law, Gaussian) else [np.ones(table.shape) for table in tables]
     together = Covariance([np.isfinite(v) for v in variances])
-    for first in range(0, draws, batch):
-        copies = min(batch, draws - first)
+    for first in range(0, draws, _AT_ONCE):
+        copies = min(_AT_ONCE, draws - first)
         found[0].append(target.scores(0, noise, copies, together))
         found[1].append(target.scores(1, noise, copies, together))
         if progress is not None:
             progress(first + copies, draws)
     zero, one = np.concatenate(found[0]), np.concatenate(found[1])
-    bound = target.law.bound(zero, one, target.means, doubt)
+    bound = target.law.bound(zero, one, target.means, DOUBT)
     certain = np.full(draws, np.inf)
-    ceiling = target.law.bound(certain, -certain, target.means, doubt)
+    ceiling = target.law.bound(certain, -certain, target.means, DOUBT)
     return Verdict(
         mechanism=target.mechanism,
         trust=target.trust,
@@ -263,7 +259,7 @@ def attack(
         lower_bound_epsilon=bound.epsilon,
         claimed_delta=target.law.delta if isinstance(target.law, Binomial) else None,
         attained=target.attained,
-        confidence=1 - 2 * doubt,
+        confidence=1 - 2 * DOUBT,
         draws=draws,
         true_positives=bound.right,
         false_positives=bound.wrong,

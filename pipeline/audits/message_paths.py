@@ -136,9 +136,7 @@ def _binary(target: Target) -> bool:
     return isinstance(target, BatchTarget) and target.privatizer.trust == Trust.SHUFFLE
 
 
-def messages_target(
-    epsilon: float, delta: float, calibration: str, *, users: int = _CROWD, send: Send = randomize
-) -> AuditTarget:
+def messages_target(epsilon: float, delta: float, calibration: str, *, users: int = _CROWD) -> AuditTarget:
     """Everything that the shuffler hands over of one batch: a user's bit is in one counter, or in another.
 
     Parameters
@@ -147,15 +145,13 @@ def messages_target(
         What is claimed, and by whose count of coins: ``tight`` or ``paper``.
     users
         Of the batch; fewer where so many would need less than a coin each.
-    send
-        What a device really sends, where a test breaks it.
     """
     bits, means, none = crowd(epsilon, delta, calibration, users), bit_sides(_CHANGES), [np.zeros(_CHANGES)]
     law = Binomial(bits.trials, bits.probability, _CHANGES, delta)
     return AuditTarget(
         mechanism=f"shuffled messages of one bit, {bits.users} users, {calibration}",
         trust=Trust.SHUFFLE,
-        path=_Messages(bits, send),
+        path=_Messages(bits),
         means=(means[0] + none, means[1] + none),
         law=law,
         claimed_rho=law.loss(means),
@@ -173,7 +169,7 @@ def crowd(epsilon: float, delta: float, calibration: str, users: int = _CROWD) -
 @dataclass(frozen=True)
 class _Messages:
     bits: NoiseBits
-    send: Send
+    send: Send = randomize
 
     def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
         """See :class:`~pipeline.audits.attack.ReleasePath`; drawn by coins of its own."""

@@ -62,31 +62,32 @@ def decode(raw: pl.DataFrame, card: Card) -> pl.DataFrame:
     (one with), ``not_a_reward``, ``clipped``, ``floored``, ``has_next``.
     """
     dtypes: Dtypes = {name.removeprefix("raw_"): dtype for name, dtype in raw.schema.items()}
-    names = ["state", "odd_state", "bad_bin", "logged", "odd_next", "bad_next_bin", "action", "has_next"]
+    # each made once: polars does not see that the parts of a condition are the same
+    names = ["state", "odd_state", "bad_bin", "logged", "odd_next", "bad_next_bin", "action", "has_next", "reward_cell"]
     states, actions = card.domain.states, card.domain.actions
     looked_up = (
         *state_index("state", "bin", dtypes, states),
         *state_index("next_state", "next_bin", dtypes, states),
         _index("action", dtypes, actions.raw_labels()),
         _has_next(dtypes, states),
+        _reward_cell(dtypes, card),
     )
-    state, odd_state, bad_bin, logged, odd_next, bad_next_bin, action, has_next = map(pl.col, names)
+    state, odd_state, bad_bin, logged, odd_next, bad_next_bin, action, has_next, reward = map(pl.col, names)
     other_state, other_action = (pl.lit(of.other_index, dtype=pl.Int32) for of in (states, actions))
     lost_state, lost_action = states.other_index is None, actions.other_index is None
-    odd_action = action.is_null()
-    odd_next = has_next & odd_next
+    odd_action, odd_next = action.is_null(), has_next & odd_next
     homeless = pl.any_horizontal(odd_state & lost_state, odd_next & lost_state, odd_action & lost_action)
     # an unfolded row counts from 0 whatever the names of its columns began with
     first = card.source.starts_at if card.source.layout == "long" else 0
     columns, unreadable = identify(dtypes, first)
     rows = (
         raw.lazy()
-        .with_columns(cell.alias(name) for name, cell in zip(names, looked_up, strict=True))
+        .with_columns(*(cell.alias(name) for name, cell in zip(names, looked_up, strict=True)), **columns)
         .select(
             *columns,
             state.fill_null(other_state),
             action.fill_null(other_action),
-            *_reward(dtypes, card),
+            *_reward(reward if "reward" in dtypes else None, card),
             pl.when(has_next).then(logged.fill_null(other_state)).alias("logged"),
             has_next,
             pl.any_horizontal(*unreadable, bad_bin, has_next & bad_next_bin).alias("unreadable"),
@@ -101,19 +102,18 @@ def decode(raw: pl.DataFrame, card: Card) -> pl.DataFrame:
     return rows.with_columns(pl.lit(mark.any()).alias(mark.name) for mark in marks if mark.any() == mark.all())
 
 
-def identify(dtypes: Dtypes, first: int = 0) -> tuple[list[pl.Expr], list[pl.Expr]]:
-    """What the rows of every log say: ``row`` (position), whose, where, flags; and marks of what cannot be read."""
-    episode, step = _episode_number(dtypes), _step_number(dtypes, first)
-    told = {name: flag(name, dtypes) for name in ("terminated", "truncated")}
-    told["behavior_prob"] = _probability(dtypes)
-    columns = [
-        pl.int_range(pl.len(), dtype=pl.Int64).alias("row"),
-        pl.col("raw_user").alias("user_id"),
-        episode.alias("episode_id"),
-        step.alias("step"),
-        *(value.alias(name) for name, (value, _) in told.items()),
-    ]
-    return columns, [episode.is_null(), step.is_null(), *(unread for _, unread in told.values())]
+def identify(dtypes: Dtypes, first: int = 0) -> tuple[dict[str, pl.Expr], list[pl.Expr]]:
+    """What the rows of every log say: ``row`` (position), whose, where, flags; and over these what cannot be read."""
+    told = {name: flag(name, dtypes) for name in ("terminated", "truncated")} | {"behavior_prob": _probability(dtypes)}
+    columns = {
+        "row": pl.int_range(pl.len(), dtype=pl.Int64),
+        "user_id": pl.col("raw_user"),
+        "episode_id": _episode_number(dtypes),
+        "step": _step_number(dtypes, first),
+        **{name: value for name, (value, _) in told.items()},
+    }
+    lost = [pl.col(name).is_null() for name in ("episode_id", "step")]
+    return columns, [*lost, *(unread for _, unread in told.values())]
 
 
 def _text(role: str, dtypes: Dtypes) -> pl.Expr:
@@ -136,7 +136,7 @@ def _index(role: str, dtypes: Dtypes, table: dict[str, int]) -> pl.Expr:
         numbers = {int(label): i for label, i in table.items() if re.fullmatch(r"0|-?[1-9][0-9]*", label)}
         cell, known = pl.col(f"raw_{role}"), {n: i for n, i in numbers.items() if -(2**63) <= n < 2**63}
         least, most = min(known, default=0) - 1, max(known, default=0) + 1
-        if least > -_EXACT_FLOAT and most < least + _PLACES:
+        if least > -_EXACT_FLOAT and most < min(least + _PLACES, _EXACT_FLOAT):
             # a place in a table for each number there may be, and one for those that are smaller or larger
             places = pl.Series([known.get(n) for n in range(least, most + 1)], dtype=pl.Int32)
             return pl.lit(places).gather(cell.clip(least, most) - least)
@@ -270,15 +270,22 @@ def _probability(dtypes: Dtypes) -> tuple[pl.Expr, pl.Expr]:
     return p.fill_nan(None), bad
 
 
-def _reward(dtypes: Dtypes, card: Card) -> list[pl.Expr]:
-    """Reward clipped and floored, and its marks; null and unmarked where the card declares a table."""
+def _reward_cell(dtypes: Dtypes, card: Card) -> pl.Expr:
+    """Reward as it was logged, or what an empty cell stands for."""
     if "reward" not in dtypes:
+        return pl.lit(None, dtype=pl.Float64)
+    r = _number("reward", dtypes)
+    if card.reward.empty is None:
+        return r
+    return pl.when(pl.col("raw_reward").is_null() | r.is_nan()).then(card.reward.empty).otherwise(r)
+
+
+def _reward(r: pl.Expr | None, card: Card) -> list[pl.Expr]:
+    """Reward clipped and floored, and its marks; null and unmarked where the card declares a table."""
+    if r is None:
         marks = (pl.lit(value=False).alias(mark) for mark in ("not_a_reward", "clipped", "floored"))
         return [pl.lit(None, dtype=pl.Float64).alias("reward"), *marks]
     (low, high), steps, unit = card.reward.range, card.reward.steps, card.reward.unit
-    r = _number("reward", dtypes)
-    if card.reward.empty is not None:
-        r = pl.when(pl.col("raw_reward").is_null() | r.is_nan()).then(card.reward.empty).otherwise(r)
     finite = r.is_finite().fill_null(value=False)
     # times the inverse, as polars divides a long column: one of a single row it would divide, and round otherwise
     at = (r.clip(low, high) - low) * (1 / (high - low)) * steps

@@ -240,7 +240,7 @@ def decode_vectors(raw: pl.DataFrame, card: LqCard) -> pl.DataFrame:
     null where there is none), and the marks ``unreadable``, ``wrong_length``, ``not_finite``.
     """
     columns, unreadable = identify({name.removeprefix("raw_"): dtype for name, dtype in raw.schema.items()})
-    rows = raw.select(*columns, pl.any_horizontal(unreadable).alias("unreadable"))
+    rows = raw.with_columns(**columns).select(*columns, pl.any_horizontal(unreadable).alias("unreadable"))
     return with_vectors(rows, raw, card.log.vectors, {role: _declared(role, card) for role in card.log.vectors})
 
 

@@ -167,7 +167,7 @@ def integers(values, bits: NoiseBits, coins, data) -> Messages:
 
 def messages(**broken) -> AuditTarget:
     # as many users as coins: a coin each, as tau = n has it
-    return messages_target(2.0, DELTA, "tight", users=smallest_total(2, 2.0, DELTA), **broken)
+    return drawing(messages_target(2.0, DELTA, "tight", users=smallest_total(2, 2.0, DELTA)), **broken)
 
 
 ONLINE: dict[str, tuple[Make, dict[str, Twin]]] = {

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import random
 from contextlib import closing
+from functools import partial
 
 import polars as pl
 import pytest
@@ -11,6 +13,7 @@ from polars.testing import assert_frame_equal
 
 from pipeline.logs.contribution_bounding import keyed_hash
 from pipeline.logs.decode import _index
+from pipeline.logs.screening import _sort_people
 from pipeline.logs.second_pass import count_runs
 from pipeline.logs.sources import Sources
 from pipeline.logs.spills import _Spill, _split, read_partition, read_users
@@ -22,6 +25,8 @@ TABLES = [
     {"9223372036854775807": 0, "-9223372036854775808": 1, "9223372036854775808": 2, "42.0": 3, "00": 4},
     {"3": 0, "3.0": 1},
     {"x": 0},
+    {"9223372036854775807": 0},
+    {"-9223372036854775808": 0},
 ]
 
 
@@ -76,6 +81,18 @@ def test_what_is_spilt_is_read_as_it_was_whatever_types_held_its_batches(users, 
     assert_frame_equal(found, pl.concat(batches))
     assert beyond == 0
     assert read_users([path], sources).to_list() == users * len(batches)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_are_sorted_as_by_all_keys_whatever_order_they_came_in(seed):
+    some = partial(random.Random(seed).choices, k=60)
+    rows = pl.DataFrame(
+        {"user_id": list("bac" * 20), "episode_id": some([None, 1, 2]), "step": some([None, 0, 1, 1, 2])},
+        schema={"user_id": pl.String, "episode_id": pl.Int64, "step": pl.Int64},
+    ).with_row_index("row")
+    order = ["user_id", "episode_id", "step", "row"]
+    for came in (rows, rows.sort(order), rows.sort("user_id", "row"), rows.sort("step", "row"), rows.drop_nulls()):
+        assert_frame_equal(_sort_people(came).drop("person"), came.sort(order, nulls_last=True))
 
 
 def test_the_hash_is_the_same_whatever_holds_the_texts():

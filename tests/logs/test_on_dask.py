@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import shutil
 import signal
@@ -176,6 +177,8 @@ def test_nothing_raw_leaves_through_pages_keys_or_logs(
         return submit(self, *args, **more)
 
     monkeypatch.setattr(distributed.Client, "submit", noted)
+    # on a busy machine the first sum would be kept for the second
+    monkeypatch.setattr(summing, "KEEP_AFTER", math.inf)
     card = make_card(Path(), ["log.csv"])
     resources = Resources(elsewhere=OnDask(cluster.address), progress=look)
     sum_snapshot(Slow(card), opened(folder), resources)

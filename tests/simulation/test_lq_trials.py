@@ -38,6 +38,13 @@ def test_every_agent_plays_and_the_same_trial_is_the_same_outcome(agent):
     assert "left_zero_at" in found.facts
 
 
+@pytest.mark.parametrize("agent", PRIVATE)
+def test_a_step_that_is_sent_is_all_coordinates_and_controls(agent):
+    sent = measure(trial(agent, params=(("instance", 3),)))["sent"]
+    assert lq_world(replace(ONE, params=(("instance", 3),))).shape == (4, 2)
+    assert sent["bits"] == 64 * (4 + 2) * sent["messages"]
+
+
 def test_controls_lose_what_their_gains_cost():
     world = lq_world(ONE)
     idle = per_episode(world.zero_gains())
