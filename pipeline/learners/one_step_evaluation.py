@@ -228,13 +228,7 @@ class OneStepEvaluation:
         return one_step_value.confirm(proposal, rows, _sd(answers, "b_follow"))
 
     def policy(self, confirmed: Confirmed) -> Policy:
-        """The confirmed policy as it is published.
-
-        Parameters
-        ----------
-        confirmed
-            Of :meth:`confirm`.
-        """
+        """The policy as it is published, of what :meth:`confirm` kept."""
         d = self.plan.card.domain
         L, A = len(d.live_states), len(d.action_labels)
         action = confirmed.proposal.action.reshape(-1, L)

@@ -93,10 +93,8 @@ class Evaluation(Protocol):
 
         Parameters
         ----------
-        counted
-            Tonight's sums.
-        rows
-            Of the people who evaluate.
+        counted, rows
+            Tonight's sums; those of the people who evaluate.
         resources, stage
             See :meth:`~pipeline.transaction.drawing.Drawing.draw`.
         """
