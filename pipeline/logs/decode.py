@@ -136,7 +136,7 @@ def _index(role: str, dtypes: Dtypes, table: dict[str, int]) -> pl.Expr:
         numbers = {int(label): i for label, i in table.items() if re.fullmatch(r"0|-?[1-9][0-9]*", label)}
         cell, known = pl.col(f"raw_{role}"), {n: i for n, i in numbers.items() if -(2**63) <= n < 2**63}
         least, most = min(known, default=0) - 1, max(known, default=0) + 1
-        if least > -_EXACT_FLOAT and most < least + _PLACES:
+        if least > -_EXACT_FLOAT and most < min(least + _PLACES, _EXACT_FLOAT):
             # a place in a table for each number there may be, and one for those that are smaller or larger
             places = pl.Series([known.get(n) for n in range(least, most + 1)], dtype=pl.Int32)
             return pl.lit(places).gather(cell.clip(least, most) - least)

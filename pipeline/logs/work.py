@@ -26,7 +26,8 @@ from reports.facts.dataset import RECORD, Made, record_of
 _STATE = "state.json"
 # in the folder of a share: bytes by partition, not part of the state, which is written anew after each partition
 SIZES = "sizes.json"
-_VERSION = 3
+# of the state, and of the spill files that it vouches for
+_VERSION = 4
 
 
 class Claims(Protocol):

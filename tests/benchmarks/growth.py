@@ -132,8 +132,10 @@ def run_grown(folder: Path, **sizes: int) -> Callable[[], object]:
 
     def run() -> object:
         forget(snapshot)
-        (folder / "recipe.toml").write_text(RECIPE.format(rho=1 + next(asked) / 1000), encoding="utf-8")
-        return run_recipe(str(folder / "recipe.toml"), home)
+        (folder / "recipe.toml").write_text(RECIPE.format(rho=next(asked) / 1000), encoding="utf-8")
+        made = run_recipe(str(folder / "recipe.toml"), home)
+        assert not made.replayed
+        return made
 
     return run
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 import signal
@@ -129,7 +130,16 @@ def test_a_killed_ingest_continues_and_ends_in_the_same_bytes(
     assert not work.exists()
 
 
+def _spilt_as_before(folder: Path) -> None:
+    state = folder / "store/tiny/.ingest/state.json"
+    state.write_text(json.dumps(json.loads(state.read_text()) | {"version": 3}))
+    for spill in folder.glob("store/tiny/.ingest/spilt-*/spill-*.arrow"):
+        # as long as its state says, and nothing that today's code can read
+        spill.write_bytes(bytes(spill.stat().st_size))
+
+
 CHANGES: dict[str, Any] = {
+    "work of an older form": _spilt_as_before,
     "other rows": lambda folder: (folder / "log-a.csv").write_text("user,episode,t,s,a,r\nz,1,0,x,0,1\n"),
     "another time": lambda folder: os.utime(folder / "log-a.csv", (1, 1)),
     "a file more": lambda folder: (folder / "log-c.csv").write_text("user,episode,t,s,a,r\nz,1,0,x,0,1\n"),
