@@ -78,6 +78,12 @@ def draft_card(
     columns = look_at(frame)
     notes += [f"{role[g]!r} is only guessed to be the {_IN_WORDS[g]}: name it with --{g} COLUMN" for g in guessed]
     notes += [f"{c.name!r} holds {c.odd}: ingest reads it as mere text" for c in columns.values() if c.odd]
+    state = plain_name(role["state"])
+    notes += [
+        f"{name!r} may say where a step led: if it does, add next_state = {quoted(name)} to source.columns"
+        for name in columns
+        if name not in role.values() and plain_name(name) in (f"next_{state}", f"next{state}")
+    ]
     people, episode = columns[role["user"]], role.get("episode", role["user"])
     rows = frame.select(pl.Series("user", people.cells), pl.Series("episode", columns[episode].cells)).with_columns(
         **({"order": columns[role["order"]].values} if "order" in role else {"order": pl.lit(0.0)})

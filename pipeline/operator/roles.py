@@ -238,8 +238,9 @@ def find_roles(
 
 
 def _named(role: str, fit: Sequence[Column]) -> str | None:
-    named = [(place, c.name) for c in fit if (place := _place(role, c.name)) is not None]
-    return min(named)[1] if named else None
+    # of equal names the shortest: next_state is no state where there is one
+    named = [(place, len(c.name), c.name) for c in fit if (place := _place(role, c.name)) is not None]
+    return min(named)[2] if named else None
 
 
 def _likely(role: str, fit: Sequence[Column]) -> str | None:

@@ -219,6 +219,17 @@ def test_an_outcome_is_no_action_and_booleans_are_rewards_however_they_are_writt
     assert (values["reward"]["range"], values["reward"]["steps"]) == ([0.0, 1.0], 1)
 
 
+def test_where_a_step_led_is_not_taken_for_where_it_began():
+    rows = [
+        {"user": i, "step": h, "state": "ab"[h % 2], "action": "xy"[i % 2], "reward": i % 2, "next_state": "ba"[h % 2]}
+        for i in range(60)
+        for h in range(3)
+    ]
+    draft = reticent.draft(pl.DataFrame(rows))
+    assert tomllib.loads(draft.toml)["domain"]["states"]["column"] == "state"
+    assert any('add next_state = "next_state"' in note for note in draft.notes)
+
+
 def test_what_is_guessed_from_content_alone_is_said():
     rows = [{"user": i, "week": h, "q": "ab"[h % 2], "w": "xyz"[i % 3], "e": i % 2} for i in range(60) for h in (0, 1)]
     notes = reticent.draft(pl.DataFrame(rows)).notes
