@@ -1,7 +1,8 @@
 """Forecasts that were simulated before: in a home, and those of the shipped recipes, which travel with them.
 
 A key says all that a simulation depends on but the code; its seeds are 0, 1, 2 and so on.  A home keeps what this code
-simulated.  A shipped forecast stands while every module that ran for it does what it did: its prose may be another.
+simulated.  A shipped forecast stands while every module that ran for it does what it did: its comments and
+docstrings may have changed.  The versions of libraries are not looked at.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def forecast_key(s: Setting, episodes: int, draws: int) -> str:
 
 
 def find_forecast(home: Home, key: str) -> Quality | None:
-    """What was simulated for this key, in the home or before it was shipped; None where nothing was, or other code did.
+    """The forecast of this key: the home's, else the shipped one if this code still does the same; else None.
 
     Parameters
     ----------

@@ -78,7 +78,7 @@ def shrink(x: Array, sampling: Array, noise: Array, group: Integers, features: A
 
 @dataclass(frozen=True)
 class _Groups:
-    """G groups of at most m measurements: which they are ``(G, m)``, whether there is one, (1, f_i), and they."""
+    """G groups of at most m measurements: places ``(G, m)``, whether one is there, features (1, f_i), values."""
 
     rows: Integers
     there: NDArray[np.bool_]
@@ -87,7 +87,7 @@ class _Groups:
 
 
 def _grouped(x: Array, F: Array, group: Integers) -> _Groups:
-    """Zeros where a group has fewer."""
+    """Measurements put together by group; zeros where a group has fewer than the largest."""
     size = np.bincount(group)
     there = np.arange(size.max()) < size[size > 0, None]
     rows = np.zeros(there.shape, dtype=np.int64)

@@ -142,7 +142,7 @@ def _ipc_rows(path: Path, source: Any, opening: Callable[..., Any], reader: Any,
     first, most = 1, batch_rows(columns)
     try:
         if sorted(columns) != sorted(reader.schema.names):
-            # what nobody asked for is not read, damaged or not; what is gone since its type was asked is damage
+            # columns that were not asked for are not read, even if damaged; a column that is gone by now is damage
             wanted = pa.ipc.IpcReadOptions(included_fields=[reader.schema.get_field_index(c) for c in columns])
             source.seek(0)
             reader = opening(source, options=wanted)

@@ -149,7 +149,7 @@ def array(group: Any, name: str, path: Path, where: str) -> Stored | None:
         try:
             group, where = member(group, part, path, where), f"{where}/{part}"
         except FAULTS:
-            # asked afterwards: most of what is looked for is there
+            # whether there is such a member is asked only now, because mostly there is one
             if group.id.links.exists(part.encode()):
                 raise
             return None
@@ -167,7 +167,7 @@ def _stored(data: Any, path: Path, where: str) -> Stored | None:
     if made.get_layout() == h5py.h5d.VIRTUAL or made.get_external_count():
         raise LogError(f"{path.name}: {where} lies in another file; write the data itself")
     size = math.prod(found.shape) * found.dtype.itemsize
-    # so little no file is too short for, and to ask for its size takes longer than to read that much
+    # so few bytes any file can hold; asking for the size of the file would take longer than reading them
     if size > _MOST_UNFOLDED and size > _MOST_UNFOLDED * h5py.h5i.get_file_id(data.id).get_filesize():
         raise LogError(f"{path.name}: {where} claims to hold far more than the file; write or copy it again")
     return found
@@ -211,7 +211,7 @@ def values(data: Stored, low: int, high: int) -> NDArray[Any]:
 
 
 def _check_chunks(data: Stored, chunk: tuple[int, ...], low: int, high: int) -> None:
-    """Of a chunk that unfolds to less than its size, HDF5 gives what lies behind it in memory: others' numbers."""
+    """Refuse a chunk that unfolds to less than its size: HDF5 would give what lies behind it in memory as numbers."""
     own, stored = data.data.id, list[Any]()
     own.chunk_iter(stored.append)
     size = math.prod(chunk) * _bytes_of(data)
