@@ -14,7 +14,7 @@ from pathlib import Path
 from flows.config.home import Home
 from flows.config.setting import Setting
 from pipeline.declaration.code import code_digest, is_plugin, plugin_digest, syntax_digest
-from pipeline.environments.worlds import arrays_file
+from pipeline.environments.worlds import WORLD_FILE, arrays_file
 from pipeline.files import whole_file, write_file
 from pipeline.ledger.chain import canonical
 from pipeline.privacy.release_file import sha256_file
@@ -36,13 +36,13 @@ def forecast_key(s: Setting, episodes: int, draws: int) -> str:
         Of each simulated log, and how many logs.
     """
     world = "" if (known := s.recipe.terms.known) is None else known.world
-    file = arrays_file(world, s.card.folder) if world else Path()
+    files = [s.card.folder / WORLD_FILE, arrays_file(world, s.card.folder)] if world else []
     named = s.recipe.recipe.agent, world
     own = [plugin_digest(name) if is_plugin(name) else None for name in named]
     parts = [
         s.card.model_dump(mode="json", exclude={"source", "budget", "tolerance", "name"}),
         {k: v for k, v in s.recipe.dump().items() if k != "recipe"} | {"agent": s.recipe.recipe.agent},
-        [episodes, draws, sha256_file(file) if file.is_file() else None, *own],
+        [episodes, draws, *(sha256_file(file) if file.is_file() else None for file in files), *own],
     ]
     return hashlib.sha256(canonical(parts).encode()).hexdigest()[:24]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import numpy as np
 import pytest
 
 from flows.config.home import Home
+from flows.config.setting import setting
 from flows.jobs import foresight, kept_forecasts
-from flows.jobs.kept_forecasts import SHIPPED, code_of
+from flows.jobs.kept_forecasts import SHIPPED, code_of, forecast_key
 from pipeline.declaration.card import Card, load_card, task_of
 from pipeline.learners import tabular
 from pipeline.mdp.planning import optimal_values
@@ -60,6 +62,18 @@ def test_the_shipped_forecasts_are_of_this_code_and_stand_while_it_does_the_same
         altered.write_text(json.dumps(told | {"code": told["code"] | {one: digests}}))
         again = foresee_job("two_step_adults", Home(tmp_path / str(found)))
         assert again == simulated | {"cached": found} and not simulated["cached"]
+
+
+def test_a_world_of_other_parameters_beside_the_card_is_another_forecast(tmp_path):
+    folder, home = shutil.copytree(DATA / "riverswim", tmp_path / "river"), Home(tmp_path / "home")
+    asked = Path(recipe(tmp_path, "one", more=f"[privacy]\nrho = 1.0\n{WORLD}"))
+    asked.write_text(asked.read_text().replace('card = "riverswim"', f'card = "{folder / "card.toml"}"'))
+    keys = set[str]()
+    for left in (None, 0.005, 0.9):
+        if left is not None:
+            (folder / "world.toml").write_text(f'name = "riverswim"\n\n[params]\nleft_reward = {left}\n')
+        keys.add(forecast_key(setting(str(asked), home), 1_000, 3))
+    assert len(keys) == 3
 
 
 def test_more_noise_is_worse_and_more_people_are_better(tmp_path):
