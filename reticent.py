@@ -12,21 +12,34 @@ True
 
 from __future__ import annotations
 
-from flows.api import demo, doctor, draft, fetch, night_problem, nightly, plan, run, serve
-from flows.api_worlds import audit, compare, reproduce, simulate, simulate_logs, world_values
+from flows.api import (
+    audit,
+    compare,
+    demo,
+    doctor,
+    draft,
+    fetch,
+    night_problem,
+    nightly,
+    plan,
+    reproduce,
+    run,
+    serve,
+    simulate,
+    simulate_logs,
+)
 from flows.config.recipe import Recipe, load_recipe
 from flows.jobs.book import Book
 from flows.jobs.datasets import list_datasets as datasets
-from flows.jobs.opened import Run
-from flows.jobs.opened_policy import Policy
+from flows.jobs.opened import Policy, Run
 from flows.jobs.simulated_logs import LogOptions
-from flows.server.client import alert, trigger
+from flows.server.serving import alert, trigger
 from flows.store import Store
 from pipeline.declaration.card import Card, CardError, LqCard
 from pipeline.declaration.card import load_any_card as load_card
 from pipeline.declaration.toml import LogError
 from pipeline.ledger.chain import BudgetError
-from pipeline.operator.advice import Draft
+from pipeline.operator.proposal import Draft
 
 __all__ = [
     "Book",
@@ -60,7 +73,6 @@ __all__ = [
     "simulate",
     "simulate_logs",
     "trigger",
-    "world_values",
 ]
 
 if __name__ == "__main__":

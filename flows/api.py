@@ -6,38 +6,35 @@ Results are values; what ``--json`` prints is their dump.  Refusals are exceptio
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flows.config.setting import setting
-from flows.jobs.foresight import forecast_quality
-from flows.jobs.intake import draft_job
-from flows.jobs.nightly import Watched, run_night, watch_of
-from flows.jobs.opened import Run
-from flows.jobs.pricing import plan_recipe
-from flows.jobs.run import Asked, demo_job, run_recipe
 from flows.store import Store
-from pipeline.operator.advice import Draft
-from reports.facts.answers import NightAnswer
-from reports.facts.plan import PlanAnswer
-from reports.night import night_page
+from pipeline.facts.answers import PlanAnswer
 
 if TYPE_CHECKING:
     from flows.config.recipe import Recipe
-    from flows.server.client import Health
+    from flows.jobs.audit import Audited
+    from flows.jobs.opened import Run
+    from flows.jobs.simulated_logs import LogOptions, WrittenLog
+    from flows.server.serving import Health
+    from pipeline.facts.answers import NightAnswer
+    from pipeline.facts.promise import Dump
+    from pipeline.online.cells import Kept
+    from pipeline.operator.proposal import Draft
 
     RecipeLike = str | Path | Recipe
 
 
 class Plan(PlanAnswer):
-    """See :class:`~reports.facts.plan.PlanAnswer`; it shows itself as the shell does, as a page in a notebook."""
+    """See :class:`~pipeline.facts.answers.PlanAnswer`; it shows itself as the shell does, as a page in a notebook."""
 
     def __repr__(self) -> str:
         """What the shell prints."""
         from flows.terminal.plan_page import plan_page
-        from flows.terminal.terminal import plain
+        from flows.terminal.screen import plain
 
         return "\n".join(plain(plan_page(self)))
 
@@ -45,7 +42,7 @@ class Plan(PlanAnswer):
 
     def _repr_html_(self) -> str:
         from flows.terminal.plan_page import plan_page
-        from flows.terminal.terminal import part
+        from flows.terminal.screen import part
 
         return part(plan_page(self))
 
@@ -56,12 +53,17 @@ def draft(
     user: str | Sequence[str] = (),
     name: str | None = None,
     action: str | None = None,
-    state: str | None = None,
+    state: str | Sequence[str] | None = None,
     reward: str | None = None,
     order: str | None = None,
     episode: str | None = None,
+    rename: Mapping[str, str] | None = None,
+    unit: Mapping[str, Mapping[str, float]] | None = None,
+    dates: str | None = None,
+    several: str | None = None,
+    paid: str | None = None,
 ) -> Draft:
-    """Propose a card for a log: a look at raw rows, for the operator only.
+    """Propose a card and a recipe for a log: a look at raw rows, for the operator only.
 
     Parameters
     ----------
@@ -72,20 +74,35 @@ def draft(
     name
         Of the dataset; None: after the first file.
     action, state, reward, order, episode
-        Columns that play these parts, where names and content do not tell.
+        Columns that play these parts, where names and content do not tell; several of ``state`` make it together.
+    rename
+        A column as some file calls it -> as the others do; "": it is a column of its own.
+    unit
+        Column -> unit -> what it is worth in the card's unit.
+    dates, several, paid
+        How dates are written; which of several rows of a person at one place counts (``last:COLUMN``, ``first:COLUMN``
+        or ``each``); whether an outcome that stands in every row is paid once (``last``) or by ``each``.
 
     Returns
     -------
-    ``toml`` is the card, ``save(path)`` writes it, ``seen`` says what was seen for each key: raw facts.
+    ``toml`` is the card, ``recipe`` the recipe, ``save(folder)`` writes them, ``seen`` says what was seen for each key:
+    raw facts.
 
     Raises
     ------
     CardError
-        If the columns that are needed cannot be told.
+        If the columns that are needed cannot be told, or only you can say what would ruin the run if it were guessed.
     """
-    told = {"action": action, "state": state, "reward": reward, "order": order, "episode": episode}
+    from flows.jobs.intake import draft_job
+    from pipeline.operator.look import Answers
+
+    states = [] if state is None else [state] if isinstance(state, str) else list(state)
+    told = {"action": action, "reward": reward, "order": order, "episode": episode}
+    told["state"] = states[0] if len(states) == 1 else None
     roles = {role: column for role, column in told.items() if column is not None}
-    return draft_job(log, users=[user] if isinstance(user, str) else user, roles=roles, name=name)
+    answers = Answers(dict(rename or {}), dict(unit or {}), dates, several, paid)
+    users = [user] if isinstance(user, str) else user
+    return draft_job(log, users=users, roles=roles, parts=states if len(states) > 1 else (), name=name, answers=answers)
 
 
 def named(recipe: RecipeLike) -> str:
@@ -124,9 +141,15 @@ def plan(recipe: RecipeLike, *, people: int | None = None, quality: bool = True,
     BudgetError
         If a real card is not registered.
     """
+    from flows.jobs.pricing import plan_recipe
+
     home, name = (store or Store()).home, named(recipe)
     told = plan_recipe(name, home).parts()
-    return Plan.model_validate(told | ({"quality": forecast_quality(name, home, people)} if quality else {}))
+    if not quality:
+        return Plan.model_validate(told)
+    from flows.jobs.foresight import forecast_quality
+
+    return Plan.model_validate(told | {"quality": forecast_quality(name, home, people)})
 
 
 def run(
@@ -154,20 +177,27 @@ def run(
     BudgetError
         If the ledger refuses the charge, or is missing or damaged; nothing was read.
     """
+    from flows.config.setting import setting
+    from flows.jobs.opened import Run
+    from flows.jobs.run import Asked, run_recipe
+
     place, name = store or Store(), named(recipe)
     asked = None if edition is None else Asked(edition)
-    made = place.carry_out("run", lambda home, work: run_recipe(name, home, work, day=night, asked=asked))
+    made = place.carry_out("run", run_recipe, name, day=night, asked=asked)
     return Run(place.home, Path(made.folder), setting(name, place.home).card, made)
 
 
 def demo(*, store: Store | None = None) -> Run:
     """Register, ingest, release, plan and report on the shipped simulated log; a second demo costs nothing."""
+    from flows.jobs.opened import Run
+    from flows.jobs.run import demo_job
+
     place = store or Store()
-    made = place.carry_out("demo", demo_job)
+    made = place.carry_out("demo", demo_job, "demo")
     return Run(place.home, Path(made.folder), None, made)
 
 
-def night_problem(recipe: RecipeLike, *, hours: float = 30.0, store: Store | None = None) -> Watched:
+def night_problem(recipe: RecipeLike, *, hours: float = 30.0, store: Store | None = None) -> Dump:
     """Whether somebody should look at a recipe's nights; reads notes alone, and runs nothing.
 
     Parameters
@@ -183,6 +213,8 @@ def night_problem(recipe: RecipeLike, *, hours: float = 30.0, store: Store | Non
     -------
     ``ok``, the ``problem`` in words, and the ``last`` night's note without its numbers of rows.
     """
+    from flows.jobs.nightly import watch_of
+
     watch = watch_of(named(recipe), (store or Store()).home)
     problem = watch.problem(hours)
     last = {key: value for key, value in watch.note.items() if key != "rows"}
@@ -201,8 +233,10 @@ def nightly(recipe: RecipeLike, *, night: date | None = None, store: Store | Non
     store
         Where store and ledger are; None: the default one.
     """
-    place, name = store or Store(), named(recipe)
-    return place.carry_out("nightly", lambda home, work: run_night(name, home, work, day=night), night_page)
+    from flows.jobs.nightly import run_night
+    from reports.run.comparison import night_page
+
+    return (store or Store()).carry_out("nightly", run_night, named(recipe), night_page, day=night)
 
 
 def doctor(*, store: Store | None = None) -> Health:
@@ -213,7 +247,7 @@ def doctor(*, store: Store | None = None) -> Health:
     store
         The one that is looked at; None: the default one.
     """
-    from flows.server.client import examine
+    from flows.server.serving import examine
 
     with (store or Store()).working("looking around") as (home, _):
         return examine(home)
@@ -251,6 +285,7 @@ def serve(
     CardError
         If the recipe is wrong, or there is no server.
     """
+    from flows.config.setting import setting
     from flows.jobs.nights import calendar_of
     from flows.server.serving import Service, serve_deployments, server
     from flows.terminal.screen import say
@@ -283,3 +318,153 @@ def fetch(name: str, *, shelf: Path | None = None) -> Path:
     from flows.terminal.screen import say
 
     return fetch_dataset(name, shelf, say)
+
+
+def simulate(recipe: RecipeLike, *, store: Store | None = None) -> Kept:
+    """An online agent in a known world beside its baselines, published as a run (simulation, not private).
+
+    Parameters
+    ----------
+    recipe
+        Loaded, or its path or name; it has ``[world]``.
+    store
+        Where run and ledger are; None: the default one.
+
+    Returns
+    -------
+    What ``simulate --json`` prints; ``store.open(told["run"])`` is the run.
+
+    Raises
+    ------
+    CardError
+        If the recipe is wrong.
+    """
+    from flows.config.home import find_recipe
+    from flows.jobs.playing import play_job
+
+    return (store or Store()).carry_out("simulate", play_job, find_recipe(named(recipe)), unit="runs")
+
+
+def simulate_logs(
+    world: str = "",
+    asked: LogOptions | None = None,
+    *,
+    from_run: str | Path | None = None,
+    store: Store | None = None,
+) -> WrittenLog:
+    """Write a simulated log with its card and recipe, ready to register, ingest and run.
+
+    Parameters
+    ----------
+    world
+        A world, or a shipped dataset whose log is written anew; empty with ``from_run``.
+    asked
+        Behaviour, episodes, horizon, seed and so on; None: the defaults.
+    from_run
+        Sample from what this run released, in place of a world.
+    store
+        Below whose folder logs without one of their own go; None: the default one.
+
+    Raises
+    ------
+    CardError
+        If both or neither of ``world`` and ``from_run`` are given, or what is asked does not fit the world.
+    """
+    from flows.jobs import simulated_logs
+    from pipeline.declaration.card import CardError
+    from pipeline.worlds.catalog import WORLDS
+
+    if bool(world) == (from_run is not None):
+        raise CardError(f"simulate --logs: name a world or --from-run RUN; worlds: {', '.join(WORLDS)}")
+    place = store or Store()
+    with place.working("simulating") as (home, work):
+        work.say("simulating")
+        if from_run is None:
+            return simulated_logs.simulate_logs(world, asked or simulated_logs.LogOptions(), home)
+        return simulated_logs.simulate_from_run(place.open(from_run).folder, asked or simulated_logs.LogOptions(), home)
+
+
+def reproduce(name: str, *, full: bool = False, store: Store | None = None) -> Kept:
+    """Measure a shipped study of a paper anew, and say which claims hold (simulation, not private).
+
+    Parameters
+    ----------
+    name
+        A study, such as ``003-figure-1a``; ``all`` for every one.
+    full
+        More episodes, worlds and runs.
+    store
+        Below whose folder the page goes; None: the default one.
+
+    Returns
+    -------
+    ``name, rows, claims, files``.
+
+    Raises
+    ------
+    CardError
+        If there is no such study.
+    """
+    from flows.jobs.reproduce import reproduce_job
+
+    return (store or Store()).carry_out("reproduce", reproduce_job, name, unit="cells", full=full)
+
+
+def compare(recipe: RecipeLike, *, full: bool = False, store: Store | None = None) -> Kept:
+    """Measure a study: agents side by side in known worlds, and its claims (simulation, not private).
+
+    Parameters
+    ----------
+    recipe
+        Its path or name; it has ``[study]``.
+    full
+        The study's larger sizes.
+    store
+        Below whose folder the page goes; None: the default one.
+
+    Returns
+    -------
+    ``name, rows, claims, needed, bar, files``.
+
+    Raises
+    ------
+    CardError
+        If the recipe is wrong.
+    """
+    from flows.config.home import find_recipe
+    from flows.jobs.reproduce import study_job
+
+    return (store or Store()).carry_out("compare", study_job, find_recipe(named(recipe)), unit="runs", full=full)
+
+
+def audit(
+    recipe: RecipeLike, *, draws: int = 20_000, canaries: int = 0, table: bool = False, store: Store | None = None
+) -> Audited:
+    """Attack a recipe's mechanisms with made-up neighbours: a proved lower bound on the loss beside the claim.
+
+    Parameters
+    ----------
+    recipe
+        Loaded, or its path or name.
+    draws
+        Releases of each neighbour.
+    canaries
+        So many made-up people go through ingest and run as well.
+    table
+        Draw with the fast sampler in place of the recipe's own: the same law.
+    store
+        Below whose folder the page goes; None: the default one.
+
+    Returns
+    -------
+    Its verdicts; ``violates`` says whether a claim is broken.
+
+    Raises
+    ------
+    CardError
+        If the recipe is wrong, or adds no noise.
+    """
+    from flows.jobs.audit import audit_job
+
+    with (store or Store()).working("audit", "releases") as (home, work):
+        return audit_job(named(recipe), home, work, draws=draws, canaries=canaries, table=table)

@@ -19,10 +19,19 @@ if TYPE_CHECKING:
 
 # of every verb, before it or behind it; whether a value follows
 _EVERYWHERE = {"--home": True, "--shelf": True, "--memory": True, "--dask": True, "--debug": False}
+# verb and option, or verb and verb below it, of earlier versions, and what to do instead
+_GONE = {
+    (
+        "register",
+        "--disjoint-from",
+    ): "separate people, separate ledgers: name one of their own in the card, [budget] ledger",
+    ("simulate", "--values"): "`simulate WORLD --logs` says a world's exact values, and docs/research.md those of all",
+    ("store", "export"): "raw rows leave the store no more; the card names the files that they came from",
+}
 
 
 class _Anywhere(TyperGroup):
-    """Takes the options of every verb wherever they stand."""
+    """Takes the options of every verb wherever they stand, and says what to do instead of those that are gone."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Put them first, where click looks for them."""
@@ -36,6 +45,11 @@ class _Anywhere(TyperGroup):
                     first += [value] if (value := next(words, None)) is not None else []
             else:
                 rest.append(word)
+        typed = {(*rest[:1], word.partition("=")[0]) for i, word in enumerate(rest) if i == 1 or word.startswith("--")}
+        if gone := next((of for of in _GONE if of in typed), None):
+            from pipeline.declaration.toml import CardError
+
+            raise CardError(f"{' '.join(gone)}: is no more; {_GONE[gone]}")
         return super().parse_args(ctx, first + rest)
 
 

@@ -1,4 +1,4 @@
-"""The store as a person holds it: rows in, looks at rows, and runs that are there."""
+"""The store as a person holds it: rows in, looks at rows, and runs that are there.  A method loads what it runs."""
 
 from __future__ import annotations
 
@@ -7,39 +7,21 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NotRequired, TypedDict, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from flows.config.home import CardLike, Home, open_home
-from flows.config.setting import Work
-from flows.jobs import snapshots
-from flows.jobs.book import Book
-from flows.jobs.intake import Ingested, ingest_job
-from flows.jobs.opened import Run, find_run
-from flows.jobs.promotion import Alias
-from flows.jobs.proof import require_verified
-from flows.jobs.run import Registered, register_job
-from flows.terminal.inspection_page import ingest_page
+from flows.config.home import CardLike, Home, Work, open_home
 from flows.terminal.screen import working
-from flows.terminal.terminal import page
 from pipeline.declaration.card import CardError
-from pipeline.files import whole_file, write_file
-from pipeline.operator.facts import TableInspection, VectorInspection
-from pipeline.operator.ingest_report import PAGE
 
 if TYPE_CHECKING:
-    from reports.night import Page
+    from flows.jobs.book import Book
+    from flows.jobs.opened import Run
+    from flows.jobs.promotion import Alias
+    from pipeline.facts.promise import Dump
+    from pipeline.operator.advice import Facts
+    from reports.run.comparison import Page
 
 T = TypeVar("T")
-
-
-class Pointed(TypedDict):
-    """What ``promote --json`` prints."""
-
-    pointer: str
-    before: str | None
-    now: str | None
-    folder: str
-    vouched: NotRequired[bool]
 
 
 class Store:
@@ -84,11 +66,11 @@ class Store:
     def carry_out(
         self,
         name: str,
-        job: Callable[[Home, Work], T],
+        job: Callable[..., T],
+        what: object,
         page: Callable[[T], Page] | None = None,
-        *,
-        label: str = "",
         unit: str = "rows",
+        **more: object,
     ) -> T:
         """Do a long job once: in this process, or, if ``PREFECT_API_URL`` names a server, as a recorded flow there.
 
@@ -97,20 +79,20 @@ class Store:
         name
             Of the flow.
         job
-            Is given the home, what runs its parts, and whom it tells.
+            Is given ``what`` it is about, the home, how its parts are called and whom it tells, and ``more``.
         page
             What a server shows of its result.
-        label, unit
-            What is being done, by default the name, and what is counted.
+        unit
+            What is counted.
         """
-        with self.working(label or name, unit) as (home, work):
+        with self.working(name, unit) as (home, work):
             if not os.environ.get("PREFECT_API_URL"):
-                return job(home, work)
+                return job(what, home, work, **more)
             from flows.server.recorded import recorded
 
-            return recorded(name, lambda step: job(home, replace(work, step=step)), page)
+            return recorded(name, lambda step: job(what, home, replace(work, step=step), **more), page)
 
-    def register(self, card: CardLike, *, amend: bool = False, disjoint_from: Sequence[str] = ()) -> Registered:
+    def register(self, card: CardLike, *, amend: bool = False, recipes: Sequence[str] = ()) -> Dump:
         """Fix cap, delta, unit, domain and kind of a dataset in the ledger that its card names.
 
         Parameters
@@ -119,17 +101,19 @@ class Store:
             Loaded, or its path or name.
         amend
             Change registered values, as an entry of its own.
-        disjoint_from
-            Real datasets of the same ledger with other people; without, both are charged together.
+        recipes
+            Of this card, chosen before any answer: verdicts of them follow none.
 
         Raises
         ------
         CardError
             If the card is wrong, or differs from its registration.
         """
-        return register_job(card, self.home, amend=amend, disjoint_from=disjoint_from)
+        from flows.jobs.registration import register_job
 
-    def ingest(self, card: CardLike, frame: object = None) -> Ingested:
+        return register_job(card, self.home, amend=amend, recipes=recipes)
+
+    def ingest(self, card: CardLike, frame: object = None) -> Dump:
         """Make the next edition of a log: validate, bound contributions, partition; the answer is the operator's alone.
 
         Parameters
@@ -145,13 +129,19 @@ class Store:
             If the card is wrong, or a file cannot be read.  Where the log does not fit its card, ``problem`` of the
             answer says so and the edition stays.
         """
-        told = self.carry_out("ingest", lambda home, work: ingest_job(card, home, work, frame))
+        from flows.jobs.intake import ingest_job
+        from flows.terminal.inspection_page import ingest_page
+        from flows.terminal.screen import page
+        from pipeline.files import whole_file, write_file
+        from pipeline.operator.ingest_report import PAGE
+
+        told = self.carry_out("ingest", ingest_job, card, frame=frame)
         blocks = ingest_page(told["dataset"], told["snapshot"], told["report"])
         with whole_file(Path(told["folder"]) / PAGE, private=True) as fresh:
             write_file(fresh, page(f"{told['dataset']}: what was set aside", blocks))
         return told
 
-    def inspect(self, card: CardLike) -> TableInspection | VectorInspection:
+    def inspect(self, card: CardLike) -> Facts:
         """Rows, rules broken, coverage and warnings of the newest edition: raw facts, and the ledger notes the look.
 
         Parameters
@@ -159,10 +149,12 @@ class Store:
         card
             Loaded, or its path or name.
         """
+        from flows.jobs import snapshots
+
         with self.working("looking at the snapshot") as (home, _):
             return snapshots.inspect_job(card, home)
 
-    def quarantine(self, card: CardLike) -> snapshots.Quarantined:
+    def quarantine(self, card: CardLike) -> Dump:
         """What the newest ingest set aside, by rule, label and step: raw facts, and the ledger notes the look.
 
         Parameters
@@ -170,12 +162,12 @@ class Store:
         card
             Loaded, or its path or name.
         """
+        from flows.jobs import snapshots
+
         with self.working("looking at the quarantine") as (home, _):
             return snapshots.quarantine_job(card, home)
 
-    def purge(
-        self, card: CardLike, *, keep: int = 0, quarantine_only: bool = False, yes: bool = False
-    ) -> snapshots.Purged:
+    def purge(self, card: CardLike, *, keep: int = 0, quarantine_only: bool = False, yes: bool = False) -> Dump:
         """Remove raw rows; the ledger and the releases stay.
 
         Parameters
@@ -189,16 +181,16 @@ class Store:
         yes
             Do it; else only what would go is told.
         """
+        from flows.jobs import snapshots
+
         return snapshots.purge_job(card, self.home, keep=keep, quarantine_only=quarantine_only, yes=yes)
 
-    def verify(self, card: CardLike) -> snapshots.StoreVerified:
+    def verify(self, card: CardLike) -> Dump:
         """Read every byte of every edition, and say which is not what ingest wrote."""
+        from flows.jobs import snapshots
+
         with self.working("reading the snapshots") as (home, _):
             return snapshots.verify_store_job(card, home)
-
-    def export(self, card: CardLike, to: str | Path) -> snapshots.Written:
-        """Write the newest edition as a Minari data set below ``to``: raw rows, and the ledger notes the look."""
-        return snapshots.export_job(card, self.home, Path(to))
 
     def open(self, run: str | Path, card: CardLike | None = None) -> Run:
         """A run that is there.
@@ -215,7 +207,33 @@ class Store:
         CardError
             If there is none, or several.
         """
+        from flows.jobs.opened import Run, find_run
+
         return Run(self.home, find_run(self.home, str(run)), card)
+
+    def serve_policy(self, run: str | Path, *, card: CardLike | None = None, port: int = 4280) -> None:
+        """Answer ``POST /act`` on 127.0.0.1 by the policy of a run, until interrupted; the secret is in the home.
+
+        Parameters
+        ----------
+        run
+            Its folder, its name, or a pointer such as ``current``, which is followed when it moves.
+        card
+            Of its dataset; a real one names the ledger that vouches for the run.
+        port
+            On loopback; 0: any that is free.
+
+        Raises
+        ------
+        CardError
+            If there is no such run, or the port is taken.
+        BudgetError
+            If a file of the run is not the one that the ledger vouches for.
+        """
+        from flows.server.acting import serve_policy
+        from flows.terminal.screen import say
+
+        serve_policy(self.home, str(run), card, port, say)
 
     def ledger(self, card: CardLike | None = None) -> Book:
         """What was spent, on whom, by which run.
@@ -230,9 +248,11 @@ class Store:
         BudgetError
             If there is none.
         """
+        from flows.jobs.book import Book
+
         return Book(self.home, card)
 
-    def promote(self, run: str | Path, *, pointer: str = "current", card: CardLike | None = None) -> Pointed:
+    def promote(self, run: str | Path, *, pointer: str = "current", card: CardLike | None = None) -> Dump:
         """Point ``runs/current`` to a run that verifies, whatever the recipe's rule says.
 
         Parameters
@@ -251,6 +271,9 @@ class Store:
         BudgetError
             If it does not verify.
         """
+        from flows.jobs.promotion import Alias
+        from flows.jobs.proof import require_verified
+
         held, made = Alias(self.home.runs, pointer), self.open(run, card)
         before = held.now()
         if made.folder.parent != held.runs.resolve():
@@ -259,7 +282,7 @@ class Store:
         held.promote(made.folder.name)
         return {**_pointed(held, before), "vouched": vouched}
 
-    def roll_back(self, *, pointer: str = "current") -> Pointed:
+    def roll_back(self, *, pointer: str = "current") -> Dump:
         """Point ``runs/current`` to the run before, and never again to this one.
 
         Parameters
@@ -267,12 +290,14 @@ class Store:
         pointer
             Which pointer.
         """
+        from flows.jobs.promotion import Alias
+
         held = Alias(self.home.runs, pointer)
         before = held.now()
         held.roll_back()
         return _pointed(held, before)
 
 
-def _pointed(held: Alias, before: str | None) -> Pointed:
+def _pointed(held: Alias, before: str | None) -> Dump:
     now = held.now()
     return {"pointer": held.name, "before": before, "now": now, "folder": str(held.runs / str(now))}

@@ -82,12 +82,6 @@ DISK = Disk()
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether an operation failed for want of room.
-
-    Parameters
-    ----------
-    error
-        Of an operation on a file, also one of a library that says the system's number in its text.
-    """
+    """Whether an operation failed for want of room."""
     code = error.errno if isinstance(error, OSError) else None
     return code in _FULL or (code is None and any(f"(os error {n})" in str(error) for n in _FULL))

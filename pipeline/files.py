@@ -16,14 +16,8 @@ from pipeline.disk import CANNOT, DISK
 def private_folder(folder: Path) -> Path:
     """Make a folder that only its owner may enter, missing parents alike.
 
-    Parameters
-    ----------
-    folder
-        Its rights become 0700 where it exists already.
-
-    Returns
-    -------
-    The same path.
+    ``folder``: its rights become 0700 where it exists already.
+    Returns the same path.
     """
     if not folder.parent.exists():
         private_folder(folder.parent)
@@ -33,13 +27,7 @@ def private_folder(folder: Path) -> Path:
 
 
 def make_folder(folder: Path, mode: int = 0o777) -> None:
-    """Make a folder and its missing parents, and force their names to disk; nothing where it is there.
-
-    Parameters
-    ----------
-    folder, mode
-        What is made, and with which rights.
-    """
+    """Make a folder and its missing parents, and force their names to disk; nothing where it is there."""
     if folder.is_dir():
         return
     make_folder(folder.parent, mode)
@@ -51,9 +39,7 @@ def make_folder(folder: Path, mode: int = 0o777) -> None:
 def open_private(path: Path) -> BinaryIO:
     """Open a file for writing that only its owner may read (0600).
 
-    Returns
-    -------
-    The open binary file; the caller closes it.
+    Returns the open binary file; the caller closes it.
     """
     return DISK.create(path, 0o600)
 
@@ -61,14 +47,8 @@ def open_private(path: Path) -> BinaryIO:
 def write_file(path: Path, content: str | bytes, *, private: bool = False) -> None:
     """Write a small file, not yet forced to disk: for a file or folder of :func:`whole_file`, :func:`whole_folder`.
 
-    Parameters
-    ----------
-    path
-        An existing file is emptied and keeps its rights.
-    content
-        A text is written as UTF-8.
-    private
-        Whether a new file is for its owner alone (0600).
+    ``content``: A text is written as UTF-8.
+    ``private``: whether a new file is for its owner alone (0600).
     """
     with DISK.create(path, 0o600 if private else 0o666) as file:
         file.write(content.encode() if isinstance(content, str) else content)
@@ -89,10 +69,7 @@ def remove_file(path: Path) -> None:
 def remove_tree(folder: Path) -> None:
     """Remove a folder and all that is in it, if there is one.
 
-    Parameters
-    ----------
-    folder
-        A symbolic link is removed itself, never what it leads to.
+    ``folder``: A symbolic link is removed itself, never what it leads to.
     """
     if folder.is_symlink():
         DISK.remove(folder)
@@ -103,12 +80,7 @@ def remove_tree(folder: Path) -> None:
 def sync_all(folder: Path, names: Iterable[str] | None = None) -> None:
     """Force a folder and what is in it to disk.
 
-    Parameters
-    ----------
-    folder
-        An existing folder; symbolic links in it are passed over.
-    names
-        Of the files that were written; None: all that is in it.
+    ``names``: of the files that were written; None: all that is in it.
     """
     written = folder.rglob("*") if names is None else (folder / name for name in names)
     for path in [*(p for p in written if not p.is_symlink()), folder]:
@@ -119,26 +91,9 @@ def sync_all(folder: Path, names: Iterable[str] | None = None) -> None:
 def whole_file(path: Path, *, private: bool = False, over: bool = True, alone: bool = True) -> Generator[Path]:
     """Write a file beside, and put it in place when the block is left without an error.
 
-    Parameters
-    ----------
-    path
-        Where the file shall be; its folder exists.
-    private
-        Whether only its owner may read it (0600).
-    over
-        Whether it may take the place of another file.
-    alone
-        Whether the caller holds a lock; otherwise the file beside gets a name of its own, and several may write at
-        once: the last one stays, or with ``over`` not set the first.
-
-    Yields
-    ------
-    The empty file beside, to be written.
-
-    Raises
-    ------
-    FileExistsError
-        If a file stands there, also one that came this very moment, and ``over`` is not set.
+    ``private``: whether only its owner may read it (0600).
+    Yields the empty file beside, to be written.
+    Raises FileExistsError if a file stands there, also one that came this very moment, and ``over`` is not set.
     """
     mark = "" if alone else f".{secrets.token_hex(8)}"
     fresh = path.with_name(f".{path.name.lstrip('.')}{mark}.partial")
@@ -163,25 +118,9 @@ def whole_folder(
 ) -> Generator[Path]:
     """Fill a folder beside, and put it in place when the block is left without an error; otherwise it is removed.
 
-    Parameters
-    ----------
-    folder
-        Where the folder shall be; missing parents are made.
-    private
-        Whether only its owner may enter (0700) and read its files (0600).
-    over
-        Whether it may take the place of another folder.
-    beside
-        Name of the folder while it is filled; an older one of that name is removed first.
-
-    Yields
-    ------
-    The empty folder beside, to be filled.
-
-    Raises
-    ------
-    OSError
-        If a folder that is not empty stands there and ``over`` is not set.
+    ``private``: whether only its owner may enter (0700) and read its files (0600).
+    Yields the empty folder beside, to be filled.
+    Raises OSError if a folder that is not empty stands there and ``over`` is not set.
     """
     partial = folder.with_name(beside or f".{folder.name}.partial")
     remove_tree(partial)
@@ -204,20 +143,7 @@ def whole_folder(
 def put_in_place(partial: Path, folder: Path, *, over: bool = False) -> None:
     """Force a finished folder to disk and rename it.
 
-    Parameters
-    ----------
-    partial
-        The finished folder, on the same disk.
-    folder
-        Its final name.
-    over
-        Whether it may take the place of another folder, which then goes.  The two change names in one step, so there is
-        a folder of that name at any time; where the file system cannot, its files are replaced one by one.
-
-    Raises
-    ------
-    OSError
-        If a folder that is not empty stands there and ``over`` is not set.
+    Raises OSError if a folder that is not empty stands there and ``over`` is not set.
     """
     sync_all(partial)
     if not (over and folder.is_dir()):
@@ -244,12 +170,7 @@ def _replace_files(partial: Path, folder: Path) -> None:
 def share(file: Path, other: Path) -> None:
     """Give a private file that is never written again a second name; a copy of it where the disk knows no such names.
 
-    Parameters
-    ----------
-    file
-        An existing file.
-    other
-        Its second name, which nothing has yet.
+    ``other``: its second name, which nothing has yet.
     """
     try:
         DISK.link(file, other)
@@ -264,12 +185,7 @@ def share(file: Path, other: Path) -> None:
 def write_folder(folder: Path, files: Mapping[str, str | bytes]) -> None:
     """Write a folder of small files at once, in place of an older one.
 
-    Parameters
-    ----------
-    folder
-        Where the folder shall be; missing parents are made.
-    files
-        Content by file name; texts are written as UTF-8.
+    ``files``: content by file name; texts are written as UTF-8.
     """
     with whole_folder(folder, over=True) as partial:
         for name, content in files.items():
@@ -279,14 +195,7 @@ def write_folder(folder: Path, files: Mapping[str, str | bytes]) -> None:
 def json_text(value: Mapping[str, Any]) -> str:
     """Indented JSON with a final newline.
 
-    Parameters
-    ----------
-    value
-        Plain values; a number that is no number is an error, not a ``NaN``.
-
-    Raises
-    ------
-    ValueError
-        If a number is not finite.
+    ``value``: plain values; a number that is no number is an error, not a ``NaN``.
+    Raises ValueError if a number is not finite.
     """
     return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"

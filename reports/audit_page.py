@@ -18,15 +18,7 @@ BANNER = "an attack with made-up neighbours: no row was read, nothing was charge
 
 
 def audit_page(name: str, verdicts: Sequence[Verdict], notes: Sequence[str] = ()) -> Page:
-    """What attacks proved, as a page.
-
-    Parameters
-    ----------
-    name
-        Of the recipe.
-    verdicts, notes
-        One an attack, and what is said besides.
-    """
+    """What attacks proved, as a page."""
     foot = (
         "Lower bounds by Clopper and Pearson on both error rates, at a threshold fixed in advance; a bound below the "
         "claim is no proof of the claim, which rests on the enumerated sensitivities."

@@ -7,11 +7,11 @@ from datetime import datetime
 from fractions import Fraction
 
 from pipeline.declaration.numbers import number
+from pipeline.facts.answers import LimitFacts
+from pipeline.facts.promise import Number, Part
 from pipeline.ledger.account import registration
 from pipeline.ledger.chain import Entry
 from pipeline.ledger.ledger import Ledger
-from reports.facts.part import Number, Part
-from reports.facts.plan import LimitFacts
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _WIDTH = 60
@@ -44,19 +44,7 @@ class Inspected(Event):
 
 
 class Charged(Part):
-    """An INTENT of a release; ``state`` says whether a COMMIT followed.
-
-    Parameters
-    ----------
-    entry, at
-        Of the ledger.
-    run, state, rho
-        Beginning of the release's key, ``committed`` or ``intent``, and what it cost.
-    partition
-        Of the people, where it was charged to one alone.
-    night, nights
-        Of a counter.
-    """
+    """An INTENT of a release; ``state`` says whether a COMMIT followed."""
 
     entry: int
     run: str
@@ -83,21 +71,7 @@ class Signed(Event):
 
 
 class Lineage(Part):
-    """What happened to a lineage.
-
-    Parameters
-    ----------
-    name, registered_at
-        Of the lineage.
-    cap_rho, spent_rho, delta
-        Its account now.
-    schedule, limit
-        What may be spent in a month or a year, and which limit is the tightest now.
-    spending
-        Cumulative spending.
-    amendments, inspections, entries, retries, purges, signatures
-        Entries of the ledger by kind, oldest first.
-    """
+    """What happened to a lineage."""
 
     name: str
     cap_rho: Number
@@ -163,10 +137,7 @@ def _purged(e: Entry) -> str:
 def spending(charges: Iterable[tuple[str, float]]) -> list[Spent]:
     """Cumulative spending at the time of each charge that cost something.
 
-    Parameters
-    ----------
-    charges
-        Time (ISO 8601, UTC) and rho, oldest first.
+    ``charges``: time (ISO 8601, UTC) and rho, oldest first.
     """
     total, points = 0.0, list[Spent]()
     for at, rho in charges:
@@ -181,14 +152,7 @@ def chart(points: Sequence[Spent], cap: float, since: str, until: str) -> list[s
 
     A moment before the first charge is a space; what touches the cap is a full block.
 
-    Parameters
-    ----------
-    points
-        Cumulative spending; none draws no line.
-    cap
-        Of the lineage, in rho.
-    since, until
-        The two times, ISO 8601.
+    ``since``, ``until``: the two times, ISO 8601.
     """
     if not points:
         return []

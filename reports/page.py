@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from functools import cache, cached_property
 from hashlib import sha256
+from html import escape
 from typing import TYPE_CHECKING
 
 from pipeline.declaration.numbers import clean, number
@@ -26,6 +27,17 @@ def shorten(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
+def names(labels: Sequence[str], kind: str, width: int) -> list[str]:
+    """Labels as a page names them: a bare number with its ``kind`` before it, and no two cut to the same text."""
+    named = [f"{kind} {label}" if label.isdecimal() else label for label in map(clean, labels)]
+    cut = [shorten(name, width) for name in named]
+    # what differs may stand at the end
+    head = (width - 1) // 2
+    both = [name if len(name) <= width else f"{name[:head]}…{name[-(width - 1 - head) :]}" for name in named]
+    apart = [end if cut.count(start) > 1 else start for start, end in zip(cut, both, strict=True)]
+    return [name if apart.count(short) > 1 else short for name, short in zip(named, apart, strict=True)]
+
+
 def markdown(text: object) -> str:
     """Text that Markdown shows as written: no markup, no HTML, one line."""
     plain = clean(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
@@ -39,19 +51,17 @@ def _opening(match: re.Match[str]) -> str:
     return f"{space}\\{sign}" if sign else f"{space}{digits}\\{stop}"
 
 
-def percent(value: float | None) -> str:
+def percent(value: float | None, digits: int = 3) -> str:
     """A share as a percentage; a dash where it is unknown.
 
-    Parameters
-    ----------
-    value
-        Between 0 and 1; None or NaN where it is unknown.
+    ``value``: between 0 and 1; None or NaN where it is unknown.
+    ``digits``: two of what was counted with noise.
     """
     if value is None or math.isnan(value):
         return "–"
     if 0 < value < 0.001:
         return "< 0.1 %"
-    return f"{number(100 * value, 3)} %"
+    return f"{number(100 * value, digits)} %"
 
 
 def span(low: float, high: float) -> str:
@@ -65,12 +75,7 @@ def span(low: float, high: float) -> str:
 def between(values: Iterable[float | None], said: Callable[[float], str]) -> str:
     """Known values as a range, or one where all read the same; a dash where none is known.
 
-    Parameters
-    ----------
-    values
-        None or NaN where one is not known.
-    said
-        Writes one.
+    ``values``: none or NaN where one is not known.
     """
     known = [x for x in values if x is not None and x == x]
     low, high = (said(min(known)), said(max(known))) if known else ("–", "–")
@@ -85,27 +90,23 @@ def steps(first: int, last: int) -> str:
 def interval(lower: float | None, upper: float | None) -> str:
     """An interval, rounded outward to two digits of its width: nothing finer is known.
 
-    Parameters
-    ----------
-    lower, upper
-        Its ends; ``upper`` is None where it is open.
+    ``lower``, ``upper``: its ends; ``upper`` is None where it is open.
     """
     if lower is None or upper is None:
         return f"{number(lower, 3, 'down')} or more"
-    if not lower < upper or math.isinf(upper - lower):
-        return number(lower) if lower == upper else f"{number(lower, 3, 'down')} to {number(upper, 3, 'up')}"
+    # apart by no more than floats are: one number
+    if not upper - lower > 1e-12 * abs(upper) or math.isinf(upper - lower):
+        return (
+            number(lower)
+            if abs(upper - lower) <= 1e-12 * abs(upper)
+            else f"{number(lower, 3, 'down')} to {number(upper, 3, 'up')}"
+        )
     digits = _digits(upper - lower)
     return f"{_to(lower, digits, ROUND_FLOOR)} to {_to(upper, digits, ROUND_CEILING)}"
 
 
 def about(value: float, lower: float, upper: float) -> str:
-    """An estimate, rounded as its interval is.
-
-    Parameters
-    ----------
-    value, lower, upper
-        The estimate and its ends.
-    """
+    """An estimate, rounded as its interval is."""
     return _to(value, _digits(upper - lower), ROUND_HALF_EVEN) if lower < upper else number(value)
 
 
@@ -125,12 +126,7 @@ def _to(value: float, digits: int, rounding: str) -> str:
 def loss(rho: float | None, epsilon: float | None, delta: float | None, *, pure: bool = False) -> str:
     """A privacy loss, rounded up: rho with its (epsilon, delta), or epsilon alone.
 
-    Parameters
-    ----------
-    rho, epsilon, delta
-        As a guarantee states them; None where it does not.
-    pure
-        Whether epsilon holds with no delta.
+    ``rho``, ``epsilon``, ``delta``: as a guarantee states them; None where it does not.
     """
     if rho is None and epsilon is None:
         return "not bounded"
@@ -148,16 +144,19 @@ def listing(items: Sequence[object]) -> str:
     return ", ".join(clean(item) for item in items)
 
 
+# stands in a page in the place of a picture
+NOT_DRAWN = "This picture could not be drawn on this machine (docs/report.md). It shows: "
+
+
+class NotDrawnError(Exception):
+    """A picture cannot be drawn on this machine."""
+
+
 @dataclass(frozen=True)
 class Figure:
     """A picture, what it shows in words, and what it leaves out.
 
-    Parameters
-    ----------
-    draw
-        Makes the inline SVG: only a page that shows it draws it.
-    text, note
-        In words.
+    ``draw``: makes the inline SVG: only a page that shows it draws it.
     """
 
     draw: Callable[[], str]
@@ -166,8 +165,11 @@ class Figure:
 
     @cached_property
     def svg(self) -> str:
-        """The inline SVG."""
-        return self.draw()
+        """The inline SVG, or what it shows in words where it cannot be drawn."""
+        try:
+            return self.draw()
+        except NotDrawnError:
+            return f"<p>{NOT_DRAWN}{escape(self.text)}</p>"
 
 
 @dataclass(frozen=True)
@@ -206,7 +208,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Card:
-    """One question of who decides: its answer, what is said to it, and lines to fill in on paper."""
+    """One question of who decides: its answer, sentences or rows that explain it, and lines to fill in on paper."""
 
     name: str
     answer: str
@@ -217,24 +219,9 @@ class Card:
 
 @dataclass(frozen=True)
 class Opening:
-    """The first section: a sentence that answers, a picture, three cards, and the promise.
+    """The first section: a sentence that answers, a picture, cards, and the promise.
 
-    Parameters
-    ----------
-    title
-        Of the document.
-    answer, why
-        The sentence, and what stands behind it.
-    figure
-        What it is read off; None where nothing may stand first.
-    below
-        What is not known, or is known besides.
-    cards
-        For whom it changes, what it costs, who signs.
-    guarantee, claim
-        The promise, and to whom it is made.
-    banner
-        The warning of a run that protects nobody, else nothing.
+    ``figure``: what it is read off; None where nothing may stand first.
     """
 
     title: str
@@ -250,11 +237,11 @@ class Opening:
 
 @dataclass(frozen=True)
 class Part:
-    """Sections for one kind of reader, and the answer that the first screen gives to that reader."""
+    """Sections for one kind of reader; an appendix is ``folded`` on a screen and left out on paper."""
 
     title: str
     sections: tuple[Section, ...] = field(default=())
-    answer: str = ""
+    folded: bool = False
 
 
 def table(head: str, rows: list[tuple[str, ...]], caption: str = "", numeric: str = "", grouped: bool = False) -> Table:

@@ -12,12 +12,23 @@ ROOT = Path(__file__).resolve().parent.parent
 _BLOCK = re.compile(r"<!-- (?:file: (\S+)|run) -->\n```\w+\n(.*?)```", re.DOTALL)
 
 
-def blocks(page: str) -> list[tuple[str, str]]:
-    """Name (empty of a command) and text of each block of ``docs/page``."""
-    return _BLOCK.findall((ROOT / "docs" / page).read_text(encoding="utf-8"))
+def section(page: str, heading: str) -> str:
+    """Text of ``docs/page`` below a heading, up to the next one of its level or above."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    level, rest = len(heading.split()[0]), text.partition(f"\n{heading}\n")[2]
+    assert rest, (page, heading)
+    # a comment in a block of code is no heading
+    bare = re.sub(r"(?ms)^```.*?^```", lambda block: " " * len(block[0]), rest)
+    end = re.search(rf"(?m)^#{{1,{level}}} ", bare)
+    return rest[: end.start()] if end else rest
 
 
-def rehearse(page: str, folder: Path) -> list[str]:
+def blocks(page: str, heading: str = "") -> list[tuple[str, str]]:
+    """Name (empty of a command) and text of each block of ``docs/page``, or of its part below a heading."""
+    return _BLOCK.findall(section(page, heading) if heading else (ROOT / "docs" / page).read_text(encoding="utf-8"))
+
+
+def rehearse(page: str, folder: Path, heading: str = "") -> list[str]:
     """Write and run the blocks of ``docs/page`` in order, in ``folder``; what each command block printed.
 
     The environment is a stranger's: nothing of ours is set, and the folder of the page's files is in PYTHONPATH.
@@ -30,7 +41,7 @@ def rehearse(page: str, folder: Path) -> list[str]:
         (shims / name).chmod(0o755)
     env = {**kept, "PATH": f"{shims}:{kept['PATH']}", "PYTHONPATH": f"{ROOT}:{folder}"}
     printed: list[str] = []
-    for name, text in blocks(page):
+    for name, text in blocks(page, heading):
         if name:
             (folder / name).write_text(text, encoding="utf-8")
             continue

@@ -1,4 +1,4 @@
-"""Examples in docs/api.md and in docstrings are run."""
+"""Examples in docs/python.md and in docstrings are run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_the_front_door():
 
 def test_the_page(monkeypatch):
     monkeypatch.chdir(ROOT)
-    found = doctest.testfile(str(ROOT / "docs" / "api.md"), module_relative=False)
+    found = doctest.testfile(str(ROOT / "docs" / "python.md"), module_relative=False)
     assert found.attempted > 30 and not found.failed
 
 

@@ -12,18 +12,18 @@ from flows.config.study_recipes import load_world_recipe
 from pipeline.declaration.card import load_card
 from pipeline.declaration.code import PERMITTED, closure_digest, is_plugin, plugin_digest
 from pipeline.declaration.toml import CardError
-from pipeline.environments.worlds import load_world
 from pipeline.learners.offline_agents import find as find_offline
-from pipeline.logs.formats import readers_of
-from pipeline.simulation.registry import find, modules_of
-from pipeline.simulation.trial import OnlineAgent, Trial
+from pipeline.logs.sources import readers_of
+from pipeline.online.registry import find, modules_of
+from pipeline.online.trial import OnlineAgent, Trial
+from pipeline.worlds.catalog import load_world
 from tests.documents import blocks, rehearse
 
 
 @pytest.mark.slow
 def test_the_page_does_what_it_says(tmp_path):
     values, simulated, audited, offline, ingested, tests = rehearse("extend.md", tmp_path)
-    assert "corridor:corridor" in values and "truth" in values
+    assert "corridor_" in values and "optimal 0.5000" in values
     assert "look_once:look_once" in simulated and "joint" in simulated
     assert "No attack found look_once to lose more than it claims" in audited and "one release of a batch" in audited
     assert "imitate:imitation" in offline and "replayed: nothing was drawn" in offline
@@ -66,8 +66,8 @@ def marked(tmp_path, monkeypatch):
     """A module that leaves a file when it is imported, and another when its function is called."""
     text = """
     from pathlib import Path
-    from pipeline.environments.world import WorldFunction
-    from pipeline.simulation.trial import OnlineAgent
+    from pipeline.worlds.world import WorldFunction
+    from pipeline.online.trial import OnlineAgent
     Path(__file__).with_name("imported").touch()
     def act(*args, **params):
         Path(__file__).with_name("called").touch()
@@ -138,7 +138,7 @@ def test_a_name_of_no_world_is_refused_before_anything_is_imported(marked, name)
     assert not (marked / "imported").exists()
 
 
-HEAD = "from pipeline.simulation.trial import OnlineAgent\n@OnlineAgent\ndef agent(trial):\n"
+HEAD = "from pipeline.online.trial import OnlineAgent\n@OnlineAgent\ndef agent(trial):\n"
 
 
 def test_an_edited_plugin_is_measured_anew(tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import stat
 import pytest
 
 from pipeline.disk import DISK
-from pipeline.files import put_in_place, whole_folder, write_folder
+from pipeline.files import put_in_place, remove_tree, whole_folder, write_folder
 
 
 def mode(path):
@@ -94,3 +94,10 @@ def test_a_folder_that_is_replaced_is_there_at_any_moment(tmp_path, swaps, monke
     assert {p.name: p.read_text() for p in (home / "run").iterdir()} == dict.fromkeys(
         ("report", "numbers", "fresh"), "new"
     )
+
+
+def test_a_link_to_a_folder_is_removed_and_the_folder_stays(tmp_path):
+    (tmp_path / "people").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "people")
+    remove_tree(tmp_path / "link")
+    assert [p.name for p in tmp_path.iterdir()] == ["people"]

@@ -18,6 +18,7 @@ from tests.house.walls import (
     hidden_imports,
     libraries_out_of_place,
     names_that_are_gone,
+    online_out_of_place,
     pseudo_random,
     upward,
 )
@@ -66,6 +67,11 @@ TWINS = {
         names_that_are_gone,
     ),
     "a report that runs a job": ("reports/page.py", "import flows.jobs.run", upward),
+    "a learner that plays online agents": (
+        "pipeline/learners/tabular.py",
+        "from pipeline.online.registry import find",
+        online_out_of_place,
+    ),
     "prefect in the mathematics": ("pipeline/mdp/model.py", "import prefect", libraries_out_of_place),
     "cvxpy for everybody who imports": ("pipeline/statistics/consistency.py", "import cvxpy", libraries_out_of_place),
 }

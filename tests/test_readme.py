@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from flows.cli import app
-from tests.documents import rehearse
+from tests.documents import rehearse, section
 from tests.flows.test_cli import reticent
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,20 +25,15 @@ def verbs() -> set[str]:
     return found
 
 
-def table(heading: str) -> list[list[str]]:
-    section = README.split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    rows = [line for line in section.splitlines() if line.startswith("|")][2:]
+def table(text: str) -> list[list[str]]:
+    rows = [line for line in text.splitlines() if line.startswith("|")][2:]
     return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
 
 
 def test_every_verb_is_documented_and_every_documented_verb_exists():
-    text = " ".join(row[0] for row in table("Verbs"))
-    text = text.replace("`--card CARD`", "")
-    documented = {
-        " ".join(w for w in quoted.split() if re.fullmatch(r"[a-z]+(-[a-z]+)*", w))
-        for quoted in re.findall(r"`([^`]+)`", text)
-    }
-    assert documented == verbs()
+    cells = " ".join(cell for _, cell in table(section("../README.md", "## Verbs")))
+    documented = re.findall(r"`([^`]+)`", cells)
+    assert len(documented) == len(set(documented)) and set(documented) == verbs()
 
 
 def test_every_verb_has_help_and_a_json_flag():
@@ -50,7 +45,7 @@ def test_every_verb_has_help_and_a_json_flag():
 
 
 def test_the_paper_map_names_files_that_exist_and_have_tests():
-    for algorithm, file, *_, state in table("Paper map"):
+    for algorithm, file, *_, state in table(section("research.md", "## Paper map")):
         if state in ("done", "simulated worlds"):
             path = ROOT / file.strip("`")
             assert path.is_file(), algorithm
@@ -61,7 +56,7 @@ def test_the_paper_map_names_files_that_exist_and_have_tests():
 
 
 def test_all_agents_are_in_the_map():
-    mapped = {row[1].strip("`") for row in table("Paper map")}
+    mapped = {row[1].strip("`") for row in table(section("research.md", "## Paper map"))}
     for path in (ROOT / "pipeline" / "agents").glob("*.py"):
         helpers = (
             "pessimism",
@@ -75,9 +70,11 @@ def test_all_agents_are_in_the_map():
             "absorbing_model",
             "against_behaviour",
             "doubly_robust",
+            "one_step_pooling",
             "one_step_value",
             "shrinkage",
             "lq_belief",
+            "support",
         )
         if path.stem not in ("__init__", *helpers):
             assert str(path.relative_to(ROOT)) in mapped
@@ -98,13 +95,12 @@ def test_every_shell_line_parses_and_every_link_leads_somewhere():
 def test_the_card_table_has_every_key_of_card_and_recipe():
     from flows.config.recipe import Head
     from pipeline.declaration.card import Card
+    from pipeline.declaration.columns import Reward
     from pipeline.declaration.domain import Domain, States
     from pipeline.declaration.lineage import Budget, Unit
     from pipeline.declaration.linear_quadratic import Cost, LinearQuadratic, Start, Vector
-    from pipeline.declaration.reward import Reward
     from pipeline.declaration.source import Columns, Source, VectorColumns, VectorSource
-    from pipeline.learners.evaluation_terms import Evaluate
-    from pipeline.learners.terms import Lq, Planner, Privacy
+    from pipeline.learners.terms import Evaluate, Lq, Planner, Privacy
 
     text = (ROOT / "docs" / "card.md").read_text(encoding="utf-8")
     models = [Card, Unit, Domain, States, Reward, Source, Columns, Budget, Head, Privacy, Planner, Evaluate]
@@ -136,6 +132,14 @@ def test_the_demo_prints_what_the_first_screen_shows(tmp_path):
 @pytest.mark.slow
 def test_the_lines_of_the_first_screen_run_in_order(tmp_path):
     assert all("budget" in printed for printed in rehearse("../README.md", tmp_path))
+
+
+def test_every_file_that_the_architecture_names_is_there_and_it_is_short():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert len(text.split()) <= 1500 and "](architecture.svg)" in text
+    named = set(re.findall(r"`([\w/-]+/[\w/-]+(?:\.py)?)`", text))
+    assert len(named) > 30
+    assert [name for name in named if not any((ROOT / room / name).exists() for room in ("", "pipeline"))] == []
 
 
 def test_no_page_names_a_path_of_a_machine():

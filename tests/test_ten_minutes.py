@@ -21,4 +21,5 @@ def test_a_stranger_gets_from_a_csv_to_a_report(tmp_path):
     report = json.loads((run / "report.json").read_text())
     # the behaviour's value is 2.33; the truth of this made-up clinic is far above it
     assert report["value"]["lower"] > 2.4
+    assert report["evaluation"]["people"] > 3000 and report["verdict"]["answer"] == "better"
     assert (run / "report.html").stat().st_size < 300_000

@@ -1,4 +1,4 @@
-"""The tutorials of the site, followed word by word."""
+"""Tutorials of the site and the examples of ``tests/examples``, followed word by word."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_clinic_finds_out_from_a_data_frame_cell_by_cell(tmp_path: Path):
 
 @pytest.mark.slow
 def test_a_course_finds_who_should_repeat_and_does_not_forget_who_leaves(tmp_path: Path):
-    _, used = rehearse("course.md", tmp_path)
+    _, used = rehearse("../tests/examples/course.md", tmp_path)
     for standing, exercise in {"behind": "repeat", "on track": "next", "ahead": "challenge"}.items():
         assert f"{standing:<25}{exercise}" in used
     # this policy is worth 4.25 exercises where people leave, 4.63 if nobody did (200 000 students of the page's script)
@@ -48,7 +48,7 @@ def test_a_course_finds_who_should_repeat_and_does_not_forget_who_leaves(tmp_pat
 
 @pytest.mark.slow
 def test_a_minari_data_set_becomes_a_policy(tmp_path: Path):
-    used, walked = rehearse("minari_tutorial.md", tmp_path)
+    used, walked = rehearse("../tests/examples/minari.md", tmp_path)
     assert "6,000 episodes" in used and walked == "reached the goal\n"
 
 
@@ -56,7 +56,7 @@ def test_a_minari_data_set_becomes_a_policy(tmp_path: Path):
 @pytest.mark.service
 def test_a_night_runs_on_a_real_server_and_a_second_start_is_free(tmp_path: Path):
     try:
-        priced, started, again = rehearse("service_tutorial.md", tmp_path)
+        priced, started, again = rehearse("operate.md", tmp_path, "## A service, tried by hand")
     finally:
         with suppress(FileNotFoundError, ProcessLookupError):
             os.kill(int((tmp_path / "service.pid").read_text()), signal.SIGTERM)

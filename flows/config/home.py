@@ -1,13 +1,15 @@
-"""The home of a job: where store, runs, cards and recipes are, and how much memory and how many machines it may use."""
+"""What a job works in: where store, runs, cards and recipes are, memory and machines, and who is told how far it is."""
 
 from __future__ import annotations
 
+import operator
 import os
 import re
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ParamSpec, Protocol, TypeVar
 
 from pipeline.declaration.card import AnyCard, CardError, load_any_card
 from pipeline.declaration.lineage import catalogs
@@ -16,15 +18,7 @@ from pipeline.logs.summing import DEFAULT_MEMORY, HERE, Resources
 
 
 def find_card(name: str, shelf: Path | None = None) -> Path:
-    """A card by path, folder or name on the shelf.
-
-    Parameters
-    ----------
-    name
-        Path of a card or its folder, or the name of a dataset in the catalog.
-    shelf
-        Folder that is looked in first.
-    """
+    """A card by path, folder or name on the shelf."""
     path = Path(name)
     if path.suffix == ".toml" or path.exists():
         return path / "card.toml" if path.is_dir() else path
@@ -47,29 +41,13 @@ CardLike = str | Path | AnyCard
 def card_at(card: CardLike, shelf: Path | None = None) -> AnyCard:
     """The card that is meant.
 
-    Parameters
-    ----------
-    card
-        One that is loaded, or where it is found.
-    shelf
-        See :func:`find_card`.
-
-    Raises
-    ------
-    CardError
-        If there is none, or it is wrong.
+    Raises CardError if there is none, or it is wrong.
     """
     return load_any_card(find_card(str(card), shelf)) if isinstance(card, str | Path) else card
 
 
 def find_recipe(name: str | Path) -> Path:
-    """A recipe by path or by the name of a shipped one.
-
-    Parameters
-    ----------
-    name
-        Path of a recipe, or the name of a shipped one.
-    """
+    """A recipe by path or by the name of a shipped one."""
     path = Path(name)
     return path if path.suffix == ".toml" or path.is_file() else shipped_recipe(str(name))
 
@@ -77,10 +55,7 @@ def find_recipe(name: str | Path) -> Path:
 def shipped_recipe(name: str) -> Path:
     """A recipe of ours.
 
-    Raises
-    ------
-    CardError
-        If there is none of that name.
+    Raises CardError if there is none of that name.
     """
     folder = Path(__file__).resolve().parents[1] / "recipes"
     shipped = folder / f"{name}.toml"
@@ -88,6 +63,18 @@ def shipped_recipe(name: str) -> Path:
         return shipped
     known = ", ".join(sorted(p.stem for p in folder.glob("*.toml")))
     raise CardError(f"no recipe {name!r}; shipped ones: {known}. Give a name or a path")
+
+
+def paper_studies(name: str) -> dict[str, Path]:
+    """The shipped study of a paper by name; every one for ``all``.
+
+    Raises CardError if there is none of that name.
+    """
+    folder = Path(__file__).resolve().parents[1] / "recipes" / "papers"
+    shipped = {p.stem: p for p in sorted(folder.glob("*.toml"))}
+    if name != "all" and name not in shipped:
+        raise CardError(f"reproduce: no study {name!r}; there are: {', '.join(shipped)}, all")
+    return shipped if name == "all" else {name: shipped[name]}
 
 
 def card_of_recipe(card: str, recipe_path: Path, shelf: Path | None = None) -> AnyCard:
@@ -103,13 +90,6 @@ class Home:
     """``store/`` (mode 0700: raw rows, quarantine, committed releases), ``runs/`` and the synthetic ``ledger.db``.
 
     ``resources``: memory and machines for reading the store.
-
-    Parameters
-    ----------
-    root
-        Its folder: ``store/``, ``runs/`` and the ledger of synthetic cards.
-    shelf
-        Folder where names of datasets are looked up first.
     """
 
     root: Path
@@ -144,10 +124,7 @@ class Home:
 def home_folder(asked: Path | None) -> Path:
     """``--home``, else ``RETICENT_HOME``, else ``./.reticent``.
 
-    Parameters
-    ----------
-    asked
-        ``--home``, or None for ``$RETICENT_HOME``, else ``./.reticent``.
+    ``asked``: ``--home``, or None for ``$RETICENT_HOME``, else ``./.reticent``.
     """
     home = (asked or Path(os.environ.get(HOME, ".reticent"))).resolve()
     if home.exists() and not home.is_dir():
@@ -183,12 +160,8 @@ _LEAST = 640 << 20
 def choose_resources(memory: str | None = None, dask: str | None = None) -> Resources:
     """What the options ask for, else ``RETICENT_MEMORY`` and ``RETICENT_DASK``, else 2 GiB and this machine.
 
-    Parameters
-    ----------
-    memory
-        A size such as ``512MB``; None: the environment's, else 2 GiB.
-    dask
-        Address of a scheduler, e.g. ``tcp://10.0.0.5:8786``; None: the environment's, else this machine.
+    ``memory``: A size such as ``512MB``; None: the environment's, else 2 GiB.
+    ``dask``: address of a scheduler, e.g. ``tcp://10.0.0.5:8786``; None: the environment's, else this machine.
     """
     memory, dask = memory or os.environ.get("RETICENT_MEMORY"), dask or os.environ.get("RETICENT_DASK")
     size = DEFAULT_MEMORY if memory is None else size_of(memory)
@@ -196,7 +169,7 @@ def choose_resources(memory: str | None = None, dask: str | None = None) -> Reso
         return Resources(size)
     if not re.fullmatch(r"[a-z]+://\S+", dask):
         raise CardError("--dask takes the address of a scheduler, e.g. tcp://10.0.0.5:8786")
-    from pipeline.logs.crews import OnDask
+    from pipeline.logs.elsewhere import OnDask
 
     return Resources(size, OnDask(dask))
 
@@ -204,10 +177,7 @@ def choose_resources(memory: str | None = None, dask: str | None = None) -> Reso
 def size_of(text: str) -> int:
     """Bytes of ``512MB``, ``1.5 GiB`` or a plain number.
 
-    Raises
-    ------
-    CardError
-        If it is none of these, or less than 640 MiB.
+    Raises CardError if it is none of these, or less than 640 MiB.
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
     if found is None or found[2].upper() not in _UNITS:
@@ -216,3 +186,39 @@ def size_of(text: str) -> int:
     if size < _LEAST:
         raise CardError(f"--memory {text!r}: at least {_LEAST >> 20} MiB is needed")
     return size
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Calls(Protocol):
+    """Calls a function once with what it is given; one that draws noise is never tried again."""
+
+    def __call__(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+
+
+Step = Callable[[str], Calls]
+"""How a coarse part of a job is called, by its name."""
+
+
+def plain_step(_: str) -> Calls:
+    """In the shell it is just called."""
+    return operator.call
+
+
+Say = Callable[[str], None]
+Progress = Callable[[int, int | None], None]
+"""Told what is done so far, and of how many where that is known."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """How a job is carried out."""
+
+    step: Step = plain_step
+    say: Say = lambda _: None
+    progress: Progress | None = None
+
+
+ALONE = Work()

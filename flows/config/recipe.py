@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, PrivateAttr, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from pipeline.declaration.lineage import Nightly, Schedule
 from pipeline.declaration.toml import CardError, Name, Strict, explain, read_toml
-from pipeline.learners.evaluation_terms import Evaluate
+from pipeline.facts.learnt import Status
 from pipeline.learners.learner import Agent
 from pipeline.learners.offline_agents import AGENTS, find
-from pipeline.learners.terms import Linear, Lq, OneStep, Planner, Privacy, Terms
-from reports.facts.learnt import Status
+from pipeline.learners.terms import Evaluate, Linear, Lq, OneStep, Planner, Privacy, Terms
 
 
 def _known(name: str) -> str:
@@ -46,13 +45,7 @@ _RUN = re.compile(r"-[0-9a-f]{10}(-simulation-not-private)?$")
 
 
 def names_run(name: str) -> bool:
-    """Whether a run may be called so: a hash ends its name, and that of no pointer.
-
-    Parameters
-    ----------
-    name
-        In a home's ``runs/``.
-    """
+    """Whether a run may be called so: a hash ends its name, and that of no pointer."""
     return _RUN.search(name) is not None
 
 
@@ -62,21 +55,21 @@ def _of_pointer(name: str) -> str:
     return name
 
 
+class Play(Strict):
+    """Which share of the people meets the policy, by a hash that its file carries; the others keep current practice."""
+
+    share: Annotated[float, Field(gt=0, le=1)]
+
+
 class Promote(Strict):
     """When a new run may take the place of the one in use; every condition that is given must hold.
 
-    Parameters
-    ----------
-    pointer
-        Name of the alias in ``runs/`` that a promotion moves.
-    lower_gain
-        Least lower end of the gain over the run in use, reward units an episode; None: not asked.
-    most_changed
-        Largest share of decisions that may differ; None: not asked.
-    more_abstaining
-        Whether a run that abstains more often may take the place.
-    status
-        What the value's status must be at least, in the order in which they are listed (``estimate``: ``modelled``).
+    ``lower_gain``: least lower end of the gain over the run in use, reward units an episode; None: not asked.
+    ``most_changed``: largest share of decisions that may differ; None: not asked.
+    ``status``: what the value's status must be at least, in the order in which they are listed (``estimate``:
+    ``modelled``).
+    ``accept``: ``unchecked``: a gain that holds only if the recorded state explains the choices is enough.  Whoever
+    writes the recipe answers for that, and the ledger says so.
     """
 
     pointer: Annotated[Name, AfterValidator(_of_pointer)] = "current"
@@ -84,24 +77,11 @@ class Promote(Strict):
     most_changed: Annotated[float, Field(ge=0, le=1)] | None = None
     more_abstaining: bool = True
     status: Status = "modelled"
+    accept: Literal["unchecked"] | None = None
 
 
 class Recipe(Strict):
-    """One offline run, or one night of many.
-
-    Parameters
-    ----------
-    recipe
-        Name, card and agent.
-    privacy, planner, linear, lq, one_step, evaluate, nightly
-        What is asked of the learner: see :mod:`pipeline.learners.terms`.
-    schedule
-        On which dates scheduled nights draw a fresh release.
-    watch
-        When a scheduled run is to be worried about.
-    promote
-        When a new run takes the place of the one in use.
-    """
+    """One offline run, or one night of many."""
 
     recipe: Head
     privacy: Privacy | None = None
@@ -114,6 +94,7 @@ class Recipe(Strict):
     schedule: Schedule | None = None
     watch: Watched | None = None
     promote: Promote | None = None
+    play: Play | None = None
     _path: Path = PrivateAttr(default=Path())
 
     @model_validator(mode="after")
@@ -124,25 +105,17 @@ class Recipe(Strict):
         if not agent.private and p is not None:
             use = "" if agent.twin is None else f": use agent = '{agent.twin}'"
             raise ValueError(f"[privacy] is given, but {name} is the non-private baseline{use}")
-        asked = self.evaluate is not None and self.evaluate.people > 0
-        dated = self.evaluate is not None and self.evaluate.dates is not None
-        beside = None if self.evaluate is None else self.evaluate.against
-        if beside is not None and (not asked or self.nightly is not None or agent.learner.section is not None):
-            raise ValueError(
-                "[evaluate] against: only people held out of a run (without a counter) of an agent of counts are asked "
-                "about another run as well; take it out"
-            )
+        asked = self.evaluate is not None and self.evaluate.people != 0
         if self.evaluate is not None and self.evaluate.probabilities == "logged" and not asked:
             raise ValueError("[evaluate] probabilities = 'logged': nobody evaluates; give people, or take it out")
         if self.evaluate is not None and self.evaluate.least is not None and self.evaluate.probabilities != "logged":
             raise ValueError("[evaluate] least: only of probabilities = 'logged'; take it out")
-        if dated and (self.nightly is None or not asked):
-            raise ValueError("[evaluate] dates: only people held out of a [nightly] counter evaluate on dates")
         if self.nightly is not None:
             _check_nightly(name, agent, p)
-            if asked and not dated:
+            if asked:
                 raise ValueError(
-                    "[evaluate] people, under [nightly]: say on which dates they evaluate, e.g. dates = 'monthly'"
+                    "[evaluate] people, under [nightly]: nobody evaluates a counter; take [nightly] out and give a "
+                    "calendar, e.g. [schedule] release = 'monthly': each of its dates has a release and a verdict"
                 )
             if self.schedule is not None:
                 raise ValueError("[schedule] is given, but [nightly] has a leaf on every date: take one of them out")
@@ -192,7 +165,7 @@ class Recipe(Strict):
         """Plain values of the recipe, defaults filled in."""
         # a table that other runs lack must not rename them, and what becomes of a run is no part of it
         lacking = {"linear", "lq", "one_step"} - {self.agent.learner.section}
-        lacking |= set() if self.nightly is not None else {"nightly"}
+        lacking |= {name for name in ("nightly", "play") if getattr(self, name) is None}
         found = self.model_dump(mode="json", exclude={"schedule", "watch", "promote"} | lacking)
         if self.privacy is not None:
             # as recipes were before there was a gate, and before the default sampler was our own
@@ -207,7 +180,10 @@ def _check_nightly(name: str, agent: Agent, p: Privacy | None) -> None:
     """Refuse what no counter releases."""
     if not agent.learner.continual or p is None:
         theirs = " or ".join(f"'{n}'" for n, a in AGENTS.items() if a.learner.continual and a.private)
-        raise ValueError(f"[nightly] keeps a counter: it goes with agent {theirs}, not {name}")
+        raise ValueError(
+            f"[nightly] keeps a counter: it goes with agent {theirs}, not {name}; [schedule] release = 'monthly' draws "
+            "a fresh release on its dates"
+        )
     if (p.rho is None and not p.delta) or p.calibration == "paper":
         raise ValueError("[nightly] draws Gaussian noise: give 'rho', or 'epsilon' with 'delta', and 'tight'")
 
@@ -215,17 +191,14 @@ def _check_nightly(name: str, agent: Agent, p: Privacy | None) -> None:
 def load_recipe(path: str | Path) -> Recipe:
     """Read and check a recipe.
 
-    Raises
-    ------
-    CardError
-        One line for each wrong key: which, what was found, what is allowed.
+    Raises CardError one line for each wrong key: which, what was found, what is allowed.
     """
     path = Path(path)
     values = read_toml(path)
     if "recipe" not in values and "domain" in values:
         raise CardError(f"{path}: this is a card, not a recipe; a recipe names its card (see docs/card.md)")
-    if "compare" in values:
-        raise CardError(f"{path}: this is the recipe of a comparison; measure it with `reticent compare {path}`")
+    if "study" in values or "compare" in values:
+        raise CardError(f"{path}: this is a study; measure it with `reticent compare {path}`")
     if "world" in values:
         raise CardError(f"{path}: this is the recipe of a simulation; play it with `reticent simulate {path}`")
     try:

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from flows.config.home import Home, find_recipe
-from flows.config.setting import ALONE, Setting, Work, setting
+from flows.config.home import ALONE, Home, Work, find_recipe
+from flows.config.setting import Setting, setting
 from flows.config.study_recipes import is_world_recipe, load_world_recipe
 from flows.jobs.intake import ingest_job
 from flows.jobs.run import run_recipe
@@ -27,13 +27,13 @@ from pipeline.audits.laws import OneRun, guess, lower_epsilon
 from pipeline.audits.message_paths import targets_of, whole_plan
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import read_toml
+from pipeline.facts.promise import Dump
 from pipeline.files import json_text, write_folder
+from pipeline.online.registry import find
 from pipeline.privacy.budget import epsilon_from_rho
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import NoiseSource
-from pipeline.simulation.registry import find
 from reports.audit_page import audit_page, figure_of
-from reports.facts.part import Dump
 
 # guesses at both ends of the scores: fewer could not break a claim of epsilon 5 even if every one were right
 _SHARE, _DOUBT = 0.4, 1e-3
@@ -44,21 +44,7 @@ _DECLARED = Path(__file__).with_name("canaries.toml")
 
 @dataclass(frozen=True)
 class Audited:
-    """What attacks on a recipe proved.
-
-    Parameters
-    ----------
-    name, dataset, sampler
-        The recipe, what it is about, and who drew.
-    verdicts, seconds
-        One an attack, and how long it took.
-    plan
-        The whole plan, where a smaller one was attacked.
-    one_run
-        What made-up people in the whole pipeline proved.
-    folder
-        Of the page.
-    """
+    """What attacks on a recipe proved."""
 
     name: str
     dataset: str
@@ -113,25 +99,7 @@ def audit_job(
 ) -> Audited:
     """Attack every mechanism of a recipe, and write a page of the verdicts.
 
-    Parameters
-    ----------
-    recipe
-        Path or name.
-    home
-        Below which the page is written.
-    work
-        Who is told what happens, and how many releases were drawn.
-    draws
-        Releases of each neighbour.
-    canaries
-        So many made-up people go through the whole pipeline as well, in a place of their own.
-    table
-        Draw with the fast sampler instead of the recipe's own: the same law.
-
-    Raises
-    ------
-    CardError
-        If the recipe is wrong, or adds no noise.
+    Raises CardError if the recipe is wrong, or adds no noise.
     """
     path = find_recipe(recipe)
     if is_world_recipe(read_toml(path)):

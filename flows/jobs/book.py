@@ -10,112 +10,102 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NotRequired, TypedDict
+from typing import TYPE_CHECKING
 
 from flows.config.home import CardLike, Home, card_at
-from flows.config.setting import known_to_runs, ledger_for
-from flows.jobs.proof import require_verified
 from pipeline.declaration.card import AnyCard, CardError
+from pipeline.facts.promise import Dump
 from pipeline.ledger.chain import BudgetError, Entry, Head, head_of_certificate, lacking, parse_heads, read_export
-from pipeline.ledger.keys import SignedHead, check_signed_head, find_key, parse_public_keys, signatures_problem
 from pipeline.ledger.ledger import Ledger, open_ledger
-from pipeline.ledger.publication import file_digests, files_problem
-from pipeline.ledger.step_checks import counters_problem
+from pipeline.ledger.publication import (
+    file_digests,
+    files_problem,
+    find_key,
+    parse_public_keys,
+    signatures_problem,
+    signed_head,
+    vouched_until,
+)
 from pipeline.privacy.release_file import sha256_file
-from pipeline.transaction.place import one_at_a_time, refuse_old_ledger
-from pipeline.transaction.recovery import recover
 
 if TYPE_CHECKING:
     from reports.ledger_chart import Lineage
 
-
-class Verified(TypedDict):
-    """What ``ledger verify --json`` prints; ``recovered`` are lines on what dead runs had left."""
-
-    ok: bool
-    entries: int
-    problem: str | None
-    recovered: NotRequired[list[str]]
+_NOBODY = (
+    "no entry is signed by a key that was given with --public-key, so nothing in it is vouched for: ask for a head "
+    "that one of them signed (`reticent ledger head --json`), and give it with --head"
+)
 
 
-def verify_export(entries: Sequence[Entry], heads: Sequence[Head], trusted: frozenset[str]) -> Verified:
-    """Check an exported ledger, chain already checked: counters, heads kept elsewhere, signatures."""
-    problem = _lost(entries, heads) or counters_problem(entries) or signatures_problem(entries, trusted)
-    return {"ok": problem is None, "entries": 0 if problem else len(entries), "problem": problem}
+@dataclass(frozen=True)
+class Witness:
+    """What was kept elsewhere than the ledger, and speaks for or against it.
+
+    ``heads``: entries that the ledger must have.
+    ``trusted``: public keys that must have signed every PUBLISH; without any, those that the ledger registers.
+    """
+
+    heads: Sequence[Head] = ()
+    trusted: frozenset[str] = frozenset()
+    signed: Sequence[Head] = ()
 
 
-def verify_job(ledger: Ledger, home: Home, heads: Sequence[Head], trusted: frozenset[str] = frozenset()) -> Verified:
+NOTHING = Witness()
+
+
+def verify_export(entries: Sequence[Entry], kept: Witness = NOTHING) -> Dump:
+    """Check an exported ledger, chain already checked: counters, heads kept elsewhere, signatures.
+
+    Returns ``ok``, ``entries`` and the ``problem``; with public keys ``vouched``, the newest entry that one of them
+    vouches for, and ``unsigned``, how many follow it.
+    """
+    from pipeline.ledger.steps import counters_problem
+
+    problem = _lost(entries, kept.heads) or counters_problem(entries) or signatures_problem(entries, kept.trusted)
+    found: Dump = {"ok": problem is None, "entries": 0 if problem else len(entries), "problem": problem}
+    if problem is not None or not kept.trusted:
+        return found
+    if not (until := vouched_until(entries, kept.signed, kept.trusted)):
+        return {"ok": False, "entries": 0, "problem": _NOBODY}
+    return {**found, "vouched": until, "unsigned": len(entries) - until}
+
+
+def verify_job(ledger: Ledger, home: Home, kept: Witness = NOTHING) -> Dump:
     """Check a ledger against itself, heads kept elsewhere, the store and signed runs; settle what dead runs left.
 
-    Parameters
-    ----------
-    ledger
-        The one to check.
-    home
-        Whose store and runs bear witness.
-    heads
-        Kept elsewhere; the ledger must have them.
-    trusted
-        Public keys that must have signed every PUBLISH; without any, those that the ledger registers.
+    Returns as :func:`verify_export`; ``recovered`` are lines on what dead runs had left.
     """
-    recovered: list[str] = []
+    from flows.config.lineage import known_to_runs
+    from pipeline.transaction.place import refuse_old_ledger
+
+    recovered, checked = list[str](), list[Dump]()
 
     def problems() -> Iterator[str | None]:
-        yield ledger.problem() or _lost(ledger.entries(), heads)
+        yield ledger.problem() or _lost(ledger.entries(), kept.heads)
         for lineage in ledger.lineages():
             refuse_old_ledger(lineage, ledger, home.store)
             known_to_runs(lineage, ledger, home.runs)
             recovered.extend(_settle(lineage, ledger, home.store))
-        yield verify_export(ledger.entries(), (), trusted)["problem"]
+        checked.append(verify_export(ledger.entries(), kept))
+        yield checked[0]["problem"]
         yield _changed_since_signed(ledger, home) or _changed_since_published(ledger, home)
 
     try:
         problem = next((found for found in problems() if found is not None), None)
     except BudgetError as e:
         problem = str(e)
-    found: Verified = {"ok": problem is None, "entries": 0 if problem else len(ledger.entries()), "problem": problem}
+    found: Dump = checked[0] if problem is None else {"ok": False, "entries": 0, "problem": problem}
     return {**found, "recovered": recovered} if recovered else found
 
 
-class Signature(TypedDict):
-    """The body of a SIGN entry."""
-
-    run: str
-    commit: int
-    by: str
-    certificate_sha256: str
-    note: NotRequired[str]
-
-
-class Signed(Signature):
-    """What ``ledger sign --json`` prints."""
-
-    entry: int
-    hash: str
-    at: str
-
-
-def sign_job(ledger: Ledger, run: Path, by: str, note: str | None, card: AnyCard | None = None) -> Signed:
+def sign_job(ledger: Ledger, run: Path, by: str, note: str | None, card: AnyCard | None = None) -> Dump:
     """Append a sign-off: who answers for a run, when, and for which certificate.
 
-    Parameters
-    ----------
-    ledger
-        That charged the run.
-    run
-        Its folder.
-    by, note
-        Who signs, and a line beside the name.
-    card
-        Of the dataset, where it is at hand: then the files are made again.
-
-    Raises
-    ------
-    CardError
-        If there is nothing to sign, or no name.
-    BudgetError
-        If the ledger lacks the entry that the certificate names, or the run does not verify.
+    Raises CardError if there is nothing to sign, or no name.
+    Raises BudgetError if the ledger lacks the entry that the certificate names, or the run does not verify.
     """
+    from flows.jobs.proof import require_verified
+
     for name, text in (("--by", by), ("--note", note)):
         if text is not None and (not text.strip() or not text.isprintable()):
             raise CardError(f"{name}: a line of text, please")
@@ -129,10 +119,10 @@ def sign_job(ledger: Ledger, run: Path, by: str, note: str | None, card: AnyCard
         )
     require_verified(run, ledger.entries, card)
     digest, signer = sha256_file(file), by.strip()
-    told: Signature = {"run": run.name, "commit": commit.seq, "by": signer, "certificate_sha256": digest}
+    told: Dump = {"run": run.name, "commit": commit.seq, "by": signer, "certificate_sha256": digest}
     if note is not None:
         told["note"] = note.strip()
-    made = ledger.note(commit.lineage, "SIGN", {**told})
+    made = ledger.note(commit.lineage, "SIGN", told)
     return {"entry": made.seq, "hash": made.hash, "at": made.at, **told}
 
 
@@ -147,6 +137,8 @@ def _lost(entries: Sequence[Entry], heads: Sequence[Head]) -> str | None:
 
 
 def _settle(lineage: str, ledger: Ledger, store: Path) -> list[str]:
+    from pipeline.transaction.place import one_at_a_time, recover
+
     if not (store / lineage).is_dir():
         return []
     try:
@@ -159,7 +151,9 @@ def _settle(lineage: str, ledger: Ledger, store: Path) -> list[str]:
 
 
 def _changed_since_published(ledger: Ledger, home: Home) -> str | None:
-    """The first run of this home whose files the ledger vouched for, and does not any more."""
+    """The first run of this home whose files the ledger vouched for and does not any more, or a pointer to no run."""
+    from flows.jobs.promotion import redirected
+
     vouched = [e for e in ledger.entries() if e.kind == "PUBLISH"]
     for folder in sorted(home.runs.iterdir()):
         entries = [e for e in vouched if e.body["run"] == folder.name]
@@ -169,7 +163,7 @@ def _changed_since_published(ledger: Ledger, home: Home) -> str | None:
             files = file_digests(folder)
             if not any(e.body["files"] == files for e in entries):
                 return f"{folder.name}: {files_problem(entries[-1], files)}"
-    return None
+    return redirected(home.runs)
 
 
 def _changed_since_signed(ledger: Ledger, home: Home) -> str | None:
@@ -181,30 +175,11 @@ def _changed_since_signed(ledger: Ledger, home: Home) -> str | None:
     return None
 
 
-class Exported(TypedDict):
-    """How many entries were written, and where."""
-
-    entries: int
-    file: str
-
-
-class Retried(TypedDict):
-    """What ``ledger retry --json`` prints."""
-
-    dataset: str
-    entry: int
-
-
 @dataclass(frozen=True)
 class Book:
     """A ledger of a home.
 
-    Parameters
-    ----------
-    home
-        Its folder.
-    card
-        Whose ledger is meant; None: that of the synthetic datasets of the home.
+    ``card``: whose ledger is meant; None: that of the synthetic datasets of the home.
     """
 
     home: Home
@@ -230,52 +205,35 @@ class Book:
         certificates: Sequence[Path] = (),
         public_keys: Sequence[str] = (),
         exported: Path | None = None,
-    ) -> Verified:
+    ) -> Dump:
         """Check the hash chain, and that nothing seen elsewhere is lacking.
 
-        Parameters
-        ----------
-        heads
-            ``SEQ:HASH`` kept elsewhere, or files of them; the ledger must have them.
-        certificates
-            ``certificate.json`` files; the ledger must have their entries.
-        public_keys
-            64 hex digits each, or files of them; one of them must have signed.
-        exported
-            A file that ``export`` wrote, in place of the ledger.
-
-        Returns
-        -------
-        ``ok``, how many ``entries``, and the ``problem`` in words.
+        ``heads``: ``SEQ:HASH`` kept elsewhere, or files of them; the ledger must have them.
+        ``certificates``: ``certificate.json`` files; the ledger must have their entries.
+        ``public_keys``: 64 hex digits each, or files of them; one of them must have signed a run's entry, or a head
+        that is given.
+        Returns ``ok``, how many ``entries``, and the ``problem`` in words; with public keys, how far one of them
+        vouches.
         """
         trusted = parse_public_keys(list(public_keys))
-        known = [h for text in heads for h in parse_heads(text)] + [head_of_certificate(c) for c in certificates]
-        for text in heads if trusted else ():
-            check_signed_head(text, trusted)
+        signed = [signed_head(text, trusted) for text in heads] if trusted else []
+        known = signed or [h for text in heads for h in parse_heads(text)]
+        kept = Witness([*known, *(head_of_certificate(c) for c in certificates)], trusted, signed)
         if exported is not None:
-            return verify_export(read_export(exported), known, trusted)
-        return verify_job(self.kept, self.home, known, trusted)
+            return verify_export(read_export(exported), kept)
+        return verify_job(self.kept, self.home, kept)
 
-    def export(self, to: str | Path) -> Exported:
-        """Write all entries as JSON, for an auditor.
-
-        Parameters
-        ----------
-        to
-            File to write.
-        """
+    def export(self, to: str | Path) -> Dump:
+        """Write all entries as JSON, for an auditor."""
         entries, file = [asdict(e) for e in self.kept.entries()], Path(to)
         told = json.dumps({"schema_version": 1, "entries": entries}, indent=2, ensure_ascii=False)
         file.write_text(told + "\n", encoding="utf-8")
         return {"entries": len(entries), "file": str(file.resolve())}
 
-    def head(self) -> SignedHead:
+    def head(self) -> Dump:
         """The newest entry, to be kept in another place than the ledger.
 
-        Raises
-        ------
-        BudgetError
-            If there is no entry yet.
+        Raises BudgetError if there is no entry yet.
         """
         found = self.kept.head()
         if found is None:
@@ -283,16 +241,14 @@ class Book:
         key = find_key(self.home.store)
         return {"seq": found.seq, "hash": found.hash} if key is None else key.sign_head(found)
 
-    def retry(self) -> Retried:
+    def retry(self) -> Dump:
         """Let a release be drawn again whose draws died, when you know why they did; each such draw is paid for.
 
-        Raises
-        ------
-        CardError
-            If the book was opened without a card.
-        BudgetError
-            If the lineage is not registered.
+        Raises CardError if the book was opened without a card.
+        Raises BudgetError if the lineage is not registered.
         """
+        from flows.config.lineage import ledger_for
+
         if self.card is None:
             raise CardError("ledger retry: name the card whose draws died")
         card = card_at(self.card, self.home.shelf)

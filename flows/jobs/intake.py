@@ -7,24 +7,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import TypedDict, cast
+from typing import TYPE_CHECKING, cast
 
-from flows.config.home import CardLike, Home, card_at
-from flows.config.setting import ALONE, Work
+from flows.config.home import ALONE, CardLike, Home, Work, card_at
 from pipeline.declaration.card import AnyCard, Card
 from pipeline.declaration.toml import LogError
-from pipeline.ledger.account import claims_needed, registration
+from pipeline.facts.promise import Dump
+from pipeline.ledger.account import apart_from, claims_needed, registration
 from pipeline.ledger.chain import NoLedgerError
 from pipeline.ledger.ledger import Ledger, open_ledger
-from pipeline.ledger.people import apart_from, key_file, read_key
-from pipeline.logs.editions import check_delivery, earlier_twin
 from pipeline.logs.ingest import ingest
-from pipeline.logs.sources import FRAME, frame_file
-from pipeline.logs.store import Snapshot
-from pipeline.operator.advice import Draft
-from pipeline.operator.draft import draft_card
-from pipeline.operator.ingest_report import IngestReport, ingest_report
-from pipeline.operator.roles import frame_of, read_files
+from pipeline.logs.sources import frame_file
+from pipeline.logs.store import Snapshot, check_delivery, earlier_twin
+from pipeline.operator.ingest_report import ingest_report
+
+if TYPE_CHECKING:
+    from pipeline.operator.look import Answers
+    from pipeline.operator.proposal import Draft
 
 _NAME = re.compile(r"[^a-z0-9_-]+")
 
@@ -34,34 +33,28 @@ def draft_job(
     *,
     users: Sequence[str] = (),
     roles: Mapping[str, str] | None = None,
+    parts: Sequence[str] = (),
     name: str | None = None,
+    answers: Answers | None = None,
 ) -> Draft:
-    """Propose a card for a log that is at hand: a look at raw rows, for the operator only.
+    """Propose a card and a recipe for a log that is at hand: a look at raw rows, for the operator only.
 
-    Parameters
-    ----------
-    log
-        Paths of files, or a data frame.
-    users
-        Columns that may name people; of several the one that protects most is taken.
-    roles
-        What a person knows: ``action``, ``state``, ``reward``, ``order``, ``episode``, ``terminated`` -> column.
-    name
-        Of the dataset; None: after the first file.
-
-    Raises
-    ------
-    CardError
-        If a file or a column is not there, or the columns that are needed cannot be told.
-    LogError
-        If a file cannot be read.
+    ``name``: of the dataset; None: after the first file.
+    Raises CardError if a file or a column is not there, or the columns that are needed cannot be told; a QuestionError
+    where only the operator can say.
+    Raises LogError if a file cannot be read.
     """
-    paths = _paths(log)
-    frame, lost = read_files(paths) if paths else (frame_of(log), 0)
-    files = [path.name for path in paths] or [FRAME]
-    called = name or _NAME.sub("_", Path(files[0]).stem.lower()).strip("_-") or "log"
+    # an ingest proposes nothing
+    from pipeline.operator.draft import draft_card
+    from pipeline.operator.look import Answers, frame_of, read_files
+
+    paths, told = _paths(log), answers or Answers()
+    frame, lost, separator = read_files(paths, told.rename) if paths else (frame_of(log), 0, ",")
+    called = name or _NAME.sub("_", (paths[0].stem if paths else "frame").lower()).strip("_-") or "log"
     today = datetime.now(UTC).date().isoformat()
-    return draft_card(frame, files, dict(roles or {}), users, called, today, malformed=lost)
+    return draft_card(
+        frame, paths, dict(roles or {}), users, parts, called, today, told, malformed=lost, separator=separator
+    )
 
 
 def _paths(log: object) -> list[Path]:
@@ -71,53 +64,22 @@ def _paths(log: object) -> list[Path]:
     return [Path(str(one)) for one in listed] if all(isinstance(one, str | Path) for one in listed) else []
 
 
-class Ingested(TypedDict):
-    """What ``ingest --json`` prints: sizes of the snapshot, and rows set aside by rule; operator only.
-
-    ``same_as`` is the first edition of the very same bytes, ``problem`` says how the log does not fit its card, and
-    ``report`` what became of people.
-    """
-
-    dataset: str
-    snapshot: int
-    rows: int
-    users: int
-    episodes: int
-    quarantined: dict[str, int]
-    partitions: int
-    folder: str
-    same_as: int | None
-    problem: str | None
-    report: IngestReport
-
-
 def ingest_job(
     card: CardLike,
     home: Home,
     work: Work = ALONE,
     frame: object = None,
-) -> Ingested:
+) -> Dump:
     """Logs -> the next edition and its quarantine, whatever came in; operator-only facts.
 
-    Parameters
-    ----------
-    card
-        Loaded, or its path or name.
-    home
-        Where the store is.
-    work
-        Who is told how many bytes are done of how many, and what an operator should know.
-    frame
-        The log itself, a table of polars, pandas or Arrow, in place of the card's files.
-
-    Raises
-    ------
-    CardError
-        If the card or a file is wrong.
+    ``work``: who is told how many bytes are done of how many, and what an operator should know.
+    Returns sizes, and rows set aside by rule; ``same_as`` is the first edition of the very same bytes, ``problem`` says
+    how the log does not fit its card, and ``report`` what became of people.
+    Raises CardError if the card or a file is wrong.
     """
     card = card_at(card, home.shelf)
     with frame_file(frame, home.store / card.name) as files:
-        s = work.step("ingest", lambda: ingest_edition(card, home, work, files=files))
+        s = work.step("ingest")(ingest_edition, card, home, work, files=files)
     problem: str | None = None
     try:
         check_delivery(card, s)
@@ -160,15 +122,7 @@ def ingest_edition(
 
 @dataclass(frozen=True)
 class LedgerClaims:
-    """See :class:`~pipeline.logs.work.Claims`.
-
-    Parameters
-    ----------
-    ledger, lineage, key
-        Of a registered lineage of real people, and the secret under which the ledger knows people.
-    since, apart
-        What was declared when the ingest began.
-    """
+    """See :class:`~pipeline.logs.second_pass.Claims`."""
 
     ledger: Ledger
     lineage: str
@@ -176,13 +130,15 @@ class LedgerClaims:
     since: int
     apart: Sequence[str]
 
-    def claim(self, users: Sequence[str]) -> Sequence[bool]:
-        """See :class:`~pipeline.logs.work.Claims`."""
-        return self.ledger.claim(self.lineage, users, self.key)
+    def claim(self, people: Sequence[Sequence[str]]) -> Sequence[str | None]:
+        return self.ledger.claim(self.lineage, people, self.key)
 
 
 def claims_of(card: AnyCard, home: Home) -> LedgerClaims | None:
-    """Who is in a card's lineage; None of synthetic people, and before it is registered."""
+    """Who is in a card's lineage; None of synthetic people, before it is registered, and where nobody needs to know.
+
+    Earlier versions claimed all real people of a ledger, some under texts that are not the one form of their ids.
+    """
     if card.kind != "real":
         return None
     try:
@@ -192,5 +148,7 @@ def claims_of(card: AnyCard, home: Home) -> LedgerClaims | None:
     entries = ledger.entries()
     if registration(entries, card.name) is None:
         return None
-    key, apart = read_key(key_file(ledger.where, home.store)), sorted(apart_from(entries, card.name))
+    key, apart = ledger.people_key(home.store), sorted(apart_from(entries, card.name))
+    if not apart and not ledger.knows_people():
+        return None
     return LedgerClaims(ledger, card.name, key, claims_needed(entries, card.name), apart)

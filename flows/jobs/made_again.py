@@ -20,24 +20,24 @@ from flows.config.home import Home
 from flows.config.recipe import Recipe, load_recipe
 from flows.config.setting import Setting
 from flows.jobs.nights import nightly_counter
-from flows.jobs.publish import PAGES, compose
-from flows.jobs.read_back import looks_of, made_by, run_name
+from flows.jobs.publish import PAGES, compose, made_by, run_name
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.declaration.code import is_plugin
 from pipeline.declaration.toml import read_toml
+from pipeline.facts.promise import Made
 from pipeline.files import copy_file, json_text, write_file
 from pipeline.learners.learner import RunPlan
-from pipeline.ledger.account import card_hash
+from pipeline.ledger.account import card_hash, reserve_for
 from pipeline.ledger.attempts import Passed, passed_gate
 from pipeline.ledger.chain import Body, Entry, canonical
-from pipeline.ledger.limits import look_problem
-from pipeline.ledger.publication import NO_FILE, file_digests, other_maker
+from pipeline.ledger.looks import look_problem
+from pipeline.ledger.publication import NO_FILE, file_digests, maker, older_version, other_maker
 from pipeline.ledger.verify import Check
 from pipeline.privacy.release_file import describe, describe_mechanism, read_release, sha256_file
-from pipeline.transaction.recovery import Recovered
-from pipeline.transaction.release_once import key_of
+from pipeline.transaction.drawing import key_of
+from pipeline.transaction.place import Recovered
 from pipeline.transaction.transaction import Curated
-from reports.facts.dataset import Made
+from reports.page import NOT_DRAWN
 
 _CHARGE = "sensitivities, scales and cost, recomputed from the card's layout and the recipe"
 _AGAIN = "made again from card, recipe and release"
@@ -51,16 +51,10 @@ BROKEN = (OSError, ValueError, LookupError, TypeError, AttributeError, Arithmeti
 class Vouched:
     """What the ledger holds of a run.
 
-    Parameters
-    ----------
-    entries
-        Of the ledger, chain already checked.
-    intent, commit
-        That paid for the release and committed it; None where nothing was charged.
-    publication
-        The run's PUBLISH; None of a run that is older than PUBLISH.
-    own
-        Whether the ledger is the verifier's own.
+    ``intent``, ``commit``: that paid for the release and committed it; None where nothing was charged.
+    ``publication``: the run's PUBLISH; None of a run that is older than PUBLISH.
+    ``sound``: whether that PUBLISH is signed by a trusted key and names the very files of the folder: only then is it
+    taken at its word that another version made them.
     """
 
     entries: Sequence[Entry]
@@ -68,25 +62,20 @@ class Vouched:
     commit: Entry | None
     publication: Entry | None
     own: bool
+    sound: bool = False
 
     @property
     def said(self) -> Body:
         """The body of PUBLISH; empty where there is none."""
         return {} if self.publication is None else self.publication.body
 
+    def older(self, now: Mapping[str, str]) -> str | None:
+        """See :func:`~pipeline.ledger.publication.older_version`; None of what no ledger vouches for."""
+        return older_version(self.said["made_by"], now) if self.sound else None
+
 
 def made_again(folder: Path, card: AnyCard, held: Vouched) -> Iterator[Check]:
-    """Recompute the charge, then make every file again.
-
-    Parameters
-    ----------
-    folder
-        Of the run.
-    card
-        From the verifier's own hands.
-    held
-        What the ledger says of the run.
-    """
+    """Recompute the charge, then make every file again."""
     stated = held.said.get("card_hash")
     if stated is not None and stated != card_hash(card):
         yield Check(_AGAIN, None, "not comparable: the card has changed since; give that of then")
@@ -94,36 +83,45 @@ def made_again(folder: Path, card: AnyCard, held: Vouched) -> Iterator[Check]:
     if (strange := foreign_code(folder, held)) is not None:
         yield Check(_AGAIN, None, f"not comparable: {strange}")
         return
+    older = held.older(maker())
     try:
         recipe = load_recipe(folder / "recipe.toml")
-        setting = Setting(recipe, card, Home(folder.parent))
+        now = made_by(card, recipe)
+        older = held.older(now)
+        setting = Setting(recipe, card, Home(folder.parent.parent), reserve_for(held.entries, card))
         gate = None if held.intent is None else passed_gate(held.entries, held.intent)
         # a release that passed no gate was drawn by a version that had none, with the whole budget
         plan = setting.plan if gate is None else setting.guarded.plan
         problem = _gate_problem(setting, gate, held) or _charge_problem(folder, setting, plan, held)
     except BROKEN as e:
-        yield Check(_CHARGE, False, f"the recipe is none for this card ({_short(e)})")
+        yield judged(_CHARGE, f"the recipe is none for this card ({_short(e)})", older)
         return
-    yield Check(_CHARGE, problem is None, problem or "")
+    yield judged(_CHARGE, problem, older)
     if problem is not None:
         return
-    other = other_maker(held.said.get("made_by"), made_by(card, recipe))
+    other = older or other_maker(held.said.get("made_by"), now)
     with tempfile.TemporaryDirectory() as place:
         try:
             _compose(folder, recipe, card, plan, held, gate, Path(place))
         except BROKEN as e:
-            yield _judged(_AGAIN, f"nothing can be learnt from this release ({_short(e)})", other)
+            yield judged(_AGAIN, f"nothing can be learnt from this release ({_short(e)})", other)
             return
         for fresh in sorted(p for p in Path(place).iterdir() if p.name not in _INPUTS):
             found = _difference(folder / fresh.name, fresh, same_maker=other is None)
-            yield _judged(f"{fresh.name}, {_AGAIN}", found, other)
-        yield _judged("the files of a run and nothing else", _strange(folder, Path(place)), other)
+            alone = "not comparable: pictures were drawn on one machine only"
+            undrawn = alone if found and _half_drawn(folder, fresh) else None
+            yield judged(f"{fresh.name}, {_AGAIN}", found, other or undrawn)
+        yield judged("the files of a run and nothing else", _strange(folder, Path(place)), other)
 
 
-def _judged(what: str, problem: str | None, other: str | None) -> Check:
+def judged(what: str, problem: str | None, other: str | None) -> Check:
+    """What is found where something is made again.
+
+    ``other``: why a difference says nothing, in words: another program or machine made the run; None: it is an edit.
+    """
     if problem is None:
         return Check(what, ok=True)
-    return Check(what, False, problem) if other is None else Check(what, None, f"not comparable: {other}")
+    return Check(what, False, problem) if other is None else Check(what, None, other)
 
 
 def _short(e: Exception) -> str:
@@ -131,12 +129,8 @@ def _short(e: Exception) -> str:
 
 
 def foreign_code(folder: Path, held: Vouched) -> str | None:
-    """Why the code that a recipe names is not run: no folder makes its verifier run any, unless one's ledger vouches.
-
-    Parameters
-    ----------
-    folder, held
-        See :func:`made_again`.
+    """Why the code that a recipe names is not run: no folder makes its verifier run any, unless
+    one's ledger vouches.
     """
     try:
         named = [word for word in _words(read_toml(folder / "recipe.toml")) if is_plugin(word)]
@@ -185,9 +179,7 @@ def _charge_problem(folder: Path, s: Setting, plan: RunPlan, held: Vouched) -> s
             return "the recipe declares a counter, and the ledger knows none of this run"
         counter = nightly_counter(s, s.guarded if "gate" in intent.body else None)
         now, since = intent.body["counter"]["night"], intent.body["counter"]["since"]
-        # which nights people evaluate is the calendar's, as the ledger stood before this one
-        others = counter.evaluated_at(now, [e for e in held.entries if e.seq < intent.seq])
-        asked = counter.told(now, since, others)
+        asked = counter.told(now, since)
         key = counter.step_key(now)
     else:
         _, asked = plan.charge()
@@ -234,11 +226,11 @@ def _compose(
     copy_file(folder / "release.parquet", place / "release.parquet")
     write_file(place / "release.json", json_text(describe(release)))
     seen = held.said.get("seen", held.commit.seq if held.commit is not None else len(held.entries))
-    looks = looks_of([e for e in held.entries if e.seq <= seen], card.name)
+    entries = [e for e in held.entries if e.seq <= seen]
     said = held.said.get("made")
     # the ledger sorts its keys, a report does not
     made = None if said is None else Made.model_validate({key: said[key] for key in Made.model_fields})
-    compose(card, recipe, run_name(recipe, curated), snapshot, curated, plan.learn(release), looks, place, made)
+    compose(card, recipe, run_name(recipe, curated), snapshot, curated, plan.learn(release), entries, place, made)
 
 
 def _strange(folder: Path, place: Path) -> str | None:
@@ -246,6 +238,15 @@ def _strange(folder: Path, place: Path) -> str | None:
     usual = {p.name for p in place.iterdir()} | {*_INPUTS, *PAGES}
     found = [n for n, digest in file_digests(folder).items() if n not in usual or digest == NO_FILE]
     return f"{found[0]} is none of them" if found else None
+
+
+def _half_drawn(folder: Path, fresh: Path) -> bool:
+    """Whether one of two pages lacks pictures that the other has: then their bytes say nothing."""
+    said = NOT_DRAWN.encode()
+    stands = folder / fresh.name
+    return (
+        fresh.suffix == ".html" and stands.is_file() and (said in stands.read_bytes()) != (said in fresh.read_bytes())
+    )
 
 
 def _difference(stands: Path, fresh: Path, *, same_maker: bool) -> str | None:
@@ -272,15 +273,7 @@ def _difference(stands: Path, fresh: Path, *, same_maker: bool) -> str | None:
 
 
 def first_difference(a: Any, b: Any, at: str = "") -> str | None:
-    """Path of the first value that differs in two JSON values, or None.
-
-    Parameters
-    ----------
-    a, b
-        Plain values.
-    at
-        Path of the two.
-    """
+    """Path of the first value that differs in two JSON values, or None."""
     if isinstance(a, dict) and isinstance(b, dict):
         pairs = ((f"{at}/{k}", a.get(k, _Absent), b.get(k, _Absent)) for k in {**a, **b})
     elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):

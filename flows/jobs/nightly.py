@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
-from typing import TypedDict
 
-from flows.config.home import Home, find_recipe
+from flows.config.home import ALONE, Home, Say, Work, find_recipe
+from flows.config.lineage import known_to_runs, ledger_for
 from flows.config.recipe import load_recipe
-from flows.config.setting import ALONE, Say, Work, known_to_runs, ledger_for, setting
+from flows.config.setting import setting
+from flows.jobs.book import sign_job
 from flows.jobs.intake import ingest_edition
 from flows.jobs.nights import due_date, edition_for, night_of
 from flows.jobs.promotion import consider
@@ -28,57 +29,31 @@ from flows.jobs.proof import refuse_changed
 from flows.jobs.run import Asked, run_recipe
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.declaration.toml import DamagedError, LogError, exit_code
+from pipeline.facts.answers import Charge, NightAnswer, NightFacts, Promotion, RunAnswer
+from pipeline.facts.promise import Dump
 from pipeline.files import make_folder, whole_file, write_file
 from pipeline.ledger.chain import Entry
-from pipeline.logs.editions import check_delivery
-from pipeline.logs.store import Snapshot
+from pipeline.logs.store import Snapshot, check_delivery
 from pipeline.privacy.noise import NoiseSource
-from reports.facts.answers import Charge, NightAnswer, NightFacts, Promotion, RunAnswer
 
 ALERT = "RETICENT_ALERT"
 _PATIENCE = 60
 
 
-class Note(TypedDict, total=False):
-    """What is known of the last night (``outcome``, ``exit``; ``kind`` and ``text`` of an error) and the last good one.
-
-    ``rows`` is a digest of what came in, ``news_at`` when it was new, ``stale_days`` after how many days that is too
-    long ago.
-    """
-
-    outcome: str
-    exit: int
-    kind: str
-    text: str
-    run: str
-    snapshot: int
-    rows: str
-    done_at: str
-    news_at: str
-    stale_days: float | None
-    schema_version: int
-    recipe: str
-    at: str
-
-
-class Watched(TypedDict):
-    """What ``nightly --check --json`` prints."""
-
-    recipe: str
-    ok: bool
-    problem: str | None
-    last: dict[str, object]
-
-
 @dataclass(frozen=True)
 class Watch:
-    """The note of one recipe's nights; the operator's, since it may hold the text of an error."""
+    """The note of one recipe's nights; the operator's, since it may hold the text of an error.
+
+    It says what became of the last night (``outcome``, ``exit``; ``kind`` and ``text`` of an error) and of the last
+    good one; ``rows`` is a digest of what came in, ``news_at`` when it was new, ``stale_days`` after how many days that
+    is too long ago.
+    """
 
     recipe: str
     file: Path
 
     @property
-    def note(self) -> Note:
+    def note(self) -> Dump:
         """What is known of the last night and of the last good one; empty before the first, or where it is damaged."""
         try:
             return json.loads(self.file.read_text(encoding="utf-8"))
@@ -102,7 +77,7 @@ class Watch:
         """Note a good night; returns the alert's text where its rows are the same as those of too long ago."""
         last, now = self.note, _now()
         news_at = last["news_at"] if "news_at" in last and last.get("rows") == delivered.data_digest else now
-        told: Note = {"outcome": "done", "exit": 0, "run": run, "snapshot": delivered.number}
+        told: Dump = {"outcome": "done", "exit": 0, "run": run, "snapshot": delivered.number}
         told |= {"rows": delivered.data_digest, "done_at": now, "news_at": news_at, "stale_days": stale_days}
         self._write(told)
         return self._stale(told)
@@ -117,13 +92,13 @@ class Watch:
             return f"no night of {self.recipe} was done within {hours:g} hours"
         return self._stale(note)
 
-    def _stale(self, note: Note) -> str | None:
+    def _stale(self, note: Dump) -> str | None:
         days, news_at = note.get("stale_days"), note.get("news_at")
         if days is None or news_at is None or _age(news_at) <= timedelta(days=days):
             return None
         return f"no new log of {self.recipe} for {days:g} days; the policy in use stays"
 
-    def _write(self, note: Note) -> None:
+    def _write(self, note: Dump) -> None:
         make_folder(self.file.parent, 0o700)
         with whole_file(self.file, private=True, alone=False) as fresh:
             told = {**note, "schema_version": 1, "recipe": self.recipe, "at": _now()}
@@ -146,15 +121,7 @@ def watch_of(recipe: str, home: Home) -> Watch:
 
 
 def alert(text: str, say: Say) -> None:
-    """A line for the log, and the operator's command ``RETICENT_ALERT`` with the text as its last word.
-
-    Parameters
-    ----------
-    text
-        Without data: the recipe, the kind of an error, its exit code.
-    say
-        Takes the line, and a warning where the command failed.
-    """
+    """A line for the log, and the operator's command ``RETICENT_ALERT`` with the text as its last word."""
     say(f"alert: {text}")
     command = shlex.split(os.environ.get(ALERT, ""))
     if not command:
@@ -189,21 +156,9 @@ def run_night(
     a counter ([nightly]) tonight's leaf is appended.  What came in, and whether it breaks the card, decides neither: it
     is told to the operator alone.
 
-    Parameters
-    ----------
-    recipe, home, work, noise
-        As for :func:`~flows.jobs.run.run_recipe`.
-    day
-        The night's date, default today (UTC); one that was missed may be made up for.
-
-    Returns
-    -------
-    All but ``exit`` are released facts.
-
-    Raises
-    ------
-    Exception
-        Whatever stopped the night, after it was noted and somebody was alerted.
+    ``day``: the night's date, default today (UTC); one that was missed may be made up for.
+    Returns all but ``exit`` are released facts.
+    Raises Exception whatever stopped the night, after it was noted and somebody was alerted.
     """
     watch = watch_of(recipe, home)
     try:
@@ -243,7 +198,7 @@ def _night(recipe: str, home: Home, work: Work, noise: NoiseSource | None, day: 
     # before a row is read
     known_to_runs(s.card.name, ledger, home.runs)
     spent = ledger.account(s.card.name).spent
-    delivered = work.step("ingest", lambda: ingest_edition(s.card, home, work, tonight))
+    delivered = work.step("ingest")(ingest_edition, s.card, home, work, tonight)
     asked: Asked | None = None
     if due is not None:
         asked = Asked(edition_for(s, due, ledger.entries(s.card.name), home.store, delivered.number), due)
@@ -261,8 +216,11 @@ def _night(recipe: str, home: Home, work: Work, noise: NoiseSource | None, day: 
     )
     # no rule puts to use what is not what was published
     refuse_changed(home.runs / ran.run, ledger.entries)
-    dated = s.recipe.nightly is not None and bool(s.recipe.terms.held_out)
-    promotion = consider(s.recipe.promote, home.runs, ran.run, ran.value.status, ran.verdict, dated=dated)
+
+    def sign(by: str, note: str) -> int:
+        return sign_job(ledger, home.runs / ran.run, f"{by} in {s.recipe.recipe.name}", note, s.card)["entry"]
+
+    promotion = consider(s.recipe.promote, home.runs, ran.run, ran.value.status, ran.verdict, sign)
     stale_days = s.recipe.watch.stale_days if s.recipe.watch is not None else None
     return _Night(ran, did, promotion, s.card, delivered, stale_days)
 

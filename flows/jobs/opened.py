@@ -1,32 +1,42 @@
-"""A run that is there: its folder found, the evidence for it, and what it says as values."""
+"""A run that is there: its folder found, the evidence for it, and what it says as values.
+
+A published policy as a person holds it: one decision, a table, a file for other programs.
+"""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from flows.config.home import CardLike, Home, card_at
-from flows.jobs.book import Book, Signed, sign_job
-from flows.jobs.opened_policy import Form, Policy, WrittenPolicy, write_whole
-from flows.jobs.promotion import Alias, compared, is_pointer
-from flows.jobs.proof import Entries, Proof, refuse_changed, require_verified, verify_run_job
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.declaration.lineage import catalogs
-from pipeline.learners.offline_agents import read_stored
+from pipeline.facts.answers import Comparison, RunAnswer
+from pipeline.facts.learnt import ValueFacts
+from pipeline.facts.promise import Dump, Guarantee
+from pipeline.facts.report import Certificate, Report, read_report
+from pipeline.facts.verdict import Improvement, Verdict
+from pipeline.files import whole_file, write_file
+from pipeline.learners.decisions import Decision, StoredDecisions, decide, state_indices
+from pipeline.learners.gains import Control, StoredGains, control
+from pipeline.learners.observed_policy import Advice, StoredObserved
+from pipeline.learners.policy_files import StoredPolicy, refuse_steps
 from pipeline.ledger.chain import read_export
 from pipeline.ledger.ledger import open_ledger
-from pipeline.ledger.verify import read_certificate
-from reports.facts.answers import Comparison, RunAnswer
-from reports.facts.learnt import ValueFacts
-from reports.facts.promise import Guarantee
-from reports.facts.report import Certificate, Report, read_report
-from reports.facts.verdict import Improvement, Verdict
-from reports.run.answer import headline
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from flows.jobs.proof import Entries, Proof
+
 
 T = TypeVar("T")
 _HEIGHT = 720
@@ -35,15 +45,17 @@ _HEIGHT = 720
 def find_run(home: Home, run: str) -> Path:
     """A run's folder by path, full name, unique beginning, or the name of a pointer such as ``current``.
 
-    Raises
-    ------
-    CardError
-        If there is none, or several, or a link that is no pointer stands in the place of one.
+    Raises CardError if there is none, or several, or a link that is no pointer to a run beside it stands in the place
+    of one.
     """
+    from flows.jobs.promotion import Alias, is_pointer
+
     # only what is a path from here leaves the home's runs
     with suppress(OSError):
         for link in (Path(run), home.runs / run) if run else ():
-            if link.is_symlink() and not is_pointer(link):
+            if link.is_symlink() and is_pointer(link):
+                Alias(link.parent, link.name).now()
+            elif link.is_symlink():
                 raise CardError(
                     f"{link} holds {link.readlink().name}, not {link.name}: it is a link, and no pointer that "
                     "`promote` made. Name the run itself; if that one should be here, `reticent run` its recipe again"
@@ -52,8 +64,9 @@ def find_run(home: Home, run: str) -> Path:
             return Path(run).resolve()
     there = [p for p in sorted(home.runs.glob("*")) if not p.is_symlink() and (p / "report.json").is_file()]
     full = run
-    with suppress(CardError):
-        full = Alias(home.runs, run).now() or run
+    with suppress(OSError):
+        if Path(run).name == run and is_pointer(home.runs / run):
+            full = Alias(home.runs, run).now() or run
     found = [p for p in there if p.name == full] or [p for p in there if run and p.name.startswith(run)]
     if len(found) == 1:
         return found[0]
@@ -65,15 +78,7 @@ def find_run(home: Home, run: str) -> Path:
 
 @dataclass(frozen=True)
 class Page:
-    """The page of a run: a notebook shows it whole, a prompt says where it is.
-
-    Parameters
-    ----------
-    file
-        ``report.html``: one file that loads nothing from anywhere.
-    facts
-        What it says, as values.
-    """
+    """The page of a run: a notebook shows it whole, a prompt says where it is."""
 
     file: Path
     facts: Report
@@ -86,26 +91,18 @@ class Page:
 
     def __repr__(self) -> str:
         """Answer, guarantee, value and place, a line each."""
+        from reports.run.answer import headline, reason
+
         value = self.facts.value
         ends = f"{value.lower:.4g} to {'?' if value.upper is None else f'{value.upper:.4g}'}"
         said = self.facts.verdict
-        answer = "" if said is None else f"{headline(self.facts, said)}. {said.why}\n"
+        answer = "" if said is None else f"{headline(self.facts, said)}. {reason(said)}\n"
         return f"{answer}{self.facts.guarantee.sentence}\nvalue {ends} ({value.status})\n{self.file}"
 
 
 @dataclass(frozen=True)
 class Run:
-    """A published run: what it promises, what it found, and what to do with it.
-
-    Parameters
-    ----------
-    home, folder
-        Where it was made, and its folder.
-    card
-        Of its dataset, where it is known: a real one names the ledger.
-    answer
-        What ``run --json`` prints, where this process made the run.
-    """
+    """A published run: what it promises, what it found, and what to do with it."""
 
     home: Home = field(repr=False)
     folder: Path
@@ -128,10 +125,7 @@ class Run:
     def facts(self) -> Report:
         """All of ``report.json``.
 
-        Raises
-        ------
-        CardError
-            If it is missing or damaged.
+        Raises CardError if it is missing or damaged.
         """
         return _or_card_error(lambda: read_report(self.folder))
 
@@ -158,17 +152,19 @@ class Run:
     @cached_property
     def certificate(self) -> Certificate:
         """What an auditor reads: every mechanism, every assumption, the ledger's entry."""
+        from pipeline.ledger.verify import read_certificate
+
         return _or_card_error(lambda: Certificate.model_validate(read_certificate(self.folder)))
 
     @cached_property
     def policy(self) -> Policy:
         """The policy, with labels.
 
-        Raises
-        ------
-        BudgetError
-            If a file of the folder is not the one that the ledger vouches for.
+        Raises BudgetError if a file of the folder is not the one that the ledger vouches for.
         """
+        from flows.jobs.proof import refuse_changed
+        from pipeline.learners.offline_agents import read_stored
+
         refuse_changed(self.folder, *self.evidence())
         return Policy(read_stored(self.folder))
 
@@ -178,13 +174,9 @@ class Run:
         return Page(self.folder / "report.html", self.facts)
 
     def evidence(self, exported: Path | None = None) -> tuple[Entries, AnyCard | None]:
-        """How to read the ledger that charged it, and the card of its dataset, as far as they are at hand.
+        """How to read the ledger that charged it, and the card of its dataset, as far as they are at hand."""
+        from pipeline.ledger.verify import read_certificate
 
-        Parameters
-        ----------
-        exported
-            A file that ``ledger export`` wrote, in place of the ledger.
-        """
         shelf = self.home.shelf
         if self.card is not None:
             card = card_at(self.card, shelf)
@@ -199,47 +191,29 @@ class Run:
         return lambda: open_ledger(where, create=False).entries(), card
 
     def compare(self, newer: Run) -> Comparison:
-        """Decisions or gains that differ, intervals, budget and settings; reads the two folders alone.
+        """Decisions or gains that differ, intervals, budget and settings; reads the two folders alone."""
+        from flows.jobs.promotion import compared
 
-        Parameters
-        ----------
-        newer
-            The run that this one is compared with.
-        """
         return compared(self.folder, newer.folder)
 
-    def sign(self, by: str, note: str | None = None) -> Signed:
+    def sign(self, by: str, note: str | None = None) -> Dump:
         """Sign off the run, if it verifies: who, when and for which certificate, as an entry of the chain.
 
-        Parameters
-        ----------
-        by, note
-            Who answers for it, and a line beside the name.
-
-        Raises
-        ------
-        BudgetError
-            If it does not verify.
+        Raises BudgetError if it does not verify.
         """
+        from flows.jobs.book import Book, sign_job
+
         return sign_job(Book(self.home, self.card).kept, self.folder, by, note, self.evidence()[1])
 
-    def export_policy(self, to: str | Path, form: Form | None = None, *, force: bool = False) -> WrittenPolicy:
+    def export_policy(self, to: str | Path, form: Form | None = None, *, force: bool = False) -> Dump:
         """Write the policy of a run that verifies, with labels, as CSV that no spreadsheet evaluates, or as JSON.
 
-        Parameters
-        ----------
-        to, form
-            File to write, and its format; None: by the file's suffix, else CSV.
-        force
-            Replace the file if it exists.
-
-        Raises
-        ------
-        CardError
-            If the file exists, or the place takes no file.
-        BudgetError
-            If the run does not verify.
+        ``to``, ``form``: file to write, and its format; None: by the file's suffix, else CSV.
+        Raises CardError if the file exists, or the place takes no file.
+        Raises BudgetError if the run does not verify.
         """
+        from flows.jobs.proof import require_verified
+
         proof, file = require_verified(self.folder, *self.evidence()), self.policy.stored
         path = Path(to)
         chosen = form or ("json" if path.suffix.lower() == ".json" else "csv")
@@ -255,13 +229,10 @@ class Run:
     def verify(self, *, ledger: Path | None = None, trusted: frozenset[str] = frozenset()) -> Proof:
         """What ``ledger verify RUN`` says: the certificate recomputed, every file compared, and made again.
 
-        Parameters
-        ----------
-        ledger
-            A file that ``ledger export`` wrote, in place of the ledger.
-        trusted
-            Public keys one of which must have signed.
+        ``trusted``: public keys one of which must have signed.
         """
+        from flows.jobs.proof import verify_run_job
+
         return verify_run_job(self.folder, *self.evidence(ledger), trusted, own=ledger is None)
 
 
@@ -271,3 +242,121 @@ def _or_card_error(read: Callable[[], T]) -> T:
         return read()
     except ValueError as e:
         raise CardError(str(e)) from None
+
+
+Form = Literal["csv", "json"]
+
+
+def write_whole(path: Path, text: str, *, force: bool) -> None:
+    """Write a file at once or not at all; without ``force`` never over another.
+
+    Raises CardError if the file exists and ``force`` is not set, or the place takes no file.
+    """
+    try:
+        with whole_file(path, over=force, alone=False) as fresh:
+            write_file(fresh, text)
+    except FileExistsError:
+        raise CardError(f"{path} exists; name another file, or replace it with --force") from None
+    except OSError as e:
+        raise CardError(f"{path}: cannot be written ({e.strerror}); name a file in a folder that exists") from None
+
+
+# what is said of an observation
+Told = Control | Advice
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The policy of a run whose files are those that the ledger vouches for, or that its certificate lists."""
+
+    stored: StoredPolicy = field(repr=False)
+
+    def act(
+        self, state: object, step: int, *, raw: bool = False, sample: bool = False, person: str | None = None
+    ) -> Mapping[str, Any]:
+        """What to do in a state at a step.
+
+        ``state``: A declared label, or with ``raw`` a value as the log's column holds it; of a linear controller, or a
+        policy over observations, the observed numbers, in the order of their names.
+        ``step``: counted from 0.
+        ``person``: who is there: needed where a share of the people meets the policy.
+        Returns the advice with its action; the action is None where the policy keeps current practice, or where one is
+        to be drawn.
+        Raises CardError if state or step is none of the policy's.
+        """
+        steps = np.array([step], dtype=np.int64)
+        if isinstance(self.stored, StoredGains | StoredObserved):
+            found = self.observe(np.array([state], dtype=np.float64), steps)[0]
+        else:
+            found = self.decide([None if state is None else str(state)], steps, raw=raw, sample=sample)[0][0]
+        return self.met_by(person, found)
+
+    def met_by(self, person: str | None, found: Decision | Told) -> Mapping[str, Any]:
+        """An answer of the policy as one person gets it: with its ``policy_id``, whether they meet it, and the chance.
+
+        Raises CardError if a share of the people meets the policy and nobody is named, or everybody meets it and
+        somebody is.
+        """
+        from flows.jobs.sharing import PRACTICE, meets
+
+        play = self.stored.of.play
+        if play is None:
+            if person is not None:
+                raise CardError(
+                    f"{self.stored.of.run}: everybody meets this policy ([play] share is not set): name nobody"
+                )
+            return {**found}
+        if not person:
+            raise CardError(f"{self.stored.of.run}: {play['share']:g} of the people meet this policy: say who is there")
+        if not meets(play, person):
+            nothing = {"step": found["step"], "advice": PRACTICE, "action": None}
+            return {"policy_id": play["id"], "arm": "practice", "propensity": None, **nothing}
+        action, listed = found["action"], found.get("actions")
+        # what is decided at an observation is decided for certain
+        chances = [1.0] if listed is None else [c["probability"] for c in listed if c["action"] == action]
+        chance = None if action is None else chances[0]
+        return {"policy_id": play["id"], "arm": "policy", "propensity": chance, **found}
+
+    def observe(
+        self, observations: NDArray[np.float64], steps: NDArray[np.int64], state: str | None = None
+    ) -> Sequence[Told]:
+        """What to do at observations ``(N, p)`` as logged and steps ``(N,)``, all in one declared state if any."""
+        if isinstance(self.stored, StoredObserved):
+            states = np.full(len(steps), self.stored.state_index(state))
+            return self.stored.act(observations, steps, states)
+        if not isinstance(self.stored, StoredGains) or state is not None:
+            raise CardError(
+                "policy act: --observation is of linear controllers, which have no --state, and of policies over "
+                "observations; this policy has declared states: give --state"
+            )
+        return control(self.stored, observations, steps)
+
+    def decide(
+        self, states: Sequence[str | None], steps: NDArray[np.int64], *, raw: bool = False, sample: bool = False
+    ) -> tuple[Sequence[Decision], NDArray[np.int64]]:
+        """The distinct decisions for many states and steps ``(N,)``, and which of them each one has ``(N,)``."""
+        if not isinstance(self.stored, StoredDecisions):
+            raise CardError("policy act: this policy takes --observation, and draws nothing")
+        refuse_steps(steps, self.stored.labels["horizon"] - 1)
+        return decide(self.stored, state_indices(self.stored, states, raw=raw), steps, sample=sample)
+
+    def to_polars(self) -> pl.DataFrame:
+        """One row a step, state and action with labels (or a step, control and observed number): for other programs."""
+        import polars as pl
+
+        return pl.DataFrame(self.stored.shown()[0])
+
+    def to_pandas(self) -> Any:
+        """The same as :meth:`to_polars`, as a data frame of pandas.
+
+        Raises CardError if pandas is not installed.
+        """
+        try:
+            import pandas  # pyright: ignore[reportMissingImports,reportUnknownVariableType]
+        except ImportError:
+            raise CardError("to_pandas needs pandas: pip install pandas; or take to_polars") from None
+        return pandas.DataFrame(self.stored.shown()[0])  # pyright: ignore[reportUnknownMemberType,reportUnknownVariableType]
+
+    def __repr__(self) -> str:
+        """As ``policy show`` prints it."""
+        return "\n".join(self.stored.shown()[1])

@@ -1,48 +1,312 @@
 """The job of ``simulate``: an online agent and what plays beside it in a known world, published as a run.
 
 And its verification: the first run is played again and compared.
+
+What a simulation says of itself, as the typed facts of a run: its release, policy, value, worth and price.
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
-from flows.config.home import Home
-from flows.config.setting import ALONE, Work
+from flows.config.home import ALONE, Home, Work
 from flows.config.study_recipes import WorldRecipe, is_world_recipe, load_world_recipe
-from flows.jobs.made_again import BROKEN, Vouched, foreign_code
-from flows.jobs.played import Played
+from flows.jobs.made_again import BROKEN, Vouched, foreign_code, judged
 from flows.jobs.publish import PAGES, drawn_pages, write_pages, write_policy
-from pipeline.declaration.card import CardError
+from pipeline.declaration.card import AnyCard, Card, CardError, LqCard
+from pipeline.declaration.numbers import number
 from pipeline.declaration.toml import read_toml
+from pipeline.facts.evaluation import Communication, Curve, PlayedAgent, Simulation, Spread
+from pipeline.facts.learnt import (
+    Baseline,
+    Gains,
+    PlayedConstants,
+    PolicyFacts,
+    PolicyView,
+    Preset,
+    ValueFacts,
+    decisions,
+)
+from pipeline.facts.promise import Guarantee, Joint, MechanismFacts, declared, present
+from pipeline.facts.report import Report, read_report
 from pipeline.files import copy_file, whole_folder, write_file
+from pipeline.learners.decisions import decision_facts, played_files
+from pipeline.learners.gains import gain_files
 from pipeline.learners.offline_agents import read_view
+from pipeline.learners.policy_files import PolicyFiles
 from pipeline.ledger.account import card_hash
-from pipeline.ledger.assumptions import NOT_COVERED, Route, assumptions
-from pipeline.ledger.certificate import certificate, guarantee
+from pipeline.ledger.certificate import NOT_COVERED, Route, assumptions, certificate, guarantee
 from pipeline.ledger.chain import Body, canonical
-from pipeline.ledger.keys import operator_key
 from pipeline.ledger.ledger import open_ledger
-from pipeline.ledger.publication import Publication, file_digests, maker
+from pipeline.ledger.publication import file_digests, maker, operator_key
 from pipeline.ledger.verify import Check, read_json
-from pipeline.privacy.release_file import describe_mechanism, read_release, release_files
-from pipeline.simulation.registry import find, modules_of, plain_values, run
-from pipeline.simulation.trial import Measured, Trial, run_named
-from pipeline.studies.study import Kept, measure_cells, online
-from pipeline.studies.study_rows import curve_points, printed
+from pipeline.mdp.policy import Policy
+from pipeline.online.cells import Found, Kept, curve_points, gather, gathered_rows, measure_cells, printed
+from pipeline.online.declared_world import Worth, declared_world, proposal_of
+from pipeline.online.registry import find, plain_values, run
+from pipeline.online.trial import Measured, Outcome, Trial, run_named
+from pipeline.privacy.release import Release
+from pipeline.privacy.release_file import describe_joint, describe_mechanism, read_release, release_files
 from pipeline.transaction.place import one_at_a_time
-from reports.facts.dataset import declared
-from reports.facts.part import present
-from reports.facts.policy import PlayedConstants, Preset
-from reports.facts.promise import Guarantee, MechanismFacts
-from reports.facts.report import Report, read_report
 from reports.studies.study_page import table_files
+
+Array = NDArray[np.float64]
+LEVEL = 0.95
+_NOT_SAID = ("trust", "variant")
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """A policy ``(H, S, A)`` over declared states, and the share of users who come to each cell under it."""
+
+    card: Card
+    policy: Array
+    visits: Array
+
+    @property
+    def _table(self) -> Policy:
+        return Policy(self.policy, np.zeros(self.policy.shape[:2], dtype=bool))
+
+    @property
+    def _tied(self) -> NDArray[np.bool_]:
+        return (self.policy == self.policy.max(-1, keepdims=True)).sum(-1) > 1
+
+    @property
+    def files(self) -> PolicyFiles:
+        return played_files(self.card, self._table, self.visits)
+
+    @property
+    def view(self) -> PolicyView:
+        d = self.card.domain
+        return decisions((d.live_states, d.action_labels), self._table, self._tied, self.visits)
+
+    @property
+    def facts(self) -> PolicyFacts:
+        return decision_facts(self._table, self._tied)
+
+    def labelled(self, table: Array) -> list[dict[str, object]]:
+        """Probabilities above 0 of another policy, by label."""
+        states, actions = self.card.domain.live_states, self.card.domain.action_labels
+        return [
+            {"step": int(h), "state": states[s], "action": actions[a], "probability": float(table[h, s, a])}
+            for h, s, a in np.argwhere(table > 0)
+        ]
+
+
+@dataclass(frozen=True)
+class _Plant:
+    """Gains ``(H, d, n)`` of a linear plant, and the bounds by which its sums were released."""
+
+    card: LqCard
+    policy: Array
+    bounds: Sequence[float]
+
+    @property
+    def files(self) -> PolicyFiles:
+        return gain_files(self.card, self.policy, self.bounds)
+
+    @property
+    def view(self) -> PolicyView:
+        return Gains(self.card.domain.observation.labels, self.card.domain.action.labels, self.policy)
+
+    @property
+    def facts(self) -> PolicyFacts:
+        return PolicyFacts(tie_share=0.0, abstain_share=0.0, left_zero=bool(self.policy.any()))
+
+    def labelled(self, table: Array) -> list[dict[str, object]]:
+        """Another controller's gains, by label."""
+        observed, controls = self.card.domain.observation.labels, self.card.domain.action.labels
+        return [
+            {"step": h, "control": controls[i], "observed": observed[j], "gain": float(table[h, i, j])}
+            for h, i, j in np.ndindex(table.shape)
+        ]
+
+
+@dataclass(frozen=True)
+class Played:
+    """A simulation that was played."""
+
+    recipe: WorldRecipe
+    name: str
+    trials: Sequence[Trial]
+    outcomes: Sequence[Measured]
+    first: Outcome
+
+    @cached_property
+    def trial(self) -> Trial:
+        """The agent's first."""
+        return self.trials[0]
+
+    @cached_property
+    def card(self) -> AnyCard:
+        """What a deployment would declare."""
+        return declared_world(self.trial)
+
+    @cached_property
+    def rows(self) -> list[Found]:
+        """The agent's row over the seeds, then its baselines'."""
+        return gathered_rows(self.trials, self.outcomes)
+
+    @cached_property
+    def release(self) -> Release:
+        """What the first run released; empty where its agent looks at no data."""
+        found = self.first.release
+        if found is None:
+            found = Release("", "synthetic", "per_step", (), {}, "none", "none: nothing was released")
+        return replace(found, dataset=self.card.name)
+
+    @cached_property
+    def worth(self) -> Worth:
+        """The known world, which values policies."""
+        return Worth(self.trial)
+
+    @cached_property
+    def policy(self) -> Array:
+        """``(H, S, A)`` probabilities or ``(H, d, n)`` gains that the first run emitted."""
+        return self.worth.read(self.first.policy)
+
+    @property
+    def joint(self) -> Joint | None:
+        """What its tables cost together, where they were bounded so."""
+        return None if self.release.joint is None else Joint.model_validate(describe_joint(self.release))
+
+    @cached_property
+    def shown(self) -> _Tables | _Plant:
+        """The policy in files, on the page and in numbers."""
+        if isinstance(self.card, LqCard):
+            return _Plant(self.card, self.policy, self.joint.bounds or () if self.joint is not None else ())
+        return _Tables(self.card, self.policy, self.worth.visits(self.policy))
+
+    @cached_property
+    def simulation(self) -> Simulation:
+        """What was measured."""
+        agents, groups = [], gather(self.trials, self.outcomes)
+        mine = find(self.trial.agent)
+        for row, group in zip(self.rows, groups, strict=True):
+            lost = self.losses(group.outcomes)
+            agent = row["agent"]
+            role = "agent" if not agents else "plain" if agent == mine.plain else "control"
+            agents.append(
+                PlayedAgent(
+                    agent=agent,
+                    variant=str(row["variant"]),
+                    role=role,
+                    trust=row["trust"],
+                    constants=row["constants"],
+                    runs=row["runs"],
+                    true_epsilon=row["true_epsilon"],
+                    suboptimality=None if lost is None else _spread(lost),
+                    regret=_spread(row["totals"]),
+                    curve=Curve(episodes=row["marks"], mean=row["curve_mean"], std=row["curve_std"]),
+                    facts={k: _said(v) for k, v in row["facts"].items() if k not in _NOT_SAID and v is not None},
+                )
+            )
+        plain = next((a.suboptimality for a in agents if a.role == "plain"), None)
+        own = agents[0].suboptimality
+        lost = self.worth.lost(self.policy)
+        return Simulation(
+            world=self.trial.place,
+            episodes=self.trial.episodes,
+            runs=agents[0].runs,
+            seed=self.trial.seed,
+            optimum=self.worth.best,
+            value=self.worth.best - lost,
+            suboptimality=lost,
+            price=None if own is None or plain is None else own.mean - plain.mean,
+            agents=agents,
+            communication=None if (sent := self.outcomes[0]["sent"]) is None else Communication(**sent),
+            proposal=proposal_of(self.trial),
+        )
+
+    @property
+    def value(self) -> ValueFacts:
+        """The interval of the policy's value: in a known world, over the seeds."""
+        sim = self.simulation
+        own, (low, high) = sim.agents[0].suboptimality, self.worth.trivial()
+        spread = None if own is None or own.lower is None or own.upper is None else (own.lower, own.upper)
+        least, most = (low, high) if spread is None else (sim.optimum - spread[1], sim.optimum - spread[0])
+        over_seeds = (
+            "one run: nothing is known of the spread over seeds"
+            if spread is None
+            else f"{LEVEL:.0%} Student interval of the mean over {sim.runs} independent runs"
+        )
+        return ValueFacts(
+            lower=max(low, least),
+            upper=min(high, most),
+            estimate=sim.value if own is None else sim.optimum - own.mean,
+            lower_trivial=low,
+            upper_trivial=high,
+            gap=min(high, most) - max(low, least),
+            optimal_upper=sim.optimum,
+            status="modelled",
+            assumes=["the world is the simulated one: each run's policy is valued in it exactly", over_seeds],
+            start="declared",
+        )
+
+    @property
+    def baselines(self) -> dict[str, Baseline]:
+        """What those beside the agent are worth."""
+        sim = self.simulation
+        there = {a.agent: a.suboptimality for a in sim.agents[1:]}
+        return {name: Baseline(estimate=sim.optimum - lost.mean) for name, lost in there.items() if lost is not None}
+
+    def losses(self, outcomes: Sequence[Measured]) -> list[float] | None:
+        """V* - V^pi of every run's policy; None where an agent emits none."""
+        emitted = [o["policy"] for o in outcomes]
+        return None if any(p is None for p in emitted) else [self.worth.lost(self.worth.read(p)) for p in emitted]
+
+    def runs(self) -> list[dict[str, object]]:
+        """One row a run: who, which seed, regret, and suboptimality of the policy emitted."""
+        return [
+            {
+                "agent": t.agent,
+                "seed": t.seed,
+                "episodes": t.episodes,
+                "regret": o["regret"][-1],
+                "suboptimality": None if (lost := self.losses([o])) is None else lost[0],
+            }
+            for t, o in zip(self.trials, self.outcomes, strict=True)
+        ]
+
+    def policies(self) -> list[dict[str, object]]:
+        """What every run emitted, by label: probabilities above 0, or gains."""
+        found: list[dict[str, object]] = []
+        for t, o in zip(self.trials, self.outcomes, strict=True):
+            if o["policy"] is not None:
+                found += [
+                    {"agent": t.agent, "seed": t.seed, **row}
+                    for row in self.shown.labelled(self.worth.read(o["policy"]))
+                ]
+        return found
+
+
+def _spread(values: Sequence[float]) -> Spread:
+    x = np.array(values, dtype=np.float64)
+    mean, std = float(x.mean()), float(x.std(ddof=1)) if len(x) > 1 else 0.0
+    lower = upper = None
+    if len(x) > 1:
+        from scipy.stats import t
+
+        half = float(t.isf((1 - LEVEL) / 2, len(x) - 1)) * std / math.sqrt(len(x))
+        # nothing loses less than nothing
+        lower, upper = max(0.0, mean - half), mean + half
+    ends = {"least": float(x.min()), "most": float(x.max()), "median": float(np.median(x))}
+    return Spread(mean=mean, std=std, lower=lower, upper=upper, level=LEVEL, **ends)
+
+
+def _said(value: object) -> str:
+    return number(value) if isinstance(value, str | int | float) else str(value)
+
 
 _TABLES = ("runs", "curves", "policies")
 _AGAIN = "played again from the recipe"
@@ -51,19 +315,8 @@ _AGAIN = "played again from the recipe"
 def play_job(path: Path, home: Home, work: Work = ALONE) -> Kept:
     """An online agent and its baselines in a known world, published in ``<home>/runs``.
 
-    Parameters
-    ----------
-    path
-        A recipe with ``[world]``.
-    home
-        Where the run goes, the runs that are kept, and the ledger that vouches for it.
-    work
-        As of :func:`~flows.jobs.reproduce.reproduce_job`.
-
-    Returns
-    -------
-    ``run, agent, world, episodes, regret, suboptimality, baselines, true_epsilon, delta, files`` (design §5.5), and the
-    rows.
+    Returns ``run, agent, world, episodes, regret, suboptimality, baselines, true_epsilon, delta, files`` (design §5.5),
+    and the rows.
     """
     recipe = load_world_recipe(path, home.runs)
     by_agent = recipe.trials()
@@ -76,10 +329,9 @@ def play_job(path: Path, home: Home, work: Work = ALONE) -> Kept:
         seen.append(outcome["regret"][-1])
         work.say(f"  {trial.agent}, run {len(seen)}: regret {seen[-1]:.4g}; so far {np.mean(seen):.4g} on average")
 
-    study = online("simulate", lambda: trials)
     kept = home.root / "simulations" / "cells"
-    outcomes = work.step("play", lambda: measure_cells(study, trials, kept, work.progress, tell))
-    return work.step("report", lambda: _publish(recipe, path, home, trials, outcomes))
+    outcomes = work.step("play")(measure_cells, trials, kept, work.progress, tell)
+    return work.step("report")(_publish, recipe, path, home, trials, outcomes)
 
 
 def _publish(
@@ -87,7 +339,7 @@ def _publish(
 ) -> Kept:
     """Write the run's folder and have the ledger vouch for every file; what ``--json`` prints."""
     # no kept result holds a release: the first run is played again, and is the same
-    played = Played(recipe, _run_name(recipe, trials[0]), trials, outcomes, run(trials[0]))
+    played = Played(recipe, _run_name(recipe), trials, outcomes, run(trials[0]))
     final = home.runs / played.name
     with one_at_a_time(home.runs), whole_folder(final, over=True) as folder:
         _compose(played, path, folder)
@@ -95,10 +347,9 @@ def _publish(
     return _answer(played, final)
 
 
-def _run_name(recipe: WorldRecipe, trial: Trial) -> str:
-    """Recipe name and a hash of the recipe and of the code that plays: one of each makes one folder."""
-    values = [recipe.model_dump(mode="json", exclude_none=True), modules_of(trial)]
-    digest = hashlib.sha256(canonical(values).encode()).hexdigest()[:10]
+def _run_name(recipe: WorldRecipe) -> str:
+    """Recipe name and a hash of the recipe: one recipe makes one folder."""
+    digest = hashlib.sha256(canonical(recipe.model_dump(mode="json", exclude_none=True)).encode()).hexdigest()[:10]
     return f"{recipe.recipe.name}-{digest}-simulation-not-private"
 
 
@@ -119,7 +370,7 @@ def _compose(played: Played, path: Path, folder: Path) -> None:
 def _vouch(home: Home, played: Played, folder: Path) -> None:
     ledger = open_ledger(home.root / "ledger.db", create=True)
     entries = ledger.entries()
-    told: Publication = {
+    told = {
         "run": played.name,
         "run_key": hashlib.sha256(canonical([played.name]).encode()).hexdigest(),
         "commit": None,
@@ -200,13 +451,7 @@ def _constants(played: Played) -> PlayedConstants:
 
 
 def is_played(folder: Path) -> bool:
-    """Whether a run's folder holds the recipe of a simulation.
-
-    Parameters
-    ----------
-    folder
-        Of a run; nothing in it is trusted.
-    """
+    """Whether a run's folder holds the recipe of a simulation."""
     try:
         return is_world_recipe(read_toml(folder / "recipe.toml"))
     except (OSError, CardError):
@@ -214,35 +459,25 @@ def is_played(folder: Path) -> bool:
 
 
 def played_again(folder: Path, held: Vouched) -> Iterator[Check]:
-    """Play the agent's first run, and compare mechanisms, release, policy, guarantee and pages.
-
-    Parameters
-    ----------
-    folder
-        Of the run.
-    held
-        What the ledger says of it.
-    """
+    """Play the agent's first run, and compare mechanisms, release, policy, guarantee and pages."""
     if (strange := foreign_code(folder, held)) is not None:
         yield Check(f"the first run, {_AGAIN}", None, f"not comparable: {strange}")
         return
+    older = held.older(maker())
     try:
         recipe = load_world_recipe(folder / "recipe.toml", folder.parent)
         trial = recipe.trials()[recipe.recipe.agent][0]
         first = run(trial)
         played = Played(recipe, folder.name, [trial], [plain_values(trial, first)], first)
-        yield _said(f"mechanisms and guarantee, {_AGAIN}", _promise_problem(folder, played))
-        yield _said(f"release.parquet, {_AGAIN}", _release_problem(folder, played))
-        yield _said(f"policy.parquet, {_AGAIN}", _policy_problem(folder, played))
-        yield _said("the pages, drawn again from report.json", _pages_problem(folder))
+        yield judged(f"mechanisms and guarantee, {_AGAIN}", _promise_problem(folder, played), older)
+        yield judged(f"release.parquet, {_AGAIN}", _release_problem(folder, played), older)
+        yield judged(f"policy.parquet, {_AGAIN}", _policy_problem(folder, played), older)
+        yield judged("the pages, drawn again from report.json", _pages_problem(folder), older)
     except BROKEN as e:
-        yield Check(f"the first run, {_AGAIN}", False, f"it cannot be played ({type(e).__name__}: {str(e)[:120]})")
+        told = f"it cannot be played ({type(e).__name__}: {str(e)[:120]})"
+        yield judged(f"the first run, {_AGAIN}", told, older)
         return
     yield Check("regret and intervals over all seeds", None, "simulate its recipe again: kept runs are found again")
-
-
-def _said(what: str, problem: str | None) -> Check:
-    return Check(what, problem is None, problem or "")
 
 
 def _promise_problem(folder: Path, played: Played) -> str | None:

@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
+from typing import TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -18,18 +18,16 @@ from pipeline.declaration.card import CardError
 from pipeline.declaration.numbers import number
 from pipeline.declaration.toml import Name
 from pipeline.disk import DISK
+from pipeline.facts.answers import Comparison, Promotion
+from pipeline.facts.learnt import Gains, Status
+from pipeline.facts.promise import DeclaredTables, Dump, present
+from pipeline.facts.report import read_report
+from pipeline.facts.verdict import Verdict
 from pipeline.files import json_text, remove_file, whole_file, write_file
+from pipeline.learners.decisions import StoredDecisions
 from pipeline.learners.observed_policy import StoredObserved
 from pipeline.learners.offline_agents import read_stored, read_view
-from pipeline.learners.stored_decisions import StoredDecisions
 from pipeline.transaction.place import one_at_a_time
-from reports.facts.answers import Comparison, Promotion
-from reports.facts.dataset import DeclaredTables
-from reports.facts.learnt import Status
-from reports.facts.measurement import AgainstFacts
-from reports.facts.policy import Gains
-from reports.facts.report import read_report
-from reports.facts.verdict import Verdict
 from reports.page import percent
 from reports.run.answer import sentence
 from reports.run.comparison import GainsSide, TableSide, compare_runs
@@ -37,29 +35,15 @@ from reports.run.comparison import GainsSide, TableSide, compare_runs
 # what certifies more has the larger number
 _CERTAIN: dict[Status, int] = {"estimate": 0, "modelled": 0, "bound": 1, "evaluated": 2, "proved": 3}
 
-
-class Kept(TypedDict):
-    """Runs in use so far, the present one last, and those that were rolled back."""
-
-    history: list[str]
-    rejected: list[str]
+# takes who signs and a note, and returns the number of the ledger's entry
+Sign: TypeAlias = Callable[[str, str], int]
 
 
 @dataclass(frozen=True)
 class Alias:
     """A named pointer to one run of a home.
 
-    Parameters
-    ----------
-    runs
-        The home's folder of runs; the pointer, its history and its lock lie there.
-    name
-        Of the pointer.
-
-    Raises
-    ------
-    CardError
-        If it is no such name, or one that a run has or may have.
+    Raises CardError if it is no such name, or one that a run has or may have.
     """
 
     runs: Path
@@ -76,11 +60,19 @@ class Alias:
             raise CardError(f"{self.name!r} is a run's name, and none for a pointer to one; take another")
 
     def now(self) -> str | None:
-        """Name of the run in use, or None."""
+        """Name of the run in use, or None.
+
+        Raises CardError if the pointer leads to anything but a name beside it: what is read behind it is no run of this
+        home.
+        """
         path = self.runs / self.name
-        if path.is_symlink():
-            return path.readlink().name
-        return path.read_text(encoding="utf-8").strip() if path.is_file() else None
+        told = _target(path)
+        if told is not None and told != Path(told).name:
+            raise CardError(
+                f"{path} leads to {told}: a pointer that `promote` made leads to a run beside it alone, so somebody "
+                "changed it. Remove it, and promote the run that should be in use"
+            )
+        return told
 
     @property
     def rejected(self) -> frozenset[str]:
@@ -90,10 +82,7 @@ class Alias:
     def promote(self, run: str) -> None:
         """Point to ``run``.
 
-        Raises
-        ------
-        CardError
-            If there is no such run.
+        Raises CardError if there is no such run.
         """
         if not (self.runs / run / "report.json").is_file():
             raise CardError(f"{run}: no run of that name in {self.runs}")
@@ -107,10 +96,7 @@ class Alias:
     def roll_back(self) -> str:
         """Point to the run before the one in use, and reject the latter; returns the name of the run now in use.
 
-        Raises
-        ------
-        CardError
-            If there is none, or it is gone.
+        Raises CardError if there is none, or it is gone.
         """
         with one_at_a_time(self.runs):
             kept = self._kept()
@@ -125,7 +111,7 @@ class Alias:
             self._keep(before, [*(r for r in kept["rejected"] if r != gone), gone])
             return before[-1]
 
-    def _past(self, kept: Kept) -> list[str]:
+    def _past(self, kept: Dump) -> list[str]:
         """Runs in use so far, the present one last; what a kill between two writes left behind is cut off."""
         now, past = self.now(), kept["history"]
         if now is None:
@@ -136,7 +122,7 @@ class Alias:
     def _file(self) -> Path:
         return _history_of(self.runs / self.name)
 
-    def _kept(self) -> Kept:
+    def _kept(self) -> Dump:
         if not is_pointer(self.runs / self.name):
             return {"history": [], "rejected": []}
         return json.loads(self._file.read_text(encoding="utf-8"))
@@ -168,6 +154,25 @@ def is_pointer(path: Path) -> bool:
     return not names_run(path.name) and _history_of(path).is_file()
 
 
+def redirected(runs: Path) -> str | None:
+    """The first pointer of a home that leads elsewhere than to a run beside it, in words, or None."""
+    for history in sorted(runs.glob(".*.json")):
+        name = history.name.removeprefix(".").removesuffix(".json")
+        if is_pointer(runs / name) and _target(runs / name) is not None:
+            try:
+                Alias(runs, name).now()
+            except CardError as e:
+                return str(e)
+    return None
+
+
+def _target(path: Path) -> str | None:
+    """What a pointer says, whatever that is; None where there is none."""
+    if path.is_symlink():
+        return str(path.readlink())
+    return path.read_text(encoding="utf-8").strip() if path.is_file() else None
+
+
 def side_of(folder: Path) -> TableSide | GainsSide:
     """A run's folder as one side of a comparison."""
     report, stored = read_report(folder), read_stored(folder)
@@ -184,10 +189,7 @@ def side_of(folder: Path) -> TableSide | GainsSide:
 def compared(a: Path, b: Path) -> Comparison:
     """What changed from the run in folder ``a`` to that in ``b``.
 
-    Raises
-    ------
-    CardError
-        If they cannot be laid side by side.
+    Raises CardError if they cannot be laid side by side.
     """
     try:
         return compare_runs(side_of(a), side_of(b))
@@ -196,18 +198,16 @@ def compared(a: Path, b: Path) -> Comparison:
 
 
 def consider(
-    rule: Promote | None, runs: Path, run: str, status: Status, verdict: Verdict, *, dated: bool = False
+    rule: Promote | None,
+    runs: Path,
+    run: str,
+    status: Status,
+    verdict: Verdict,
+    sign: Sign,
 ) -> Promotion:
     """Compare a fresh run with the one in use and promote it where the rule allows.
 
-    Parameters
-    ----------
-    rule
-        The recipe's; None compares and promotes nothing.
-    runs, run, status, verdict
-        The home's runs, the fresh one's name, the status of its value, and its verdict.
-    dated
-        Whether people evaluate on some nights only: a policy of another night waits for its own.
+    ``rule``: the recipe's; None compares and promotes nothing.
     """
     pointer = Alias(runs, rule.pointer if rule is not None else "current")
     before = pointer.now()
@@ -221,37 +221,35 @@ def consider(
     if rule is None or before == run:
         return _said(pointer, before, False, [], changes)
     held += reasons_to_hold(rule, status, verdict, changes)
-    evaluation = read_report(runs / run).evaluation
-    if evaluation is not None and evaluation.against is not None and evaluation.against.run == before:
-        held += paired_to_hold(evaluation.against)
-    if dated and verdict.answer == "not_evaluated":
-        held.append("nobody evaluated tonight's policy: it is none of the dates in [evaluate]")
     if run in pointer.rejected:
         held.append("it was rolled back before")
+    accepted: int | None = None
     if not held:
+        if verdict.conditional:
+            # before it is in use
+            accepted = sign(f'[promote] accept = "{rule.accept}"', sentence(verdict))
         pointer.promote(run)
-    return _said(pointer, before, not held, held, changes)
+    return _said(pointer, before, not held, held, changes, accepted)
 
 
 def reasons_to_hold(rule: Promote, status: Status, verdict: Verdict, changes: Comparison | None) -> list[str]:
     """Every condition of the rule that a fresh run breaks, in words.
 
-    One that was evaluated must be better than current practice, whatever else the rule asks.
+    One that was evaluated must be better than current practice, whatever else the rule asks; only if the recorded state
+    explains the choices, where the rule accepts that.
 
-    Parameters
-    ----------
-    rule
-        The recipe's.
-    status, verdict
-        Of the fresh run's value, and of the run.
-    changes
-        Against the run in use; where there is none only ``status`` and ``verdict`` count.
+    ``changes``: against the run in use; where there is none only ``status`` and ``verdict`` count.
     """
     held: list[str] = []
     if _CERTAIN[status] < _CERTAIN[rule.status]:
         held.append(f"its value interval is {status}, the rule asks for {rule.status}")
-    if verdict.answer != "not_evaluated" and not verdict.holds:
+    if verdict.answer != "not_evaluated" and not verdict.above_zero:
         held.append(f"its lower improvement over practice is not above 0 for certain: {sentence(verdict)}")
+    elif verdict.conditional and rule.accept is None and verdict.confounding is not None:
+        held.append(
+            f"hidden traits are {verdict.confounding.status.replace('_', ' ')}, so it is {sentence(verdict)}: whoever "
+            'answers for that says so in the recipe, [promote] accept = "unchecked", or promotes it by name'
+        )
     if changes is None:
         return held
     gain = changes.value.lower_gain
@@ -275,19 +273,14 @@ def reasons_to_hold(rule: Promote, status: Status, verdict: Verdict, changes: Co
     return held
 
 
-def paired_to_hold(found: AgainstFacts) -> list[str]:
-    """What a fresh run lacks that people who chose neither compared with the one in use.
-
-    Parameters
-    ----------
-    found
-        Of the fresh run's evaluation.
-    """
-    lower, words = found.improvement.lower, f"its lower gain over {found.run}, the run in use"
-    return [] if lower > 0 else [f"{words}, is {number(lower, toward='down')}, not above 0"]
-
-
-def _said(pointer: Alias, before: str | None, promoted: bool, held: list[str], changes: Comparison | None) -> Promotion:
+def _said(
+    pointer: Alias,
+    before: str | None,
+    promoted: bool,
+    held: list[str],
+    changes: Comparison | None,
+    accepted: int | None = None,
+) -> Promotion:
     """Without the cells or gains themselves, which ``compare-runs`` lists."""
     return Promotion(
         pointer=pointer.name,
@@ -296,4 +289,5 @@ def _said(pointer: Alias, before: str | None, promoted: bool, held: list[str], c
         promoted=promoted,
         held=held,
         changes=None if changes is None else changes.in_numbers(),
+        **present(accepted=accepted),
     )

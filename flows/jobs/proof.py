@@ -10,14 +10,23 @@ from typing import Any
 
 from flows.jobs.publish import PAGES, drawn_pages
 from pipeline.declaration.card import AnyCard, CardError
+from pipeline.facts.learnt import PolicyView
+from pipeline.facts.report import Report
 from pipeline.files import write_file
 from pipeline.ledger.chain import Body, BudgetError, Entry, NoLedgerError
-from pipeline.ledger.keys import registered_keys, signature_problem
-from pipeline.ledger.publication import file_digests, files_problem, publication_of, publications, was_unvouched
+from pipeline.ledger.publication import (
+    file_digests,
+    files_problem,
+    maker,
+    older_version,
+    publication_of,
+    publications,
+    registered_keys,
+    signature_problem,
+    was_unvouched,
+)
 from pipeline.ledger.verify import Check, read_certificate, read_json, verify_run
 from pipeline.privacy.release_file import file_of, sha256_file
-from reports.facts.policy import PolicyView
-from reports.facts.report import Report
 
 Entries = Callable[[], Sequence[Entry]]
 _VOUCHED = "the ledger vouches for every file of the folder"
@@ -28,19 +37,7 @@ _SIGNED = "that entry is signed by a key that is trusted"
 
 @dataclass(frozen=True)
 class Proof:
-    """What verifying a run came to.
-
-    Parameters
-    ----------
-    run
-        Its name.
-    ok, problem
-        Whether nothing is wrong, and else the first thing that is.
-    vouched
-        Whether the ledger vouches for these very files.
-    checks
-        All that was checked.
-    """
+    """What verifying a run came to."""
 
     run: str
     ok: bool
@@ -59,30 +56,18 @@ def verify_run_job(
 ) -> Proof:
     """Verify a run; what lacks its evidence, ledger or card, stays unchecked and is said to.
 
-    Parameters
-    ----------
-    folder
-        Of the run; nothing in it is trusted.
-    entries
-        Reads the ledger that charged it.
-    card
-        Of the dataset, from the verifier's own hands; None: nothing is made again.
-    trusted
-        Public keys one of which must have signed the run's entry; without any, those that the ledger registers.
-    own
-        Whether the ledger is the verifier's own: code that a recipe names is run on no other's word.
-
-    Raises
-    ------
-    CardError
-        If there is no readable certificate.
+    ``card``: of the dataset, from the verifier's own hands; None: nothing is made again.
+    ``trusted``: public keys one of which must have signed the run's entry; without any, those that the ledger
+    registers.
+    Raises CardError if there is no readable certificate.
     """
     try:
         proof = read_certificate(folder)
         held = _held(entries, proof["dataset"], folder)
-        checks = verify_run(folder, held)
-        if checks[0].ok:
-            checks += _vouching(folder, proof, held, card, trusted, own)
+        word = None if held is None else _word(held, folder, trusted)
+        checks = verify_run(folder, held, None if word is None else word.older)
+        if checks[0].ok is not False:
+            checks += _vouching(folder, proof, held, word, card, trusted, own)
     except (ValueError, LookupError, TypeError, AttributeError) as e:
         told = str(e) if isinstance(e, ValueError) else f"its files make no sense ({type(e).__name__})"
         raise CardError(f"{folder.name}: {told}") from None
@@ -106,8 +91,42 @@ def _commit(held: Sequence[Entry], proof: Body) -> Entry | None:
     return None if said is None else next((e for e in held if (e.seq, e.hash) == (said["entry"], said["hash"])), None)
 
 
+@dataclass(frozen=True)
+class _Word:
+    """The PUBLISH entry of a folder, where it names other files, and what is wrong with its signature."""
+
+    entry: Entry
+    changed: str | None
+    unsigned: str | None
+
+    @property
+    def sound(self) -> bool:
+        """Whether a trusted key vouches for these very files."""
+        return self.changed is None and self.unsigned is None
+
+    @property
+    def older(self) -> str | None:
+        """That another version made them, in words; nothing but a sound entry is believed about that."""
+        return older_version(self.entry.body["made_by"], maker()) if self.sound else None
+
+
+def _word(held: Sequence[Entry], folder: Path, trusted: frozenset[str]) -> _Word | None:
+    files = file_digests(folder)
+    published = _published(held, folder, files)
+    if published is None:
+        return None
+    keys = trusted or frozenset(registered_keys([e for e in held if e.seq < published.seq]))
+    return _Word(published, _problem(published, folder, files), signature_problem(published, keys))
+
+
 def _vouching(
-    folder: Path, proof: Body, held: Sequence[Entry] | None, card: AnyCard | None, trusted: frozenset[str], own: bool
+    folder: Path,
+    proof: Body,
+    held: Sequence[Entry] | None,
+    word: _Word | None,
+    card: AnyCard | None,
+    trusted: frozenset[str],
+    own: bool,
 ) -> Iterator[Check]:
     # what makes a run again is most of the house, and few ask
     from flows.jobs.made_again import Vouched, made_again
@@ -119,9 +138,8 @@ def _vouching(
     if held is None:
         yield Check(_VOUCHED, False if trusted else None, _NO_LEDGER)
         return
-    commit, files = _commit(held, proof), file_digests(folder)
-    published = _published(held, folder, files)
-    if published is None:
+    commit = _commit(held, proof)
+    if word is None:
         old = was_unvouched(held, commit)
         found = "not vouched: the run is older than such entries; `reticent run` its recipe again, at no cost"
         yield Check(
@@ -130,19 +148,17 @@ def _vouching(
             found if old else _UNKNOWN,
         )
     else:
-        problem = _problem(published, folder, files)
-        yield Check(_VOUCHED, problem is None, problem or "")
-        keys = trusted or frozenset(registered_keys([e for e in held if e.seq < published.seq]))
-        unsigned = signature_problem(published, keys)
-        yield Check(_SIGNED, unsigned is None, unsigned or "")
+        yield Check(_VOUCHED, word.changed is None, word.changed or "")
+        yield Check(_SIGNED, word.unsigned is None, word.unsigned or "")
+    published, sound = (None, False) if word is None else (word.entry, word.sound)
     if is_played(folder):
-        yield from played_again(folder, Vouched(held, None, None, published, own))
+        yield from played_again(folder, Vouched(held, None, None, published, own, sound))
         return
     if card is None:
         yield Check("the files, made again", None, "name the card with --card")
         return
     intent = None if commit is None else next((e for e in held if e.seq == commit.body.get("intent")), None)
-    yield from made_again(folder, card, Vouched(held, intent, commit, published, own))
+    yield from made_again(folder, card, Vouched(held, intent, commit, published, own, sound))
 
 
 def _published(held: Sequence[Entry], folder: Path, files: Mapping[str, str]) -> Entry | None:
@@ -166,15 +182,7 @@ def _name(folder: Path) -> str:
 def require_verified(folder: Path, entries: Entries, card: AnyCard | None = None) -> Proof:
     """Refuse a run that does not verify, or that no ledger at hand knows.
 
-    Parameters
-    ----------
-    folder, entries, card
-        See :func:`verify_run_job`.
-
-    Raises
-    ------
-    BudgetError
-        If so.  A run that is older than PUBLISH passes, not vouched.
+    Raises BudgetError if so.  A run that is older than PUBLISH passes, not vouched.
     """
     proof = verify_run_job(folder, entries, card)
     if not proof.ok:
@@ -194,17 +202,8 @@ def require_verified(folder: Path, entries: Entries, card: AnyCard | None = None
 def refuse_changed(folder: Path, entries: Entries, card: AnyCard | None = None) -> None:
     """Refuse a run whose files are not those that the ledger vouches for; without it, that its certificate lists.
 
-    Parameters
-    ----------
-    folder, entries, card
-        See :func:`verify_run_job`.
-
-    Raises
-    ------
-    BudgetError
-        If so.
-    CardError
-        If there is no readable certificate.
+    Raises BudgetError if so.
+    Raises CardError if there is no readable certificate.
     """
     try:
         proof = read_certificate(folder)
@@ -228,24 +227,15 @@ def refuse_changed(folder: Path, entries: Entries, card: AnyCard | None = None) 
 
 
 def draw_pages(folder: Path, said: Report, view: PolicyView, entries: Entries) -> None:
-    """Draw the pages of a run again, unless they would be others than those the ledger vouches for.
+    """Draw the pages of a run again; those that the ledger vouches for stand, and no others take their place.
 
-    Parameters
-    ----------
-    folder
-        Of the run.
-    said, view
-        What it says, and its policy.
-    entries
-        See :func:`verify_run_job`.
-
-    Raises
-    ------
-    BudgetError
-        If so; the pages stay as they are.
+    Raises BudgetError if this version would draw others; what stands in the folder stays as it is.
     """
     held = _held(entries, said.dataset.name, folder)
     published = [] if held is None else publications(held, folder.name) or publications(held, said.run)
+    files = file_digests(folder)
+    if any(e.body["files"] == files for e in published):
+        return
     pages = dict(zip(PAGES, drawn_pages(said, view), strict=True))
     drawn = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in pages.items()}
     if published and not any(drawn.items() <= e.body["files"].items() for e in published):

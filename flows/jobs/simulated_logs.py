@@ -15,13 +15,13 @@ from flows.config.home import Home, find_card
 from pipeline.declaration.card import AnyCard, CardError, load_any_card
 from pipeline.declaration.lineage import catalogs
 from pipeline.declaration.toml import read_pairs
-from pipeline.environments.worlds import WORLDS, arrays_file, load_world
+from pipeline.facts.promise import Dump
 from pipeline.files import whole_folder
 from pipeline.ledger.chain import canonical
-from reports.facts.part import Dump
+from pipeline.worlds.catalog import WORLDS, arrays_file, load_world
 
 if TYPE_CHECKING:
-    from pipeline.simulation.synthetic_folder import Simulated
+    from pipeline.worlds.synthetic import Simulated
 
 _EPISODES = 10_000
 _CAP = 4.0
@@ -32,24 +32,9 @@ _NAME = 63
 class LogOptions:
     """Options of a simulated log; None where nothing was said.
 
-    Parameters
-    ----------
-    behaviour
-        The logging policy: one of the world's own, or ``near-optimal-0.3`` and the like.
-    episodes, seed
-        How many, and of the log.
-    horizon
-        Steps of an episode; the world's own where None.
-    bins
-        Of ICU-Sepsis: 4, 8 or 32 bins of the SOFA score, or ``all``.
-    params
-        Arguments of the world, each ``key=value`` as TOML has it.
-    episodes_per_user
-        Consecutive episodes that one user has.
-    rho
-        Lifetime cap of the new lineage, zCDP.
-    name, to
-        Of the new dataset, and its folder.
+    ``behaviour``: the logging policy: one of the world's own, or ``near-optimal-0.3`` and the like.
+    ``horizon``: steps of an episode; the world's own where None.
+    ``bins``: of ICU-Sepsis: 4, 8 or 32 bins of the SOFA score, or ``all``.
     """
 
     behaviour: str | None = None
@@ -112,18 +97,11 @@ class WrittenLog(TypedDict):
 def simulate_logs(name: str, asked: LogOptions, home: Home) -> WrittenLog:
     """A shipped log anew where only its name is given, else a synthetic lineage of the world ``name``.
 
-    Parameters
-    ----------
-    name
-        A world, or a shipped dataset.
-    asked
-        The options that were given.
-    home
-        Where logs without a folder of their own go.
+    ``home``: where logs without a folder of their own go.
     """
     if asked.nothing and (shipped := _shipped(name, home)) is not None:
         return _regenerate(shipped, asked.to)
-    from pipeline.environments.lq_catalog import LQ_WORLDS
+    from pipeline.worlds.plants import LQ_WORLDS
 
     return _plant_log(name, asked, home) if name in LQ_WORLDS else _world_log(name, asked, home)
 
@@ -135,7 +113,7 @@ def _shipped(name: str, home: Home) -> AnyCard | None:
 
 
 def _regenerate(card: AnyCard, to: Path | None) -> WrittenLog:
-    from pipeline.simulation.synthetic_logs import regenerate
+    from pipeline.worlds.simulated_logs import regenerate
 
     files = regenerate(card, to or card.folder)
     return {
@@ -147,10 +125,9 @@ def _regenerate(card: AnyCard, to: Path | None) -> WrittenLog:
 
 
 def _world_log(name: str, asked: LogOptions, home: Home) -> WrittenLog:
-    from pipeline.evaluation.exact import best_bin_policy_value, world_values
     from pipeline.mdp.planning import policy_value
-    from pipeline.simulation.synthetic_folder import Simulated, tabular_log, world_readme
-    from pipeline.simulation.synthetic_world_card import checked, world_card
+    from pipeline.worlds.exact import best_bin_policy_value, world_values
+    from pipeline.worlds.synthetic import Simulated, checked, tabular_log, world_card, world_readme
 
     folder, params = world_folder(name, home), asked.arguments()
     world = load_world(name, folder, **params)
@@ -186,10 +163,10 @@ def _world_log(name: str, asked: LogOptions, home: Home) -> WrittenLog:
 
 
 def _plant_log(name: str, asked: LogOptions, home: Home) -> WrittenLog:
-    from pipeline.environments.lq_catalog import explorer_value, load_lq_world
-    from pipeline.simulation.declared_world import plant_card
-    from pipeline.simulation.synthetic_folder import Simulated, world_readme
-    from pipeline.simulation.synthetic_logs import Made, write_lq_log
+    from pipeline.online.declared_world import plant_card
+    from pipeline.worlds.plants import explorer_value, load_lq_world
+    from pipeline.worlds.simulated_logs import Made, write_lq_log
+    from pipeline.worlds.synthetic import Simulated, world_readme
 
     whose = "worlds of states and actions; a plant has its own"
     asked.refuse(name, whose, "horizon", "bins", "params", "episodes_per_user")
@@ -218,30 +195,20 @@ def _plant_log(name: str, asked: LogOptions, home: Home) -> WrittenLog:
 def simulate_from_run(run: Path, asked: LogOptions, home: Home) -> WrittenLog:
     """A synthetic log from the released model of a run; reads the run's folder and nothing else.
 
-    Parameters
-    ----------
-    run
-        The folder of a run.
-    asked
-        The options that were given; those of worlds are refused.
-    home
-        Where logs without a folder of their own go.
-
-    Raises
-    ------
-    CardError
-        If an option of worlds was given, or the folder is no run's.
+    ``home``: where logs without a folder of their own go.
+    Raises CardError if an option of worlds was given, or the folder is no run's.
     """
-    from pipeline.simulation.synthetic_folder import Simulated, tabular_log
-    from pipeline.simulation.synthetic_from_release import (
+    from pipeline.worlds.synthetic import (
         PRACTICE,
+        Simulated,
+        checked,
         read_run,
         release_about,
         release_readme,
         released_card,
         released_world,
+        tabular_log,
     )
-    from pipeline.simulation.synthetic_world_card import checked
 
     asked.refuse("--from-run", "worlds; a release has its own", "behaviour", "horizon", "bins", "params")
     source = read_run(run)
@@ -269,7 +236,7 @@ def world_folder(name: str, home: Home) -> Path:
 
 
 def _write(s: Simulated, to: Path | None, home: Home, source: Path | None) -> WrittenLog:
-    from pipeline.simulation.synthetic_folder import refuse_foreign, write_folder
+    from pipeline.worlds.synthetic import refuse_foreign, write_folder
 
     name = s.values["name"]
     folder = (to or home.root / "simulated" / name).resolve()

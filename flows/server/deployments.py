@@ -4,12 +4,20 @@ Parameters come from whoever may talk to the Prefect server.  They choose among 
 lists in ``allowed.toml`` of the service's home; a recipe, a folder or code of their own choice they cannot bring in.  A
 deployed run has no shell and no folder of its own: homes and recipes are absolute paths, and the text of an error goes
 to the service's own log, never to the server.
+
+The Prefect server that ``reticent serve`` starts: on a socket it is handed, and gone when its service is.
+
+The service opens the socket before it starts this process, so that nobody else can be listening in its place.  Standard
+input is a pipe that the service holds: when it closes, however the service died, the server ends.
 """
 
+# Prefect reads the annotations of flows where it starts them: they are objects here, not text
 import os
+import socket
 import stat
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
+import threading
+from collections.abc import Awaitable, Callable, Generator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -22,8 +30,7 @@ from prefect.schedules import Schedule
 from prefect.types.entrypoint import EntrypointType
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, ValidationError
 
-from flows.config.home import HOME, SERVED, Home, choose_resources, environment, shipped_recipe
-from flows.config.setting import Work
+from flows.config.home import HOME, SERVED, Home, Work, choose_resources, environment, shipped_recipe
 from flows.jobs.nightly import run_night
 from flows.jobs.playing import play_job
 from flows.jobs.reproduce import reproduce_job
@@ -33,8 +40,8 @@ from flows.terminal.screen import say
 from pipeline.declaration.card import CardError
 from pipeline.declaration.code import PERMITTED, is_plugin
 from pipeline.declaration.toml import Strict, explain, read_toml
-from pipeline.environments.worlds import GYMNASIUM, WORLDS, refuse_unknown_world
-from reports.night import Page, log_page, night_page, simulation_page, study_page
+from pipeline.worlds.catalog import GYMNASIUM, WORLDS, refuse_unknown_world
+from reports.run.comparison import Page, log_page, night_page, simulation_page, study_page
 
 FILE = "allowed.toml"
 
@@ -55,17 +62,7 @@ Listed = Annotated[Path, BeforeValidator(_absolute)]
 
 
 class Allowed(Strict):
-    """What runs of one service may name beside what is shipped: the content of ``allowed.toml``.
-
-    Parameters
-    ----------
-    plugins
-        ``module:object`` each.
-    recipes
-        Files, and folders whose recipes are all allowed.
-    homes
-        Beside that of the service, where a run works that names none.
-    """
+    """What runs of one service may name beside what is shipped: the content of ``allowed.toml``."""
 
     plugins: list[Annotated[str, AfterValidator(_plugin)]] = Field(default_factory=list[str])
     recipes: list[Listed] = Field(default_factory=list[Path])
@@ -81,10 +78,7 @@ class Allowed(Strict):
     def recipe(self, name: str) -> Path:
         """The recipe of that name or path.
 
-        Raises
-        ------
-        CardError
-            If it is neither shipped nor listed.
+        Raises CardError if it is neither shipped nor listed.
         """
         if not name.startswith("/"):
             return shipped_recipe(name)
@@ -96,10 +90,7 @@ class Allowed(Strict):
     def home_of(self, name: str | None) -> Path:
         """The home that a run names; None: the service's.
 
-        Raises
-        ------
-        CardError
-            If it is another one, and not listed.
+        Raises CardError if it is another one, and not listed.
         """
         asked = self._home if name is None else Path(name).resolve()
         if asked not in (self._home, *self.homes):
@@ -116,10 +107,7 @@ class Allowed(Strict):
 def read_allowed() -> Allowed:
     """What the service of this process allows: ``RETICENT_HOME`` says where its list is; without one, nothing more.
 
-    Raises
-    ------
-    CardError
-        If there is no such home, somebody else could have written the list, or it is wrong.
+    Raises CardError if there is no such home, somebody else could have written the list, or it is wrong.
     """
     named = Path(os.environ.get(HOME, ""))
     if not named.is_absolute():
@@ -197,7 +185,7 @@ def simulate(
                 return simulation_page(play_job(allowed.recipe(named), place, Work(task_step, say)))
             case None, str(named):
                 refuse_unknown_world(named)
-                return log_page(task_step("simulate", lambda: simulate_logs(named, asked, place)))
+                return log_page(task_step("simulate")(simulate_logs, named, asked, place))
             case _:
                 raise CardError("simulate: give either a recipe that has [world], or a world to log")
 
@@ -224,17 +212,9 @@ def deploy(
     The runner keeps these very functions and calls no others: what the server says of where a flow's code is, is never
     read.
 
-    Parameters
-    ----------
-    runner
-        Runs what is due.
-    recipe
-        What ``nightly`` runs where it is not told.
-    cron
-        Its schedule, active.  None: an example that is not, or whatever the server has.
-    there
-        Deployments that the server has already, with their schedules, which are the operator's: registering a flow
-        without them would remove them.
+    ``cron``: its schedule, active.  None: an example that is not, or whatever the server has.
+    ``there``: deployments that the server has already, with their schedules, which are the operator's: registering a
+    flow without them would remove them.
     """
     for each in FLOWS:
         schedules: list[Any] = [
@@ -272,3 +252,54 @@ def _deployed(job: Callable[[Allowed], Page]) -> None:
 
 def _home(allowed: Allowed, home: str | None) -> Home:
     return Home(allowed.home_of(home), resources=choose_resources())
+
+
+# seconds that open connections have to end
+GRACE = 5
+
+Message = MutableMapping[str, Any]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Callable[[], Awaitable[Message]], Send], Awaitable[None]]
+
+# Prefect's pages keep the secret in the browser, and call a measuring company whatever the settings say
+POLICY = (
+    "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self' data:; "
+    "frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+)
+
+
+def confined(app: App) -> App:
+    """The same server, whose pages may load from it and talk to it alone, and stand in no other page."""
+
+    async def answer(scope: Message, receive: Callable[[], Awaitable[Message]], send: Send) -> None:
+        async def headed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], (b"content-security-policy", POLICY.encode())]
+            await send(message)
+
+        await app(scope, receive, headed)
+
+    return answer
+
+
+def main() -> None:
+    """Serve on the socket whose number is the first argument."""
+    import uvicorn
+    from prefect.server.api.server import create_app
+
+    config = uvicorn.Config(confined(create_app(final=True)), timeout_graceful_shutdown=GRACE, log_level="info")
+    server = uvicorn.Server(config)
+
+    def end_with_the_service() -> None:
+        while os.read(0, 1):
+            pass
+        server.should_exit = True
+        # a loop that hangs does not look at it
+        threading.Timer(2 * GRACE, os._exit, (1,)).start()
+
+    threading.Thread(target=end_with_the_service, daemon=True).start()
+    server.run(sockets=[socket.socket(fileno=int(sys.argv[1]))])
+
+
+if __name__ == "__main__":
+    main()

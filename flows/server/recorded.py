@@ -9,16 +9,17 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeVar, cast
+from typing import ParamSpec, TypeVar, cast
 
 from prefect import flow, task
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
-from flows.config.setting import Step
+from flows.config.home import Calls, Step
 from pipeline.transaction.gate import GateError
-from reports.night import Page
+from reports.run.comparison import Page
 
+P = ParamSpec("P")
 T = TypeVar("T")
 REPORTS = "RETICENT_REPORTS_URL"
 """Names the address under which the home's ``runs/`` is served."""
@@ -44,15 +45,19 @@ def quietly(work: Callable[[], T], caught: list[Exception]) -> T | None:
     raise StepError(f"{type(caught[-1]).__name__}: the operator's shell has the text")
 
 
-def task_step(name: str, work: Callable[[], T], /) -> T:
-    """Run one unit of work as a Prefect task: no retries, no cache, no stored result."""
-    caught: list[Exception] = []
+def task_step(name: str) -> Calls:
+    """A part of a job as a Prefect task: no retries, no cache, no stored result."""
 
-    @task(name=name, retries=0, cache_policy=NO_CACHE, persist_result=False)
-    def once() -> T | None:
-        return quietly(work, caught)
+    def called(work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        caught: list[Exception] = []
 
-    return _told(once, caught)
+        @task(name=name, retries=0, cache_policy=NO_CACHE, persist_result=False)
+        def once() -> T | None:
+            return quietly(lambda: work(*args, **kwargs), caught)
+
+        return _told(once, caught)
+
+    return called
 
 
 def recorded(name: str, job: Callable[[Step], T], page: Callable[[T], Page] | None = None) -> T:
@@ -80,13 +85,7 @@ def _told(work: Callable[[], T | None], caught: list[Exception]) -> T:
 
 
 def publish_whole(page: Page) -> None:
-    """The report, so that it opens on any machine: a link where ``runs/`` is served, else its text.
-
-    Parameters
-    ----------
-    page
-        Whose file has a Markdown version beside it, or has none and is left out.
-    """
+    """The report, so that it opens on any machine: a link where ``runs/`` is served, else its text."""
     key, text = f"{page.key}-report", page.file.with_suffix(".md")
     if url := os.environ.get(REPORTS):
         link = f"{url.rstrip('/')}/{page.file.parent.name}/{page.file.name}"

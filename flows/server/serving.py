@@ -1,9 +1,15 @@
-"""``reticent serve``: the deployments, served from this process; with a server of its own where none is named."""
+"""``reticent serve``: the deployments, served from this process; with a server of its own where none is named.
+
+What a person asks of a service: to start a flow (``trigger``), to send a text (``alert``), whether all is well.
+
+The server is the one that ``PREFECT_API_URL`` names; the doctor looks at libraries, store and ledger too.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import platform
 import secrets
 import signal
 import socket
@@ -14,20 +20,27 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from flows.config.home import HOME, SERVED
-from flows.server import prefect_api
+from packaging.requirements import Requirement
+
+from flows.config.home import HOME, SERVED, Home
+from flows.jobs.book import verify_export
 from pipeline.declaration.card import CardError
+from pipeline.facts.promise import Dump
 from pipeline.files import private_folder, whole_file
+from pipeline.ledger.chain import BudgetError
+from pipeline.ledger.ledger import open_ledger
 
 if TYPE_CHECKING:
     from prefect.client.schemas.objects import DeploymentSchedule
+
 
 API = "PREFECT_API_URL"
 SECRET = "PREFECT_API_AUTH_STRING"
@@ -39,16 +52,7 @@ ACCESS = "access.env"
 class Service:
     """What is served: the home of the jobs, the recipe of ``nightly`` and its schedule.
 
-    Parameters
-    ----------
-    home
-        Where the jobs keep store, runs and the ledger of synthetic cards.
-    recipe
-        Path or name, of the deployment ``nightly``.
-    cron, timezone
-        Its schedule; None: none.
-    limit
-        Most runs at the same time.
+    ``cron``, ``timezone``: its schedule; None: none.
     """
 
     home: Path
@@ -87,28 +91,17 @@ def server(home: Path, port: int, wait: float, say: Callable[[str], None]) -> Ge
 
     Our own asks every caller for a secret, and tells browsers to let no page but its own ask.
 
-    Parameters
-    ----------
-    home
-        Where its database is kept, and the secret.
-    port
-        On loopback; 0: any that is free.
-    wait
-        Seconds it has to answer.
-    say
-        Tells the operator.
-
-    Raises
-    ------
-    CardError
-        If the port is taken, others may read the secret, or the server does not answer.
+    ``port``: on loopback; 0: any that is free.
+    Raises CardError if the port is taken, others may read the secret, or the server does not answer.
     """
     if API in os.environ:
         answers(os.environ[API], wait)
         if is_open(os.environ[API]):
-            say(f"warning: {os.environ[API]} asks nobody for a password; see docs/threat_model.md")
+            say(f"warning: {os.environ[API]} asks nobody for a password; see docs/privacy.md")
         yield
         return
+    from flows.server import deployments
+
     home.mkdir(parents=True, exist_ok=True)
     state = private_folder(Path(os.environ.setdefault("PREFECT_HOME", str(home / "prefect"))))
     with socket.socket() as listening:
@@ -123,7 +116,7 @@ def server(home: Path, port: int, wait: float, say: Callable[[str], None]) -> Ge
         with (state / "server.log").open("a") as log:
             process = subprocess.Popen(
                 # -P: nothing is imported from the folder we happen to be started in
-                [sys.executable, "-P", prefect_api.__file__, str(listening.fileno())],
+                [sys.executable, "-P", deployments.__file__, str(listening.fileno())],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -145,7 +138,7 @@ def server(home: Path, port: int, wait: float, say: Callable[[str], None]) -> Ge
         died = process.poll() is not None
         process.terminate()
         try:
-            process.wait(4 * prefect_api.GRACE)
+            process.wait(4 * deployments.GRACE)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -156,14 +149,7 @@ def server(home: Path, port: int, wait: float, say: Callable[[str], None]) -> Ge
 def server_settings(origin: str, secret: str, state: Path) -> dict[str, str]:
     """Prefect's settings for a server of our own, as environment variables.
 
-    Parameters
-    ----------
-    origin
-        Scheme, host and port: of the API, and of the only pages that may ask it.
-    secret
-        ``user:password``.
-    state
-        Folder of the database and the pages.
+    ``origin``: scheme, host and port: of the API, and of the only pages that may ask it.
     """
     host, _, port = origin.removeprefix("http://").partition(":")
     return {
@@ -175,47 +161,35 @@ def server_settings(origin: str, secret: str, state: Path) -> dict[str, str]:
         # the pages are copied there; the installed package may not be ours to write
         "PREFECT_SERVER_UI_STATIC_DIRECTORY": str(state / "pages"),
         "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
+        # automations can send requests to any address: none is ever carried out
+        "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "false",
     }
 
 
-def access(path: Path, api: str) -> str:
-    """The secret of the server, made once; the file is written anew where the address changed.
+def access(path: Path, address: str, names: tuple[str, str] = (API, SECRET), user: str = "reticent:") -> str:
+    """The secret of a server, made once; the file is written anew where the address changed.
 
-    Parameters
-    ----------
-    path
-        Of the file, mode 0600: ``NAME=value`` a line.
-    api
-        Address of the server.
-
-    Returns
-    -------
-    ``user:password``, as Prefect wants it.
-
-    Raises
-    ------
-    CardError
-        If others may read the file.
+    ``path``: of the file, mode 0600: ``NAME=value`` a line.
+    ``names``: of address and secret in it.
+    Returns the secret: ``user`` and a password, as Prefect wants it.
+    Raises CardError if others may read the file.
     """
-    secret = f"reticent:{secrets.token_urlsafe(32)}"
+    secret = f"{user}{secrets.token_urlsafe(32)}"
     if path.exists():
         about = path.stat()
         if about.st_uid != os.geteuid() or about.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise CardError(f"{path}: others may read the secret; remove the file, and the next start makes a new one")
         lines = dict(line.split("=", 1) for line in path.read_text(encoding="utf-8").splitlines() if "=" in line)
-        secret = lines.get(SECRET) or secret
+        secret = lines.get(names[1]) or secret
     with whole_file(path, private=True) as fresh:
-        fresh.write_text(f"{API}={api}\n{SECRET}={secret}\n", encoding="utf-8")
+        fresh.write_text(f"{names[0]}={address}\n{names[1]}={secret}\n", encoding="utf-8")
     return secret
 
 
 def answers(api: str, wait: float, process: subprocess.Popen[bytes] | None = None) -> None:
     """Wait until a server answers.
 
-    Raises
-    ------
-    CardError
-        If it does not within ``wait`` seconds, or its process has ended.
+    Raises CardError if it does not within ``wait`` seconds, or its process has ended.
     """
     end = time.monotonic() + wait
     while True:
@@ -249,3 +223,186 @@ def _end_with_the_server(process: subprocess.Popen[bytes], over: threading.Event
     process.wait()
     if not over.is_set():
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+def alert(block: str, text: str) -> None:
+    """Send a text by a block of the server that ``PREFECT_API_URL`` names.
+
+    Raises CardError if there is no server, no such block, or the block cannot notify.
+    """
+    if not os.environ.get("PREFECT_API_URL"):
+        raise CardError("alert: PREFECT_API_URL names no server; a block lies on one")
+    from prefect.blocks.core import Block
+
+    try:
+        found: Any = Block.load(block)
+    except ValueError as e:
+        raise CardError(f"alert: no block {block!r} on the server ({type(e).__name__}); give KIND/NAME") from None
+    if not hasattr(found, "notify"):
+        raise CardError(f"alert: {block!r} is no notification block")
+    found.notify(text, subject="Reticent")
+
+
+_POLL = 1.0
+
+
+def trigger(deployment: str, parameters: Mapping[str, object] | None = None, *, timeout: float | None = None) -> Dump:
+    """Start a run of a deployment; wait for its end where ``timeout`` (seconds) is given.
+
+    ``parameters``: of the flow, by name; None: its defaults.
+    ``timeout``: seconds to wait for the end of the run; None: do not wait.
+    Raises CardError if there is no server, no such deployment, or the parameters break its schema.
+    """
+    values, api = dict(parameters or {}), os.environ.get(API)
+    if not api:
+        raise CardError(f"trigger: no server; set {API} to that of the service, e.g. http://127.0.0.1:4200/api")
+    answers(api, 0)
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.sorting import DeploymentSort
+    from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
+
+    name = deployment if "/" in deployment else f"{deployment}/{deployment}"
+    with get_client(sync_client=True) as client:
+        try:
+            found = client.read_deployment_by_name(name)
+            _check_names(deployment, values, found.parameter_openapi_schema or {})
+            run = client.create_flow_run_from_deployment(found.id, parameters=values, tags=["reticent-trigger"])
+        except ObjectNotFound:
+            # limit and sort are said: fastapi 0.151 and newer refuse the nulls that Prefect's client sends instead
+            there = client.read_deployments(limit=100, sort=DeploymentSort.NAME_ASC)
+            known = ", ".join(d.name for d in there) or "none"
+            raise CardError(f"no deployment {deployment!r} at {api}; there are: {known}") from None
+        except PrefectHTTPStatusError as e:
+            raise CardError(f"{deployment}: the server refused it: {_detail(e)}") from None
+        end = None if timeout is None else time.monotonic() + timeout
+        while end is not None and not (run.state and run.state.is_final()) and time.monotonic() < end:
+            time.sleep(_POLL)
+            run = client.read_flow_run(run.id)
+    state = run.state
+    return {
+        "deployment": name,
+        "flow_run": str(run.id),
+        "name": run.name,
+        "state": "UNKNOWN" if state is None else state.type.value,
+        "final": state is not None and state.is_final(),
+        "message": None if state is None else state.message,
+        "parameters": run.parameters,
+    }
+
+
+def _check_names(deployment: str, values: Mapping[str, object], schema: Mapping[str, Mapping[str, object]]) -> None:
+    """The server checks types and patterns but takes a parameter nobody knows, whose run then fails."""
+    known = list(schema.get("properties", {}))
+    if strange := sorted(set(values) - set(known)):
+        raise CardError(f"{deployment} has no parameter {', '.join(strange)}; there are: {', '.join(known) or 'none'}")
+
+
+def _detail(error: Any) -> str:
+    """What the server says of a request it refuses, on one line."""
+    told: Mapping[str, object] = {}
+    with suppress(ValueError):
+        told = error.response.json()
+    text = told.get("detail") or told.get("exception_message") or f"HTTP {error.response.status_code}"
+    return " ".join(str(text).split())
+
+
+_PATIENCE = 2.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at.
+
+    ``what``, ``ok``, ``found``: what, whether it is well (None: it is not there, and need not be), and what was found.
+    """
+
+    what: str
+    ok: bool | None
+    found: str
+    do: str = ""
+
+
+@dataclass(frozen=True)
+class Health:
+    """What was found of libraries, store, ledger and server."""
+
+    findings: Sequence[Finding]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not any(found.ok is False for found in self.findings)
+
+
+def examine(home: Home) -> Health:
+    """Look at everything that a run rests on; reads no row and writes nothing."""
+    python = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    return Health([Finding("python", True, python), *_libraries(), _store(home), _ledger(home), _server()])
+
+
+def _libraries() -> Iterator[Finding]:
+    try:
+        told = [Requirement(text) for text in requires("reticent") or []]
+        yield Finding("reticent", True, version("reticent"))
+    except PackageNotFoundError:
+        yield Finding("reticent", False, "not installed as a package", "pip install reticent")
+        return
+    extras: dict[str, list[Requirement]] = {}
+    for one in told:
+        if one.marker is None:
+            yield _library(one)
+        else:
+            extra = str(one.marker).partition("==")[2].strip(" \"'")
+            extras.setdefault(extra, []).append(one)
+    for extra, needed in sorted(extras.items()):
+        lacking = [one.name for one in needed if _library(one).ok is not True]
+        found = "all there" if not lacking else f"lacks {', '.join(lacking)}"
+        mend = f"pip install 'reticent[{extra}]'" if lacking else ""
+        yield Finding(f"extra {extra}", None if lacking else True, found, mend)
+
+
+def _library(needed: Requirement) -> Finding:
+    mend = f"pip install '{needed.name}{needed.specifier}'"
+    try:
+        found = version(needed.name)
+    except PackageNotFoundError:
+        return Finding(needed.name, False, "not installed", mend)
+    ok = needed.specifier.contains(found, prereleases=True)
+    return Finding(needed.name, ok, found if ok else f"{found}, needed {needed.specifier}", "" if ok else mend)
+
+
+def _store(home: Home) -> Finding:
+    store = home.root / "store"
+    if not store.is_dir():
+        return Finding("store", None, f"none yet below {home.root}", "`reticent ingest` makes it")
+    mode = stat.S_IMODE(store.stat().st_mode)
+    if mode & 0o077:
+        return Finding("store", False, f"{store} may be read by others (mode {mode:04o})", f"chmod 700 {store}")
+    if not os.access(store, os.W_OK):
+        return Finding("store", False, f"{store} may not be written", "run as the account that owns it")
+    return Finding("store", True, str(store))
+
+
+def _ledger(home: Home) -> Finding:
+    where = home.root / "ledger.db"
+    if not where.exists():
+        return Finding("home's ledger", None, "none yet; real data has its own", "`reticent ledger verify --card CARD`")
+    try:
+        told = verify_export(open_ledger(where, create=False).entries())
+    except (BudgetError, CardError) as e:
+        return Finding("home's ledger", False, str(e), "docs/operate.md")
+    problem = told["problem"]
+    if problem is not None:
+        return Finding("home's ledger", False, problem, "docs/operate.md")
+    return Finding("home's ledger", True, f"{told['entries']} entries, chain unbroken")
+
+
+def _server() -> Finding:
+    api = os.environ.get(API)
+    if not api:
+        return Finding("Prefect server", None, f"{API} names none: verbs run in this process", "`reticent serve`")
+    try:
+        answers(api, _PATIENCE)
+    except CardError as e:
+        return Finding("Prefect server", False, str(e), f"start it, or unset {API}")
+    return Finding("Prefect server", True, api)

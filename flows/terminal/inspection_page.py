@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from flows.terminal.terminal import Block, Grid, Title
-from pipeline.operator.facts import TableInspection, TableShares, VectorInspection
-from pipeline.operator.ingest_report import LOUD, IngestReport
+from flows.terminal.screen import Block, Grid, Title
+from pipeline.operator.advice import Facts
+from pipeline.operator.ingest_report import LOUD
 
 ONLY = "OPERATOR ONLY: raw facts, not for publication."
 
 
-def warnings_of(r: IngestReport) -> list[str]:
+def warnings_of(r: Facts) -> list[str]:
     """What nobody should overlook."""
     found: list[str] = []
     if r["share_lost"] > LOUD:
@@ -35,23 +35,15 @@ def warnings_of(r: IngestReport) -> list[str]:
     return found
 
 
-def rules_table(r: IngestReport) -> list[Block]:
+def rules_table(r: Facts) -> list[Block]:
     """People, episodes and rows by rule; nothing where no rule was broken."""
     rows = [(one["rule"], one["effect"], _n(one["people"]), _n(one["episodes"]), _n(one["rows"])) for one in r["rules"]]
     title = f"{r['people_lost']:,} people lost ({r['share_lost']:.1%}), {r['people_kept']:,} kept; by rule:"
     return [Grid(("rule", "effect", "people", "episodes", "rows"), rows, title, left=2)] if rows else []
 
 
-def ingest_page(dataset: str, snapshot: int, r: IngestReport) -> list[Block]:
-    """All of it.
-
-    Parameters
-    ----------
-    dataset, snapshot
-        Which edition.
-    r
-        What its ingest did.
-    """
+def ingest_page(dataset: str, snapshot: int, r: Facts) -> list[Block]:
+    """All of it."""
     blocks: list[Block] = [Title(f"{dataset} snapshot {snapshot}: what was set aside"), ONLY, *warnings_of(r)]
     if r["purged"]:
         return [*blocks, "the quarantine was purged: which rules were broken is known, by whom is not"]
@@ -85,23 +77,16 @@ def _n(count: int | None) -> str:
     return "–" if count is None else f"{count:,}"
 
 
-Inspection = TableInspection | VectorInspection
 # a matrix of more steps than this is no longer a glance
 _STEPS = 24
 
 
-def inspection_page(facts: Inspection) -> list[Block]:
-    """Blocks of the page.
-
-    Parameters
-    ----------
-    facts
-        What ``inspect --json`` prints (``docs/inspect.md``); those of a log of vectors have the key ``vectors``.
-    """
+def inspection_page(facts: Facts) -> list[Block]:
+    """Blocks of the page."""
     return _vector_page(facts) if "vectors" in facts else _table_page(facts)
 
 
-def _head(f: Inspection) -> list[str]:
+def _head(f: Facts) -> list[str]:
     return [
         f"{f['dataset']} snapshot {f['snapshot']} ({f['kind']}): {f['rows']:,} rows, {f['users']:,} users, "
         f"{f['episodes']:,} episodes; users_public declares {f['people']['declared']:,}",
@@ -109,14 +94,14 @@ def _head(f: Inspection) -> list[str]:
     ]
 
 
-def _warnings(f: Inspection) -> list[str]:
+def _warnings(f: Facts) -> list[str]:
     lines: list[str] = []
     for w in f["warnings"]:
         lines += ["", f"WARNING {w['code']}: {w['what']}.", f"  means: {w['means']}.", f"  do: {w['do']}."]
     return lines if f["warnings"] else [*lines, "", "No warnings.  That is no proof that the log is good."]
 
 
-def _table_page(facts: TableInspection) -> list[Block]:
+def _table_page(facts: Facts) -> list[Block]:
     """Of a log of declared states and actions."""
     blocks: list[Block] = [_opening(facts)]
     for table in (_rules(facts), _states(facts), _matrix(facts), _noise(facts), _hidden(facts)):
@@ -125,7 +110,7 @@ def _table_page(facts: TableInspection) -> list[Block]:
     return [*blocks, *_closing(facts)]
 
 
-def _opening(f: TableInspection) -> str:
+def _opening(f: Facts) -> str:
     steps, reward = f["steps"], f["reward"]
     lines = [
         *_head(f),
@@ -142,7 +127,7 @@ def _opening(f: TableInspection) -> str:
     return "\n".join(lines)
 
 
-def _shares(shares: TableShares) -> list[str]:
+def _shares(shares: Facts) -> list[str]:
     words = {
         "unknown_next_state": "next state unknown",
         "other_state": "state OTHER",
@@ -158,13 +143,13 @@ def _table(title: str, head: str, cells: str, records: Iterable[Mapping[str, obj
     return Grid(head.split("|"), rows, title, left=left) if rows else None
 
 
-def _rules(f: Inspection) -> Grid | None:
+def _rules(f: Facts) -> Grid | None:
     rules = [{**r, "accepted": "any" if r["tolerance"] is None else f"{r['tolerance']:.3%}"} for r in f["rules"]]
     head, cells = "rule|effect|rows|share|accepted", "{rule}|{effect}|{rows:,}|{share:.3%}|{accepted}"
     return _table("Rules broken", head, cells, rules, left=2)
 
 
-def _states(f: TableInspection) -> Grid | None:
+def _states(f: Facts) -> Grid | None:
     by_state: dict[str, list[int]] = {}
     for r in f["coverage"]["table"]:
         sums = by_state.setdefault(r["state"], [0, 0, 0])
@@ -188,7 +173,7 @@ def _states(f: TableInspection) -> Grid | None:
     return Grid(head, rows, title) if rows else None
 
 
-def _matrix(f: TableInspection) -> Grid | None:
+def _matrix(f: Facts) -> Grid | None:
     """A row a state, a column a step: how many actions were never or hardly seen."""
     c, horizon = f["coverage"], f["steps"]["horizon"]
     if c["pooled"] or not 1 < horizon <= _STEPS:
@@ -201,30 +186,31 @@ def _matrix(f: TableInspection) -> Grid | None:
     return Grid(("state", *map(str, range(horizon))), list(rows.values()), title) if rows else None
 
 
-def _noise(f: TableInspection) -> Grid | None:
+def _noise(f: Facts) -> Grid | None:
     head = "budget|ρ|noise of a cell's visits (sd)|cells drowned|of cells|of visits"
     cells = "{budget}|{rho:g}|{deviation_of_visits:.4g}|{cells_drowned:,}|{share_of_cells:.1%}|{share_of_visits:.2%}"
     return _table("Visits against the noise (drowned: fewer than 2 sd)", head, cells, f["noise"])
 
 
-def _hidden(f: TableInspection) -> Grid | None:
-    tests = [{**t, "yes": "YES" if t["speaks"] else "no"} for t in f["hidden_state"]["tests"]]
-    head = "state|raw column|people|p|difference|at|action depends on it"
-    cells = "{state}|{column}|{people:,}|{p_value:.2g}|{difference:.1%}|{at}|{yes}"
+def _hidden(f: Facts) -> Grid | None:
+    told = sorted(f["hidden_state"]["tests"], key=lambda t: (not t["speaks"], -t["difference"]))
+    tests = [{**t, "yes": "YES" if t["speaks"] else "no"} for t in told]
+    head = "state|column|kind|people|p|difference|at|action depends on it"
+    cells = "{state}|{column}|{kind}|{people:,}|{p_value:.2g}|{difference:.1%}|{at}|{yes}"
     return _table("Does the logged action depend on what the states hide?", head, cells, tests, left=2)
 
 
-def _closing(f: TableInspection) -> list[str]:
+def _closing(f: Facts) -> list[str]:
     hidden = f["hidden_state"]
     lines = (
-        ["A 'no' is absence of evidence, not a proof; columns that the card does not name were not looked at."]
+        ["A 'no' is absence of evidence, not a proof; what no file holds was not looked at."]
         if hidden["checked"]
         else [f"Hidden state not checked: {hidden['why_not']}"]
     )
     return [*lines, *_warnings(f)]
 
 
-def _vector_page(f: VectorInspection) -> list[Block]:
+def _vector_page(f: Facts) -> list[Block]:
     """Of a log of vectors."""
     steps, shares = f["steps"], f["shares"]
     lines: list[Block] = [

@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
-from flows.terminal.terminal import Block, Grid, Title
+from flows.terminal.screen import Block, Grid, Title
 from pipeline.declaration.numbers import number
-from reports.facts.nights_plan import CalendarPlan, EpochsPlan, NightsPlan
-from reports.facts.plan import Fits, PlanAnswer, Quality
-from reports.facts.promise import MechanismFacts
+from pipeline.facts.answers import CalendarPlan, Fits, NightsPlan, PlanAnswer, Quality
+from pipeline.facts.promise import MechanismFacts
 
 # of fewer simulated runs the band is all of them
 _BAND = 8
 _GATE = "gate: a log in which too many people break {} stops the run before the rest is spent"
 _NO_GATE = (
     "gate: NONE: whatever the log holds is released, and a typo in a table of labels costs the whole budget; a "
-    "[tolerance] in the card stops such a run (docs/rules.md)"
+    "[tolerance] in the card stops such a run (docs/card.md)"
 )
 
 
+def up(loss: float | None) -> str:
+    """A loss, rounded up."""
+    return number(loss, toward="up")
+
+
 def plan_page(r: PlanAnswer) -> list[Block]:
-    """Blocks of the page.
-
-    Parameters
-    ----------
-    r
-        What ``plan --json`` prints.
-    """
-
-    def up(loss: float | None) -> str:
-        return number(loss, toward="up")
-
+    """Blocks of the page."""
     lines = [f"{r.recipe} on {r.dataset} ({r.agent})"]
     if r.rho is not None:
         sum_of = "total" if r.joint is None else "together"
         lines.append(f"{sum_of} ρ = {up(r.rho)}, ε = {up(r.epsilon)} at δ = {r.delta:g}")
+    if r.people is not None:
+        lines.append(
+            f"people: about {r.people.teach:,} teach and {r.people.judge:,} judge, by a keyed hash of their id"
+        )
     if r.gate is not None:
         lines.append(_GATE.format(", ".join(r.gate)) if r.gate else _NO_GATE)
     if p := r.price_of_epsilon:
@@ -51,6 +49,11 @@ def plan_page(r: PlanAnswer) -> list[Block]:
         lines.append("committed already on the latest snapshot: a run replays it and spends nothing")
     if r.calendar is not None:
         lines += _calendar(r.calendar)
+    if r.together:
+        lines.append(
+            f"charged together with {', '.join(r.together)}: declared disjoint, but the ledger does not know all their "
+            "people, so somebody may be in both"
+        )
     if r.limit.of != "lifetime":
         left = number(r.limit.left_rho, toward="down")
         lines.append(f"this {r.limit.of}: ρ = {r.limit.cap_rho:g}, left {left}")
@@ -85,49 +88,40 @@ def _mechanisms(r: PlanAnswer) -> Grid:
 
 
 def _cost(rho: float | None) -> str:
-    return "no noise" if rho is None else f"{rho:.4g}"
+    return "no noise" if rho is None else up(rho)
 
 
 def _nights(c: NightsPlan) -> list[str]:
     tonight = "tonight" if "tonight" in c.times_one_release else "worst"
-    charge = "replays the last night and charges nothing" if c.replays else f"charges ρ = {c.charge_rho:.4g}"
+    charge = "replays the last night and charges nothing" if c.replays else f"charges ρ = {up(c.charge_rho)}"
     night = "no night of it" if c.night is None else f"night {c.night}"
     sds = ", ".join(f"{table} ± {number(sd[tonight], 3)}" for table, sd in c.standard_deviation.items())
     times, worst = (number(c.times_one_release[k], 3, "up") for k in (tonight, "worst"))
-    more: list[str] = []
-    if (e := c.evaluations) is not None:
-        when = "today" if e.tonight else "no more" if e.next is None else f"next on {e.next}"
-        more = [
-            f"evaluations: {100 * e.share:g} % of the people are in no leaf; on {e.dates} dates those of them who are "
-            f"new evaluate, {e.drawn} drawn, {when}; each charges ρ = {e.each_rho:.4g} beyond the counter",
-            f"counter and evaluations over their whole life: ρ = {number(e.life_rho, toward='up')}",
-        ]
     return [
         f"counter ({c.kind}, {c.nights} nights from {c.first} to {c.last}): paid once for all of them, {c.drawn} drawn",
         f"today is {night}, {c.left} left after it; a run {charge}",
         f"noise on the sums: {sds}; variance {times} × one release (at worst {worst} ×, re-releasing {c.nights} ×)",
-        *more,
-        *([] if c.epochs is None else [_epochs(c.epochs)]),
     ]
-
-
-def _epochs(e: EpochsPlan) -> str:
-    begins = "none begins after today" if e.next is None else f"the next one begins on {e.next}"
-    opening = " and ".join(e.opening)
-    return f"epochs of {e.nights} nights: {opening} are read when one begins, and all else begins anew; {begins}"
 
 
 def _calendar(c: CalendarPlan) -> list[str]:
     name = f"{len(c.release)} dates" if isinstance(c.release, list) else c.release
-    life = "" if c.rho_life is None else f", {c.rho_life:.4g} for its whole life"
+    life = "" if c.rho_life is None else f", {up(c.rho_life)} for its whole life"
     now = "nothing is due yet" if c.due is None else f"that of {c.due} {'stands' if c.stands else 'is due'}"
     come = "nothing more is to come" if c.next is None else f"the next charge is for {c.next}"
-    lines = [f"calendar ({name}): ρ = {c.rho_each:.4g} a date{life}; {c.drawn} drawn, {now}, {come}"]
+    lines = [f"calendar ({name}): ρ = {up(c.rho_each)} a date{life}; {c.drawn} drawn, {now}, {come}"]
     if c.refused is not None:
         of = "the lineage's cap" if c.limit == "lifetime" else f"the limit of the {c.limit}"
         lines.append(f"the budget pays {c.paid} more (the last: {c.last}); that of {c.refused} is refused by {of}")
     elif c.paid:
         lines.append(f"the budget pays all {c.paid} to come" if c.to_come is not None else "the budget lasts a century")
+    if (v := c.verdicts) is not None:
+        lines.append(
+            f"a verdict's interval is at least ± {up(v.half_width)} at the next date (evaluation {v.look}) and ± "
+            f"{up(v.last_half_width)} on {c.last} (evaluation {v.last_look}), "
+            f"{number(v.last_half_width / v.half_width, 2)} times as wide: by the noise alone, for actions that "
+            "practice often takes"
+        )
     return lines
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.terminal.screen import MOST, Json, show
-from flows.terminal.terminal import Block, Drawn, Grid, Title
+from flows.terminal.screen import MOST, Block, Drawn, Grid, Json, Title, show
 from flows.verbs.runs import chosen_store, opened
+from pipeline.declaration.numbers import number
 
 if TYPE_CHECKING:
     from flows.jobs.proof import Proof
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 def register(
     card: str,
     amend: Annotated[bool, typer.Option("--amend", help="Change registered values; an entry of its own.")] = False,
-    disjoint_from: Annotated[
+    recipe: Annotated[
         list[str] | None,
-        typer.Option(help="A real dataset of this ledger with other people; without, both are charged together."),
+        typer.Option(help="A recipe that was chosen before any answer: its verdicts follow none."),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Fix cap, delta, unit, domain and kind of a dataset in the ledger it names."""
-    r = chosen_store().register(card, amend=amend, disjoint_from=disjoint_from or ())
+    r = chosen_store().register(card, amend=amend, recipes=recipe or ())
     show(
         r,
         as_json,
         lambda: [
             f"{r['dataset']}: {r['action']} ({r['kind']}), cap ρ = {r['cap_rho']:g}, "
-            f"spent {r['spent_rho']:.4g}, ledger {r['ledger']}",
+            f"spent {number(r['spent_rho'], toward='up')}, ledger {r['ledger']}",
             f"  this host signs with the public key {r['public_key']}; keep it elsewhere too (docs/ledger.md)",
         ],
     )
@@ -131,7 +131,7 @@ def verify(
     With RUN the run is verified: its certificate is recomputed, its files are compared with what the ledger vouches
     for, and with the card at hand they are made again.  What cannot be checked is said.
     """
-    from pipeline.ledger.keys import parse_public_keys
+    from pipeline.ledger.publication import parse_public_keys
 
     if run is not None:
         proof = opened(run, card).verify(ledger=ledger, trusted=parse_public_keys(public_key or []))
@@ -143,16 +143,24 @@ def verify(
     found = book.verify(heads=head or (), certificates=certificate or (), public_keys=public_key or (), exported=ledger)
     where = book.kept.where if ledger is None else str(ledger)
     told = f"ok: {found['entries']} entries, chain unbroken" if found["ok"] else f"damaged: {found['problem']}"
+    if "vouched" in found:
+        behind, count = found.get("unsigned", 0), "entry" if found.get("unsigned") == 1 else "entries"
+        told += f"; vouched up to entry {found['vouched']}"
+        told += f"; {behind} {count} behind it {'is' if behind == 1 else 'are'} not signed" if behind else ""
     show(found, as_json, lambda: [*found.get("recovered", []), f"{where}: {told}"])
     if not found["ok"]:
         raise typer.Exit(4)
 
 
 def _checked(proof: Proof) -> list[Block]:
+    from pipeline.ledger.publication import OLDER
+
     words = {True: "ok", False: "WRONG", None: "not checked"}
     rows = [(words[c.ok], c.what + (f": {c.found}" if c.found else "")) for c in proof.checks]
     found = Grid(("result", "check"), rows, left=2, most=len(rows))
     ok = "ok" if proof.vouched else "ok as far as was checked; not vouched for by a ledger"
+    older = next((c.found for c in proof.checks if c.ok is None and c.found.startswith(OLDER)), None)
+    ok += "" if older is None else f": its files and its charge are what the ledger holds; {older}"
     return [found, Title(proof.run, ok if proof.ok else f"damaged: {proof.problem}")]
 
 

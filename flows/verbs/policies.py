@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from flows.terminal.screen import MOST, Json, show
-from flows.verbs.runs import CardOption, opened
-
-if TYPE_CHECKING:
-    from pipeline.learners.stored_decisions import Decision
+from flows.verbs.runs import CardOption, chosen_store, opened
 
 app = typer.Typer(help="The policy of a run, with labels.", no_args_is_help=True)
 
@@ -41,6 +38,18 @@ def export(
     show(r, as_json, lambda: [r["file"]])
 
 
+@app.command("serve")
+def serve(
+    run: Annotated[str, typer.Argument(help="A run, or a pointer such as current, which is followed when it moves.")],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="On 127.0.0.1; 0: any that is free.")] = 4280,
+    card: CardOption = None,
+    as_json: Json = False,
+) -> None:
+    """Answer `POST /act` for programs that know the secret, until interrupted; no question is written anywhere."""
+    chosen_store().serve_policy(run, card=card, port=port)
+    show({"served": run}, as_json, lambda: ["stopped"])
+
+
 @app.command("act")
 def act(
     run: str,
@@ -51,6 +60,9 @@ def act(
     step: Annotated[int | None, typer.Option(max=MOST, help="The step, counted from 0.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="States are values as the log's column holds them.")] = False,
     sample: Annotated[bool, typer.Option("--sample", help="Draw where several actions have probability.")] = False,
+    person: Annotated[
+        str | None, typer.Option(help="Who is there, where a share of the people meets the policy ([play] share).")
+    ] = None,
     batch: Annotated[
         str | None,
         typer.Option(help="CSV or NDJSON: state (or observation) and step; '-' is standard input. One JSON line each."),
@@ -64,7 +76,7 @@ def act(
     from pipeline.declaration.card import CardError
     from pipeline.learners.gains import StoredGains, parsed_observation
     from pipeline.learners.observed_policy import StoredObserved
-    from pipeline.logs.queries import read_observations, read_queries
+    from pipeline.logs.decode import read_observations, read_queries
 
     policy = opened(run, card).policy
     of, steps = policy.stored.of.run, np.array([step or 0], dtype=np.int64)
@@ -77,6 +89,8 @@ def act(
     if (batch is None) == (asked is None or step is None) or (batch is not None and (asked, step) != (None, None)):
         option = "--observation" if vectors else "--state"
         raise CardError(f"policy act: give {option} with --step, or --batch alone")
+    if batch is not None and policy.stored.of.play is not None:
+        raise CardError("policy act: a share of the people meets this policy: ask for one --person, or `policy serve`")
     if isinstance(policy.stored, StoredGains | StoredObserved):
         names = policy.stored.observation.names
         if batch is not None:
@@ -84,9 +98,10 @@ def act(
             _print_batch(of, told, np.arange(len(told)), as_json)
             return
         [found] = policy.observe(parsed_observation(str(observation), names), steps, state)
+        found = policy.met_by(person, found)
         lines = [f"step {found['step']}: {found['advice']}"]
         lines += ["  shortened to the declared radius of the control"] if found.get("cut") else []
-        if found["outside"]:
+        if found.get("outside"):
             lines.append("  the observation is longer than declared: nothing like it was learnt from")
         show({"run": of, **found}, as_json, lambda: lines)
         return
@@ -95,7 +110,8 @@ def act(
     if batch is not None:
         _print_batch(of, decisions, which, as_json)
     else:
-        show({"run": of, **decisions[0]}, as_json, lambda: _sentences(decisions[0]))
+        told = policy.met_by(person, decisions[0])
+        show({"run": of, **told}, as_json, lambda: _sentences(told, state))
 
 
 def _content(batch: str) -> tuple[bytes, str]:
@@ -122,9 +138,11 @@ def _print_batch(run: str, decisions: Sequence[Mapping[str, object]], which: Any
         print("\n".join(lines[which]))
 
 
-def _sentences(d: Decision) -> list[str]:
+def _sentences(d: Mapping[str, Any], state: str | None) -> list[str]:
     """One decision in words."""
-    lines = [f"step {d['step']}, {d['state']}: {d['advice']}"]
+    lines = [f"step {d['step']}, {d.get('state', state)}: {d['advice']}"]
+    if d.get("arm") == "practice":
+        return lines
     lines += [f"  {c['action']}: probability {c['probability']:g}" for c in d["actions"]]
     if d["tie"]:
         lines.append("  a tie: other actions were as good; this one was drawn among them when the policy was made")

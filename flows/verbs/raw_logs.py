@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.terminal.screen import Json, say, show
-from flows.terminal.terminal import Block, Grid, Place
+from flows.terminal.screen import Block, Grid, Json, Place, say, show
 from flows.verbs.runs import chosen_store
+from pipeline.declaration.toml import CardError
+
+if TYPE_CHECKING:
+    from pipeline.operator.proposal import Draft
 
 catalog = typer.Typer(help="Datasets of the catalog.", no_args_is_help=True)
 
@@ -50,36 +56,122 @@ def draft(
     ] = None,
     name: Annotated[str | None, typer.Option(help="Of the dataset; default after the first file.")] = None,
     action: Annotated[str | None, typer.Option(help="The column of what was done.")] = None,
-    state: Annotated[str | None, typer.Option(help="The column of what was seen before.")] = None,
+    state: Annotated[
+        list[str] | None, typer.Option(help="The column of what was seen before; several make the state together.")
+    ] = None,
     reward: Annotated[str | None, typer.Option(help="The column of what came of it.")] = None,
     order: Annotated[str | None, typer.Option(help="The column of steps, or of dates that order the rows.")] = None,
     episode: Annotated[str | None, typer.Option(help="The column of episodes; default one a person.")] = None,
-    to: Annotated[Path | None, typer.Option(help="Write the card there; default: print it.")] = None,
+    rename: Annotated[
+        list[str] | None, typer.Option(help="THEIRS=OURS: a column as one file calls it, and as the others do.")
+    ] = None,
+    unit: Annotated[
+        list[str] | None, typer.Option(help="COLUMN:UNIT=WORTH: what a unit behind numbers is worth in the card's.")
+    ] = None,
+    dates: Annotated[str | None, typer.Option(help="How dates are written, such as dd.mm.yyyy.")] = None,
+    several: Annotated[
+        str | None, typer.Option(help="Rows of a person at one place: last:COLUMN or first:COLUMN counts, or each.")
+    ] = None,
+    paid: Annotated[
+        str | None, typer.Option(help="An outcome that stands in every row is paid by the last, or by each.")
+    ] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write card.toml and recipe.toml into this folder, above the files; default: print the card."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Propose a card for a log: a look at raw rows, for your eyes only.
+    """Propose a card and a recipe for a log: a look at raw rows, for your eyes only.
 
-    The card goes to stdout or to a file; what was seen, counts too, to the terminal (stderr) alone.
+    The card goes to stdout or to a folder; what was seen, counts too, to the terminal (stderr) alone.  Where a wrong
+    guess would ruin the run it asks; without a terminal it ends with exit 2 and the option to add.
     """
     from flows import api
+    from pipeline.operator.proposal import RECIPE
 
-    said = api.draft(
-        files, user=user or (), name=name, action=action, state=state, reward=reward, order=order, episode=episode
-    )
+    def propose(told: Mapping[str, Any]) -> Draft:
+        return api.draft(
+            files,
+            user=told["user"],
+            name=name,
+            action=action,
+            state=state,
+            reward=reward,
+            order=order,
+            episode=episode,
+            rename=_pairs(told["rename"], "--rename"),
+            unit=_units(told["unit"]),
+            dates=told["dates"],
+            several=told["several"],
+            paid=told["paid"],
+        )
+
+    asked = {"user": user or [], "rename": rename or [], "unit": unit or []}
+    said = _answered(propose, {**asked, "dates": dates, "several": several, "paid": paid})
     say("OPERATOR ONLY: what was seen in the log")
     for key, seen in said.seen:
         say(f"  {key:24}  {seen}")
     for note in said.notes:
         say(f"note: {note}")
-    if to is not None:
-        said.save(to)
-        say(f"{to}: change what an expert would set, then `reticent register {to}`, which notes the look in the ledger")
+    card = None if to is None else said.save(to)
+    if card is not None:
+        recipe = card.with_name(RECIPE)
+        say(f"{card}: change what an expert would set, then `reticent register {card}`, which notes the look")
+        say(f"{recipe}: what to learn, for how much; `reticent plan {recipe}` says what it costs")
     told = {
-        "card": said.toml,
-        "file": None if to is None else str(to.resolve()),
+        "card": said.toml if card is None else card.read_text(encoding="utf-8"),
+        "file": None if card is None else str(card.resolve()),
+        "recipe": said.recipe,
         "keys": [one.key for one in said.said],
     }
-    show(told, as_json, lambda: [said.toml.rstrip("\n")] if to is None else [str(to)])
+    show(told, as_json, lambda: [said.toml.rstrip("\n")] if card is None else [str(card)])
+
+
+def _answered(propose: Callable[[Mapping[str, Any]], Draft], told: Mapping[str, Any]) -> Draft:
+    """The proposal, once every question is answered; without a terminal a question is an error."""
+    from pipeline.operator.look import QuestionError
+
+    while True:
+        try:
+            return propose(told)
+        except QuestionError as question:
+            if not (sys.stdin.isatty() and sys.stderr.isatty()):
+                raise
+            asked, options = question.asked, question.options
+        say(asked)
+        for i, option in enumerate(options, 1):
+            say(f"  {i}  {option}")
+        answer = str(typer.prompt("a number, or options such as these", default="1", err=True))
+        words = shlex.split(dict(enumerate(options, 1)).get(int(answer), "") if answer.isdecimal() else answer)
+        more: dict[str, Any] = dict(told)
+        for option, value in zip(words[::2], words[1::2], strict=False):
+            key = option.removeprefix("--")
+            if key not in more:
+                raise CardError(f"draft: {option}: answer with {', '.join(f'--{name}' for name in more)}")
+            more[key] = [*more[key], value] if isinstance(more[key], list) else value
+        told = more
+
+
+def _pairs(given: Sequence[str], option: str) -> dict[str, str]:
+    pairs = [one.rpartition("=") for one in given]
+    if wrong := next((one for one, (left, _, _) in zip(given, pairs, strict=True) if not left), None):
+        raise CardError(f"draft: {option} {wrong!r}: write NAME=VALUE")
+    return {left: right for left, _, right in pairs}
+
+
+def _units(given: Sequence[str]) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+    for left, worth in _pairs(given, "--unit").items():
+        column, colon, unit = left.rpartition(":")
+        try:
+            found.setdefault(column, {})[unit] = float(worth)
+        except ValueError:
+            colon = ""
+        if not colon:
+            raise CardError(f"draft: --unit '{left}={worth}': write COLUMN:UNIT=WORTH, such as dose:g=1000")
+    return found
 
 
 def ingest(card: str, as_json: Json = False) -> None:
@@ -108,7 +200,7 @@ def ingest(card: str, as_json: Json = False) -> None:
         # whoever runs the one in place of the other has decided by what came in: nothing does it for them
         say(
             f"these are the bytes of snapshot {r['same_as']}: `run --edition {r['same_as']}` replays its release for "
-            "nothing. That is for you to know and to decide (docs/guarantee.md)"
+            "nothing. That is for you to know and to decide (docs/privacy.md)"
         )
     if r["problem"] is not None:
         say(f"reticent: {r['problem']}.  Snapshot {r['snapshot']} stays")
@@ -144,21 +236,6 @@ def verify(card: str, as_json: Json = False) -> None:
     show(r, as_json, lambda: lines or ["no snapshot"])
     if not r["ok"]:
         raise typer.Exit(4)
-
-
-@app.command("export")
-def export(
-    card: str,
-    to: Annotated[Path, typer.Option(help="Folder to write into; what MINARI_DATASETS_PATH names.")],
-    as_json: Json = False,
-) -> None:
-    """The newest snapshot as a Minari data set: raw rows, for the operator only; the ledger notes the look."""
-    r = chosen_store().export(card, to)
-    lines = [
-        f"{r['minari']}: {r['episodes']:,} episodes, {r['steps']:,} steps in {r['folder']}",
-        f"OPERATOR ONLY: raw rows, not for publication.  This look is entry {r['ledger_entry']} of the ledger.",
-    ]
-    show(r, as_json, lambda: lines)
 
 
 def inspect(

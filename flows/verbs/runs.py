@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.terminal.screen import Json, say, show, working
-from flows.terminal.terminal import Block, Grid, Pairs, Place
+from flows.terminal.screen import Block, Grid, Json, Pairs, Place, say, show, working
 
 if TYPE_CHECKING:
     from flows.jobs.opened import Run
     from flows.store import Store
-    from reports.facts.answers import Promotion, RunAnswer
-    from reports.facts.learnt import ValueFacts
+    from pipeline.facts.answers import Promotion, RunAnswer
+    from pipeline.facts.learnt import ValueFacts
+    from pipeline.facts.verdict import Verdict
 
 
 def report(run: str, card: CardOption = None, as_json: Json = False) -> None:
@@ -36,13 +36,7 @@ _CHOSEN: ContextVar[Callable[[], Store]] = ContextVar("store")
 
 
 def choose_store(make: Callable[[], Store]) -> None:
-    """Say which store the options of the command name.
-
-    Parameters
-    ----------
-    make
-        Called where a verb asks for it.
-    """
+    """Say which store the options of the command name."""
     _CHOSEN.set(make)
 
 
@@ -111,7 +105,7 @@ def run(
 def summary(result: RunAnswer) -> list[Block]:
     """What a person wants to know of a run, in a few lines."""
     from pipeline.declaration.numbers import number
-    from reports.facts.learnt import NO_GUARANTEE
+    from pipeline.facts.learnt import NO_GUARANTEE
     from reports.run.answer import shell_line
 
     v, g, b = result.value, result.guarantee, result.ledger
@@ -124,6 +118,7 @@ def summary(result: RunAnswer) -> list[Block]:
     status = f"{v.status}, not a guarantee" if v.status in NO_GUARANTEE else v.status
     rows = [
         ("verdict", shell_line(result.verdict, g.epsilon, binned=False)),
+        *_hidden(result.verdict),
         ("guarantee", f"{promised}; claim: {g.claim}"),
         ("value", f"{_interval(v)} ({status}){_empty(v)}"),
         (
@@ -139,6 +134,14 @@ def summary(result: RunAnswer) -> list[Block]:
         times = number(c.times_one_release, 3, "up")
         rows.insert(2, ("night", f"{c.night} of {c.nights} ({c.date}); noise {times} × that of one release"))
     return [Pairs(rows), Place("report", result.report)]
+
+
+def _hidden(verdict: Verdict) -> list[tuple[str, str]]:
+    """The status of hidden traits before the first of its sentences."""
+    from reports.run.answer import hidden_traits
+
+    status = "" if verdict.confounding is None else verdict.confounding.status.replace("_", " ")
+    return list(zip((status, ""), hidden_traits(verdict), strict=False))
 
 
 def _interval(v: ValueFacts) -> str:
@@ -209,7 +212,8 @@ def _promotion(p: Promotion) -> list[str]:
         if count is not None:
             lines.append(f"changed     {count.differ:,} of {count.total:,} {what} against {changes.a}")
     if p.promoted:
-        return [*lines, f"promoted    {p.pointer} is {p.now}"]
+        word = "" if p.accepted is None else f', on the word of the recipe: accept = "unchecked" (entry {p.accepted})'
+        return [*lines, f"promoted    {p.pointer} is {p.now}{word}"]
     if p.held:
         return [*lines, f"held        {p.pointer} stays {p.now}: {'; '.join(p.held)}"]
     return [*lines, f"in use      {p.now}"] if p.now else lines
@@ -246,7 +250,7 @@ def trigger(
     """Start a deployed flow on the server that PREFECT_API_URL names; `serve` or a worker runs it."""
     import json
 
-    from flows.server.client import trigger as start
+    from flows.server.serving import trigger as start
     from pipeline.declaration.toml import read_pairs
 
     r = start(deployment, read_pairs(param or (), json.loads), timeout=timeout if wait else None)
@@ -263,7 +267,7 @@ def alert(
     as_json: Json = False,
 ) -> None:
     """Send a text by a notification block of the Prefect server: RETICENT_ALERT="reticent alert slack-webhook/ops"."""
-    from flows.server.client import alert as send
+    from flows.server.serving import alert as send
 
     send(block, text)
     show({"block": block, "sent": text}, as_json, lambda: [f"sent by {block}"])

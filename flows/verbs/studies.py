@@ -8,27 +8,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.terminal.screen import MOST, Json, show
-from flows.terminal.terminal import Grid, Place
+from flows.terminal.screen import MOST, Grid, Json, Place, show
 from flows.verbs.runs import chosen_store
 
 if TYPE_CHECKING:
-    from flows.api_worlds import WorldTable
     from flows.jobs.audit import Audited
     from flows.jobs.simulated_logs import WrittenLog
     from pipeline.audits.laws import OneRun
-    from pipeline.studies.study import Kept
+    from pipeline.online.cells import Kept
 
 
 def simulate(
     world: Annotated[
-        str, typer.Argument(help="A recipe with [world]; with --logs a world (see --values) or a shipped dataset.")
+        str, typer.Argument(help="A recipe with [world]; with --logs a world (docs/research.md) or a shipped dataset.")
     ] = "",
     logs: Annotated[bool, typer.Option("--logs", help="Write a simulated log with card and recipe.")] = False,
     from_run: Annotated[
         str, typer.Option(metavar="RUN", help="Sample from what this run released, instead of a world.")
     ] = "",
-    values: Annotated[bool, typer.Option("--values", help="Print exact values of WORLD, or of all; no log.")] = False,
     behaviour: Annotated[
         str | None, typer.Option(help="Logging policy: uniform, near-optimal-0.3, or one of the world's own.")
     ] = None,
@@ -52,27 +49,21 @@ def simulate(
     A simulation broken off goes on where it was: finished runs are kept in the home.  `simulate DATASET --logs` and
     nothing else writes the log of a shipped dataset anew, byte for byte.
     """
-    from flows.api_worlds import simulate as play
-    from flows.api_worlds import simulate_logs, world_values
+    from flows import api
     from flows.jobs.simulated_logs import LogOptions
     from pipeline.declaration.card import CardError
-    from pipeline.environments.worlds import WORLDS
+    from pipeline.worlds.catalog import WORLDS
 
     store = chosen_store()
     params = tuple(param or ())
     asked = LogOptions(behaviour, episodes, horizon, seed, bins, params, episodes_per_user, rho, name, to)
-    if values:
-        table = world_values([world] if world else (), asked, store=store)
-        show(table, as_json, lambda: _values(table))
-    elif logs:
-        result = simulate_logs(world, asked, from_run=from_run or None, store=store)
+    if logs:
+        result = api.simulate_logs(world, asked, from_run=from_run or None, store=store)
         show(result, as_json, lambda: _written(result))
     elif not world or world in WORLDS or asked != LogOptions():
-        raise CardError(
-            "simulate: name a recipe that has [world], or say --logs to write a log, --values for values; see --help"
-        )
+        raise CardError("simulate: name a recipe that has [world], or say --logs to write a log; see --help")
     else:
-        played = play(world, store=store)
+        played = api.simulate(world, store=store)
         show(played, as_json, lambda: _played(played))
 
 
@@ -105,23 +96,15 @@ def _written(result: WrittenLog) -> list[str]:
     return [*lines, f"next        reticent ingest {result['folder']}", f"            reticent run {result['recipe']}"]
 
 
-def _values(table: WorldTable) -> list[str]:
-    lines = [f"{'world':24} {'H':>3} {'states':>6} {'actions':>7}  exact values of one episode"]
-    for r in table["worlds"]:
-        exact = " | ".join(f"{k} {v:.6g}" for k, v in r["values"].items())
-        lines.append(f"{r['world']:24} {r['horizon']:>3} {r['states']:>6} {r['actions']:>7}  {exact}")
-    return lines
-
-
 def reproduce(
     name: Annotated[str, typer.Argument(help="A study, such as 003-figure-1a; all for every one.")],
     full: Annotated[bool, typer.Option("--full", help="More episodes, worlds and runs.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Measure a paper's figure or table anew and say which of its claims hold, and where (simulation, not private)."""
-    from flows import api_worlds
+    """Measure a shipped study of a paper anew and say which claims hold, and where (simulation, not private)."""
+    from flows import api
 
-    result = api_worlds.reproduce(name, full=full, store=chosen_store())
+    result = api.reproduce(name, full=full, store=chosen_store())
     show(result, as_json, lambda: _verdicts(result))
 
 
@@ -132,21 +115,21 @@ def _verdicts(result: Kept) -> list[str]:
 
 
 def compare(
-    recipes: Annotated[list[str], typer.Argument(help="Recipes with [compare], such as trust_riverswim.")],
-    full: Annotated[bool, typer.Option("--full", help="The recipe's larger grid.")] = False,
+    recipes: Annotated[list[str], typer.Argument(help="Studies: a path, or a name such as trust_riverswim.")],
+    full: Annotated[bool, typer.Option("--full", help="The study's larger sizes.")] = False,
     as_json: Json = False,
 ) -> None:
-    """What privacy and trust cost: none, central, joint, shuffle, local at the same (ε, δ) (simulation, not private).
+    """Measure a study: who needs how many episodes for the same quality, which claims hold (simulation, not private).
 
-    A comparison broken off goes on where it was: finished runs are kept in the home.  What changed between two runs of
+    A study broken off goes on where it was: finished runs are kept in the home.  What changed between two runs of
     your own data is `compare-runs A B`.
     """
-    from flows import api_worlds
+    from flows import api
 
     store = chosen_store()
-    results = [api_worlds.compare(name, full=full, store=store) for name in recipes]
+    results = [api.compare(name, full=full, store=store) for name in recipes]
     result = results[0] if len(results) == 1 else _together(results)
-    show(result, as_json, lambda: [line for r in results for line in _prices(r)])
+    show(result, as_json, lambda: [line for r in results for line in [*_prices(r), *_verdicts(r)]])
 
 
 def _together(results: Sequence[Kept]) -> Kept:
@@ -155,28 +138,29 @@ def _together(results: Sequence[Kept]) -> Kept:
         "name": ", ".join(r["name"] for r in results),
         "rows": [row for r in results for row in r["rows"]],
         "claims": [{"name": r["name"], **claim} for r in results for claim in r["claims"]],
-        "needed": [{"name": r["name"], **row} for r in results for row in r["needed"]],
+        "needed": [{"name": r["name"], **row} for r in results for row in r.get("needed", ())],
         "files": [file for r in results for file in r["files"]],
     }
 
 
 def _prices(result: Kept) -> list[str]:
-    """Episodes needed by trust model and budget, the claims, and where the page is."""
+    """Episodes needed by trust model and budget."""
     from pipeline.declaration.numbers import number
+    from pipeline.online.study import first_meeting
 
-    lines = [f"{result['name']} ({result['world']}): episodes until suboptimality stays ≤ 10 % of uniform choice's"]
     by_agent: dict[str, list[Kept]] = {}
-    for row in result["needed"]:
+    least = min((r["episodes"] for r in result["rows"] if r["variant"] != "control"), default=0)
+    for row in result.get("needed", ()):
         by_agent.setdefault(f"  {row['trust']:8} {row['agent']:18}", []).append(row)
+    lines = [f"{result['name']}: episodes until suboptimality stays ≤ 10 % of uniform choice's"] if by_agent else []
     for who, rows in by_agent.items():
         told = [
             ("no noise: " if r["epsilon"] is None else f"ε = {number(r['epsilon'])}: ")
-            + (f"> {r['most']:,}" if r["episodes"] is None else f"{r['episodes']:,}")
+            + first_meeting(r["episodes"], least, r["most"])
             for r in rows
         ]
         lines.append(who + " | ".join(told))
-    lines += [f"{'yes' if c['holds'] else 'no':4}{c['claim']}: {c['regime']}" for c in result["claims"]]
-    return [*lines, *(f"page    {file}" for file in result["files"] if file.endswith("page.html"))]
+    return lines
 
 
 def audit(
@@ -194,10 +178,10 @@ def audit(
 
     Exits 0 whatever was proved; `violates` says whether a claim is broken.
     """
-    from flows import api_worlds
+    from flows import api
     from reports.audit_page import summary
 
-    result = api_worlds.audit(recipe, draws=draws, canaries=canaries, table=table, store=chosen_store())
+    result = api.audit(recipe, draws=draws, canaries=canaries, table=table, store=chosen_store())
     show(
         result.answer(),
         as_json,

@@ -5,7 +5,7 @@ released, what is played and how much is explored follow from what earlier epoch
 
 | code | shape | meaning |
 |---|---|---|
-| ``belief`` | | normal law of the plant [A, B]: :class:`~pipeline.agents.lq_belief.Belief` |
+| ``belief`` | | normal law of the plant [A, B]: :class:`~pipeline.agents.adaptive_lqr.Belief` |
 | ``gains`` | (H, d, n) | u = K_h x + xi, xi uniform on the sphere of ``explore`` |
 | ``question`` | | centre, frame and radius of the residual sums that the epoch releases |
 
@@ -15,11 +15,25 @@ What makes it learn where sums of squares do not
     * it holds residuals of the prediction so far, of the length of the plant's noise instead of the states';
     * the frame weighs directions by what an error in them would cost under optimal control;
     * the estimate is shrunk (an empirical prior a block), and gains are those of the plant under its own uncertainty;
+      a block shrinks no further than the answers decide: B that nothing was heard of stays worth exploring;
     * gains leave zero only while their expected gain exceeds ``certainty`` standard deviations of what is not known;
     * exploration is planned: the radius whose expected total cost over the rest of the run is least, 0 among them;
+    * the first ball is wide and its epoch short: it finds A, and the balls around it can be small;
     * where a release is so long that much was cut, it counts less, gains rest for an epoch, and later balls are wider.
 
 No theorem is claimed; the guarantee rests on the cut alone.
+
+What noisy residual sums say of an unknown linear plant: a normal law of [A, B] that is public.
+
+An answer to (frame F, centre c) after K episodes is ``F K M (theta - c)'`` plus noise, where M is the occupancy
+E sum_h z z'.  M is not released: the first state, the plant's noise and the controls are declared or drawn by the
+server, so M is a known function of theta, and the estimate is the plant whose expected answers are nearest.
+
+| code | shape | meaning |
+|---|---|---|
+| ``mean`` | (n, D) | [A, B] |
+| ``error`` | (D, D) | covariance of each row of [A, B] |
+| ``M`` | (D, D) | occupancy of one episode |
 """
 
 from __future__ import annotations
@@ -31,15 +45,195 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.agents.lq_belief import Answer, Belief, Question, information, learnt, prior
 from pipeline.agents.ofu_rl import LqControl
 from pipeline.mdp.riccati import cautious_gains, clip_norm, expected_costs, occupancies, simulated_episodes
 from pipeline.mdp.rollout import LinearRollout, LqAgent, LqBatch, play_every
 
 Array = NDArray[np.float64]
 
+# rounds of the prior's variances, and steps of a fit in each
+_ROUNDS, _STEPS, _CLOSE, _SLOPE = 10, 20, 1e-6, 1e-6
+# made-up episodes for the spread of an answer, and plants from which a fit begins
+_FOR_NOISE, _STARTS = 200, 6
+# times the length that made-up episodes need: where no noise is drawn nothing needs to be cut
+_UNCUT = 50.0
+
+
+@dataclass(frozen=True)
+class ResidualQuery:
+    """What is asked of the episodes of one rollout, public before they are played.
+
+    ``centre`` ``(n, D)``: the prediction of [A, B] that is subtracted.
+    ``frame`` ``(D, D)``: what multiplies z.
+    ``radius``: length to which an episode's matrix is cut.
+    """
+
+    centre: Array
+    frame: Array
+    radius: float
+
+
+@dataclass(frozen=True)
+class ResidualSum:
+    """The noisy sum over all episodes of a rollout.
+
+    ``total`` ``(D, n)``: sum of frame z (x_next - centre z)', in real units.
+    ``variance``: of the noise of one entry; 0 without privacy.
+    """
+
+    rollout: LinearRollout
+    question: ResidualQuery
+    total: Array
+    variance: float
+
+
+@dataclass(frozen=True)
+class Belief:
+    """A normal law of the plant: rows of [A, B] independent, ``mean (n, D)``, each with covariance ``error (D, D)``."""
+
+    mean: Array
+    error: Array
+
+    def draw(self, models: int, rng: np.random.Generator, norm: float = np.inf) -> Array:
+        """Plants ``(models, n, D)``; one of Frobenius norm beyond ``norm`` is shrunk to it."""
+        root = np.linalg.cholesky(self.error + 1e-12 * np.eye(len(self.error)))
+        found = self.mean + rng.normal(size=(models, *self.mean.shape)) @ root.T
+        return found / np.maximum(np.linalg.norm(found, axis=(1, 2), keepdims=True) / norm, 1.0)
+
+    def after(self, information: Array) -> Array:
+        """The covariance once so much ``information (D, D)`` is added."""
+        found = _inverse(_inverse(self.error) + information)
+        return (found + found.T) / 2
+
+
+def prior(task: LqControl, norm: float) -> Belief:
+    """Every entry of [A, B] normal, of one variance: their squares sum to half of ``norm**2`` on average."""
+    n = len(task.start)
+    D = n + len(task.cost.R)
+    return Belief(np.zeros((n, D)), np.eye(D) * (norm**2 / (2 * n * D)))
+
+
+def information(
+    question: ResidualQuery, episodes: int, M: Array, variance: float, task: LqControl
+) -> tuple[Array, Array]:
+    """What the answer to a question tells of each row of [A, B]: ``(D, D)``, and the map ``(D,
+    D)`` from answers to it.
+    """
+    seen = episodes * question.frame @ M
+    own = float(np.trace(task.covariance)) / len(task.covariance)
+    # where neither noise is there, a floor keeps what is exact from being infinitely so
+    noise = (variance + 1e-12) * np.eye(len(M)) + own * episodes * question.frame @ M @ question.frame.T
+    weighed = np.asarray(np.linalg.solve(noise, seen).T, dtype=np.float64)
+    return weighed @ seen, weighed
+
+
+def learnt(task: LqControl, before: Belief, answers: Sequence[ResidualSum], norm: float) -> Belief:
+    """The law of the plant after all answers: the likeliest plant, and how far the answers leave it open.
+
+    Gauss and Newton's steps on the answers that a plant is expected to give, its occupancies its own.  The prior's
+    variances of A and of B shrink to what the answers show (James and Stein's rule, a block each), and never below what
+    the answers leave open: an answer of noise says nothing, and not that the block is zero.
+    """
+    declared = prior(task, norm)
+    n, D = declared.mean.shape
+    mean, blocks = before.mean, declared.error.diagonal()
+    hessian = np.eye(n * D)
+    # several plants may explain an answer: the search begins in several places
+    starts = [mean, *declared.draw(_STARTS, np.random.default_rng(0), norm)]
+    for _ in range(_ROUNDS):
+        whiten: list[Array] = [
+            np.asarray(np.linalg.cholesky(_inverse(_noise(task, mean, answer))).T, dtype=np.float64)
+            for answer in answers
+        ]
+        found = [_likeliest(task, start, answers, whiten, np.sqrt(1 / blocks), norm) for start in starts]
+        _, fresh, told = min(found, key=lambda f: f[0])
+        open_, hessian = (_inverse(told + np.diag(np.tile(1 / v, n))) for v in (declared.error.diagonal(), blocks))
+        left, error = (_of_rows(M, n, D).diagonal() for M in (open_, hessian))
+        size = np.maximum((fresh**2).mean(axis=0) + error, left)
+        parts = [min(declared.error[0, 0], float(part.mean())) for part in (size[:n], size[n:])]
+        moved = float(np.abs(fresh - mean).max())
+        mean, blocks, starts = fresh, np.repeat(parts, (n, D - n)), [fresh]
+        if moved < _CLOSE:
+            break
+    return Belief(mean, _of_rows(hessian, n, D))
+
+
+def _inverse(M: Array) -> Array:
+    return np.asarray(np.linalg.inv(M), dtype=np.float64)
+
+
+def _of_rows(covariance: Array, n: int, D: int) -> Array:
+    """Covariance ``(D, D)`` of a row of [A, B], mean over rows, of that of all entries ``(n D, n D)``."""
+    found = np.einsum("iaib->ab", covariance.reshape(n, D, n, D)) / n
+    return (found + found.T) / 2
+
+
+def _expected_answers(task: LqControl, theta: Array, answer: ResidualSum) -> Array:
+    """What each plant ``(s, n, D)`` is expected to answer ``(s, D, n)``."""
+    r, q = answer.rollout, answer.question
+    M = occupancies(theta, r.gains, task.cost.horizon, task.start, task.covariance, r.explore)
+    return r.episodes * q.frame @ M @ (theta - q.centre).swapaxes(1, 2)
+
+
+def _noise(task: LqControl, mean: Array, answer: ResidualSum) -> Array:
+    """Covariance ``(D, D)`` of a column of an answer: the mechanism's, the plant's, and that of the episodes met."""
+    r, q = answer.rollout, answer.question
+    plants, rng = np.broadcast_to(mean, (_FOR_NOISE, *mean.shape)), np.random.default_rng(0)
+    z, following = simulated_episodes(plants, r.gains, r.explore, task.start, task.covariance, rng)
+    each = q.frame @ (z.swapaxes(1, 2) @ (following - z @ q.centre.T))
+    apart = each - each.mean(axis=0)
+    D = len(q.frame)
+    own = np.einsum("sai,sbi->ab", apart, apart) / (_FOR_NOISE * mean.shape[0])
+    # where neither noise is there, a floor keeps what is exact from being infinitely so
+    return r.episodes * own + (answer.variance + 1e-12) * np.eye(D) + 1e-9 * r.episodes * np.trace(own) * np.eye(D)
+
+
+def _likeliest(
+    task: LqControl, start: Array, answers: Sequence[ResidualSum], whiten: Sequence[Array], weights: Array, norm: float
+) -> tuple[float, Array, Array]:
+    """How unlikely the likeliest plant near ``start`` is, that plant ``(n, D)``, and the information ``(n D, n D)``."""
+    n, D = start.shape
+
+    def misses(theta: Array) -> Array:
+        """``(s, k)``: by how many standard deviations plants ``(s, n, D)`` miss each answer."""
+        each = [
+            (W @ (_expected_answers(task, theta, a) - a.total)).reshape(len(theta), -1)
+            for a, W in zip(answers, whiten, strict=True)
+        ]
+        return np.concatenate(each, axis=1)
+
+    def unlikely(theta: Array) -> Array:
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = (misses(theta) ** 2).sum(axis=1) + ((theta * weights) ** 2).sum(axis=(1, 2))
+        return np.where(np.isfinite(found), found, np.inf)
+
+    theta, told, damping = start, np.zeros((n * D, n * D)), 1e-3
+    fresh: Array
+    steps, prior_weights = np.eye(n * D).reshape(-1, n, D) * _SLOPE, np.tile(weights**2, n)
+    for _ in range(_STEPS):
+        around = misses(np.concatenate([theta[None], theta + steps]))
+        slopes = (around[1:] - around[0]) / _SLOPE
+        told = slopes @ slopes.T
+        uphill = slopes @ around[0] + prior_weights * theta.ravel()
+        tried = damping * 10.0 ** np.arange(-1, 7)
+        curved = told + np.diag(prior_weights)
+        damped = curved + tried[:, None, None] * np.diag(curved.diagonal())
+        uphills = np.broadcast_to(uphill[:, None], (len(tried), n * D, 1))
+        moves: Array = np.asarray(np.linalg.solve(damped, uphills), dtype=np.float64)
+        fresh = theta - moves.reshape(-1, n, D)
+        fresh /= np.maximum(1.0, np.linalg.norm(fresh, axis=(1, 2), keepdims=True) / norm)
+        costs = unlikely(np.concatenate([theta[None], fresh]))
+        if (best := int(costs.argmin())) == 0:
+            break
+        before, theta, damping = theta, np.asarray(fresh[best - 1], dtype=np.float64), float(tried[best - 1])
+        moved = float(np.abs(theta - before).max())
+        if moved < _CLOSE:
+            break
+    return float(unlikely(theta[None])[0]), theta, told
+
+
 # privatizes the residual sums of one epoch's episodes: ``(D, n)``
-Release = Callable[[Question, Sequence[LqBatch]], Array]
+Release = Callable[[ResidualQuery, Sequence[LqBatch]], Array]
 
 # made-up plants: for the radius of a question, for the guard, for the value of exploring, for the frame
 _FOR_RADIUS, _FOR_GUARD, _FOR_VALUE = 400, 200, 24
@@ -50,25 +244,17 @@ _TURNS = (1.0, 0.75, 0.5, 0.25)
 class AdaptiveConstants:
     """Constants of the planner, chosen on other systems than those that are reported.
 
-    Parameters
-    ----------
-    first
-        Length of the first epoch, in roots of K; each later one is ``growth`` times as long.
-    radii
-        Radii of exploration that are weighed, as parts of gamma.
-    certainty
-        Standard deviations by which gains must be better than none before they are played.
-    kept
-        Share of made-up episodes whose matrix is within the ball to which matrices are cut.
-    longest
-        Length of a release, in parts of what its cut allows, above which much was cut.
-    doubt
-        Standard deviation of what such a cut may have taken from an entry of a release, in parts of its length.
-    norm
-        Declared bound on the Frobenius norm of [A, B].
+    ``first``: length of the first epoch, in roots of K; each later one is ``growth`` times as long.
+    ``certainty``: standard deviations by which gains must be better than none before they are played.
+    ``longest``: length of a release, in parts of what its cut allows, above which much was cut.
+    ``doubt``: standard deviation of what such a cut may have taken from an entry of a release, in parts of its length.
+    ``norm``: declared bound on the Frobenius norm of [A, B].
+    ``wide``: times by which the first ball is wider than made-up episodes need, and by which one that cut grows.
+    ``scout``: most exploration, in parts of gamma, before anything is known: noise would hide what it shows of B.
+    ``shade``: part of the planned exploration that is played while epochs remain that can explore more.
     """
 
-    first: float = 5.0
+    first: float = 2.5
     growth: float = 2.0
     radii: tuple[float, ...] = (0.0, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2)
     certainty: float = 1.5
@@ -76,18 +262,16 @@ class AdaptiveConstants:
     longest: float = 0.65
     doubt: float = 0.02
     norm: float = 1.0
+    wide: float = 4.0
+    scout: float = 0.01
+    shade: float = 0.4
 
 
 @dataclass(frozen=True)
 class Epoch:
     """One epoch as it was played.
 
-    Parameters
-    ----------
-    first
-        Its first episode, from 1 on.
-    rollout
-        Gains and exploration.
+    ``first``: its first episode, from 1 on.
     """
 
     first: int
@@ -104,23 +288,10 @@ def adaptive_lqr(
 ) -> LqAgent:
     """Play ``episodes`` episodes and return every :class:`Epoch`, in order.
 
-    Parameters
-    ----------
-    task
-        What is declared.
-    episodes
-        K.
-    release
-        Privatizes the sums of an epoch; called once for each but the last.
-    spread
-        Standard deviation of its noise in one entry, in radii of the question; 0 without privacy.
-    c
-        Constants.
-    rng
-        Public randomness of the planner; none of it protects anybody.
+    ``spread``: standard deviation of its noise in one entry, in radii of the question; 0 without privacy.
     """
-    planner = _Planner(task, c, spread, rng)
-    belief, answers, epochs, played = prior(task, c.norm), list[Answer](), list[Epoch](), 0
+    planner = _Planner(task, c, spread, rng, c.wide if spread else _UNCUT)
+    belief, answers, epochs, played = prior(task, c.norm), list[ResidualSum](), list[Epoch](), 0
     length, cut = max(1, round(c.first * math.sqrt(episodes))), False
     while played < episodes:
         length = min(length, episodes - played)
@@ -128,6 +299,10 @@ def adaptive_lqr(
         if cut:
             gains = np.zeros_like(gains)
         explore = planner.radius(belief, gains, length, rest)
+        if not answers:
+            explore = min(explore, c.scout * task.gamma)
+        if spread and rest > length * c.growth:
+            explore *= c.shade
         rollout = LinearRollout(gains, length, explore)
         epochs.append(Epoch(played + 1, rollout))
         played += length
@@ -137,8 +312,10 @@ def adaptive_lqr(
             total = release(question, batches)
             size, variance = float(np.linalg.norm(total)), (spread * question.radius) ** 2
             if cut := size > c.longest * rollout.episodes * question.radius:
-                planner, variance = replace(planner, widen=2 * planner.widen), variance + (c.doubt * size) ** 2
-            answers.append(Answer(rollout, question, total, variance))
+                planner, variance = replace(planner, widen=c.wide * planner.widen), variance + (c.doubt * size) ** 2
+            elif spread:
+                planner = replace(planner, widen=1.0)
+            answers.append(ResidualSum(rollout, question, total, variance))
             belief = learnt(task, belief, answers, c.norm)
         length = math.ceil(length * c.growth)
     return epochs
@@ -155,27 +332,17 @@ def recentred_lqr(
 ) -> LqAgent:
     """The same offline: exploring episodes in disjoint parts, each recentred on what the parts before released.
 
-    Parameters
-    ----------
-    task, release, spread, c, rng
-        As of :func:`adaptive_lqr`.
-    parts
-        Episodes of each part; nobody is in two.
-    explore
-        Radius of the sphere on which all controls are drawn: that is declared, so no Gram matrix is released.
-
-    Returns
-    -------
-    Gains ``(H, d, n)``.
+    ``explore``: radius of the sphere on which all controls are drawn: that is declared, so no Gram matrix is released.
+    Returns gains ``(H, d, n)``.
     """
-    planner, belief, answers = _Planner(task, c, spread, rng), prior(task, c.norm), list[Answer]()
+    planner, belief, answers = _Planner(task, c, spread, rng, c.wide), prior(task, c.norm), list[ResidualSum]()
     none = np.zeros((task.cost.horizon, len(task.cost.R), len(task.start)))
     for episodes in parts:
         rollout = LinearRollout(none, episodes, explore)
         question = planner.question(belief, rollout)
         total = release(question, (yield from play_every(rollout)))
-        answers.append(Answer(rollout, question, total, (spread * question.radius) ** 2))
-        belief = learnt(task, belief, answers, c.norm)
+        answers.append(ResidualSum(rollout, question, total, (spread * question.radius) ** 2))
+        belief, planner = learnt(task, belief, answers, c.norm), replace(planner, widen=1.0)
     return planner.gains(belief)
 
 
@@ -210,14 +377,14 @@ class _Planner:
         errors = self.rng.normal(size=plants.shape)
         return min(radii, key=lambda r: self._expected(belief, plants, errors, LinearRollout(gains, length, r), rest))
 
-    def question(self, belief: Belief, rollout: LinearRollout) -> Question:
+    def question(self, belief: Belief, rollout: LinearRollout) -> ResidualQuery:
         """Residuals of the belief's mean, in the frame that weighs them best, cut to what made-up episodes need."""
         frame, plants = self._frame(belief, rollout), belief.draw(_FOR_RADIUS, self.rng, self.c.norm)
         task = self.task
         z, following = simulated_episodes(plants, rollout.gains, rollout.explore, task.start, task.covariance, self.rng)
         residuals = following - z @ belief.mean.T
         lengths = np.linalg.norm(frame @ (z.swapaxes(1, 2) @ residuals), axis=(1, 2))
-        return Question(belief.mean, frame, self.widen * float(np.quantile(lengths, self.c.kept)))
+        return ResidualQuery(belief.mean, frame, self.widen * float(np.quantile(lengths, self.c.kept)))
 
     def _expected(self, belief: Belief, plants: Array, errors: Array, rollout: LinearRollout, rest: int) -> float:
         now = self._cost(plants, rollout.gains, rollout.explore)

@@ -35,16 +35,7 @@ class AgainstPractice:
 def against_practice(m: Model, policy: Policy, usual: Array, values: PolicyBounds) -> AgainstPractice:
     """Compare, in each state at each step, the policy with one step of current practice.
 
-    Parameters
-    ----------
-    m
-        The released model that bounds the policy's value.
-    policy
-        As emitted; where it abstains there is nothing to compare.
-    usual
-        ``(G, L, A)`` shares of the actions taken, rows of NaN where released counts do not tell.
-    values
-        Of the policy in the model.
+    ``usual`` ``(G, L, A)``: shares of the actions taken, rows of NaN where released counts do not tell.
     """
     H, L, _ = policy.probabilities.shape
     known = ~np.isnan(usual).any(-1) & ~policy.abstains
@@ -61,14 +52,8 @@ def against_practice(m: Model, policy: Policy, usual: Array, values: PolicyBound
 def as_practised(usual: Array, allowed: NDArray[np.bool_], horizon: int) -> Policy:
     """Current practice as a policy: released shares, a uniform choice among allowed actions where they do not tell.
 
-    Parameters
-    ----------
-    usual
-        ``(G, L, A)`` shares of the actions in the released visits; a row of NaN where they do not tell.
-    allowed
-        ``(L, A)`` bool, False where an action is vetoed.
-    horizon
-        H, the steps of the policy.
+    ``usual`` ``(G, L, A)``: shares of the actions in the released visits; a row of NaN where they do not tell.
+    ``allowed`` ``(L, A)``: bool, False where an action is vetoed.
     """
     even = allowed / allowed.sum(1, keepdims=True)
     rows = np.where(np.isnan(usual), even, usual)

@@ -19,7 +19,8 @@ Departures from the printed page
     * ``tail`` and ``practical`` constants, printed as such; only ``paper`` has the theorem;
     * ties of the clipped Q̄ are broken by the unclipped Q̂, then at random, and their share is reported; scores within
       2^-30 of the greatest value are tied, so that two machines choose alike;
-    * where no allowed action has evidence the policy abstains, and is worth the least that the step can be worth;
+    * where no allowed action has evidence the policy abstains, and is worth the least that the step can be worth; with
+      ``practical`` constants evidence is that of :mod:`pipeline.agents.support`;
     * the clip [0, H-h+1] is [(H-h) min(low, 0), (H-h) max(high, 0)] for rewards in [low, high], within the total;
     * rewards may be declared by the state entered: then V stands for what the next state pays and is worth.
 """
@@ -43,9 +44,10 @@ from pipeline.agents.pessimism import (
     transition_estimate,
     width,
 )
+from pipeline.agents.support import least_visits, supported
 from pipeline.mdp.model import Task
 from pipeline.mdp.policy import Policy, best_actions
-from pipeline.statistics.counts import PrivateCounts
+from pipeline.statistics.planning_counts import PrivateCounts
 
 Array = NDArray[np.float64]
 
@@ -56,12 +58,8 @@ class Plan:
 
     ``V (H+1, S)`` is the pessimistic value; ``tied (H, L)`` marks states in which clipping left several best actions.
 
-    Parameters
-    ----------
-    policy
-        The emitted policy, ``(H, L, A)`` probabilities, with the states in which it abstains.
-    threshold
-        Visits at or below which a cell says nothing (003 eq. 5).
+    ``policy``: the emitted policy, ``(H, L, A)`` probabilities, with the states in which it abstains.
+    ``threshold``: visits at or below which a cell says nothing (003 eq. 5).
     """
 
     policy: Policy
@@ -79,13 +77,8 @@ class PolicyBounds(NamedTuple):
 
     Of one step's actions, ``(L, A)`` each.
 
-    Attributes
-    ----------
-    lower, upper
-        Where the policy abstains, practice may be worth anything.
-    middle
-        Without any width: of the noisy model, not a bound; where the policy abstains, practice is taken for a uniform
-        choice among allowed actions.
+    ``middle``: without any width: of the noisy model, not a bound; where the policy abstains, practice is taken for a
+    uniform choice among allowed actions.
     """
 
     lower: Array
@@ -97,16 +90,7 @@ class PolicyBounds(NamedTuple):
 class Model:
     """Estimates of one release under one preset: P~ ``(G, L, A, S)`` and r~ ``(G, L, A)``, with their width Γ.
 
-    Parameters
-    ----------
-    counts
-        The consistent private counts that it was made from.
-    task
-        The declared process.
-    constants, penalty
-        The preset of its width Γ, and whether Γ is of Bernstein's or Hoeffding's kind.
-    r
-        ``(1 or G or H, L, A)`` reward a step, in reward units, but for what entering pays.
+    ``r`` ``(1 or G or H, L, A)``: reward a step, in reward units, but for what entering pays.
     """
 
     counts: PrivateCounts
@@ -128,12 +112,8 @@ class Model:
     def expected(self, h: int, rows: NDArray[np.intp], values: Array) -> tuple[Array, Array]:
         """Visits ``(n,)`` and P~ values ``(n, k)`` at step ``h`` of the cells ``rows (n,)`` among L·A.
 
-        Parameters
-        ----------
-        h, rows
-            0-based step and cells, rising; cells evenly apart are read where they lie.
-        values
-            ``(S, k)``: all are read with one pass over the counts.
+        ``h``, ``rows``: 0-based step and cells, rising; cells evenly apart are read where they lie.
+        ``values`` ``(S, k)``: all are read with one pass over the counts.
         """
         g, size = min(h, self.counts.n_sa.shape[0] - 1), self.task.allowed.size
         n, n_sas = self.counts.n_sa[g].reshape(size)[rows], self.counts.n_sas[g].reshape(size, -1)
@@ -202,17 +182,7 @@ class Model:
 
 
 def model(counts: PrivateCounts, task: Task, constants: Constants, penalty: Penalty = "bernstein") -> Model:
-    """Transition and reward estimates of a release (003 eq. 5).
-
-    Parameters
-    ----------
-    counts
-        Consistent private counts.
-    task
-        Declared rewards and reward range; rewards are estimated from the release where it declares none.
-    constants, penalty
-        Of the width that its backups subtract or add.
-    """
+    """Transition and reward estimates of a release (003 eq. 5)."""
     threshold = evidence_threshold(counts, constants)
     if task.rewards is not None:
         r = task.rewards if task.rewards.ndim == 3 else task.rewards[None]
@@ -230,33 +200,24 @@ def apvi(
 ) -> Plan:
     """Pessimistic value iteration on released counts (003 Algorithm 1, Bernstein or Hoeffding).
 
-    Parameters
-    ----------
-    counts
-        Consistent private counts; exact ones give APVI.
-    task
-        Declared horizon, rewards and vetoes.
-    constants
-        A preset of :func:`pipeline.agents.pessimism.constants`.
-    rng
-        Breaks the ties that remain after the unclipped Q̂.
-    penalty
-        Kind of the width Γ: ``bernstein`` (Algorithm 1) or ``hoeffding``.
-
-    Returns
-    -------
-    The emitted policy, its pessimistic value and the tied states.
+    ``counts``: consistent private counts; exact ones give APVI.
+    ``penalty``: kind of the width Γ: ``bernstein`` (Algorithm 1) or ``hoeffding``.
+    Returns the emitted policy, its pessimistic value and the tied states.
     """
     m = model(counts, task, constants, penalty)  # line 2
     H, (L, A), S = task.horizon, task.allowed.shape, counts.n_sas.shape[-1]
     V = np.zeros((H + 1, S))
     probabilities, abstains, tied = np.zeros((H, L, A)), np.zeros((H, L), bool), np.zeros((H, L), bool)
     threshold, reach = evidence_threshold(counts, constants), max(map(abs, task.value_range(0)))
+    seen = counts.n_sa > threshold
+    if constants.preset == "practical":
+        steps = len(counts.n_sa)
+        threshold, seen = max(threshold, least_visits(counts.release, steps)), seen & supported(counts.release, steps)
     for h in reversed(range(H)):  # line 3
         Q_hat, Q_bar = m.backup(h, V[h + 1], sign=-1)  # lines 4-7
-        seen = counts.n_sa[min(h, counts.n_sa.shape[0] - 1)] > threshold
-        best, tied[h] = best_actions(Q_bar, Q_hat, task.allowed & seen, rng, reach)
-        abstains[h] = ~(task.allowed & seen).any(axis=1)
+        may = task.allowed & seen[min(h, len(seen) - 1)]
+        best, tied[h] = best_actions(Q_bar, Q_hat, may, rng, reach)
+        abstains[h] = ~may.any(axis=1)
         probabilities[h] = np.eye(A)[best]
         V[h, :L] = np.where(abstains[h], task.value_range(h)[0], Q_bar[np.arange(L), best])  # line 8
     return Plan(Policy(probabilities, abstains), V, tied & ~abstains, threshold)  # line 10
@@ -265,12 +226,7 @@ def apvi(
 def policy_bounds(m: Model, policy: Policy) -> PolicyBounds:
     """What the released model says of a policy: one pass over the counts of the actions that it takes.
 
-    Parameters
-    ----------
-    m
-        The released model with its width.
-    policy
-        Fixed beforehand, ``(H, L, A)`` probabilities.
+    ``policy``: fixed beforehand, ``(H, L, A)`` probabilities.
     """
     (H, L, _), S = policy.probabilities.shape, m.counts.n_sas.shape[-1]
     V = PolicyBounds(*(np.zeros((H + 1, S)) for _ in range(3)))

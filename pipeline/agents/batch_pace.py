@@ -19,18 +19,8 @@ class Pace:
     because little is known of it costs about what is known of it.  Without this rule a batch that doubles is staked on
     whatever cell the last noise happened to recommend, and the regret of private agents grows in proportion to K.
 
-    Parameters
-    ----------
-    most
-        Declared largest number of batches.
-    visits
-        Infinite: batches end where ``growth`` says, whatever is released.
-    episodes
-        K, episodes in all.
-    growth
-        How many times the episodes so far are played by the end of the next batch; at least 1.
-    first
-        Episodes of the first batch.
+    ``most``: declared largest number of batches.
+    ``growth``: how many times the episodes so far are played by the end of the next batch; at least 1.
     """
 
     episodes: int
@@ -56,17 +46,9 @@ class Pace:
 def batch_ends(episodes: int, growth: float, first: int = 1) -> list[int]:
     """Last episodes ``first = e_1 < e_2 < .. = episodes``, each the first at least ``growth`` times the one before.
 
-    Parameters
-    ----------
-    episodes
-        K, episodes in all, at least 1.
-    growth
-        At least 1; 1 means a batch an episode.
-    first
-        Episodes of the first batch, at least 1.
-
-    >>> batch_ends(20, 2.0)
-    [1, 2, 4, 8, 16, 20]
+    ``episodes``: K, episodes in all, at least 1.
+    ``growth``: at least 1; 1 means a batch an episode.
+    ``first``: episodes of the first batch, at least 1.
     """
     if not growth >= 1 or min(first, episodes) < 1:
         raise ValueError(f"growth, first and episodes must be at least 1; got {growth}, {first} and {episodes}")
@@ -77,15 +59,7 @@ def plan_starts(episodes: int, growth: float) -> list[int]:
     """Episodes 1 = k_1 < k_2 < .. <= K before which a policy is planned, each the first at least ``growth`` times the
     one before: fixed in advance, so that it costs no privacy.
 
-    Parameters
-    ----------
-    episodes
-        K, episodes in all.
-    growth
-        At least 1; 1 means a plan an episode.
-
-    >>> plan_starts(20, 2.0)
-    [1, 2, 4, 8, 16]
+    ``growth``: at least 1; 1 means a plan an episode.
     """
     if not growth >= 1:
         raise ValueError(f"growth must be at least 1; got {growth}")

@@ -12,8 +12,10 @@ errors is their product (Kallus and Uehara 2020, "Double reinforcement learning"
 | ``V`` | (H+1, S) | value of the policy in the released model, in reward units; 0 at an end and after the horizon |
 | ``Q`` | (H, L, A) | of one action first |
 | ``w`` | (H, L, A) | how much more often the policy is in s at t and takes a than practice, in the released model |
-| ``placebo`` | (H, L, A) | pi(a | s) - sum_a' mu(a' | s) pi(a' | s): 0 in the mean, whatever lies before s |
+| ``surprise`` | (H, L, A) | pi(a | s) - sum_a' mu(a' | s) pi(a' | s): 0 in the mean, whatever lies before s |
 | ``W`` | (H+1, S) | value of practice: what lies before s is measured in it |
+| ``lost`` | (H, L) | mean of W_{t-1}(s_{t-1}) - W_t(s) before s in the released model |
+| ``past`` | (H, L) | mean there of how much better than W it went before s (``scores.fared``) |
 | ``aim`` | (H, L, A) | over the logged chance of what was done it is w; NaN where practice goes on |
 
 The policy's row stands beside practice: where it recommends nothing, practice goes on.  Where the release does not tell
@@ -30,7 +32,7 @@ from numpy.typing import NDArray
 from pipeline.agents.against_behaviour import as_practised
 from pipeline.agents.apvi import Model
 from pipeline.mdp.policy import Policy
-from pipeline.statistics.scores import Question
+from pipeline.statistics.scores import FADING, Question
 
 Array = NDArray[np.float64]
 
@@ -40,22 +42,15 @@ MOST_STATE, MOST_STEP = 10.0, 60.0
 SPREADS = 1, 64
 # share of practice's rows below which a cell sets no clip
 _SELDOM = 1e-4
-VERSION = 1
+VERSION = 2
 
 
 def question(m: Model, policy: Policy, usual: Array, start: Array) -> Question:
     """What a released model and a policy ask of other people's rows.
 
-    Parameters
-    ----------
-    m
-        The released model, without its width.
-    policy
-        As emitted.
-    usual
-        ``(G, L, A)`` shares of the actions in the released visits; a row of NaN where they do not tell.
-    start
-        ``(L,)`` distribution of the first state.
+    ``m``: the released model, without its width.
+    ``usual`` ``(G, L, A)``: shares of the actions in the released visits; a row of NaN where they do not tell.
+    ``start`` ``(L,)``: distribution of the first state.
     """
     H, (L, A) = m.task.horizon, m.task.allowed.shape
     mu = as_practised(usual, m.task.allowed, H).probabilities
@@ -67,7 +62,7 @@ def question(m: Model, policy: Policy, usual: Array, start: Array) -> Question:
     ratio = np.divide(pi, mu, out=np.zeros((H, L, A)), where=told)
     w = np.clip(state[..., None] * ratio, 0, MOST_STEP)
     aside = (known & ~policy.abstains)[..., None]
-    placebo = np.where(aside, pi - (pi * mu).sum(-1, keepdims=True), 0.0)
+    surprise = np.where(aside, pi - (pi * mu).sum(-1, keepdims=True), 0.0)
     visits = there[..., None] * mu * told
     total, square = float((visits * w).sum()), float((visits * w * w).sum())
     # of the rows that practice has; what the policy alone would reach is not there to be cut
@@ -76,17 +71,11 @@ def question(m: Model, policy: Policy, usual: Array, start: Array) -> Question:
     # of all rows of practice: no share exceeds 1 (Cauchy and Schwarz), whatever noise made of the model
     rows = float(there.sum())
     effective = min(total * total / (square * rows), 1.0) if square and rows else 0.0
-    return Question(V, Q, w, placebo, W, spread, effective)
+    return Question(V, Q, w, surprise, W, *before(m, mu, W, there), spread, effective)
 
 
 def aim(m: Model, policy: Policy, usual: Array, start: Array) -> Array:
-    """``aim (H, L, A)``: how much more often the policy is in a state, times its chance of an action there.
-
-    Parameters
-    ----------
-    m, policy, usual, start
-        See :func:`question`.
-    """
+    """``aim (H, L, A)``: how much more often the policy is in a state, times its chance of an action there."""
     mu = as_practised(usual, m.task.allowed, m.task.horizon).probabilities
     _, state = _more_often(m, policy.beside(mu), mu, start)
     return np.where(policy.abstains[..., None], np.nan, state[..., None] * policy.probabilities)
@@ -97,6 +86,16 @@ def _more_often(m: Model, pi: Array, mu: Array, start: Array) -> tuple[Array, Ar
     here, there = _visits(m, pi, start), _visits(m, mu, start)
     ratio = np.divide(here, there, out=np.ones_like(there), where=there > 0)
     return there, np.clip(ratio, 0, MOST_STATE)
+
+
+def practice_visits(m: Model, usual: Array, start: Array) -> Array:
+    """Chance ``(H, L)`` of practice to be in each live state at each step, in the released model."""
+    return _visits(m, as_practised(usual, m.task.allowed, m.task.horizon).probabilities, start)
+
+
+def policy_visits(m: Model, policy: Policy, usual: Array, start: Array) -> Array:
+    """Chance ``(H, L)`` of the policy to be in each live state at each step, in the released model."""
+    return _visits(m, policy.beside(as_practised(usual, m.task.allowed, m.task.horizon).probabilities), start)
 
 
 def _values(m: Model, pi: Array) -> tuple[Array, Array]:
@@ -119,23 +118,47 @@ def _visits(m: Model, pi: Array, start: Array) -> Array:
     return found
 
 
-def before(m: Model, mu: Array, W: Array, start: Array) -> Array:
-    """What lies before a state ``(H, L)`` in the released model: the mean fall of W on the way into it, times visits.
+def before(m: Model, mu: Array, W: Array, visits: Array) -> tuple[Array, Array]:
+    """What lies before a state ``(H, L)`` on average in the released model: what was lost, and how well it went.
 
-    Parameters
-    ----------
-    m
-        The released model.
-    mu
-        ``(H, L, A)``: practice.
-    W
-        ``(H+1, S)``: its value.
-    start
-        ``(L,)`` distribution of the first state.
+    ``mu`` ``(H, L, A)``: practice.
+    ``W`` ``(H+1, S)``: its value.
+    ``visits`` ``(H, L)``: its chance to be in each live state.
     """
     H, L, _ = mu.shape
-    visits, found = _visits(m, mu, start), np.zeros((H, L))
+    lost, past, sums, weight = np.zeros((H, L)), np.zeros((H, L)), np.zeros(L), 0.0
     for h in range(1, H):
-        into = np.einsum("s,sa,sat->st", visits[h - 1], mu[h - 1], m.P[min(h - 1, len(m.P) - 1)][..., :L])
-        found[h] = (into * (W[h - 1, :L, None] - W[h, None, :L])).sum(0)
-    return found
+        acts = visits[h - 1][:, None] * mu[h - 1]
+        P = m.P[min(h - 1, len(m.P) - 1)][..., :L]
+        into = np.einsum("sa,sat->st", acts, P)
+        arrived = into.sum(0)
+        there = np.where(arrived > 0, arrived, 1.0)
+        lost[h] = (into.T @ W[h - 1, :L] - arrived * W[h, :L]) / there
+        # what a step paid on average, and led to, less what was expected
+        paid = np.einsum("sa,sat->t", acts * (_paid(m, h - 1) - W[h - 1, :L, None]), P)
+        kept = np.divide(into, visits[h - 1][:, None], out=np.zeros_like(into), where=visits[h - 1][:, None] > 0)
+        sums = FADING * (sums @ kept) + paid + arrived * m.task.onward(W[h])[:L]
+        weight = FADING * weight + 1.0
+        past[h] = sums / there / weight
+    return lost, past
+
+
+def _paid(m: Model, h: int) -> Array:
+    """``(L, A)``: what a step pays, but for what entering does."""
+    return m.reward(h, np.arange(m.task.allowed.size)).reshape(m.task.allowed.shape)
+
+
+def doubts(m: Model, policy: Policy, usual: Array, start: Array) -> tuple[float, float, float, float]:
+    """Where a trait behind the choices could show.
+
+    Returns sums over an episode of practice, where the policy leaves it, of 1 - p and of the variance of what is done,
+    p the chance of what the policy does; the mean number of rows; and the largest share over steps of people whom the
+    policy treats unlike practice.
+    """
+    mu = as_practised(usual, m.task.allowed, m.task.horizon).probabilities
+    pi = policy.beside(mu)
+    here, there = _visits(m, pi, start), _visits(m, mu, start)
+    apart = np.where(policy.abstains, 0.0, 1 - (pi * mu).sum(-1))
+    spread = np.where(policy.abstains, 0.0, (mu * pi**2).sum(-1) - (mu * pi).sum(-1) ** 2)
+    largest = float((here * apart).sum(-1).max())
+    return float((there * apart).sum()), float((there * spread).sum()), float(there.sum()), largest

@@ -34,17 +34,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class LqTask:
-    """Declared: the cost, the bound gamma on ``||K_h||``, and the largest ``||[A, B]||_F`` (Assumption 1(a): 1).
-
-    Parameters
-    ----------
-    cost
-        The declared quadratic cost x'Qx + u'Ru of a step.
-    gamma
-        Largest ``||K_h||`` that is played, in units of control per unit of state.
-    theta_norm
-        Largest ``||[A, B]||_F``; an estimate beyond it is shrunk to it.
-    """
+    """Declared: the cost, the bound gamma on ``||K_h||``, and the largest ``||[A, B]||_F`` (Assumption 1(a): 1)."""
 
     cost: QuadraticCost
     gamma: float
@@ -55,12 +45,7 @@ class LqTask:
 class LqConstants:
     """Constants of the estimate; post-processing, not part of the mechanism.
 
-    Parameters
-    ----------
-    ridge
-        λ > 0, in rows of the longest z.
-    floor
-        Eigenvalues of the Gram matrix below ``floor * gram_sd * sqrt(n+d)`` are raised to it.
+    ``ridge``: λ > 0, in rows of the longest z.
     """
 
     ridge: float = 1.0
@@ -71,14 +56,8 @@ class LqConstants:
 class LqResult:
     """Gains ``(H, d, n)``, the estimate they are optimal for, and how many directions were too noisy to be used.
 
-    Parameters
-    ----------
-    gains
-        ``(H, d, n)``, u = K_h x.
-    A, B
-        ``(n, n)`` and ``(n, d)``, the estimated plant in real units.
-    raised
-        Eigenvalues of the Gram matrix that were raised to the floor.
+    ``gains`` ``(H, d, n)``: u = K_h x.
+    ``A``, ``B`` ``(n, n)``: and ``(n, d)``, the estimated plant in real units.
     """
 
     gains: Array
@@ -90,14 +69,7 @@ class LqResult:
 def certainty_equivalence(moments: LqMoments, task: LqTask, c: LqConstants) -> LqResult:
     """Gains that are optimal for the least-squares estimate as if it were the truth.
 
-    Parameters
-    ----------
-    moments
-        Exact or released; without noise (``gram_sd`` 0) no eigenvalue is raised.
-    task
-        Declared constants.
-    c
-        Tuning.
+    ``moments``: exact or released; without noise (``gram_sd`` 0) no eigenvalue is raised.
     """
     theta, raised = estimate(moments, c)
     size = float(np.linalg.norm(theta))

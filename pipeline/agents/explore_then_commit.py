@@ -24,12 +24,8 @@ Release = Callable[[Sequence[LqBatch]], LqMoments]
 class Exploration:
     """``episodes`` K_0, at least 1, with controls on the sphere of ``radius``, at most gamma.
 
-    Parameters
-    ----------
-    episodes
-        K_0, episodes of exploration.
-    radius
-        Length of every exploring control.
+    ``episodes``: k_0, episodes of exploration.
+    ``radius``: length of every exploring control.
     """
 
     episodes: int
@@ -39,19 +35,7 @@ class Exploration:
 def explore_then_commit(
     task: LqTask, episodes: int, exploration: Exploration, release: Release, c: LqConstants
 ) -> LqAgent:
-    """Play ``episodes`` episodes and return the :class:`~pipeline.agents.dp_lqr.LqResult` of the one release.
-
-    Parameters
-    ----------
-    task
-        Declared cost and bounds.
-    exploration
-        How long and how far the plant is explored.
-    release
-        Privatizes the moments of the exploring episodes; called once.
-    c
-        Constants of the estimate.
-    """
+    """Play ``episodes`` episodes and return the :class:`~pipeline.agents.dp_lqr.LqResult` of the one release."""
     if not 1 <= exploration.episodes < episodes:
         raise ValueError(f"exploration must end before episode {episodes}; got {exploration.episodes} episodes of it")
     result = certainty_equivalence(release((yield from explore(task, exploration))), task, c)
@@ -60,14 +44,6 @@ def explore_then_commit(
 
 
 def explore(task: LqTask, exploration: Exploration) -> Generator[LinearRollout, LqBatch, list[LqBatch]]:
-    """The exploring episodes, in batches.
-
-    Parameters
-    ----------
-    task
-        Declared cost and bounds; its shapes are those of the gains.
-    exploration
-        How long and how far.
-    """
+    """The exploring episodes, in batches."""
     none = np.zeros((task.cost.horizon, len(task.cost.R), len(task.cost.Q)))
     return (yield from play_every(LinearRollout(none, exploration.episodes, exploration.radius)))

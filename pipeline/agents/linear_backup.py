@@ -31,18 +31,8 @@ class LinearTask:
     ``reference (M, A, d)`` are integer features of all states of a finite map, or of a public sample of observations;
     ``unit`` is the length of one integer step; ``allowed (M, A)`` may veto actions in a finite map, ``(1, A)`` in any.
 
-    Parameters
-    ----------
-    horizon
-        H, steps of an episode.
-    bounds
-        Least and largest reward of a step, reward units.
-    episodes
-        Public number of episodes.
-    lattice
-        Steps of one unit of value; values are floored to it.
-    can_end
-        Whether an episode may end before H, worth 0 from then on.
+    ``bounds``: least and largest reward of a step, reward units.
+    ``can_end``: whether an episode may end before H, worth 0 from then on.
     """
 
     horizon: int
@@ -68,33 +58,22 @@ class LinearTask:
 
 
 def linear_task(plan: LinearPlan) -> LinearTask:
-    """The task a plan declares.
-
-    Parameters
-    ----------
-    plan
-        What is asked of which features; reads no rows.
-    """
+    """The task a plan declares."""
     d, f = plan.domain, plan.features
     reference = f.integers.astype(np.float64)
-    return LinearTask(d.horizon, d.bounds, d.total, reference, f.unit, plan.terms.value_steps, d.can_end)
+    return LinearTask(d.horizon, d.bounds, d.taught, reference, f.unit, plan.terms.value_steps, d.can_end)
 
 
 @dataclass(frozen=True)
 class LinearConstants:
     """Constants of one run; with an adaptive mechanism they are part of the mechanism (privacy.md §0.1-4).
 
-    Attributes
-    ----------
-    C, D
-        Pessimism: width C √d ‖φ‖ + D/K.  The paper leaves C "universal" and a D that clips everything before K = 10⁸.
-    ridge
-        λ, relative to features of norm at most 1.
-    shift
-        ``paper``: E/2 of Algorithm 2 (c1 = c2 = 1); ``edge``: 2 √d times the noise's standard deviation, the edge of
-        the spectrum of symmetric noise.  Both vanish without noise.
-    failure
-        δ, in E only.
+    ``C``, ``D``: pessimism: width C √d ‖φ‖ + D/K.  The paper leaves C "universal" and a D that clips everything before
+    K = 10⁸.
+    ``ridge``: λ, relative to features of norm at most 1.
+    ``shift``: ``paper``: E/2 of Algorithm 2 (c1 = c2 = 1); ``edge``: 2 √d times the noise's standard deviation, the
+    edge of the spectrum of symmetric noise.  Both vanish without noise.
+    ``failure``: δ, in E only.
     """
 
     C: float = 0.1
@@ -107,16 +86,7 @@ class LinearConstants:
 def shift_of(gram_sd: float, d: int, horizon: int, c: LinearConstants) -> float:
     """What is added to every eigenvalue so that noise off the diagonal of ``gram_sd`` leaves the matrix positive.
 
-    Parameters
-    ----------
-    gram_sd
-        Standard deviation of the noise in one entry off the diagonal.
-    d
-        Number of features.
-    horizon
-        H.
-    c
-        ``shift`` says which formula, ``failure`` its probability.
+    ``c``: ``shift`` says which formula, ``failure`` its probability.
     """
     if c.shift == "edge":
         return 2 * math.sqrt(d) * gram_sd
@@ -191,12 +161,8 @@ def evidence_of(phi: Array, inverse: Array) -> Array:
 
     A short φ has no evidence of its own: without data this is ridge and shift, whatever its length.
 
-    Parameters
-    ----------
-    phi
-        ``(..., d)``; the direction of 0 has no evidence.
-    inverse
-        ``(d, d)``: Λ̃⁻¹.
+    ``phi`` ``(..., d)``: the direction of 0 has no evidence.
+    ``inverse`` ``(d, d)``: λ̃⁻¹.
     """
     return (phi**2).sum(-1) / np.maximum(((phi @ inverse) * phi).sum(-1), 1e-300)
 
@@ -214,18 +180,10 @@ def backup_of(s: PrivateRegression, h: int, task: LinearTask, c: LinearConstants
 class LinearResult:
     """A linear policy: one backup a step, and what it does on the reference states.
 
-    Parameters
-    ----------
-    policy
-        On the reference states (all of them, for a finite map).
-    V
-        ``(H+1, M)`` pessimistic value there.
-    tied
-        ``(H, M)``: where clipping left several best actions.
-    weighted
-        ``(H,)``: whether the variance step was taken; it is skipped where σ² is provably 1.
-    backups
-        One a step: Q̂ and V̂ as functions of integer features.
+    ``V`` ``(H+1, M)``: pessimistic value there.
+    ``tied`` ``(H, M)``: where clipping left several best actions.
+    ``weighted`` ``(H,)``: whether the variance step was taken; it is skipped where σ² is provably 1.
+    ``backups``: one a step: Q̂ and V̂ as functions of integer features.
     """
 
     policy: Policy
@@ -235,13 +193,18 @@ class LinearResult:
     weighted: NDArray[np.bool_]
 
 
-def greedy_step(backup: Backup, task: LinearTask, rng: np.random.Generator) -> tuple[Array, Array, NDArray[np.bool_]]:
+def greedy_step(
+    backup: Backup, task: LinearTask, rng: np.random.Generator, least: float = -math.inf
+) -> tuple[Array, Array, NDArray[np.bool_]]:
     """Choice probabilities ``(M, A)``, value ``(M,)`` and ties of one step on the reference states.
 
     Ties of the clipped Q̂ go to the unclipped one, then to chance: everything clipped to 0 must not mean action 0.
+    Actions with at most ``least`` evidence are left out wherever another one has more.
     """
     Q, clipped = backup.q(task.reference)
     allowed = np.ones(Q.shape, dtype=bool) if task.allowed is None else np.broadcast_to(task.allowed, Q.shape)
-    best, tied = best_actions(clipped, Q, allowed, rng, max(map(abs, task.value_range(0))))
-    most = np.where(allowed, clipped, -np.inf).max(axis=1)
+    seen = allowed & (backup.evidence(task.reference) > least)
+    may = np.where(seen.any(axis=1, keepdims=True), seen, allowed)
+    best, tied = best_actions(clipped, Q, may, rng, max(map(abs, task.value_range(0))))
+    most = np.where(may, clipped, -np.inf).max(axis=1)
     return np.eye(Q.shape[1])[best], floored(most, task.lattice), tied

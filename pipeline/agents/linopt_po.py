@@ -33,26 +33,13 @@ TUNED_STEP = 10.0
 def step_size(task: MixtureTask) -> float:
     """The printed eta = sqrt(2 ln A / K) / V_max.
 
-    Parameters
-    ----------
-    task
-        Gives A, K and the largest value V_max.
+    ``task``: gives A, K and the largest value V_max.
     """
     return math.sqrt(2 * math.log(task.shape[2]) / task.episodes) / float(task.tops[0])
 
 
 def linopt_po(problem: Problem, growth: float, eta: float) -> Agent:
-    """Play the task's episodes and return the last stochastic policy ``(H, S, A)``.
-
-    Parameters
-    ----------
-    growth
-        Of the episodes at which Q is computed anew; see :func:`~pipeline.agents.batch_pace.plan_starts`.
-    eta
-        Step of mirror descent an episode; see :func:`step_size`.
-    problem
-        The task, and the regressions through which it is seen.
-    """
+    """Play the task's episodes and return the last stochastic policy ``(H, S, A)``."""
     H, S, A = problem.task.shape
     climb, policy = np.zeros((H, S, A)), np.full((H, S, A), 1 / A)
     for episodes in plan_lengths(problem.task.episodes, growth):

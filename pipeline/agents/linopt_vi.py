@@ -14,7 +14,7 @@ LDP-UCRL-VTR           ``local``          ``ldp``                    local
 |---|---|---|---|
 | ``V`` | V_h | (H+1, S) | optimistic values, reward units |
 | ``phi`` | φ_{V_{h+1}} | (blocks, SA/blocks, d) | regression features of every (s, a) |
-| ``ridge.Lambda``, ``ridge.U`` | Λ_p, u_p | (H-1, blocks, d, d), (H-1, blocks, d) | regularized statistics |
+| ``ridge.V``, ``ridge.U`` | Λ_p, u_p | (H-1, blocks, d, d), (H-1, blocks, d) | regularized statistics |
 | ``theta`` | θ̂_p | (blocks, d) | weights of one step |
 
 0-based: the paper's H-h+1 steps to go are ``H - h``.
@@ -55,7 +55,7 @@ _ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
-class OptimisticPlan:
+class GreedyPlan:
     """``policy (H, S)``, ``V (H+1, S)``, and where clipping left several best actions ``tied (H, S)``."""
 
     policy: Integers
@@ -64,18 +64,7 @@ class OptimisticPlan:
 
 
 def linopt_vi(problem: Problem, growth: float, rng: np.random.Generator) -> Agent:
-    """Play the task's episodes and return the policy planned after the last.
-
-    Parameters
-    ----------
-    growth
-        Of the episodes at which the policy is planned anew; see
-        :func:`~pipeline.agents.batch_pace.plan_starts`.
-    rng
-        Breaks the ties that remain after the unclipped Q.
-    problem
-        The task, and the regressions through which it is seen.
-    """
+    """Play the task's episodes and return the policy planned after the last."""
     for episodes in plan_lengths(problem.task.episodes, growth):
         plan = planned(problem, rng)
         trajectory = yield Rollout(plan.policy, episodes)
@@ -83,19 +72,11 @@ def linopt_vi(problem: Problem, growth: float, rng: np.random.Generator) -> Agen
     return planned(problem, rng).policy
 
 
-def planned(problem: Problem, rng: np.random.Generator) -> OptimisticPlan:
-    """Greedy in the optimistic values of the statistics released so far.
-
-    Parameters
-    ----------
-    problem
-        The task, and what was released about it so far.
-    rng
-        Breaks ties.
-    """
+def planned(problem: Problem, rng: np.random.Generator) -> GreedyPlan:
+    """Greedy in the optimistic values of the statistics released so far."""
     found = optimistic(problem, lambda _, Q: Q.max(-1))
     policy, tied = _greedy(found.Q, found.free, rng)
-    return OptimisticPlan(policy, found.V, tied)
+    return GreedyPlan(policy, found.V, tied)
 
 
 def _greedy(Q: Array, free: Array, rng: np.random.Generator) -> tuple[Integers, NDArray[np.bool_]]:

@@ -1,37 +1,132 @@
-"""What LinOpt-VI and LinOpt-PO share: the task, the optimistic backup, and what episodes add to its regressions."""
+"""What LinOpt-VI and LinOpt-PO share: the task, the optimistic backup, and what episodes add to its regressions.
+
+Radii of optimistic bonuses in linear mixture MDPs: each function is one displayed formula, times a tuned ``c``.
+
+Values are in reward units: the papers' H - h + 1 is ``tops``, what can still be won from step h on.
+"""
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.agents.optimism import Moment, Radii
 from pipeline.mdp.features import MixtureFeatures, RewardFeatures
 from pipeline.mdp.rollout import Trajectory
-from pipeline.statistics.mixture_message import Message, Regularizer, Ridge, Visits
+from pipeline.statistics.regression import Regularizer, Ridge, Visits
 
 Array = NDArray[np.float64]
+# alpha, failure probability of a confidence set
+_FAILURE = 0.01
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What a radius may depend on: all of it released or declared.
+
+    ``episode``, ``episodes``: k, from 1 on, and K.
+    ``unknowns``: d_1.
+    ``tops`` ``(steps,)``: largest value to go after the step, or reward of it; reward units.
+    ``reach`` ``(steps,)``: largest response of a regression row: ``tops``, or 1 where rows are unit ones.
+    """
+
+    episode: int
+    episodes: int
+    unknowns: int
+    tops: Array
+    reach: Array
+    ridge: Ridge[Array]
+
+
+# radii (steps,) of a moment
+Radii = Callable[[Moment], Array]
+
+
+def ucrl_vtr(c: float, *, printed: bool = False) -> Radii:
+    """sqrt(d_1) + (H-h+1) sqrt(2 ln(1/alpha) + ln det M) (paper 001, section 6, with M in units of lambda).
+
+    ``c`` multiplies both terms; ``printed``: the first alone, as on the page, where the second one explores for all of
+    10^4 episodes.  The printed ln(1/K) is negative and not used.
+    """
+
+    def radii(m: Moment) -> Array:
+        scaled = m.ridge.V / m.ridge.lambda_min[:, None, None, None]
+        volume = np.maximum(np.linalg.slogdet(scaled)[1].sum(-1), 0.0)
+        second = m.tops * np.sqrt(2 * math.log(1 / _FAILURE) + volume)
+        return c * math.sqrt(m.unknowns) + (1.0 if printed else c) * second
+
+    return radii
+
+
+def linopt(c: float) -> Radii:
+    """beta_p of paper 000, Lemma 3.1: (H/2) sqrt(2 ln(H/alpha) + d_1 ln(1 + K H^2/l_min)) + sqrt(d_1 l_max) + nu.
+
+    H bounds a response, and so a row: unit rows have 1 in its place.
+
+    ``c``: multiplies the radius; 1 is the lemma's.
+    """
+
+    def radii(m: Moment) -> Array:
+        b, steps = m.ridge, len(m.tops) + 1
+        inside = 2 * math.log(steps / _FAILURE) + m.unknowns * np.log1p(m.episodes * m.reach**2 / b.lambda_min)
+        return c * (m.reach / 2 * np.sqrt(inside) + np.sqrt(m.unknowns * b.lambda_max) + b.nu)
+
+    return radii
+
+
+def linopt_rewards(c: float) -> Radii:
+    """beta_r of paper 000, Lemma 3.1, with r in reward units: the first two terms times its largest value.
+
+    ``c``: multiplies the radius; 1 is the lemma's.
+    """
+
+    def radii(m: Moment) -> Array:
+        b, steps = m.ridge, len(m.tops)
+        inside = 2 * math.log(steps / _FAILURE) + m.unknowns * np.log1p(m.episodes / (m.unknowns * b.lambda_min))
+        return c * (m.tops * (np.sqrt(inside) / 2 + np.sqrt(m.unknowns * b.lambda_max)) + b.nu)
+
+    return radii
+
+
+def ldp(c: float) -> Radii:
+    """C d_1^(3/4) (H-h+1)^(3/2) k^(1/4): the form that paper 001 tunes in its section 6."""
+
+    def radii(m: Moment) -> Array:
+        return c * m.unknowns**0.75 * m.tops**1.5 * m.episode**0.25
+
+    return radii
+
+
+def ldp_theory(epsilon: float, delta: float, c: float = 1.0) -> Radii:
+    """Paper 001's theorem: :func:`ldp` times ln(d T / alpha) (ln((H-h+1)/delta))^(1/4) / sqrt(eps).
+
+    On unit rows 1 bounds a response in the place of H-h+1.  T = K H; the last logarithm counts steps, not rewards.
+
+    ``c``: multiplies the radius; 1 is the theorem's.
+    """
+
+    def radii(m: Moment) -> Array:
+        H = len(m.tops) + 1
+        left = np.arange(H, 1, -1)
+        extra = math.log(m.unknowns * m.episodes * H / _FAILURE) * np.log(left / delta) ** 0.25
+        return c * m.unknowns**0.75 * m.reach**1.5 * m.episode**0.25 * extra / math.sqrt(epsilon)
+
+    return radii
+
+
 Integers = NDArray[np.int64]
 
 # up to this many coordinates a block is inverted once, beyond it is solved for each step
 _SMALL = 32
-# of a whole episode: what is still declared where nothing can be won, so that units exist
-_LEAST = 2**-30
 
 
 @dataclass(frozen=True)
 class LearntRewards:
-    """Rewards to be learnt: r_h(s, a) = <phi_r(s, a), theta_{h,r}> in ``[0, most_h]``, ``most (H,)`` declared.
-
-    Parameters
-    ----------
-    features
-        φ_r of every (step, state, action).
-    """
+    """Rewards to be learnt: r_h(s, a) = <phi_r(s, a), theta_{h,r}> in ``[0, most_h]``, ``most (H,)`` declared."""
 
     features: RewardFeatures
     most: Array
@@ -41,16 +136,8 @@ class LearntRewards:
 class MixtureTask:
     """What is declared: rewards, features, the number of episodes, and whether rows are ``unit``.
 
-    Parameters
-    ----------
-    rewards
-        Known ``(H, S, A)``, at least 0, reward units per step; or learnt.
-    features
-        φ of every (state, action, next state), S and A with them.
-    episodes
-        K, declared.
-    unit
-        Whether every regression row is scaled to length 1 (no theorem; less noise).
+    ``rewards``: known ``(H, S, A)``, at least 0, reward units per step; or learnt.
+    ``unit``: whether every regression row is scaled to length 1 (no theorem; less noise).
     """
 
     rewards: Array | LearntRewards
@@ -78,51 +165,21 @@ class MixtureTask:
         """Most that can be won from step h on ``(H+1,)``, whatever the world does."""
         return np.append(np.cumsum(self.most[::-1])[::-1], 0.0)
 
-    @property
-    def message(self) -> Message:
-        """What one episode adds to the transition counters; steps 0 .. H-2."""
-        f, tops = self.features, self.tops
-        ranges = np.maximum(tops[1:-1], _LEAST * tops[0])
-        return Message(f.blocks, f.dimension, f.stretch, tuple(ranges.tolist()), float(tops[0]), self.unit)
-
-    @property
-    def reward_message(self) -> Message:
-        """What one episode adds to the reward counters; every step."""
-        if not isinstance(self.rewards, LearntRewards):
-            raise ValueError("these rewards are known; nothing about them is released")
-        f, most = self.rewards.features, np.maximum(self.most, _LEAST * self.tops[0])
-        return Message(f.blocks, f.dimension, 1.0, tuple(most.tolist()), float(most.max()), False, "rewards")
-
 
 @dataclass(frozen=True)
 class Regression:
     """Released statistics and the radii of their bonus.
 
-    Parameters
-    ----------
-    regularizer
-        The growing least-squares problem, seen through its noise.
-    radii
-        Radius of the bonus at each step, a function of released and declared values.
+    ``radii``: radius of the bonus at each step, a function of released and declared values.
     """
 
-    regularizer: Regularizer
+    regularizer: Regularizer[Visits, Array]
     radii: Radii
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A task with what is released about it.
-
-    Parameters
-    ----------
-    rewards
-        Where the task's rewards are learnt.
-    task
-        What is declared.
-    transitions
-        The regression of next values.
-    """
+    """A task with what is released about it."""
 
     task: MixtureTask
     transitions: Regression
@@ -151,10 +208,7 @@ class Optimistic:
 def optimistic(problem: Problem, value: Callable[[int, Array], Array]) -> Optimistic:
     """Values from the statistics released so far, from the last step to the first.
 
-    Parameters
-    ----------
-    value
-        V_h ``(S,)`` from h and Q_h ``(S, A)``: what distinguishes the algorithms.
+    ``value``: v_h ``(S,)`` from h and Q_h ``(S, A)``: what distinguishes the algorithms.
     """
     task, regression = problem.task, problem.transitions
     H, S, A = task.shape
@@ -178,7 +232,7 @@ def _rewards(problem: Problem) -> Array:
         return np.asarray(rewards)
     f, ridge, most = rewards.features, regression.regularizer.ridge(), problem.task.most
     phi, beta = f.phi(), _radii(problem.task, regression, ridge, (most, most), f.blocks * f.dimension)
-    inverse = np.linalg.inv(ridge.Lambda)
+    inverse = np.linalg.inv(ridge.V)
     theta = (inverse @ ridge.U[..., None])[..., 0]
     spread = np.einsum("bnd,hbde,bne->hbn", phi, inverse, phi)
     found = np.einsum("bnd,hbd->hbn", phi, theta) + beta[:, None, None] * np.sqrt(np.maximum(spread, 0.0))
@@ -186,18 +240,18 @@ def _rewards(problem: Problem) -> Array:
 
 
 def _radii(
-    task: MixtureTask, regression: Regression, ridge: Ridge, ranges: tuple[Array, Array], unknowns: int
+    task: MixtureTask, regression: Regression, ridge: Ridge[Array], ranges: tuple[Array, Array], unknowns: int
 ) -> Array:
     r = regression.regularizer
-    return regression.radii(Moment(r.seen + 1, task.episodes, unknowns, *ranges, ridge, r.bounds))
+    return regression.radii(Moment(r.seen + 1, task.episodes, unknowns, *ranges, ridge))
 
 
 class Predictor:
     """<phi, theta> + beta ||phi||_{Lambda^-1} of every (s, a)."""
 
-    def __init__(self, features: MixtureFeatures, ridge: Ridge) -> None:
+    def __init__(self, features: MixtureFeatures, ridge: Ridge[Array]) -> None:
         self._features, self._ridge = features, ridge
-        self._inverse = np.linalg.inv(ridge.Lambda) if features.dimension <= _SMALL else None
+        self._inverse = np.linalg.inv(ridge.V) if features.dimension <= _SMALL else None
         self._theta = None if self._inverse is None else (self._inverse @ ridge.U[..., None])[..., 0]
 
     def ahead(self, h: int, V: Array, beta: float) -> Array:
@@ -206,7 +260,7 @@ class Predictor:
         phi = V[None, None] if self._features.psi is None else self._features.phi(V)
         if self._inverse is None or self._theta is None:
             sides = np.concatenate([phi.swapaxes(-1, -2), self._ridge.U[h][..., None]], axis=-1)
-            solved = np.linalg.solve(self._ridge.Lambda[h], sides)
+            solved = np.linalg.solve(self._ridge.V[h], sides)
             theta, half = solved[..., -1], solved[..., :-1].swapaxes(-1, -2)
         else:
             theta, half = self._theta[h], phi @ self._inverse[h]

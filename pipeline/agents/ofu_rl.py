@@ -24,13 +24,29 @@ Departures from the printed page
     * the model changes at the episodes of a schedule fixed in advance: post-processing of the same releases;
     * the minimum is searched by gradient descent from several starts.
 ``constants = "paper"`` plans every episode with the option for beta_k; ``practical`` at growth 1.2 with the bound.
+
+The optimistic model of OFU-RL: least optimal cost over an ellipsoid and a ball (paper 004, eqs. 8 and 9).
+
+| code | paper 004 | shape | meaning |
+|---|---|---|---|
+| ``V`` | V_k | (D, D) | regularized Gram matrix, D = n + d |
+| ``centre`` | Θ̂_k | (D, n) | V⁻¹U |
+| ``beta`` | β_k | | radius of C_k = {||Θ - Θ̂||_V <= β} |
+| ``theta`` | Θ | (s, D, n) | candidates, each [A, B]' |
+
+Reading: S is the closed ball ||Θ||_F <= 1; with the paper's "controllable" the minimum would not be attained (A = 0 is
+optimal wherever it is possible, and is not controllable for d < n).
+
+The search is projected gradient descent from several starts: no proof of a global minimum.  One case is settled
+exactly: a model with A = 0 has the least cost of all models, so where C_k and S hold one, it is returned.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import accumulate
 from typing import Literal
 
@@ -38,28 +54,178 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.agents.batch_pace import plan_lengths
-from pipeline.agents.lq_optimism import ConfidenceSet, Search, least
 from pipeline.mdp.riccati import QuadraticCost, clip_norm, optimal_costs, riccati
-from pipeline.mdp.rollout import LinearRollout, LqAgent
-from pipeline.statistics.lq_message import LqRegularizer, LqRidge
+from pipeline.mdp.rollout import LinearRollout, LqAgent, LqBatch
+from pipeline.statistics.regression import Regularizer, Ridge
 
 Array = NDArray[np.float64]
+Objective = Callable[[Array], tuple[Array, Array]]
+
+# a root is found to this many parts of itself
+_EXACT = 1e-13
+_IDLE = 4
+
+
+@dataclass(frozen=True)
+class ConfidenceSet:
+    """C_k and S: ``||theta - centre||_V <= beta`` and ``||theta||_F <= 1``."""
+
+    V: Array
+    centre: Array
+    beta: float
+
+    @cached_property
+    def _eigen(self) -> tuple[Array, Array, Array]:
+        values, vectors = np.linalg.eigh(self.V)
+        return values, vectors, vectors.T @ self.centre
+
+    def distance(self, theta: Array) -> Array:
+        """``||theta - centre||_V`` ``(s,)``."""
+        r = theta - self.centre
+        return np.sqrt(np.einsum("sij,ik,skj->s", r, self.V, r))
+
+    def holds(self, theta: Array) -> NDArray[np.bool_]:
+        """Whether ``theta (s, D, n)`` lies in both, to a part in 10^9."""
+        slack = 1 + 1e-9
+        return (self.distance(theta) <= self.beta * slack) & (_norm(theta) <= slack)
+
+    @cached_property
+    def nearest_in_ball(self) -> Array:
+        """The model of S nearest to the centre in the norm of V ``(D, n)``; outside C_k, the two do not meet."""
+        v, E, c = self._eigen
+        if np.linalg.norm(c) <= 1:
+            return self.centre
+        # minimise over the ball: (V + mu I) theta = V centre, with the mu at which the norm is 1
+        w = (v**2 * (c**2).sum(1))[None]
+        mu = _root(w, v, np.ones_like(v), 1.0)
+        return E @ (v[:, None] * c / (v + mu)[:, None])
+
+    def still(self) -> Array | None:
+        """A model with A = 0 in both sets ``(D, n)``, or None where there is none: the one nearest to the centre."""
+        V, n = self.V, self.centre.shape[1]
+        # stationary in B: V_BB (B - B^) = V_BA A^; then the nearest to it in the ball, in the norm of V_BB
+        free = self.centre[n:] + np.linalg.solve(V[n:, n:], V[n:, :n] @ self.centre[:n])
+        found = np.zeros_like(self.centre)
+        found[n:] = ConfidenceSet(V[n:, n:], free, self.beta).nearest_in_ball
+        return found if self.holds(found[None])[0] else None
+
+    def project(self, theta: Array) -> Array:
+        """The nearest models ``(s, D, n)`` in both sets, exactly (Frobenius norm); the sets must meet."""
+        _, E, _ = self._eigen
+        y = E.T @ theta
+        onto_ball = y / np.maximum(_norm(y), 1.0)[:, None, None]
+        found = self._on_ellipsoid(y)
+        # one constraint alone decides where its projection satisfies the other; else both are active
+        ball_decides = self._inside(onto_ball)
+        found[ball_decides] = onto_ball[ball_decides]
+        both = ~ball_decides & (_norm(found) > 1 + 1e-12)
+        if both.any():
+            found[both] = self._on_both(y[both])
+        return E @ found
+
+    def _inside(self, y: Array) -> NDArray[np.bool_]:
+        v, _, c = self._eigen
+        return ((v[:, None] * (y - c) ** 2).sum((1, 2))) <= self.beta**2
+
+    def _on_ellipsoid(self, y: Array) -> Array:
+        """Nearest points of the ellipsoid, in V's eigenvectors: (I + lambda V) r = y - c."""
+        v, _, c = self._eigen
+        r = y - c
+        w = v * (r * r).sum(2)
+        lam = _root(w, np.ones_like(v), v, self.beta)
+        return c + r / (1 + lam[:, None] * v)[:, :, None]
+
+    def _on_both(self, y: Array) -> Array:
+        """Both active: the ellipsoid's projection of t y, at the t in [0, 1] whose norm is 1 (Illinois method)."""
+        low, high = np.zeros(len(y)), np.ones(len(y))
+        at_low, at_high = (_norm(self._on_ellipsoid(y * t[:, None, None])) - 1 for t in (low, high))
+        side, found = np.zeros(len(y)), y
+        for _ in range(60):
+            t = (low * at_high - high * at_low) / np.where(at_high > at_low, at_high - at_low, 1.0)
+            found = self._on_ellipsoid(y * t[:, None, None])
+            at = _norm(found) - 1
+            if (np.abs(at) <= 1e-12).all():
+                break
+            above = at > 0
+            # an end that stays twice has its value halved, so that both ends close in
+            at_low = np.where(above, np.where(side > 0, at_low / 2, at_low), at)
+            at_high = np.where(above, at, np.where(side < 0, at_high / 2, at_high))
+            low, high, side = np.where(above, low, t), np.where(above, t, high), np.where(above, 1.0, -1.0)
+        return found
+
+
+def _norm(theta: Array) -> Array:
+    return np.sqrt((theta * theta).sum((1, 2)))
+
+
+def _root(w: Array, a: Array, b: Array, radius: float) -> Array:
+    """The least x >= 0 ``(s,)`` with sum_i w_i / (a_i + x b_i)^2 <= radius^2, for ``w (s, D)``.
+
+    Newton on one over the root of the sum, which is increasing and concave in x: from 0 it never overshoots.
+    """
+    x = np.zeros(len(w))
+    for _ in range(60):
+        inverse = 1 / (a + x[:, None] * b)
+        terms = w * inverse**2
+        total = terms.sum(1)
+        beyond = np.sqrt(total) / radius - 1
+        if (beyond <= _EXACT).all():
+            break
+        fall = (terms * inverse * b).sum(1)
+        x = np.where(beyond > _EXACT, x + total * beyond / np.maximum(fall, 1e-300), x)
+    return x
+
+
+@dataclass(frozen=True)
+class Search:
+    """How long and how finely it is searched; post-processing.
+
+    ``starts``: first candidates, at least 2: the nearest model to the estimate, a random one, the last one, random
+    ones.
+    """
+
+    starts: int = 4
+    steps: int = 200
+    tolerance: float = 1e-9
+
+    def __post_init__(self) -> None:
+        if self.starts < 2 or self.steps < 1 or not self.tolerance >= 0:
+            raise ValueError(f"a search needs at least 2 starts, one step and a tolerance of 0 or more; got {self}")
+
+
+def least(objective: Objective, among: ConfidenceSet, starts: Array, search: Search) -> tuple[Array, float]:
+    """The best model ``(D, n)`` found from ``starts (s, D, n)``, and its cost.
+
+    Projected gradient with Barzilai-Borwein steps, each start with its own; a step that does not descend is a quarter
+    as long the next time.
+    """
+    x = among.project(starts)
+    f, g = objective(x)
+    step, idle = 1 / np.maximum(_norm(g), 1e-12), np.zeros(len(x), dtype=int)
+    for _ in range(search.steps):
+        y = among.project(x - step[:, None, None] * g)
+        f_y, g_y = objective(y)
+        better = f_y < f
+        moved, turned = y - x, g_y - g
+        curve = (moved * turned).sum((1, 2))
+        long = np.where(curve > 0, (moved * moved).sum((1, 2)) / np.maximum(curve, 1e-300), 4 * step)
+        idle = np.where(better & (f - f_y > search.tolerance * np.abs(f)), 0, idle + 1)
+        step = np.where(better, np.minimum(long, 1e12), step / 4)
+        keep = better[:, None, None]
+        x, g, f = np.where(keep, y, x), np.where(keep, g_y, g), np.where(better, f_y, f)
+        if (idle >= _IDLE).all():
+            break
+    best = int(f.argmin())
+    return x[best], float(f[best])
 
 
 @dataclass(frozen=True)
 class LqControl:
     """What is declared.
 
-    Parameters
-    ----------
-    gamma, C_w
-        Bounds on ``||K_h||`` and on the noise, with ``C_A + gamma C_B + C_w <= 1``.
-    start
-        ``(n,)`` fixed first state.
-    covariance
-        ``(n, n)`` of the noise.
-    cost
-        The declared quadratic cost of a step.
+    ``gamma``, ``C_w``: bounds on ``||K_h||`` and on the noise, with ``C_A + gamma C_B + C_w <= 1``.
+    ``start`` ``(n,)``: fixed first state.
+    ``covariance`` ``(n, n)``: of the noise.
     """
 
     cost: QuadraticCost
@@ -76,12 +242,7 @@ class OfuConstants:
     Only ``width`` 1 has the theorem; 0 is certainty equivalence: the model of S nearest to the estimate.  ``volume``:
     see :func:`radius`; both have it.
 
-    Parameters
-    ----------
-    alpha
-        Failure probability of the confidence set.
-    search
-        Starts and steps of the gradient descent that looks for the optimistic model.
+    ``alpha``: failure probability of the confidence set.
     """
 
     alpha: float = 0.05
@@ -91,25 +252,12 @@ class OfuConstants:
 
 
 @dataclass(frozen=True)
-class OptimisticPlan:
+class OfuPlan:
     """One plan and what happened on the way.
 
-    Parameters
-    ----------
-    episode
-        The first that is played with it, from 1 on.
-    theta, gains
-        ``(D, n)`` and ``(H, d, n)``.
-    cost
-        Of the optimistic model: below the true optimum where the confidence set holds.
-    raised
-        Eigenvalues of V raised to λ_min.
-    empty
-        Whether C_k and S did not meet.
-    cut
-        Whether gains were cut to gamma.
-    beta
-        Radius of the confidence set, times ``width``.
+    ``episode``: the first that is played with it, from 1 on.
+    ``theta``, ``gains`` ``(D, n)``: and ``(H, d, n)``.
+    ``beta``: radius of the confidence set, times ``width``.
     """
 
     episode: int
@@ -123,24 +271,17 @@ class OptimisticPlan:
 
 
 def ofu_rl(
-    task: LqControl, regularizer: LqRegularizer, c: OfuConstants, ends: Sequence[int], rng: np.random.Generator
+    task: LqControl,
+    regularizer: Regularizer[LqBatch, float],
+    c: OfuConstants,
+    ends: Sequence[int],
+    rng: np.random.Generator,
 ) -> LqAgent:
     """Play ``ends[-1]`` episodes and return every plan, in order.
 
-    Parameters
-    ----------
-    ends
-        Last episode of each plan, increasing, fixed in advance; see :func:`batch_ends`.
-    rng
-        Draws the random starts of the search.
-    task
-        What is declared.
-    regularizer
-        The growing least-squares problem, seen through its noise.
-    c
-        Confidence level and search.
+    ``ends``: last episode of each plan, increasing, fixed in advance; see :func:`batch_ends`.
     """
-    plans = list[OptimisticPlan]()
+    plans = list[OfuPlan]()
     theta, first = np.zeros((len(task.start) + len(task.cost.R), len(task.start))), 1
     for last in ends:  # line 2
         plan = planned(task, regularizer.ridge(), c, first, theta, rng)  # lines 3-5
@@ -161,8 +302,8 @@ def batch_ends(episodes: int, growth: float) -> tuple[int, ...]:
 
 
 def planned(
-    task: LqControl, ridge: LqRidge, c: OfuConstants, episode: int, last: Array, rng: np.random.Generator
-) -> OptimisticPlan:
+    task: LqControl, ridge: Ridge[float], c: OfuConstants, episode: int, last: Array, rng: np.random.Generator
+) -> OfuPlan:
     """The optimistic model of what was released before ``episode``; ``last`` is the one before, a start."""
     n = len(task.start)
     centre = np.linalg.solve(ridge.V, ridge.U).astype(np.float64)  # eq. (7)
@@ -176,10 +317,10 @@ def planned(
     cut = bool(np.linalg.norm(gains, 2, axis=(1, 2)).max() > task.gamma)
     gains = clip_norm(gains, task.gamma) if cut else gains
     cost = float(_objective(task, theta[None])[0][0])
-    return OptimisticPlan(episode, theta, gains, cost, beta, ridge.raised, empty, cut)
+    return OfuPlan(episode, theta, gains, cost, beta, ridge.raised, empty, cut)
 
 
-def radius(task: LqControl, ridge: LqRidge, episode: int, c: OfuConstants) -> float:
+def radius(task: LqControl, ridge: Ridge[float], episode: int, c: OfuConstants) -> float:
     """β_k: C_w sqrt(2 ln(2/α) + n volume) + sqrt(λ_max) + ν, where volume bounds ln det(I + Z'Z / λ_min).
 
     ``declared``: (n+d) ln(1 + H (k-1) (1 + γ²) / ((n+d) λ_min)); ``released``: ln det(V_k / λ_min) where it is smaller.

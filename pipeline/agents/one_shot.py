@@ -29,27 +29,17 @@ def regression_of(released: OneShot, h: int, V: Array) -> PrivateRegression:
     return PrivateRegression(released.gram[h], target[None], offset, float("inf"), released.gram_sd, (sd,))
 
 
-def one_shot(released: OneShot, task: LinearTask, c: LinearConstants, rng: np.random.Generator) -> LinearResult:
-    """Pessimistic plan on one release; call it as often as wanted.
-
-    Parameters
-    ----------
-    released
-        Statistics of all steps.
-    task
-        Declared constants and the finite map's features.
-    c
-        Constants: post-processing here, not part of the mechanism.
-    rng
-        Breaks ties.
-    """
+def one_shot(
+    released: OneShot, task: LinearTask, c: LinearConstants, rng: np.random.Generator, least: float = -math.inf
+) -> LinearResult:
+    """Pessimistic plan on one release; call it as often as wanted."""
     H, (S, A, _) = task.horizon, task.reference.shape
     probabilities, V = np.zeros((H, S, A)), np.zeros((H + 1, S))
     tied, backups = np.zeros((H, S), bool), list[Backup]()
     for h in reversed(range(H)):
         s = regression_of(released, h, successor_values(V[h + 1], task))
         backups.insert(0, backup_of(s, h, task, c, c.C * math.sqrt(task.dimension)))
-        probabilities[h], V[h], tied[h] = greedy_step(backups[0], task, rng)
+        probabilities[h], V[h], tied[h] = greedy_step(backups[0], task, rng, least)
     return LinearResult(Policy(probabilities, np.zeros((H, S), bool)), backups, V, tied, np.zeros(H, bool))
 
 
@@ -57,16 +47,7 @@ def policy_bound(released: OneShot, task: LinearTask, c: LinearConstants, policy
     """Value ``(H+1, S)`` of a fixed policy with the width subtracted (``sign`` -1) or added (+1): free, a bound only
     where the width holds.
 
-    Parameters
-    ----------
-    released
-        Statistics of all steps.
-    task
-        Declared constants and the finite map's features.
-    c
-        Constants of the width.
-    policy
-        ``(H, S, A)`` probabilities, fixed beforehand.
+    ``policy`` ``(H, S, A)``: probabilities, fixed beforehand.
     """
     V = np.zeros((task.horizon + 1, task.reference.shape[0]))
     for h in reversed(range(task.horizon)):
@@ -75,17 +56,7 @@ def policy_bound(released: OneShot, task: LinearTask, c: LinearConstants, policy
 
 
 def optimal_upper(released: OneShot, task: LinearTask, c: LinearConstants) -> Array:
-    """Upper value ``(H+1, S)`` of the best policy: the recursion with + Γ and a maximum.
-
-    Parameters
-    ----------
-    released
-        Statistics of all steps.
-    task
-        Declared constants and the finite map's features.
-    c
-        Constants of the width.
-    """
+    """Upper value ``(H+1, S)`` of the best policy: the recursion with + Γ and a maximum."""
     V = np.zeros((task.horizon + 1, task.reference.shape[0]))
     for h in reversed(range(task.horizon)):
         Q = _clipped(released, task, c, h, V[h + 1], +1)

@@ -10,6 +10,7 @@ on rows that follow the policy, 0 on others, and w_t(s) how much more often than
 (Kallus, Uehara 2020, double reinforcement learning; marginalised weights of Xie, Ma, Wang 2019).
 
 1.  p(s) <- rows that follow / rows; the policy keeps only cells where both are plain                     [follow]
+    (where states are pooled: shrunk towards what both parts say of other cells with that action)
 2.  phi(s): 1, gain, V, p, gain x V, orthonormal over rows and cut in length, from earlier answers
 3.  Under the policy: G = sum w phi phi', C = sum w phi phi_next', e = sum w phi TD; of practice G_mu, C_mu  [moments]
 4.  V_t = V + phi eta_t,  eta_t = G^-1 (e + C eta_{t+1}): the projected Bellman equation of the policy
@@ -18,7 +19,7 @@ on rows that follow the policy, 0 on others, and w_t(s) how much more often than
 Everything is in parts of the declared range of returns; an end is worth 0.  Chosen constants stand at the top.
 """
 
-# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportReturnType=false, reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
@@ -26,14 +27,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.agents.one_step import shrink
+from pipeline.statistics.scores import FADING
+
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 # of the arithmetic that turns answers into the next question: another one asks another question
-VERSION = 2
+VERSION = 3
+# the same where shares are pooled
+POOLED_VERSION = 4
 # standard deviations of noise that rows which follow must exceed, rows of any cell, and their least share of rows
 _SURE, _FEW, _LEAST_SHARE = 2.5, 10.0, 0.08
+# least share where shares are pooled, and standard deviations at which a cell's own rows say that the action is done:
+# one of 25 that nobody tried passes once in 170 cells
+_LEAST_POOLED, _DONE = 0.06, 3.5
 # standard deviations at which a feature is cut, length at which all of them are, and what keeps their inverse finite
 _CUT, _LONGEST, _SINGULAR = 3.0, 1.5, 1e-9
 # a feature that is nowhere larger is none: fewer cells than features, or two features that are one
@@ -45,26 +54,36 @@ _WEIGHTS = 0.1, 2.5
 # added to an interval, in ranges of returns: no multiple of a standard error absorbs a constant bias; and which part of
 # what it reaches below 0
 BIAS, WORSE = 0.006, 0.5
-# the largest gain that hidden state made, in means of the placebo: the clinicians' log told by 16 bins
-HIDDEN = 22.0
+# rows before a row of whose luck the mean is modelled, and the least share of rows of a cell that stand behind others
+_BACK, _BEHIND = 8, 0.2
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What the learning part says of how often practice does one action in each of K cells.
+
+    ``share`` ``(K,)``: pooled.
+    ``rows``, ``visits`` ``(K,)``: noisy rows with that action in that very cell, and rows of the cell.
+    ``sd``: of the noise of ``rows``.
+    """
+
+    share: Array
+    rows: Array
+    visits: Array
+    sd: float
 
 
 @dataclass(frozen=True)
 class Proposal:
     """What was learnt on the other part; K cells.
 
-    Parameters
-    ----------
-    action
-        ``(K,)``: -1 where practice goes on.
-    value
-        ``(K,)``: of practice.
-    gain
-        ``(K,)``: posterior of what the action gains over practice; 0 where practice goes on.
-    rows
-        ``(K,)``: noisy rows of the learning part, by which cells weigh.
-    low, high
-        Ends of the declared returns.
+    ``action`` ``(K,)``: -1 where practice goes on.
+    ``value`` ``(K,)``: of practice.
+    ``gain`` ``(K,)``: posterior of what the action gains over practice; 0 where practice goes on.
+    ``rows`` ``(K,)``: noisy rows of the learning part, by which cells weigh.
+    ``drift``: mean over rows of what a step pays and leads to less the value it starts from: 0 but where all steps
+    share V.
+    ``seen``: how often the learning part did the action; None: shares are not pooled.
     """
 
     action: Integers
@@ -73,22 +92,16 @@ class Proposal:
     rows: Array
     low: float
     high: float
+    drift: float = 0.0
+    seen: Seen | None = None
 
 
 @dataclass(frozen=True)
 class Confirmed:
     """The proposal where people of the other part show it.
 
-    Parameters
-    ----------
-    proposal
-        With practice wherever it was not confirmed.
-    chance
-        ``(K,)``: of the action under practice; 1 where practice goes on.
-    rows
-        ``(K,)``: noisy number of rows.
-    sd
-        Of the noise of rows that follow, and of rows that do not.
+    ``chance`` ``(K,)``: of the action under practice; 1 where practice goes on.
+    ``rows`` ``(K,)``: noisy number of rows.
     """
 
     proposal: Proposal
@@ -106,15 +119,9 @@ class Confirmed:
 class Moments:
     """Step 3 as released, in units of features of length 1 and weights of 1.
 
-    Parameters
-    ----------
-    gram, after, error
-        ``(d, d)``, ``(d, d)`` and ``(d,)``: G, C and e.
-    practice
-        ``(d, d)``, ``(d, d)`` and ``(d,)``: G_mu, C_mu and the sum of first features; None where they are not
-        released, and w is 1.
-    sd
-        Of the noise of each.
+    ``gram``, ``after``, ``error`` ``(d, d)``: ``(d, d)`` and ``(d,)``: G, C and e.
+    ``practice`` ``(d, d)``: ``(d, d)`` and ``(d,)``: G_mu, C_mu and the sum of first features; None where they are not
+    released, and w is 1.
     """
 
     gram: Array
@@ -134,12 +141,8 @@ class Moments:
 class Model:
     """V and the weights of rows that follow.
 
-    Parameters
-    ----------
-    values
-        ``(H + 1, K)``: V_t.
-    weights
-        ``(H, K)``: w_t.
+    ``values`` ``(H + 1, K)``: v_t.
+    ``weights`` ``(H, K)``: w_t.
     """
 
     values: Array
@@ -149,31 +152,59 @@ class Model:
 def confirm(proposal: Proposal, rows: Array, sd: float) -> Confirmed:
     """Step 1: keep what is done often enough to be measured; no reward is looked at.
 
-    Parameters
-    ----------
-    proposal
-        As it was learnt.
-    rows
-        ``(2, K)``: noisy rows that do not follow it, and that do.
-    sd
-        Of their noise.
+    ``rows`` ``(2, K)``: noisy rows that do not follow it, and that do.
     """
-    all_rows = rows[0] + rows[1]
-    share = rows[1] / np.maximum(all_rows, 1.0)
-    kept = (proposal.action >= 0) & (rows[1] > max(_SURE * sd, _FEW)) & (share >= _LEAST_SHARE)
+    all_rows, asked = rows[0] + rows[1], proposal.action >= 0
+    if proposal.seen is None:
+        share = rows[1] / np.maximum(all_rows, 1.0)
+        kept = asked & (rows[1] > max(_SURE * sd, _FEW)) & (share >= _LEAST_SHARE)
+    else:
+        share, doubt = _pooled(proposal, proposal.seen.share, rows, sd)
+        kept = asked & (share * all_rows > _FEW) & (share >= np.maximum(doubt, _LEAST_POOLED))
+        kept &= _deviations_of_none(proposal.seen, rows, sd) > _DONE
     confirmed = replace(proposal, action=np.where(kept, proposal.action, -1), gain=np.where(kept, proposal.gain, 0.0))
     return Confirmed(confirmed, np.where(kept, np.minimum(share, 1.0), 1.0), all_rows, sd)
+
+
+def _deviations_of_none(seen: Seen, rows: Array, sd: float) -> Array:
+    """Standard deviations of noise by which the rows with the action in a cell, of both parts, exceed none ``(K,)``.
+
+    What other cells say is no evidence that practice ever does it here: an action that nobody tried is not measured.
+    """
+    visits = seen.visits, np.maximum(rows.sum(0), _FEW)
+    weights = [n / max(x, 1e-9) ** 2 for n, x in zip(visits, (seen.sd, sd), strict=True)]
+    spread = np.sqrt((weights[0] * seen.sd) ** 2 + (weights[1] * sd) ** 2)
+    return (weights[0] * seen.rows + weights[1] * rows[1]) / np.maximum(spread, 1e-300)
+
+
+def _pooled(proposal: Proposal, prior: Array, rows: Array, sd: float) -> tuple[Array, Array]:
+    """Share of rows that follow in each cell ``(K,)`` and its deviation, shrunk towards what both parts say of others.
+
+    By action, the share on the learning part's and on the value of practice.
+    """
+    asked, n = proposal.action >= 0, rows.sum(0)
+    seen = asked & (n > max(sd, _FEW))
+    share, doubt = np.ones(len(n)), np.full(len(n), np.inf)
+    if not seen.any():
+        return share, doubt
+    m = np.maximum(n[asked], 1.0)
+    x, p = rows[1, asked] / m, np.clip(prior[asked], 0.02, 0.98)
+    # a share moves with both counts: by (1 - p)² of one and p² of the other
+    noise = (sd / m) ** 2 * (p**2 + (1 - p) ** 2)
+    sampling = np.where(seen[asked], p * (1 - p) / m, np.inf)
+    f = np.stack([p, proposal.value[asked]], axis=1)
+    f = (f - f.mean(0)) / np.maximum(f.std(0), 1e-12)
+    _, action = np.unique(proposal.action[asked], return_inverse=True)
+    x = np.where(seen[asked], x - p, 0.0)
+    found = shrink(x, sampling, noise, action, f, own=True)
+    share[asked], doubt[asked] = np.clip(p + found.mean, 0.0, 1.0), found.sd
+    return share, doubt
 
 
 def spread(confirmed: Confirmed) -> float:
     """Ranges of returns that a score may be from the middle: for how many rows one that counts speaks, on average.
 
     Narrower clips cut those who follow where few do, and with them what they gain; wider ones add noise.
-
-    Parameters
-    ----------
-    confirmed
-        Of :func:`confirm`.
     """
     weight = np.maximum(confirmed.proposal.rows, 0.0)
     return float(np.ceil(weight @ confirmed.ratio / max(float(weight.sum()), 1.0)))
@@ -210,16 +241,7 @@ def fit(confirmed: Confirmed, phi: Array, moments: Moments, horizon: int) -> Mod
 
     Fewer cells than features leave some at 0: their moments are noise alone, and the ridge below 0 would be its pole.
 
-    Parameters
-    ----------
-    confirmed
-        The policy.
-    phi
-        ``(K, d)``: as they were asked about.
-    moments
-        The answer.
-    horizon
-        H.
+    ``phi`` ``(K, d)``: as they were asked about.
     """
     p, used = confirmed.proposal, np.abs(phi).max(axis=0) > _NOWHERE
     phi, moments = phi[:, used], moments.only(used)
@@ -253,18 +275,50 @@ def _ridged(gram: Array, sd: float) -> Array:
     return gram + (_RIDGE * float(np.trace(gram)) / d + _OF_NOISE * sd) * np.eye(d)
 
 
+def before(confirmed: Confirmed, phi: Array, moments: Moments) -> tuple[Array, Array]:
+    """What lies before a cell on average ``(K,)`` each: V there less V here, and how much better than V it went.
+
+    By regressions on the features of the cell, with practice's moments: E[f(s_{t-1}) | s_t] = phi G_mu^-1 C_mu' f.
+    Where they are not released nothing is expected.  A placebo's mean does not depend on it where p is right.
+    """
+    K, p = len(phi), confirmed.proposal
+    if moments.practice is None:
+        return np.zeros(K), np.full(K, p.drift)
+    used = np.abs(phi).max(axis=0) > _NOWHERE
+    phi, moments = phi[:, used], moments.only(used)
+    assert moments.practice is not None
+    gram, after, _ = moments.practice
+    G = _ridged(gram, moments.sd)
+    back, ahead = np.linalg.solve(G, after.T), np.linalg.solve(G, after)
+
+    def coefficients(x: Array) -> Array:
+        return np.linalg.lstsq(phi, x)[0]
+
+    one, weight = coefficients(np.ones(K)), np.maximum(p.rows, 0.0) + 1.0
+    behind = np.maximum(phi @ (back @ one), _BEHIND)
+    alive = np.clip(phi @ (ahead @ one), 0.0, 1.0)
+
+    def came_from(x: Array) -> Array:
+        """Mean of x one row before, over the rows of a cell that have one."""
+        return np.clip(phi @ (back @ coefficients(x)) / behind, x.min(), x.max())
+
+    off = p.value - float(weight @ p.value) / float(weight.sum())
+    lost = came_from(p.value) - p.value
+    # what the step before led to, less what it was expected to
+    expected = np.where(alive > 0, phi @ (ahead @ coefficients(off)), 0.0)
+    here = off - came_from(expected)
+    past, total = np.zeros(K), 0.0
+    for back_by in range(_BACK):
+        past, total = past + FADING**back_by * here, total + FADING**back_by
+        here = came_from(here)
+    return lost, p.drift + past / total
+
+
 def placebo_error(confirmed: Confirmed, people: float) -> float:
-    """Standard error of the placebo's mean by the noise in p, in parts of the range of returns.
+    """Standard error of a placebo's mean by the noise in p, in parts of the range of returns.
 
     A row that comes to s adds to the placebo what p(s) is off by, times V where it came from less V(s).  Values regress
     to their mean, so V where it came from lies between V(s) and that.
-
-    Parameters
-    ----------
-    confirmed
-        Policy and rows.
-    people
-        Noisy number of people.
     """
     p, rows, value = confirmed.chance, np.maximum(confirmed.rows, 1.0), confirmed.proposal.value
     apart = value - float(np.average(value, weights=np.maximum(confirmed.proposal.rows, 0.0) + 1.0))

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.statistics.counts import PrivateCounts
+from pipeline.statistics.planning_counts import PrivateCounts
 
 Array = NDArray[np.float64]
 Preset = Literal["paper", "tail", "practical"]
@@ -27,20 +27,16 @@ LOWER_ORDER = 7 / 3
 class Constants:
     """Constants of one preset (findings/offline.md §3.2).
 
-    Attributes
-    ----------
-    C1, C2, C
-        Paper 003, Algorithm 1: of the sampling term, of the privacy term, and of a cell that was not seen.
-    preset
-        ``paper``: as printed, the only one with the theorem.  ``tail``: the sampling term as printed, with the term of
-        order 1/n of the empirical Bernstein bound (Maurer and Pontil 2009, Theorem 4) beside it, and the privacy term
-        ``C2 * sd / n`` with ``C2 = sqrt(2 iota)``, the Gaussian tail of the noise actually drawn.  ``practical``: both
-        some standard deviations wide whatever S, A and H (half of one for a policy, a few for bounds; tuned on seeds
-        apart from reported ones), and a cell speaks from two standard deviations of its noise on; no theorem.
-    delta
-        Failure probability of the widths.
-    iota
-        ι = log(HSA/δ) of the sampling term (Algorithm 1, line 2); 1 for ``practical``.
+    ``C1``, ``C2``, ``C``: paper 003, Algorithm 1: of the sampling term, of the privacy term, and of a cell that was not
+    seen.
+    ``preset``: ``paper``: as printed, the only one with the theorem.  ``tail``: the sampling term as printed, with the
+    term of order 1/n of the empirical Bernstein bound (Maurer and Pontil 2009, Theorem 4) beside it, and the privacy
+    term ``C2 * sd / n`` with ``C2 = sqrt(2 iota)``, the Gaussian tail of the noise actually drawn.  ``practical``: both
+    some standard deviations wide whatever S, A and H (half of one for a policy, a few for bounds; tuned on seeds apart
+    from reported ones), and a cell speaks from two standard deviations of its noise on; no theorem.  A policy says only
+    what :func:`pipeline.agents.support.supported` cells do.
+    ``delta``: failure probability of the widths.
+    ``iota``: ι = log(HSA/δ) of the sampling term (Algorithm 1, line 2); 1 for ``practical``.
     """
 
     preset: Preset
@@ -71,21 +67,12 @@ def constants(
 ) -> Constants:
     """Constants of a preset.
 
-    Parameters
-    ----------
-    cells
-        H·S·A, the union in iota = log(HSA/delta) (003 Algorithm 1, line 2).
-    pooled
-        Whether one table serves all steps: its errors then repeat at every step and add up in line, not in square
-        root, so that the bounds of ``practical`` are wider.
-    policy
-        What the card says of the states over which they choose a policy; None: they bound values.  Over states that are
-        declared Markov, more pessimism than half a standard deviation costs more data than it saves.  Over aggregated
-        ones it also stands for what the bins hide, which errs more than sampling and noise (docs/lab/planning.md).
-    preset
-        Which of the three.
-    delta
-        Failure probability of the widths.
+    ``cells``: H·S·A, the union in iota = log(HSA/delta) (003 Algorithm 1, line 2).
+    ``policy``: what the card says of the states over which they choose a policy; None: they bound values.  Over states
+    that are declared Markov, more pessimism than half a standard deviation costs more data than it saves.  Over
+    aggregated ones it also stands for what the bins hide, which errs more than sampling and noise
+    (docs/lab/planning.md).
+    ``delta``: failure probability of the widths.
     """
     iota = math.log(cells / delta)
     if preset == "paper":
@@ -103,15 +90,7 @@ def evidence_threshold(counts: PrivateCounts, c: Constants) -> float:
 
 
 def transition_estimate(counts: PrivateCounts, threshold: float) -> Array:
-    """P~ ``(G, L, A, S)``: n~_sas / n~_sa where n~_sa > threshold, else uniform (003 eq. 5).
-
-    Parameters
-    ----------
-    counts
-        Consistent private counts.
-    threshold
-        Visits at or below which a cell says nothing.
-    """
+    """P~ ``(G, L, A, S)``: n~_sas / n~_sa where n~_sa > threshold, else uniform (003 eq. 5)."""
     seen = counts.n_sa > threshold
     P = counts.n_sas / np.where(seen, counts.n_sa, 1.0)[..., None]
     P[~seen] = 1.0 / P.shape[-1]
@@ -119,17 +98,7 @@ def transition_estimate(counts: PrivateCounts, threshold: float) -> Array:
 
 
 def reward_estimate(counts: PrivateCounts, threshold: float, low: float, high: float) -> Array:
-    """r~ ``(G, L, A)``: offset + r~_sa / n~_sa, clipped to the declared range; mid-range where nothing was seen.
-
-    Parameters
-    ----------
-    counts
-        Private counts with a reward table.
-    threshold
-        Visits at or below which a cell says nothing.
-    low, high
-        Declared reward range of a step.
-    """
+    """r~ ``(G, L, A)``: offset + r~_sa / n~_sa, clipped to the declared range; mid-range where nothing was seen."""
     if counts.r_sa is None:
         raise ValueError("this release has no reward table: pass the declared rewards")
     seen = counts.n_sa > threshold
@@ -148,12 +117,8 @@ def privacy_deviation(counts: PrivateCounts, mean: Array, r: Array | None, V: Ar
     To first order n~ (r~ + P~V - r - PV) = xi_r + sum_s' xi_s' (V(s') - PV) - (r - offset) eta, where eta is the noise
     of n~_sa: sum_s' xi_s' when visits are summed from one table, a draw of its own otherwise.
 
-    Parameters
-    ----------
-    mean, r
-        ``(n,)`` P~V and estimated rewards; None where rewards are declared.
-    V
-        ``(S,)``.
+    ``mean``, ``r`` ``(n,)``: P~V and estimated rewards; None where rewards are declared.
+    ``V``: ``(S,)``.
     """
     S, centre = V.shape[0], V.mean()
     above = np.zeros_like(mean) if r is None else r - counts.reward_offset
@@ -178,18 +143,9 @@ def width(
 ) -> Array:
     """Gamma_h ``(n,)`` of n cells (003 Algorithm 1, line 5), with the reward's own uncertainty where it is estimated.
 
-    Parameters
-    ----------
-    n
-        ``(n,)`` visits.
-    moments, V
-        ``(n, 2)`` estimates of :func:`first_and_second` of the ``(S,)`` value of where a step leads.
-    reward
-        ``(n,)`` estimated reward, or None where rewards are declared, as the paper has it.
-    bounds
-        Declared per-step reward range.
-    reach
-        How far two values of an episode may lie apart; H in the paper.
+    ``n`` ``(n,)``: visits.
+    ``moments``, ``V`` ``(n, 2)``: estimates of :func:`first_and_second` of the ``(S,)`` value of where a step leads.
+    ``reward`` ``(n,)``: estimated reward, or None where rewards are declared, as the paper has it.
     """
     low, high = bounds
     scale, E, mean = high - low, counts.error, moments[:, 0]
@@ -222,12 +178,8 @@ def width(
 def start_distribution(counts: PrivateCounts, declared: Array | None) -> Array:
     """First-state distribution ``(L,)``: declared, or the released counts normalised (uniform where all are 0).
 
-    Parameters
-    ----------
-    counts
-        Private counts; ``n_0 (L,)`` is read where nothing is declared.
-    declared
-        ``(L,)`` probabilities, or None.
+    ``counts``: private counts; ``n_0 (L,)`` is read where nothing is declared.
+    ``declared`` ``(L,)``: probabilities, or None.
     """
     if declared is not None:
         return declared
@@ -240,12 +192,8 @@ def start_width(counts: PrivateCounts, V: Array, c: Constants) -> float:
 
     No preset of the paper covers it, because the paper never estimates the start; ``V (L,)`` in reward units.
 
-    Parameters
-    ----------
-    counts
-        Private counts with first states ``n_0``.
-    c
-        ``C1`` and ``iota`` of the sampling term.
+    ``counts``: private counts with first states ``n_0``.
+    ``c``: ``C1`` and ``iota`` of the sampling term.
     """
     p, total = start_distribution(counts, None), float(counts.n_0.sum())
     if total <= 2 * counts.sd_0:

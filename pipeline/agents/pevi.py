@@ -21,14 +21,7 @@ from pipeline.statistics.regression import InteractiveMechanism
 def theory_beta(task: LinearTask, c: float, failure: float = 0.1) -> float:
     """β = c d H sqrt(log(2 d H K / δ)).
 
-    Parameters
-    ----------
-    task
-        Gives d, H and K.
-    c
-        The theorem's absolute constant, which the paper leaves open.
-    failure
-        δ.
+    ``c``: the theorem's absolute constant, which the paper leaves open.
     """
     d, H = task.dimension, task.horizon
     return c * d * H * math.sqrt(math.log(2 * d * H * task.episodes / failure))
@@ -43,13 +36,5 @@ def pevi(
     *,
     centred: bool = True,
 ) -> LinearResult:
-    """Plan by unweighted regressions; parameters as :func:`pipeline.agents.vapvi.vapvi`, and ``beta``.
-
-    Parameters
-    ----------
-    mechanism, task, c, rng, centred
-        As :func:`pipeline.agents.vapvi.vapvi` has them.
-    beta
-        β, the multiplier of the width; see the module.
-    """
+    """Plan by unweighted regressions; parameters as :func:`pipeline.agents.vapvi.vapvi`, and ``beta``."""
     return backward(mechanism, task, c, rng, beta, centred=centred, weigh=False)

@@ -19,7 +19,7 @@ trusted for that is the privatizer's business.  Two sets of constants:
 | ``counts.error`` | E | scalar | bound on the error of every count |
 | ``iota`` | ι | scalar | log(2HAK/δ), or log(4HX²A stages/δ) in ``practical`` |
 
-0-based; X is S here; K episodes, δ ``failure``.  Numbers are those of docs/paper-002.md.
+0-based; X is S here; K episodes, δ ``failure``.  Numbers are those of docs/research.md.
 
 Departures from the printed page, with either constants
     * 1, line 2: the sum runs to b-1; 2, L_0 = L_b/HXA is at least 1: stages start at b = ceil(log2 HXA), remainders are
@@ -29,7 +29,7 @@ Departures from the printed page, with either constants
     * 4, the start distribution is a public input; 7, ties are broken at random;
     * 5, the last step has no successor: no transition counters there, no W, no crude batch (L_b is spread over the
       other steps); 6, P~cru starts with all mass at x†;
-    * 8-11, 15 and 17 concern the privatizer (:mod:`pipeline.statistics.batch_privatizers`); 14 costs constants only;
+    * 8-11, 15 and 17 concern the privatizer (:mod:`pipeline.statistics.interactive_counts`); 14 costs constants only;
     * 16, the policy is the best-valued one of the last full stage: the paper outputs none.
 ``paper``
     * 13, iota is printed without X; the printed one is kept.  The universal constant C is not given: 1.
@@ -40,36 +40,231 @@ Departures from the printed page, with either constants
     * the most visits to a target are a mixture of two policies, of which one is active and played; ``mixed`` plays
       both, drawn for each episode: more visits, and ten times the regret at 10^7 episodes;
     * counts of all stages are pooled (``pooled``); "forget" keeps the latest only.
+
+What SDP-PE believes of the process, and its active policies: a list, or one linear constraint on occupancies.
+
+Paper 002 keeps a list of policies and drops some after each stage.  The list has A^(HS) entries.  The other form keeps
+the *model* that the drops were judged by: under it, "upper value of pi at least the largest lower value" is one linear
+constraint on the occupancy of pi, whatever the number of policies.
+
+The model is the absorbing one of paper 002: EstimateTransition and EstimateRewards, which it prints nowhere (our
+reading).  Where a tuple is visited too seldom (W), its probability goes to an absorbing state x† that pays nothing:
+rows of ``P`` then sum to less than 1.  Shapes: ``P, W (H, S, A, S)``, the rest ``(H, S, A)``; X is S here.
 """
 
+# pyright: reportUnknownArgumentType=false
 from __future__ import annotations
 
 import math
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.agents.active_set import (
-    ActiveSet,
-    Constrained,
-    Listed,
-    Model,
-    best_value,
-    nothing_known,
-    paper_model,
-    practical_model,
-    transition_estimate,
-)
-from pipeline.mdp.policy import all_policies, set_values
+from pipeline.mdp.planning import most_visits
+from pipeline.mdp.policy import MOST_POLICIES, all_policies, policy_count, set_arrivals, set_values
 from pipeline.mdp.rollout import BatchRollout
-from pipeline.statistics.batch_counts import BatchLayout, NoisyTables, PrivateBatch, pooled
+from pipeline.statistics.online_counts import BatchLayout, NoisyTables, PrivateBatch, consistent_batch, pooled
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
+
+# values this close are equal: rounding must not choose between policies
+TIE = 1e-12
+
+
+@dataclass(frozen=True)
+class Plays:
+    """For each of T targets one policy or a mixture of two: ``policies (T, 2, H, S)`` with ``weights (T, 2)``."""
+
+    policies: Integers
+    weights: Array
+
+    def pure(self) -> Plays:
+        """The first policy of each mixture alone: where there is a constraint, the one that keeps it."""
+        return Plays(self.policies, np.tile([1.0, 0.0], (len(self.weights), 1)))
+
+    def episodes(self, total: int, rng: np.random.Generator) -> tuple[Integers, Integers]:
+        """Policies ``(2T, H, S)`` and how many of ``total`` users follow each: targets evenly, mixtures by lot."""
+        T, _, H, S = self.policies.shape
+        share = np.full(T, total // T) + (rng.permutation(T) < total % T)
+        first = rng.binomial(share, np.clip(self.weights[:, 0], 0.0, 1.0))
+        return self.policies.reshape(2 * T, H, S), np.stack([first, share - first], axis=1).reshape(-1)
+
+
+class ActiveSet(Protocol):
+    """Policies that have not been eliminated."""
+
+    def most_visits(self, P: Array, targets: Integers, rng: np.random.Generator) -> Plays:
+        """For each of ``targets (T, 3)`` an active policy that visits it most under ``P``; ties at random."""
+        ...
+
+    def best(self, P: Array, rewards: Array, rng: np.random.Generator) -> Integers:
+        """An active policy ``(H, S)`` of largest value; ties at random."""
+        ...
+
+    def keeps(self, policy: Integers) -> bool:
+        """Whether ``policy (H, S)`` is active."""
+        ...
+
+    @property
+    def left(self) -> int | None:
+        """Number of active policies; None where they are too many to count."""
+        ...
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Policies ``(M, H, S)`` one by one, for tiny worlds."""
+
+    start: Array
+    policies: Integers
+
+    def most_visits(self, P: Array, targets: Integers, rng: np.random.Generator) -> Plays:
+        arrivals = [set_arrivals(P, self.start, self.policies, h) for h in range(int(targets[:, 0].max()) + 1)]
+        chosen = [_one_of_best(arrivals[h][:, x] * (self.policies[:, h, x] == a), rng) for h, x, a in targets.tolist()]
+        policies = self.policies[chosen]
+        weights = np.tile([1.0, 0.0], (len(targets), 1))
+        return Plays(np.stack([policies, policies], axis=1), weights)
+
+    def best(self, P: Array, rewards: Array, rng: np.random.Generator) -> Integers:
+        return self.policies[_one_of_best(set_values(P, rewards, self.start, self.policies), rng)]
+
+    def keeps(self, policy: Integers) -> bool:
+        return bool((self.policies == policy).all((1, 2)).any())
+
+    @property
+    def left(self) -> int:
+        return len(self.policies)
+
+
+@dataclass(frozen=True)
+class Constrained:
+    """All policies whose occupancy under ``P (H, S, A, S)`` earns at least ``floor`` of ``bonus (H, S, A)``.
+
+    ``start`` ``(S,)``: first-state distribution.
+    """
+
+    P: Array
+    start: Array
+    bonus: Array
+    floor: float
+
+    def most_visits(self, P: Array, targets: Integers, rng: np.random.Generator) -> Plays:
+        """See :class:`ActiveSet`; ``P`` must be the model of the constraint, so that both are linear in one occupancy.
+
+        Raises ValueError if it is another model: the problem would not be convex.
+        """
+        if P is not self.P:
+            raise ValueError("targets and constraint must share one model")
+        found = most_visits(P, self.start, self.bonus, self.floor, targets, rng)
+        return Plays(found.policies, found.weights)
+
+    def best(self, P: Array, rewards: Array, rng: np.random.Generator) -> Integers:
+        """See :class:`ActiveSet`; no policy but an active one is best, since bonuses are at least the rewards."""
+        H, S = P.shape[:2]
+        V, policy = np.zeros((H + 1, S)), np.empty((H, S), dtype=np.int64)
+        for h in reversed(range(H)):
+            Q = rewards[h] + P[h] @ V[h + 1]
+            V[h] = Q.max(-1)
+            policy[h] = np.where(V[h][:, None] - Q <= TIE, rng.random(Q.shape), -1.0).argmax(-1)
+        return policy
+
+    def keeps(self, policy: Integers) -> bool:
+        """See :class:`ActiveSet`; up to rounding."""
+        return bool(self._upper(policy[None])[0] >= self.floor - 1e-9)
+
+    @property
+    def left(self) -> int | None:
+        shape = self.bonus.shape[0], self.bonus.shape[1], self.bonus.shape[2]
+        if policy_count(shape) > MOST_POLICIES:
+            return None
+        return int((self._upper(all_policies(shape)) >= self.floor - 1e-9).sum())
+
+    @property
+    def worst(self) -> float:
+        """Smallest upper value of any policy: below ``floor`` something is eliminated."""
+        return -best_value(self.P, -self.bonus, self.start)
+
+    def _upper(self, policies: Integers) -> Array:
+        return set_values(self.P, self.bonus, self.start, policies)
+
+
+def best_value(P: Array, rewards: Array, start: Array) -> float:
+    """Largest value of any policy under ``P`` whose rows may sum to less than 1."""
+    V = np.zeros((len(P) + 1, len(start)))
+    for h in reversed(range(len(P))):
+        V[h] = (rewards[h] + P[h] @ V[h + 1]).max(-1)
+    return float(start @ V[0])
+
+
+def _one_of_best(score: Array, rng: np.random.Generator) -> int:
+    best = np.flatnonzero(score >= score.max() - TIE)
+    return int(best[rng.integers(len(best))])
+
+
 Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class BatchModel:
+    """Estimates of a stage, and reward per step that bounds a policy's value from above and below under ``P``."""
+
+    P: Array
+    r: Array
+    upper: Array
+    lower: Array
+    W: Bools
+
+
+def nothing_known(shape: tuple[int, int, int]) -> BatchModel:
+    """All mass at x†."""
+    zero, (_, S, _) = np.zeros(shape), shape
+    return BatchModel(np.zeros((*shape, S)), zero, zero, zero, np.ones((*shape, S), dtype=bool))
+
+
+def transition_estimate(n_sas: Array, n_sa: Array, W: Bools) -> Array:
+    """N~(x,a,x') / N~(x,a) off W, 0 on it: what a row lacks of 1 goes to x†."""
+    return np.where(W, 0.0, n_sas) / np.where(n_sa > 0, n_sa, 1.0)[..., None]
+
+
+def reward_estimate(r_sa: Array, n_sa: Array) -> Array:
+    """R~ / N~(x,a), clipped to [0, 1]."""
+    return np.clip(r_sa / np.where(n_sa > 0, n_sa, 1.0), 0.0, 1.0)
+
+
+def paper_model(counts: PrivateBatch, W: Bools) -> BatchModel:
+    """Algorithm 3, lines 7-10."""
+    assert counts.r_sa is not None
+    P, r = transition_estimate(counts.n_sas, counts.n_sa, W), reward_estimate(counts.r_sa, counts.n_sa)
+    return BatchModel(P, r, r, r, W)
+
+
+def practical_model(noisy: NoisyTables, layout: BatchLayout, log_term: float, scale: float, z: float) -> BatchModel:
+    """Estimates from counts without a shift, and what a policy can win more or less than its value says.
+
+    Width of a cell: ``scale * (span (sqrt(l / 2N) + z sd sqrt(X) / 2N) + sqrt(l / 2N) + z sd (1 + r) / N)``, the last
+    two for the reward, with ``span`` the steps to go; x† pays 1 a step from above, 0 from below.
+
+    ``log_term``: l = log(4HX²A stages/δ).
+    ``z``: standard deviations with which noise counts; tuples within them of 0 are in W.
+    """
+    assert noisy.r_sa is not None
+    H, S, _ = layout.shape
+    counts = consistent_batch(noisy, layout, slack=0.0 if layout.lean else z * noisy.sd, shift=0.0, error=0.0)
+    W = counts.n_sas <= z * noisy.sd
+    W[-1] = True
+    P, r = transition_estimate(counts.n_sas, counts.n_sa, W), reward_estimate(noisy.r_sa, counts.n_sa)
+    N = np.maximum(counts.n_sa, 1.0)
+    span = np.arange(H - 1, -1, -1.0)[:, None, None]
+    chance = np.sqrt(log_term / (2 * N))
+    moves = scale * span * (chance + z * noisy.sd * math.sqrt(S) / (2 * N))
+    pays = scale * (chance + z * noisy.sd * (1 + r) / N)
+    above = np.minimum(moves + span * (1 - P.sum(-1)), span)
+    upper = np.minimum(r + pays, 1.0) + above
+    return BatchModel(P, r, upper, np.maximum(r - pays, 0.0) - np.minimum(moves, span), W)
 
 
 @dataclass(frozen=True)
@@ -96,10 +291,7 @@ class BatchTask:
     def stages(self) -> list[tuple[int, int, bool]]:
         """Episodes of the crude and of the fine half of each stage, summing to K, and whether it has its full length.
 
-        Raises
-        ------
-        ValueError
-            If not even one episode a target fits.
+        Raises ValueError if not even one episode a target fits.
         """
         least, left = math.prod(self.shape), self.episodes
         if left < 2 * least:
@@ -117,21 +309,10 @@ class BatchTask:
 
 
 @dataclass(frozen=True)
-class Constants:
+class SdpPeConstants:
     """Knobs of both modes; the defaults are the paper's, or were set once and not tuned.
 
-    Parameters
-    ----------
-    C, C1
-        Universal constants of ``paper``: C is hidden in an O(.), C1 = 6.
-    lean
-        Visits are the sums of transitions, not counts of their own.
-    pooled
-        Of ``practical``: counts of all stages so far, not of the latest alone.
-    mixed
-        Of ``practical``: where the most visits are a mixture of two policies, play both, though one is not active.
-    scale, deviations
-        Of ``practical``: every width is scaled by ``scale``; noise counts with so many standard deviations.
+    ``C``, ``C1``: universal constants of ``paper``: C is hidden in an O(.), C1 = 6.
     """
 
     mode: Literal["paper", "practical"] = "practical"
@@ -145,7 +326,7 @@ class Constants:
 
 
 @dataclass(frozen=True)
-class Stage:
+class SdpPeStage:
     """After a stage: ``episodes`` so far, share of tuples in W, active policies, and how close the worst one is.
 
     ``slack``: value by which the worst policy under judgement clears the line below which policies go.
@@ -160,12 +341,12 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Answer:
+class SdpPeResult:
     """``policy (H, S)``, the model it is best in, and the stages."""
 
     policy: Integers
-    model: Model
-    stages: list[Stage]
+    model: BatchModel
+    stages: list[SdpPeStage]
 
     @property
     def first_elimination(self) -> int | None:
@@ -173,10 +354,10 @@ class Answer:
         return next((s.episodes for s in self.stages if s.eliminated), None)
 
 
-Asks = Generator[BatchRollout, PrivateBatch, Answer]
+Asks = Generator[BatchRollout, PrivateBatch, SdpPeResult]
 
 
-def sdp_pe(task: BatchTask, constants: Constants, rng: np.random.Generator) -> Asks:
+def sdp_pe(task: BatchTask, constants: SdpPeConstants, rng: np.random.Generator) -> Asks:
     """Algorithm 1; ``rng`` breaks ties and draws mixtures."""
     (H, S, A), model = task.shape, nothing_known(task.shape)
     layout = BatchLayout(task.shape, constants.lean, ends=True)
@@ -184,7 +365,7 @@ def sdp_pe(task: BatchTask, constants: Constants, rng: np.random.Generator) -> A
     active: ActiveSet = Constrained(model.P, task.start, model.upper, 0.0)
     if constants.mode == "paper":
         active = Listed(task.start, all_policies(task.shape))  # phi_1: all the deterministic policies
-    stages, past, played, last = list[Stage](), list[NoisyTables](), 0, (active, model)
+    stages, past, played, last = list[SdpPeStage](), list[NoisyTables](), 0, (active, model)
     for crude, fine, full in task.stages():  # lines 1-4
         if constants.mode == "paper":
             W, P = yield from crude_exploration(task, constants, active, crude, rng)  # line 5
@@ -200,15 +381,15 @@ def sdp_pe(task: BatchTask, constants: Constants, rng: np.random.Generator) -> A
             eliminated = slack < 0  # lines 7-13
         played += crude + fine
         missing = float(model.W[:-1].mean()) if H > 1 else 0.0
-        stages.append(Stage(played, missing, active, active.left, slack, eliminated))
+        stages.append(SdpPeStage(played, missing, active, active.left, slack, eliminated))
         if full or len(stages) == 1 or (constants.pooled and constants.mode == "practical"):
             last = active, model
     active, model = last
-    return Answer(active.best(model.P, model.r, rng), model, stages)
+    return SdpPeResult(active.best(model.P, model.r, rng), model, stages)
 
 
 def crude_exploration(
-    task: BatchTask, constants: Constants, active: ActiveSet, episodes: int, rng: np.random.Generator
+    task: BatchTask, constants: SdpPeConstants, active: ActiveSet, episodes: int, rng: np.random.Generator
 ) -> Generator[BatchRollout, PrivateBatch, tuple[Bools, Array]]:
     """Algorithm 2: tuples visited too seldom W ``(H, S, A, S)``, and the crude model, layer by layer."""
     H, S, A = task.shape
@@ -226,7 +407,7 @@ def crude_exploration(
 
 
 def fine_exploration(
-    task: BatchTask, constants: Constants, active: ActiveSet, P: Array, episodes: int, rng: np.random.Generator
+    task: BatchTask, constants: SdpPeConstants, active: ActiveSet, P: Array, episodes: int, rng: np.random.Generator
 ) -> Generator[BatchRollout, PrivateBatch, PrivateBatch]:
     """Algorithm 3, lines 1-6: one batch that visits every (h, x, a) as often as an active policy can."""
     plays = active.most_visits(P, task.targets, rng)  # lines 1-2
@@ -236,7 +417,7 @@ def fine_exploration(
 
 
 def _listed(
-    task: BatchTask, constants: Constants, active: ActiveSet, model: Model, error: float, L: int
+    task: BatchTask, constants: SdpPeConstants, active: ActiveSet, model: BatchModel, error: float, L: int
 ) -> tuple[ActiveSet, float, bool]:
     """Algorithm 1, lines 7-13; the active policies, the slack of the worst, and whether any went."""
     assert isinstance(active, Listed)

@@ -58,18 +58,8 @@ def vapvi(
 ) -> LinearResult:
     """Plan by asking the mechanism from the last step to the first.
 
-    Parameters
-    ----------
-    mechanism
-        Noisy sums on demand; an exact one gives VAPVI.
-    task
-        Declared constants and reference features.
-    rng
-        Breaks the ties that remain after the unclipped Q̂.
-    centred
-        As the mechanism's plan says; False asks as Algorithm 2 prints it.
-    c
-        Constants of the run: part of the mechanism where the answers are adaptive.
+    ``mechanism``: noisy sums on demand; an exact one gives VAPVI.
+    ``centred``: as the mechanism's plan says; False asks as Algorithm 2 prints it.
     """
     return backward(mechanism, task, c, rng, c.C * math.sqrt(task.dimension), centred=centred, weigh=True)
 

@@ -43,21 +43,12 @@ class ReleasePath(Protocol):
 
 @dataclass(frozen=True)
 class Whole:
-    """A release path that makes one whole release for each copy.
-
-    Parameters
-    ----------
-    draw
-        The shipped code from a person to a release.
-    pair
-        The two neighbours, in the form that it takes.
-    """
+    """A release path that makes one whole release for each copy."""
 
     draw: Callable[[Any, NoiseSource], Release]
     pair: tuple[object, object]
 
     def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
-        """See :class:`ReleasePath`."""
         found = [self.draw(self.pair[side], noise) for _ in range(copies)]
         return [np.stack([r.tables[m.table] for r in found]).astype(np.float64) for m in found[0].mechanisms]
 
@@ -72,22 +63,8 @@ def silence(path: ReleasePath) -> Means:
 class AuditTarget:
     """A mechanism that draws from the shipped code, two neighbouring inputs, the claimed loss, and who is trusted.
 
-    Parameters
-    ----------
-    mechanism, trust
-        Its name in words, and who adds the noise.
-    path
-        From one of the two inputs to fresh releases.
-    means
-        What the path publishes of each side where no noise is drawn: one list of tables a side.
-    law
-        Of the claimed noise.
-    claimed_rho
-        The claim under the relation "replace one person", in zCDP; of a binomial law: normal noise of its variance.
-    claimed_epsilon
-        The claim where it is made in epsilon: pure, or at the law's delta.
-    whole
-        The shipped code, one release at a time, where ``path`` draws the listed noise for many copies by itself.
+    ``claimed_rho``: the claim under the relation "replace one person", in zCDP; of a binomial law: normal noise of its
+    variance.
     """
 
     mechanism: str
@@ -126,12 +103,7 @@ class AuditTarget:
 class WholePlan:
     """What all that a recipe releases costs, without a draw, where a smaller plan was attacked.
 
-    Parameters
-    ----------
-    stands_for
-        What was attacked instead, in words.
-    rho, claimed
-        Cost in zCDP by the plan's own variances, exactly, and what is claimed.
+    ``rho``, ``claimed``: cost in zCDP by the plan's own variances, exactly, and what is claimed.
     """
 
     stands_for: str
@@ -157,21 +129,14 @@ class WholePlan:
 class Verdict:
     """What an attack proves.
 
-    Parameters
-    ----------
-    mechanism, trust, claimed_rho, claimed_epsilon, attained
-        See :class:`AuditTarget`; ``claimed_delta`` is where epsilon is claimed.
-    lower_bound_rho, lower_bound_epsilon
-        What is lost at least, with this ``confidence``; epsilon where the claim is made in it.
-    draws
-        Releases of each neighbour.
-    true_positives, false_positives
-        Rates of right and wrong guesses; ``curve`` is their trade-off ``(FPR, TPR)`` over thresholds.
-    ceiling_rho, ceiling_epsilon
-        What so many draws prove of a mechanism without any noise: a claim above them is not tested.
-    less_noise, shared_noise
-        Whether whole releases draw less than they list, and whether entries do not have noise of their own; each with
-        a chance of 1e-9 to be wrong.
+    ``lower_bound_rho``, ``lower_bound_epsilon``: what is lost at least, with this ``confidence``; epsilon where the
+    claim is made in it.
+    ``true_positives``, ``false_positives``: rates of right and wrong guesses; ``curve`` is their trade-off ``(FPR,
+    TPR)`` over thresholds.
+    ``ceiling_rho``, ``ceiling_epsilon``: what so many draws prove of a mechanism without any noise: a claim above them
+    is not tested.
+    ``less_noise``, ``shared_noise``: whether whole releases draw less than they list, and whether entries do not have
+    noise of their own; each with a chance of 1e-9 to be wrong.
     """
 
     mechanism: str
@@ -221,17 +186,6 @@ def attack(
     """Draw ``draws`` releases of each side and bound the loss from below.
 
     Where whole releases do not draw what they list, they are attacked themselves, one at a time.
-
-    Parameters
-    ----------
-    target
-        What is attacked.
-    noise
-        The source that a deployment draws from.
-    draws
-        Releases of each neighbour.
-    progress
-        Hears how many of the releases are drawn.
     """
     seen = target.drawn(noise)
     if target.whole is not None and (seen.less or seen.more):
@@ -274,10 +228,7 @@ def attack(
 def trade_off(zero: Array, one: Array) -> list[tuple[float, float]]:
     """(FPR, TPR) of thresholds at the quantiles of side 1, from strict to lenient.
 
-    Parameters
-    ----------
-    zero, one
-        Scores ``(draws,)`` of each side.
+    ``zero``, ``one``: scores ``(draws,)`` of each side.
     """
     thresholds = np.quantile(np.clip(one, -1e300, 1e300), 1 - _GRID)
     return [(float((one > t).mean()), float((zero > t).mean())) for t in thresholds]

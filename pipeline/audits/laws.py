@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.privacy.shuffle_calibration import shuffle_delta, shuffle_epsilon
+from pipeline.privacy.shuffle import shuffle_delta, shuffle_epsilon
 
 Array = NDArray[np.float64]
 Means = tuple[list[Array], list[Array]]
@@ -74,14 +74,12 @@ class Laplace:
     scales: tuple[float, ...]
 
     def score(self, tables: list[Array], means: Means) -> Array:
-        """See :class:`Gaussian`."""
         total = np.zeros(len(tables[0]))
         for x, zero, one, scale in zip(tables, *means, self.scales, strict=True):
             total += ((np.abs(x - one) - np.abs(x - zero)) / scale).sum(tuple(range(1, x.ndim)))
         return total
 
     def bound(self, zero: Array, one: Array, means: Means, doubt: float) -> Bound:
-        """See :class:`Gaussian`."""
         tpr, fpr, right, wrong = rates(zero > 0, one > 0, doubt)
         epsilon = laplace_epsilon(tpr, fpr, self.steps(means))
         return Bound(epsilon**2 / 2, epsilon, right, wrong)
@@ -101,11 +99,6 @@ class Binomial:
     """``trials`` coins of chance ``q`` in each of ``changes`` counters, half of which a replaced user raises ``by``.
 
     The first table holds totals with their coins; a second one, where there is one, counts messages that are no bit.
-
-    Parameters
-    ----------
-    delta
-        At which epsilon is claimed.
     """
 
     trials: int
@@ -242,12 +235,8 @@ def laplace_success(steps: Array) -> float:
 class OneRun:
     """What guesses prove of the loss between being in the data and being out of it (zero-out).
 
-    Parameters
-    ----------
-    canaries, guesses, right
-        Made-up people, guesses about them, and right ones.
-    lower_bound_epsilon, claimed_epsilon
-        At ``delta``: what is lost at least, with this ``confidence``, and what is claimed.
+    ``lower_bound_epsilon``, ``claimed_epsilon``: at ``delta``: what is lost at least, with this ``confidence``, and
+    what is claimed.
     """
 
     canaries: int
@@ -267,12 +256,7 @@ class OneRun:
 def guess(scores: Array, coins: NDArray[np.bool_], share: float) -> tuple[int, int]:
     """Number of guesses, and of right ones: the top ``share`` of scores is said to be in, as many at the bottom out.
 
-    Parameters
-    ----------
-    scores, coins
-        ``(n,)`` of each person: how present they look, and whether they are.
-    share
-        Of the people, at each end.
+    ``scores``, ``coins`` ``(n,)``: of each person: how present they look, and whether they are.
     """
     n, order = max(1, round(share * len(scores))), np.argsort(scores, kind="stable")
     return 2 * n, int(coins[order[-n:]].sum() + (~coins[order[:n]]).sum())

@@ -4,41 +4,242 @@ The protocol is attacked at the trial's budget, with the same code that calibrat
 a counter has few leaves here, because one of many works the same and takes longer.  Of the shuffle model the messages
 that a shuffler hands over are attacked too: they go through the three functions of :mod:`pipeline.privacy.shuffle` with
 the operating system's coins, a counter of its own for each copy.
+
+Audit targets of what online users send in batches: counters of joint privacy, local messages, shuffled totals.
+
+Noise is independent from action to action, and its scale depends on the number of steps alone: a mechanism with as many
+actions as copies *is* so many mechanisms with one.  So the shipped code serves all copies at once, and what it shows is
+read in the entries in which the two users differ.  The totals of the shuffle model are drawn by their law, on fresh
+seeds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pipeline.audits.attack import Array, AuditTarget, Side, WholePlan
-from pipeline.audits.laws import Binomial
+from pipeline.audits.attack import Array, AuditTarget, Side, WholePlan, silence
+from pipeline.audits.laws import Binomial, Gaussian, Means
 from pipeline.audits.regressions import lq_target
-from pipeline.audits.sampling import WORLD
-from pipeline.audits.sums import LEAVES, sums_target
+from pipeline.audits.sampling import WORLD, fresh
+from pipeline.audits.sums import LEAVES, Watch, look, sums_target
 from pipeline.audits.tables import counts_target
-from pipeline.audits.users import batch_target, bit_sides, interactive_target, shuffled_target
-from pipeline.declaration.toml import CardError
+from pipeline.declaration.card import CardError
+from pipeline.online.registry import find
+from pipeline.online.trial import BatchTarget, CountsTarget, ShuffledTarget, SumsTarget, Target, Trial
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.losses import Trust
-from pipeline.privacy.noise import DataHandle, NoiseSource
-from pipeline.privacy.shuffle import Coins, Messages, NoiseBits, OsCoins, randomize, shuffle
-from pipeline.privacy.shuffle_calibration import (
+from pipeline.privacy.noise import DataHandle, Integers, NoiseSource, SeededNoise
+from pipeline.privacy.shuffle import (
+    Coins,
+    Messages,
+    NoiseBits,
+    OsCoins,
     delivered_epsilon,
     of_one_episode,
     paper_bits,
+    randomize,
+    shuffle,
     smallest_total,
     tight_bits,
 )
-from pipeline.simulation.registry import find
-from pipeline.simulation.targets import BatchTarget, CountsTarget, ShuffledTarget, SumsTarget, Target
-from pipeline.simulation.trial import Trial
-from pipeline.statistics.lq_layout import LqPlan
-from pipeline.statistics.mixture_message import Message
-from pipeline.statistics.online_sum import asked
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.interactive_counts import BatchPrivatizer, CountMechanism, ShuffledCounts, joint, local
+from pipeline.statistics.lq import LqSums
+from pipeline.statistics.mixture import Message
+from pipeline.statistics.online_counts import (
+    BatchLayout,
+    BatchTables,
+    InteractiveCounts,
+    NoisyTables,
+    OnlineCounts,
+    OnlineLayout,
+    Tally,
+)
+from pipeline.statistics.online_sum import asked, cost_of, tight
 from pipeline.statistics.private_sum import PrivateSum
+
+Made = Callable[[OnlineLayout, NoiseSource], InteractiveCounts]
+Tabled = Array | Integers
+
+
+def interactive_target(
+    layout: OnlineLayout,
+    ask: Ask,
+    how: CountMechanism | None,
+    leaves: int = LEAVES,
+) -> AuditTarget:
+    """The worst pair of users of the first batch against a counter of ``leaves`` batches, or against local messages.
+
+    ``how``: counter of joint privacy; None: local.
+    Raises CardError if no noise is asked for.
+    """
+    layout = replace(layout, states=2, actions=1)
+    watch = Watch("once" if how in (None, "fresh") else how, leaves)
+    cost, leaves = watch.time.cost, watch.time.steps
+    scales = tight(layout, ask, cost)
+    rho = cost_of(layout, scales, cost)
+    if scales is None or rho is None:
+        raise CardError("an audit needs noise: epsilon is infinite")
+
+    def shipped(wide: OnlineLayout, noise: NoiseSource) -> InteractiveCounts:
+        if how is None:
+            return local(wide, leaves, ask, WORLD, noise)
+        return joint(wide, leaves, leaves, ask, WORLD, noise, mechanism=how)
+
+    path = _Batches(layout, OnlineLayout.extremes, watch, shipped)
+    variances = np.repeat(np.array(list(scales.values()), dtype=np.float64), [int(m.sum()) for m in path.moved])
+    words = "local messages" if how is None else "one release of a batch" if how == "fresh" else f"{how} counter"
+    return AuditTarget(
+        mechanism=f"online counts, {words}, discrete gaussian" + (", rewards learnt" if layout.rewards else ""),
+        trust=Trust.LOCAL if how is None else Trust.JOINT,
+        path=path,
+        means=silence(path),
+        law=Gaussian([variances] * len(watch.ends)),
+        claimed_rho=rho,
+    )
+
+
+def shuffled_target(layout: OnlineLayout, epsilon: float, delta: float, users: int, honest: float = 1.0) -> AuditTarget:
+    """The worst pair of users of one batch, whose episodes are all alike, against the mechanism of counts-shuffle.
+
+    ``users``, ``honest``: of the batch, and the declared share of them whose coins are counted on, in (0, 1].
+    """
+    layout, m = replace(layout, states=2, actions=1), layout.episodes
+    users = max(users, m)
+
+    def shipped(wide: OnlineLayout, source: NoiseSource) -> InteractiveCounts:
+        return ShuffledCounts(wide, epsilon, delta, WORLD, fresh(), honest)
+
+    def extremes(wide: OnlineLayout) -> Iterator[Tally]:
+        for batch in BatchLayout((wide.horizon, wide.states, wide.actions)).extremes():
+            yield Tally(users, m * batch.n_sas, m * batch.r_sa if wide.rewards else None)
+
+    once = shipped(layout, fresh())
+    once.add(next(extremes(layout)))
+    promise = once.guarantee
+    assert isinstance(promise, ShuffledCounts)
+    bits, changes = promise.bits[0], sum(layout.bits)
+    law, means = Binomial(bits.trials, bits.probability, changes, delta, m), bit_sides(changes, m)
+    return AuditTarget(
+        mechanism=f"shuffled counts, binomial, {users:,} users" + (", rewards learnt" if layout.rewards else ""),
+        trust=Trust.SHUFFLE,
+        path=_Batches(layout, extremes, Watch("once"), shipped, bits.mean),
+        means=means,
+        law=law,
+        claimed_rho=law.loss(means),
+        claimed_epsilon=promise.epsilon(delta),
+    )
+
+
+def batch_target(layout: BatchLayout, users: int, shipped: BatchPrivatizer) -> AuditTarget:
+    """The worst pair of users of one batch against SDP-PE's privatizer (paper 002)."""
+    layout = replace(layout, shape=(layout.shape[0], 2, 1))
+    m = shipped.episodes
+    means, what = bit_sides(layout.changes, m), "every step" if layout.rewards else "one step"
+    if shipped.trust != Trust.SHUFFLE:
+        # a curator, or a user, draws once; of a batch of local messages one is attacked
+        users = 1 if shipped.trust == Trust.LOCAL else users
+        law, epsilon = Gaussian([np.full(layout.changes, float(shipped.variance(layout)))]), None
+        words, mean = "discrete gaussian", 0.0
+    else:
+        bits = shipped.bits(users, layout)
+        law = Binomial(bits.trials, bits.probability, layout.changes, shipped.delta, m)
+        epsilon, mean = shipped.delivered(users, layout), bits.mean
+        words = f"binomial, {shipped.calibration}, {users:,} users"
+    return AuditTarget(
+        mechanism=f"batch counts of {what}, {words}",
+        trust=shipped.trust,
+        path=_OneBatch(layout, users, m, shipped, mean),
+        means=means,
+        law=law,
+        claimed_rho=law.loss(means),
+        claimed_epsilon=epsilon,
+    )
+
+
+def bit_sides(changes: int, episodes: int = 1) -> Means:
+    """Bits of the counters that differ: the first user's, then the other's, and so on."""
+    one = np.tile([1.0, 0.0], changes // 2)
+    return [episodes * one], [episodes * (1 - one)]
+
+
+def _moved(one: Sequence[Tabled], other: Sequence[Tabled]) -> list[NDArray[np.bool_]]:
+    """Where tables ``(G, S, 1[, S])`` of two users differ."""
+    return [(a != b)[:, :, 0] for a, b in zip(one, other, strict=True)]
+
+
+def _entries(tables: Sequence[Tabled], moved: list[NDArray[np.bool_]]) -> Array:
+    """These entries of tables ``(G, S, copies[, S])``: ``(copies, n)``."""
+    parts = [np.moveaxis(t, 2, 0)[:, where].astype(np.float64) for t, where in zip(tables, moved, strict=True)]
+    return np.concatenate(parts, axis=1)
+
+
+def _kept(seen: NoisyTables | BatchTables, layout: BatchLayout) -> list[Tabled]:
+    """The tables that have counters of their own."""
+    rewards: list[Tabled] = [seen.r_sa] if seen.r_sa is not None and layout.rewards else []
+    return [seen.n_sas[: layout.moving], seen.n_sa[layout.visits], *rewards]
+
+
+@dataclass(frozen=True)
+class _OneBatch:
+    """The shipped privatizer on a batch in which one user has so many episodes; with a ``mean`` of coins, totals."""
+
+    layout: BatchLayout
+    users: int
+    episodes: int
+    privatizer: BatchPrivatizer
+    mean: float
+    noise: Callable[[], SeededNoise] = fresh
+
+    def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
+        layout, m = self.layout, self.episodes
+        moved = _moved(*(_kept(tables, layout) for tables in layout.extremes()))
+        wide = replace(layout, shape=(*layout.shape[:2], copies))
+        one = [*wide.extremes()][side]
+        said = replace(one, users=self.users, n_sas=m * one.n_sas, r_sa=m * one.r_sa)
+        seen = self.privatizer.release(said, wide, self.noise()).noisy
+        return [np.rint(_entries(_kept(seen, layout), moved) + self.mean)]
+
+
+@dataclass(frozen=True)
+class _Batches:
+    """The shipped mechanism over batches of which the first has a user; with a ``mean`` of coins, shuffled totals."""
+
+    layout: OnlineLayout
+    extremes: Callable[[OnlineLayout], Iterator[Tally]]
+    watch: Watch
+    made: Made
+    mean: float | None = None
+
+    @property
+    def moved(self) -> list[NDArray[np.bool_]]:
+        """Where what the users add differs, table by table."""
+        sums = (self.layout.sums(self.layout.integers(user).astype(np.float64)) for user in self.extremes(self.layout))
+        return _moved(*([table for table in tables if table is not None] for tables in sums))
+
+    def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
+        wide = replace(self.layout, actions=copies)
+        counts, moved, user = self.made(wide, noise), self.moved, [*self.extremes(wide)][side]
+        nobody = Tally(1, 0 * user.transitions, None if user.rewards is None else 0 * user.rewards)
+        sums: list[Array] = []
+        for t in range(1, self.watch.time.steps + 1):
+            counts.add(user if t == 1 else nobody)
+            if t in self.watch.ends:
+                sums.append(look(lambda: self._show(counts.counts(), moved)))
+        return self.watch.read_off(sums)
+
+    def _show(self, seen: OnlineCounts, moved: list[NDArray[np.bool_]]) -> Array:
+        rewards = [] if seen.r_sa is None else [seen.r_sa]
+        if self.mean is None:
+            return _entries([seen.n_sas, *rewards], moved)
+        # of each visit's -1 or +1 the bit that was sent
+        bits = [(r + seen.n_sas.sum(-1)) / 2 for r in rewards]
+        return np.rint(_entries([seen.n_sas, *bits], moved) + self.mean)
+
 
 _LAST_STEPS = 2
 # messages of all draws together: beyond, they take minutes and gigabytes
@@ -56,19 +257,7 @@ Send = Callable[[Array, NoiseBits, Coins, DataHandle], Messages]
 def targets_of(trial: Trial, draws: int, say: Say) -> list[AuditTarget]:
     """One for each thing that a trial's agent releases.
 
-    Parameters
-    ----------
-    trial
-        Whose agent, options and budget are attacked.
-    draws
-        Releases of each neighbour that will be drawn: shuffled messages are left out where that would be too many bits.
-    say
-        Hears what is attacked in the place of something larger.
-
-    Raises
-    ------
-    CardError
-        If the agent names nothing to attack, or its options are wrong.
+    Raises CardError if the agent names nothing to attack, or its options are wrong.
     """
     agent = find(trial.agent)
     if agent.targets is None:
@@ -108,11 +297,11 @@ def _target(trial: Trial, target: Target, say: Say) -> AuditTarget:
                 say(f"{message.of}: an episode of {_LAST_STEPS} steps with sums stands for one of {message.steps}")
                 message = replace(message, ranges=message.ranges[-_LAST_STEPS:])
             return sums_target(message, ask, mechanism)
+        case PrivateSum(layout=LqSums()):
+            return lq_target(target)
         case PrivateSum():
             # what the sampler adds to delta has to be listed, or nothing is drawn
             return counts_target(target.with_slack(FastOsNoise(), trial.epsilon or 0.0))
-        case LqPlan():
-            return lq_target(target)
 
 
 def _messages(trial: Trial, targets: Sequence[Target], draws: int, say: Say) -> list[AuditTarget]:
@@ -137,15 +326,7 @@ def _binary(target: Target) -> bool:
 
 
 def messages_target(epsilon: float, delta: float, calibration: str, *, users: int = _CROWD) -> AuditTarget:
-    """Everything that the shuffler hands over of one batch: a user's bit is in one counter, or in another.
-
-    Parameters
-    ----------
-    epsilon, delta, calibration
-        What is claimed, and by whose count of coins: ``tight`` or ``paper``.
-    users
-        Of the batch; fewer where so many would need less than a coin each.
-    """
+    """Everything that the shuffler hands over of one batch: a user's bit is in one counter, or in another."""
     bits, means, none = crowd(epsilon, delta, calibration, users), bit_sides(_CHANGES), [np.zeros(_CHANGES)]
     law = Binomial(bits.trials, bits.probability, _CHANGES, delta)
     return AuditTarget(

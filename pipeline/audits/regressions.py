@@ -22,20 +22,30 @@ from pipeline.audits.attack import Array, AuditTarget, Side, Whole, silence
 from pipeline.audits.laws import Gaussian
 from pipeline.audits.sampling import WORLD, Silence
 from pipeline.declaration.card import CardError
+from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.losses import Trust
 from pipeline.privacy.noise import NoiseSource, symmetric_noise
 from pipeline.privacy.release import Mechanism, Release
 from pipeline.statistics.interactive import InteractiveRegression, call_window
-from pipeline.statistics.linear_calibration import call_sum, draw_one_shot, one_shot_sum, true_rho
-from pipeline.statistics.linear_layout import CallLayout, Row, extreme_rows
 from pipeline.statistics.linear_plan import Half, LinearPlan
-from pipeline.statistics.lq_layout import LqPlan
-from pipeline.statistics.lq_moments import draw_lq
-from pipeline.statistics.lq_rows import Episodes, SimulatedRows
+from pipeline.statistics.linear_sums import (
+    Batch,
+    CallLayout,
+    Row,
+    Rows,
+    StreamRows,
+    TalliedRows,
+    call_sum,
+    count_rows,
+    draw_one_shot,
+    extreme_rows,
+    one_shot_sum,
+    true_rho,
+)
+from pipeline.statistics.linear_sums import Side as Part
+from pipeline.statistics.lq import draw_lq, lq_layout
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.regression import Window
-from pipeline.statistics.regression_rows import Batch, Rows, StreamRows, TalliedRows, count_rows
-from pipeline.statistics.regression_rows import Side as Part
 
 # at which the fast sampler's share of delta is listed: without it nothing is drawn
 EPSILON = 20.0
@@ -48,15 +58,7 @@ Person = tuple[Row | None, ...]
 def linear_target(plan: LinearPlan) -> AuditTarget:
     """The worst pair of people against a plan.
 
-    Parameters
-    ----------
-    plan
-        What is declared, with a finite feature map; each step is attacked.
-
-    Raises
-    ------
-    CardError
-        If the plan has no budget.
+    Raises CardError if the plan has no budget.
     """
     claimed = true_rho(plan)
     if claimed is None:
@@ -74,46 +76,30 @@ def linear_target(plan: LinearPlan) -> AuditTarget:
     return _target(words, claimed, Whole(honest, pair))
 
 
-def lq_target(plan: LqPlan) -> AuditTarget:
-    """The worst pair of people who repeat one row, as long as their balls allow and longer, against a plan.
+def lq_target(shipped: PrivateSum) -> AuditTarget:
+    """The worst pair of people who repeat one row, as long as their balls allow and longer, against one release.
 
-    Parameters
-    ----------
-    plan
-        What is declared.
-
-    Raises
-    ------
-    CardError
-        If the plan draws no noise.
+    Raises CardError if it draws no noise.
     """
-    claimed = plan.summed.rho
+    claimed = shipped.rho
     if claimed is None:
-        raise CardError(f"{plan.domain.name}: no noise, no claim to attack")
-    plan = replace(plan, domain=replace(plan.domain, kind="synthetic"))
+        raise CardError(f"{shipped.layout.dataset}: no noise, no claim to attack")
+    summed = replace(shipped, layout=replace(lq_layout(shipped), data_kind="synthetic"))
 
-    def honest(person: Episodes, noise: NoiseSource) -> Release:
-        return draw_lq(plan, SimulatedRows((person,)), noise, epsilon=EPSILON)
+    def honest(person: LqBatch, noise: NoiseSource) -> Release:
+        return draw_lq(summed, [person], noise, epsilon=EPSILON)
 
-    def exact(person: Episodes) -> Mapping[str, NDArray[np.int64]]:
+    def exact(person: LqBatch) -> Mapping[str, NDArray[np.int64]]:
         return honest(person, Silence()).tables
 
     words = "lq moments, discrete gaussian, gram and target"
-    return _target(words, claimed, Whole(honest, plan.summed.worst_pair(exact)))
+    return _target(words, claimed, Whole(honest, summed.worst_pair(exact)))
 
 
 def linear_cost(plan: LinearPlan) -> Fraction:
     """What a whole plan costs without a draw: every call at its widest window, summed as one person meets them.
 
-    Parameters
-    ----------
-    plan
-        What is declared.
-
-    Raises
-    ------
-    ValueError
-        If the plan draws no noise.
+    Raises ValueError if the plan draws no noise.
     """
     printed = true_rho(plan)
     if plan.terms.variant == "one_shot":
@@ -155,7 +141,6 @@ class _Tiled:
     sides: tuple[Mapping[str, NDArray[np.int64]], Mapping[str, NDArray[np.int64]]]
 
     def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
-        """See :class:`~pipeline.audits.attack.ReleasePath`."""
         found: list[Array] = []
         for m in self.mechanisms:
             assert m.variance is not None

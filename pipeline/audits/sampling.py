@@ -36,11 +36,9 @@ class Pooled(RelayedNoise):
     _left: dict[tuple[str, int | Fraction], Integers] = field(default_factory=dict, init=False)
 
     def gaussian(self, size: int, variance: int, data: DataHandle) -> Integers:
-        """See :class:`~pipeline.privacy.noise.NoiseSource`."""
         return self._take(("gaussian", variance), size, lambda n: self.source.gaussian(n, variance, data))
 
     def laplace(self, size: int, scale: Fraction, data: DataHandle) -> Integers:
-        """See :class:`~pipeline.privacy.noise.NoiseSource`."""
         return self._take(("laplace", scale), size, lambda n: self.source.laplace(n, scale, data))
 
     def _take(self, key: tuple[str, int | Fraction], size: int, draw: Callable[[int], Integers]) -> Integers:
@@ -64,31 +62,19 @@ class Silence:
             raise ValueError("an audit reads no rows: its neighbours are made up")
 
     def gaussian(self, size: int, variance: int, data: DataHandle) -> Integers:
-        """See :class:`~pipeline.privacy.noise.NoiseSource`."""
         self.admit(data.data_kind)
         return np.zeros(size, dtype=np.int64)
 
     def laplace(self, size: int, scale: Fraction, data: DataHandle) -> Integers:
-        """See :class:`~pipeline.privacy.noise.NoiseSource`."""
         return self.gaussian(size, 1, data)
 
     def tv_bound(self, variance: int) -> Fraction:
-        """See :class:`~pipeline.privacy.noise.NoiseSource`."""
         return Fraction(0)
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """What releases say of their noise.
-
-    Parameters
-    ----------
-    less, more
-        Whether any of it is provably less, or more, than listed.
-    shared
-        Whether two entries of a release, of whatever tables, rows and nights, or an entry of all releases, provably
-        do not have noise of their own.
-    """
+    """What releases say of their noise."""
 
     less: bool
     more: bool
@@ -101,10 +87,7 @@ class Covariance:
     Of independent normal noise sqrt(n - 2) r / sqrt(1 - r^2) is t-distributed with n - 2 degrees of freedom, where r is
     the correlation over n releases.
 
-    Parameters
-    ----------
-    read
-        ``(*shape)`` of each table: which entries are read.
+    ``read`` ``(*shape)``: of each table: which entries are read.
     """
 
     def __init__(self, read: list[NDArray[np.bool_]]) -> None:
@@ -145,12 +128,8 @@ def hold_noise(noise: list[Array], variances: list[Array]) -> Drawn:
     Squares over their variance are chi-squared with ``copies`` degrees of freedom, entry by entry and summed over a
     table.  The chance of a false alarm is shared by all these tests; :class:`Covariance` has one of its own.
 
-    Parameters
-    ----------
-    noise
-        Tables ``(copies, *shape)``.
-    variances
-        ``(*shape)`` each; what is infinite is not read.
+    ``noise``: tables ``(copies, *shape)``.
+    ``variances`` ``(*shape)``: each; what is infinite is not read.
     """
     from scipy import stats
 

@@ -1,7 +1,7 @@
 """Audit targets of private sums: count tables at once or night by night, and the running sums of online agents.
 
 Two people differ in the first step alone; the steps after it are empty.  What a step moves is a column of M where the
-running sums are factored as A = W M (:mod:`pipeline.privacy.factorisation`), and the first column is the longest.
+running sums are factored as A = W M (:mod:`pipeline.privacy.continual`), and the first column is the longest.
 Whoever sees released rows reads M x + z itself.  Whoever sees the sums W (M x + z) after some of the steps divides them
 by the triangular root of the noise's covariance W W^T: what is left has independent noise of one row's variance.
 
@@ -23,18 +23,23 @@ from pipeline.audits.attack import Array, AuditTarget, Side, silence
 from pipeline.audits.laws import Gaussian
 from pipeline.audits.sampling import WORLD, Pooled, Silence, fresh
 from pipeline.declaration.card import CardError
-from pipeline.privacy.continual import Mechanism, continual
-from pipeline.privacy.factorisation import Factorisation, NoiseBlocks, Once, Time
+from pipeline.privacy.continual import (
+    Factorisation,
+    LazyTree,
+    Mechanism,
+    NoiseBlocks,
+    Once,
+    RunningSum,
+    Time,
+    continual,
+)
 from pipeline.privacy.losses import Trust
 from pipeline.privacy.noise import LARGEST_SCALE, Integers, NoiseSource
-from pipeline.privacy.running import LazyTree, RunningSum
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive_counts import CountMechanism
-from pipeline.statistics.lq_message import LqMessage, ResidualMessage
-from pipeline.statistics.lq_regularizers import paper_004
-from pipeline.statistics.mixture_message import Message
+from pipeline.statistics.lq import LqMessage, ResidualMessage, paper_004
+from pipeline.statistics.mixture import Message, paper_000, paper_001
 from pipeline.statistics.online_sum import cost_of, entry_variances, tight
-from pipeline.statistics.regularizers import paper_000, paper_001
 
 Kind = Mechanism | Literal["once"]
 Build = Callable[[Time, NoiseBlocks], RunningSum]
@@ -52,15 +57,7 @@ _WORDS: dict[CountMechanism | None, str] = {
 
 @dataclass(frozen=True)
 class Watch:
-    """When an attacker looks at a running sum, and what is read off it.
-
-    Parameters
-    ----------
-    kind
-        The counter; ``once``: a message, or one batch.
-    steps
-        Declared.
-    """
+    """When an attacker looks at a running sum, and what is read off it."""
 
     kind: Kind
     steps: int = LEAVES
@@ -79,13 +76,7 @@ class Watch:
         return tuple(2**j for j in range(last.bit_length()))
 
     def read_off(self, sums: list[Array]) -> list[Array]:
-        """The sums with their noise made independent, of one row's variance.
-
-        Parameters
-        ----------
-        sums
-            What was shown after each of :attr:`ends`, of any one shape.
-        """
+        """The sums with their noise made independent, of one row's variance."""
         from scipy.linalg import solve_triangular
 
         weights = np.zeros((len(sums), self.time.draws))
@@ -106,18 +97,8 @@ def look(show: Callable[[], Array]) -> Array:
 class Sums:
     """A running sum itself, on the integers in which two first steps differ, many copies at once.
 
-    Parameters
-    ----------
-    watch
-        When it is read.
-    pair
-        The two first steps ``(cells,)``.
-    variances
-        ``(cells,)`` of the noise of a row.
-    time
-        What is built: with a step for each of the watch, or one for each reading.
-    build
-        What adds up.
+    ``pair``: the two first steps ``(cells,)``.
+    ``variances`` ``(cells,)``: of the noise of a row.
     """
 
     watch: Watch
@@ -132,7 +113,6 @@ class Sums:
         return self.pair[0] != self.pair[1]
 
     def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
-        """See :class:`~pipeline.audits.attack.ReleasePath`."""
         # noise so wide is drawn in simulations only, by seeds
         variances, ends = self.variances[self.moved], self.watch.ends
         n, wide = len(variances), float(variances.max()) > LARGEST_SCALE**2 and not isinstance(noise, Silence)
@@ -159,19 +139,8 @@ def sums_target(
 
     The tree of Private-OFU-RL is the shipped one that draws what is read.
 
-    Parameters
-    ----------
-    layout, ask
-        What an episode adds, at which budget.
-    how
-        Counter of joint privacy (``fresh``: each batch is one release); None: every user sends a message.
-    leaves
-        Steps of the counter.
-
-    Raises
-    ------
-    CardError
-        If no noise is asked for.
+    ``how``: counter of joint privacy (``fresh``: each batch is one release); None: every user sends a message.
+    Raises CardError if no noise is asked for.
     """
     kind = "once" if how in (None, "fresh") else how
     watch = Watch(kind, leaves)

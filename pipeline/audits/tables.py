@@ -1,36 +1,38 @@
-"""Audit targets of tables that are summed over people: counts at once or night by night, and stages of one step."""
+"""Audit targets of tables that are summed over people: counts at once or night by night, and stages of one step.
+
+The way from two people to the tables that are drawn of them, many copies at once, and the law that is claimed.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
+from functools import cached_property, partial
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pipeline.audits.attack import AuditTarget, silence
-from pipeline.audits.laws import Gaussian
-from pipeline.audits.sums import LEAVES
-from pipeline.audits.table_paths import BothPaths, TablesPath, tables_target
+from pipeline.audits.attack import Array, AuditTarget, Side, silence
+from pipeline.audits.laws import Gaussian, Laplace
+from pipeline.audits.sampling import WORLD
 from pipeline.declaration.card import CardError
 from pipeline.logs.aggregate import count_person
 from pipeline.logs.one_step_rows import RETURN_STEPS
 from pipeline.logs.one_step_sums import FeatureQuestion, FollowQuestion, ask_person
 from pipeline.logs.target_sums import person_sums
-from pipeline.privacy.continual import continual
-from pipeline.privacy.factorisation import Factorisation
+from pipeline.privacy.continual import Factorisation
 from pipeline.privacy.losses import Trust
-from pipeline.privacy.release import total_rho
+from pipeline.privacy.noise import Integers, NoiseSource
+from pipeline.privacy.release import total_epsilon, total_rho
 from pipeline.statistics.count_layout import CountLayout
-from pipeline.statistics.layout import GateLayout, Tables
+from pipeline.statistics.layout import ExactSums, GateLayout, Tables
 from pipeline.statistics.moment_layout import MomentLayout
 from pipeline.statistics.one_step_layout import FEATURES, STEPS, WEIGHT, FeatureLayout, FollowLayout
 from pipeline.statistics.private_sum import PrivateSum
-from pipeline.statistics.target_layout import Stage
-from pipeline.statistics.target_plan import VALUE_STEPS, Question, TargetPlan
+from pipeline.statistics.target_plan import VALUE_STEPS, Question, Stage, TargetPlan
 
 # a layout that says of itself whose people it counts
 Named = TypeVar("Named", MomentLayout, GateLayout)
@@ -41,15 +43,7 @@ def counts_target(shipped: PrivateSum) -> AuditTarget:
 
     What a night publishes is post-processing of its rows, and the ledger charges for these.
 
-    Parameters
-    ----------
-    shipped
-        Count tables; with a ``time`` those of one row.
-
-    Raises
-    ------
-    CardError
-        If a table has no noise, or one of a counter no Gaussian noise: there is nothing to claim.
+    Raises CardError if a table has no noise, or one of a counter no Gaussian noise: there is nothing to claim.
     """
     layout, mechanisms, time = shipped.layout, shipped.mechanisms, shipped.time
     assert isinstance(layout, CountLayout) and (time is None or isinstance(time, Factorisation))
@@ -64,15 +58,7 @@ def counts_target(shipped: PrivateSum) -> AuditTarget:
 def gate_target(shipped: PrivateSum) -> AuditTarget:
     """Somebody of whom nothing is set aside against whoever breaks most rules, in the counts of a gate.
 
-    Parameters
-    ----------
-    shipped
-        Counts of people by rule.
-
-    Raises
-    ------
-    CardError
-        If there is no noise: there is nothing to claim.
+    Raises CardError if there is no noise: there is nothing to claim.
     """
     made_up, layout = _made_up(shipped, GateLayout)
     words = f"the gate, {shipped.mechanisms[0].name}"
@@ -82,23 +68,15 @@ def gate_target(shipped: PrivateSum) -> AuditTarget:
 def stage_target(plan: TargetPlan, stage: Stage) -> AuditTarget:
     """The worst pair of people against one stage of one-step improvement, for a question of the auditor's own.
 
-    Parameters
-    ----------
-    plan
-        Of the run.
-    stage
-        Which of the two.
-
-    Raises
-    ------
-    CardError
-        If there is no noise: there is nothing to claim.
+    Raises CardError if there is no noise: there is nothing to claim.
     """
     card = plan.card.model_copy(update={"kind": "synthetic"}).placed(plan.card.folder)
     made_up, shipped = replace(plan, card=card), plan.stages[stage]
     asked = None if stage == "v" else _extreme_question(made_up)
+    if asked is not None and stage == "c":
+        asked = replace(asked, group=np.arange(len(card.domain.live_states)) % plan.groups)
     draws = replace(shipped, layout=made_up.layout(stage))
-    words = "values of practice" if stage == "v" else "gains of actions"
+    words = {"v": "values of practice", "c": "gains of actions by group", "q": "gains of actions"}[stage]
     return tables_target(
         f"{words}, discrete gaussian", shipped, draws, partial(person_sums, made_up, asked), shipped.rho
     )
@@ -107,17 +85,7 @@ def stage_target(plan: TargetPlan, stage: Stage) -> AuditTarget:
 def rows_target(shipped: PrivateSum, span: float) -> AuditTarget:
     """The worst pair of people against a stage that measures a one-step policy, for a question of the auditor's own.
 
-    Parameters
-    ----------
-    shipped
-        Rows that follow, or moments of features.
-    span
-        Range of returns, reward units.
-
-    Raises
-    ------
-    CardError
-        If there is no noise: there is nothing to claim.
+    Raises CardError if there is no noise: there is nothing to claim.
     """
     layout = shipped.layout
     assert isinstance(layout, FollowLayout | FeatureLayout)
@@ -145,15 +113,7 @@ def _longest_features(layout: FeatureLayout, span: float) -> FeatureQuestion:
 def scores_target(shipped: PrivateSum) -> AuditTarget:
     """The worst pair of people against sums of scores: all scores at one end of their clips, or at the other.
 
-    Parameters
-    ----------
-    shipped
-        Moments of scores.
-
-    Raises
-    ------
-    CardError
-        If there is no noise: there is nothing to claim.
+    Raises CardError if there is no noise: there is nothing to claim.
     """
     made_up, layout = _made_up(shipped, MomentLayout)
     return tables_target("scores of people, discrete gaussian", shipped, made_up, layout.add_up, shipped.rho)
@@ -171,28 +131,13 @@ Parts = Callable[[str], bool]
 def crossing_target(counts: PrivateSum, scores: PrivateSum, claimed: Fraction, part: Parts) -> AuditTarget:
     """A person of the part that learns, replaced by one of the part that evaluates: one part loses, the other gains.
 
-    Parameters
-    ----------
-    counts, scores
-        What is drawn of either part.
-    claimed
-        What both cost together.
-    part
-        Whether the person of an id evaluates: the shipped split, or what a test puts in its place.
-
-    Raises
-    ------
-    CardError
-        If there is no noise: there is nothing to claim.
+    Raises CardError if there is no noise: there is nothing to claim.
     """
     counted = counts.layout
     assert isinstance(counted, CountLayout)
     if counts.rho is None or scores.rho is None:
         raise CardError(f"{counted.dataset}: no noise, no claim to attack")
-    card, time = counted.card.model_copy(update={"kind": "synthetic"}), counts.time
-    if isinstance(time, Factorisation) and time.steps > LEAVES:
-        # rows of the same noise; of more nights there are more of them
-        counts = replace(counts, time=continual(time.kind, LEAVES))
+    card = counted.card.model_copy(update={"kind": "synthetic"})
     learn = replace(counts, layout=replace(counted, card=card))
     evaluate, layout = _made_up(scores, MomentLayout)
     taught = counts.farthest(partial(count_person, card), counts.layout.extremes())
@@ -205,9 +150,7 @@ def crossing_target(counts: PrivateSum, scores: PrivateSum, claimed: Fraction, p
     ]
     path = BothPaths(paths[0], paths[1])
     means = silence(path)
-    ends = [[float(m.variance or 0) for m in s.mechanisms] for s in (counts, scores)]
-    # of a counter, every row that the leaf is in
-    variances = ends[0] * ((len(means[0]) - len(ends[1])) // len(ends[0])) + ends[1]
+    variances = [float(m.variance or 0) for s in (counts, scores) for m in s.mechanisms]
     law = Gaussian([np.full(table.shape, v) for table, v in zip(means[0], variances, strict=True)])
     return AuditTarget("people across the parts, discrete gaussian", Trust.CENTRAL, path, means, law, claimed)
 
@@ -224,3 +167,100 @@ def _extreme_question(plan: TargetPlan) -> Question:
     unit = (most - least) / VALUE_STEPS
     middle = round(((low + high) / 2 - least) / unit)
     return Question(np.full(plan.layout("v").shape, middle), max(1, int((high - low) / 2 / unit) - 1))
+
+
+# a made-up person, in the form that the layout's summing code takes
+One = TypeVar("One")
+
+
+def tables_target(
+    words: str,
+    shipped: PrivateSum,
+    made_up: PrivateSum,
+    sum_of: Callable[[One], Tables],
+    rho: Fraction | None,
+) -> AuditTarget:
+    """The worst pair of people against a private sum of tables.
+
+    ``sum_of``: from a person to their exact tables, by the shipped code that sums.
+    Raises CardError if there is no noise: there is nothing to claim.
+    """
+    mechanisms, time = shipped.mechanisms, shipped.time
+    if rho is None or (time is not None and any(m.variance is None for m in mechanisms)):
+        name = shipped.layout.dataset
+        raise CardError(f"{name}: no{'' if time is None else ' Gaussian'} noise, no claim to attack")
+    one, other = replace(shipped, layout=made_up.layout).worst_pair(sum_of)
+    path = TablesPath(made_up, (sum_of(one), sum_of(other)))
+    means, pure = silence(path), total_epsilon(mechanisms)
+    law = Laplace(tuple(float(m.scale or 0) for m in mechanisms))
+    if pure is None or time is not None:
+        claimed = [m.standard_deviation**2 if time is None else float(m.variance or 0) for m in mechanisms]
+        tables = zip(means[0], claimed * (len(means[0]) // len(claimed)), strict=True)
+        law = Gaussian([np.full(table.shape, variance) for table, variance in tables])
+        if mirrored := path.mirrored:
+            law = Gaussian(
+                [_once(v) if m.table in mirrored else v for m, v in zip(mechanisms, law.variances, strict=True)]
+            )
+    names = ", ".join(m.table for m in mechanisms)
+    return AuditTarget(f"{words}, {names}", Trust.CENTRAL, path, means, law, rho, claimed_epsilon=pure)
+
+
+def _once(variances: Array) -> Array:
+    """Of a symmetric table ``(d, d)``, whose entries off the diagonal are drawn once, at half the variance."""
+    found = np.triu(variances / 2, 1) + np.diag(np.diag(variances))
+    found[np.tril_indices(len(found), -1)] = np.inf
+    return found
+
+
+@dataclass(frozen=True)
+class BothPaths:
+    """Two parts of a release, drawn one after the other."""
+
+    first: TablesPath
+    second: TablesPath
+
+    def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
+        return [*self.first(side, noise, copies), *self.second(side, noise, copies)]
+
+
+@dataclass(frozen=True)
+class TablesPath:
+    """The private sum's own draw, on the entries in which two people differ, many copies at once."""
+
+    drawn: PrivateSum
+    pair: tuple[Tables, Tables]
+
+    @property
+    def mirrored(self) -> frozenset[str]:
+        """Tables that are drawn as whole symmetric matrices."""
+        return frozenset(t.name for t in self.drawn.layout.tables if t.symmetric)
+
+    @cached_property
+    def _where(self) -> list[NDArray[np.bool_]]:
+        return [self.pair[0][m.table] != self.pair[1][m.table] for m in self.drawn.mechanisms]
+
+    def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
+        tables, wide = dict[str, Integers](), list(self.drawn.mechanisms)
+        for i, (m, where) in enumerate(zip(self.drawn.mechanisms, self._where, strict=True)):
+            entries = self.pair[side][m.table]
+            entries = entries if m.table in self.mirrored else entries[where]
+            tables[m.table] = np.broadcast_to(entries, (copies, *entries.shape)).astype(np.int64)
+            copied = replace(m, shape=(copies, *entries.shape))
+            # the plan's own share of delta, a draw: without it the sampler is refused here as it is in a run
+            wide[i] = replace(copied, delta_slack=m.delta_slack * Fraction(copied.drawn, m.drawn))
+        drawn = replace(self.drawn, mechanisms=tuple(wide))
+        if self.drawn.time is not None:
+            return self._rows(drawn, list(tables.values()), noise)
+        release = drawn.draw(ExactSums(drawn.layout.dataset, "synthetic", drawn.layout.dynamics, tables), noise)
+        return [release.tables[name].astype(np.float64) for name in tables]
+
+    def _rows(self, drawn: PrivateSum, tables: list[Integers], noise: NoiseSource) -> list[Array]:
+        first, ends = np.concatenate([t.ravel() for t in tables]), np.cumsum([t.size for t in tables])[:-1]
+        found, time = list[Array](), drawn.time
+        assert isinstance(time, Factorisation)
+        for night in range(1, time.steps + 1):
+            # rows that do not hold the first night tell nothing of it, but whether their noise is their own
+            for row in drawn.draw_rows(time.rows(night), lambda t: first if t == 1 else None, noise, WORLD):
+                parts = zip(np.split(row, ends), tables, strict=True)
+                found += [part.reshape(table.shape).astype(np.float64) for part, table in parts]
+        return found

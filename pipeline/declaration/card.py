@@ -17,6 +17,7 @@ from pydantic import ValidationError, model_validator
 
 from pipeline.declaration.columns import (
     LogColumns,
+    Reward,
     check_constants,
     check_format,
     check_layout,
@@ -28,8 +29,7 @@ from pipeline.declaration.declared_features import OBSERVED, Features
 from pipeline.declaration.domain import Domain
 from pipeline.declaration.lineage import Declaration, files_of, sha256_of
 from pipeline.declaration.linear_quadratic import LINEAR_QUADRATIC, Cost, LinearQuadratic
-from pipeline.declaration.reward import Reward
-from pipeline.declaration.source import Source, VectorSource
+from pipeline.declaration.source import Source, VectorSource, constant, step_cells
 from pipeline.declaration.toml import CardError as CardError
 from pipeline.declaration.toml import explain, read_toml, table_in
 from pipeline.mdp.model import Task
@@ -42,16 +42,7 @@ UNKNOWN_LABELS = 0.1
 class Card(Declaration):
     """One dataset of declared states and actions.
 
-    Parameters
-    ----------
-    domain
-        States, actions, horizon and dynamics; finite and public.
-    reward
-        Its range and lattice, and whence it comes.
-    features
-        Integer features of every (live state, action), where a linear agent is to use some other than one-hot.
-    source
-        Files, their format, and which column holds what.
+    ``reward``: its range and lattice, and whence it comes.
     """
 
     declares: ClassVar[str] = "states, actions, horizon, reward range"
@@ -88,13 +79,16 @@ class Card(Declaration):
             check_constants(self.source, d, self.reward)
         if cols.next_bin is not None and (cols.next_state is None or d.states.bins is None):
             raise ValueError("source.columns.next_bin goes with 'next_state' and binned states")
-        if self.source.last_row == "ends" and not d.states.ends:
-            raise ValueError("source.last_row = 'ends' needs an end to lead to, e.g. domain.states.ends = ['end']")
+        if self.source.last_row != "unknown" and not d.states.ends:
+            last = self.source.last_row
+            raise ValueError(f"source.last_row = {last!r} needs an end to lead to, e.g. domain.states.ends = ['end']")
         if self.reward.kind == "estimate" and cols.reward is None:
             raise ValueError("source.columns.reward is missing; reward.kind = 'estimate' reads it")
         self.reward.check(d.horizon, d.live_states, d.states.ends, len(d.action_labels))
         if self.features is not None:
             self.features.check(len(d.live_states), len(d.action_labels), d.observation)
+        if d.states.product is not None and (self.source.layout == "wide" or cols.next_state is not None):
+            raise ValueError("domain.states.from goes with layout = 'long' and without source.columns.next_state")
         if d.states.undivided and (cols.next_state, cols.next_bin) != (None, None):
             raise ValueError("source.columns.next_state needs declared states; map next_observation and terminated")
         if d.observation is not None:
@@ -118,9 +112,32 @@ class Card(Declaration):
         d = self.domain
         return d.dynamics == "per_step" and not d.states.ends and self.source.columns.next_state is None
 
+    @property
+    def pays_at_the_end(self) -> bool:
+        """Whether, by declaration, what a step pays before an episode's last one says nothing of the person.
+
+        Of one step every reward is the last.
+        """
+        d, r, told = self.domain, self.reward, self.source.columns.reward
+        if d.horizon == 1:
+            return False
+        if r.kind == "on_entering":
+            paid = r.on_entering or {}
+            return len({paid.get(label, 0.0) for label in d.live_states}) == 1
+        if r.kind == "table":
+            # one table is that of every step
+            before = r.tables[:-1] or r.tables
+            return all(len({x for row in table for x in row}) == 1 for table in before)
+        if r.paid == "last":
+            return True
+        if self.source.layout == "long" or told is None:
+            return False
+        *before, _ = step_cells(told, d.horizon, self.source.starts_at)
+        return all(constant(cell) is not None for cell in before)
+
     def domain_hash(self) -> str:
-        """Sha256 of the canonical JSON of [unit], [reward] and [domain] without vetoes and markov (design §5.1)."""
-        domain = self.domain.model_dump(mode="json", exclude={"vetoes", "markov"})
+        """Sha256 of the canonical JSON of [unit], [reward] and [domain], without what enters no sum (design §5.1)."""
+        domain = self.domain.model_dump(mode="json", exclude={"vetoes", "markov", "practice"})
         parts = {
             "unit": self.unit.model_dump(mode="json"),
             "reward": self.reward.model_dump(mode="json"),
@@ -136,14 +153,7 @@ class Card(Declaration):
 class LqCard(Declaration):
     """One dataset of observations and controls that are vectors: a linear plant with a declared quadratic cost.
 
-    Parameters
-    ----------
-    domain
-        Sizes, balls and scales of observation and control, horizon, first state and noise (privacy.md §7).
-    cost
-        x'Qx + u'Ru of one step, of scaled vectors.
-    source
-        Files, their format, and which column holds what.
+    ``domain``: sizes, balls and scales of observation and control, horizon, first state and noise (privacy.md §7).
     """
 
     declares: ClassVar[str] = "dimensions, balls and their scales, horizon, first state, noise and cost"
@@ -194,15 +204,7 @@ AnyCard = Card | LqCard
 def load_any_card(path: str | Path) -> AnyCard:
     """Read and check a card of any domain.
 
-    Parameters
-    ----------
-    path
-        Of ``card.toml``; files that the card names lie below its folder.
-
-    Raises
-    ------
-    CardError
-        One line for each wrong key: which, what was found, what is allowed.
+    Raises CardError one line for each wrong key: which, what was found, what is allowed.
     """
     path = Path(path)
     values = read_toml(path)
@@ -219,15 +221,7 @@ def load_any_card(path: str | Path) -> AnyCard:
 def load_card(path: Path) -> Card:
     """Read and check a card of declared states and actions.
 
-    Parameters
-    ----------
-    path
-        Of ``card.toml``.
-
-    Raises
-    ------
-    CardError
-        One line for each wrong key, or that the card declares vectors.
+    Raises CardError one line for each wrong key, or that the card declares vectors.
     """
     return require_tabular(load_any_card(path))
 
@@ -235,10 +229,7 @@ def load_card(path: Path) -> Card:
 def require_tabular(card: AnyCard) -> Card:
     """The card, if it declares states and actions.
 
-    Raises
-    ------
-    CardError
-        If it declares vectors, whose agents are dp-lqr and lqr.
+    Raises CardError if it declares vectors, whose agents are dp-lqr and lqr.
     """
     if isinstance(card, LqCard):
         raise CardError(f"{card.name}: dynamics = '{LINEAR_QUADRATIC}': states are vectors; use agent dp-lqr or lqr")
@@ -248,10 +239,7 @@ def require_tabular(card: AnyCard) -> Card:
 def require_linear_quadratic(card: AnyCard) -> LqCard:
     """The card, if it declares a linear plant.
 
-    Raises
-    ------
-    CardError
-        If it declares states and actions by label.
+    Raises CardError if it declares states and actions by label.
     """
     if isinstance(card, Card):
         raise CardError(f"{card.name}: dp-lqr and lqr need a card with dynamics = '{LINEAR_QUADRATIC}' and a [cost]")
@@ -261,14 +249,7 @@ def require_linear_quadratic(card: AnyCard) -> LqCard:
 def task_of(card: Card) -> Task:
     """The declared decision process as the planner needs it.
 
-    Parameters
-    ----------
-    card
-        Its horizon, vetoes and declared rewards; no row is looked at.
-
-    Returns
-    -------
-    Reward table and allowed actions are ``(L, A)`` over live states and action labels.
+    Returns reward table and allowed actions are ``(L, A)`` over live states and action labels.
     """
     d, r = card.domain, card.reward
     here, there = r.paid_here(len(d.live_states), len(d.action_labels)), r.paid_there(d.state_labels)
@@ -278,10 +259,7 @@ def task_of(card: Card) -> Task:
 def declared_start(card: Card) -> NDArray[np.float64] | None:
     """Declared first-state distribution ``(L,)``, or None where it comes from the release.
 
-    Parameters
-    ----------
-    card
-        Its ``domain.start``: probabilities by label, 0 for a state that it does not name.
+    ``card``: its ``domain.start``: probabilities by label, 0 for a state that it does not name.
     """
     start = card.domain.start
     return None if start == "released" else np.array([start.get(s, 0.0) for s in card.domain.live_states])

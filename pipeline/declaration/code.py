@@ -43,12 +43,7 @@ def closure_digest(modules: Iterable[str], root: Path = _ROOT) -> str:
     Comments, docstrings and layout count for nothing, and neither does a module that none of them imports.  Imports
     inside of functions count; those that are for type checking alone do not.
 
-    Parameters
-    ----------
-    modules
-        Dotted names; a module outside of ``pipeline`` must be findable by Python.
-    root
-        The folder that holds the package ``pipeline``.
+    ``modules``: dotted names; a module outside of ``pipeline`` must be findable by Python.
     """
     seen: dict[str, str] = {}
     waiting = list(modules)
@@ -65,35 +60,10 @@ def closure_digest(modules: Iterable[str], root: Path = _ROOT) -> str:
 
 
 def syntax_digest(modules: Iterable[str], root: Path = _ROOT) -> str:
-    """Sha256 over the syntax of these modules alone, without comments, docstrings and layout.
-
-    Parameters
-    ----------
-    modules
-        Dotted names.
-    root
-        The folder that holds their packages.
-    """
+    """Sha256 over the syntax of these modules alone, without comments, docstrings and layout."""
     files = {name: _file_of(name, root) for name in modules}
     told = [f"{name} {_skeleton(path.read_bytes())[0]}" for name, path in sorted(files.items()) if path is not None]
     return hashlib.sha256("\n".join(told).encode()).hexdigest()
-
-
-def imported_by(module: str, packages: Sequence[str], root: Path = _ROOT) -> set[str]:
-    """A module, and the modules of these packages that it imports itself.
-
-    Parameters
-    ----------
-    module
-        Its dotted name.
-    packages
-        Names without a dot.
-    root
-        The folder that holds the packages.
-    """
-    path = _file_of(module, root)
-    names = () if path is None else _inside(_skeleton(path.read_bytes())[1], packages)
-    return {module, *(name for name in names if _file_of(name, root) is not None)}
 
 
 def _inside(names: Iterable[str], packages: Sequence[str]) -> list[str]:
@@ -166,38 +136,21 @@ def is_plugin(name: str) -> bool:
 def refuse_unlisted(name: str) -> None:
     """Refuse a plug-in that :data:`PERMITTED` does not list; imports nothing.
 
-    Parameters
-    ----------
-    name
-        ``package.module:object``.
-
-    Raises
-    ------
-    CardError
-        If there is a list, and the name is not on it.
+    Raises CardError if there is a list, and the name is not on it.
     """
     listed = os.environ.get(PERMITTED)
     if listed is not None and name not in listed.split():
         raise CardError(
             f"{name}: is code from elsewhere, and this process runs only what its operator lists; see `plugins` of "
-            f"allowed.toml (docs/service.md), or {PERMITTED}"
+            f"allowed.toml (docs/operate.md), or {PERMITTED}"
         )
 
 
 def plugin(name: str, kind: type[T]) -> T:
     """The object of that name.
 
-    Parameters
-    ----------
-    name
-        ``package.module:object``; the module is imported, so its code runs.
-    kind
-        What the object must be; it is not called to find out.
-
-    Raises
-    ------
-    CardError
-        If it is not permitted here, its module cannot be found, or the object is of another kind.
+    ``kind``: what the object must be; it is not called to find out.
+    Raises CardError if it is not permitted here, its module cannot be found, or the object is of another kind.
     """
     module, _, thing = name.partition(":")
     found = getattr(_imported(name), thing, None)
@@ -211,19 +164,8 @@ def plugin(name: str, kind: type[T]) -> T:
 def plugin_digest(name: str) -> str:
     """Of the file of the module: another text may do something else.
 
-    Parameters
-    ----------
-    name
-        ``package.module:object``.
-
-    Returns
-    -------
-    Sha256 in hex; empty where Python has no file of it.
-
-    Raises
-    ------
-    CardError
-        If it is not permitted here, or its module cannot be found.
+    Returns sha256 in hex; empty where Python has no file of it.
+    Raises CardError if it is not permitted here, or its module cannot be found.
     """
     source = getattr(_imported(name), "__file__", None)
     return "" if source is None else hashlib.sha256(Path(source).read_bytes()).hexdigest()

@@ -1,17 +1,23 @@
 """Which columns of a log are read, and in which role: resolved once, from what the card declares.
 
 A source that does not fit the rest of its card (format, layout, order, constants) is refused in words of its own.
+
+The declared reward of a step: range, lattice, and whence it comes: the rows, a table, or the state entered.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, FiniteFloat, model_validator
 
 from pipeline.declaration.domain import Domain
 from pipeline.declaration.linear_quadratic import LinearQuadratic, Vector
-from pipeline.declaration.reward import Reward
 from pipeline.declaration.source import (
     CONSTANT,
     CUT_BY_ORDER,
@@ -23,6 +29,129 @@ from pipeline.declaration.source import (
     constant,
     step_cells,
 )
+from pipeline.declaration.toml import Strict, table_in
+
+Rows = list[list[float]]
+# of sums of larger rewards, squares may have no floating-point number
+MOST = 1e30
+
+
+class Reward(Strict):
+    """Reward range and lattice, and where a step's reward comes from.
+
+    ``range``, ``steps``: lattice: least and largest reward of a step, and the steps between them.
+    ``empty``: what a row pays whose cell is empty; None: such a row is no step (``bad_reward``).
+    ``paid``: ``last``: only the last row of an episode pays, whatever stands in the others, which pay 0.
+    ``table``: mean reward ``(L, A)`` of each live state and action, or one such table a step, ``(H, L, A)``.
+    ``on_entering``: state label -> what a step pays that leads there; 0 for a label that is not named.
+    """
+
+    later: ClassVar = {"on_entering": None, "empty": None, "paid": "each"}
+    kind: Literal["estimate", "table", "on_entering"] = "estimate"
+    range: Annotated[tuple[float, float], Field(strict=False)]
+    steps: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    empty: FiniteFloat | None = None
+    paid: Literal["each", "last"] = "each"
+    total: Annotated[float, Field(gt=0)] | None = None
+    table: Rows | list[Rows] | None = None
+    on_entering: Annotated[dict[str, FiniteFloat], Field(min_length=1)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _kind_by_key(cls, values: Any) -> Any:
+        given = table_in(values)
+        return values if given is None or given.get("on_entering") is None else {"kind": "on_entering", **given}
+
+    @model_validator(mode="after")
+    def _sound(self) -> Self:
+        low, high = self.range
+        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            raise ValueError(f"range must be [low, high] with low < high; got [{low}, {high}]")
+        if max(-low, high) > MOST or high - low < 1 / MOST:
+            raise ValueError(
+                f"range: sums of rewards in [{low}, {high}] have no floating-point number; declare the reward in a "
+                f"unit in which they lie in ±{MOST:g} and differ by {1 / MOST:g}"
+            )
+        if self.empty is not None and (self.kind != "estimate" or not low <= self.empty <= high):
+            raise ValueError(f"empty: what an empty cell pays lies in range, of kind = 'estimate'; got {self.empty}")
+        if self.paid == "last" and (self.kind != "estimate" or not low <= 0 <= high or self._off_lattice(0.0)):
+            raise ValueError("paid = 'last': the other rows pay 0, a point of the lattice, and kind is 'estimate'")
+        if self.total is not None and self.total > MOST:
+            raise ValueError(f"total must be at most {MOST:g}; got {self.total}")
+        if self.total is not None and low != 0:
+            raise ValueError(f"total needs a range that starts at 0; got {low}")
+        if self.total_steps == 0:
+            raise ValueError(f"total must be at least one lattice step ({self.unit:g}); got {self.total:g}")
+        if (self.kind == "table") != (self.table is not None):
+            raise ValueError(
+                "kind = 'table' goes with 'table' (one row a live state, one entry an action), and only then"
+            )
+        if (self.kind == "on_entering") != (self.on_entering is not None):
+            raise ValueError("kind = 'on_entering' goes with 'on_entering' = { label = reward }, and only then")
+        if any(not low <= r <= high for table in self.tables for row in table for r in row):
+            raise ValueError(f"table entries must lie in [{low}, {high}]")
+        if self.on_entering is not None and any(not low <= r <= high for r in (0.0, *self.on_entering.values())):
+            raise ValueError(f"on_entering: 0 and every entry must lie in [{low}, {high}]; got {self.on_entering}")
+        return self
+
+    def _off_lattice(self, reward: float) -> bool:
+        k = (reward - self.range[0]) / self.unit
+        return abs(k - round(k)) > 1e-9
+
+    def check(self, horizon: int, live: Sequence[str], ends: Sequence[str], actions: int) -> None:
+        """Refuse a table or labels that do not fit the declared domain.
+
+        Raises ValueError naming the key, and what it must be.
+        """
+        if any(len(table) != len(live) or any(len(row) != actions for row in table) for table in self.tables):
+            raise ValueError(f"reward.table must be {len(live)} rows of {actions} numbers")
+        if len(self.tables) not in (0, 1, horizon):
+            raise ValueError(f"reward.table must be one table, or one a step ({horizon}); got {len(self.tables)}")
+        if unknown := set(self.on_entering or ()) - {*live, *ends}:
+            some = ", ".join([*live[:5], *(["…"] if len(live) > 5 else []), *ends])
+            raise ValueError(f"reward.on_entering names unknown states {sorted(unknown)}; declared: {some}")
+
+    @property
+    def tables(self) -> list[Rows]:
+        """The declared tables: none, one, or one a step."""
+        if self.table is None:
+            return []
+        deep = [[row for row in table if isinstance(row, list)] for table in self.table]
+        return deep if any(deep) else [[[x for x in row if not isinstance(x, list)] for row in self.table]]
+
+    def paid_here(self, live: int, actions: int) -> NDArray[np.float64] | None:
+        """What a step pays for what is done: ``(L, A)``, or ``(H, L, A)``; None where the rows tell."""
+        if self.kind == "estimate":
+            return None
+        found = np.array(self.tables, dtype=np.float64) if self.tables else np.zeros((1, live, actions))
+        return found[0] if len(found) == 1 else found
+
+    def paid_there(self, states: Sequence[str]) -> NDArray[np.float64] | None:
+        """What a step pays for where it leads, ``(S,)`` over all state labels; None where nothing depends on that."""
+        entering = self.on_entering
+        return None if entering is None else np.array([entering.get(label, 0.0) for label in states])
+
+    def most(self, ends: Collection[str]) -> float | None:
+        """Most that one episode can pay: the declared total, or what the best end pays where only ends pay.
+
+        Returns none where neither is declared.
+        """
+        entering = self.on_entering
+        if entering is None or any(paid > 0 for label, paid in entering.items() if label not in ends):
+            return self.total
+        best = max(0.0, *entering.values())
+        return best if self.total is None else min(best, self.total)
+
+    @property
+    def unit(self) -> float:
+        """Reward per lattice step."""
+        return (self.range[1] - self.range[0]) / self.steps
+
+    @property
+    def total_steps(self) -> int | None:
+        """The declared bound on one person's summed reward, in lattice steps."""
+        return None if self.total is None else math.floor(self.total / self.unit + 1e-9)
+
 
 _LOGGED = ("reward", "next_state", "next_bin", "terminated", "truncated", "behavior_prob")
 # key in the card -> role, of what differs from step to step
@@ -40,22 +169,10 @@ TELLING = ("state", "bin", "action")
 class LogColumns:
     """What is read of a log.
 
-    Parameters
-    ----------
-    roles
-        Role (``user``, ``step``, ``bin``, …) -> source column; one column may play two roles, constants are not read.
-        In a wide source the roles of step h are ``state@h``, ``action@h``, …; a vector with a column a coordinate has
-        the roles ``observation@0``, ``observation@1``, ….
-    user
-        The column of people's ids; None where a record that the reader makes stands for a person.
-    flags
-        Columns that are true at the last row of an episode.
-    steps
-        Of a wide source: role -> its H cells, columns and constants.
-    vectors
-        Of a log of vectors: role -> its list column, or one column a coordinate.
-    chain
-        Pairs (where a row leads, where the next row stands), by column.
+    ``roles``: role (``user``, ``step``, ``bin``, …) -> source column; one column may play two roles, constants are not
+    read. In a wide source the roles of step h are ``state@h``, ``action@h``, …; a vector with a column a coordinate has
+    the roles ``observation@0``, ``observation@1``, ….
+    ``user``: the column of people's ids; None where a record that the reader makes stands for a person.
     """
 
     roles: dict[str, str]
@@ -74,12 +191,7 @@ class LogColumns:
 def step_role(role: str, h: int) -> str:
     """Name of a role at step h of a wide source, or of coordinate h of a vector: ``state@3``.
 
-    Parameters
-    ----------
-    role
-        ``state``, ``action``, ``observation``, ….
-    h
-        0-based step or coordinate.
+    ``h``: 0-based step or coordinate.
     """
     return f"{role}@{h}"
 
@@ -94,6 +206,8 @@ def table_columns(source: Source, domain: Domain, reward: Reward) -> LogColumns:
         roles |= {role: cell for role, cell in cells.items() if constant(cell) is None}
     else:
         roles |= {role: str(column) for role, column in each.items()}
+        made_of = [] if domain.states.product is None else domain.states.product.columns
+        roles |= {step_role("part", i): column for i, column in enumerate(made_of)}
     states, cols = domain.states, source.columns
     vectors = dict[str, str | list[str]]()
     if domain.observation is not None:
@@ -138,7 +252,8 @@ def _listed(columns: str | list[str]) -> list[str]:
 def _whose(source: Source | VectorSource) -> dict[str, str]:
     c = source.columns
     order = source.order_by if isinstance(source, Source) else None
-    rows = {"user": c.user_id, "episode": c.episode_id, "step": c.step, "order": order}
+    by = source.same_place.by if isinstance(source, Source) and source.same_place is not None else None
+    rows = {"user": c.user_id, "episode": c.episode_id, "step": c.step, "order": order, "entered": by}
     return {role: column for role, column in rows.items() if column is not None}
 
 
@@ -164,10 +279,7 @@ def step_columns(source: Source, domain: Domain) -> dict[str, StepColumn]:
 def check_constants(source: Source, domain: Domain, reward: Reward) -> None:
     """Refuse constants of a wide source that mean nothing, or alone make a step.
 
-    Raises
-    ------
-    ValueError
-        Naming the key, and what to write.
+    Raises ValueError naming the key, and what to write.
     """
     states = domain.states
     labels = {
@@ -193,8 +305,8 @@ def check_constants(source: Source, domain: Domain, reward: Reward) -> None:
 def _read(source: Source, domain: Domain, reward: Reward) -> dict[str, StepColumn]:
     """Role -> column, of what differs from step to step and is read."""
     states, found = domain.states, step_columns(source, domain)
-    if states.undivided or (states.bins is not None and not states.ends):
-        # with bins the label column only tells the ends apart
+    if states.undivided or (states.labels is None and not states.ends):
+        # without labels the label column only tells the ends apart
         found.pop("domain.states.column", None)
     if reward.kind != "estimate":
         found.pop("source.columns.reward", None)
@@ -204,10 +316,7 @@ def _read(source: Source, domain: Domain, reward: Reward) -> dict[str, StepColum
 def check_format(source: Source | VectorSource, kind: str, horizon: int) -> None:
     """Refuse a format that does not fit the rest of the card.
 
-    Raises
-    ------
-    ValueError
-        Naming the key, and what to write.
+    Raises ValueError naming the key, and what to write.
     """
     if source.layout == "wide" and source.format != "table":
         raise ValueError(f"source.layout = 'wide' belongs to source.format = 'table', not {source.format!r}")
@@ -232,10 +341,7 @@ def check_format(source: Source | VectorSource, kind: str, horizon: int) -> None
 def check_layout(source: Source, keys: Mapping[str, StepColumn], horizon: int) -> None:
     """Refuse columns that do not fit the layout.
 
-    Raises
-    ------
-    ValueError
-        Naming the key, and what to write.
+    Raises ValueError naming the key, and what to write.
     """
     if source.layout == "long":
         if listed := [key for key, column in keys.items() if isinstance(column, list)]:

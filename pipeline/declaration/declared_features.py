@@ -21,8 +21,7 @@ from pydantic import Field, model_validator
 
 from pipeline.declaration.linear_quadratic import Positive, Vector
 from pipeline.declaration.toml import Strict
-from pipeline.mdp.features import FeatureMap, balance
-from pipeline.mdp.observed_features import KINDS, Kind, ObservedMap
+from pipeline.mdp.features import KINDS, FeatureMap, Kind, ObservedMap, balance
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,22 +36,15 @@ Row = Annotated[list[Annotated[int, Field(ge=-32_767, le=32_767)]], Field(min_le
 class Features(Strict):
     """Features of every (live state, action), by position as the labels are declared, OTHER last.
 
-    Attributes
-    ----------
-    kind
-        ``one_hot``: one feature a pair; ``table``: as written, a row of integers a pair; ``product``: a state's row
-        times an action's row, entry by entry; ``affine``, ``quadratic``, ``fourier``: of ``domain.observation``, a
-        block of features a live state (:mod:`pipeline.mdp.observed_features`).
-    table, states, actions
-        ``(L, A, d)`` for ``table``; ``(L, p)`` and ``(A, q)`` for ``product``, d = p q.  ``actions`` may be given for
-        those of an observation, else actions are one-hot.
-    waves, bandwidth, seed
-        Of ``fourier``: number of waves, the scaled length over which they turn by a radian, and the declared seed.
-    square
-        Declared bound on every squared norm; the largest of the map where it is left out.  Features in the unit ball
-        are integers over its root.
-    balanced
-        Whether the map is put in John's position first: the same linear class, less noise.
+    ``kind``: ``one_hot``: one feature a pair; ``table``: as written, a row of integers a pair; ``product``: a state's
+    row times an action's row, entry by entry; ``affine``, ``quadratic``, ``fourier``: of ``domain.observation``, a
+    block of features a live state (:mod:`pipeline.mdp.features`).
+    ``table``, ``states``, ``actions`` ``(L, A, d)``: for ``table``; ``(L, p)`` and ``(A, q)`` for ``product``, d = p q.
+    ``actions`` may be given for those of an observation, else actions are one-hot.
+    ``waves``, ``bandwidth``, ``seed``: of ``fourier``: number of waves, the scaled length over which they turn by a
+    radian, and the declared seed.
+    ``square``: declared bound on every squared norm; the largest of the map where it is left out.  Features in the unit
+    ball are integers over its root.
     """
 
     later: ClassVar = dict.fromkeys(("waves", "bandwidth", "seed"))
@@ -87,10 +79,7 @@ class Features(Strict):
     def check(self, live: int, actions: int, observation: Vector | None = None) -> None:
         """Refuse a map that does not fit the declared labels, or is longer than it declares.
 
-        Raises
-        ------
-        ValueError
-            Naming the key, and what it must be.
+        Raises ValueError naming the key, and what it must be.
         """
         if self.table is not None and (len(self.table) != live or any(len(s) != actions for s in self.table)):
             raise ValueError(f"features.table must be {live} lists (live states) of {actions} rows (actions)")
@@ -109,17 +98,7 @@ class Features(Strict):
     def observed(self, live: int, actions: int, observation: Vector) -> ObservedMap:
         """The map of observations.
 
-        Parameters
-        ----------
-        live, actions
-            Numbers of live states and of actions.
-        observation
-            As declared.
-
-        Raises
-        ------
-        ValueError
-            If the features are not of an observation.
+        Raises ValueError if the features are not of an observation.
         """
         kind: Kind | None = next((k for k in OBSERVED if k == self.kind), None)
         if kind is None:
@@ -161,18 +140,8 @@ LABEL = "state"
 class StateFeatures:
     """A table of public numbers, one row a live state.
 
-    Parameters
-    ----------
-    file
-        Its name beside the card.
-    labels
-        The live state of each row.
-    columns
-        Names of the d numbers.
-    sha256
-        Of names, labels and numbers, whatever bytes the file has.
-    values
-        ``(rows, d)``, finite, read-only.
+    ``sha256``: of names, labels and numbers, whatever bytes the file has.
+    ``values`` ``(rows, d)``: finite, read-only.
     """
 
     file: str
@@ -184,10 +153,7 @@ class StateFeatures:
     def check(self, live: Sequence[str]) -> None:
         """Refuse a table that lacks a state, or has a row of none.
 
-        Raises
-        ------
-        ValueError
-            Naming the file, and the row or the states.
+        Raises ValueError naming the file, and the row or the states.
         """
         for i, label in enumerate(self.labels):
             if label not in live:
@@ -231,10 +197,7 @@ class StateFeatures:
 def read_state_features(file: str, folder: Path) -> StateFeatures:
     """Read and check a table of features.
 
-    Raises
-    ------
-    ValueError
-        Naming the file, and the row and column that are wrong.
+    Raises ValueError naming the file, and the row and column that are wrong.
     """
     path = (folder / file).resolve()
     if not path.is_relative_to(folder.resolve()):

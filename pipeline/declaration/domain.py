@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +15,20 @@ from pydantic import Field, InstanceOf, PlainSerializer, ValidationInfo, model_v
 
 from pipeline.declaration.declared_features import StateFeatures, read_state_features
 from pipeline.declaration.linear_quadratic import Vector
-from pipeline.declaration.toml import Strict, table_in
+from pipeline.declaration.numbers import check_shown
+from pipeline.declaration.toml import Strict, short, table_in
 
 OTHER = "OTHER"
 END = "END"
+# a table of more cells than this is no domain of declared labels
+MOST_LABELS, MOST_PAIRS = 100_000, 10_000_000
 # the one live state of a domain whose states are observations alone
 ANYWHERE = "anywhere"
+# what practice = "recorded" says, and whose word that is
+RECORDED = (
+    "the operator declares that choices were made by a program or rule from the row's declared state and step alone; "
+    "nothing on the log proves it"
+)
 
 
 class Bins(Strict):
@@ -52,23 +61,96 @@ class Bins(Strict):
         return [f"{by} < {e[0]}", *middle, f"{by} ≥ {e[-1]}"]
 
 
+class Part(Strict):
+    """One column of a state of several: ``edges`` of bins and their ``names``, or the ``labels`` that it may hold."""
+
+    edges: list[float] | None = None
+    names: list[str] | None = None
+    labels: Annotated[list[str], Field(min_length=2)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_kind(cls, values: Any) -> Any:
+        if not isinstance(values, list):
+            return cast("object", values)
+        given = cast("list[object]", values)
+        return {"labels" if any(isinstance(x, str) for x in given) else "edges": given}
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        if (self.edges is None) == (self.labels is None) or (self.names is not None and self.edges is None):
+            raise ValueError("give numbers, the edges of bins (with names or without), or two labels or more")
+        if self.labels is not None and len(set(self.labels)) != len(self.labels):
+            raise ValueError(f"labels must be distinct; got {self.labels}")
+        return self
+
+
+class Product(Strict):
+    """A state of several columns: one state for each combination of what they are declared to hold.
+
+    ``columns``: the last one changes fastest in the order of the states.
+    """
+
+    columns: Annotated[list[str], Field(min_length=2)]
+    bins: dict[str, Part]
+
+    @model_validator(mode="after")
+    def _each(self) -> Self:
+        if len(set(self.columns)) != len(self.columns) or set(self.columns) != set(self.bins):
+            raise ValueError(f"from = {self.columns} needs bins of each of its columns, once; got {list(self.bins)}")
+        if math.prod(self.sizes) > MOST_LABELS:
+            raise ValueError(
+                f"from: {math.prod(self.sizes):,} states are more than {MOST_LABELS:,}; declare fewer bins"
+            )
+        self.labels()
+        return self
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many bins or labels each column has."""
+        parts = (self.bins[name] for name in self.columns)
+        return [len(part.edges or []) + 1 if part.labels is None else len(part.labels) for part in parts]
+
+    def labels(self) -> list[str]:
+        """Names of all combinations."""
+        each = [
+            [f"{name} {x}" for x in part.labels]
+            if part.labels is not None
+            else Bins(by=name, edges=part.edges or [], names=part.names).labels()
+            for name, part in ((name, self.bins[name]) for name in self.columns)
+        ]
+        return [" · ".join(combined) for combined in itertools.product(*each)]
+
+
 Labels = Annotated[int, Field(ge=1)] | list[str | int] | dict[str, list[str | int]]
 FeatureTable = Annotated[InstanceOf[StateFeatures], PlainSerializer(StateFeatures.written, when_used="json")]
 
 
-def _label_map(labels: Labels) -> dict[str, list[str]]:
+def _label_map(labels: Labels, same_as: Mapping[str, str] | None = None) -> dict[str, list[str]]:
     """Name of each label -> the raw values (as text) that stand for it."""
     if isinstance(labels, int):
-        return {str(i): [str(i)] for i in range(labels)}
-    if isinstance(labels, list):
-        return {str(x): [str(x)] for x in labels}
-    return {name: [str(x) for x in raw] for name, raw in labels.items()}
+        found = {str(i): [str(i)] for i in range(labels)}
+    elif isinstance(labels, list):
+        found = {str(x): [str(x)] for x in labels}
+    else:
+        found = {name: [str(x) for x in raw] for name, raw in labels.items()}
+    for spelling, label in (same_as or {}).items():
+        if label not in found:
+            raise ValueError(f"same_as: {spelling!r} stands for {label!r}, which is no label; declared: {list(found)}")
+        found[label].append(spelling)
+    return found
 
 
-def _check_labels(labels: Labels | None, reserved: list[str]) -> None:
+def _check_labels(labels: Labels | None, reserved: list[str], same_as: Mapping[str, str] | None) -> None:
     if labels is None:
+        if same_as:
+            raise ValueError("same_as belongs to labels; there are none")
         return
-    names = _label_map(labels)
+    if (size := labels if isinstance(labels, int) else len(labels)) > MOST_LABELS:
+        raise ValueError(
+            f"labels: {short(size)} are more than {MOST_LABELS:,}; declare bins, groups of values, or other = true"
+        )
+    names = _label_map(labels, same_as)
     raw = [x for group in names.values() for x in group]
     if isinstance(labels, list) and len(labels) != len(names):
         raise ValueError("labels must be distinct")
@@ -83,28 +165,20 @@ def _check_labels(labels: Labels | None, reserved: list[str]) -> None:
 class States(Strict):
     """The state column: bins of a number or a list of labels; ``ends`` are absorbing and worth nothing.
 
-    Parameters
-    ----------
-    column
-        The column of labels; in a wide source a pattern with ``{step}``, or a list of H names.  None beside
-        ``domain.observation``: then there is one live state.
-    bins
-        Bins of a numeric column; else ``labels``.
-    labels
-        A number S of integers 0 … S - 1, a list of values, or name -> the raw values that stand for it; where there
-        are neither bins nor labels, those of the table of features.
-    ends
-        Labels of the terminal states: absorbing, worth nothing.
-    other
-        Whether an undeclared value is the state OTHER; else ingest drops its episode.
-    features
-        File beside the card: public numbers of every live state.
+    ``column``: the column of labels; in a wide source a pattern with ``{step}``, or a list of H names.  None beside
+    ``domain.observation``: then there is one live state.
+    ``labels``: A number S of integers 0 … S - 1, a list of values, or name -> the raw values that stand for it; where
+    there are neither bins nor labels, those of the table of features.
+    ``same_as``: another spelling in the log -> the label it stands for.
+    ``product``: written ``from = [columns]`` with ``bins`` of each of them.
     """
 
-    later: ClassVar = {"features": None}
+    later: ClassVar = {"features": None, "product": None, "same_as": None}
     column: str | list[str] = ""
     bins: Bins | None = None
+    product: Product | None = None
     labels: Labels | None = None
+    same_as: dict[str, str] | None = None
     ends: list[str] = Field(default_factory=list)
     other: bool = False
     features: FeatureTable | None = None
@@ -123,19 +197,29 @@ class States(Strict):
         named = "bins" in given or "labels" in given
         return {**given, "features": table} | ({} if named else {"labels": list(table.labels)})
 
+    @model_validator(mode="before")
+    @classmethod
+    def _from_several(cls, values: Any) -> Any:
+        """``from = [columns]`` with ``bins`` of each is a product."""
+        given = dict(table_in(values) or {})
+        if "from" not in given:
+            return values
+        return given | {"product": {"columns": given.pop("from"), "bins": given.pop("bins", {})}}
+
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        if (self.bins is None) == (self.labels is None) and not self.undivided:
-            raise ValueError("give exactly one of 'bins' and 'labels'")
+        if [self.bins, self.labels, self.product].count(None) != 2 and not self.undivided:
+            raise ValueError("give exactly one of 'bins', 'labels', and 'from' with the bins of several columns")
         if self.labels is not None and self.column == "":
             raise ValueError("column is missing: which one holds the labels?")
         if self.undivided and self.other:
             raise ValueError("other = true belongs to labels or bins; there are none")
-        _check_labels(self.labels, [OTHER, *self.ends])
+        _check_labels(self.labels, [OTHER, *self.ends], self.same_as)
         if clash := set(self.ends) & set(self.live()):
             raise ValueError(f"{sorted(clash)} names a live state and an end")
         if len(set(self.ends)) != len(self.ends) or OTHER in self.ends:
             raise ValueError(f"ends must be distinct and not {OTHER}; got {self.ends}")
+        check_shown([*self.live(), *self.ends])
         if self.features is not None:
             self.features.check(self.live())
         return self
@@ -143,15 +227,24 @@ class States(Strict):
     @property
     def undivided(self) -> bool:
         """Whether nothing but ``ends`` is declared: the observation alone tells where a row stands."""
-        return self.bins is None and self.labels is None and self.column == ""
+        return self.bins is None and self.labels is None and self.product is None and self.column == ""
 
     @cached_property
     def _own(self) -> tuple[str, ...]:
-        return tuple(self.bins.labels() if self.bins else _label_map(self.labels or 1))
+        made = self.bins or self.product
+        return tuple(made.labels() if made is not None else _label_map(self.labels or 1))
 
     def live(self) -> list[str]:
         """Labels of the states in which a decision is taken, OTHER last."""
         return [ANYWHERE] if self.undivided else [*self._own, *([OTHER] if self.other else [])]
+
+    @property
+    def read(self) -> list[str]:
+        """The columns that tell the state apart."""
+        told = (
+            self.product.columns if self.product is not None else self.bins.by if self.bins is not None else self.column
+        )
+        return [told] if isinstance(told, str) else list(told)
 
     @property
     def first_terminal(self) -> int:
@@ -175,19 +268,22 @@ class States(Strict):
         """Raw value (text) -> index among :meth:`live`; empty for bins."""
         if self.labels is None:
             return {}
-        return {raw: i for i, group in enumerate(_label_map(self.labels).values()) for raw in group}
+        return {raw: i for i, group in enumerate(_label_map(self.labels, self.same_as).values()) for raw in group}
 
 
 class Actions(Strict):
     """The action column; OTHER, where declared, counts what was done but is never recommended."""
 
+    later: ClassVar = {"same_as": None}
     column: str | list[str]
     labels: Labels
+    same_as: dict[str, str] | None = None
     other: bool = False
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
-        _check_labels(self.labels, [OTHER])
+        _check_labels(self.labels, [OTHER], self.same_as)
+        check_shown(self.names())
         return self
 
     def names(self) -> list[str]:
@@ -201,21 +297,13 @@ class Actions(Strict):
 
     def raw_labels(self) -> dict[str, int]:
         """Raw value (text) -> action index."""
-        return {raw: i for i, group in enumerate(_label_map(self.labels).values()) for raw in group}
+        return {raw: i for i, group in enumerate(_label_map(self.labels, self.same_as).values()) for raw in group}
 
 
 class Domain(Strict):
-    """The decision process the log is declared to live in: finite, or with an observation beside the state.
+    """The decision process the log is declared to live in: finite, or with an observation beside the state."""
 
-    Attributes
-    ----------
-    observation
-        Numbers that are logged with every row, for linear agents; ``states`` may divide them, or have ``ends`` alone.
-    first_observations
-        Where episodes begin, as logged: the value of a policy is that of these; the middle of the ball where left out.
-    """
-
-    later: ClassVar = {"observation": None, "first_observations": None}
+    later: ClassVar = {"observation": None, "first_observations": None, "practice": None}
     horizon: Annotated[int, Field(ge=1, le=1000)]
     states: States = Field(default_factory=States)
     observation: Vector | None = None
@@ -224,6 +312,7 @@ class Domain(Strict):
     dynamics: Literal["per_step", "stationary"] = "per_step"
     cell_cap: Annotated[int, Field(ge=1)] | None = None
     markov: Literal["declared", "aggregated"] = "declared"
+    practice: Literal["recorded"] | None = None
     start: Literal["released"] | dict[str, float] = "released"
     vetoes: list[Annotated[tuple[str | int, str | int], Field(strict=False)]] = Field(
         default_factory=list[tuple[str | int, str | int]]
@@ -236,11 +325,20 @@ class Domain(Strict):
         size = 0 if self.observation is None else self.observation.size
         if any(len(x) != size or not all(map(math.isfinite, x)) for x in self.first_observations or []):
             raise ValueError(f"first_observations must be lists of {size} finite numbers, as the log has them")
+        if self.practice is not None and self.markov == "aggregated":
+            raise ValueError(
+                "practice = 'recorded' says that the declared state decided every choice, markov = 'aggregated' that "
+                "the declared states hide something; take one of them out"
+            )
         return self
 
     @model_validator(mode="after")
     def _names_exist(self) -> Self:
         live, actions = self.states.live(), self.actions.names()
+        if (pairs := len(live) * len(actions)) > MOST_PAIRS:
+            raise ValueError(
+                f"states and actions: {pairs:,} pairs of labels are more than {MOST_PAIRS:,}; declare fewer of either"
+            )
         for state, action in self.vetoes:
             if str(state) not in live or str(action) not in actions:
                 raise ValueError(f"veto ({state!r}, {action!r}) names no declared state and action")

@@ -13,14 +13,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from pipeline.declaration.toml import CardError, Name, Rho, Strict
 from pipeline.privacy.budget import check_delta
-from pipeline.privacy.epochs import counter_of
-from pipeline.privacy.factorisation import Factorisation
+
+if TYPE_CHECKING:
+    from pipeline.privacy.continual import Factorisation
 
 # names the catalogue of datasets in the environment
 CATALOG_VARIABLE = "RETICENT_SHELF"
@@ -54,24 +55,22 @@ class PeriodCaps(Strict):
 
 
 class Budget(Strict):
-    """Lifetime cap of the lineage, and where it is spent over time."""
+    """Lifetime cap of the lineage, and where it is spent over time.
 
+    ``reserve``: share of the people who never teach, so that they may judge; None: as the ledger has it registered, and
+    for the first real dataset of a ledger a half.
+    """
+
+    later: ClassVar = {"reserve": None}
     rho: Rho
     delta: Annotated[float, Field(gt=0, lt=1)] = 1e-6
     ledger: str = "home"
     schedule: PeriodCaps | None = None
+    reserve: Annotated[float, Field(ge=0, le=0.9)] | None = None
 
 
 class Provenance(Strict):
-    """That a card was proposed by looking at its log: it then depends on people's records.
-
-    Parameters
-    ----------
-    drafted
-        The day of the look (ISO).
-    from_data
-        Keys that were read off the log, and that nobody has set from other knowledge since.
-    """
+    """That a card was proposed by looking at its log: it then depends on people's records."""
 
     drafted: str
     from_data: list[str] = Field(default_factory=list)
@@ -108,10 +107,7 @@ class Declaration(Strict):
     def check_people(self, user_column: str) -> None:
         """Refuse a unit that the source does not name, and a real dataset without a ledger or a delta of its own.
 
-        Raises
-        ------
-        ValueError
-            Naming the key, and what to write.
+        Raises ValueError naming the key, and what to write.
         """
         if self.unit.user != user_column:
             raise ValueError(f"unit.user ({self.unit.user!r}) and source.columns.user_id ({user_column!r}) must agree")
@@ -134,7 +130,10 @@ def files_of(name: str, folder: Path, patterns: Sequence[str]) -> list[Path]:
     for pattern in patterns:
         root_name, _, rest = pattern.rpartition(":")
         root = named_root(root_name) if root_name else folder
-        there = sorted(root.glob(rest))
+        try:
+            there = sorted(root.glob(rest))
+        except (OSError, ValueError) as e:
+            raise CardError(f"{name}: source.files: {pattern[:60]!r} names no files below {root}: {e}") from None
         for p in there:
             _check_kind(name, p)
         matches, inside = [p for p in there if p.is_file()], root.resolve()
@@ -173,12 +172,8 @@ def named_root(name: str) -> Path:
 
 
 def catalogs(asked: Path | None = None) -> list[Path]:
-    """Folders of datasets, in order: ``--shelf`` / ``RETICENT_SHELF``, ``./datasets``, the checkout's, the installed.
-
-    Parameters
-    ----------
-    asked
-        What ``--shelf`` names; it takes the place of the environment's.
+    """Folders of datasets, in order: ``--shelf`` / ``RETICENT_SHELF``, ``./datasets``, the
+    checkout's, the installed.
     """
     env = os.environ.get(CATALOG_VARIABLE)
     named = [asked] if asked else ([Path(env)] if env else [])
@@ -194,10 +189,7 @@ Dates = (
 class Schedule(Strict):
     """On these dates a scheduled night draws a fresh release; on all others the last one stands.
 
-    Parameters
-    ----------
-    release
-        ``nightly``, ``weekly`` (on Mondays), ``monthly`` (on the first), or the dates themselves (UTC).
+    ``release``: ``nightly``, ``weekly`` (on Mondays), ``monthly`` (on the first), or the dates themselves (UTC).
     """
 
     release: Dates
@@ -222,40 +214,19 @@ class Schedule(Strict):
             return (day.replace(day=1) + timedelta(days=32)).replace(day=1)
         return day + timedelta(days=1 if self.release == "nightly" else 7 - day.weekday())
 
-    def within(self, first: date, last: date) -> list[date]:
-        """Every date of the calendar from ``first`` to ``last``, in order."""
-        found, day = list[date](), self.after(first - timedelta(days=1))
-        while day is not None and day <= last:
-            found.append(day)
-            day = self.after(day)
-        return found
-
 
 class Nightly(Strict):
     """Every night is a leaf of one counter, and the budget is that of all its nights together.
 
-    Parameters
-    ----------
-    nights, first
-        How many, and the date of the first (UTC).
-    counter
-        ``tree``, or ``toeplitz``: the square-root factorisation.
-    epoch
-        Of an agent whose second question rests on a first answer: for so many nights that answer stands, and the sums
-        that were asked with it are added up; all nights where it is left out.
+    ``nights``, ``first``: how many, and the date of the first (UTC).
     """
 
-    later: ClassVar = {"epoch": None}
+    gone: ClassVar = {
+        "epoch": 'a counter only counts; `[schedule] release = "monthly"` draws a fresh release on its dates'
+    }
     nights: Annotated[int, Field(ge=1, le=10_000)] = 365
     first: Annotated[date, Field(strict=False)]
     counter: Literal["tree", "toeplitz"] = "tree"
-    epoch: Annotated[int, Field(ge=1)] | None = None
-
-    @model_validator(mode="after")
-    def _epoch_within(self) -> Self:
-        if self.epoch is not None and self.epoch > self.nights:
-            raise ValueError(f"epoch = {self.epoch} is longer than all {self.nights} nights")
-        return self
 
     @property
     def last(self) -> date:
@@ -265,4 +236,6 @@ class Nightly(Strict):
     @property
     def factorisation(self) -> Factorisation:
         """Which rows of noise are drawn on which night."""
-        return counter_of(self.counter, self.nights, self.epoch)
+        from pipeline.privacy.continual import continual
+
+        return continual(self.counter, self.nights)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from pipeline.declaration.numbers import check_shown
 from pipeline.declaration.toml import Strict
 from pipeline.mdp.riccati import QuadraticCost
 
@@ -30,22 +31,10 @@ MOST_COORDINATES = 50
 class Vector(Strict):
     """A vector of numbers: one list column, or one column a coordinate.
 
-    Attributes
-    ----------
-    column
-        One column whose cells are lists of ``dimension`` numbers; else ``columns``.
-    columns
-        One column a coordinate.
-    dimension
-        Number of coordinates, declared and never counted.
-    radius
-        Declared bound on its length, after ``scale``; longer ones are shortened before anything is summed.
-    scale
-        A logged number is divided by its coordinate's scale; 1 where left out.
-    center
-        Taken from a logged number before it is divided; 0 where left out.
-    names
-        What reports call the coordinates; the columns where left out.
+    ``dimension``: number of coordinates, declared and never counted.
+    ``radius``: declared bound on its length, after ``scale``; longer ones are shortened before anything is summed.
+    ``scale``: A logged number is divided by its coordinate's scale; 1 where left out.
+    ``center``: taken from a logged number before it is divided; 0 where left out.
     """
 
     column: str | None = None
@@ -73,6 +62,7 @@ class Vector(Strict):
                 raise ValueError(f"'{key}' has {len(given)} entries, the dimension is {self.size}; one a coordinate")
         if len(set(self.labels)) != self.size:
             raise ValueError(f"names must be distinct; got {self.labels}")
+        check_shown(self.labels)
         return self
 
     @property
@@ -116,12 +106,7 @@ class Start(Strict):
 class LinearQuadratic(Strict):
     """x' = A x + B u + w with A and B unknown; everything else is declared.
 
-    Attributes
-    ----------
-    noise_covariance
-        Of w.
-    parameter_norm
-        Declared bound on the Frobenius norm of [A, B]; estimates are cut to it.  Paper 004 assumes 1.
+    ``parameter_norm``: declared bound on the Frobenius norm of [A, B]; estimates are cut to it.  Paper 004 assumes 1.
     """
 
     dynamics: Literal["linear_quadratic"]

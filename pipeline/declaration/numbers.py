@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
+import unicodedata
+from collections.abc import Iterable
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from typing import Literal
 
@@ -13,14 +16,17 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069
 
 
 def clean(text: object) -> str:
-    """A label on one line, without control characters or hidden changes of writing direction.
-
-    Parameters
-    ----------
-    text
-        Anything; it is shown as ``str`` shows it, with the replacement character in the place of what is hidden.
-    """
+    """A label on one line, without control characters or hidden changes of writing direction."""
     return _CONTROL.sub("�", str(text).replace("\n", " ").replace("\t", " "))
+
+
+def check_shown(labels: Iterable[str]) -> None:
+    """Refuse a declared label that a terminal would obey instead of showing it; ValueError names it."""
+    if label := next((label for label in labels if any(unicodedata.category(c) == "Cc" for c in label)), None):
+        raise ValueError(
+            f"the label {label!a} holds a control character; rename it in the log, or write labels = {{ name = "
+            f"[{json.dumps(label)}], … }}"
+        )
 
 
 def number(value: object, digits: int = 4, toward: Toward = "nearest") -> str:
@@ -28,14 +34,7 @@ def number(value: object, digits: int = 4, toward: Toward = "nearest") -> str:
 
     A promise must not look better than it is, so losses are printed rounded ``up`` and lower bounds ``down``.
 
-    Parameters
-    ----------
-    value
-        Integers keep all digits; texts pass through; None and NaN are a dash.
-    digits
-        Significant digits of a real number.
-    toward
-        How the last digit is rounded.
+    ``value``: integers keep all digits; texts pass through; None and NaN are a dash.
     """
     if value is None:
         return "–"

@@ -25,18 +25,8 @@ _OWN = ("subject_id", "episode", "step", "end")
 class Reading(Strict):
     """One column made of the events with some codes.
 
-    Attributes
-    ----------
-    codes
-        Codes; ``LAB//lactate*`` stands for all that begin so.
-    take
-        What is told of several values; ``count`` and ``any`` (0 or 1) need no numbers.
-    at
-        ``window``: of the events during the step; ``start``: of those up to its start, known when the step begins.
-    empty
-        The number where there is no such event; none: missing.
-    edges
-        Bins ``(-inf, e0), [e0, e1), …``: the column is then the number of the bin, 0 first.
+    ``take``: what is told of several values; ``count`` and ``any`` (0 or 1) need no numbers.
+    ``edges``: bins ``(-inf, e0), [e0, e1), …``: the column is then the number of the bin, 0 first.
     """
 
     codes: Annotated[list[str], Field(min_length=1)]
@@ -58,16 +48,7 @@ class Reading(Strict):
 class Meds(Strict):
     """Windows of equal length from an opening event on.
 
-    Attributes
-    ----------
-    begin
-        Codes that open an episode.
-    window
-        Length of a step: a number of minutes, hours or days (``"30m"``, ``"4h"``, ``"1d"``).
-    ends
-        Label of an end -> codes that bring it; column ``end`` holds the label at the step that leads there.
-    readings
-        Column -> how it is made.
+    ``window``: length of a step: a number of minutes, hours or days (``"30m"``, ``"4h"``, ``"1d"``).
     """
 
     begin: Annotated[list[str], Field(min_length=1)]
@@ -114,8 +95,10 @@ def check_below(files: list[str]) -> list[str]:
     """Patterns that stay below the card's folder or a named root; ValueError for others."""
     for f in files:
         bare = f.partition(":")[2] if ":" in f else f
-        if not bare or Path(bare).is_absolute() or ".." in Path(bare).parts:
+        if not Path(bare).parts or Path(bare).is_absolute() or ".." in Path(bare).parts:
             raise ValueError(f"{f!r} must stay below the card's folder, or be 'root:path' below a named root")
+        if any("**" in part and part != "**" for part in Path(bare).parts):
+            raise ValueError(f"{f!r}: '**' stands for all folders below, alone between slashes; '*' for any name")
     return files
 
 
@@ -148,35 +131,50 @@ CUT_BY_ORDER = ("d4rl", "transitions")
 """Formats in which only the order of the rows tells the episodes."""
 
 
+class SamePlace(Strict):
+    """Which of several rows at one place of ``order_by`` counts: the first or the last by another column."""
+
+    keep: Literal["first", "last"]
+    by: str
+
+
+NumbersForm = Literal["1234,5", "1.234,5", "1,234.5", "1 234,5"]
+"""How a log writes numbers, by an example."""
+DatesForm = Literal["dd.mm.yyyy", "dd/mm/yyyy", "dd-mm-yyyy", "mm/dd/yyyy", "yyyy/mm/dd", "yyyy.mm.dd"]
+"""How a log writes dates that are not ISO's."""
+
+
 class _Placed(Strict):
-    """What kind of files they are; ``table``: the suffix tells the format, and each column is as it stands there."""
+    """What kind of files they are; ``table``: the suffix tells the format, and each column is as it stands there.
+
+    ``separator``: between the cells of a CSV; ``auto``: in each file what its header has most of.
+    ``rename``: a column as some file calls it -> as the card, and `inspect`, call it.
+    ``numbers``, ``dates``: how the log writes them, by an example or a pattern; None: 1234.5, 2026-01-31.
+    ``units``: column -> unit behind its numbers -> what it is worth in the card's unit.
+    """
 
     later: ClassVar = {
         "format": "table", "meds": None, "order_by": None, "gap": "drop", "gap_over": None, "last_row": "unknown",
+        "same_place": None, "separator": ",", "rename": None, "numbers": None, "dates": None, "units": None,
     }  # fmt: skip
     format: FormatName = "table"
     meds: Meds | None = None
     files: Files
+    separator: Literal[",", ";", "\t", "|", "auto"] = ","
+    rename: dict[str, str] | None = None
+    numbers: NumbersForm | None = None
+    dates: DatesForm | None = None
+    units: dict[str, dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]]] | None = None
 
 
 class Source(_Placed):
     """Files of the log and the mapping of their columns.
 
-    Parameters
-    ----------
-    layout
-        One row a step, or one row an episode.
-    first_step
-        The number with which steps begin; None: 0 in a column of steps, 1 where ``{step}`` stands in names of columns.
-    order_by
-        In place of a column of steps: the rows of an episode are numbered in the order of this one, dates or numbers.
-    gap
-        What becomes of an episode that lacks a step, or whose rows are more than ``gap_over`` apart: it is dropped, cut
-        there, or kept as it is.
-    gap_over
-        With ``order_by``: days of dates, else units of the column; None: no two rows are too far apart.
-    last_row
-        Where the last row of an episode leads, if nothing else says so: nobody knows, or to its end.
+    ``first_step``: the number with which steps begin; None: 0 in a column of steps, 1 where ``{step}`` stands in names
+    of columns.
+    ``order_by``: in place of a column of steps: the rows of an episode are numbered in the order of this one, dates or
+    numbers.
+    ``gap_over``: with ``order_by``: days of dates, else units of the column; None: no two rows are too far apart.
     """
 
     layout: Literal["long", "wide"] = "long"
@@ -184,7 +182,8 @@ class Source(_Placed):
     order_by: str | None = None
     gap: Literal["drop", "cut", "keep"] = "drop"
     gap_over: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    last_row: Literal["unknown", "ends"] = "unknown"
+    same_place: SamePlace | None = None
+    last_row: Literal["unknown", "ends", "outcome"] = "unknown"
     columns: Columns
 
     @field_validator("first_step")
@@ -212,6 +211,8 @@ class Source(_Placed):
                     f"units of {self.order_by!r}"
                 )
             return
+        if self.same_place is not None:
+            raise ValueError("source.same_place goes with source.order_by: rows at one step are the rule `repeat`")
         if self.gap_over is not None:
             raise ValueError("source.gap_over goes with source.order_by; steps that are counted lack a step, or do not")
         if self.gap == "keep":
@@ -252,22 +253,10 @@ def step_cells(column: StepColumn, horizon: int, first_step: int) -> list[str]:
 
 
 def constant(cell: str) -> str | None:
-    """Text of a constant cell; None if the cell is a column.
-
-    Parameters
-    ----------
-    cell
-        Of a wide source: a column's name, or ``=text``.
-    """
+    """Text of a constant cell; None if the cell is a column."""
     return cell[len(CONSTANT) :] if cell.startswith(CONSTANT) else None
 
 
 def only_flags_part(source: Source | VectorSource) -> bool:
-    """Whether the records that are protected stand one after the other, numbered by their order.
-
-    Parameters
-    ----------
-    source
-        Of a card; its format and whose column of ids it names decide.
-    """
+    """Whether the records that are protected stand one after the other, numbered by their order."""
     return source.format in (*CUT_BY_ORDER, "rlds") and source.columns.user_id == MADE[source.format]

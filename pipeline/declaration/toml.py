@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from difflib import get_close_matches
@@ -20,8 +21,17 @@ from pydantic import (
     model_serializer,
 )
 
-# no card or recipe needs more than half of it
+# no card or recipe needs more than half of either; the parser takes 3.6 GB for a key of 30 000 parts
 _DEEPEST = 20
+_LARGEST = 4 << 20
+
+_PART = r"""(?:[A-Za-z0-9_-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')"""
+# texts of several lines and comments hold no keys; what is not closed is no TOML, so nothing behind it is read
+_TOKENS = re.compile(
+    r"""\"{3}(?:(?:[^\\]|\\.)*?\"{3,5}+|.*+)|'{3}(?:.*?'{3,5}+|.*+)|\#[^\n]*+"""
+    rf"""|(?P<key>{_PART}(?:[ \t]*+\.[ \t]*+{_PART})*+)|["'].*+""",
+    re.DOTALL,
+)
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_\-]{0,62}$")]
 """What a dataset, a recipe or a pointer may be called: a file name without surprises."""
@@ -64,9 +74,11 @@ def exit_code(error: Exception) -> int:
 class Strict(BaseModel):
     """Unknown keys are errors, values do not change, and ``rho = "1"`` or ``rho = true`` is no number."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
     # keys that came later: a file that leaves them as they are here has the digest it had before there were any
     later: ClassVar[Mapping[str, object]] = {}
+    # keys of earlier versions, and what to do instead
+    gone: ClassVar[Mapping[str, str]] = {}
 
     @model_serializer(mode="wrap")
     def _without_later(self, plain: SerializerFunctionWrapHandler) -> dict[str, object]:
@@ -82,38 +94,31 @@ class Strict(BaseModel):
 
 
 def explain(error: ValidationError, where: str, model: type[BaseModel]) -> str:
-    """One line a problem: which key, what was found, what is allowed, and which key is near an unknown one.
-
-    Parameters
-    ----------
-    error
-        Of pydantic, one entry a wrong key.
-    where
-        What the lines begin with: the file.
-    model
-        What the file was read as.
-    """
+    """One line a problem: which key, what was found, what is allowed, and which key is near an unknown one."""
     lines: list[str] = []
     for e in error.errors():
         key = ".".join(str(p) for p in e["loc"])
-        found = "" if e["type"] in ("missing", "value_error") else f"; found {_short(e['input'])}"
+        found = "" if e["type"] in ("missing", "value_error") else f"; found {short(e['input'])}"
         message = e["msg"].removeprefix("Value error, ")
         if e["type"] == "extra_forbidden":
-            near = get_close_matches(str(e["loc"][-1]), _keys_at(model, e["loc"][:-1]), n=1, cutoff=0.6)
+            last, models = str(e["loc"][-1]), _models_at(model, e["loc"][:-1])
+            near = get_close_matches(last, [f.alias or n for m in models for n, f in m.model_fields.items()], n=1)
             hint = f"did you mean {near[0]!r}? " if near else ""
+            instead = [m.gone[last] for m in models if issubclass(m, Strict) and last in m.gone]
             message = f"unknown key; {hint}see the card and recipe tables in docs/card.md"
+            message = f"no longer a key; {instead[0]}" if instead else message
         # a check across keys names them itself
         lines.append(f"{where}: {message}{found}" if not e["loc"] else f"{where}: {key}: {message}{found}")
     return "\n".join(lines)
 
 
-def _keys_at(model: type[BaseModel], path: Sequence[int | str]) -> list[str]:
-    """Keys of the tables that may stand at a path; places in lists and kinds of a union are no part of it."""
+def _models_at(model: type[BaseModel], path: Sequence[int | str]) -> list[type[BaseModel]]:
+    """The tables that may stand at a path; places in lists and kinds of a union are no part of it."""
     models = [model]
     for part in path:
         fields = [m.model_fields[str(part)] for m in models if str(part) in m.model_fields]
         models = [inner for f in fields for inner in _models_in(f.annotation)] or models
-    return [f.alias or name for m in models for name, f in m.model_fields.items()]
+    return models
 
 
 def _models_in(annotation: Any) -> list[type[BaseModel]]:
@@ -122,26 +127,25 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
     return [m for inner in get_args(annotation) for m in _models_in(inner)]
 
 
-def _short(value: Any) -> str:
+def short(value: object) -> str:
+    """What was found, in at most 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
 def read_toml(path: Path) -> Mapping[str, Any]:
-    """Parse a TOML file; a missing or malformed one is a :class:`CardError`.
+    """Parse a TOML file; a missing, malformed or oversized one is a :class:`CardError`.
 
-    Parameters
-    ----------
-    path
-        Of a file in UTF-8.
-
-    Raises
-    ------
-    CardError
-        If it is missing or malformed.
+    ``path``: of a file in UTF-8.
+    Raises CardError if it is missing, malformed, larger or deeper than any card or recipe is.
     """
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            raw = file.read(_LARGEST + 1)
+        if len(raw) > _LARGEST:
+            raise CardError(f"{path}: larger than {_LARGEST >> 20} MiB; no card or recipe is; which file did you mean?")
+        text = raw.decode("utf-8").replace("\r\n", "\n")
+        found = None if _deep_key(text) else tomllib.loads(text)
     except FileNotFoundError:
         raise CardError(f"{path}: no such file") from None
     # ValueError: no TOML, no UTF-8, or a number of thousands of digits
@@ -152,6 +156,12 @@ def read_toml(path: Path) -> Mapping[str, Any]:
     if found is None or _deeper(found, _DEEPEST):
         raise CardError(f"{path}: tables and lists stand more than {_DEEPEST} deep in each other")
     return found
+
+
+def _deep_key(text: str) -> bool:
+    """Whether a dotted key has too many parts: the parser must not see it, as its memory grows with their square."""
+    keys = (m["key"] for m in _TOKENS.finditer(text))
+    return any(key.count(".") >= _DEEPEST and len(re.findall(_PART, key)) > _DEEPEST for key in keys if key)
 
 
 def _deeper(values: Mapping[str, object], levels: int) -> bool:
@@ -174,17 +184,7 @@ def table_in(value: object) -> Mapping[str, object] | None:
 def read_pairs(params: Sequence[str], parse: Callable[[str], object]) -> dict[str, object]:
     """Values by key.
 
-    Parameters
-    ----------
-    params
-        ``key=value`` each.
-    parse
-        Reads a value; what it raises ValueError for is a text.
-
-    Raises
-    ------
-    CardError
-        If a pair has no ``=``, or a key is no name or comes twice.
+    Raises CardError if a pair has no ``=``, or a key is no name or comes twice.
     """
     found: dict[str, object] = {}
     for pair in params:

@@ -22,7 +22,9 @@ _SHARED = ("evaluation.intervals", "statistics.moment_layout", "statistics.score
 # the code that makes an estimate and its interval of a release, digested and never imported here: another text is
 # another estimator
 _OF_TABLES = ("agents.doubly_robust", "learners.tabular_evaluation", "logs.doubly_robust_rows")
-_OF_ONE_STEP = ("agents.one_step_value", "learners.one_step_evaluation", "statistics.one_step_layout")
+# shares that confirm a policy are shrunk by the learner's arithmetic
+_SHRUNK = ("agents.one_step", "agents.one_step_pooling")
+_OF_ONE_STEP = ("agents.one_step_value", "learners.one_step_evaluation", "statistics.one_step_layout", *_SHRUNK)
 _ROWS = ("logs.one_step_rows", "logs.one_step_scores", "logs.one_step_sums")
 TABULAR_CODE = tuple(f"pipeline.{name}" for name in (*_OF_TABLES, *_SHARED))
 ONE_STEP_CODE = tuple(f"pipeline.{name}" for name in (*_OF_ONE_STEP, *_ROWS, *_SHARED))
@@ -62,16 +64,7 @@ def covered(estimator: str, card: Card, share: float, rho: Fraction | None) -> b
 
     Bins that hide part of the state are never covered: the interval is of the binned process, not of people.
 
-    Parameters
-    ----------
-    estimator
-        One of :data:`MEASURED`.
-    card
-        Of the run.
-    share
-        Of its people who judge, declared.
-    rho
-        Its budget; None without noise.
+    ``rho``: its budget; None without noise.
     """
     d = card.domain
     if d.markov != "declared" or rho is None:

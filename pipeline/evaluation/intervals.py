@@ -14,10 +14,11 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.declaration.card import Card
 from pipeline.evaluation.measured import Diagnostic, Evaluated, Interval
 from pipeline.privacy.release import Release
-from pipeline.statistics.moment_layout import PEOPLE, SQUARES, STEPS, SUMS
-from pipeline.statistics.scores import SCORES, Clips
+from pipeline.statistics.moment_layout import PEOPLE, SQUARES, STEPS, SUMS, half
+from pipeline.statistics.scores import PAST, PLACEBOS, SCORES, Clips
 
 Array = NDArray[np.float64]
 
@@ -27,53 +28,74 @@ ALPHA = 0.05
 _RAISED = 2.33
 # one-sided deviations of what a placebo leaves open: 1 in 20
 _OPEN = 1.645
+# gains that hidden state made, in means of the placebos: of *lost* the clinicians' log told by 16 bins, of *past* how
+# much less of the trait the placebo may see than the gain
+_PER_LOST, _PER_PAST = 22.0, 2.0
+# least share of the spread of gains that *past* must have: below, no trait that moves rewards would show
+REACH = 0.1
+# least share of rows that others are thought to stand before
+_BEHIND = 0.2
 
 
 @dataclass(frozen=True)
 class Method:
     """An estimator's name, and by how much it may be off beside chance.
 
-    Parameters
-    ----------
-    estimator
-        See :class:`~pipeline.evaluation.measured.Evaluated`.
-    bias
-        Half-width that is added to an interval for bias, in ranges of values.
-    calibrated
-        Whether coverage was measured over a range that holds this run.
-    worse
-        By what part of what an interval of the gain reaches below 0 it is wider on both sides: policies that are worse
-        than practice are measured worse, and no interval that lies above 0 is wider for it.
-    hidden
-        The largest gain that hidden state made in a simulated world, in means of the placebo; None where nobody looked.
+    ``worse``: by what part of what an interval of the gain reaches below 0 it is wider on both sides: policies that are
+    worse than practice are measured worse, and no interval that lies above 0 is wider for it.
     """
 
     estimator: str
     bias: float
     calibrated: bool
     worse: float = 0.0
-    hidden: float | None = None
+    unseen: float = 0.0
+
+
+@dataclass(frozen=True)
+class Trait:
+    """What a trait that nobody recorded, and that moves both choices and outcomes, would leave in the placebos.
+
+    ``per_past``: the gain that it makes if it moves rewards, in means of *past*; 0 where released counts do not tell.
+    ``apart``: largest share over steps of people whom the policy treats unlike practice; 1 where steps are not told
+    apart.
+    """
+
+    errors: tuple[float, ...] = (0.0, 0.0)
+    per_past: float = 0.0
+    apart: float = 1.0
+    behind: tuple[bool, bool] = (True, True)
+
+
+def behind(card: Card) -> tuple[bool, bool]:
+    """Whether any row of a person may have others before it: of several steps, or also of several episodes of one."""
+    several = card.domain.horizon > 1
+    return several, several or card.unit.episodes_per_user > 1
+
+
+def per_past(apart: float, spread: float, rows: float, begun: float) -> float:
+    """Gain that a trait behind the choices makes, in means of the placebo *past* that it makes; 0: no row tells.
+
+    A trait that shifts the log odds of what the policy does moves the gain by what a row that follows speaks for, and
+    the placebo by the variance of what is done, over rows that others stand before.
+
+    ``apart``, ``spread``: sums, over rows where the policy leaves practice, of 1 - p and of p (1 - p), p the chance of
+    what it does.
+    """
+    after = max(rows - begun, _BEHIND * rows)
+    return apart / spread * rows / after if spread > 0 and after > 0 else 0.0
 
 
 def level_of(look: int) -> float:
     """Level of each two-sided interval of the k-th evaluation: 1 - α / (k (k + 1)), which leave α over all k.
 
-    Parameters
-    ----------
-    look
-        k, from 1.
+    ``look``: k, from 1.
     """
     return 1 - ALPHA / (look * (look + 1))
 
 
 def deviations(level: float) -> float:
-    """Standard errors on either side of an estimate, by the normal law.
-
-    Parameters
-    ----------
-    level
-        Of a two-sided interval.
-    """
+    """Standard errors on either side of an estimate, by the normal law."""
     return NormalDist().inv_cdf((1 + level) / 2)
 
 
@@ -81,20 +103,16 @@ def deviations(level: float) -> float:
 class Moments:
     """Mean and spread of each score in parts of its clip, as far as a release tells them.
 
-    Parameters
-    ----------
-    people
-        Released number of people.
-    mean, variance
-        ``(J,)``: of a person's score; the variance is an upper value.
-    noise
-        ``(J,)``: variance of each mean by the privacy noise alone.
+    ``mean``, ``variance`` ``(J,)``: of a person's score; the variance is an upper value.
+    ``noise`` ``(J,)``: variance of each mean by the privacy noise alone.
+    ``square`` ``(J,)``: mean square, a lower value.
     """
 
     people: float
     mean: Array
     variance: Array
     noise: Array
+    square: Array
 
     @property
     def error(self) -> Array:
@@ -102,23 +120,21 @@ class Moments:
         return np.sqrt(self.variance / self.people + self.noise)
 
 
-def moments(release: Release) -> Moments:
-    """Read moments off a release.
-
-    Parameters
-    ----------
-    release
-        With the tables of a :class:`~pipeline.statistics.moment_layout.MomentLayout`; fewer people than one count as
-        one.
-    """
+def moments(release: Release, halved: Sequence[int] = PLACEBOS) -> Moments:
+    """Read moments off a release."""
     spread = {m.table: m.standard_deviation for m in release.mechanisms}
-    sums, squares = (release.tables[name] / STEPS for name in (SUMS, SQUARES))
+    # steps of a score's clip on the lattice, in L
+    long = np.where(np.isin(np.arange(len(release.tables[SUMS])), halved), half(STEPS) / STEPS, 1.0)
+    sums, squares = release.tables[SUMS] / STEPS / long, release.tables[SQUARES] / STEPS
     people = max(1.0, float(release.tables[PEOPLE][0]))
     mean = np.clip(sums / people, -1, 1)
-    raised = squares + people / 2 + _RAISED * spread[SQUARES] / STEPS
-    variance = np.clip(raised / people - mean**2, 0, 1)
-    noise = ((spread[SUMS] / STEPS) ** 2 + (mean * spread[PEOPLE]) ** 2) / people**2
-    return Moments(people, mean, variance, noise)
+    raised, lowered = (
+        (squares + people / 2 + sign * off * spread[SQUARES] / STEPS) / long**2 / people
+        for sign, off in ((1, _RAISED), (-1, _OPEN))
+    )
+    variance = np.clip(raised - mean**2, 0, 1)
+    noise = ((spread[SUMS] / STEPS / long) ** 2 + (mean * spread[PEOPLE]) ** 2) / people**2
+    return Moments(people, mean, variance, noise, np.clip(lowered, 0, 1))
 
 
 def evaluated(
@@ -129,35 +145,20 @@ def evaluated(
     look: int,
     *,
     changes: bool = True,
-    placebo_error: float = 0.0,
+    trait: Trait = Trait(),
     diagnostics: Sequence[Diagnostic] = (),
 ) -> Evaluated:
-    """What the moments of the four scores say; the same for every estimator.
+    """What the moments of the scores say; the same for every estimator.
 
-    Parameters
-    ----------
-    release
-        With the moments of :data:`SCORES`, in this order.
-    clips, method
-        How the scores were cut, and how far the estimator is to be trusted.
-    share
-        Of all people, declared.
-    look
-        Which evaluation on the lineage this is, from 1.
-    changes
-        Whether the policy is anything but practice.
-    placebo_error
-        What else may move the mean of the placebo (standard error, reward units): estimated behaviour.
-    diagnostics
-        What else is told.
+    ``look``: which evaluation on the lineage this is, from 1.
     """
     found, level = moments(release), level_of(look)
     wide, reach = deviations(level), clips.high - clips.low
     middle, width, error = clips.centres, clips.widths, found.error * clips.widths
 
-    gain, last = SCORES.index("gain"), SCORES.index("placebo")
+    gain = SCORES.index("gain")
     means = middle + found.mean * width
-    bias = method.bias * reach
+    bias = (method.bias + method.unseen) * reach
     plain = wide * float(error[gain]) + bias
     below = max(0.0, plain - float(means[gain]))
 
@@ -167,9 +168,19 @@ def evaluated(
         ends = (min(max(x, least), most) for x in (estimate, estimate - half, estimate + half))
         return Interval(*ends)
 
-    apart = math.hypot(float(error[last]), placebo_error)
-    # what is hidden and persists moves placebo and gain to the same side
-    leaning = float(means[last]) * math.copysign(1.0, float(means[gain]))
+    improvement = interval(gain, -reach, reach)
+    errors = [math.hypot(float(error[i]), e) for i, e in zip(PLACEBOS, trait.errors, strict=True)]
+    lost, past = (float(means[i]) / e if e else 0.0 for i, e in zip(PLACEBOS, errors, strict=True))
+    # what is hidden and persists moves gain and placebos to the same side
+    side = math.copysign(1.0, float(means[gain]))
+    left = [max(0.0, side * float(means[i]) + _OPEN * e) for i, e in zip(PLACEBOS, errors, strict=True)]
+    gains = float(found.variance[gain]) * float(width[gain]) ** 2
+    seen = float(found.square[PAST]) * float(width[PAST]) ** 2 * trait.per_past**2
+    ratio = seen / gains if gains else 0.0
+    told = trait.behind[1] and changes
+    if not trait.behind[0]:
+        left[0] = 0.0
+    clear = max(improvement.lower, -improvement.upper)
     return Evaluated(
         estimator=method.estimator,
         people=float(release.tables[PEOPLE][0]),
@@ -178,13 +189,16 @@ def evaluated(
         look=look,
         value=interval(0, clips.low, clips.high),
         practice=interval(1, clips.low, clips.high, modelled=False),
-        improvement=interval(gain, -reach, reach),
+        improvement=improvement,
         half_width=plain,
-        placebo=float(means[last]) / apart if apart else 0.0,
-        hidden=None if method.hidden is None else method.hidden * max(0.0, leaning + _OPEN * apart),
+        placebo=lost if trait.behind[0] else None,
+        hidden=max(_PER_LOST * left[0], _PER_PAST * trait.per_past * left[1]) if told and ratio >= REACH else None,
         calibrated=method.calibrated,
         changes=changes,
         person_variance=float(found.variance[gain] * width[gain] ** 2),
         noise_variance=float(found.noise[gain] * width[gain] ** 2),
         diagnostics=tuple(diagnostics),
+        past=past if trait.behind[1] else None,
+        reach=ratio if told else None,
+        strength=4 * clear / (trait.apart * math.log(2)) if clear > 0 and trait.apart > 0 else None,
     )

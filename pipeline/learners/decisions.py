@@ -1,24 +1,40 @@
-"""A policy over declared states: its files, what report.json says of it, its true value, and how the page draws it."""
+"""A policy over declared states: its files, what report.json says of it, its true value, and how the page draws it.
+
+A run's table of decisions with labels: exported for other programs, shown, and asked one state or many at once.
+
+Reads the run's folder only: released values and declarations.  ``docs/operate.md`` has the columns and the escaping.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.agents.against_behaviour import AgainstPractice
-from pipeline.agents.linear_backup import evidence_of
-from pipeline.declaration.card import Card
-from pipeline.learners.policy_files import PolicyFiles
-from pipeline.learners.tabular_learning import practice
+from pipeline.agents.support import practice
+from pipeline.declaration.card import Card, CardError
+from pipeline.declaration.domain import States
+from pipeline.facts.learnt import Decisions, PolicyFacts, Truth, Weights, decisions
+from pipeline.learners.policy_files import (
+    Exported,
+    PolicyFiles,
+    Shown,
+    escape,
+    refuse_records,
+    shown_cells,
+    shown_lines,
+)
 from pipeline.ledger.chain import Body
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.release import Release
-from reports.facts.learnt import PolicyFacts, Practice, Truth
-from reports.facts.policy import Decisions, Weights, decisions
-from reports.facts.report import Report
+
+if TYPE_CHECKING:
+    from pipeline.facts.report import Report
+
 
 # what ``policy.json`` says of states without a row
 ELSEWHERE = "current practice"
@@ -30,13 +46,7 @@ Labels = tuple[list[str], list[str]]
 
 
 def decision_columns(policy: Policy) -> dict[str, NDArray[Any]]:
-    """``step, state, action, probability`` of the positive probabilities; where it abstains there is no row.
-
-    Parameters
-    ----------
-    policy
-        As emitted.
-    """
+    """``step, state, action, probability`` of the positive probabilities; where it abstains there is no row."""
     step, state, action = np.nonzero(policy.probabilities)
     return {
         "step": step.astype(np.int32),
@@ -47,15 +57,7 @@ def decision_columns(policy: Policy) -> dict[str, NDArray[Any]]:
 
 
 def decision_labels(card: Card, states: Sequence[str] | None = None) -> Body:
-    """What ``policy.json`` says of a table of decisions.
-
-    Parameters
-    ----------
-    card
-        Declares states and actions.
-    states
-        What the table's states are called, where they are not the live states.
-    """
+    """What ``policy.json`` says of a table of decisions."""
     d = card.domain
     return {
         "schema_version": 1,
@@ -71,29 +73,14 @@ def decision_labels(card: Card, states: Sequence[str] | None = None) -> Body:
 
 
 def decision_files(card: Card, policy: Policy) -> PolicyFiles:
-    """The files of a policy that is a table of decisions.
-
-    Parameters
-    ----------
-    card
-        Declares states and actions.
-    policy
-        As emitted.
-    """
+    """The files of a policy that is a table of decisions."""
     return PolicyFiles(decision_labels(card), {"policy": decision_columns(policy)})
 
 
 def played_files(card: Card, policy: Policy, visits: NDArray[np.float64]) -> PolicyFiles:
     """The files of an online agent's policy, with how often a user comes to each (step, state, action).
 
-    Parameters
-    ----------
-    card
-        Declares states and actions.
-    policy
-        As emitted.
-    visits
-        ``(H, L, A)`` share of the users, in the known world.
+    ``visits`` ``(H, L, A)``: share of the users, in the known world.
     """
     columns = decision_columns(policy)
     seen = visits[columns["step"], columns["state"], columns["action"]]
@@ -101,13 +88,7 @@ def played_files(card: Card, policy: Policy, visits: NDArray[np.float64]) -> Pol
 
 
 def policy_of(files: PolicyFiles) -> Policy:
-    """The policy state by state.
-
-    Parameters
-    ----------
-    files
-        Those of :func:`decision_files`, or of linear weights with the decisions beside them.
-    """
+    """The policy state by state."""
     labels, rows = files.labels, files.tables.get("decisions", files.tables["policy"])
     shape = labels["horizon"], len(labels["states"]), len(labels["actions"])
     probabilities = np.zeros(shape)
@@ -120,15 +101,7 @@ def policy_of(files: PolicyFiles) -> Policy:
 
 
 def tied_cells(tied: Sequence[Sequence[int]], shape: tuple[int, ...]) -> Bools:
-    """``(H, L)``: cells in which several actions were equally good.
-
-    Parameters
-    ----------
-    tied
-        Step and state of each, as the ``policy`` of report.json lists them.
-    shape
-        H and L.
-    """
+    """``(H, L)``: cells in which several actions were equally good."""
     found = np.zeros(shape, dtype=bool)
     found[tuple(np.array(tied, dtype=np.int64).reshape(-1, 2).T)] = True
     return found
@@ -137,10 +110,7 @@ def tied_cells(tied: Sequence[Sequence[int]], shape: tuple[int, ...]) -> Bools:
 def decision_facts(policy: Policy, tied: Bools) -> PolicyFacts:
     """The ``policy`` of report.json.
 
-    Parameters
-    ----------
-    policy, tied
-        As emitted, and ``(H, L)`` where several actions were equally good.
+    ``policy``, ``tied``: as emitted, and ``(H, L)`` where several actions were equally good.
     """
     return PolicyFacts(
         tie_share=float(tied.mean()),
@@ -150,61 +120,17 @@ def decision_facts(policy: Policy, tied: Bools) -> PolicyFacts:
 
 
 def total_assumed(card: Card) -> list[str]:
-    """What a value rests on where the card declares a total; nothing where it declares none.
-
-    Parameters
-    ----------
-    card
-        Its ``reward.total``.
-    """
+    """What a value rests on where the card declares a total; nothing where it declares none."""
     total = card.reward.total
     if total is None:
         return []
     return [f"no episode pays more than {total:g} in all, whatever is done (declared: reward.total)"]
 
 
-def practice_facts(found: AgainstPractice, policy: Policy) -> Practice:
-    """The ``practice`` of report.json, over the cells in which the policy recommends something.
-
-    Parameters
-    ----------
-    found
-        The policy beside one step of practice.
-    policy
-        As emitted.
-    """
-    known, spoken = ~np.isnan(found.gain), max(1, int((~policy.abstains).sum()))
-    of = [
-        (int(h), int(s), _six(float(found.followed[h, s])), _six(float(found.gain[h, s])), bool(found.apart[h, s]))
-        for h, s in np.argwhere(known)
-    ]
-    return Practice(
-        known_share=float(known.sum()) / spoken,
-        followed_share=float(found.followed[known].mean()) if of else None,
-        apart_share=float(found.apart[known].mean()) if of else None,
-        cells=of,
-    )
-
-
-def _six(x: float) -> float:
-    """Six digits: what a page shows and no more."""
-    return float(f"{x:.6g}")
-
-
 def tabular_truth(card: Card, world: str, behaviour: str, policy: Policy) -> Truth:
-    """True values in a world of states and actions.
-
-    Parameters
-    ----------
-    card
-        How the world is seen.
-    world, behaviour
-        Names of the world and of its logging policy.
-    policy
-        As emitted.
-    """
-    from pipeline.environments.worlds import load_world
-    from pipeline.evaluation.exact import truth
+    """True values in a world of states and actions."""
+    from pipeline.worlds.catalog import load_world
+    from pipeline.worlds.exact import truth
 
     return Truth.model_validate(truth(card, load_world(world, card.folder), behaviour, policy))
 
@@ -212,14 +138,7 @@ def tabular_truth(card: Card, world: str, behaviour: str, policy: Policy) -> Tru
 def counts_view(labels: Labels, policy: Policy, tied: Bools, of: Release) -> Decisions:
     """A policy beside released evidence and released practice.
 
-    Parameters
-    ----------
-    labels
-        Live states and actions.
-    policy, tied
-        As emitted, and ``(H, L)`` where several actions were equally good.
-    of
-        The release of counts it was learnt from.
+    ``policy``, ``tied``: as emitted, and ``(H, L)`` where several actions were equally good.
     """
     evidence = np.maximum(of.tables["n_sas"].sum(-1), 0).astype(np.float64)
     return decisions(labels, policy, tied, evidence, practice(of))
@@ -228,20 +147,16 @@ def counts_view(labels: Labels, policy: Policy, tied: Bools, of: Release) -> Dec
 def linear_view(labels: Labels, policy: Policy, tied: Bools, files: PolicyFiles) -> Decisions:
     """A policy beside the rows that released Gram matrices hold of each pair, and the weights of Q.
 
-    Parameters
-    ----------
-    labels
-        Live states and actions.
-    policy, tied
-        As emitted, and ``(H, L)`` where several actions were equally good.
-    files
-        Weights of each step, then the upper triangle of its inverse Gram matrix by rows; features as integers.
+    ``policy``, ``tied``: as emitted, and ``(H, L)`` where several actions were equally good.
+    ``files``: weights of each step, then the upper triangle of its inverse Gram matrix by rows; features as integers.
     """
     told = files.labels
     integers = np.array(told["features"]["integers"])
     weights, d = files.tables["policy"]["weight"].reshape(told["horizon"], -1), integers.shape[-1]
     upper, phi, inverse = np.triu_indices(d), integers.astype(np.float64) * told["unit"], np.zeros((len(weights), d, d))
     inverse[:, upper[0], upper[1]] = inverse[:, upper[1], upper[0]] = weights[:, d:]
+    from pipeline.agents.linear_backup import evidence_of
+
     evidence = np.stack([evidence_of(phi, x) for x in inverse])
     named = Weights(_names(labels, integers), weights[:, :d] * told["reward_unit"])
     return decisions(labels, policy, tied, evidence, weights=named)
@@ -263,7 +178,7 @@ def read_counts_view(files: PolicyFiles, report: Report, release: Callable[[], R
 
 
 def read_played_view(files: PolicyFiles, report: Report, release: Callable[[], Release]) -> Decisions:
-    """See :class:`~pipeline.learners.policy_files.Codec`: evidence is who comes there, in the known world."""
+    """Evidence is who comes there, in the known world."""
     labels, policy, tied = _read(files, report)
     rows, visits = files.tables["policy"], np.zeros(policy.probabilities.shape)
     visits[rows["step"], rows["state"], rows["action"]] = rows["visits"]
@@ -271,7 +186,7 @@ def read_played_view(files: PolicyFiles, report: Report, release: Callable[[], R
 
 
 def read_linear_view(files: PolicyFiles, report: Report, release: Callable[[], Release]) -> Decisions:
-    """See :class:`~pipeline.learners.policy_files.Codec`: the weights hold all the evidence there is."""
+    """The weights hold all the evidence there is."""
     return linear_view(*_read(files, report), files)
 
 
@@ -279,3 +194,195 @@ def _read(files: PolicyFiles, report: Report) -> tuple[Labels, Policy, Bools]:
     policy, told = policy_of(files), report.model_dump()
     labels = files.labels["states"], told["dataset"]["actions"]
     return labels, policy, tied_cells(told["policy"]["tied"], policy.abstains.shape)
+
+
+KEEP = "keep current practice: not enough evidence"
+OVER = "nothing to decide: the episode has ended"
+USE, NEVER = "use", "never: vetoed"
+COLUMNS = ("step", "state", "action", "probability", "advice", "abstains", "tie", "vetoed")
+
+Ints = NDArray[np.int64]
+
+
+class Choice(TypedDict):
+    """An action and its probability."""
+
+    action: str
+    probability: float
+
+
+class Decision(TypedDict):
+    """What the policy says of one state at one step; no action where it keeps practice, or where one is to be drawn."""
+
+    step: int
+    state: str
+    advice: str
+    action: str | None
+    abstains: bool
+    tie: bool
+    actions: list[Choice]
+    vetoed: list[str]
+
+
+@dataclass(frozen=True)
+class StoredDecisions:
+    """What a run's folder says of its policy.
+
+    ``tied`` ``(H, L)``: bool: several actions were equally good, the one shown was drawn among them.
+    ``vetoed`` ``(L, A)``: bool.
+    """
+
+    of: Exported
+    policy: Policy
+    labels: Body
+    tied: NDArray[np.bool_]
+    vetoed: NDArray[np.bool_]
+
+    def shown(self) -> tuple[list[Shown], list[str]]:
+        rows = shown_cells(self.policy, self.labels["states"], self.labels["actions"], self.tied)
+        return rows, shown_lines(rows, len(self.labels["states"]))
+
+    def as_csv(self) -> str:
+        """Numbers in their shortest exact form."""
+        rows = policy_rows(self)
+        texts: dict[Any, Any] = {x: escape(x) for column in rows.values() for x in set(column) if isinstance(x, str)}
+        texts |= {True: "true", False: "false"}
+        words = {
+            name: [texts.get(x, x) for x in column] if name not in ("step", "probability") else column
+            for name, column in rows.items()
+        }
+        return self.of.csv(COLUMNS, zip(*words.values(), strict=True))
+
+    def as_json(self) -> str:
+        rows = policy_rows(self)
+        whole = {
+            "horizon": self.labels["horizon"],
+            "states": self.labels["states"],
+            "actions": self.labels["actions"],
+            "vetoes": [[str(s), str(a)] for s, a in self.labels["vetoes"]],
+            "rows": [dict(zip(COLUMNS, row, strict=True)) for row in zip(*rows.values(), strict=True)],
+        }
+        return self.of.json(whole)
+
+
+def stored_decisions(files: PolicyFiles, report: Body, of: Exported) -> StoredDecisions:
+    """See :class:`~pipeline.learners.policy_files.Codec`."""
+    labels, policy = files.labels, policy_of(files)
+    pairs = [[str(s), str(a)] for s, a in labels["vetoes"]]
+    vetoed = np.array([[[s, a] in pairs for a in labels["actions"]] for s in labels["states"]])
+    return StoredDecisions(of, policy, labels, tied_cells(report["policy"]["tied"], policy.abstains.shape), vetoed)
+
+
+def policy_rows(file: StoredDecisions) -> dict[str, list[Any]]:
+    """Columns of :data:`COLUMNS`, sorted by step, state and action as declared.
+
+    An action with positive probability has a row; so has a vetoed one, with probability 0.  A state in which the policy
+    abstains has one row without action, beside its vetoes.
+    """
+    p, abstains = file.policy.probabilities, file.policy.abstains
+    shown = (p > 0) & ~abstains[..., None] & ~file.vetoed
+    empty = np.zeros((*abstains.shape, 1), dtype=bool)
+    # the row of an abstention comes before those of actions
+    kind = np.concatenate([abstains[..., None], shown | np.broadcast_to(file.vetoed, p.shape)], axis=-1)
+    step, state, action = np.nonzero(kind)
+    names = np.array(["", *file.labels["actions"]], dtype=object)
+    veto = np.concatenate([empty, np.broadcast_to(file.vetoed, p.shape)], axis=-1)[step, state, action]
+    keeps = action == 0
+    probability = np.concatenate([empty, np.where(shown, p, 0.0)], axis=-1)[step, state, action].astype(object)
+    chosen = names[action]
+    chosen[keeps] = probability[keeps] = None
+    return {
+        "step": step.tolist(),
+        "state": np.array(file.labels["states"], dtype=object)[state].tolist(),
+        "action": chosen.tolist(),
+        "probability": probability.tolist(),
+        "advice": np.where(keeps, KEEP, np.where(veto, NEVER, USE)).tolist(),
+        "abstains": abstains[step, state].tolist(),
+        "tie": file.tied[step, state].tolist(),
+        "vetoed": veto.tolist(),
+    }
+
+
+def state_indices(file: StoredDecisions, values: Sequence[str | None], *, raw: bool) -> Ints:
+    """Index of each state among live states and ends.
+
+    Raises CardError which records name no declared state, by number; and the labels that are known.
+    """
+    labels = [*file.labels["states"], *file.labels["ends"]]
+    if raw:
+        if "state_column" not in file.labels:
+            raise CardError(
+                f"{file.of.run}: this folder does not say how raw values are read; `reticent run` its recipe again "
+                "(a committed release is replayed at no cost)"
+            )
+        from pipeline.logs.decode import index_states
+
+        index = index_states(values, States.model_validate(file.labels["state_column"]))
+    else:
+        where = {label: i for i, label in enumerate(labels)}
+        index = np.fromiter((where.get(x, -1) for x in values), dtype=np.int64, count=len(values))
+    refuse_records(index < 0, "no declared state", f"states of {file.of.run}: {', '.join(map(repr, labels))}")
+    return index
+
+
+def decide(file: StoredDecisions, states: Ints, steps: Ints, *, sample: bool) -> tuple[list[Decision], Ints]:
+    """The distinct decisions, and for each record which of them it gets.
+
+    ``states``, ``steps`` ``(N,)``: indices of :func:`state_indices`, and steps from 0.
+    ``sample``: draw an action where several have positive probability, from the operating system's randomness.
+    Returns the decisions, and ``(N,)`` indices among them.
+    """
+    L, drawn = len(file.labels["states"]), np.full(len(states), -1)
+    live = states < L
+    if sample:
+        drawn[live] = _draw(file.policy.probabilities[steps[live], states[live]])
+    keys, which = np.unique(np.stack([steps, states, drawn], axis=1), axis=0, return_inverse=True)
+    return [_decision(file, *map(int, key)) for key in keys], which.reshape(-1)
+
+
+def _draw(p: NDArray[np.float64]) -> Ints:
+    """One column a row of ``p (N, A)``."""
+    uniform = (np.frombuffer(os.urandom(8 * len(p)), dtype="<u8") >> 11) * 2.0**-53
+    running = p.cumsum(axis=1)
+    # the last running sum, not 1: rounding must not lead past the end
+    return (running <= uniform[:, None] * running[:, -1:]).sum(axis=1)
+
+
+def _decision(file: StoredDecisions, step: int, state: int, drawn: int) -> Decision:
+    states, actions = file.labels["states"], file.labels["actions"]
+    if state >= len(states):
+        return _answer(step, file.labels["ends"][state - len(states)], OVER)
+    vetoed = [a for a, banned in zip(actions, file.vetoed[state], strict=True) if banned]
+    if file.policy.abstains[step, state]:
+        return _answer(step, states[state], KEEP, abstains=True, vetoed=vetoed)
+    p = file.policy.probabilities[step, state]
+    positive = np.flatnonzero((p > 0) & ~file.vetoed[state]).tolist()
+    chosen = drawn if drawn >= 0 else positive[0] if len(positive) == 1 else None
+    choices: list[Choice] = [{"action": actions[a], "probability": float(p[a])} for a in positive]
+    advice = "one of several: draw with --sample" if chosen is None else f"use {actions[chosen]}"
+    return _answer(
+        step,
+        states[state],
+        advice,
+        action=None if chosen is None else actions[chosen],
+        tie=bool(file.tied[step, state]),
+        actions=choices,
+        vetoed=vetoed,
+    )
+
+
+def _answer(
+    step: int,
+    state: str,
+    advice: str,
+    *,
+    action: str | None = None,
+    abstains: bool = False,
+    tie: bool = False,
+    actions: Sequence[Choice] = (),
+    vetoed: Sequence[str] = (),
+) -> Decision:
+    kept, banned = list(actions), list(vetoed)
+    return Decision(
+        step=step, state=state, advice=advice, action=action, abstains=abstains, tie=tie, actions=kept, vetoed=banned
+    )

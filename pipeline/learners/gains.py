@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.declaration.card import CardError, LqCard
+from pipeline.facts.learnt import Gains
+from pipeline.facts.promise import DeclaredVector, vector_facts
 from pipeline.learners.policy_files import (
     Exported,
     PolicyFiles,
@@ -20,9 +22,9 @@ from pipeline.learners.policy_files import (
 )
 from pipeline.ledger.chain import Body
 from pipeline.privacy.release import Release
-from reports.facts.dataset import DeclaredVector, vector_facts
-from reports.facts.policy import Gains
-from reports.facts.report import Report
+
+if TYPE_CHECKING:
+    from pipeline.facts.report import Report
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -34,14 +36,8 @@ COLUMNS = ("step", "control", "observed", "gain")
 def gain_files(card: LqCard, gains: Array, bounds: Sequence[float]) -> PolicyFiles:
     """The files of a linear controller.
 
-    Parameters
-    ----------
-    card
-        Names and scales.
-    gains
-        ``(H, d, n)``, of scaled observations.
-    bounds
-        Lengths to which x, u and next x were cut before they were summed: the release rests on them.
+    ``gains`` ``(H, d, n)``: of scaled observations.
+    ``bounds``: lengths to which x, u and next x were cut before they were summed: the release rests on them.
     """
     H, _, n = gains.shape
     told = {
@@ -94,14 +90,8 @@ class Control(TypedDict):
 class StoredGains:
     """What a run's folder says of its controller.
 
-    Parameters
-    ----------
-    of
-        The run.
-    observation, action
-        Names, scales and radius of the n observed numbers and of the d controls.
-    gains
-        ``(H, d, n)`` of scaled observations.
+    ``observation``, ``action``: names, scales and radius of the n observed numbers and of the d controls.
+    ``gains`` ``(H, d, n)``: of scaled observations.
     """
 
     of: Exported
@@ -123,18 +113,16 @@ class StoredGains:
         ]
 
     def shown(self) -> tuple[list[Gain], list[str]]:
-        """See :class:`~pipeline.learners.policy_files.StoredPolicy`."""
         rows = self.rows()
         told = [f"{r['step']:>4}  {r['control']:20} {r['observed']:20} {r['gain']:.6g}" for r in rows]
         return rows, ["step  control              observed             gain", *told]
 
     def as_csv(self) -> str:
-        """See :class:`~pipeline.learners.policy_files.StoredPolicy`."""
         rows = self.rows()
         return self.of.csv(COLUMNS, [(r["step"], escape(r["control"]), escape(r["observed"]), r["gain"]) for r in rows])
 
     def as_json(self) -> str:
-        """See :class:`~pipeline.learners.policy_files.StoredPolicy`: logged units, and what cuts a control."""
+        """Logged units, and what cuts a control."""
         whole = {
             "kind": KIND,
             "horizon": len(self.gains),
@@ -156,21 +144,9 @@ def stored_gains(files: PolicyFiles, report: Body, of: Exported) -> StoredGains:
 def control(file: StoredGains, observations: Array, steps: Ints) -> list[Control]:
     """The control at each observation and step, as logged.
 
-    Parameters
-    ----------
-    file
-        The controller.
-    observations, steps
-        ``(N, n)`` as logged, and ``(N,)`` from 0.
-
-    Returns
-    -------
-    One a record.
-
-    Raises
-    ------
-    CardError
-        If a step is none of the policy's, or an observation is not finite; records are named by number.
+    ``observations``, ``steps`` ``(N, n)``: as logged, and ``(N,)`` from 0.
+    Returns one a record.
+    Raises CardError if a step is none of the policy's, or an observation is not finite; records are named by number.
     """
     H, action, seen = len(file.gains), file.action, file.observation
     refuse_steps(steps, H - 1)
@@ -196,10 +172,7 @@ def _advice(names: Sequence[str], u: Sequence[float]) -> str:
 def parsed_observation(text: str, names: Sequence[str]) -> Array:
     """``0.5, -0.2`` as ``(1, n)``.
 
-    Raises
-    ------
-    CardError
-        If these are not n numbers.
+    Raises CardError if these are not n numbers.
     """
     try:
         found = np.array([[float(x) for x in text.strip().strip("[]").split(",")]])

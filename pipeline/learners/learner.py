@@ -13,6 +13,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, NotRequired, Protocol, TypedDict, runtime_checkable
 
 from pipeline.declaration.card import AnyCard, Card
+from pipeline.facts.answers import CallFacts
+from pipeline.facts.learnt import LearntFacts, PolicyView, Truth
+from pipeline.facts.promise import Joint, MechanismFacts
 from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.terms import Terms
 from pipeline.mdp.policy import Policy
@@ -20,20 +23,15 @@ from pipeline.privacy.losses import SpentBudget, spent_budget
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Mechanism, Release
 from pipeline.privacy.release_file import describe_mechanism
-from pipeline.transaction.continual_release import NightlySums
 from pipeline.transaction.drawing import Drawing
-from reports.facts.learnt import LearntFacts, Truth
-from reports.facts.plan import CallFacts
-from reports.facts.policy import PolicyView
-from reports.facts.promise import Joint, MechanismFacts
 
 if TYPE_CHECKING:
     from pipeline.audits.attack import AuditTarget, WholePlan
-    from pipeline.simulation.surrogate import Drawn
+    from pipeline.worlds.surrogate import Drawn
 
 
 class Outlook(TypedDict):
-    """What a plan tells beside its cost; keys as in :class:`~reports.facts.plan.PlanAnswer`."""
+    """What a plan tells beside its cost; keys as in :class:`~pipeline.facts.answers.PlanAnswer`."""
 
     visits_per_cell_if_even: NotRequired[float]
     noise_per_cell: NotRequired[dict[str, float]]
@@ -47,18 +45,8 @@ class Outlook(TypedDict):
 class Quote:
     """What a run would release and cost, from declarations alone.
 
-    Parameters
-    ----------
-    mechanisms
-        Each table, or each planned call of an adaptive planner.
-    rho
-        Exact cost in zCDP; None where nothing is private.
-    spent
-        ``rho``, ``epsilon`` and ``delta``, rounded up, as the page says them; nulls where nothing is private.
-    joint
-        What a joint bound of the tables rests on; None where each table is priced alone.
-    outlook
-        What else the plan tells: visits against noise, what other budgets would buy.
+    ``rho``: exact cost in zCDP; None where nothing is private.
+    ``joint``: what a joint bound of the tables rests on; None where each table is priced alone.
     """
 
     mechanisms: Sequence[MechanismFacts | CallFacts]
@@ -76,12 +64,7 @@ def listed_facts(mechanisms: Sequence[Mechanism]) -> list[MechanismFacts]:
 def joint_cost(rho: Fraction | None, delta: float) -> SpentBudget:
     """``rho``, ``epsilon`` and ``delta`` of tables that are bounded together.
 
-    Parameters
-    ----------
-    rho
-        What they cost together in zCDP; None without noise.
-    delta
-        Of the card's budget, at which epsilon is given.
+    ``rho``: what they cost together in zCDP; None without noise.
     """
     nothing = SpentBudget(rho=None, epsilon=None, delta=None, pure=False)
     return nothing if rho is None else spent_budget((), delta, rho)
@@ -99,13 +82,7 @@ def fitting_rho(left: Fraction) -> Mapping[str, float]:
 
 
 def table_size(card: Card) -> int:
-    """Numbers of one simulated log of count tables.
-
-    Parameters
-    ----------
-    card
-        Declares horizon, states and actions.
-    """
+    """Numbers of one simulated log of count tables."""
     d = card.domain
     return d.horizon * len(d.state_labels) ** 2 * len(d.action_labels)
 
@@ -128,15 +105,7 @@ class Learnt(Protocol):
     def truth(self, world: str, behaviour: str) -> Truth:
         """True values in a known world.
 
-        Parameters
-        ----------
-        world, behaviour
-            Names of the world and of its policy that made the log.
-
-        Raises
-        ------
-        CardError
-            If there is no such world or behaviour, or the card declares another process.
+        Raises CardError if there is no such world or behaviour, or the card declares another process.
         """
         ...
 
@@ -169,22 +138,13 @@ class RunPlan(Drawing, Protocol):
         ...
 
     def fitting(self, left: Fraction) -> Mapping[str, float] | None:
-        """The largest budget of the same kind that is still allowed; None where nothing is.
-
-        Parameters
-        ----------
-        left
-            What the lineage may still spend, in zCDP.
-        """
+        """The largest budget of the same kind that is still allowed; None where nothing is."""
         ...
 
     def learn(self, release: Release) -> Learnt:
         """Make a policy of a committed release: post-processing, reads no rows.
 
-        Raises
-        ------
-        ValueError
-            If the release was drawn on other terms.
+        Raises ValueError if the release was drawn on other terms.
         """
         ...
 
@@ -199,36 +159,16 @@ class RunPlan(Drawing, Protocol):
     def forecast(self, episodes: int, seeds: Sequence[int]) -> list[Drawn]:
         """Simulate a run for each seed, in the world that the terms declare or in a surrogate; reads no rows.
 
-        Parameters
-        ----------
-        episodes
-            Episodes of each simulated log.
-        seeds
-            One simulated world, log and release each.  The card must be synthetic: the noise is seeded.
+        ``seeds``: one simulated world, log and release each.  The card must be synthetic: the noise is seeded.
         """
         ...
 
     def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
-        """An audit target for each mechanism that would be released, of a plan that is small enough to be attacked.
-
-        Parameters
-        ----------
-        sampler
-            Draws the releases under attack: what it adds to delta has to be listed, or nothing is drawn.
-        """
+        """An audit target for each mechanism that would be released, of a plan that is small enough to be attacked."""
         ...
 
     def whole_plan(self) -> WholePlan | None:
         """What this plan costs where :meth:`targets` attacks a smaller one; None where it attacks the plan itself."""
-        ...
-
-
-@runtime_checkable
-class Continual(Protocol):
-    """A plan whose private sums can be kept as a counter over nights; a plan that cannot has no such method."""
-
-    def nightly(self) -> NightlySums:
-        """What a counter sums, with the noise of its rows."""
         ...
 
 
@@ -237,7 +177,7 @@ class Learner(Protocol):
 
     @property
     def continual(self) -> bool:
-        """Whether its plans are :class:`Continual`."""
+        """Whether its plans are count tables, which can be kept as a counter over nights."""
         ...
 
     @property
@@ -248,22 +188,15 @@ class Learner(Protocol):
     def check(self, terms: Terms) -> None:
         """Refuse settings that this learner does not have.
 
-        Raises
-        ------
-        ValueError
-            In words: which key, and to whom it belongs.
+        Raises ValueError in words: which key, and to whom it belongs.
         """
         ...
 
     def plan(self, card: AnyCard, terms: Terms) -> RunPlan:
         """Plan and price a run; reads no rows.
 
-        Raises
-        ------
-        CardError
-            If card and recipe do not fit each other.
-        RealDataError
-            If the data is real and no budget is given.
+        Raises CardError if card and recipe do not fit each other.
+        Raises RealDataError if the data is real and no budget is given.
         """
         ...
 
@@ -272,14 +205,8 @@ class Learner(Protocol):
 class Agent:
     """One offline agent, all that the house knows of it.
 
-    Parameters
-    ----------
-    learner
-        How it plans, draws and learns.
-    private
-        Whether it adds noise: then a recipe must give a budget, else it must not.
-    twin
-        Its counterpart with or without noise, for a message; None where there is none.
+    ``private``: whether it adds noise: then a recipe must give a budget, else it must not.
+    ``twin``: its counterpart with or without noise, for a message; None where there is none.
     """
 
     learner: Learner

@@ -44,17 +44,9 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class LinearEvaluation:
-    """See :class:`~pipeline.learners.evaluation.Evaluation`.
+    """See :class:`~pipeline.learners.held_out.Evaluation`.
 
-    Parameters
-    ----------
-    request, terms
-        Of the run that learns; its budget is the evaluation's as well, for nobody is in both parts.
-
-    Raises
-    ------
-    CardError
-        If the card declares observations, or people are split again.
+    Raises CardError if the card declares observations, or people are split again.
     """
 
     request: LinearRequest
@@ -63,12 +55,10 @@ class LinearEvaluation:
 
     @property
     def logged(self) -> bool:
-        """See :class:`~pipeline.learners.evaluation.Logging`."""
         return self.terms.logged
 
     @property
     def estimator(self) -> str:
-        """See :class:`~pipeline.learners.evaluation.Evaluation`."""
         return LINEAR + LOGGED * self.logged
 
     def __post_init__(self) -> None:
@@ -95,25 +85,22 @@ class LinearEvaluation:
     @cached_property
     def judge(self) -> TabularEvaluation:
         """How counts judge a policy, whoever made it."""
-        return TabularEvaluation(self.card, replace(self.terms, planner=Planner()), self.counts)
+        return TabularEvaluation(self.card, replace(self.terms, planner=Planner()), self.counts, theirs=True)
 
     @cached_property
     def sums(self) -> Mapping[str, PrivateSum]:
-        """See :class:`~pipeline.learners.evaluation.Evaluation`."""
         rho = self.terms.ask_for(self.card).zcdp()
         scored = self.judge.layout.summed(None if rho is None else rho * (1 - SHARE))
         return {COUNTED: of_others(self.counts), STAGE: scored}
 
     def spec(self) -> list[Any]:
-        """See :class:`~pipeline.learners.evaluation.Evaluation`: all that makes the policy, also where that is free."""
+        """All that makes the policy, also where that is free."""
         return [self.estimator, VERSION, self.judge.spec(), self.request.planner_facts().model_dump(mode="json")]
 
     def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
-        """See :class:`~pipeline.learners.evaluation.Attackable`."""
         return [counts_target(self.counts), scores_target(self.sums[STAGE])]
 
     def draw(self, learnt: Learnt, rows: Snapshot, resources: Resources, stage: Stage) -> Release:
-        """See :class:`~pipeline.learners.evaluation.Evaluation`."""
         counts, scored = self.counts, self.sums[STAGE]
         first = stage(COUNTED, lambda noise: their_names(counts.draw(aggregate(rows, self.card, resources), noise)))
         asked = self.judge.scores(self.counted(learnt, first))
@@ -125,7 +112,6 @@ class LinearEvaluation:
         return replace(told, mechanisms=both, tables={**first.tables, **told.tables})
 
     def measure(self, learnt: Learnt, answers: Release, share: float, look: int) -> tuple[Learnt, Evaluated]:
-        """See :class:`~pipeline.learners.evaluation.Evaluation`."""
         _, told = self.judge.measure(self.counted(learnt, answers), answers, share, look)
         there = covered(self.estimator, self.card, share, self.terms.ask().zcdp())
         return learnt, replace(told, estimator=self.estimator, calibrated=there)
@@ -133,17 +119,7 @@ class LinearEvaluation:
     def counted(self, learnt: Learnt, answers: Release) -> LearntCounts:
         """The linear policy beside the counts of the other people.
 
-        Parameters
-        ----------
-        learnt
-            Of the first part.
-        answers
-            With the first stage.
-
-        Raises
-        ------
-        TypeError
-            If it is no policy by state.
+        Raises TypeError if it is no policy by state.
         """
         if not isinstance(learnt, Deciding):
             raise TypeError(f"a policy by state is needed; got {type(learnt).__name__}")

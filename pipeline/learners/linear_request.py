@@ -16,18 +16,16 @@ from pipeline.agents.linear_backup import LinearConstants, LinearTask, linear_ta
 from pipeline.declaration.card import Card, CardError
 from pipeline.declaration.domain import Domain
 from pipeline.declaration.linear_quadratic import Vector
+from pipeline.facts.learnt import PlannerFacts
 from pipeline.learners.terms import Linear, Terms
-from pipeline.mdp.features import FeatureMap
-from pipeline.mdp.observed_features import ObservedMap
+from pipeline.mdp.features import FeatureMap, ObservedMap
 from pipeline.privacy.noise import RealDataError
 from pipeline.privacy.release import Mechanism
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.count_layout import StartLayout
-from pipeline.statistics.linear_calibration import joining_rho, one_shot_sum, planned_calls, true_rho
-from pipeline.statistics.linear_layout import joint_facts
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
+from pipeline.statistics.linear_sums import joining_rho, joint_facts, one_shot_sum, planned_calls, true_rho
 from pipeline.statistics.private_sum import PrivateSum
-from reports.facts.policy import PlannerFacts
 
 LinearMethod = Literal["vapvi", "pevi", "one-shot"]
 
@@ -44,14 +42,8 @@ _SHOWN = 6
 class Points:
     """Where a linear policy is shown, and valued: all live states, or public observations.
 
-    Parameters
-    ----------
-    names
-        What pages call them, M of them.
-    allowed
-        ``(M, A)``.
-    first
-        So many at the front are declared first observations, each in every live state; 0: these are live states.
+    ``allowed``: ``(M, A)``.
+    ``first``: so many at the front are declared first observations, each in every live state; 0: these are live states.
     """
 
     names: tuple[str, ...]
@@ -75,16 +67,8 @@ def point_name(logged: NDArray[np.float64], state: str, d: Domain) -> str:
 class LinearRequest:
     """One linear run: card, agent, plan and constants.  Rewards are in units of the declared range's width.
 
-    Parameters
-    ----------
-    agent
-        Its name in the recipe: part of an adaptive release's key.
-    method
-        The planner.
-    start_rho
-        Budget of the released first states; None where the card declares them or nothing is private.
-    beta
-        PEVI's multiplier; None: C √d, which is VAPVI's (the theorem's pushes every value to its least).
+    ``start_rho``: budget of the released first states; None where the card declares them or nothing is private.
+    ``beta``: PEVI's multiplier; None: C √d, which is VAPVI's (the theorem's pushes every value to its least).
     """
 
     card: Card
@@ -205,7 +189,7 @@ class LinearRequest:
             steps=[terms.value_steps, terms.weight_steps],
             bounds=list(self.plan.domain.bounds),
             can_end=self.plan.domain.can_end,
-            episodes=self.plan.domain.total,
+            episodes=self.plan.domain.taught,
             vetoes=[(str(s), str(a)) for s, a in self.card.domain.vetoes],
         )
 
@@ -213,19 +197,8 @@ class LinearRequest:
 def linear_request(card: Card, asked: Terms, method: LinearMethod) -> LinearRequest:
     """Check a linear run against its card; reads no rows.
 
-    Parameters
-    ----------
-    card
-        What is declared.
-    asked
-        The recipe's terms: budget, constants and lattice.
-    method
-        Which planner asks.
-
-    Raises
-    ------
-    CardError
-        If the card declares no features, or the sums would not fit.
+    ``asked``: the recipe's terms: budget, constants and lattice.
+    Raises CardError if the card declares no features, or the sums would not fit.
     """
     ask, chosen, agent = asked.ask_for(card), asked.linear or Linear(), asked.agent
     rho = ask.zcdp()
@@ -248,6 +221,7 @@ def linear_request(card: Card, asked: Terms, method: LinearMethod) -> LinearRequ
         (low / (high - low), high / (high - low)),
         card.unit.episodes_per_user,
         can_end=bool(d.states.ends),
+        teaching=1 - asked.reserve,
     )
     terms = LinearTerms(
         Ask(None if rho is None else rho - (share or 0), calibration=ask.calibration),

@@ -1,33 +1,234 @@
-"""LQ agents: sums of squares of observations and controls, and certainty equivalence on them."""
+"""LQ agents: sums of squares of observations and controls, and certainty equivalence on them.
+
+What an LQ release teaches: gains, what report.json says of them, and exact values in a known plant.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from pipeline.audits.attack import AuditTarget, WholePlan
-from pipeline.audits.regressions import lq_target
-from pipeline.declaration.card import AnyCard, require_linear_quadratic
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.agents.dp_lqr import LqConstants, LqResult, LqTask, certainty_equivalence
+from pipeline.declaration.card import AnyCard, CardError, LqCard, require_linear_quadratic
+from pipeline.facts.learnt import (
+    Baseline,
+    Gains,
+    LearntFacts,
+    PlantConstants,
+    PlantModel,
+    PolicyFacts,
+    Preset,
+    Truth,
+    ValueFacts,
+)
+from pipeline.facts.promise import Joint
+from pipeline.learners.gains import gain_files
 from pipeline.learners.learner import Outlook, Quote, fitting_rho, joint_cost, listed_facts
-from pipeline.learners.linear import check_gaussian
-from pipeline.learners.lq_learning import LqLearnt, LqRequest, learn_lq, lq_request
-from pipeline.learners.terms import Lq, Terms
+from pipeline.learners.policy_files import PolicyFiles
+from pipeline.learners.terms import Lq, Terms, check_gaussian
 from pipeline.ledger.chain import Body
 from pipeline.logs.regression_sums import lazy_lq_sums
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import Resources
-from pipeline.privacy.noise import NoiseSource, admit_release
+from pipeline.mdp.riccati import expected_cost
+from pipeline.mdp.rollout import LqBatch
+from pipeline.privacy.budget import fraction_of
+from pipeline.privacy.noise import NoiseSource, RealDataError, SeededNoise
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism
-from pipeline.statistics.lq_moments import draw_lq
-from pipeline.statistics.private_sum import tell_joining
+from pipeline.statistics.lq import LqSums, draw_lq, entry_deviations, lq_layout, lq_sum, released_moments
+from pipeline.statistics.private_sum import PrivateSum, tell_joining
 from pipeline.transaction.drawing import WHOLE, Stage
-from reports.facts.promise import Joint
+from pipeline.worlds.plants import (
+    LqSystem,
+    check_world,
+    explorer,
+    explorer_value,
+    load_lq_world,
+    simulate,
+    wrong_models,
+)
 
 if TYPE_CHECKING:
-    from pipeline.simulation.surrogate import Drawn
+    from pipeline.audits.attack import AuditTarget, WholePlan
+    from pipeline.worlds.surrogate import Drawn
+
+
+Array = NDArray[np.float64]
+
+# of the log that certainty equivalence without noise is given: made up anew, so that no row of this run is read
+_SEED = 0
+# episodes of it at most: without noise more change nothing that four digits show
+_EPISODES = 20_000
+
+
+@dataclass(frozen=True)
+class LqLearnt:
+    """Gains, the model they are optimal for, and values in that model: rewards, that is minus costs.
+
+    ``directions``: eigenvalues of the released Gram matrix, largest first: sums of squares along a direction of (x, u),
+    balls of radius 1, to which a row adds at most 2.  Those below ``floor`` are too noisy and were raised to it.
+    """
+
+    run: LqRun
+    result: LqResult
+    value: Mapping[str, float | None]
+    baselines: Mapping[str, Mapping[str, float]]
+    directions: tuple[float, ...]
+    floor: float
+
+    @property
+    def left_zero(self) -> bool:
+        """Whether any gain differs from doing nothing."""
+        return bool(np.any(self.result.gains))
+
+    def files(self) -> PolicyFiles:
+        return gain_files(self.run.card, self.result.gains, self.run.layout.bounds)
+
+    def facts(self) -> LearntFacts:
+        """A linear controller neither abstains nor ties."""
+        r = self.result
+        return LearntFacts(
+            constants=_constants(self),
+            value=_value(self),
+            model_baselines={name: Baseline.model_validate(b) for name, b in self.baselines.items()},
+            joint=Joint.model_validate(self.run.joint()),
+            model=PlantModel(A=r.A.tolist(), B=r.B.tolist()),
+            policy=PolicyFacts(abstain_share=0.0, tie_share=0.0, left_zero=self.left_zero),
+        )
+
+    def view(self) -> Gains:
+        d = self.run.card.domain
+        return Gains(d.observation.labels, d.action.labels, self.result.gains)
+
+    def truth(self, world: str, behaviour: str) -> Truth:
+        return Truth.model_validate(lq_truth(self.run, world, behaviour, self.result.gains))
+
+
+def learn_lq(run: LqRun, release: Release) -> LqLearnt:
+    """Estimate the plant on the released sums, and take its optimal gains.
+
+    Raises ValueError if the release was drawn on other terms.
+    """
+    moments = released_moments(run.summed, release)
+    result = certainty_equivalence(moments, run.task, run.constants)
+    card = run.card
+
+    def estimate(gains: Array) -> float:
+        # 0.0 + turns a minus zero of a free controller into a zero
+        return 0.0 - expected_cost(
+            result.A, result.B, card.quadratic, gains, card.domain.first_moment(), card.domain.noise()
+        )
+
+    least = least_value(card)
+    value = {"lower": least, "upper": None, "estimate": estimate(result.gains)}
+    value |= {"optimal_upper": None, "lower_trivial": least, "upper_trivial": 0.0}
+    directions = np.linalg.eigvalsh(moments.gram)[::-1]
+    baselines = {"zero": {"estimate": estimate(np.zeros_like(result.gains))}}
+    return LqLearnt(run, result, value, baselines, tuple(map(float, directions)), run.floor)
+
+
+def least_value(card: LqCard) -> float:
+    """Minus the largest cost of one episode whose observations and controls stay in their declared balls."""
+    cost, d = card.quadratic, card.domain
+    worst = [np.linalg.eigvalsh(M)[-1] * v.radius**2 for M, v in ((cost.Q, d.observation), (cost.R, d.action))]
+    return -float(d.horizon * sum(worst))
+
+
+def _constants(learnt: LqLearnt) -> PlantConstants:
+    c, layout, domain = learnt.run.constants, learnt.run.layout, learnt.run.card.domain
+    radius = domain.observation.radius
+    source = {
+        "ridge": "chosen by us, in sums of squares of (x, u), balls of radius 1",
+        "floor": "chosen by us: multiples of the noise's spectral norm below which a direction is not trusted",
+        "cut of x": "chosen on simulated plants that no figure uses; part of the release",
+        "cut of next x": "chosen on simulated plants that no figure uses; part of the release",
+        "share of the Gram matrix": "chosen on simulated plants that no figure uses; part of the release",
+        "lattice steps": "chosen by us; part of the release",
+    }
+    usual = Lq()
+    if (chosen := (layout.bounds[0] / radius, layout.bounds[2] / radius)) != tuple(usual.cut):
+        source |= dict.fromkeys(("cut of x", "cut of next x"), "the recipe's; part of the release")
+    if float(layout.gram_share) != usual.gram_share:
+        source["share of the Gram matrix"] = "the recipe's; part of the release"
+    values = {
+        "ridge": c.ridge,
+        "floor": c.floor,
+        "cut of x": chosen[0],
+        "cut of next x": chosen[1],
+        "share of the Gram matrix": float(layout.gram_share),
+        "lattice steps": layout.steps,
+    }
+    return PlantConstants(
+        policy=Preset(preset="certainty equivalence", values=values, source=source),
+        bounds=None,
+        gamma=learnt.run.task.gamma,
+        parameter_norm=domain.parameter_norm,
+        directions=list(learnt.directions),
+        floor=learnt.floor,
+        raised=learnt.result.raised,
+    )
+
+
+def _value(learnt: LqLearnt) -> ValueFacts:
+    """Minus the expected cost in the released model; an estimate, never a bound."""
+    told = {
+        "gap": None,
+        "lower_flag": "trivial",
+        "upper_flag": "trivial",
+        "status": "modelled",
+        "assumes": [
+            "values are rewards: minus the expected summed cost of one episode, x'Qx + u'Ru a step",
+            "the plant is the one estimated from the released sums, as if it were the truth (certainty equivalence)",
+            "first state and noise are as the card declares them; the noise has mean 0 and does not depend on the past",
+            "observations stay in their declared ball, so controls are never cut",
+            "the lower end is the least that declared balls allow; no interval is claimed",
+        ],
+        "start": "declared",
+    }
+    return ValueFacts.model_validate({**learnt.value, **told})
+
+
+def lq_truth(run: LqRun, world: str, behaviour: str, gains: Array) -> dict[str, float]:
+    """True values of the policy and of controllers to compare it with.
+
+    Returns ``v_star``, ``v_policy``, ``v_policy_model`` (the same: the states are the plant's), ``suboptimality``,
+    ``v_behavior``, ``v_uniform`` (controls uniform on their sphere), ``v_zero``, ``v_fixed_gain`` (mean over gains of
+    models 30 % wrong), ``v_certainty`` (no privacy, on as many simulated episodes).
+    Raises CardError if there is no such world or behaviour, or the card declares another plant.
+    """
+    system = load_lq_world(world)
+    check_world(system, run.card)
+    best, mine = (0.0 - system.expected_cost(K) for K in (system.optimal_gains(), gains))
+    return {
+        "v_star": best,
+        "v_policy": mine,
+        "v_policy_model": mine,
+        "suboptimality": best - mine,
+        "v_behavior": explorer_value(system, behaviour),
+        "v_uniform": explorer_value(system, "sphere"),
+        "v_zero": 0.0 - system.expected_cost(system.zero_gains()),
+        "v_fixed_gain": 0.0 - float(np.mean([system.expected_cost(K) for K in wrong_models(system)])),
+        "v_certainty": 0.0 - system.expected_cost(_certain(run, system, behaviour)),
+    }
+
+
+def _certain(run: LqRun, system: LqSystem, behaviour: str) -> Array:
+    """Gains of certainty equivalence on the exact moments of a simulated log."""
+    episodes = min(run.layout.episodes, _EPISODES)
+    x, u = simulate(system, explorer(system, behaviour), episodes, np.random.default_rng(_SEED))
+    return _gains(run, run.silent, [LqBatch(x, u, episodes)], SeededNoise(_SEED))
+
+
+def _gains(run: LqRun, summed: PrivateSum, rows: Sequence[LqBatch], noise: NoiseSource) -> Array:
+    """Gains of a release of simulated rows."""
+    return certainty_equivalence(released_moments(summed, draw_lq(summed, rows, noise)), run.task, run.constants).gains
 
 
 @dataclass(frozen=True)
@@ -38,93 +239,143 @@ class LqLearner:
     section: str | None = "lq"
 
     def check(self, terms: Terms) -> None:
-        """See :class:`~pipeline.learners.learner.Learner`."""
         agent, p = terms.agent, terms.privacy
         check_gaussian(agent, p)
         if p is not None and (p.calibration, p.release) != ("tight", "one_table"):
             raise ValueError(f"[privacy]: 'calibration' and 'release' do not apply: {agent} makes one release, tight")
 
     def plan(self, card: AnyCard, terms: Terms) -> LqRun:
-        """See :class:`~pipeline.learners.learner.Learner`."""
-        plant, chosen = require_linear_quadratic(card), terms.lq or Lq()
-        rho = terms.ask_for(card).zcdp()
-        return LqRun(lq_request(plant, terms.agent, rho, chosen), terms)
+        card, agent, chosen = require_linear_quadratic(card), terms.agent, terms.lq or Lq()
+        rho, d, m = terms.ask_for(card).zcdp(), card.domain, card.unit.episodes_per_user
+        if card.kind == "real" and rho is None:
+            raise RealDataError(f"{card.name} is registered as real: {agent} adds no noise; ask for a finite budget")
+        state, successor = (d.observation.radius * cut for cut in chosen.cut)
+        try:
+            layout = LqSums(
+                d.observation.size,
+                d.action.size,
+                d.horizon,
+                (state, d.action.radius, successor),
+                chosen.steps,
+                card.unit.users_public * m,
+                m,
+                fraction_of(chosen.gram_share),
+                card.name,
+                card.kind,
+            )
+            return LqRun(card, terms, lq_sum(layout, rho), LqConstants(chosen.ridge, chosen.floor))
+        except (ValueError, OverflowError) as e:
+            raise CardError(f"{card.name}: {agent}: {e}") from None
 
 
 @dataclass(frozen=True)
 class LqRun:
     """See :class:`~pipeline.learners.learner.RunPlan`: two tables of sums, bounded together."""
 
-    request: LqRequest
+    card: LqCard
     terms: Terms
+    summed: PrivateSum
+    constants: LqConstants
     what = "sums of rows"
     reference = "no control"
     stages = WHOLE
 
     @property
+    def task(self) -> LqTask:
+        """The declared cost and bounds; ||K_h|| <= gamma, so that |u| stays in its ball wherever |x| is in its own."""
+        d = self.card.domain
+        return LqTask(self.card.quadratic, d.action.radius / d.observation.radius, d.parameter_norm or math.inf)
+
+    @property
+    def layout(self) -> LqSums:
+        """What is summed."""
+        return lq_layout(self.summed)
+
+    @property
+    def silent(self) -> PrivateSum:
+        """The same sums of simulated people, without noise."""
+        return lq_sum(replace(self.layout, data_kind="synthetic"), None)
+
+    @property
+    def floor(self) -> float:
+        """What a direction's squares must sum to, balls of radius 1, to be told from the noise; 0 without noise."""
+        return self.constants.floor * entry_deviations(self.summed)[0] * math.sqrt(self.layout.dimension)
+
+    def joint(self) -> dict[str, object]:
+        """What the joint cost rests on, as the release will say it."""
+        rho = self.summed.rho
+        return {"rho_exact": None if rho is None else str(rho), **self.layout.joint()}
+
+    @property
     def exact(self) -> bool:
-        """See :class:`~pipeline.transaction.drawing.Drawing`."""
-        return self.request.plan.rho is None
+        return self.summed.exact
 
     def admit(self, noise: NoiseSource) -> None:
-        """See :class:`~pipeline.transaction.drawing.Drawing`."""
-        admit_release(noise, self.request.card.name, self.request.card.kind, self.exact)
+        self.summed.admit(noise)
 
     def _described(self) -> list[dict[str, object]]:
-        return [describe_mechanism(m) for m in self.request.plan.summed.mechanisms]
+        return [describe_mechanism(m) for m in self.summed.mechanisms]
 
     def spec(self) -> list[Any]:
-        """See :class:`~pipeline.transaction.drawing.Drawing`: how rows are cut, what is drawn."""
-        return [self.request.joint(), self._described()]
+        """How rows are cut, what is drawn."""
+        return [self.joint(), self._described()]
 
     def charge(self) -> tuple[Fraction | None, Body]:
-        """See :class:`~pipeline.transaction.drawing.Drawing`."""
-        told = {"joint": self.request.joint(), "epsilon": None, "mechanisms": self._described()}
-        return self.request.rho, told | tell_joining(self.request.card.kind, [self.request.plan.summed.joining_cost])
+        told = {"joint": self.joint(), "epsilon": None, "mechanisms": self._described()}
+        return self.summed.rho, told | tell_joining(self.card.kind, [self.summed.joining_cost])
 
     def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
-        """See :class:`~pipeline.transaction.drawing.Drawing`."""
-        r = self.request
-        return stage("release", lambda noise: draw_lq(r.plan, lazy_lq_sums(r.plan, snapshot, r.card, resources), noise))
+        rows = lazy_lq_sums(self.layout, snapshot, self.card, resources)
+        return stage("release", lambda noise: draw_lq(self.summed, rows, noise))
 
     def quote(self) -> Quote:
-        """See :class:`~pipeline.learners.learner.RunPlan`: also how far the rows reach beside the noise."""
-        r = self.request
-        most = 2 * r.plan.domain.episodes * r.plan.domain.horizon
-        outlook = Outlook(what_if=[], people_needed={}, most_squares=most, squares_a_direction_needs=r.floor)
-        joint, cost = Joint.model_validate(r.joint()), joint_cost(r.rho, r.card.budget.delta)
-        return Quote(listed_facts(r.plan.summed.mechanisms), r.rho, cost, joint, outlook)
+        """Also how far the rows reach beside the noise."""
+        most = round(2 * self.layout.episodes * self.layout.horizon * (1 - self.terms.reserve))
+        outlook = Outlook(what_if=[], people_needed={}, most_squares=most, squares_a_direction_needs=self.floor)
+        rho, joint = self.summed.rho, Joint.model_validate(self.joint())
+        return Quote(listed_facts(self.summed.mechanisms), rho, joint_cost(rho, self.card.budget.delta), joint, outlook)
 
     def fitting(self, left: Fraction) -> Mapping[str, float] | None:
-        """See :class:`~pipeline.learners.learner.RunPlan`."""
         return fitting_rho(left)
 
     def learn(self, release: Release) -> LqLearnt:
-        """See :class:`~pipeline.learners.learner.RunPlan`."""
-        return learn_lq(self.request, release)
+        return learn_lq(self, release)
 
     def unforeseen(self) -> str | None:
-        """See :class:`~pipeline.learners.learner.RunPlan`."""
         if self.terms.known is None:
             return "the card declares no A and B: without [evaluate] there is no plant to simulate"
         return None
 
     def log_size(self, episodes: int) -> int:
-        """See :class:`~pipeline.learners.learner.RunPlan`."""
-        d = self.request.card.domain
+        d = self.card.domain
         return episodes * d.horizon * (d.observation.size + d.action.size) // 4
 
     def forecast(self, episodes: int, seeds: Sequence[int]) -> list[Drawn]:
-        """See :class:`~pipeline.learners.learner.RunPlan`."""
-        from pipeline.learners.forecast import foresee_lq
+        """What its gains, and those without noise, cost above the optimum in the declared plant.
 
-        assert self.terms.known is not None
-        return foresee_lq(self.request, self.terms.known, episodes, seeds)
+        Raises CardError if there is no such world or behaviour, or the card declares another plant.
+        """
+        from pipeline.worlds.surrogate import Drawn
+
+        known = self.terms.known
+        assert known is not None
+        system = load_lq_world(known.world)
+        check_world(system, self.card)
+        best, zero = (system.expected_cost(K) for K in (system.optimal_gains(), system.zero_gains()))
+        asked, found = replace(self.summed, layout=self.silent.layout), list[Drawn]()
+        for seed in seeds:
+            of_log, of_noise = np.random.SeedSequence((seed,)).spawn(2)
+            x, u = simulate(system, explorer(system, known.behaviour), episodes, np.random.default_rng(of_log))
+            gains = (_gains(self, s, [LqBatch(x, u, episodes)], SeededNoise(of_noise)) for s in (asked, self.silent))
+            private, exact = (system.expected_cost(K) - best for K in gains)
+            found.append(Drawn(private, exact, zero - best, -best, 0.0))
+        return found
 
     def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
-        """See :class:`~pipeline.learners.learner.RunPlan`."""
-        return [lq_target(self.request.plan)]
+        from pipeline.audits.regressions import lq_target
+
+        return [lq_target(self.summed)]
 
     def whole_plan(self) -> WholePlan | None:
-        """See :class:`~pipeline.learners.learner.RunPlan`: the plan itself is attacked."""
+        """The plan itself is attacked."""
         return None

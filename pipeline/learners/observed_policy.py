@@ -12,16 +12,18 @@ from numpy.typing import NDArray
 
 from pipeline.agents.linear_backup import Backup
 from pipeline.declaration.card import CardError
+from pipeline.facts.promise import DeclaredVector
+from pipeline.learners.decisions import KEEP, StoredDecisions, stored_decisions
 from pipeline.learners.policy_files import Exported, PolicyFiles, refuse_observations, refuse_steps
-from pipeline.learners.stored_decisions import KEEP, StoredDecisions, stored_decisions
 from pipeline.ledger.chain import Body
-from pipeline.mdp.observed_features import ObservedMap, observed_map
-from reports.facts.dataset import DeclaredVector
+from pipeline.mdp.features import ObservedMap, observed_map
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 OBSERVED_KIND = "linear_observed"
+# which actions an advice may name; older folders do not say, and name any allowed one where one has evidence
+ADVISED = "allowed actions that have more evidence than threshold themselves"
 
 
 class Advice(TypedDict):
@@ -41,18 +43,7 @@ class Advice(TypedDict):
 class StoredObserved:
     """What a run's folder says of its policy over observations.
 
-    Parameters
-    ----------
-    shown_at
-        The same policy on public observations, as a table.
-    observation
-        Names, centers, scales and radius of the observed numbers.
-    features
-        The map from an observation to features.
-    backups
-        One a step.
-    labels
-        ``policy.json``.
+    ``observation``: names, centers, scales and radius of the observed numbers.
     """
 
     shown_at: StoredDecisions
@@ -67,16 +58,15 @@ class StoredObserved:
         return self.shown_at.of
 
     def shown(self) -> tuple[list[dict[str, object]], list[str]]:
-        """See :class:`~pipeline.learners.policy_files.StoredPolicy`."""
         rows, lines = self.shown_at.shown()
         return [dict(row) for row in rows], lines
 
     def as_csv(self) -> str:
-        """See :class:`~pipeline.learners.policy_files.StoredPolicy`: decisions at public observations."""
+        """Decisions at public observations."""
         return self.shown_at.as_csv()
 
     def as_json(self) -> str:
-        """See :class:`~pipeline.learners.policy_files.StoredPolicy`: the decisions, and all that decides elsewhere."""
+        """The decisions, and all that decides elsewhere."""
         weights = [{"w": b.w.tolist(), "inverse": b.inverse.tolist()} for b in self.backups]
         whole = {**json.loads(self.shown_at.as_json()), "kind": OBSERVED_KIND, "weights": weights}
         told = ("observation", "live_states", "features", "rule", "unit", "offset", "multiplier", "constant", "clip")
@@ -85,15 +75,10 @@ class StoredObserved:
     def act(self, observations: Array, steps: Ints, states: Ints) -> list[Advice]:
         """What to do at each observation, as logged.
 
-        Parameters
-        ----------
-        observations, steps, states
-            ``(N, p)`` as logged, ``(N,)`` from 0, and ``(N,)`` indices of live states.
-
-        Raises
-        ------
-        CardError
-            If a step is none of the policy's, or an observation is not finite; records are named by number.
+        ``observations``, ``steps``, ``states`` ``(N, p)``: as logged, ``(N,)`` from 0, and ``(N,)`` indices of live
+        states.
+        Raises CardError if a step is none of the policy's, or an observation is not finite; records are named by
+        number.
         """
         last, seen = len(self.backups) - 1, self.observation
         refuse_steps(steps, last)
@@ -125,6 +110,8 @@ class StoredObserved:
         if evidence.max() <= self.labels["threshold"]:
             return None, False
         Q, clipped = backup.q(phi)
+        if self.labels.get("advised") == ADVISED:
+            allowed &= evidence > self.labels["threshold"]
         best = np.where(allowed, clipped, -np.inf)
         first = best == best.max()
         return self.labels["actions"][int(np.where(first, Q, -np.inf).argmax())], bool(first.sum() > 1)
@@ -132,10 +119,7 @@ class StoredObserved:
     def state_index(self, label: str | None) -> int:
         """Index of a live state by its label; the only one where none is given.
 
-        Raises
-        ------
-        CardError
-            If there is none of that label, or there are several and none is given.
+        Raises CardError if there is none of that label, or there are several and none is given.
         """
         known = self.labels["live_states"]
         if label is None and len(known) == 1:

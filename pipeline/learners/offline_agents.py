@@ -7,33 +7,22 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pipeline.agents.ucbvi import optimistic
-from pipeline.audits.attack import AuditTarget
-from pipeline.audits.tables import gate_target
-from pipeline.declaration.card import AnyCard, CardError
+from pipeline.declaration.card import AnyCard, Card, CardError
 from pipeline.declaration.code import is_plugin, plugin
-from pipeline.learners import one_step_learning
-from pipeline.learners.decisions import PLAYED, read_counts_view, read_linear_view, read_played_view
-from pipeline.learners.gains import KIND, read_gains_view, stored_gains
-from pipeline.learners.held_out import hold_out
-from pipeline.learners.learner import Agent, Quote, RunPlan, listed_facts
-from pipeline.learners.linear import LinearLearner
-from pipeline.learners.lq import LqLearner
-from pipeline.learners.observed_policy import OBSERVED_KIND, stored_observed
-from pipeline.learners.one_step import OneStepLearner
+from pipeline.facts.learnt import PolicyView
+from pipeline.learners.learner import Agent, Learner, Quote, RunPlan, listed_facts
 from pipeline.learners.policy_files import Codec, Exported, StoredPolicy, read_policy_files
-from pipeline.learners.stored_decisions import stored_decisions
-from pipeline.learners.tabular import Tabular
 from pipeline.learners.terms import Terms
 from pipeline.ledger.account import commit_of
 from pipeline.ledger.chain import Entry
-from pipeline.logs.rules import BY_NAME
-from pipeline.logs.second_pass import gated_rules
+from pipeline.logs.rules import BY_NAME, gated_rules
 from pipeline.privacy.budget import down, fraction_of, rho_of_pure, up
 from pipeline.privacy.losses import SpentBudget, safe_epsilon, spent_budget
 from pipeline.privacy.release import total_epsilon, total_rho
@@ -41,46 +30,104 @@ from pipeline.privacy.release_file import read_release, sha256_file
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.layout import GateLayout
 from pipeline.statistics.private_sum import PrivateSum
-from pipeline.transaction.drawing import Charge, Drawing
+from pipeline.transaction.drawing import Charge, Drawing, key_of
 from pipeline.transaction.gate import Gate
-from pipeline.transaction.release_once import key_of
-from reports.facts.policy import PolicyView
-from reports.facts.report import Report
 
-AGENTS: Mapping[str, Agent] = {
-    "dp-apvi": Agent(Tabular(), private=True, twin="apvi"),
-    "apvi": Agent(Tabular(), private=False, twin="dp-apvi"),
-    "dp-ucbvi": Agent(Tabular(optimistic), private=True, twin="ucbvi"),
-    "ucbvi": Agent(Tabular(optimistic), private=False, twin="dp-ucbvi"),
-    "dp-vapvi": Agent(LinearLearner("vapvi"), private=True, twin="vapvi"),
-    "vapvi": Agent(LinearLearner("vapvi"), private=False, twin="dp-vapvi"),
-    "pevi": Agent(LinearLearner("pevi"), private=False, twin="dp-vapvi"),
-    "dp-one-shot": Agent(LinearLearner("one-shot"), private=True, twin="one-shot"),
-    "one-shot": Agent(LinearLearner("one-shot"), private=False, twin="dp-one-shot"),
-    "dp-one-step": Agent(OneStepLearner(), private=True, twin="one-step"),
-    "one-step": Agent(OneStepLearner(), private=False, twin="dp-one-step"),
-    "dp-lqr": Agent(LqLearner(), private=True, twin="lqr"),
-    "lqr": Agent(LqLearner(), private=False, twin="dp-lqr"),
+if TYPE_CHECKING:
+    from pipeline.audits.attack import AuditTarget
+    from pipeline.facts.report import Report
+
+# each with its counterpart with or without noise; ``dp-`` adds noise
+_TWINS: Mapping[str, str] = {
+    "dp-apvi": "apvi",
+    "apvi": "dp-apvi",
+    "dp-ucbvi": "ucbvi",
+    "ucbvi": "dp-ucbvi",
+    "dp-vapvi": "vapvi",
+    "vapvi": "dp-vapvi",
+    "pevi": "dp-vapvi",
+    "dp-one-shot": "one-shot",
+    "one-shot": "dp-one-shot",
+    "dp-one-step": "one-step",
+    "one-step": "dp-one-step",
+    "dp-lqr": "lqr",
+    "lqr": "dp-lqr",
 }
+# those of feature maps; and those that play to learn
+_LINEAR, _PLAYS = ("vapvi", "pevi", "one-shot"), "ucbvi"
 
-# what draws on real data: what a plug-in's own learner draws, no ledger could recompute
-_OURS = (Tabular, LinearLearner, OneStepLearner, LqLearner)
+
+class _Agents(Mapping[str, Agent]):
+    """By name; a learner is loaded where its agent is asked for."""
+
+    def __getitem__(self, name: str) -> Agent:
+        return _agent(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in _TWINS
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_TWINS)
+
+    def __len__(self) -> int:
+        return len(_TWINS)
+
+
+AGENTS: Mapping[str, Agent] = _Agents()
+
+
+@cache
+def _agent(name: str) -> Agent:
+    twin = _TWINS[name]
+    return Agent(_learner(_method(name)), private=name.startswith("dp-"), twin=twin)
+
+
+def _method(name: str) -> str:
+    return name.removeprefix("dp-")
+
+
+def _learner(method: str) -> Learner:
+    match method:
+        case "apvi":
+            from pipeline.learners.tabular import Tabular
+
+            return Tabular()
+        case "ucbvi":
+            from pipeline.agents.ucbvi import optimistic
+            from pipeline.learners.tabular import Tabular
+
+            return Tabular(optimistic)
+        case "vapvi" | "pevi" | "one-shot":
+            from pipeline.learners.linear import LinearLearner
+
+            return LinearLearner(method)
+        case "one-step":
+            from pipeline.learners.one_step import OneStepLearner
+
+            return OneStepLearner()
+        case _:
+            from pipeline.learners.lq import LqLearner
+
+            return LqLearner()
+
+
+def rivals(of: str, card: AnyCard, *, private: bool) -> Iterator[tuple[str, Agent]]:
+    """The agents that may read a card beside one of them; who plays to learn is no rival of who is played as it is."""
+    for name in AGENTS:
+        method = _method(name)
+        if isinstance(card, Card):
+            reads = method != "lqr" and (card.features is not None or method not in _LINEAR)
+        else:
+            reads = method == "lqr"
+        if reads and name.startswith("dp-") == private and (method != _PLAYS or name == of):
+            yield name, AGENTS[name]
 
 
 def find(name: str) -> Agent:
     """The registration of an agent.
 
-    Parameters
-    ----------
-    name
-        One of :data:`AGENTS`, or ``module:object`` of a package of your own: an :class:`Agent` too.
-
-    Raises
-    ------
-    KeyError
-        If there is none of that name.
-    CardError
-        If a plug-in is not permitted, cannot be found, or is no agent.
+    Raises KeyError if there is none of that name.
+    Raises CardError if a plug-in is not permitted, cannot be found, or is no agent.
     """
     return plugin(name, Agent) if is_plugin(name) else AGENTS[name]
 
@@ -88,74 +135,74 @@ def find(name: str) -> Agent:
 def plan_run(card: AnyCard, terms: Terms) -> RunPlan:
     """Plan and price a run of the agent that the terms name; reads no rows.
 
-    Parameters
-    ----------
-    card
-        What the data set declares.
-    terms
-        What the recipe asks.
-
-    Raises
-    ------
-    CardError
-        If card and recipe do not fit each other, or real people would be drawn by code that is not of the house.
+    Raises CardError if card and recipe do not fit each other, or real people would be drawn by code that is not of the
+    house.
     """
     learner = find(terms.agent).learner
-    if card.kind == "real" and type(learner) not in _OURS:
+    # what a plug-in's own learner draws, no ledger could recompute
+    own = is_plugin(terms.agent) and card.kind == "real"
+    if own and type(learner) not in {type(agent.learner) for agent in AGENTS.values()}:
         raise CardError(
             f"{card.name} is registered as real: {terms.agent} draws by code of its own, and what it would be charged "
             "nobody could verify; give one of the house's learners a planner of your own (docs/extend.md)"
         )
-    return hold_out(learner.plan(card, terms), card, terms)
+    plan = learner.plan(card, terms)
+    if not terms.held_out:
+        return plan
+    from pipeline.learners.held_out import hold_out
+
+    return hold_out(plan, card, terms)
 
 
-# by the ``kind`` of policy.json, which a table of decisions does not have
-_CODECS: Mapping[str | None, Codec] = {
-    None: Codec(("policy",), read_counts_view, stored_decisions),
-    "linear": Codec(("policy", "decisions"), read_linear_view, stored_decisions),
-    OBSERVED_KIND: Codec(("policy", "decisions"), read_linear_view, stored_observed),
-    one_step_learning.KIND: Codec(("policy",), one_step_learning.read_step_view, stored_decisions),
-    KIND: Codec(("policy",), read_gains_view, stored_gains),
-    PLAYED: Codec(("policy",), read_played_view, stored_decisions),
-}
+def _codec(kind: str | None) -> Codec:
+    """By the ``kind`` of policy.json, which a table of decisions does not have."""
+    if kind == "linear_quadratic":
+        from pipeline.learners.gains import read_gains_view, stored_gains
+
+        return Codec(("policy",), read_gains_view, stored_gains)
+    from pipeline.learners.decisions import (
+        PLAYED,
+        read_counts_view,
+        read_linear_view,
+        read_played_view,
+        stored_decisions,
+    )
+
+    match kind:
+        case "linear_observed":
+            from pipeline.learners.observed_policy import stored_observed
+
+            return Codec(("policy", "decisions"), read_linear_view, stored_observed)
+        case "one_step":
+            from pipeline.learners.one_step_learning import read_step_view
+
+            return Codec(("policy",), read_step_view, stored_decisions)
+        case _:
+            linear = Codec(("policy", "decisions"), read_linear_view, stored_decisions)
+            counts = Codec(("policy",), read_counts_view, stored_decisions)
+            played = Codec(("policy",), read_played_view, stored_decisions)
+            return {None: counts, "linear": linear, PLAYED: played}[kind]
 
 
 def read_view(report: Report, folder: Path) -> PolicyView:
     """The policy of a run's folder as the page draws it: what the run itself had at hand.
 
-    Parameters
-    ----------
-    report
-        Of the folder.
-    folder
-        With the policy's files and the release.
-
-    Raises
-    ------
-    OSError, ValueError, KeyError
-        If a file is missing or damaged.
+    Raises OSError, ValueError, KeyError if a file is missing or damaged.
     """
-    files, codec = read_policy_files(folder, _CODECS)
+    files, codec = read_policy_files(folder, _codec)
     return codec.view(files, report, lambda: read_release(folder))
 
 
 def read_stored(folder: Path) -> StoredPolicy:
     """The policy of a run's folder with labels, and what was promised.
 
-    Parameters
-    ----------
-    folder
-        Of the run.
-
-    Raises
-    ------
-    CardError
-        If a file of the folder is missing or damaged.
+    Raises CardError if a file of the folder is missing or damaged.
     """
     try:
-        files, codec = read_policy_files(folder, _CODECS)
+        files, codec = read_policy_files(folder, _codec)
         report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-        of = Exported(folder.name, report["guarantee"]["sentence"], sha256_file(folder / "policy.parquet"))
+        digest, play = sha256_file(folder / "policy.parquet"), files.labels.get("play")
+        of = Exported(folder.name, report["guarantee"]["sentence"], digest, play)
         return codec.stored(files, report, of)
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as e:
         raise CardError(
@@ -172,16 +219,8 @@ SHARE = Fraction(1, 50)
 class Guarded:
     """What a recipe draws of a card.
 
-    Parameters
-    ----------
-    plan
-        With what the gate leaves of the budget.
-    gate
-        What is drawn before; None where nothing may stop the run.
-    whole
-        With the whole budget: what versions without a gate drew.  Where that was charged, it is what stands.
-    terms
-        Those of ``plan``.
+    ``gate``: what is drawn before; None where nothing may stop the run.
+    ``whole``: with the whole budget: what versions without a gate drew.  Where that was charged, it is what stands.
     """
 
     plan: RunPlan
@@ -213,12 +252,7 @@ class Guarded:
     def charges(self, card: AnyCard, edition: int | None, entries: Sequence[Entry]) -> list[Charge]:
         """What a run would be charged for, part by part: what is committed is not drawn again.
 
-        Parameters
-        ----------
-        card, edition
-            Of the dataset, and the number of the snapshot; None where there is none yet.
-        entries
-            Of the ledger.
+        ``card``, ``edition``: of the dataset, and the number of the snapshot; None where there is none yet.
         """
 
         def done(drawing: Drawing) -> bool:
@@ -238,7 +272,11 @@ class Guarded:
 
     def targets(self) -> list[AuditTarget]:
         """What an audit attacks of the gate: its counts, where they have noise."""
-        return [] if self.gate is None or self.gate.exact else [gate_target(self.gate.counts)]
+        if self.gate is None or self.gate.exact:
+            return []
+        from pipeline.audits.tables import gate_target
+
+        return [gate_target(self.gate.counts)]
 
     def opened(self) -> Guarded:
         """The same without a gate: as a version drew it that had none."""
@@ -251,17 +289,7 @@ def guard(card: AnyCard, terms: Terms) -> Guarded:
     Synthetic people are owed no promise: their gate is exact, takes nothing of the budget, and asks for what the card
     does not tolerate at all.
 
-    Parameters
-    ----------
-    card
-        Its [tolerance] says which rules may stop a run, and of how many people.
-    terms
-        What the recipe asks.
-
-    Raises
-    ------
-    CardError, RealDataError
-        See :func:`~pipeline.learners.offline_agents.plan_run`.
+    Raises CardError, RealDataError see :func:`~pipeline.learners.offline_agents.plan_run`.
     """
     whole, p = plan_run(card, terms), terms.privacy
     # without noise to hide in, only what is not tolerated at all

@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.agents import one_step_value
-from pipeline.agents.one_step_value import Confirmed, Model, Moments, Proposal
+from pipeline.agents.one_step_value import Confirmed, Moments, Proposal
 from pipeline.audits.attack import AuditTarget
 from pipeline.audits.tables import rows_target, scores_target
 from pipeline.evaluation.coverage import ONE_STEP, covered
-from pipeline.evaluation.intervals import Method, evaluated
+from pipeline.evaluation.intervals import Method, Trait, behind, evaluated, per_past
 from pipeline.evaluation.measured import Diagnostic, Evaluated
 from pipeline.learners.learner import Learnt
-from pipeline.learners.one_step_learning import LearntStep
+from pipeline.learners.one_step_learning import LearntStep, mean_error, seen_of
 from pipeline.logs.one_step_rows import RETURN_STEPS
 from pipeline.logs.one_step_scores import RATIO_STEPS, OneStepScores
 from pipeline.logs.one_step_sums import FeatureQuestion, FollowQuestion, sum_rows
@@ -37,7 +37,7 @@ from pipeline.statistics.layout import ExactSums
 from pipeline.statistics.moment_layout import PEOPLE, MomentLayout
 from pipeline.statistics.one_step_layout import STEPS, WEIGHT, FeatureLayout, FollowLayout
 from pipeline.statistics.private_sum import PrivateSum
-from pipeline.statistics.scores import SCORES, Clips
+from pipeline.statistics.scores import PLACEBOS, SCORES, Clips, past_clip
 from pipeline.statistics.target_plan import TargetPlan
 from pipeline.transaction.drawing import Stage
 
@@ -50,23 +50,15 @@ FOLLOW, FEATURES, SCORED = "rows that follow", "moments of features", "values of
 SHARES = {FOLLOW: Fraction(1, 2), FEATURES: Fraction(3, 10), SCORED: Fraction(1, 5)}
 # declared people of the part times the root of rho: below, nothing is measured; below the second, steps weigh alike
 LEAST, WEIGHTED = 1500.0, 5000.0
-# ranges of returns that psi may be from the middle at least, and gain and placebo from 0
-_SPREAD, _GAIN, _PLACEBO = 4.0, 3.0, 0.25
+# the same where states are pooled: many rare actions are judged, whose moments are noisier
+_POOLED_WEIGHTED = 9000.0
+# ranges of returns that psi may be from the middle at least, and gain and what was lost from 0
+_SPREAD, _GAIN, _LOST = 4.0, 3.0, 0.25
 
 
 @dataclass(frozen=True)
 class OneStepEvaluation:
-    """See :class:`~pipeline.learners.evaluation.Evaluation`.
-
-    Parameters
-    ----------
-    plan
-        Of the run that learns; its budget is the evaluation's as well, for nobody is in both parts.
-    share
-        Of the people who evaluate, declared.
-    chosen
-        What makes the policy that is asked about, of all that is set beside the plan: plain values, part of the key.
-    """
+    """See :class:`~pipeline.learners.held_out.Evaluation`."""
 
     plan: TargetPlan
     share: Fraction
@@ -75,7 +67,6 @@ class OneStepEvaluation:
 
     @property
     def learning(self) -> tuple[PrivateSum, ...]:
-        """See :class:`~pipeline.learners.evaluation.Evaluation`."""
         return tuple(self.plan.stages.values())
 
     @property
@@ -87,18 +78,17 @@ class OneStepEvaluation:
     @property
     def features(self) -> FeatureLayout:
         """Of the second; with moments of practice where people are enough to tell how steps differ."""
-        weighted = self.signal >= WEIGHTED
+        weighted = self.signal >= (_POOLED_WEIGHTED if self.plan.groups else WEIGHTED)
         return FeatureLayout(self.plan.card, 5 if weighted else 3, weighted)
 
     @property
     def scored(self) -> MomentLayout:
         """Of the third."""
         card = self.plan.card
-        return MomentLayout(card.name, card.kind, card.domain.dynamics, len(SCORES))
+        return MomentLayout(card.name, card.kind, card.domain.dynamics, len(SCORES), halved=PLACEBOS)
 
     @cached_property
     def sums(self) -> Mapping[str, PrivateSum]:
-        """See :class:`~pipeline.learners.evaluation.Evaluation`."""
         rho = {stage: None if self.plan.rho is None else self.plan.rho * part for stage, part in SHARES.items()}
         return {
             FOLLOW: FollowLayout(self.plan.card).summed(rho[FOLLOW]),
@@ -107,22 +97,18 @@ class OneStepEvaluation:
         }
 
     def clips(self, confirmed: Confirmed) -> Clips:
-        """Where scores are cut, reward units.
-
-        Parameters
-        ----------
-        confirmed
-            Of :meth:`confirm`: where its actions are rare in practice a person who takes them speaks for many.
-        """
-        wide = one_step_value.spread(confirmed)
-        return Clips(*self.plan.span, spread=max(_SPREAD, wide), placebo=_PLACEBO, gain=max(_GAIN, wide))
+        """Where scores are cut, reward units."""
+        wide, (low, high) = one_step_value.spread(confirmed), self.plan.span
+        least, most = self.plan.card.reward.range
+        past = past_clip(most - least, high - low)
+        return Clips(low, high, max(_SPREAD, wide), past=past, lost=_LOST, gain=max(_GAIN, wide))
 
     def spec(self) -> list[Any]:
-        """See :class:`~pipeline.learners.evaluation.Evaluation`: what makes the policy decides what is asked of it."""
-        return [self.estimator, one_step_value.VERSION, *self.plan.span, _SPREAD, _GAIN, _PLACEBO, *self.chosen]
+        """What makes the policy decides what is asked of it."""
+        version = one_step_value.POOLED_VERSION if self.plan.groups else one_step_value.VERSION
+        return [self.estimator, version, *self.plan.span, _SPREAD, _GAIN, _LOST, *self.chosen]
 
     def draw(self, learnt: Learnt, rows: Snapshot, resources: Resources, stage: Stage) -> Release:
-        """See :class:`~pipeline.learners.evaluation.Evaluation`."""
         card = self.plan.card
 
         def exact(asked: Asked) -> ExactSums:
@@ -136,27 +122,19 @@ class OneStepEvaluation:
         return self.answers(_step(learnt), answer)
 
     def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
-        """See :class:`~pipeline.learners.evaluation.Attackable`: each stage, for questions of the auditor's own."""
+        """Each stage, for questions of the auditor's own."""
         low, high = self.plan.span
         rows = [rows_target(self.sums[stage], high - low) for stage in (FOLLOW, FEATURES)]
         return [*rows, scores_target(self.sums[SCORED])]
 
     def answers(self, learnt: LearntStep, answer: Callable[[str, Asked], Release]) -> Release:
-        """All stages, each asked what the last one told.
-
-        Parameters
-        ----------
-        learnt
-            Of the other part.
-        answer
-            From the name of a stage and its question to what is released.
-        """
+        """All stages, each asked what the last one told."""
         proposal = self.propose(learnt)
         first = answer(FOLLOW, FollowQuestion(FollowLayout(self.plan.card), proposal.action))
         confirmed = self.confirm(proposal, first)
         asked = self.ask_features(confirmed)
         second = answer(FEATURES, asked)
-        scores = self.ask_scores(confirmed, self.fit(confirmed, asked, second))
+        scores = self.ask_scores(confirmed, asked, second)
         third = answer(SCORED, scores)
         return replace(
             first,
@@ -167,7 +145,7 @@ class OneStepEvaluation:
         )
 
     def measure(self, learnt: Learnt, answers: Release, share: float, look: int) -> tuple[Learnt, Evaluated]:
-        """See :class:`~pipeline.learners.evaluation.Evaluation`: the policy is the confirmed one."""
+        """The policy is the confirmed one."""
         found = _step(learnt)
         proposal = self.propose(found)
         confirmed = self.confirm(proposal, answers)
@@ -177,14 +155,15 @@ class OneStepEvaluation:
         changed = float(weight[deviates].sum() / max(weight.sum(), 1.0))
         kept = float(deviates.sum() / max(int((proposal.action >= 0).sum()), 1))
         there = covered(self.estimator, self.plan.card, float(self.share), self.plan.rho)
+        error = one_step_value.placebo_error(confirmed, people) * (clips.high - clips.low)
         told = evaluated(
             answers,
             clips,
-            Method(self.estimator, one_step_value.BIAS, there, one_step_value.WORSE, one_step_value.HIDDEN),
+            Method(self.estimator, one_step_value.BIAS, there, one_step_value.WORSE),
             share,
             look,
             changes=bool(deviates.any()),
-            placebo_error=one_step_value.placebo_error(confirmed, people) * (clips.high - clips.low),
+            trait=self.trait(confirmed, answers, error),
             diagnostics=(
                 Diagnostic("share of rows where the policy leaves practice", changed, Fraction(0)),
                 Diagnostic("share of proposed changes that other people confirm", kept, Fraction(0)),
@@ -194,17 +173,12 @@ class OneStepEvaluation:
         return replace(found, found=plan), told
 
     def propose(self, learnt: LearntStep) -> Proposal:
-        """What the learning part proposes, in parts of the range of returns.
-
-        Parameters
-        ----------
-        learnt
-            Policy, posterior advantages, and the release that they are of.
-        """
+        """What the learning part proposes, in parts of the range of returns."""
         found, values = learnt.found, learnt.release.derived["v_value"]
         G, (low, high) = len(values), self.plan.span
         kept, best = found.policy.abstains[:G], found.policy.probabilities[:G].argmax(-1)
         gain = np.take_along_axis(found.advantage, best[..., None], -1)[..., 0]
+        seen = seen_of(self.plan, learnt.release, best[0]) if self.plan.groups else None
         return Proposal(
             np.where(kept, -1, best).ravel(),
             self.plan.rewards(values).ravel() / (high - low),
@@ -212,18 +186,12 @@ class OneStepEvaluation:
             learnt.release.tables["v_count"].ravel().astype(np.float64),
             low / (high - low),
             high / (high - low),
+            mean_error(self.plan, learnt.release) / (high - low),
+            seen,
         )
 
     def confirm(self, proposal: Proposal, answers: Release) -> Confirmed:
-        """What is kept of a proposal.
-
-        Parameters
-        ----------
-        proposal
-            Of the learning part.
-        answers
-            With the first stage.
-        """
+        """What is kept of a proposal."""
         rows = answers.tables["b_follow"].reshape(2, -1).astype(np.float64)
         return one_step_value.confirm(proposal, rows, _sd(answers, "b_follow"))
 
@@ -237,13 +205,7 @@ class OneStepEvaluation:
         return Policy(np.broadcast_to(chosen, (*shape, A)).copy(), np.broadcast_to(action < 0, shape).copy())
 
     def ask_features(self, confirmed: Confirmed) -> FeatureQuestion:
-        """The second stage's question.
-
-        Parameters
-        ----------
-        confirmed
-            Of :meth:`confirm`.
-        """
+        """The second stage's question."""
         # a third of the largest weight is a ratio of 1; towards 0, so that nothing gets longer than its bound
         weight = np.floor(np.minimum(confirmed.ratio, 3.0) * (WEIGHT // 3)).astype(np.int64)
         phi = np.trunc(one_step_value.features(confirmed) * STEPS).astype(np.int64)
@@ -251,37 +213,47 @@ class OneStepEvaluation:
         low, high = self.plan.span
         return FeatureQuestion(self.features, confirmed.proposal.action, weight, phi, values, high - low)
 
-    def fit(self, confirmed: Confirmed, asked: FeatureQuestion, answers: Release) -> Model:
-        """V and weights of steps.
+    def trait(self, confirmed: Confirmed, answers: Release, error: float) -> Trait:
+        """What a hidden trait would leave in the placebos: from rows that follow, and weights of steps."""
+        card, p = self.plan.card, confirmed.chance
+        rows, d = np.maximum(confirmed.rows, 0.0), card.domain
+        deviates = confirmed.proposal.action >= 0
+        begun = float(answers.tables[PEOPLE][0]) * card.unit.episodes_per_user if d.horizon > 1 else 0.0
+        apart, spread = (float((rows * x)[deviates].sum()) for x in (1 - p, p * (1 - p)))
+        ratio = per_past(apart, spread, float(rows.sum()), begun)
+        if d.dynamics == "stationary":
+            return Trait((error, error), ratio, 1.0, behind(card))
+        # of each step, rows of the policy
+        weights = answers.derived["b_weights"] / (confirmed.ratio * RATIO_STEPS)
+        steps = np.repeat(np.arange(d.horizon), len(d.live_states))
+        there = rows * weights[steps, np.arange(len(rows))]
+        whole, leaving = (np.bincount(steps, x, d.horizon) for x in (there, there * (1 - p) * deviates))
+        largest = float(np.divide(leaving, whole, out=np.zeros(d.horizon), where=whole > 0).max())
+        return Trait((error, error), ratio, largest, behind(card))
 
-        Parameters
-        ----------
-        confirmed, asked
-            Policy, and what was asked.
-        answers
-            With the second stage.
-        """
+    def moments(self, answers: Release) -> Moments:
+        """The second stage's answer, in units of features of length 1 and weights of 1."""
         unit = self.features.unit
         tables = {t.name: answers.tables[t.name] / unit for t in self.features.tables}
         practice = (tables["b_gram_mu"], tables["b_next_mu"], tables["b_start"]) if self.features.practice else None
-        sd = _sd(answers, "b_gram") / unit
-        moments = Moments(tables["b_gram"], tables["b_next"], tables["b_error"], practice, sd)
-        return one_step_value.fit(confirmed, asked.features / STEPS, moments, self.plan.card.domain.horizon)
+        return Moments(tables["b_gram"], tables["b_next"], tables["b_error"], practice, _sd(answers, "b_gram") / unit)
 
-    def ask_scores(self, confirmed: Confirmed, model: Model) -> OneStepScores:
+    def ask_scores(self, confirmed: Confirmed, asked: FeatureQuestion, answers: Release) -> OneStepScores:
         """The third stage's question.
 
-        Parameters
-        ----------
-        confirmed, model
-            Policy, V and weights of steps.
+        ``confirmed``, ``asked``: policy, and what the second stage was asked.
         """
+        phi, moments = asked.features / STEPS, self.moments(answers)
+        model = one_step_value.fit(confirmed, phi, moments, self.plan.card.domain.horizon)
+        lost, past = one_step_value.before(confirmed, phi, moments)
         return OneStepScores(
             confirmed.proposal.action,
             np.rint(model.weights * confirmed.ratio * RATIO_STEPS).astype(np.int64),
             np.rint(confirmed.chance * RATIO_STEPS).astype(np.int64),
             _lattice(model.values),
             _lattice(confirmed.proposal.value),
+            _lattice(lost),
+            _lattice(past),
             self.clips(confirmed),
         )
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.agents import one_step
+from pipeline.agents.one_step_pooling import group_states, pooled_shares, pooled_step
+from pipeline.agents.one_step_value import Seen
 from pipeline.declaration.card import Card, task_of
+from pipeline.facts.learnt import Constants, Decisions, LearntFacts, Preset, Truth, ValueFacts, decisions
+from pipeline.facts.promise import Joint
 from pipeline.learners.decisions import (
     decision_columns,
     decision_facts,
@@ -23,25 +27,26 @@ from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.terms import OneStep, Terms
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.release import Release
-from pipeline.statistics.target_layout import Stage
-from pipeline.statistics.target_plan import VALUE_STEPS, Question, TargetPlan, window
-from reports.facts.learnt import LearntFacts, Truth, ValueFacts
-from reports.facts.policy import Constants, Decisions, Preset, decisions
-from reports.facts.promise import Joint
-from reports.facts.report import Report
+from pipeline.statistics.target_plan import VALUE_STEPS, Question, Stage, TargetPlan, window
+
+if TYPE_CHECKING:
+    from pipeline.facts.report import Report
 
 Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
 # in ``policy.json``
 KIND = "one_step"
 # least share of a state's rows that a recommended action must have where other people confirm it
 CONFIRMED = 0.1
 # of a recipe: they make another policy of the same release
 _FREE = ("pessimism", "support", "floor")
+# what a recipe leaves out where states are pooled by group: less noise is left, and few cells stand out alone
+_POOLED = {"pessimism": 1.0, "support": 1.0, "floor": CONFIRMED}
 
 
 @dataclass(frozen=True)
 class LearntStep:
-    """See :class:`~pipeline.learners.learner.Learnt`: recommendations, and current practice elsewhere."""
+    """Recommendations, and current practice elsewhere."""
 
     plan: TargetPlan
     terms: Terms
@@ -54,12 +59,11 @@ class LearntStep:
         return self.found.policy
 
     def files(self) -> PolicyFiles:
-        """See :class:`~pipeline.learners.learner.Learnt`."""
         labels = {**decision_labels(self.plan.card), "kind": KIND}
         return PolicyFiles(labels, {"policy": decision_columns(self.policy)})
 
     def facts(self) -> LearntFacts:
-        """See :class:`~pipeline.learners.learner.Learnt`: what the policy is worth, no released number tells."""
+        """What the policy is worth, no released number tells."""
         nowhere = np.zeros(self.policy.abstains.shape, dtype=bool)
         cost = self.release.joint_rho
         joint = {"rho_exact": None if cost is None else str(cost), **self.plan.joint()}
@@ -72,12 +76,10 @@ class LearntStep:
         )
 
     def view(self) -> Decisions:
-        """See :class:`~pipeline.learners.learner.Learnt`."""
         d = self.plan.card.domain
         return _view((d.live_states, d.action_labels), self.policy, self.release)
 
     def truth(self, world: str, behaviour: str) -> Truth:
-        """See :class:`~pipeline.learners.learner.Learnt`."""
         return tabular_truth(self.plan.card, world, behaviour, self.policy)
 
 
@@ -85,69 +87,82 @@ def _answer(plan: TargetPlan, release: Release, stage: Stage) -> one_step.Answer
     steps = plan.layout(stage).steps
     count, total = (release.tables[f"{stage}_{name}"].astype(np.float64) for name in ("count", "sum"))
     drawn = next(m for m in release.mechanisms if m.table == f"{stage}_count")
-    variance = (drawn.variance or 0) * (1 if drawn.running is None else drawn.running.error)
-    return one_step.Answer(count, total / steps, variance**0.5)
+    return one_step.Answer(count, total / steps, (drawn.variance or 0) ** 0.5)
 
 
 def next_question(plan: TargetPlan, first: Release) -> Question:
-    """What the second stage asks, from the released answer of the first.
-
-    Parameters
-    ----------
-    plan
-        Of the run.
-    first
-        Its first stage.
-    """
+    """What the later stages ask, from the released answer of the first."""
     low, high = plan.span
     found = one_step.practice_values(_answer(plan, first, "v"), np.array(plan.returns), plan.card.domain.state_features)
     values = np.rint((found - low) / (high - low) * VALUE_STEPS).astype(np.int64)
-    return Question(values, window(first.tables["v_count"], values, plan.spread))
+    asked = Question(values, window(first.tables["v_count"], values, plan.spread))
+    if not plan.groups:
+        return asked
+    rows = first.tables["v_count"][0].astype(np.float64)
+    return replace(asked, group=group_states(plan.card.domain.state_features, values[0], rows, plan.groups))
 
 
 def standing_question(plan: TargetPlan, release: Release) -> Question:
-    """What the second stage was asked, as its release says it.
-
-    Parameters
-    ----------
-    plan
-        Of the run.
-    release
-        With the first stage's answer, and the values that were made of it.
-    """
+    """What the later stages were asked, as their release says it."""
     values = release.derived["v_value"]
-    return Question(values, window(release.tables["v_count"], values, plan.spread))
+    return Question(values, window(release.tables["v_count"], values, plan.spread), release.derived.get("c_group"))
+
+
+def drawn_stages(plan: TargetPlan, answer: Callable[[Stage, Question | None], Release]) -> Release:
+    """All stages, later ones about the values and groups that the first one's answer makes.
+
+    ``answer``: draws a stage.
+    """
+    first = answer("v", None)
+    asked = next_question(plan, first)
+    groups = [answer("c", asked)] if plan.groups else []
+    return plan.joined((first, *groups, answer("q", replace(asked, group=None))), asked)
+
+
+def seen_of(plan: TargetPlan, release: Release, action: Integers) -> Seen:
+    """How often the learning part did an action in each state, where states are pooled.
+
+    ``action`` ``(L,)``: of each state.
+    """
+    fine, states = _answer(plan, release, "q"), np.arange(len(action))
+    share, rows = pooled_shares(fine, _visits(release), release.derived["c_group"], plan.groups)
+    chosen = share[states, action]
+    visits = rows[states, action] / np.maximum(chosen, 1e-9)
+    return Seen(chosen, fine.rows[0, states, action], visits, fine.sd)
+
+
+def _visits(release: Release) -> Array:
+    return release.tables["v_count"][0].astype(np.float64)
 
 
 def learn_step(plan: TargetPlan, terms: Terms, release: Release) -> LearntStep:
-    """The policy of a release of both stages.
+    """The policy of a release of all stages.
 
-    Parameters
-    ----------
-    plan, terms
-        Of the run.
-    release
-        Both stages, with the values that were asked about.
-
-    Raises
-    ------
-    ValueError
-        If the release was drawn on other terms.
+    Raises ValueError if the release was drawn on other terms.
     """
-    # the noise of a sum follows the night
-    drawn, asked_for = ([replace(m, running=None) for m in of.mechanisms] for of in (release, plan))
-    if drawn != asked_for or "v_value" not in release.derived:
+    derived = {"v_value", "c_group"} if plan.groups else {"v_value"}
+    if release.mechanisms != plan.mechanisms or not derived <= set(release.derived):
         raise ValueError("this release was drawn on other terms")
-    asked, chosen, d = standing_question(plan, release), _chosen(terms), plan.card.domain
-    found = one_step.one_step(
-        _answer(plan, release, "q"),
-        plan.width(asked),
-        d.horizon,
-        d.allowed,
-        d.state_features,
-        one_step.Constants(chosen.pessimism, chosen.support, chosen.floor),
-    )
+    asked, chosen, d = standing_question(plan, release), _chosen(plan, terms), plan.card.domain
+    constants, width = one_step.Constants(chosen.pessimism, chosen.support, chosen.floor), plan.width(asked)
+    fine = _answer(plan, release, "q")
+    if asked.group is not None and plan.groups:
+        coarse, visits = _answer(plan, release, "c"), _visits(release)
+        found = pooled_step(fine, coarse, asked.group, visits, width, d.horizon, d.allowed, constants)
+    else:
+        found = one_step.one_step(fine, width, d.horizon, d.allowed, d.state_features, constants)
     return LearntStep(plan, terms, release, found)
+
+
+def mean_error(plan: TargetPlan, release: Release) -> float:
+    """Mean over released rows of what a step pays and leads to less the value it starts from, reward units.
+
+    Where each step has values of its own these are right on average, and it is 0.
+    """
+    if plan.card.domain.dynamics == "per_step":
+        return 0.0
+    answer, width = _answer(plan, release, "c" if plan.groups else "q"), plan.width(standing_question(plan, release))
+    return width * float(np.clip(answer.targets.sum() / max(float(answer.rows.sum()), 1.0), -1, 1))
 
 
 def _view(labels: tuple[list[str], list[str]], policy: Policy, release: Release) -> Decisions:
@@ -161,32 +176,30 @@ def read_step_view(files: PolicyFiles, report: Report, release: Callable[[], Rel
     return _view((files.labels["states"], files.labels["actions"]), policy_of(files), release())
 
 
-def _chosen(terms: Terms) -> OneStep:
+def _chosen(plan: TargetPlan, terms: Terms) -> OneStep:
     """What the recipe chose; an action that other people have to confirm must be common enough for that."""
     chosen = terms.one_step or OneStep()
+    if plan.groups:
+        left_out = {name: value for name, value in _POOLED.items() if name not in chosen.model_fields_set}
+        chosen = chosen.model_copy(update=left_out)
     return chosen.model_copy(update={"floor": max(chosen.floor, CONFIRMED)}) if terms.held_out else chosen
 
 
-def settings_of(terms: Terms, card: Card) -> tuple[Any, ...]:
+def settings_of(plan: TargetPlan, terms: Terms) -> tuple[Any, ...]:
     """What of a recipe and a card makes the policy of a release, beside the plan: free, unless others evaluate it.
 
-    Parameters
-    ----------
-    terms, card
-        Of the run.
-
-    Returns
-    -------
-    Plain values: what differs from the defaults, so that the key of whoever set nothing stays as it was.
+    Returns plain values: what differs from the defaults, so that the key of whoever set nothing stays as it was.
     """
     set_here = {} if terms.one_step is None else terms.one_step.model_dump(mode="json", exclude_defaults=True)
+    if plan.groups:
+        set_here = _chosen(plan, terms).model_dump(mode="json")
     made = {name: value for name, value in set_here.items() if name in _FREE}
-    vetoes = [[str(s), str(a)] for s, a in card.domain.vetoes]
+    vetoes = [[str(s), str(a)] for s, a in plan.card.domain.vetoes]
     return (*([made] if made else []), *([vetoes] if vetoes else []))
 
 
 def _constants(plan: TargetPlan, terms: Terms) -> Constants:
-    chosen = _chosen(terms)
+    chosen = _chosen(plan, terms)
     values = {
         "pessimism": chosen.pessimism,
         "support": chosen.support,

@@ -15,18 +15,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.declaration.card import CardError
+from pipeline.facts.learnt import PolicyView
 from pipeline.files import json_text, write_file
 from pipeline.ledger.chain import Body
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.release import Release
-from reports.facts.policy import PolicyView
-from reports.facts.report import Report
+
+if TYPE_CHECKING:
+    from pipeline.facts.report import Report
 
 # a cell that begins so may be evaluated; so may a piece behind a character that some program takes for a separator
 _FORMULA = r"[=+\-@\uFF1D\uFE66\uFF0B\uFE62\uFF0D\uFE63\uFF20\uFE6B]"
@@ -42,12 +44,7 @@ ABOUT = ("run", "policy_sha256", "guarantee")
 class PolicyFiles:
     """The content of a policy's files, written once; pages are drawn from the values, never from the files.
 
-    Parameters
-    ----------
-    labels
-        ``policy.json``: what the columns mean, and ``kind`` where they are no table of decisions.
-    tables
-        Stem of each Parquet file -> its columns ``(rows,)``.
+    ``tables``: stem of each Parquet file -> its columns ``(rows,)``.
     """
 
     labels: Body
@@ -62,9 +59,7 @@ class PolicyFiles:
     def write(self, folder: Path) -> tuple[str, ...]:
         """Write all files.
 
-        Returns
-        -------
-        The stems of the Parquet files, whose digests the certificate lists.
+        Returns the stems of the Parquet files, whose digests the certificate lists.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -81,33 +76,22 @@ class PolicyFiles:
 class Exported:
     """Of which run an exported policy is.
 
-    Parameters
-    ----------
-    run
-        Its name.
-    guarantee
-        What was promised, in one sentence.
-    sha256
-        Of ``policy.parquet``.
+    ``play``: who meets it, as ``policy.json`` says; None: everybody.
     """
 
     run: str
     guarantee: str
     sha256: str
+    play: Body | None = None
 
     @property
     def head(self) -> dict[str, object]:
         """The keys with which an exported JSON object begins."""
-        return {"schema_version": 1, **dict(zip(ABOUT, (self.run, self.sha256, self.guarantee), strict=True))}
+        who = {} if self.play is None else {"play": self.play}
+        return {"schema_version": 1, **dict(zip(ABOUT, (self.run, self.sha256, self.guarantee), strict=True)), **who}
 
     def csv(self, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-        """RFC 4180 with a header, each row followed by the run it is of.
-
-        Parameters
-        ----------
-        columns, rows
-            Texts in ``rows`` are escaped already.
-        """
+        """RFC 4180 with a header, each row followed by the run it is of."""
         about = [escape(x) for x in (self.run, self.sha256, self.guarantee)]
         out = io.StringIO(newline="")
         writer = csv.writer(out, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\r\n")
@@ -123,17 +107,8 @@ class Exported:
 def refuse_records(wrong: NDArray[np.bool_], what: str, known: str) -> None:
     """Say which of many records cannot be answered, by number.
 
-    Parameters
-    ----------
-    wrong
-        ``(N,)``.
-    what, known
-        What is wrong with them, and what would be right.
-
-    Raises
-    ------
-    CardError
-        If one is.
+    ``wrong``: ``(N,)``.
+    Raises CardError if one is.
     """
     if wrong.any():
         at = (np.flatnonzero(wrong)[:5] + 1).tolist()
@@ -148,7 +123,9 @@ def refuse_steps(steps: NDArray[np.int64], last: int) -> None:
 
 
 def refuse_observations(observations: NDArray[np.float64], names: Sequence[str]) -> None:
-    """Refuse rows ``(N, p)`` that are not finite numbers; see :func:`refuse_records`."""
+    """Refuse rows that are not p finite numbers, one a name; see :func:`refuse_records`."""
+    if observations.ndim != 2 or observations.shape[1] != len(names):
+        raise CardError(f"an observation has {len(names)} numbers; give {', '.join(names)}")
     missing = np.asarray(~np.isfinite(observations).all(axis=1))
     refuse_records(missing, "not a finite observation", f"give {', '.join(names)}")
 
@@ -176,35 +153,22 @@ class StoredPolicy(Protocol):
 
 @dataclass(frozen=True)
 class Codec:
-    """How the files of one kind of policy are read back.
-
-    Parameters
-    ----------
-    stems
-        Of its Parquet files.
-    view
-        What a page draws, from files, report, and the release where it is needed.
-    stored
-        The policy with its labels.
-    """
+    """How the files of one kind of policy are read back."""
 
     stems: tuple[str, ...]
     view: Callable[[PolicyFiles, Report, Callable[[], Release]], PolicyView]
     stored: Callable[[PolicyFiles, Body, Exported], StoredPolicy]
 
 
-def read_policy_files(folder: Path, codecs: Mapping[str | None, Codec]) -> tuple[PolicyFiles, Codec]:
+def read_policy_files(folder: Path, codec_of: Callable[[str | None], Codec]) -> tuple[PolicyFiles, Codec]:
     """The policy's files, and how they are read.
 
-    Raises
-    ------
-    OSError, ValueError, KeyError
-        If a file is missing or damaged.
+    Raises OSError, ValueError, KeyError if a file is missing or damaged.
     """
     import pyarrow.parquet as pq
 
     labels = json.loads((folder / "policy.json").read_text(encoding="utf-8"))
-    codec = codecs[labels.get("kind")]
+    codec = codec_of(labels.get("kind"))
     read = {stem: pq.read_table(folder / f"{stem}.parquet") for stem in codec.stems}
     tables = {stem: {c: t[c].to_numpy() for c in t.column_names} for stem, t in read.items()}
     return PolicyFiles(labels, tables), codec
@@ -213,10 +177,7 @@ def read_policy_files(folder: Path, codecs: Mapping[str | None, Codec]) -> tuple
 def columns_by_step(values: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
     """``step, index, weight``: the numbers of each step in a row.
 
-    Parameters
-    ----------
-    values
-        ``(H, size)``.
+    ``values``: ``(H, size)``.
     """
     H, size = values.shape
     return {
@@ -254,12 +215,7 @@ class Shown(TypedDict):
 def shown_cells(policy: Policy, states: Sequence[str], actions: Sequence[str], tied: NDArray[np.bool_]) -> list[Shown]:
     """Every cell, step by step.
 
-    Parameters
-    ----------
-    policy, states, actions
-        As emitted, and its labels.
-    tied
-        ``(H, L)``: several actions were equally good.
+    ``tied`` ``(H, L)``: several actions were equally good.
     """
     return [
         {

@@ -8,25 +8,20 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from pipeline.agents.apvi import CountsPlanner, apvi
-from pipeline.audits.attack import AuditTarget, WholePlan
-from pipeline.audits.sums import LEAVES
-from pipeline.audits.tables import counts_target
 from pipeline.declaration.card import AnyCard, Card, CardError, require_tabular
 from pipeline.learners.learner import Outlook, Quote, listed_facts, table_size, typeable
-from pipeline.learners.paired_evaluation import PairedEvaluation
-from pipeline.learners.tabular_evaluation import TabularEvaluation
-from pipeline.learners.tabular_facts import LearntCounts
-from pipeline.learners.tabular_learning import learn
 from pipeline.learners.terms import Terms
 from pipeline.ledger.chain import Body
 from pipeline.logs.aggregate import aggregate
-from pipeline.logs.leaves import CountLeaf
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import Resources
+from pipeline.mdp.policy import Policy
 from pipeline.privacy.budget import fraction_of
 from pipeline.privacy.losses import safe_epsilon, spent_budget
-from pipeline.privacy.noise import NoiseSource
+from pipeline.privacy.noise import NoiseSource, SeededNoise
 from pipeline.privacy.release import Release, total_delta_slack, total_epsilon, total_rho
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.statistics.ask import Ask
@@ -44,50 +39,33 @@ from pipeline.statistics.private_sum import PrivateSum, tell_joining
 from pipeline.transaction.drawing import WHOLE, Stage
 
 if TYPE_CHECKING:
-    from pipeline.simulation.surrogate import Drawn
+    from pipeline.audits.attack import AuditTarget, WholePlan
+    from pipeline.learners.tabular_evaluation import TabularEvaluation
+    from pipeline.learners.tabular_facts import LearntCounts
+    from pipeline.worlds.surrogate import Drawn, Logged
 
 
 @dataclass(frozen=True)
 class Tabular:
-    """See :class:`~pipeline.learners.learner.Learner`.
-
-    Parameters
-    ----------
-    planner
-        Makes a policy of released counts; one of your own is post-processing, and free.
-    """
+    """See :class:`~pipeline.learners.learner.Learner`."""
 
     planner: CountsPlanner = apvi
     continual: bool = True
     section: str | None = None
 
     def check(self, terms: Terms) -> None:
-        """See :class:`~pipeline.learners.learner.Learner`."""
         p = terms.privacy
         if p is not None and p.calibration == "paper" and p.release != "two_tables":
             raise ValueError("calibration = 'paper' needs release = 'two_tables'; the paper prints no other")
-        if terms.nightly is not None and terms.nightly.epoch is not None:
-            raise ValueError("[nightly] epoch: counts add over all nights, and nothing begins anew; take it out")
 
     def plan(self, card: AnyCard, terms: Terms) -> TabularRun:
-        """See :class:`~pipeline.learners.learner.Learner`."""
         return TabularRun(require_tabular(card), terms, counts_privatizer(require_tabular(card), terms), self.planner)
 
 
 def counts_privatizer(card: Card, terms: Terms) -> PrivateSum:
     """The count tables that a recipe asks for, calibrated and with the slack of its sampler.
 
-    Parameters
-    ----------
-    card
-        Declares the tables and what one person may move in them.
-    terms
-        Budget, sampler and counter.
-
-    Raises
-    ------
-    CardError
-        If the budget is none that counts can have, or its delta means nothing for so few people.
+    Raises CardError if the budget is none that counts can have, or its delta means nothing for so few people.
     """
     ask = terms.ask_for(card)
     try:
@@ -118,7 +96,7 @@ def no_delta_left(card: AnyCard) -> CardError:
 
 @dataclass(frozen=True)
 class TabularRun:
-    """See :class:`~pipeline.learners.learner.RunPlan`: count tables, priced one by one."""
+    """Count tables, priced one by one."""
 
     card: Card
     terms: Terms
@@ -130,11 +108,10 @@ class TabularRun:
 
     @property
     def exact(self) -> bool:
-        """See :class:`~pipeline.transaction.drawing.Drawing`."""
         return self.privatizer.exact
 
     def admit(self, noise: NoiseSource) -> None:
-        """See :class:`~pipeline.transaction.drawing.Drawing`: refuses scales that cost real people more.
+        """Refuses scales that cost real people more.
 
         Also where such a release is committed already: what was drawn for one recipe keeps no promise of another.
         """
@@ -153,7 +130,7 @@ class TabularRun:
             )
 
     def spec(self) -> list[Any]:
-        """See :class:`~pipeline.transaction.drawing.Drawing`: the mechanisms alone, whatever the planner."""
+        """The mechanisms alone, whatever the planner."""
         # the sampler's share of delta follows the cap of the lineage: another cap is no other release
         known = [{k: v for k, v in m.items() if k != "delta_slack"} for m in self._described()]
         return known + (["table"] if any(m.delta_slack for m in self.privatizer.mechanisms) else [])
@@ -162,30 +139,27 @@ class TabularRun:
         return [describe_mechanism(m) for m in self.privatizer.mechanisms]
 
     def charge(self) -> tuple[Fraction | None, Body]:
-        """See :class:`~pipeline.transaction.drawing.Drawing`."""
         mechanisms = self.privatizer.mechanisms
         pure, rho = total_epsilon(mechanisms), total_rho(mechanisms)
         told = {"mechanisms": self._described(), "epsilon": None if pure is None else str(pure)}
         return rho, told | tell_joining(self.card.kind, [self.privatizer.joining_cost])
 
     def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
-        """See :class:`~pipeline.transaction.drawing.Drawing`."""
         return stage("release", lambda noise: self.privatizer.draw(aggregate(snapshot, self.card, resources), noise))
 
     def quote(self) -> Quote:
-        """See :class:`~pipeline.learners.learner.RunPlan`."""
         card, mechanisms, ask = self.card, self.privatizer.mechanisms, self.terms.ask()
-        rho = total_rho(mechanisms)
+        rho, teaching = total_rho(mechanisms), float(1 - self.terms.reserve)
         outlook = Outlook(
-            visits_per_cell_if_even=even_visits(card, card.unit.users_public),
+            visits_per_cell_if_even=even_visits(card, self.terms.teachers(card)),
             noise_per_cell={m.table: m.standard_deviation for m in mechanisms},
-            what_if=[] if rho is None else _what_if(card, ask),
-            people_needed={} if rho is None else {f"{x:g}": people_needed(card, ask, x) for x in LEVELS},
+            what_if=[] if rho is None else _what_if(card, ask, teaching),
+            people_needed={} if rho is None else {f"{x:g}": people_needed(card, ask, x, teaching) for x in LEVELS},
         )
         return Quote(listed_facts(mechanisms), rho, spent_budget(mechanisms, card.budget.delta), None, outlook)
 
     def fitting(self, left: Fraction) -> Mapping[str, float] | None:
-        """See :class:`~pipeline.learners.learner.RunPlan`: also what it would buy."""
+        """Also what it would buy."""
         ask = self.terms.ask()
         if ask.pure:
             asked = replace(ask, epsilon=typeable(math.sqrt(2 * float(left))))
@@ -194,43 +168,50 @@ class TabularRun:
         rho = total_rho(count_sum(self.card, asked).mechanisms)
         if rho is None or rho > left:
             return None
-        return {**asked.written, "ratio": signal_to_noise(self.card, asked).ratio}
+        return {**asked.written, "ratio": signal_to_noise(self.card, asked, self.terms.teachers(self.card)).ratio}
 
     def learn(self, release: Release) -> LearntCounts:
-        """See :class:`~pipeline.learners.learner.RunPlan`."""
+        from pipeline.learners.tabular_facts import LearntCounts
+        from pipeline.learners.tabular_learning import learn
+
         found = learn(self.card, self.terms.planner, release, self.planner)
         return LearntCounts(self.card, self.terms, found, release, covered=self.planner is apvi)
 
-    def nightly(self) -> CountedNights:
-        """See :class:`~pipeline.learners.learner.Continual`."""
-        return CountedNights(self.card, self.privatizer)
-
     def evaluation(self) -> TabularEvaluation:
-        """See :class:`~pipeline.learners.evaluation.Evaluable`."""
-        if (earlier := self.terms.earlier) is not None:
-            return PairedEvaluation(self.card, self.terms, self.privatizer, earlier=earlier)
+        from pipeline.learners.tabular_evaluation import TabularEvaluation
+
         return TabularEvaluation(self.card, self.terms, self.privatizer)
 
     def unforeseen(self) -> str | None:
-        """See :class:`~pipeline.learners.learner.RunPlan`: any table can be simulated."""
+        """Any table can be simulated."""
         return None
 
     def log_size(self, episodes: int) -> int:
-        """See :class:`~pipeline.learners.learner.RunPlan`: that of its tables, however many episodes."""
+        """That of its tables, however many episodes."""
         return table_size(self.card)
 
     def forecast(self, episodes: int, seeds: Sequence[int]) -> list[Drawn]:
         """See :class:`~pipeline.learners.learner.RunPlan`; a counter's noise is that of its noisiest night."""
-        from pipeline.learners.forecast import foresee_counts
+        from pipeline.learners.forecast import Seed, foresee
 
         once = tuple(
             m if m.running is None else replace(m, running=None, variance=math.ceil(m.standard_deviation**2))
             for m in self.privatizer.mechanisms
         )
-        return foresee_counts(self.card, self.terms, once, episodes, seeds, self.planner)
+        silent = count_sum(self.card, Ask(tables=self.terms.ask().tables)).mechanisms
+
+        def learn(logged: Logged, of_log: Seed, noise: Seed, ties: Seed) -> list[Policy]:
+            counts = logged.counts(episodes, np.random.default_rng(of_log))
+            both = (replace(logged, mechanisms=m, planner=self.planner) for m in (once, silent))
+            return [x.plan(counts, SeededNoise(noise), np.random.default_rng(ties)).policy for x in both]
+
+        return foresee(self.card, self.terms, seeds, learn)
 
     def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
-        """See :class:`~pipeline.learners.learner.RunPlan`: of a counter, one of few leaves."""
+        """Of a counter, one of few leaves."""
+        from pipeline.audits.sums import LEAVES
+        from pipeline.audits.tables import counts_target
+
         nightly, shipped = self.terms.nightly, self.privatizer
         if nightly is not None:
             few = nightly.model_copy(update={"nights": min(nightly.nights, LEAVES)})
@@ -238,7 +219,9 @@ class TabularRun:
         return [counts_target(shipped)]
 
     def whole_plan(self) -> WholePlan | None:
-        """See :class:`~pipeline.learners.learner.RunPlan`."""
+        from pipeline.audits.attack import WholePlan
+        from pipeline.audits.sums import LEAVES
+
         nightly, asked = self.terms.nightly, self.terms.ask().zcdp()
         if nightly is None or nightly.nights <= LEAVES or asked is None:
             return None
@@ -247,35 +230,21 @@ class TabularRun:
         return WholePlan(f"A counter of {LEAVES} of {nightly.nights} nights", cost, asked)
 
 
-@dataclass(frozen=True)
-class CountedNights:
-    """See :class:`~pipeline.transaction.continual_release.NightlySums`: count tables, all at once."""
-
-    card: Card
-    privatizer: PrivateSum
-    joint: Body | None = None
-
-    @property
-    def stages(self) -> Mapping[str, PrivateSum]:
-        """See :class:`~pipeline.transaction.continual_release.NightlySums`."""
-        return {"step": self.privatizer}
-
-    def leaf(self, stage: str, answers: Sequence[Release]) -> CountLeaf:
-        """See :class:`~pipeline.transaction.continual_release.NightlySums`."""
-        return CountLeaf(self.card)
-
-    def answered(self, stage: str, drawn: Release) -> Release:
-        """See :class:`~pipeline.transaction.continual_release.NightlySums`."""
-        return drawn
-
-
-def _what_if(card: Card, ask: Ask) -> list[dict[str, float | None]]:
-    """Visits against noise for less and more budget, fewer and more people."""
+def _what_if(card: Card, ask: Ask, teaching: float) -> list[dict[str, float | None]]:
+    """Visits against noise for less and more budget, fewer and more people, of whom this share teach."""
     rows: list[dict[str, float | None]] = []
     for factor in BUDGETS:
         asked = scale_budget(ask, factor)
         for share in PEOPLE:
-            y = signal_to_noise(card, asked, card.unit.users_public * share)
+            y = signal_to_noise(card, asked, card.unit.users_public * share * teaching)
             budget = {name: asked.written.get(name) for name in ("rho", "epsilon")}
-            rows.append({**budget, "people": y.people, "visits": y.visits, "noise": y.noise, "ratio": y.ratio})
+            rows.append(
+                {
+                    **budget,
+                    "people": card.unit.users_public * share,
+                    "visits": y.visits,
+                    "noise": y.noise,
+                    "ratio": y.ratio,
+                }
+            )
     return rows

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.agents.against_behaviour import as_practised
 from pipeline.agents.apvi import Model, model
-from pipeline.agents.doubly_robust import VERSION, aim, before, question
+from pipeline.agents.doubly_robust import VERSION, aim, doubts, policy_visits, practice_visits, question
 from pipeline.agents.pessimism import start_distribution
+from pipeline.agents.support import unsupported
 from pipeline.audits.attack import AuditTarget
 from pipeline.audits.tables import crossing_target, scores_target
 from pipeline.declaration.card import Card, CardError, declared_start, task_of
 from pipeline.evaluation.coverage import LOGGED, TABULAR, covered
-from pipeline.evaluation.intervals import Method, evaluated, moments
+from pipeline.evaluation.intervals import Method, Trait, behind, evaluated, moments, per_past
 from pipeline.evaluation.measured import Diagnostic, Evaluated
 from pipeline.learners.learner import Learnt
 from pipeline.learners.tabular_facts import LearntCounts
@@ -37,7 +37,7 @@ from pipeline.privacy.release import Release
 from pipeline.statistics.held_out import parts_cost
 from pipeline.statistics.moment_layout import SQUARES, SUMS, MomentLayout
 from pipeline.statistics.private_sum import PrivateSum
-from pipeline.statistics.scores import SCORES, Clips, Question
+from pipeline.statistics.scores import PLACEBOS, SCORES, Clips, Question, past_clip
 from pipeline.transaction.drawing import Stage
 
 Array = NDArray[np.float64]
@@ -48,38 +48,28 @@ CLIP = "b_clip"
 
 @dataclass(frozen=True)
 class TabularEvaluation:
-    """See :class:`~pipeline.learners.evaluation.Evaluation`.
-
-    Parameters
-    ----------
-    card, terms
-        Of the run.
-    counts
-        What the learner draws of its own part.
-    """
+    """See :class:`~pipeline.learners.held_out.Evaluation`."""
 
     card: Card
     terms: Terms
     counts: PrivateSum
+    theirs: bool = False
 
     @property
     def logged(self) -> bool:
-        """See :class:`~pipeline.learners.evaluation.Logging`."""
         return self.terms.logged
 
     @property
     def estimator(self) -> str:
-        """See :class:`~pipeline.learners.evaluation.Evaluation`."""
         return TABULAR + LOGGED * self.logged
 
     @property
     def learning(self) -> tuple[PrivateSum, ...]:
-        """See :class:`~pipeline.learners.evaluation.Evaluation`."""
         return (self.counts,)
 
     @cached_property
     def sums(self) -> Mapping[str, PrivateSum]:
-        """See :class:`~pipeline.learners.evaluation.Evaluation`: all at once, with the whole budget."""
+        """All at once, with the whole budget."""
         return {STAGE: self._with_slack(self.layout.summed(self.terms.ask_for(self.card).zcdp()), self.terms.noise())}
 
     def _with_slack(self, summed: PrivateSum, sampler: NoiseSource) -> PrivateSum:
@@ -89,27 +79,25 @@ class TabularEvaluation:
     @property
     def layout(self) -> MomentLayout:
         """What is summed of people's scores: with logged chances, also what their weights exceed their mean by."""
-        return MomentLayout(self.card.name, self.card.kind, self.card.domain.dynamics, len(SCORES) + self.logged)
+        d, J = self.card.domain, len(SCORES) + self.logged
+        return MomentLayout(self.card.name, self.card.kind, d.dynamics, J, halved=PLACEBOS)
 
     def clips(self, spread: int) -> Clips:
-        """Where scores are cut: the declared range of values, and how many of them a score may spread.
-
-        Parameters
-        ----------
-        spread
-            In ranges.
-        """
-        return Clips(*task_of(self.card).value_range(0), spread=float(spread))
+        """Where scores are cut: the declared range of values, and how many of them a score may spread."""
+        task = task_of(self.card)
+        low, high = task.value_range(0)
+        before = past_clip(task.bounds[1] - task.bounds[0], high - low)
+        return Clips(low, high, float(spread), before, before)
 
     def spec(self) -> list[Any]:
-        """See :class:`~pipeline.learners.evaluation.Evaluation`: the planner makes the policy that is evaluated."""
+        """The planner makes the policy that is evaluated."""
         vetoes = [[str(s), str(a)] for s, a in self.card.domain.vetoes]
         told = [self.terms.agent, self.terms.planner.model_dump(mode="json"), vetoes, self.card.domain.markov]
         least = [self.terms.spread] if self.logged else []
         return [self.estimator, VERSION, list(astuple(self.clips(1))), *told, *least]
 
     def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
-        """See :class:`~pipeline.learners.evaluation.Evaluation`: a split by a secret of the auditor's own."""
+        """A split by a secret of the auditor's own."""
         key, share = part_key(secrets.token_bytes(32), self.card.name), self.terms.held_out
         counts, scores = (self._with_slack(s, sampler) for s in (self.counts, self.sums[STAGE]))
         costs = [(s.rho, s.layout.cost(s.rates, "add_remove")) for s in (counts, scores)]
@@ -120,7 +108,6 @@ class TabularEvaluation:
         return [scores_target(scores), crossing]
 
     def draw(self, learnt: Learnt, rows: Snapshot, resources: Resources, stage: Stage) -> Release:
-        """See :class:`~pipeline.learners.evaluation.Evaluation`."""
         scores, summed = self.scores(learnt), self.sums[STAGE]
         return self.told(
             scores,
@@ -128,13 +115,7 @@ class TabularEvaluation:
         )
 
     def scores(self, learnt: Learnt) -> TabularScores:
-        """How people are scored: all that the second part is asked.
-
-        Parameters
-        ----------
-        learnt
-            Of the first part.
-        """
+        """How people are scored: all that the second part is asked."""
         found = _counts(learnt)
         m, asked, usual, start = self._question(found)
         policy, clips = found.learnt.plan.policy, self.clips(max(asked.spread, self.terms.spread))
@@ -154,21 +135,24 @@ class TabularEvaluation:
         return m, question(m, made.plan.policy, usual, start), usual, start
 
     def measure(self, learnt: Learnt, answers: Release, share: float, look: int) -> tuple[Learnt, Evaluated]:
-        """See :class:`~pipeline.learners.evaluation.Evaluation`."""
         found = _counts(learnt)
         m, asked, usual, start = self._question(found)
         there = covered(self.estimator, self.card, share, self.terms.ask().zcdp())
-        method = Method(self.estimator, 0.0, calibrated=there)
-        mu = as_practised(usual, m.task.allowed, m.task.horizon).probabilities
-        off = _placebo_error(found, asked, before(m, mu, asked.W, start))
+        policy = found.learnt.plan.policy
+        unseen = unsupported(m.counts, policy, policy_visits(m, policy, usual, start), theirs=self.theirs)
+        method = Method(self.estimator, 0.0, calibrated=there, unseen=unseen)
+        apart, spread, rows, largest = doubts(m, policy, usual, start)
+        ratio = per_past(apart, spread, rows, float(m.task.horizon > 1))
+        seen = practice_visits(m, usual, start)
+        errors = tuple(_placebo_error(found, seen * x) for x in (asked.lost, asked.past))
         told = evaluated(
             _of_scores(answers),
             self.clips(int(answers.derived[CLIP][0])),
             method,
             share,
             look,
-            changes=bool((~found.learnt.plan.policy.abstains).any()),
-            placebo_error=off,
+            changes=bool((~policy.abstains).any()),
+            trait=Trait(errors, ratio, largest, behind(self.card)),
             diagnostics=(Diagnostic("effective sample size, share of rows", asked.effective),),
         )
         return learnt, replace(told, ratios=_off(answers) if self.logged else None)
@@ -195,8 +179,11 @@ def _counts(learnt: Learnt) -> LearntCounts:
     return learnt
 
 
-def _placebo_error(found: LearntCounts, asked: Question, fall: Array) -> float:
-    """Standard error of the placebo's mean by the estimated behaviour, whose counts are few and noisy."""
+def _placebo_error(found: LearntCounts, before: Array) -> float:
+    """Standard error of a placebo's mean by the estimated behaviour, whose counts are few and noisy.
+
+    Half of what lies ``before (H, L)`` a state, times its visits, is taken for what the model does not know of it.
+    """
     n_sas = found.release.tables["n_sas"]
     n_sa = np.maximum(n_sas.sum(-1), 0).astype(np.float64)
     noise = next(m for m in found.release.mechanisms if m.table == "n_sas").standard_deviation ** 2 * n_sas.shape[-1]
@@ -204,7 +191,7 @@ def _placebo_error(found: LearntCounts, asked: Question, fall: Array) -> float:
     taken = (policy.probabilities * n_sa / n[..., None]).sum(-1)
     noisy = noise * (1 + n_sa.shape[-1] * taken**2)
     variance = np.minimum((taken * (1 - taken) * n + noisy) / n**2, 0.25)
-    moved = np.where(policy.abstains, 0.0, fall)
+    moved = np.where(policy.abstains, 0.0, before / 2)
     if len(n) == 1:
         # one estimate for all steps
         return math.sqrt(float((moved.sum(0) ** 2 * variance.mean(0)).sum()))

@@ -8,38 +8,52 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from pipeline.agents import pessimism
+from pipeline.agents.against_behaviour import AgainstPractice
 from pipeline.declaration.card import Card
 from pipeline.declaration.code import syntax_digest
-from pipeline.environments.worlds import WORLD_FILE, arrays_file
+from pipeline.facts.learnt import (
+    UNMEASURED,
+    CaseFacts,
+    ConsistencyFacts,
+    Constants,
+    Contained,
+    Decisions,
+    LearntFacts,
+    Practice,
+    Preset,
+    Truth,
+    ValueFacts,
+)
 from pipeline.learners.decisions import (
     counts_view,
     decision_facts,
     decision_files,
-    practice_facts,
     tabular_truth,
     total_assumed,
 )
 from pipeline.learners.policy_files import PolicyFiles
-from pipeline.learners.tabular_learning import Learnt
+from pipeline.learners.tabular_learning import CountsResult
 from pipeline.learners.terms import Planner, Terms
 from pipeline.ledger.chain import canonical
+from pipeline.mdp.policy import Policy
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism, sha256_file
 from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.consistency import ConsistencyCertificate
 from pipeline.statistics.planning_counts import Prepared, slack_of
-from reports.facts.learnt import UNMEASURED, CaseFacts, ConsistencyFacts, Contained, LearntFacts, Truth, ValueFacts
-from reports.facts.policy import Constants, Decisions, Preset
 
 # the code that makes policy and interval of a release: a row that was measured with other code counts for nothing
 _PLANNER = (
     "pipeline.agents.apvi",
     "pipeline.agents.pessimism",
+    "pipeline.agents.support",
     "pipeline.learners.tabular_learning",
     "pipeline.mdp.model",
     "pipeline.statistics.consistency",
-    "pipeline.statistics.counts",
+    "pipeline.statistics.planning_counts",
     "pipeline.statistics.planning_counts",
 )
 # at least this many draws, and this share of them inside, make a measured status (design §5.3)
@@ -48,29 +62,22 @@ _DRAWS, _INSIDE = 100, 0.95
 
 @dataclass(frozen=True)
 class LearntCounts:
-    """See :class:`~pipeline.learners.learner.Learnt`.
-
-    Parameters
-    ----------
-    covered
-        Whether theorem and measurements are of the planner that made the policy.
-    """
+    """See :class:`~pipeline.learners.learner.Learnt`."""
 
     card: Card
     terms: Terms
-    learnt: Learnt
+    learnt: CountsResult
     release: Release
     covered: bool = True
 
     def files(self) -> PolicyFiles:
-        """See :class:`~pipeline.learners.learner.Learnt`."""
         return decision_files(self.card, self.learnt.plan.policy)
 
     def facts(self) -> LearntFacts:
-        """See :class:`~pipeline.learners.learner.Learnt`."""
         # theorem and measurements are of one release, not of a sum of nights
         once = self.covered and self.terms.nightly is None
-        row = measured(containment(self.card), setting_key(self.card, self.terms)) if once else None
+        rows = containment(self.card) if once else []
+        row = measured(rows, setting_key(self.card, self.terms)) if rows else None
         return LearntFacts(
             constants=_constants(self.learnt, self.terms.planner),
             value=value_facts(self.card, self.learnt.value, is_proved=once and proved(self.card, self.terms)),
@@ -82,16 +89,14 @@ class LearntCounts:
         )
 
     def view(self) -> Decisions:
-        """See :class:`~pipeline.learners.learner.Learnt`."""
         d, plan = self.card.domain, self.learnt.plan
         return counts_view((d.live_states, d.action_labels), plan.policy, plan.tied, self.release)
 
     def truth(self, world: str, behaviour: str) -> Truth:
-        """See :class:`~pipeline.learners.learner.Learnt`."""
         return tabular_truth(self.card, world, behaviour, self.learnt.plan.policy)
 
 
-def _constants(learnt: Learnt, p: Planner) -> Constants:
+def _constants(learnt: CountsResult, p: Planner) -> Constants:
     def shown(c: pessimism.Constants) -> Preset:
         values = {"C1": c.C1, "C2": c.C2, "C": c.C, "iota": c.iota}
         return Preset(preset=c.preset, values=values, source=c.source())
@@ -128,6 +133,8 @@ def setting_key(card: Card, terms: Terms) -> dict[str, str]:
 
 def setting_hash(card: Card, terms: Terms) -> str:
     """Of all that moves an interval but the draws and the seed of ties: another setting is another measurement."""
+    from pipeline.worlds.catalog import WORLD_FILE, arrays_file
+
     world = arrays_file(terms.known.world if terms.known else card.name, card.folder)
     told = card.folder / WORLD_FILE
     parts = [
@@ -218,6 +225,26 @@ def value_facts(card: Card, interval: Mapping[str, float], *, is_proved: bool) -
         assumes=assumes,
         start="released" if d.start == "released" else "declared",
     )
+
+
+def practice_facts(found: AgainstPractice, policy: Policy) -> Practice:
+    """The ``practice`` of report.json, over the cells in which the policy recommends something."""
+    known, spoken = ~np.isnan(found.gain), max(1, int((~policy.abstains).sum()))
+    of = [
+        (int(h), int(s), _six(float(found.followed[h, s])), _six(float(found.gain[h, s])), bool(found.apart[h, s]))
+        for h, s in np.argwhere(known)
+    ]
+    return Practice(
+        known_share=float(known.sum()) / spoken,
+        followed_share=float(found.followed[known].mean()) if of else None,
+        apart_share=float(found.apart[known].mean()) if of else None,
+        cells=of,
+    )
+
+
+def _six(x: float) -> float:
+    """Six digits: what a page shows and no more."""
+    return float(f"{x:.6g}")
 
 
 def consistency_facts(found: ConsistencyCertificate, prepared: Prepared) -> ConsistencyFacts:

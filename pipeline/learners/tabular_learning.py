@@ -11,21 +11,21 @@ from numpy.typing import NDArray
 from pipeline.agents.against_behaviour import AgainstPractice, against_practice, as_practised
 from pipeline.agents.apvi import CountsPlanner, Model, Plan, PolicyBounds, apvi, model, optimal_upper, policy_bounds
 from pipeline.agents.pessimism import Constants, constants, start_distribution, start_width
+from pipeline.agents.support import practice as practice
 from pipeline.declaration.card import Card, CardError, declared_start, task_of
+from pipeline.facts.learnt import Baseline
 from pipeline.learners.terms import Planner
 from pipeline.mdp.model import Task
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.release import Release
 from pipeline.statistics.consistency import ConsistencyCertificate
-from pipeline.statistics.counts import private_counts
-from pipeline.statistics.planning_counts import Prepared, prepare, slack_of
-from reports.facts.learnt import Baseline
+from pipeline.statistics.planning_counts import Prepared, prepare, private_counts, slack_of
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Learnt:
+class CountsResult:
     """A plan, the interval of its policy's value, and what else the release says for free."""
 
     prepared: Prepared
@@ -38,15 +38,11 @@ class Learnt:
     against: AgainstPractice
 
 
-def learn(card: Card, p: Planner, release: Release, planner: CountsPlanner = apvi) -> Learnt:
+def learn(card: Card, p: Planner, release: Release, planner: CountsPlanner = apvi) -> CountsResult:
     """Plan on a release, bound the emitted policy, certify the consistency programme.
 
-    Raises
-    ------
-    CardError
-        If the planner's policy is of another shape, or uses a vetoed action.
-    RuntimeError
-        If cvxpy and the closed form disagree on a certified cell: nothing is published then.
+    Raises CardError if the planner's policy is of another shape, or uses a vetoed action.
+    Raises RuntimeError if cvxpy and the closed form disagree on a certified cell: nothing is published then.
     """
     task = task_of(card)
     cells = task.horizon * task.allowed.size
@@ -73,7 +69,7 @@ def learn(card: Card, p: Planner, release: Release, planner: CountsPlanner = apv
     usual = practice(release)
     baselines = _baselines(bounds, task, card.domain.action_labels, start, usual)
     against = against_practice(bounds, plan.policy, usual, values)
-    return Learnt(prepared, proof, plan, first, second, value, baselines, against)
+    return CountsResult(prepared, proof, plan, first, second, value, baselines, against)
 
 
 def _check_policy(policy: Policy, task: Task) -> None:
@@ -112,14 +108,7 @@ def simple_policies(
 ) -> dict[str, Baseline]:
     """What is said of uniform choice, and of the constant action with the largest estimate.
 
-    Parameters
-    ----------
-    allowed
-        ``(L, A)``: a constant action that is vetoed somewhere is no policy.
-    horizon, names
-        Steps, and labels of the A actions.
-    of
-        Ends and ``estimate`` of a policy's value, in reward units.
+    ``allowed`` ``(L, A)``: a constant action that is vetoed somewhere is no policy.
     """
     L, A = allowed.shape
     nowhere = np.zeros((horizon, L), dtype=bool)
@@ -145,18 +134,3 @@ def _baselines(m: Model, task: Task, names: list[str], start: Array | None, usua
     if not np.isnan(usual).all():
         found["practice"] = Baseline.model_validate(of(as_practised(usual, task.allowed, task.horizon)))
     return found
-
-
-def practice(release: Release) -> Array:
-    """Share of each action in the released visits ``(G, L, A)``; NaN where the visits drown in the noise.
-
-    An action whose visits are not told from the noise (two standard deviations) counts as not taken: the positive parts
-    of pure noise would else look like a practice of their own.
-    """
-    n_sas = release.tables["n_sas"]
-    noise = next(m for m in release.mechanisms if m.table == "n_sas").standard_deviation * np.sqrt(n_sas.shape[-1])
-    visits = np.maximum(n_sas.sum(-1).astype(np.float64), 0.0)
-    enough = visits.sum(-1, keepdims=True) > 4 * noise * np.sqrt(n_sas.shape[-2])
-    heard = np.where(visits > 2 * noise, visits, 0.0)
-    total = heard.sum(-1, keepdims=True)
-    return np.where(enough & (total > 0), heard / np.where(total > 0, total, 1.0), np.nan)

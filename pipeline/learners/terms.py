@@ -1,22 +1,27 @@
-"""What an offline recipe asks of a learner: budget, planner and the section of its own, checked by pydantic."""
+"""What an offline recipe asks of a learner: budget, planner and the section of its own, checked by pydantic.
+
+:func:`recipe_identity` says which two recipes are one.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Annotated, Literal, Self
+from functools import cache
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from pipeline.declaration.card import AnyCard
+from pipeline.declaration.code import is_plugin, plugin_digest
 from pipeline.declaration.lineage import Nightly
 from pipeline.declaration.toml import CardError, Epsilon, Rho, Strict
-from pipeline.learners.evaluation_terms import Earlier, Evaluate, Known
+from pipeline.ledger.chain import canonical
 from pipeline.privacy.budget import check_delta, fraction_of
-from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import NoiseSource, OsNoise
-from pipeline.privacy.opendp_noise import OpenDpNoise
 from pipeline.statistics.ask import Ask
 
 Preset = Literal["paper", "tail", "practical"]
@@ -26,23 +31,11 @@ Part = Annotated[float, Field(gt=0, le=1)]
 class Privacy(Strict):
     """Budget of one run: ``rho``, or ``epsilon`` with ``delta``, or ``epsilon`` alone (pure, Laplace).
 
-    Parameters
-    ----------
-    rho
-        zCDP.
-    epsilon, delta
-        Approximate where delta is given and positive.
-    calibration
-        ``tight``: scales from the true sensitivity; ``paper``: as printed, with the true cost recomputed.
-    release
-        Of counts: transitions alone, visits by summation; or ``two_tables``, as paper 003 has it.
-    sampler
-        Of counts, all exact: ``exact`` is ours, ``opendp`` that of OpenDP, slower; ``table`` draws as ``exact`` and
-        still counts 2^-130 a draw in delta, as its releases are known by it.
-    split
-        Of counts: share of the budget by table; by sensitivity where it is left out.
-    gate
-        Share of the budget on the gate before a release of real people whose card has a [tolerance]; 0: no gate.
+    ``release``: of counts: transitions alone, visits by summation; or ``two_tables``, as paper 003 has it.
+    ``sampler``: of counts, all exact: ``exact`` is ours, ``opendp`` that of OpenDP, slower; ``table`` draws as
+    ``exact`` and still counts 2^-130 a draw in delta, as its releases are known by it.
+    ``split``: of counts: share of the budget by table; by sensitivity where it is left out.
+    ``gate``: share of the budget on the gate before a release of real people whose card has a [tolerance]; 0: no gate.
     """
 
     rho: Rho | None = None
@@ -66,17 +59,8 @@ class Privacy(Strict):
 class Planner(Strict):
     """Which constants make the policy, which its value bounds, and the seed that breaks ties.
 
-    Parameters
-    ----------
-    constants, bounds
-        Presets of :func:`pipeline.agents.pessimism.constants`, of the policy and of its interval; only ``paper`` has
-        the theorem.
-    penalty
-        Form of the width.
-    failure
-        Probability that some width fails.
-    seed
-        Breaks ties; hides nothing.
+    ``constants``, ``bounds``: presets of :func:`pipeline.agents.pessimism.constants`, of the policy and of its
+    interval; only ``paper`` has the theorem.
     """
 
     constants: Preset = "practical"
@@ -89,20 +73,8 @@ class Planner(Strict):
 class Linear(Strict):
     """How a linear agent asks and plans; with an adaptive one all of it is part of the release (privacy.md §0.1-4).
 
-    Parameters
-    ----------
-    C, D, ridge
-        The width is C √d ‖φ‖ + D / K in the inverse Gram matrix, to which ridge λ is added.
-    shift
-        What keeps a noisy Gram matrix positive: the ``edge`` of the noise's spectrum, or the ``paper``'s.
-    targets
-        Centred on the middle of the private values, or as the paper prints them.
-    halves
-        Of dp-vapvi: variances from one half of the people, the rest from the other.
-    steps
-        Lattice steps of the reward range.
-    beta
-        Of pevi: its multiplier; C √d where it is left out.
+    ``shift``: what keeps a noisy Gram matrix positive: the ``edge`` of the noise's spectrum, or the ``paper``'s.
+    ``halves``: of dp-vapvi: variances from one half of the people, the rest from the other.
     """
 
     C: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.1
@@ -118,18 +90,8 @@ class Linear(Strict):
 class Lq(Strict):
     """How an LQ agent asks and plans: cut, gram_share and steps are part of the release, ridge and floor are free.
 
-    Parameters
-    ----------
-    cut
-        Lengths to which observations and next observations are shortened, in parts of the radius.
-    gram_share
-        Of the budget on sums of z z', z = (x, u); the rest goes to z x_next'.
-    steps
-        Lattice steps from the middle of a ball to its edge.
-    ridge
-        λ in sums of squares of (x, u), balls of radius 1.
-    floor
-        Multiple of the noise's spectral norm below which a direction is not trusted.
+    ``cut``: lengths to which observations and next observations are shortened, in parts of the radius.
+    ``ridge``: λ in sums of squares of (x, u), balls of radius 1.
     """
 
     cut: Annotated[tuple[Part, Part], Field(strict=False)] = (0.5, 0.7)
@@ -142,20 +104,10 @@ class Lq(Strict):
 class OneStep(Strict):
     """How a one-step agent asks and plans: rows, cap and share are part of the release, the rest is free.
 
-    Parameters
-    ----------
-    rows
-        Of one person, the first so many count; 3/5 of all that a person may have where it is left out.
-    cap
-        Of these, the first so many a state (stage 1), or a state and action (stage 2).
-    value_share
-        Of the budget on what practice is worth; the rest goes to what actions gain.
-    pessimism
-        Posterior standard deviations by which an action is marked down.
-    support
-        Standard deviations of noise that its rows must exceed.
-    floor
-        Least share of a state's rows that an action must have to be recommended.
+    ``rows``: of one person, the first so many count; 3/5 of all that a person may have where it is left out.
+    ``cap``: of these, the first so many a state (stage 1), or a state and action (stage 2).
+    ``support``: standard deviations of noise that its rows must exceed.
+    ``floor``: least share of a state's rows that an action must have to be recommended.
     """
 
     rows: Annotated[int, Field(ge=1)] | None = None
@@ -166,30 +118,77 @@ class OneStep(Strict):
     floor: Annotated[float, Field(ge=0, lt=1)] = 0.05
 
 
+class Evaluate(Strict):
+    """What a policy is worth: measured on people who did not choose it, and exactly where a log's world is known.
+
+    ``people``: share of the people who learn nothing and evaluate; 0: nobody, and nothing is measured.  ``auto``: as
+    many as declared people and budget ask for, see :func:`share_for`.
+    ``since``, ``users_since``: only who first came in after this edition judges, and how many of all people these are,
+    declared; None: all.
+    ``world``, ``behaviour``: of a synthetic log, names of the world and of its policy that made it; None: unknown.
+    ``least``: of logged probabilities, declared: rows with one at least as large are weighed in full.  None: as far as
+    the release has smaller ones too.
+    """
+
+    later: ClassVar = {
+        "people": 0.0,
+        "probabilities": "released",
+        "least": None,
+        "since": None,
+        "users_since": None,
+    }
+    gone: ClassVar = {
+        "against": "a policy is compared with current practice; `reticent compare-runs` lays two runs side by side",
+        "dates": "`[schedule] release` draws a release with a verdict of its own on each of its dates",
+    }
+    people: Annotated[float, Field(ge=0, lt=1)] | Literal["auto"] = 0.0
+    since: Annotated[int, Field(ge=1)] | None = None
+    users_since: Annotated[int, Field(ge=1)] | None = None
+    world: str | None = None
+    behaviour: str = "uniform"
+    probabilities: Literal["released", "logged"] = "released"
+    least: Annotated[float, Field(ge=1 / 64, le=1)] | None = None
+
+    @model_validator(mode="after")
+    def _of_whom(self) -> Self:
+        if (self.since is None) != (self.users_since is None):
+            raise ValueError("'since' goes with 'users_since', how many people came in after that edition")
+        if self.since is not None and not self.people:
+            raise ValueError("'since' says which of the 'people' judge; give these, or drop it")
+        return self
+
+
+# of the people who evaluate: least and most share, and how many times the root of rho they should be
+_LEAST_SHARE, _MOST_SHARE, _HEARD = 0.3, 0.5, 5000.0
+
+
+def share_for(people: int, rho: Fraction | None) -> float:
+    """Share of the people who evaluate: half where people are few beside the noise, three in ten where they are many.
+
+    ``people``: declared.
+    ``rho``: budget; None without noise.
+    """
+    heard = math.inf if rho is None else people * math.sqrt(rho)
+    return round(min(max(_LEAST_SHARE, _HEARD / heard), _MOST_SHARE), 2)
+
+
+@dataclass(frozen=True)
+class Known:
+    """A known world, and the name of its policy that made the log."""
+
+    world: str
+    behaviour: str
+
+
 @dataclass(frozen=True)
 class Terms:
     """The part of a recipe that decides what is drawn and learnt; which card it is for comes separately.
 
-    Parameters
-    ----------
-    where
-        Name of the recipe's file, for messages.
-    agent
-        The agent's name as the recipe writes it; it is part of an adaptive release's key.
-    privacy
-        The budget; None for an agent without noise.
-    planner
-        Constants and ties.
-    linear, lq, one_step
-        The section of such an agent; None where the recipe leaves it out, which means its defaults.
-    evaluate
-        Who measures what the policy is worth, and the known world of a synthetic log.
-    nightly
-        The counter of which each run is a leaf; None for a release of its own.
-    taken
-        What of the budget is spent before: in epsilon where it is pure, else in rho.
-    earlier
-        The run that people who evaluate are asked about as well.
+    ``privacy``: the budget; None for an agent without noise.
+    ``linear``, ``lq``, ``one_step``: the section of such an agent; None where the recipe leaves it out, which means its
+    defaults.
+    ``nightly``: the counter of which each run is a leaf; None for a release of its own.
+    ``reserve``: share of the people who never teach, as the ledger has it (:mod:`pipeline.ledger.account`).
     """
 
     where: str
@@ -202,12 +201,45 @@ class Terms:
     nightly: Nightly | None = None
     one_step: OneStep | None = None
     taken: Fraction = Fraction(0)
-    earlier: Earlier | None = None
+    reserve: Fraction = Fraction(0)
 
     @property
     def held_out(self) -> Fraction:
-        """Share of the people who evaluate, exactly as it was typed; 0: nobody."""
-        return Fraction(0) if self.evaluate is None else fraction_of(self.evaluate.people)
+        """Share of the people who evaluate, exactly as it was typed; 0: nobody.
+
+        Raises ValueError if it is still to be computed, see :meth:`settled`.
+        """
+        if self.evaluate is None:
+            return Fraction(0)
+        if self.evaluate.people == "auto":
+            raise ValueError("[evaluate] people = 'auto' is a number once the card is known")
+        return fraction_of(self.evaluate.people)
+
+    def settled(self, card: AnyCard) -> Terms:
+        """The same with a number of people who evaluate, where the recipe leaves it to the declared ones."""
+        e = self.evaluate
+        if e is None or e.people != "auto":
+            return self
+        share = share_for(card.unit.users_public, self.ask().zcdp())
+        return replace(self, evaluate=e.model_copy(update={"people": share}))
+
+    @property
+    def teaching(self) -> Fraction:
+        """Share of the people who teach, exactly: neither reserved nor held out."""
+        return 1 - max(self.held_out, self.reserve)
+
+    def judging(self, card: AnyCard) -> Fraction:
+        """Who judges, as a share of all declared people: of those since an edition, where the recipe names one."""
+        e = self.evaluate
+        if e is None or e.users_since is None:
+            return self.held_out
+        return self.held_out * Fraction(e.users_since, card.unit.users_public)
+
+    def teachers(self, card: AnyCard) -> float:
+        """Declared people who teach, wherever a ledger reserves some; else all of them, as before
+        there were reserves.
+        """
+        return card.unit.users_public * float(1 - self.reserve)
 
     @property
     def logged(self) -> bool:
@@ -239,15 +271,7 @@ class Terms:
     def ask_for(self, card: AnyCard) -> Ask:
         """The same budget, refused where its delta means nothing for so few people.
 
-        Parameters
-        ----------
-        card
-            Declares how many people there are, and whether they are real.
-
-        Raises
-        ------
-        CardError
-            If the people are real and delta exceeds 1 / (10 people).
+        Raises CardError if the people are real and delta exceeds 1 / (10 people).
         """
         ask = self.ask()
         if card.kind == "real" and ask.delta:
@@ -259,5 +283,79 @@ class Terms:
 
     def noise(self) -> NoiseSource:
         """The operating-system noise that the recipe names: all of them draw the same laws."""
-        named: dict[str, type[NoiseSource]] = {"exact": OsNoise, "opendp": OpenDpNoise, "table": FastOsNoise}
-        return named["exact" if self.privacy is None else self.privacy.sampler]()
+        sampler = "exact" if self.privacy is None else self.privacy.sampler
+        if sampler == "opendp":
+            from pipeline.privacy.opendp_noise import OpenDpNoise
+
+            return OpenDpNoise()
+        if sampler == "table":
+            from pipeline.privacy.fast_noise import FastOsNoise
+
+            return FastOsNoise()
+        return OsNoise()
+
+
+def check_gaussian(agent: str, p: Privacy | None) -> None:
+    """Refuse settings that only count tables have.
+
+    ``p``: the budget; None of an agent without noise.
+    Raises ValueError if the budget is pure, or splits or samples as only count tables do.
+    """
+    if p is not None and p.rho is None and not p.delta:
+        raise ValueError(f"[privacy]: {agent} draws Gaussian noise: give 'rho', or 'epsilon' with 'delta'")
+    if p is not None and (p.split is not None or p.sampler == "table"):
+        raise ValueError("[privacy]: 'split' and sampler = 'table' belong to count tables")
+
+
+# whose text makes a policy of rows; digested as it stands
+_MAKES = ("agents", "learners", "mdp", "statistics")
+_ROOT = Path(__file__).resolve().parents[1]
+# of a card: what says whose files these are, what may be spent and what may stop a run, not what is learnt
+_NO_PART = {
+    **dict.fromkeys(("schema_version", "name", "budget", "provenance", "tolerance"), True),
+    "source": {"files"},
+}
+# of a recipe's sections: what may differ; of code of one's own, the dates alone
+_DATES = frozenset({"first", "dates"})
+_MAY_DIFFER = _DATES | {
+    "rho",
+    "epsilon",
+    "delta",
+    "seed",
+    "people",
+    "world",
+    "behaviour",
+    "since",
+    "users_since",
+}
+
+
+def recipe_identity(card: AnyCard, terms: Terms) -> str:
+    """Hex digest of what makes a recipe: whatever may shape a policy, and could have been chosen for an earlier answer.
+
+    Edition, date, budget, share and the seed of ties may differ, and names do: none of them can carry what people said
+    before.  All else can: agent and options, the declared domain, vetoes and features, how columns are read, and code.
+    Of code of one's own, only edition and date may differ: it may make anything of a budget, a share or a seed.
+    """
+    own = is_plugin(terms.agent)
+    free, named = (_DATES, terms.agent.rpartition(":")[2]) if own else (_MAY_DIFFER, terms.agent)
+
+    def options(section: Strict | None) -> dict[str, object]:
+        told = {} if section is None else section.model_dump(mode="json", exclude_defaults=True)
+        return {k: v for k, v in told.items() if k not in free}
+
+    sections = (terms.privacy, terms.planner, terms.linear, terms.lq, terms.one_step, terms.evaluate, terms.nightly)
+    declared = card.model_dump(mode="json", exclude=_NO_PART, exclude_defaults=True)
+    code = plugin_digest(terms.agent) if own else ""
+    parts = [named, [options(s) for s in sections], declared, _makers(), code]
+    return hashlib.sha256(canonical(parts).encode()).hexdigest()
+
+
+@cache
+def _makers() -> str:
+    """Of all code that makes a policy of rows."""
+    whole = hashlib.sha256()
+    for folder in _MAKES:
+        for path in sorted((_ROOT / folder).glob("*.py")):
+            whole.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
+    return whole.hexdigest()

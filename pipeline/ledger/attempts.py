@@ -24,7 +24,7 @@ import sqlalchemy as sa
 
 from pipeline.ledger.account import commit_of, intents_of, registration
 from pipeline.ledger.chain import AttemptLostError, Body, BudgetError, Entry, canonical, entries_of
-from pipeline.ledger.chain_tables import leases
+from pipeline.ledger.database import leases
 from pipeline.privacy.release import Mechanism, total_rho
 from pipeline.privacy.release_file import describe_mechanism, mechanism_from
 
@@ -44,13 +44,7 @@ def may_have_drawn(entries: Sequence[Entry], intent: Entry) -> bool:
 
 
 def taken_over(entries: Sequence[Entry], attempts: Sequence[Entry]) -> Fraction:
-    """What the next attempt need not pay: all that was paid since one of these may have drawn.
-
-    Parameters
-    ----------
-    entries, attempts
-        Of the ledger, in order, and the INTENTs at one release or one counter up to that attempt.
-    """
+    """What the next attempt need not pay: all that was paid since one of these may have drawn."""
     paid = Fraction(0)
     for e in attempts:
         paid = Fraction(0) if may_have_drawn(entries, e) else paid + Fraction(e.body["rho"])
@@ -60,19 +54,8 @@ def taken_over(entries: Sequence[Entry], attempts: Sequence[Entry]) -> Fraction:
 def left_to_pay(entries: Sequence[Entry], lineage: str, run_key: str, partition: int | None, rho: Fraction) -> Fraction:
     """What the next attempt at a release is charged: its cost, less what it takes over.
 
-    Parameters
-    ----------
-    entries
-        Of the ledger up to that attempt, in order.
-    lineage, run_key, partition
-        Of the release, and whose rows are read (None: everybody's).
-    rho
-        Exact zCDP cost of the release.
-
-    Raises
-    ------
-    ValueError
-        If ``rho`` is negative: nothing is ever refunded.
+    ``lineage``, ``run_key``, ``partition``: of the release, and whose rows are read (None: everybody's).
+    Raises ValueError if ``rho`` is negative: nothing is ever refunded.
     """
     if rho < 0:
         raise ValueError(f"a charge is at least 0; got {rho}")
@@ -91,18 +74,9 @@ def paid_for(entries: Sequence[Entry], intent: Entry) -> Fraction:
 def refuse_drain(entries: Sequence[Entry], lineage: str, run_key: str, body: Body) -> None:
     """Refuse another draw where too many died since anybody looked (RETRY): no schedule may use up a cap by itself.
 
-    Parameters
-    ----------
-    entries, lineage, run_key
-        Of the ledger, in order, the name of the dataset, and the hex key of the release.
-    body
-        Of the INTENT to come; a counter's attempts are counted since its last committed step, those of a calendar since
-        its last committed date.
-
-    Raises
-    ------
-    BudgetError
-        If so; nothing was read.
+    ``entries``, ``lineage``, ``run_key``: of the ledger, in order, the name of the dataset, and the hex key of the
+    release.
+    Raises BudgetError if so; nothing was read.
     """
     looked = max((e.seq for e in entries_of(entries, lineage, "RETRY")), default=0)
     lost = 0
@@ -121,15 +95,7 @@ def refuse_drain(entries: Sequence[Entry], lineage: str, run_key: str, body: Bod
 def refuse_taken_over(entries: Sequence[Entry], intent: Entry) -> None:
     """Refuse to draw under a charge that a later attempt may have taken over.
 
-    Parameters
-    ----------
-    entries, intent
-        Of the ledger, in order, and the INTENT of who is about to draw.
-
-    Raises
-    ------
-    AttemptLostError
-        If there is a later attempt at this release or counter; nothing was drawn here.
+    Raises AttemptLostError if there is a later attempt at this release or counter; nothing was drawn here.
     """
     if any(e.seq > intent.seq for e in _alike(entries, intent.lineage, intent.body["run_key"], intent.body)):
         raise AttemptLostError(f"{intent.lineage}: another attempt took this one over; nothing was drawn here")
@@ -168,15 +134,7 @@ SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Holder:
-    """Who draws.
-
-    Parameters
-    ----------
-    token
-        Random, one an attempt.
-    place
-        A store on a machine, whose lock the attempt holds.
-    """
+    """Who draws."""
 
     token: str
     place: str
@@ -234,15 +192,7 @@ def heartbeat(beat: Callable[[], object]) -> Generator[None]:
 
 @dataclass(frozen=True)
 class Passed:
-    """A gate that was charged, and let a release pass (privacy.md §0.2-2).
-
-    Parameters
-    ----------
-    mechanisms
-        Its counts, and their noise.
-    commit
-        The ledger's COMMIT of its answer.
-    """
+    """A gate that was charged, and let a release pass (privacy.md §0.2-2)."""
 
     mechanisms: tuple[Mechanism, ...]
     commit: Entry
@@ -259,13 +209,7 @@ class Passed:
 
 
 def passed_gate(entries: Sequence[Entry], intent: Entry) -> Passed | None:
-    """The gate that the INTENT of a release names, or None.
-
-    Parameters
-    ----------
-    entries, intent
-        Of the ledger, and what paid for the release.
-    """
+    """The gate that the INTENT of a release names, or None."""
     found = {e.seq: e for e in entries}
     commit = found.get(intent.body.get("gate", 0))
     if commit is None:

@@ -22,7 +22,7 @@ _HEAD = re.compile(r"\b(\d+):([0-9a-f]{64})\b")
 
 
 class BudgetError(Exception):
-    """The budget, or a missing or damaged ledger, does not allow it (exit code 4); nothing was read."""
+    """The budget, or a missing or damaged ledger, does not allow it (exit code 4)."""
 
     exit_code = 4
 
@@ -39,22 +39,9 @@ class NoLedgerError(BudgetError):
 class Entry:
     """One line of the ledger: what happened to which lineage, chained to the line before by hash.
 
-    Parameters
-    ----------
-    seq
-        Counted from 1, without a gap.
-    lineage
-        Name of the dataset.
-    kind
-        ``REGISTER``, ``AMEND``, ``INTENT`` (budget spent, whatever follows), ``DRAW`` (from here on noise is drawn),
-        ``COMMIT``, ``PUBLISH`` (a run's files), ``KEY`` (an operator's, public), ``RETRY`` (somebody looked into lost
-        draws), ``INSPECT``, ``PURGE`` (raw rows left the store) or ``SIGN``.
-    at
-        When, ISO 8601 in UTC, to the second.
-    body
-        What the kind asks for; no fact about a person.
-    previous, hash
-        Of the entry before, and of this one; 64 hex digits.
+    ``seq``: counted from 1, without a gap.
+    ``at``: when, ISO 8601 in UTC, to the second.
+    ``previous``, ``hash``: of the entry before, and of this one; 64 hex digits.
     """
 
     seq: int
@@ -101,13 +88,7 @@ def chain_problem(entries: Sequence[Entry], after: Entry | None = None) -> str |
 
 @dataclass(frozen=True)
 class Head:
-    """An entry that somebody saw: the ledger of then had it, so the ledger of now must.
-
-    Parameters
-    ----------
-    seq, hash
-        Of the entry; kept in mail, in git, on paper, or in a certificate.
-    """
+    """An entry that somebody saw: the ledger of then had it, so the ledger of now must."""
 
     seq: int
     hash: str
@@ -119,12 +100,8 @@ class Head:
 def read_export(path: Path) -> list[Entry]:
     """The entries that ``ledger export`` wrote, chain checked.
 
-    Raises
-    ------
-    CardError
-        If the file is no exported ledger.
-    BudgetError
-        If its chain is broken.
+    Raises CardError if the file is no exported ledger.
+    Raises BudgetError if its chain is broken.
     """
     try:
         found = [Entry(**told) for told in json.loads(path.read_text(encoding="utf-8"))["entries"]]
@@ -141,15 +118,7 @@ def read_export(path: Path) -> list[Entry]:
 def parse_heads(text: str) -> list[Head]:
     """Read what somebody kept.
 
-    Parameters
-    ----------
-    text
-        ``SEQ:HASH``, or the path of a file that holds such heads or the JSON of ``ledger head``.
-
-    Raises
-    ------
-    CardError
-        If there is no head in it.
+    Raises CardError if there is no head in it.
     """
     if not _HEAD.fullmatch(text):
         try:
@@ -169,10 +138,7 @@ def parse_heads(text: str) -> list[Head]:
 def head_of_certificate(path: Path) -> Head:
     """The COMMIT that a run's ``certificate.json`` names.
 
-    Raises
-    ------
-    CardError
-        If the file is no certificate, or of a run that charged nothing.
+    Raises CardError if the file is no certificate, or of a run that charged nothing.
     """
     try:
         found = _of_json(json.dumps(json.loads(path.read_text(encoding="utf-8"))["ledger"]), "entry")
@@ -184,13 +150,7 @@ def head_of_certificate(path: Path) -> Head:
 
 
 def lacking(entries: Sequence[Entry], heads: Sequence[Head]) -> Head | None:
-    """The first of the heads that these entries lack, or None.
-
-    Parameters
-    ----------
-    entries, heads
-        Of the ledger of now, and what was seen of the ledger of then.
-    """
+    """The first of the heads that these entries lack, or None."""
     seen = {e.seq: e.hash for e in entries}
     return next((h for h in heads if seen.get(h.seq) != h.hash), None)
 
@@ -204,13 +164,5 @@ def _of_json(text: str, key: str) -> list[Head]:
 
 
 def entries_of(entries: Sequence[Entry], lineage: str, *kinds: str) -> list[Entry]:
-    """The entries of a lineage that are of these kinds, in order.
-
-    Parameters
-    ----------
-    entries, lineage
-        Of the ledger, in order, and the name of the dataset.
-    kinds
-        ``INTENT``, ``COMMIT``, ….
-    """
+    """The entries of a lineage that are of these kinds, in order."""
     return [e for e in entries if e.lineage == lineage and e.kind in kinds]

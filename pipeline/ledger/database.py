@@ -1,11 +1,18 @@
 """Where a ledger lives: a SQLite file created for its owner only, or a PostgreSQL database by URL.
 
 Both have one writer at a time and are durable when a transaction returns; a database that is not is refused.
+
+A ledger's tables: entries (the chain), head (its newest entry), leases (who draws now; no part of the chain).
 """
 
+# pyright: reportUnknownArgumentType=false
 from __future__ import annotations
 
-from contextlib import suppress
+import json
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,8 +25,165 @@ from sqlalchemy.pool import NullPool
 
 from pipeline.declaration.card import CardError
 from pipeline.files import make_folder, whole_file
-from pipeline.ledger.chain import BudgetError, NoLedgerError
-from pipeline.ledger.chain_tables import lay_out
+from pipeline.ledger.chain import GENESIS, Body, BudgetError, Entry, NoLedgerError, canonical, chain_problem, entry_hash
+
+metadata = sa.MetaData()
+entries = sa.Table(
+    "entries",
+    metadata,
+    sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("lineage", sa.String, nullable=False, index=True),
+    sa.Column("kind", sa.String, nullable=False),
+    sa.Column("at", sa.String, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("previous", sa.String(64), nullable=False),
+    sa.Column("hash", sa.String(64), nullable=False),
+)
+head = sa.Table(
+    "head",
+    metadata,
+    sa.Column("only", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("seq", sa.Integer, nullable=False),
+    sa.Column("hash", sa.String(64), nullable=False),
+)
+leases = sa.Table(
+    "leases",
+    metadata,
+    sa.Column("intent", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("token", sa.String, nullable=False),
+    sa.Column("place", sa.String, nullable=False),
+    sa.Column("expires", sa.Double, nullable=False),
+)
+Row = tuple[Any, ...]
+
+
+def lay_out(connection: sa.Connection, where: str, *, create: bool) -> None:
+    """Check that all tables are there; make them where none is and ``create`` is set.
+
+    A ledger of version 0.1.0 has entries alone: it gets the other two, and its head is its last entry.
+
+    Raises BudgetError if some tables are gone, or all of them and ``create`` is not set.
+    """
+    there = {t for t in metadata.tables if sa.inspect(connection).has_table(t)}
+    if there == set(metadata.tables):
+        return
+    if there and there != {"entries"}:
+        gone = ", ".join(sorted(set(metadata.tables) - there))
+        raise BudgetError(f"ledger {where} is damaged: it lacks its table {gone}; restore it")
+    if not there and not create:
+        raise BudgetError(f"{where} is damaged or holds no ledger; `reticent register` creates one")
+    metadata.create_all(connection)
+    last = connection.execute(sa.select(entries).order_by(entries.c.seq.desc()).limit(1)).first()
+    if last is not None:
+        connection.execute(head.insert().values(only=1, seq=last.seq, hash=last.hash))
+
+
+@dataclass(frozen=True)
+class Page:
+    """One transaction on a ledger whose chain was checked: what is there, and room for more."""
+
+    connection: sa.Connection
+    entries: list[Entry]
+    clock: Callable[[], datetime]
+
+    def append(self, lineage: str, kind: str, body: Body, sign: Callable[[str], str] | None = None) -> Entry:
+        """Chain one more entry to the last one, and move the head to it.
+
+        ``sign``: makes the ``signature`` of the body from the hash of the entry without it.
+        """
+        # numbered after the entries that were checked: a writer in between makes the primary key conflict
+        seq, previous = (self.entries[-1].seq + 1, self.entries[-1].hash) if self.entries else (1, GENESIS)
+        at, plain = self.clock().isoformat(timespec="seconds"), json.loads(canonical(dict(body)))
+        if sign is not None:
+            plain["signature"] = sign(entry_hash(seq, lineage, kind, at, plain, previous))
+        e = Entry(seq, lineage, kind, at, plain, previous, entry_hash(seq, lineage, kind, at, plain, previous))
+        insert(self.connection, e, canonical(plain))
+        self.entries.append(e)
+        return e
+
+
+class Chain:
+    """The chain of a ledger in its database, checked whenever it is read."""
+
+    def __init__(
+        self,
+        engine: sa.Engine,
+        where: str,
+        clock: Callable[[], datetime],
+        refusal: Callable[[str, DBAPIError], BudgetError],
+    ) -> None:
+        self._engine, self._where, self._clock, self._refusal = engine, where, clock, refusal
+        self._known: tuple[list[Row], list[Entry]] = ([], [])
+
+    @contextmanager
+    def connect(self) -> Generator[sa.Connection]:
+        """One transaction of the database; durable when the block is left."""
+        try:
+            with self._engine.begin() as connection:
+                yield connection
+        except DBAPIError as e:
+            raise self._refusal(self._where, e) from None
+
+    @contextmanager
+    def open(self) -> Generator[Page]:
+        """One transaction on the checked chain.
+
+        Raises BudgetError if the chain is broken, or the database does not answer.
+        """
+        with self.connect() as connection:
+            found, problem = self.read(connection)
+            if problem is not None:
+                raise BudgetError(f"ledger {self._where} is damaged: {problem}; restore it from a copy")
+            yield Page(connection, list(found), self._clock)
+
+    def read(self, connection: sa.Connection) -> tuple[list[Entry], str | None]:
+        """Every row, every time, and what is wrong with them; rows known from before are not hashed again."""
+        stored, (rows, known) = _rows(connection), self._known
+        if stored[: len(rows)] != rows:
+            rows, known = [], []
+        try:
+            fresh = [_parsed(r) for r in stored[len(rows) :]]
+        except ValueError:
+            return [], "an entry is not readable"
+        if problem := chain_problem(fresh, after=known[-1] if known else None):
+            return [], problem
+        found = known + fresh
+        self._known = stored, found
+        return found, _head_problem(connection, found)
+
+
+def _rows(connection: sa.Connection) -> list[Row]:
+    """All entries as they are stored, oldest first."""
+    return [tuple(r) for r in connection.execute(sa.select(entries).order_by(entries.c.seq))]
+
+
+def _parsed(row: Row) -> Entry:
+    """An entry from its stored row; a ValueError if the row holds what no entry can hold."""
+    seq, lineage, kind, at, text, previous, digest = row
+    body: Any = json.loads(text) if isinstance(text, str) else None
+    if not isinstance(seq, int) or not isinstance(body, dict):
+        raise ValueError("not an entry")
+    return Entry(seq, lineage, kind, at, body, previous, digest)
+
+
+def _head_problem(connection: sa.Connection, found: Sequence[Entry]) -> str | None:
+    """What the noted head contradicts in these entries: without it, a chain that lost its last entries looks whole."""
+    noted = [(h.seq, h.hash) for h in connection.execute(sa.select(head))]
+    last = [(found[-1].seq, found[-1].hash)] if found else []
+    if noted == last:
+        return None
+    if not noted:
+        return "its head is gone"
+    return f"its newest entry was {noted[0][0]}, now it is {last[0][0] if last else 'none'}: entries were cut off"
+
+
+def insert(connection: sa.Connection, e: Entry, text: str) -> None:
+    """Store an entry and move the head to it."""
+    values = {"seq": e.seq, "lineage": e.lineage, "kind": e.kind, "at": e.at, "previous": e.previous, "hash": e.hash}
+    connection.execute(entries.insert().values(body=text, **values))
+    connection.execute(head.delete())
+    connection.execute(head.insert().values(only=1, seq=e.seq, hash=e.hash))
+
 
 _LOCK = 0x7265746963656E74
 _BUSY = {"SQLITE_BUSY", "55P03"}
@@ -31,12 +195,8 @@ _FORBIDDEN = {"SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "42501", "250
 def open_engine(where: Path | str, *, create: bool) -> tuple[sa.Engine, str]:
     """Engine of a ledger whose tables are there, and how to name it in a message (no password).
 
-    Raises
-    ------
-    BudgetError
-        If it is missing and ``create`` is False, if it is damaged, or if the database does not answer.
-    CardError
-        If the URL names no database that can hold a ledger, or its driver is not installed.
+    Raises BudgetError if it is missing and ``create`` is False, if it is damaged, or if the database does not answer.
+    Raises CardError if the URL names no database that can hold a ledger, or its driver is not installed.
     """
     if isinstance(where, str) and "://" in where:
         url = _url(where)
@@ -49,11 +209,11 @@ def open_engine(where: Path | str, *, create: bool) -> tuple[sa.Engine, str]:
     try:
         if not path.exists():
             if not create:
-                raise NoLedgerError(f"ledger {path} does not exist; `reticent register` creates it. Nothing was read")
+                raise NoLedgerError(f"ledger {path} does not exist; `reticent register` creates it")
             _create_file(path)
         _check_file(path)
     except OSError as e:
-        raise BudgetError(f"ledger {path} cannot be opened ({e.strerror}); nothing was read") from None
+        raise BudgetError(f"ledger {path} cannot be opened ({e.strerror})") from None
     engine = _sqlite(path)
     _lay_out(engine, str(path), create=False)
     return engine, str(path)
@@ -63,20 +223,20 @@ def refusal(where: str, e: DBAPIError) -> BudgetError:
     """What went wrong with the database, in one line without its address' password."""
     kind = str(getattr(e.orig, "sqlite_errorname", None) or getattr(e.orig, "sqlstate", None) or "")
     if isinstance(e, IntegrityError) or kind in _CONFLICT:
-        return BudgetError(f"ledger {where}: another process wrote first; nothing was charged, try again")
+        return BudgetError(f"ledger {where}: another process wrote first; this entry was not written, try again")
     if kind in _BUSY:
-        return BudgetError(f"ledger {where}: another process held it for 30 s; nothing was charged, try again")
+        return BudgetError(f"ledger {where}: another process held it for 30 s; this entry was not written, try again")
     if kind in _FULL:
         return BudgetError(f"ledger {where}: its disk is full, and this entry was not written; make room and run again")
     if kind.startswith("SQLITE_IOERR") and kind != "SQLITE_IOERR_SHORT_READ":
         return BudgetError(f"ledger {where}: its disk failed ({kind}); look after the disk, then run again")
     if any(kind.startswith(k) for k in _FORBIDDEN):
-        return BudgetError(f"ledger {where}: this user may not write it ({kind}); nothing was read")
+        return BudgetError(f"ledger {where}: this user may not write it ({kind})")
     if hasattr(e.orig, "sqlstate") and (not kind or kind[:2] in ("08", "28", "3D", "53", "57")):
         reason = f"code {kind}" if kind else type(e.orig).__name__
         return BudgetError(
             f"ledger {where}: the database does not answer or does not let this user in ({reason}); "
-            "start it or mend budget.ledger. Nothing was read"
+            "start it or mend budget.ledger"
         )
     return BudgetError(f"ledger {where} is damaged or not a ledger ({kind or type(e.orig).__name__}); restore it")
 
@@ -94,7 +254,7 @@ def _lay_out(engine: sa.Engine, where: str, *, create: bool) -> None:
 def _check_pages(connection: sa.Connection, where: str) -> None:
     """A file that was cut in an index still reads well: SQLite looks at every page once, on opening."""
     if connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar() != "ok":
-        raise BudgetError(f"ledger {where} is damaged: its file is cut or overwritten; restore it. Nothing was read")
+        raise BudgetError(f"ledger {where} is damaged: its file is cut or overwritten; restore it")
 
 
 def _create_file(path: Path) -> None:
@@ -107,10 +267,10 @@ def _create_file(path: Path) -> None:
 def _check_file(path: Path) -> None:
     mode = path.stat().st_mode
     if not path.is_file():
-        raise BudgetError(f"ledger {path} is not a file; restore it. Nothing was read")
+        raise BudgetError(f"ledger {path} is not a file; restore it")
     if mode & 0o002 or mode & 0o600 != 0o600:
         rights = f"{mode & 0o777:03o}"
-        raise BudgetError(f"ledger {path} has rights {rights}: `chmod 600` makes it its owner's. Nothing was read")
+        raise BudgetError(f"ledger {path} has rights {rights}: `chmod 600` makes it its owner's")
 
 
 @lru_cache(maxsize=8)
@@ -154,7 +314,7 @@ def _postgres(url: sa.URL) -> sa.Engine:
         if "off" in durable[:2]:
             raise BudgetError(
                 f"ledger {_shown(url)}: synchronous_commit = {durable[0]}, fsync = {durable[1]}; an entry could "
-                "be lost after it was charged. Set both to on. Nothing was read"
+                "be lost after it was charged. Set both to on"
             )
         connection.exec_driver_sql(f"select pg_advisory_xact_lock({_LOCK})")
 

@@ -17,22 +17,23 @@ import sqlalchemy as sa
 from pipeline.declaration.card import AnyCard
 from pipeline.ledger import attempts
 from pipeline.ledger.account import (
+    Account,
+    Left,
+    account_of,
+    apart_from,
     card_hash,
     change_of_registration,
     check_partition,
     commit_of,
     intents_of,
-    newly_disjoint,
+    left_for,
+    refuse_beyond,
 )
 from pipeline.ledger.attempts import NOTED, left_to_pay, refuse_drain, refuse_seeded, refuse_taken_over
 from pipeline.ledger.chain import AttemptLostError, Body, BudgetError, Entry, Head
-from pipeline.ledger.chain_tables import Chain, Page
-from pipeline.ledger.database import open_engine, refusal
-from pipeline.ledger.keys import OperatorKey
-from pipeline.ledger.limits import Account, Left, account_of, left_for, refuse_beyond
-from pipeline.ledger.people import apart_from, claim, forget
-from pipeline.ledger.publication import Publication, vouch
-from pipeline.ledger.steps import overtaken
+from pipeline.ledger.database import Chain, Page, open_engine, refusal
+from pipeline.ledger.people import claim, key_file, known_key, knows_people
+from pipeline.ledger.publication import OperatorKey, vouch
 
 Price = Callable[[Sequence[Entry]], Fraction]
 
@@ -43,13 +44,7 @@ def now() -> datetime:
 
 
 class Ledger:
-    """One ledger, opened by :func:`open_ledger`; every method checks the chain before it believes a number.
-
-    Parameters
-    ----------
-    engine, where
-        Of a database whose tables are there, and its name in messages.
-    """
+    """One ledger, opened by :func:`open_ledger`; every method checks the chain before it believes a number."""
 
     def __init__(self, engine: sa.Engine, where: str) -> None:
         self.where = where
@@ -100,39 +95,31 @@ class Ledger:
 
     # what costs nothing
 
-    def register(
-        self, card: AnyCard, *, amend: bool = False, partitions: int | None = None, disjoint_from: Sequence[str] = ()
-    ) -> Entry | None:
+    def register(self, card: AnyCard, *, amend: bool = False, partitions: int | None = None) -> Entry | None:
         """Create the lineage, or check that the card still agrees with its registration.
 
-        Parameters
-        ----------
-        card, amend
-            Of the dataset, and whether registered values may change for all later runs.
-        partitions
-            Number of user-disjoint partitions, declared once; None leaves what is registered.
-        disjoint_from
-            Real lineages of this ledger that share nobody with this one, beside those that are registered.
-
-        Returns
-        -------
-        The new entry; None where the lineage stood already and agrees.
-
-        Raises
-        ------
-        CardError
-            If a registered field differs and ``amend`` is not set, or it is too late to change it.
+        ``partitions``: number of user-disjoint partitions, declared once; None leaves what is registered.
+        Returns the new entry; None where the lineage stood already and agrees.
+        Raises CardError if a registered field differs and ``amend`` is not set, or it is too late to change it.
         """
         with self._chain.open() as page:
-            change = change_of_registration(page.entries, card, amend, partitions, disjoint_from)
-            if newly_disjoint(page.entries, card.name, change):
-                forget(page.connection, card.name)
+            change = change_of_registration(page.entries, card, amend, partitions)
             return None if change is None else page.append(card.name, *change)
 
-    def claim(self, lineage: str, users: Sequence[str], key: bytes) -> list[bool]:
-        """Take people for a lineage; False for whoever a disjoint one has: :func:`pipeline.ledger.people.claim`."""
+    def claim(self, lineage: str, people: Sequence[Sequence[str]], key: bytes) -> list[str | None]:
+        """Take people for a lineage; None for whoever a disjoint one has: :func:`pipeline.ledger.people.claim`."""
         with self._chain.open() as page:
-            return claim(page.connection, lineage, apart_from(page.entries, lineage), users, key)
+            return claim(page.connection, lineage, apart_from(page.entries, lineage), people, key)
+
+    def knows_people(self) -> bool:
+        """Whether anybody was ever claimed."""
+        with self._chain.connect() as connection:
+            return knows_people(connection)
+
+    def people_key(self, store: Path) -> bytes:
+        """The secret by which people are known and split: :func:`pipeline.ledger.people.known_key`."""
+        with self._chain.open() as page:
+            return known_key(page.connection, page.entries, key_file(self.where, store))
 
     def require(self, card: AnyCard) -> None:
         """Refuse a card that was never registered (exit 4) or differs from its registration (exit 2)."""
@@ -149,7 +136,7 @@ class Ledger:
         with self._chain.open() as page:
             return page.append(lineage, kind, body)
 
-    def publish(self, lineage: str, told: Publication, key: OperatorKey) -> Entry:
+    def publish(self, lineage: str, told: Body, key: OperatorKey) -> Entry:
         """Vouch for the files of a run; what is vouched for already is not vouched for again (PUBLISH)."""
         with self._chain.open() as page:
             return vouch(page, lineage, told, key)
@@ -168,28 +155,11 @@ class Ledger:
     ) -> Entry:
         """Spend ``rho`` for an attempt at ``run_key``; durable when this returns.
 
-        Parameters
-        ----------
-        lineage, run_key
-            Which release of which dataset.
-        rho
-            Exact zCDP cost, less what attempts paid that died before they drew; a price instead is what is charged,
-            asked within the transaction, where no entry can come in between.
-        body
-            What the entry says beside key, attempt, cost and partition.
-        holder
-            Who draws; the attempt counts as alive while its lease runs (see :meth:`leased`).  Without, as dead.
-        partition
-            The one registered user-disjoint partition whose rows are read; None means everybody's.
-
-        Raises
-        ------
-        BudgetError
-            If it would pass the cap, the key has its COMMIT, or another attempt at it is alive; nothing was read.
-        CardError
-            If the partition is not registered.
-        ValueError
-            If ``rho`` is negative: nothing is ever refunded.
+        ``partition``: the one registered user-disjoint partition whose rows are read; None means everybody's.
+        Raises BudgetError if it would pass the cap, the key has its COMMIT, or another attempt at it is alive; nothing
+        was read.
+        Raises CardError if the partition is not registered.
+        Raises ValueError if ``rho`` is negative: nothing is ever refunded.
         """
         with self._chain.open() as page:
             found = page.entries
@@ -246,19 +216,9 @@ class Ledger:
     def commit(self, intent: Entry, body: Body) -> Entry:
         """Record that the attempt's release is on disk; at most one COMMIT a key, the same one for the same file.
 
-        Parameters
-        ----------
-        intent
-            The entry that paid for the attempt.
-        body
-            What is on disk: at least ``noise`` and the release's sha256.
-
-        Raises
-        ------
-        AttemptLostError
-            If another attempt has the COMMIT.
-        BudgetError
-            If the lineage is registered as real, and the noise was not the operating system's.
+        ``body``: what is on disk: at least ``noise`` and the release's sha256.
+        Raises AttemptLostError if another attempt has the COMMIT.
+        Raises BudgetError if the lineage is registered as real, and the noise was not the operating system's.
         """
         with self._chain.open() as page:
             there = commit_of(page.entries, intent.lineage, intent.body["run_key"])
@@ -276,24 +236,19 @@ class Ledger:
 
 def _refuse_overtaken(page: Page, intent: Entry) -> None:
     counter = intent.body.get("counter")
-    if counter is not None and overtaken(page.entries, intent.lineage, counter) is not None:
+    if counter is None:
+        return
+    from pipeline.ledger.steps import overtaken
+
+    if overtaken(page.entries, intent.lineage, counter) is not None:
         raise AttemptLostError(f"{intent.lineage}: a later night is committed; this draw is lost, its spend stays")
 
 
 def open_ledger(where: Path | str, *, create: bool) -> Ledger:
     """Open a ledger file or database URL.
 
-    Parameters
-    ----------
-    where
-        Path of a SQLite file, or a PostgreSQL URL.
-    create
-        Whether a ledger is made where there is none.
-
-    Raises
-    ------
-    BudgetError
-        If it does not exist and ``create`` is False: a missing ledger means refuse, never "start at zero".
+    Raises BudgetError if it does not exist and ``create`` is False: a missing ledger means refuse, never "start at
+    zero".
     """
     engine, shown = open_engine(where, create=create)
     return Ledger(engine, shown)

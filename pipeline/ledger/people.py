@@ -3,12 +3,6 @@
 A person belongs to the first of several disjoint lineages that ingested them, for good; the others set their rows
 aside.  So one person's overlap decides nothing but where their own rows count.  Ids that were pseudonymised anew are
 other ids.
-
-Which lineages may hold the same people, and what one person loses to all of them (privacy.md §0.2-8).
-
-A lineage that is registered again under another name holds the same people.  So the real lineages of a ledger are
-charged together, unless two of them were declared disjoint at ``register``: then nobody's rows count in both, and what
-somebody loses who is in the one, or instead in the other, is the cost of leaving the one and joining the other.
 """
 
 # pyright: reportUnknownVariableType=false
@@ -17,11 +11,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from fractions import Fraction
-from itertools import combinations_with_replacement
 from pathlib import Path
 
 import numpy as np
@@ -29,102 +20,18 @@ import sqlalchemy as sa
 from numpy.typing import NDArray
 
 from pipeline.files import whole_file, write_file
-from pipeline.ledger.account import registration, spent_of
-from pipeline.ledger.chain import BudgetError, Entry
-
-Group = frozenset[str]
-
-
-@dataclass(frozen=True)
-class Move:
-    """What may be changed of one person's rows: those in ``replaced`` lineages, and those in lineages left or joined.
-
-    Parameters
-    ----------
-    replaced
-        Lineages that hold rows of the person before and after.
-    joined
-        Lineages that hold rows of the person before or after, not both.
-    """
-
-    replaced: Group
-    joined: Group
-
-    @property
-    def lineages(self) -> Group:
-        """All that hold rows of the person."""
-        return self.replaced | self.joined
-
-
-def apart_from(entries: Sequence[Entry], lineage: str) -> Group:
-    """The lineages that share nobody with this one: it declares so, or they do.
-
-    Parameters
-    ----------
-    entries, lineage
-        Of the ledger, in order, and the name of the dataset.
-    """
-    declared = {name: _declared(entries, name) for name in _real(entries)}
-    return frozenset(n for n in declared if n in declared.get(lineage, ()) or lineage in declared[n])
-
-
-def moves(entries: Sequence[Entry], lineage: str) -> list[Move]:
-    """The largest changes of one person's rows that concern a lineage; a synthetic one concerns nobody else."""
-    real = _real(entries)
-    if lineage not in real:
-        return [Move(frozenset({lineage}), frozenset())]
-    apart = {name: apart_from(entries, name) for name in real}
-    groups = list(_largest(frozenset(), real, apart))
-    found = [Move(a & b, a ^ b) for a, b in combinations_with_replacement(groups, 2)]
-    return [m for m in found if lineage in m.lineages]
-
-
-def lost(entries: Sequence[Entry], move: Move, counted: Callable[[Entry], bool] = lambda e: True) -> Fraction:
-    """What one person loses, whose rows are changed so: an exact zCDP rho."""
-    charged = [e for e in entries if e.kind == "INTENT" and counted(e)]
-
-    def spent(lineage: str, cost: Callable[[Entry], str]) -> Fraction:
-        return spent_of([(e.body.get("partition"), Fraction(cost(e))) for e in charged if e.lineage == lineage])
-
-    replaced = (spent(name, lambda e: e.body["rho"]) for name in move.replaced)
-    # leaving is being replaced by nobody, so it never costs more
-    joined = (spent(name, _joining) for name in move.joined)
-    return sum((*replaced, *joined), Fraction(0))
-
-
-def worst_loss(entries: Sequence[Entry], lineage: str) -> Fraction:
-    """What one person of a lineage has lost at most, to all lineages together."""
-    return max(lost(entries, move) for move in moves(entries, lineage))
-
-
-def _joining(e: Entry) -> str:
-    """What an entry charges somebody who leaves or joins; a retry that took a charge over pays nothing again."""
-    return min(e.body.get("rho_add_remove", e.body["rho"]), e.body["rho"], key=Fraction)
-
-
-def _real(entries: Sequence[Entry]) -> Group:
-    names = {e.lineage for e in entries if e.kind == "REGISTER"}
-    return frozenset(n for n in names if (registration(entries, n) or {}).get("kind") == "real")
-
-
-def _declared(entries: Sequence[Entry], lineage: str) -> Group:
-    return frozenset((registration(entries, lineage) or {}).get("disjoint_from", ()))
-
-
-def _largest(chosen: Group, left: Group, apart: dict[str, Group]) -> Sequence[Group]:
-    """Largest sets of lineages that one person may be in: no two of them are disjoint."""
-    if not left:
-        return [chosen]
-    first = min(left)
-    within = _largest(chosen | {first}, left - apart[first] - {first}, apart)
-    without = _largest(chosen, left - {first}, apart) if left & apart[first] else []
-    # a set that could take the first one in is not among the largest
-    return [*within, *(g for g in without if g & apart[first])]
-
+from pipeline.ledger.chain import Body, BudgetError, Entry
+from pipeline.privacy.release import HELD_OUT
 
 Hashes = NDArray[np.uint64]
 
 _BYTES = 32
+# in the INTENT of whoever was split by the key
+MARK = "people_key"
+_LOST = (
+    "It is the key by which this ledger knows people and says who evaluates: under another one, people who taught "
+    "would judge. Copy it back from its backup, or from the host that made it (docs/operate.md). Nothing was read"
+)
 # made when it is first needed: a ledger without it is whole
 _metadata = sa.MetaData()
 _people = sa.Table(
@@ -138,23 +45,14 @@ _people = sa.Table(
 
 
 def key_file(where: str, store: Path) -> Path:
-    """Where the key of a ledger's hashes lies: beside a ledger file, else in the operator's store.
-
-    Parameters
-    ----------
-    where, store
-        The ledger as messages name it, and the store.
-    """
+    """Where the key of a ledger's hashes lies: beside a ledger file, else in the operator's store."""
     return store / ".people-key" if "://" in where else Path(f"{where}.people-key")
 
 
 def read_key(file: Path) -> bytes:
     """The secret of a ledger; made once, mode 0600.
 
-    Raises
-    ------
-    BudgetError
-        If it is no key.
+    Raises BudgetError if it is no key.
     """
     if not file.exists():
         # two lineages may come at once: the first one's key stays
@@ -165,56 +63,97 @@ def read_key(file: Path) -> bytes:
     except (OSError, ValueError):
         found = b""
     if len(found) != _BYTES:
-        raise BudgetError(f"{file} is damaged: it is the key by which people are known; restore it. Nothing was read")
+        raise BudgetError(f"{file} is damaged: it is the key by which people are known; restore it")
+    return found
+
+
+def mark_of(key: bytes) -> str:
+    """What the ledger keeps of a key, to know it again."""
+    return hashlib.sha256(key).hexdigest()[:16]
+
+
+def known_key(connection: sa.Connection, entries: Sequence[Entry], file: Path) -> bytes:
+    """The secret of a ledger: made where nobody was claimed or split by one yet, and else the very one of then.
+
+    Raises BudgetError if the file is lost, or holds another key: people would be claimed and split anew.
+    """
+    charged = [e.body for e in entries if e.kind == "INTENT"]
+    marks = {told[MARK] for told in charged if MARK in told}
+    if sa.inspect(connection).has_table(_people.name):
+        marks |= {*connection.execute(sa.select(_people.c.key).distinct()).scalars()}
+    # an older version split people, and kept no mark
+    none: Body = {}
+    parted = ((t.get("joint") or none, t.get("counter", none)) for t in charged)
+    split = [joint for joint, counter in parted if joint.get("variant") == HELD_OUT or "share" in counter]
+    if not file.exists() and (marks or split):
+        raise BudgetError(f"{file} is lost. {_LOST}")
+    found = read_key(file)
+    if marks and mark_of(found) not in marks:
+        raise BudgetError(f"{file} is another key than the ledger's: {mark_of(found)}, not {min(marks)}. {_LOST}")
     return found
 
 
 def hash_people(users: Iterable[str], key: bytes) -> Hashes:
     """HMAC-SHA256 of each id, its first 16 bytes.
 
-    Returns
-    -------
-    ``(n, 2)``.
+    Returns ``(n, 2)``.
     """
     found = b"".join(hmac.digest(key, user.encode(), "sha256")[:16] for user in users)
     return np.frombuffer(found, dtype="<u8").reshape(-1, 2).astype(np.uint64)
 
 
 def claim(
-    connection: sa.Connection, lineage: str, apart: Iterable[str], users: Sequence[str], key: bytes
-) -> list[bool]:
+    connection: sa.Connection, lineage: str, apart: Iterable[str], people: Sequence[Sequence[str]], key: bytes
+) -> list[str | None]:
     """Take for a lineage whoever no lineage apart from it has.
 
-    Returns
-    -------
-    For each of the people, whether they are of this lineage now.
-
-    Raises
-    ------
-    BudgetError
-        If people of this ledger are known under another key.
+    Returns for each of the people None if they are of a lineage apart, else the text under which the ledger knows them
+    from now on: that of this lineage, else of another one, else the first.
+    Raises BudgetError if people of this ledger are known under another key.
     """
     _metadata.create_all(connection)
-    mark = hashlib.sha256(key).hexdigest()[:16]
+    mark = mark_of(key)
     if strange := connection.execute(sa.select(_people.c.key).where(_people.c.key != mark).limit(1)).scalar():
         raise BudgetError(
             f"{lineage}: the people of this ledger are known under key {strange}, here it is {mark}; copy the file "
-            ".people-key of the host that ingested first (docs/threat_model.md). Nothing was read"
+            ".people-key of the host that ingested first (docs/privacy.md)"
         )
-    asked = hash_people(users, key)
-    ours = _among(asked, _known(connection, [lineage]))
-    taken = ~ours & _among(asked, _known(connection, sorted(apart)))
-    fresh = asked[~ours & ~taken]
+    lineages = connection.execute(sa.select(_people.c.lineage).distinct()).scalars().all()
+    known: list[str | None] = [texts[0] for texts in people]
+    left = np.flatnonzero(~_among(hash_people((texts[0] for texts in people), key), _known(connection, [lineage])))
+    # one row a text of those who are not known by the one form of their id
+    strange = [people[int(i)] for i in left]
+    texts = [text for spellings in strange for text in spellings]
+    of = np.array([i for i, spellings in enumerate(strange) for _ in spellings], dtype=np.int64)
+    asked = hash_people(texts, key)
+    ours, taken, anyones = (
+        _first_of(_among(asked, _known(connection, names)), of, len(strange))
+        for names in ([lineage], sorted(apart), sorted(lineages))
+    )
+    form = _first_of(np.ones(len(asked), dtype=bool), of, len(strange))
+    text = np.where(ours >= 0, ours, np.where(anyones >= 0, anyones, form))
+    others = (ours < 0) & (taken >= 0)
+    for i, place, other in zip(left, text, others, strict=True):
+        known[i] = None if other else texts[place]
+    fresh = asked[text[(ours < 0) & ~others]]
     if len(fresh):
         told = {"lineage": lineage, "key": mark, "hashes": fresh.astype("<u8").tobytes()}
         connection.execute(_people.insert().values(**told))
-    return (~taken).tolist()
+    return known
 
 
-def forget(connection: sa.Connection, lineage: str) -> None:
-    """Take back every claim of a lineage that was never charged: it is declared disjoint now, and ingests anew."""
-    _metadata.create_all(connection)
-    connection.execute(_people.delete().where(_people.c.lineage == lineage))
+def _first_of(there: NDArray[np.bool_], of: NDArray[np.int64], people: int) -> NDArray[np.int64]:
+    """For each of the people the first place that is marked of theirs; -1 where none is."""
+    first = np.full(people, -1)
+    at = np.flatnonzero(there)[::-1]
+    first[of[at]] = at
+    return first
+
+
+def knows_people(connection: sa.Connection) -> bool:
+    """Whether anybody was ever claimed in a ledger; where nobody was declared disjoint, nobody needs to be."""
+    there = sa.inspect(connection).has_table(_people.name)
+    return there and connection.execute(sa.select(_people.c.id).limit(1)).scalar() is not None
 
 
 def _known(connection: sa.Connection, lineages: Sequence[str]) -> Hashes:

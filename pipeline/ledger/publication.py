@@ -2,67 +2,198 @@
 
 The entry is appended when the run is published, after its COMMIT, signed by the operator's key.  It names what made the
 files: where all of that is the same, the same inputs make the same bytes, and a difference means an edit.
+
+The operator's key: Ed25519, one a store, made once; signs what the ledger vouches for and heads kept elsewhere.
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 import hashlib
+import json
+import os
 import platform
+import re
 from collections.abc import Mapping, Sequence
-from functools import cache
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.ledger.chain import Body, Entry
-from pipeline.ledger.chain_tables import Page
-from pipeline.ledger.keys import OperatorKey, registered_keys
+from pipeline.declaration.card import CardError
+from pipeline.files import private_folder, whole_file, write_file
+from pipeline.ledger.chain import Body, BudgetError, Entry, Head, unsigned_hash
+from pipeline.ledger.database import Page
 from pipeline.privacy.release_file import sha256_file
 
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+
+KEY_FILE = ".operator-key.pem"
+_PUBLIC = re.compile(r"\b[0-9a-f]{64}\b")
+
+
+@dataclass(frozen=True)
+class OperatorKey:
+    """A private key, read from its file."""
+
+    private: Ed25519PrivateKey
+
+    @cached_property
+    def public(self) -> str:
+        """The public key, 64 hex digits."""
+        return self.private.public_key().public_bytes_raw().hex()
+
+    def sign_entry(self, digest: str) -> str:
+        """Signature of an entry, 128 hex digits."""
+        return self.private.sign(_entry_text(digest)).hex()
+
+    def sign_head(self, head: Head) -> dict[str, Any]:
+        """A head as plain signed JSON."""
+        return {
+            "seq": head.seq,
+            "hash": head.hash,
+            "key": self.public,
+            "signature": self.private.sign(_head_text(head)).hex(),
+        }
+
+
+def _entry_text(digest: str) -> bytes:
+    return f"reticent entry {digest}".encode()
+
+
+def _head_text(head: Head) -> bytes:
+    return f"reticent head {head}".encode()
+
+
+def find_key(store: Path) -> OperatorKey | None:
+    """The key of a store; None where there is none yet.
+
+    Raises BudgetError if the file is damaged, or others than its owner may read it.
+    """
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    file = store / KEY_FILE
+    if not file.is_file():
+        return None
+    if file.stat().st_mode & 0o077:
+        raise BudgetError(f"{file}: others may read the operator's key; `chmod 600` it, or move it away for a new one")
+    try:
+        private = load_pem_private_key(file.read_bytes(), None)
+    except ValueError:
+        private = None
+    if not isinstance(private, Ed25519PrivateKey):
+        raise BudgetError(f"{file} is damaged; restore it, or move it away for a new one")
+    return OperatorKey(private)
+
+
+def operator_key(store: Path) -> OperatorKey:
+    """The key of a store, made where there is none (0600)."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    if (found := find_key(store)) is not None:
+        return found
+    text = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    # two processes may come at once: the first one's key stays
+    with (
+        suppress(FileExistsError),
+        whole_file(private_folder(store) / KEY_FILE, private=True, over=False, alone=False) as fresh,
+    ):
+        write_file(fresh, text)
+    made = find_key(store)
+    assert made is not None
+    return made
+
+
+def parse_public_keys(texts: Sequence[str]) -> frozenset[str]:
+    """The public keys that somebody trusts.
+
+    ``texts``: each 64 hex digits, or the path of a file that holds such keys.
+    Raises CardError if there is no key in one of them.
+    """
+    found = set[str]()
+    for text in texts:
+        if not (keys := _PUBLIC.findall(text)):
+            with suppress(OSError, ValueError):
+                keys = _PUBLIC.findall(Path(text).read_text(encoding="utf-8"))
+        if not keys:
+            raise CardError(f"--public-key {text}: neither 64 hex digits nor a file of them; `register` prints the key")
+        found.update(keys)
+    return frozenset(found)
+
+
+def registered_keys(entries: Sequence[Entry]) -> list[str]:
+    """Public keys that entries register, oldest first."""
+    return [str(e.body["public_key"]) for e in entries if e.kind == "KEY"]
+
+
+def signature_problem(e: Entry, keys: Sequence[str] | frozenset[str]) -> str | None:
+    """What is wrong with an entry's signature, in words, or None."""
+    key, signature = str(e.body.get("key")), str(e.body.get("signature"))
+    if key not in keys:
+        return f"entry {e.seq} is signed by another key, {key[:16]}…"
+    return None if _holds(key, signature, _entry_text(unsigned_hash(e))) else f"entry {e.seq}: its signature is wrong"
+
+
+def signatures_problem(entries: Sequence[Entry], trusted: frozenset[str] = frozenset()) -> str | None:
+    """The first PUBLISH entry whose signature does not hold, in words, or None.
+
+    ``trusted``: public keys from elsewhere; without any, a key that an earlier entry registers will do.
+    """
+    for e in entries:
+        if e.kind == "PUBLISH":
+            keys = trusted or frozenset(registered_keys([k for k in entries if k.seq < e.seq]))
+            if (problem := signature_problem(e, keys)) is not None:
+                return problem
+    return None
+
+
+def vouched_until(entries: Sequence[Entry], heads: Sequence[Head], trusted: frozenset[str]) -> int:
+    """Number of the newest entry that a trusted key vouches for, with all before it; 0 where there is none."""
+    published = (e.seq for e in entries if e.kind == "PUBLISH" and signature_problem(e, trusted) is None)
+    return max([*published, *(h.seq for h in heads)], default=0)
+
+
+def signed_head(text: str, trusted: frozenset[str]) -> Head:
+    """The head in a file that was kept elsewhere, signed by a trusted key.
+
+    Raises CardError if it is not signed, or not by one of these.
+    """
+    try:
+        told: Any = json.loads(Path(text).read_text(encoding="utf-8"))
+        head, key, signature = Head(int(told["seq"]), str(told["hash"])), str(told["key"]), str(told["signature"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise CardError(f"--head {text}: with --public-key, the file that `ledger head --json` wrote") from None
+    if key not in trusted or not _holds(key, signature, _head_text(head)):
+        raise CardError(f"--head {text}: not signed by a key that was given with --public-key")
+    return head
+
+
+def _holds(key: str, signature: str, text: bytes) -> bool:
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    try:
+        Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(bytes.fromhex(signature), text)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
 NO_FILE = "no file"
+OLDER = "not made again: older version"
 _ROOT = Path(__file__).resolve().parents[2]
+# of a maker: the program, and an agent of one's own; another one may ask for other sums, and learn otherwise
+_PROGRAM = ("reticent", "source", "agent")
 _PACKAGES = ("pipeline", "flows", "reports")
 _LIBRARIES = ("numpy", "scipy", "pyarrow", "polars", "cvxpy", "clarabel", "pydantic", "jinja2", "vl-convert-python")
-
-
-class Publication(TypedDict):
-    """The body of a PUBLISH entry, beside ``key`` and ``signature``; no fact about a person.
-
-    Parameters
-    ----------
-    run
-        Name of the folder.
-    run_key, commit
-        Of the release, and the entry that committed it (None: exact tables of made-up people).
-    snapshot
-        Number of the snapshot, as the INTENT has it; None for a night of a counter.
-    seen
-        Newest entry of the ledger when the files were written: later looks at the data are not told in them.
-    card_hash
-        Of all that the card declared.
-    seed
-        Of ties, as the recipe says.
-    made
-        How a simulated log was made; absent of any other.
-    made_by
-        See :func:`maker`.
-    files
-        sha256 by name, of every file of the folder.
-    """
-
-    run: str
-    run_key: str
-    commit: int | None
-    snapshot: int | None
-    seen: int
-    card_hash: str
-    seed: int
-    made_by: dict[str, str]
-    made: NotRequired[Body]
-    files: dict[str, str]
 
 
 def file_digests(folder: Path) -> dict[str, str]:
@@ -79,17 +210,10 @@ def key_body(key: OperatorKey) -> dict[str, object]:
     return {"public_key": key.public, "algorithm": "ed25519"}
 
 
-def vouch(page: Page, lineage: str, told: Publication, key: OperatorKey) -> Entry:
+def vouch(page: Page, lineage: str, told: Body, key: OperatorKey) -> Entry:
     """Append PUBLISH, unless the newest one of this run vouches for the very same files.
 
-    Parameters
-    ----------
-    page, lineage
-        Of the ledger, and the dataset.
-    told
-        What is published.
-    key
-        Signs it; registered on its first use.
+    ``told``: what ``flows.jobs.publish.publication`` says of the run; no fact about a person.
     """
     there = publications(page.entries, told["run"])
     if there and there[-1].body["files"] == told["files"]:
@@ -100,13 +224,7 @@ def vouch(page: Page, lineage: str, told: Publication, key: OperatorKey) -> Entr
 
 
 def publications(entries: Sequence[Entry], run: str) -> list[Entry]:
-    """All PUBLISH entries of a run, oldest first, whatever dataset its files say that it is of.
-
-    Parameters
-    ----------
-    entries, run
-        Of the ledger, and the name of the run's folder.
-    """
+    """All PUBLISH entries of a run, oldest first, whatever dataset its files say that it is of."""
     return [e for e in entries if e.kind == "PUBLISH" and e.body.get("run") == run]
 
 
@@ -134,10 +252,7 @@ def was_unvouched(entries: Sequence[Entry], commit: Entry | None) -> bool:
 
     A version that publishes registers its host's key before it draws.
 
-    Parameters
-    ----------
-    entries, commit
-        Of the ledger, and what the run rests on; None where nothing was charged.
+    ``entries``, ``commit``: of the ledger, and what the run rests on; None where nothing was charged.
     """
     first = next((e.seq for e in entries if e.kind in ("KEY", "PUBLISH")), None)
     return commit is None or first is None or commit.seq < first
@@ -167,10 +282,13 @@ def _source() -> str:
     """Sha256 over all files of the program but what Python makes of them."""
     whole = hashlib.sha256()
     for package in _PACKAGES:
-        for path in sorted((_ROOT / package).rglob("*")):
-            if path.is_file() and "__pycache__" not in path.parts:
-                digest = hashlib.sha256(path.read_bytes()).digest()
-                whole.update(f"{path.relative_to(_ROOT)}\0".encode() + digest)
+        # plain names: every run waits for this
+        for folder, folders, names in os.walk(_ROOT / package):
+            folders[:] = sorted(name for name in folders if name != "__pycache__")
+            for name in sorted(names):
+                path = f"{folder}/{name}"
+                digest = hashlib.sha256(Path(path).read_bytes()).digest()
+                whole.update(f"{path.removeprefix(str(_ROOT))}\0".encode() + digest)
     return whole.hexdigest()
 
 
@@ -189,17 +307,21 @@ def _arithmetic() -> str:
 def other_maker(made_by: object, now: Mapping[str, str]) -> str | None:
     """What is not as it was when a run was made, in words; None where all is the same.
 
-    Parameters
-    ----------
-    made_by
-        Of the run's PUBLISH entry; None of a run without one.
-    now
-        What would make it here.
+    ``made_by``: of the run's PUBLISH entry; None of a run without one.
     """
     if not isinstance(made_by, dict):
-        return "nobody noted which version made it"
-    differ = [key for key in sorted({*now, *made_by}) if now.get(key) != made_by.get(key)]
-    if not differ:
-        return None
+        return "not comparable: nobody noted which version made it"
+    told = _differences(made_by, now, sorted({*now, *made_by}))
+    return None if told is None else f"not comparable: made under another version or machine ({told})"
+
+
+def older_version(made_by: Mapping[str, str], now: Mapping[str, str]) -> str | None:
+    """Why a run need not be what today's program makes of its release, in words; None where this program made it."""
+    told = _differences(made_by, now, [key for key in _PROGRAM if key in now])
+    return None if told is None else f"{OLDER} ({told})"
+
+
+def _differences(made_by: Mapping[str, str], now: Mapping[str, str], keys: Sequence[str]) -> str | None:
+    differ = [key for key in keys if now.get(key) != made_by.get(key)]
     told = ", ".join(f"{key} {made_by.get(key)}, here {now.get(key)}" for key in differ[:3])
-    return f"made under another version or machine ({told}{', …' if len(differ) > 3 else ''})"
+    return f"{told}{', …' if len(differ) > 3 else ''}" if differ else None

@@ -1,11 +1,13 @@
 """What the ledger says of a continual release: one charge for all its steps, and another for rows drawn again.
 
 The first INTENT of a counter pays for every row it will ever release.  A later step draws rows that nobody has drawn:
-it charges nothing.  Where people are held out who evaluate on some dates, each of them once, the counter's charge pays
-for them too (:func:`~pipeline.statistics.held_out.parts_cost`).  Tables that come from the same rows of a person are
-bounded jointly, as those of one release (:mod:`~pipeline.statistics.joint_loss`).  An attempt that died after its DRAW
-may have drawn: whoever draws its rows again, or asks its people again, pays again (privacy.md §10).  In the ledger and
-on the page a step is a *night*: the keys of entries are those of its first day.
+it charges nothing.  An attempt that died after its DRAW may have drawn: whoever draws its rows again pays again
+(privacy.md §10).  In the ledger and on the page a step is a *night*: the keys of entries are those of its first day.
+
+Counters of older versions may have held people out who evaluated on some dates (``share``), or have begun some sums
+anew with every epoch (``epochs``).  No step is added to them; their entries are read, and their charges count.
+
+What is wrong with the steps of a continual release, by its ledger or by a certificate: read, never believed.
 """
 
 from __future__ import annotations
@@ -14,29 +16,20 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import NotRequired, TypedDict
+from itertools import pairwise
+from typing import Any, NotRequired, TypedDict
 
-from pipeline.ledger.account import commit_of
+from pipeline.ledger.account import commit_of, registration
 from pipeline.ledger.attempts import may_have_drawn, taken_over
 from pipeline.ledger.chain import Body, Entry, canonical, entries_of
-from pipeline.ledger.limits import is_look
-from pipeline.privacy.epochs import counter_of
-from pipeline.privacy.factorisation import Factorisation, Kind, squared_weights
+from pipeline.ledger.looks import is_look
+from pipeline.privacy.continual import Factorisation, Kind, continual, squared_weights
 from pipeline.privacy.release import Mechanism, Running, total_rho
-from pipeline.statistics.held_out import part_costs, parts_cost
-from pipeline.statistics.joint_loss import one_step_loss
+from pipeline.privacy.release_file import mechanism_from
 
 
 class EpochBody(TypedDict):
-    """Where sums begin anew with every epoch (:mod:`~pipeline.privacy.epochs`).
-
-    Parameters
-    ----------
-    nights
-        Its steps.
-    opening
-        Names of the tables that are read on its first step, from all steps so far, and stand while it lasts.
-    """
+    """Where sums of an older counter began anew with every epoch."""
 
     nights: int
     opening: list[str]
@@ -45,22 +38,14 @@ class EpochBody(TypedDict):
 class CounterBody(TypedDict):
     """The ``counter`` of an INTENT.
 
-    Parameters
-    ----------
-    key
-        Of the counter, 64 hex digits.
-    kind, nights, first
-        Of its factorisation; its number T of steps; the date of step 1 (ISO).
-    night, since
-        The steps ``since .. night`` become known, all but the last of them empty.
-    date
-        Of the step (ISO).
-    share
-        Of the people who are in no leaf, because they evaluate: exact rational; absent where everybody is counted.
-    epochs
-        Absent where all sums run on.
-    cost, error
-        Largest squared L2 weight of one person over all T steps; variance of the step's sums in units of one row's.
+    ``key``: of the counter, 64 hex digits.
+    ``kind``, ``nights``, ``first``: of its factorisation; its number T of steps; the date of step 1 (ISO).
+    ``night``, ``since``: the steps ``since .. night`` become known, all but the last of them empty.
+    ``share``: of the people who were in no leaf of an older counter, because they evaluated: exact rational; else
+    absent.
+    ``epochs``: of an older counter; absent where all sums run on.
+    ``cost``, ``error``: largest squared L2 weight of one person over all T steps; variance of the step's sums in units
+    of one row's.
     """
 
     key: str
@@ -80,12 +65,7 @@ class CounterBody(TypedDict):
 class Step:
     """A committed step: ``since .. t`` became known, all but the last of them empty.
 
-    Parameters
-    ----------
-    t, since
-        Counted from 1.
-    intent, commit
-        The entries that paid for it and that say it is on disk.
+    ``t``, ``since``: counted from 1.
     """
 
     t: int
@@ -109,22 +89,8 @@ def counter_key(
 ) -> str:
     """Hex key of a counter: lineage, registered domain, dates and variances; the same recipe goes on with it.
 
-    Parameters
-    ----------
-    lineage, domain_hash
-        Of the card.
-    dates
-        ``kind``, ``nights`` and ``first`` of :class:`CounterBody`.
-    mechanisms
-        As :func:`~pipeline.privacy.release_file.describe_mechanism` describes them, at any step.
-    share
-        See :class:`CounterBody`: with another share other people are counted.
-    epochs
-        When sums begin anew, and the ``joint`` of the INTENT, which says what asks within them; None: all run on.
-
-    Returns
-    -------
-    64 hex digits.
+    ``epochs``: of an older counter, with the ``joint`` of its INTENT; None: all sums run on.
+    Returns 64 hex digits.
     """
     # the sampler's share of delta follows the cap of the lineage, the error follows the step
     known = [{k: v for k, v in m.items() if k not in ("delta_slack", "running", "scale")} for m in mechanisms]
@@ -135,15 +101,7 @@ def counter_key(
 
 
 def key_of_step(lineage: str, domain_hash: str, said: Body) -> str:
-    """The key of the counter that an INTENT or a certificate describes.
-
-    Parameters
-    ----------
-    lineage, domain_hash
-        See :func:`counter_key`.
-    said
-        With its ``counter`` and its ``mechanisms``.
-    """
+    """The key of the counter that an INTENT or a certificate describes."""
     told: CounterBody = said["counter"]
     dates: tuple[Kind, int, str] = (told["kind"], told["nights"], told["first"])
     answers = answers_of(said.get("joint"))
@@ -153,28 +111,31 @@ def key_of_step(lineage: str, domain_hash: str, said: Body) -> str:
 
 
 def answers_of(joint: Body | None) -> set[str]:
-    """Tables of a step that are none of its counter's: what people say who evaluate then, if anybody does.
+    """Tables of a step that are none of its counter's: of an older one, what was asked of people who evaluated.
 
-    Parameters
-    ----------
-    joint
-        Of an INTENT or a certificate; None where it has none.
+    ``joint``: of an INTENT or a certificate; None where it has none.
     """
     if joint is None or not is_look({"joint": joint}):
         return set()
     return {name for s in joint["evaluate"]["sums"] for name in s["tables"]}
 
 
-def time_of(told: CounterBody, table: str = "") -> Factorisation:
-    """The factorisation of a table's sums.
+def time_of(told: CounterBody, table: str = "") -> tuple[Factorisation, int]:
+    """The factorisation that a table's sums are read off, and the step of it that stands at this one.
 
-    Parameters
-    ----------
-    told, table
-        Of an INTENT, and the table's name; empty: of any that opens no epoch.
+    ``told``, ``table``: of an INTENT, and the table's name; empty: of any that opened no epoch.
     """
-    epochs = told.get("epochs") or EpochBody(nights=0, opening=[])
-    return counter_of(told["kind"], told["nights"], epochs["nights"] or None, opens=table in epochs["opening"])
+    if (epochs := told.get("epochs")) is None:
+        return continual(told["kind"], told["nights"]), told["night"]
+    opened, within = divmod(told["night"] - 1, epochs["nights"])
+    if table in epochs["opening"]:
+        return continual(told["kind"], -(-told["nights"] // epochs["nights"])), opened + 1
+    return continual(told["kind"], epochs["nights"]), within + 1
+
+
+def is_older(told: CounterBody) -> bool:
+    """Whether a counter is of a kind that no step is added to any more."""
+    return "share" in told or "epochs" in told
 
 
 def counter_intents(entries: Sequence[Entry], lineage: str, key: str) -> list[Entry]:
@@ -197,69 +158,162 @@ def overtaken(entries: Sequence[Entry], lineage: str, counter: CounterBody) -> S
     """A committed step of the same counter that a draw of ``since .. night`` does not strictly follow, or None.
 
     Two stores that share a ledger could otherwise both count the people of one step.
-
-    Parameters
-    ----------
-    entries, lineage, counter
-        See :func:`counter_intents`; the ``counter`` of the draw in question.
     """
     return next((s for s in committed_steps(entries, lineage, counter["key"]) if s.t >= counter["since"]), None)
 
 
 def step_price(
-    entries: Sequence[Entry],
-    before: Sequence[Entry],
-    counter: CounterBody,
-    mechanisms: Sequence[Mechanism],
-    joint: Body | None = None,
+    entries: Sequence[Entry], before: Sequence[Entry], counter: CounterBody, mechanisms: Sequence[Mechanism]
 ) -> Fraction:
     """What a step costs beyond what its counter has been charged, as an exact zCDP rho.
 
-    Parameters
-    ----------
-    entries, before, counter
-        Of the ledger; INTENTs of the counter so far; of the step to be charged.
-    mechanisms
-        With their ``running`` cost; one without Gaussian noise is a ValueError.
-    joint
-        Of a step on which people evaluate, whose mechanisms are then listed too; or what bounds the tables jointly.
+    ``mechanisms``: with their ``running`` cost; one without Gaussian noise is a ValueError.
     """
-    counted, looks = [m for m in mechanisms if m.table not in answers_of(joint)], is_look({"joint": joint})
-    together = None if looks else joint
-    whole = _loss(counted, together)
-    more = _evaluation_price(entries, before, whole, mechanisms, joint) if looks and joint else Fraction(0)
     drawn = [e.body["counter"] for e in before if may_have_drawn(entries, e)]
     if not drawn:
-        # attempts that died before they drew have paid for the counter, not for whoever evaluates tonight
-        return max(Fraction(0), whole + more - taken_over(entries, before))
+        # attempts that died before they drew have paid for the counter
+        return max(Fraction(0), counter_loss(mechanisms) - taken_over(entries, before))
     maybe_drawn = {t for told in drawn for t in range(told["since"], told["night"] + 1)}
     again = sorted(maybe_drawn & set(range(counter["since"], counter["night"] + 1)))
-    due = {m.table: [row for t in again for row in time_of(counter, m.table).rows(t)] for m in counted}
-    twice = [replace(m, running=Running(squared_weights(due[m.table]), 1, 1.0)) for m in counted]
-    return max(Fraction(0), _loss(twice, together) + more - taken_over(entries, before))
+    due = [row for t in again for row in time_of(counter)[0].rows(t)]
+    twice = [replace(m, running=Running(squared_weights(due), 1, 1.0)) for m in mechanisms]
+    return max(Fraction(0), counter_loss(twice) - taken_over(entries, before))
 
 
-def _loss(counted: Sequence[Mechanism], together: Body | None) -> Fraction:
-    """What all rows of a counter cost one person: table by table, or bounded jointly."""
-    if (whole := total_rho(tuple(counted))) is None:
-        raise ValueError("a counter without noise is never charged")
-    return whole if together is None else one_step_loss(counted, {"stages": together["stages"]})
+def counter_loss(mechanisms: Sequence[Mechanism], joint: Body | None = None) -> Fraction:
+    """What all rows of a counter cost one person.
 
-
-def _evaluation_price(
-    entries: Sequence[Entry],
-    before: Sequence[Entry],
-    whole: Fraction,
-    mechanisms: Sequence[Mechanism],
-    joint: Body,
-) -> Fraction:
-    """What an evaluation costs beyond its counter: nobody is in both, and nobody evaluates twice.
-
-    Whoever evaluates tonight was not asked at a committed step, but perhaps by attempts since then that died.
+    ``mechanisms``: of its tables, with their ``running`` cost; one without Gaussian noise is a ValueError.
+    ``joint``: of an older counter, whose tables were bounded jointly; None: table by table.
     """
-    asked = [e.seq for e in before if is_look(e.body) and may_have_drawn(entries, e)]
-    done = {e.body["intent"] for e in entries if e.kind == "COMMIT"}
-    lost = bool(asked) and asked[-1] not in done
-    learn, evaluate = part_costs(mechanisms, {"learn": joint["learn"], "evaluate": joint["evaluate"]})
-    beyond = max(Fraction(0), parts_cost(learn, evaluate, nights=True) - whole)
-    return beyond + (evaluate[0] if lost else 0)
+    if (whole := total_rho(tuple(mechanisms))) is None:
+        raise ValueError("a counter without noise is never charged")
+    if joint is None:
+        return whole
+    # of few counters: whoever only reads the ledger loads no statistics
+    from pipeline.statistics.joint_loss import one_step_loss
+
+    return one_step_loss(mechanisms, {"stages": joint["stages"]})
+
+
+def mispriced(entries: Sequence[Entry], lineage: str, key: str) -> Entry | None:
+    """The first INTENT of a counter that charged too little, or whose step overlaps an earlier one; or None.
+
+    Of an older kind of counter the first must have paid for all its sums; what it drew again is not priced again.
+    """
+    intents = counter_intents(entries, lineage, key)
+    steps = sorted(committed_steps(entries, lineage, key), key=lambda s: s.commit.seq)
+    for one, following in pairwise(steps):
+        if following.since <= one.t:
+            return following.intent
+    for i, e in enumerate(intents[:1] if is_older(intents[0].body["counter"]) else intents):
+        if Fraction(e.body["rho"]) < _price(entries, intents[:i], e):
+            return e
+    return None
+
+
+def _price(entries: Sequence[Entry], before: Sequence[Entry], intent: Entry) -> Fraction:
+    """What an INTENT must charge at least for its counter, after those ``before``."""
+    told, joint = intent.body["counter"], intent.body.get("joint")
+    answers = answers_of(joint)
+    listed = [mechanism_from(m) for m in intent.body["mechanisms"] if m["table"] not in answers]
+    if is_older(told):
+        return counter_loss(listed, None if answers else joint)
+    return step_price(entries, before, told, listed)
+
+
+def _miskeyed(entries: Sequence[Entry], lineage: str, key: str) -> Entry | None:
+    """The first INTENT of a counter that is not of the counter it names, or None.
+
+    Variances and sensitivities are part of the key: where every INTENT has its own, all steps drew the same noise.
+    """
+    for e in counter_intents(entries, lineage, key):
+        registered = registration([r for r in entries if r.seq < e.seq], lineage) or {}
+        if key_of_step(lineage, str(registered.get("domain_hash")), e.body) != key:
+            return e
+    return None
+
+
+def _misweighed(entries: Sequence[Entry], lineage: str, key: str) -> Entry | None:
+    """The first INTENT of a counter that lists another cost than that of its rows, or None.
+
+    What a step is charged follows from the cost that its tables list, and no key tells that.
+    """
+    for e in counter_intents(entries, lineage, key):
+        answers = answers_of(e.body.get("joint"))
+        for m in (mechanism_from(m) for m in e.body["mechanisms"] if m["table"] not in answers):
+            if m.running is None or m.running.cost != time_of(e.body["counter"], m.table)[0].cost:
+                return e
+    return None
+
+
+def counters_problem(entries: Sequence[Entry]) -> str | None:
+    """What is wrong with any counter of a whole ledger, or None: a step of other noise, or one that is not paid."""
+    keys = dict.fromkeys((e.lineage, e.body["counter"]["key"]) for e in entries if "counter" in e.body)
+    found = (_problem(entries, lineage, key) for lineage, key in keys)
+    return next((problem for problem in found if problem is not None), None)
+
+
+def _problem(entries: Sequence[Entry], lineage: str, key: str) -> str | None:
+    if (strange := _miskeyed(entries, lineage, key)) is not None:
+        return f"entry {strange.seq} is of another domain, of other dates, or of other variances than its counter"
+    if (light := _misweighed(entries, lineage, key)) is not None:
+        return f"entry {light.seq} lists another cost than that of its counter's rows"
+    short = mispriced(entries, lineage, key)
+    return None if short is None else f"entry {short.seq} drew rows again without paying for them"
+
+
+def charge_problem(proof: Body, commit: Entry, intent: Entry, entries: Sequence[Entry]) -> str | None:
+    """What is wrong with the charge of a certified step, in words, or None.
+
+    The counter's first INTENT paid for all its steps, and every row that was drawn twice was paid twice.
+    """
+    told = intent.body["counter"]
+    if any(proof["counter"].get(k) != v for k, v in told.items()):
+        return f"entry {intent.seq} is of another night or counter"
+    if proof["counter"]["drawn_sha256"] != commit.body["drawn_sha256"]:
+        return "its COMMIT names other rows"
+    until = [e for e in entries if e.seq <= commit.seq]
+    first = counter_intents(until, commit.lineage, told["key"])[0]
+    # an older counter may have paid for people who evaluated as well
+    if not is_older(told) and Fraction(first.body["rho"]) != _price(until, [], first):
+        return f"entry {first.seq} charged {float(Fraction(first.body['rho'])):.6g} for the counter"
+    return _problem(until, commit.lineage, told["key"])
+
+
+def noise_problem(proof: Body) -> str | None:
+    """What is wrong with the noise that a certificate states for a step, in words, or None.
+
+    Key, cost and error are those of the counter that is named, and every table carries them.
+    """
+    told: CounterBody = proof["counter"]
+    if key_of_step(proof["dataset"], proof["data"]["domain_hash"], proof) != told["key"]:
+        return "its key is of another domain, of other dates, or of other variances"
+    if not 1 <= told["since"] <= told["night"] <= told["nights"]:
+        return f"night {told['night']} is none of its {told['nights']}"
+    shape, t = time_of(told)
+    error = shape.error(t)
+    if told["cost"] != shape.cost or not same_number(error, told["error"]):
+        return f"cost {shape.cost} and error {error:.6g} are not what it says"
+    answers = answers_of(proof.get("joint"))
+    for listed in (m for m in proof["mechanisms"] if m["table"] not in answers):
+        m, (time, t) = mechanism_from(listed), time_of(told, listed["table"])
+        # one epoch has fewer draws than all of them
+        draws = m.running is not None and (is_older(told) or m.running.draws == time.draws)
+        if m.running is None or m.running.cost != time.cost or not draws:
+            return f"table {m.table}: another counter's cost"
+        if not same_number(time.error(t), m.running.error):
+            return f"table {m.table}: another night's noise"
+        if not same_number(m.standard_deviation, listed["scale"]):
+            return f"table {m.table}: another night's noise"
+    return None
+
+
+def same_number(ours: Any, stated: Any) -> bool:
+    """Whether two values of a certificate agree: floats up to a relative 1e-9, all else exactly.
+
+    Conversions are minimised numerically, so another machine may differ in the last digits.
+    """
+    if isinstance(ours, float) and isinstance(stated, int | float):
+        return abs(ours - stated) <= 1e-9 * max(1.0, abs(ours))
+    return ours == stated

@@ -11,18 +11,18 @@ from fractions import Fraction
 from functools import cache, partial
 from pathlib import Path
 
+from pipeline.facts.report import form_problem
 from pipeline.ledger.attempts import gate_of, gate_problem, paid_for
 from pipeline.ledger.certificate import NO_CLAIM
 from pipeline.ledger.chain import Body, Entry, canonical
-from pipeline.ledger.step_checks import charge_problem, noise_problem, same_number
+from pipeline.ledger.steps import charge_problem, noise_problem, same_number
 from pipeline.privacy.losses import spent_budget
-from pipeline.privacy.release import total_rho
+from pipeline.privacy.release import HELD_OUT, total_rho
 from pipeline.privacy.release_file import file_of, mechanism_from, sha256_file
-from pipeline.statistics.held_out import VARIANT, held_out_loss
+from pipeline.statistics.held_out import held_out_loss
 from pipeline.statistics.joint_loss import joint_loss, lq_loss, one_step_loss
-from pipeline.statistics.linear_layout import declared_map, features_digest
+from pipeline.statistics.linear_plan import declared_map, features_digest
 from pipeline.statistics.online_sum import ONLINE
-from reports.facts.report import form_problem
 
 SCHEMA_FILE = Path(__file__).with_name("certificate.schema.json")
 
@@ -31,14 +31,7 @@ SCHEMA_FILE = Path(__file__).with_name("certificate.schema.json")
 class Check:
     """One thing that was checked.
 
-    Parameters
-    ----------
-    what
-        In words.
-    ok
-        None where it could not be checked.
-    found
-        What is wrong, or why it could not be checked.
+    ``ok``: none where it could not be checked.
     """
 
     what: str
@@ -46,36 +39,35 @@ class Check:
     found: str = ""
 
 
-def verify_run(folder: Path, entries: Sequence[Entry] | None = None) -> list[Check]:
+def verify_run(folder: Path, entries: Sequence[Entry] | None = None, older: str | None = None) -> list[Check]:
     """Check ``certificate.json`` of a run's folder.
 
-    Parameters
-    ----------
-    folder
-        With ``certificate.json``, ``release.parquet``, ``release.json``, ``policy.parquet`` and ``report.json``.
-    entries
-        Of the ledger that charged the run, chain already checked; None: what needs it stays unchecked.
-
-    Raises
-    ------
-    ValueError
-        If there is no readable certificate.
+    ``entries``: of the ledger that charged the run, chain already checked; None: what needs it stays unchecked.
+    Raises ValueError if there is no readable certificate.
     """
     proof = read_certificate(folder)
-    form = _against_schema(proof)
-    return [form, *_file_checks(folder, proof), *_ledger_checks(proof, entries)] if form.ok else [form]
+    form = _unless_older(_against_schema(proof), older)
+    if form.ok is False:
+        return [form]
+    return [form, *_file_checks(folder, proof, older), *_ledger_checks(proof, entries)]
 
 
-def _file_checks(folder: Path, proof: Body) -> Iterator[Check]:
+def _unless_older(check: Check, older: str | None) -> Check:
+    """A check that rests on the code of today fails no run of an older version; it says that it was not proved."""
+    return check if check.ok or older is None else Check(check.what, None, older)
+
+
+def _file_checks(folder: Path, proof: Body, older: str | None) -> Iterator[Check]:
     """What can be recomputed from the run's folder alone."""
     yield _guarded("the loss, recomputed from the listed mechanisms", lambda: _loss(proof))
     # of an online agent its recipe is the declaration
     if "joint" in proof and proof["joint"].get("variant") != ONLINE:
-        yield _guarded("the joint loss, recomputed from scales and declarations", lambda: _joint(folder, proof))
+        what = "the joint loss, recomputed from scales and declarations"
+        yield _unless_older(_guarded(what, lambda: _joint(folder, proof)), older)
     if "counter" in proof:
         yield _guarded("the noise of tonight's sums, recomputed from the counter", lambda: noise_problem(proof))
     yield _guarded("release.json lists the same mechanisms", lambda: _same_mechanisms(folder, proof))
-    yield _guarded("the report states the same guarantee", lambda: _same_guarantee(folder, proof))
+    yield _guarded("the report states the same guarantee", lambda: _same_guarantee(folder, proof, older))
     for kind in proof["sha256"]:
         yield _guarded(f"sha256 of {file_of(kind)}", partial(_digest, folder, proof, kind))
 
@@ -83,10 +75,7 @@ def _file_checks(folder: Path, proof: Body) -> Iterator[Check]:
 def read_certificate(folder: Path) -> Body:
     """What ``certificate.json`` of a run's folder says, unchecked.
 
-    Raises
-    ------
-    ValueError
-        If there is none.
+    Raises ValueError if there is none.
     """
     return read_json(folder, "certificate.json")
 
@@ -100,15 +89,7 @@ def schema() -> Body:
 def read_json(folder: Path, name: str) -> Body:
     """A JSON object of a run's folder, unchecked.
 
-    Parameters
-    ----------
-    folder, name
-        Of the run, and of the file.
-
-    Raises
-    ------
-    ValueError
-        If there is none.
+    Raises ValueError if there is none.
     """
     try:
         found = json.loads((folder / name).read_text(encoding="utf-8"))
@@ -165,7 +146,7 @@ def _joint(folder: Path, proof: Body) -> str | None:
     """The policy rests on what was charged for (features, lengths of rows), and scales cost no more than was said."""
     facts, told = proof["joint"], read_json(folder, "policy.json")
     variant, features = facts["variant"], None
-    regressions = facts["learn"].get("regressions") if variant == VARIANT else facts
+    regressions = facts["learn"].get("regressions") if variant == HELD_OUT else facts
     mechanisms = tuple(mechanism_from(m) for m in proof["mechanisms"])
     if regressions is not None and variant not in ("linear_quadratic", "one_step"):
         features = declared_map(told["features"])
@@ -177,7 +158,7 @@ def _joint(folder: Path, proof: Body) -> str | None:
         recompute = partial(lq_loss, mechanisms, facts)
     elif variant == "one_step":
         recompute = partial(one_step_loss, mechanisms, facts)
-    elif variant == VARIANT:
+    elif variant == HELD_OUT:
         recompute = partial(held_out_loss, mechanisms, facts, features)
     else:
         assert features is not None
@@ -205,11 +186,11 @@ def _same_mechanisms(folder: Path, proof: Body) -> str | None:
     return f"{', '.join(differ)} differ" if differ else None
 
 
-def _same_guarantee(folder: Path, proof: Body) -> str | None:
+def _same_guarantee(folder: Path, proof: Body, older: str | None) -> str | None:
     report = read_json(folder, "report.json")
     if report["guarantee"] != proof["guarantee"]:
         return "report.json says something else"
-    wrong = form_problem(report)
+    wrong = form_problem(report) if older is None else None
     return None if wrong is None else f"report.json has not the form of its schema: {wrong}"
 
 

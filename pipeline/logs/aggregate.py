@@ -2,9 +2,11 @@
 
 What is summed here is what :mod:`pipeline.statistics.count_layout` bounds; the enumeration test runs this code.
 A user's contribution depends on that user's rows alone, so replacing a user changes nothing else (privacy.md §1.2).
-
 Every row is one place of one table ``(step, s, a, s' or unknown)``, found by polars and counted by numpy; all counts
 are sums of it.  Rows are read in batches, so memory does not depend on how many there are.
+
+A night of a counter adds the people who are new, each in one leaf; a person's part depends on that person's rows, and
+on the hashes of what was counted of them before.
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -25,19 +27,22 @@ from pipeline.declaration.card import AnyCard, Card
 from pipeline.logs.contribution_bounding import (
     IDENTITY,
     CapsAgain,
+    Hashes,
     cap_cells,
     cap_rewards,
+    delivered_texts,
     group_users,
+    hash_frame,
     needs_whole_users,
+    pick_new,
     total_steps,
 )
 from pipeline.logs.elsewhere import Seen
-from pipeline.logs.store import Snapshot
+from pipeline.logs.parts import Split
+from pipeline.logs.store import CANONICAL, Snapshot
 from pipeline.logs.summing import HERE, Resources, Sums, sum_snapshot
 from pipeline.statistics.count_layout import Person, reward_lattice
-from pipeline.statistics.layout import ExactSums
-
-Tables = dict[str, NDArray[np.int64]]
+from pipeline.statistics.layout import ExactSums, Integers, Tables
 
 # a row group of a part file: a batch is then neither cut nor copied together
 BATCH_ROWS = 1 << 18
@@ -55,20 +60,8 @@ def aggregate(
 ) -> ExactSums:
     """Sum a snapshot, a batch of rows in memory at a time.
 
-    Parameters
-    ----------
-    snapshot
-        What ``ingest`` wrote; partitions are disjoint in users.
-    card
-        What ``ingest`` used: tables, caps and the lattice of rewards.
-    resources
-        Where partitions are summed, and who hears of progress; no table depends on it.
-    batch_rows
-        Rows read at once; no table depends on it.
-
-    Returns
-    -------
-    Exact int64 tables and the kind of people they count; secret, a privatizer's input.
+    ``card``: what ``ingest`` used: tables, caps and the lattice of rewards.
+    Returns exact int64 tables and the kind of people they count; secret, a privatizer's input.
     """
     sums = sum_snapshot(CountSums(card, batch_rows), snapshot, resources)
     return ExactSums(card.name, snapshot.kind, card.domain.dynamics, _tables(card, sums))
@@ -77,16 +70,9 @@ def aggregate(
 def count_rows(rows: pl.DataFrame, card: Card) -> Tables:
     """Tables of canonical rows that hold whole users.
 
-    Parameters
-    ----------
-    rows
-        Columns of :func:`needed`; every user whole, sorted by user, episode, step.
-    card
-        Declares tables, caps and the lattice of rewards.
-
-    Returns
-    -------
-    ``n_0 (L,)``, ``n_sa (G, L, A)``, ``n_sas (G, L, A, S)``, ``r_sa (G, L, A)`` (lattice integers), all int64.
+    ``rows``: columns of :func:`needed`; every user whole, sorted by user, episode, step.
+    ``card``: declares tables, caps and the lattice of rewards.
+    Returns ``n_0 (L,)``, ``n_sa (G, L, A)``, ``n_sas (G, L, A, S)``, ``r_sa (G, L, A)`` (lattice integers), all int64.
     """
     work = CountSums(card)
     sums = work.zero()
@@ -103,16 +89,19 @@ def _place_batches(parts: Sequence[Path], card: Card, batch_rows: int) -> Iterat
     return (_bound(users, card).select(_places(card)) for users in whole)
 
 
-def _scan(part: tuple[Path, int]) -> int:
-    return part[1] // _SCAN_ROWS
+def _scan(part: tuple[Path, int, Any]) -> tuple[int, str]:
+    return part[1] // _SCAN_ROWS, str(part[2])
 
 
 def read_parts(parts: Sequence[Path], card: AnyCard, columns: Sequence[pl.Expr], size: int) -> Iterator[pl.DataFrame]:
     """Columns of part files, a batch in memory at a time, with :data:`IDENTITY`: caps hold again in what is read."""
-    lengths = [pq.read_metadata(part).num_rows for part in parts]
-    caps, until = CapsAgain(card, lengths), zip(parts, accumulate(lengths), strict=True)
+    told = [pq.read_metadata(part) for part in parts]
+    lengths = [one.num_rows for one in told]
+    # a partition may hold a person under a text where the others hold integers
+    kinds = [one.schema.to_arrow_schema().field("user_id").type for one in told]
+    caps, until = CapsAgain(card, lengths), zip(parts, accumulate(lengths), kinds, strict=True)
     for _, some in groupby(until, key=_scan):
-        rows = pl.scan_parquet([part for part, _ in some], glob=False)
+        rows = pl.scan_parquet([part for part, *_ in some], glob=False)
         there = rows.select(columns).collect_schema()
         whose = [name for name in IDENTITY if name not in there]
         for batch in rows.select(*columns, *whose).collect_batches(chunk_size=size, maintain_order=True):
@@ -172,7 +161,7 @@ def successor(card: Card) -> pl.Expr:
 
 @dataclass(frozen=True)
 class CountSums:
-    """See :class:`~pipeline.logs.summing.Summation`: the table of places; lattice steps by ``(step, s, a)``."""
+    """The table of places; lattice steps by ``(step, s, a)``."""
 
     card: Card = field(repr=False)
     batch_rows: int = BATCH_ROWS
@@ -181,10 +170,6 @@ class CountSums:
     def together(self) -> int:
         """Users are sorted within a part only."""
         return 1 if needs_whole_users(self.card) else PARTS_TOGETHER
-
-    def depends_on(self) -> Any:
-        """The whole card: more than decides the integers, never less."""
-        return ["counts", self.card.model_dump(mode="json")]
 
     def zero(self) -> dict[str, NDArray[np.int64]]:
         """``visits``: by place.  ``steps``: by place without its successor."""
@@ -227,15 +212,7 @@ _INTEGERS = ("step", "state", "action", "next_state")
 
 
 def count_person(card: Card, person: Person) -> Mapping[str, NDArray[np.int64]]:
-    """What the person adds to every table; see :func:`~pipeline.logs.aggregate.count_rows`.
-
-    Parameters
-    ----------
-    card
-        Declares the tables.
-    person
-        Rows (state, action, reward, next state) of every step of every episode: nobody who exists, for audits.
-    """
+    """What the person adds to every table; see :func:`~pipeline.logs.aggregate.count_rows`."""
     return count_rows(person_rows(person, card), card)
 
 
@@ -248,3 +225,28 @@ def person_rows(person: Person, card: Card) -> pl.DataFrame:
     ]
     over = (pl.col("next_state") >= len(card.domain.live_states)).alias("terminated")
     return pl.DataFrame(flat).with_columns(pl.col(*_INTEGERS).cast(pl.Int32), over)
+
+
+def count_new(
+    snapshots: Sequence[Snapshot], card: Card, seen: Hashes, key: bytes, split: Split | None = None
+) -> tuple[Mapping[str, Integers], Hashes]:
+    """Count what is new in the snapshots, in their order, a partition in memory at a time.
+
+    ``seen`` ``(n, hash_width)``: of all nights so far.
+    ``split``: who is reserved for judging, and not counted, ever; None: everybody learns.
+    Returns tables of the leaf, and the hashes ``(k, hash_width)`` to add.
+    """
+    columns = needed(card)
+    sums = count_rows(pl.DataFrame(schema={name: CANONICAL[name] for name in columns}), card)
+    known = hash_frame(seen)
+    fresh = known.clear()
+    for part in (p for s in snapshots for p in s.part_files):
+        rows = pl.read_parquet(part, columns=columns)
+        CapsAgain(card, [len(rows)]).check(rows)
+        rows = rows if split is None else split.cut(rows)[0]
+        new = pick_new(rows, card, pl.concat([known, fresh]), key, delivered_texts(part))
+        on = ["user_id"] if card.unit.recurs == "never" else ["user_id", "episode_id"]
+        counted = count_rows(rows.join(new, on=on, how="semi", maintain_order="left"), card)
+        sums = {name: table + counted[name] for name, table in sums.items()}
+        fresh = pl.concat([fresh, new.select(fresh.columns)])
+    return sums, fresh.to_numpy().astype(np.uint64)

@@ -1,14 +1,37 @@
-"""From cells as they were logged to numbers, keyed hashes, and marks of what is wrong; row by row, no rule applied."""
+"""Logged cells -> numbers, keyed hashes, and marks of what is wrong; row by row, no rule applied.
 
+Vectors and observations come as a list of numbers, its text, or one cell a coordinate.  A logged number is taken from
+its declared center and divided by its declared scale; nothing is shortened here, so that another radius needs no other
+snapshot.  A wide source (one row an episode) is spilt as it is and unfolded before the rules; where steps are no column
+of the log, the rows of an episode are numbered in a declared order.  The place of a row depends on the rows of its
+person alone, and on what they say: not on where they stand in a file.
+
+States and observations to decide in, from outside of a log (CSV or NDJSON, other columns ignored), become declared ones
+by the very same rules.
+"""
+
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 import hashlib
+import io
 import re
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import polars as pl
+import pyarrow as pa
+import pyarrow.csv as pc
+from numpy.typing import NDArray
 
-from pipeline.declaration.card import Card
-from pipeline.declaration.domain import States
+from pipeline.declaration.card import Card, CardError
+from pipeline.declaration.columns import TELLING, step_role
+from pipeline.declaration.domain import Product, States
+from pipeline.declaration.linear_quadratic import Vector
+from pipeline.declaration.source import DatesForm, NumbersForm, constant
+from pipeline.logs.contribution_bounding import keyed_hash
+from pipeline.logs.store import OBSERVED
 
 NUMBERS = pl.List(pl.Float64)
 _BOOLEANS = {"true": "1.0", "false": "0.0", "True": "1.0", "False": "0.0", "TRUE": "1.0", "FALSE": "0.0"}
@@ -35,6 +58,49 @@ def list_text(cell: pl.Expr) -> pl.Expr:
     )
 
 
+_SEPARATORS: dict[NumbersForm, tuple[str, str]] = {
+    "1234,5": ("", ","), "1.234,5": (".", ","), "1,234.5": (",", "."), "1 234,5": (" ", ","),
+}  # fmt: skip
+
+
+def plain_number(text: pl.Expr, form: NumbersForm) -> pl.Expr:
+    """A number as the log writes it -> as everybody reads it; other text as it is."""
+    thousands, decimal = _SEPARATORS[form]
+    text = text.str.replace_all("[\u00a0\u202f]", " ")
+    groups = rf"\d{{1,3}}(?:{re.escape(thousands)}\d{{3}})+|" if thousands else ""
+    plain = text.str.replace_all(thousands, "", literal=True) if thousands else text
+    fits = text.str.contains(rf"^[+-]?(?:{groups}\d+)(?:{re.escape(decimal)}\d+)?$")
+    return pl.when(fits).then(plain.str.replace(decimal, ".", literal=True)).otherwise(text)
+
+
+def plain_date(text: pl.Expr, form: DatesForm) -> pl.Expr:
+    """A date, with or without a time, as the log writes it -> as ISO does; other text as it is."""
+    mark = next(c for c in form if not c.isalpha())
+    parts = form.split(mark)
+    digits = (r"(\d{4})" if part == "yyyy" else r"(\d{1,2})" for part in parts)
+    whole = f"^{re.escape(mark).join(digits)}(?:[ T]+(.*))?$"
+    year, month, day = (text.str.extract(whole, 1 + parts.index(part)).str.zfill(2) for part in ("yyyy", "mm", "dd"))
+    time = text.str.extract(whole, 4).str.replace(r"^(\d):", "0${1}:")
+    iso = pl.concat_str([year, month, day], separator="-")
+    iso = pl.when(time.is_not_null()).then(pl.concat_str([iso, time], separator=" ")).otherwise(iso)
+    return pl.coalesce(iso, text)
+
+
+def plain_cell(text: pl.Expr, numbers: NumbersForm | None, units: Mapping[str, float] | None) -> pl.Expr:
+    """A number as the log writes it, its unit behind it -> the number in the card's unit; other text as it is."""
+    bare, worth = text.str.strip_chars(), pl.lit(1.0)
+    whole = bare
+    # the longest unit that fits is meant: kg, not g
+    for unit in sorted(units or {}, key=len):
+        fits = whole.str.ends_with(unit)
+        bare = pl.when(fits).then(whole.str.strip_suffix(unit).str.strip_chars()).otherwise(bare)
+        worth = pl.when(fits).then(pl.lit((units or {})[unit])).otherwise(worth)
+    plain = bare if numbers is None else plain_number(bare, numbers)
+    number = plain.cast(pl.Float64, strict=False)
+    counted = pl.when(worth == 1).then(plain).otherwise((number * worth).cast(pl.String))
+    return pl.when(number.is_not_null()).then(counted).otherwise(text)
+
+
 _EXACT_FLOAT = 2**53
 _ROUNDING = 1e-9
 # of the table in which integer labels are looked up
@@ -48,18 +114,10 @@ Dtypes = dict[str, pl.DataType]
 def decode(raw: pl.DataFrame, card: Card) -> pl.DataFrame:
     """Decode the rows of whole users.
 
-    Parameters
-    ----------
-    raw
-        Columns ``raw_<role>`` of a long log, rows of whole users.
-    card
-        Declares labels, bins, and the lattice of rewards.
-
-    Returns
-    -------
-    One row a row of ``raw``, in its order: ``row`` (position in ``raw``), the canonical columns (``logged`` is the
-    logged next state), and the marks ``unreadable``, ``homeless`` (an undeclared label with no OTHER), ``relabelled``
-    (one with), ``not_a_reward``, ``clipped``, ``floored``, ``has_next``.
+    ``card``: declares labels, bins, and the lattice of rewards.
+    Returns one row a row of ``raw``, in its order: ``row`` (position in ``raw``), the canonical columns (``logged`` is
+    the logged next state), and the marks ``unreadable``, ``homeless`` (an undeclared label with no OTHER),
+    ``relabelled`` (one with), ``not_a_reward``, ``clipped``, ``floored``, ``has_next``.
     """
     dtypes: Dtypes = {name.removeprefix("raw_"): dtype for name, dtype in raw.schema.items()}
     # each made once: polars does not see that the parts of a condition are the same
@@ -149,21 +207,12 @@ def _index(role: str, dtypes: Dtypes, table: dict[str, int]) -> pl.Expr:
 def state_index(label: str, number: str, dtypes: Dtypes, states: States) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
     """Which declared state a row stands in, as expressions over its raw cells.
 
-    Parameters
-    ----------
-    label, number
-        Roles of the label and of the number that is binned: ``state`` and ``bin``, or ``next_state`` and ``next_bin``.
-    dtypes
-        Role -> type of its cells; a role that is not there is not read.
-    states
-        As declared.
-
-    Returns
-    -------
-    Index among live states and ends (null if undeclared), the mark of an undeclared one, and the mark of a bin number
-    that cannot be read.
+    Returns index among live states and ends (null if undeclared), the mark of an undeclared one, and the mark of a bin
+    number that cannot be read.
     """
     never = pl.lit(value=False)
+    if states.product is not None and label == "state":
+        return _combined(dtypes, states, states.product)
     if states.undivided:
         return pl.lit(0, dtype=pl.Int32), never, never
     if label not in dtypes and number not in dtypes:
@@ -176,11 +225,33 @@ def state_index(label: str, number: str, dtypes: Dtypes, states: States) -> tupl
     if number not in dtypes:
         return end, never, never
     x = _number(number, dtypes)
-    edges = pl.lit(pl.Series(states.bins.edges, dtype=pl.Float64))
-    x_or_null = x.fill_nan(None)
-    bin_ = pl.when(x_or_null.is_not_null()).then(edges.search_sorted(x_or_null, side="right").cast(pl.Int32))
-    index = pl.coalesce(end, bin_)
+    index = pl.coalesce(end, _binned(x, states.bins.edges))
     unread = pl.col(f"raw_{number}").is_not_null() & x.is_null() & end.is_null()
+    return index, index.is_null() & ~unread, unread
+
+
+def _binned(x: pl.Expr, edges: Sequence[float]) -> pl.Expr:
+    """Number of the bin ``[e, e')`` that a number lies in; null of none."""
+    x = x.fill_nan(None)
+    bin_ = pl.lit(pl.Series(edges, dtype=pl.Float64)).search_sorted(x, side="right").cast(pl.Int32)
+    return pl.when(x.is_not_null()).then(bin_)
+
+
+def _combined(dtypes: Dtypes, states: States, made_of: Product) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
+    """The state of a row of several columns: see :func:`state_index`."""
+    index, unread = pl.lit(0, dtype=pl.Int32), pl.lit(value=False)
+    for i, (column, size) in enumerate(zip(made_of.columns, made_of.sizes, strict=True)):
+        role, part = step_role("part", i), made_of.bins[column]
+        if part.labels is not None:
+            index = index * size + _index(role, dtypes, {text: k for k, text in enumerate(part.labels)})
+        else:
+            x = _number(role, dtypes)
+            unread |= pl.col(f"raw_{role}").is_not_null() & x.is_null()
+            index = index * size + _binned(x, part.edges or [])
+    end = pl.lit(None, dtype=pl.Int32)
+    if "state" in dtypes:
+        end = _index("state", dtypes, {label: states.first_terminal + i for i, label in enumerate(states.ends)})
+    index, unread = pl.coalesce(end, index), unread & end.is_null()
     return index, index.is_null() & ~unread, unread
 
 
@@ -298,3 +369,432 @@ def _reward(r: pl.Expr | None, card: Card) -> list[pl.Expr]:
         (finite & outside).alias("clipped"),
         (finite & (at - k > _ROUNDING)).alias("floored"),
     ]
+
+
+# a vector on its ball may pass it by the rounding of 32-bit numbers
+_BEYOND = 1e-5
+
+
+class VectorCells:
+    """Expressions over the raw cells of one vector: a list of numbers, its text, or one cell a coordinate."""
+
+    def __init__(self, role: str, columns: str | list[str], vector: Vector, dtypes: Dtypes) -> None:
+        self._vector, self._size = vector, vector.size
+        self._split = not isinstance(columns, str)
+        self._types = [dtypes[step_role(role, i)] for i in range(self._size)] if self._split else [dtypes[role]]
+        names = [f"raw_{step_role(role, i)}" for i in range(self._size)] if self._split else [f"raw_{role}"]
+        self._raw = [pl.col(name) for name in names]
+
+    def values(self) -> pl.Expr:
+        """Coordinates from their centers, in units of their scales; what is missing or no number is null."""
+        each, vector = self._numbers() if self._split else self._list(), self._vector
+        # times the inverse: polars rounds a quotient otherwise where the column has one row
+        return pl.concat_list(
+            [((x - c) * (1 / s)).cast(pl.Float32) for x, s, c in zip(each, vector.scales, vector.centers, strict=True)]
+        )
+
+    def words(self) -> pl.Expr:
+        """Some cell holds text that is no number."""
+        marks = [_word(raw) for raw, dtype in zip(self._raw, self._types, strict=True) if dtype == pl.String]
+        if not marks:
+            return pl.lit(value=False)
+        if self._split:
+            return pl.any_horizontal(marks).fill_null(value=False)
+        return _pieces(self._raw[0]).list.eval(_word(pl.element())).list.any().fill_null(value=False)
+
+    def wrong_length(self) -> pl.Expr:
+        """The list has not the declared number of entries; a missing list has no length."""
+        if self._split:
+            return pl.lit(value=False)
+        return (self._listed().list.len() != self._size).fill_null(value=False)
+
+    def missing(self) -> pl.Expr:
+        """No cell says anything."""
+        if self._split:
+            return pl.all_horizontal(self._empty(raw, dtype) for raw, dtype in zip(self._raw, self._types, strict=True))
+        blank = pl.element().fill_nan(None).is_null()
+        return self._listed().list.eval(blank).list.all().fill_null(value=True) & ~self.words()
+
+    @staticmethod
+    def _empty(raw: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+        return raw.is_null() | (raw.is_nan().fill_null(value=False) if dtype == pl.Float64 else pl.lit(value=False))
+
+    def _listed(self) -> pl.Expr:
+        """The list of a list column; a column of plain numbers holds lists of one."""
+        raw, dtype = self._raw[0], self._types[0]
+        if dtype == NUMBERS:
+            return raw
+        if dtype == pl.String:
+            return _pieces(raw).list.eval(number_of(pl.element()))
+        return pl.when(raw.is_not_null()).then(pl.concat_list([raw.cast(pl.Float64)]))
+
+    def _list(self) -> list[pl.Expr]:
+        return [self._listed().list.get(i, null_on_oob=True) for i in range(self._size)]
+
+    def _numbers(self) -> list[pl.Expr]:
+        pairs = zip(self._raw, self._types, strict=True)
+        return [number_of(raw) if dtype == pl.String else raw.cast(pl.Float64) for raw, dtype in pairs]
+
+
+def _pieces(text: pl.Expr) -> pl.Expr:
+    """``[1, 2]`` or ``1, 2`` as pieces of text; empty text is no list, ``[]`` one without entries."""
+    bare = text.str.strip_chars()
+    inside = bare.str.strip_prefix("[").str.strip_suffix("]").str.strip_chars()
+    none = pl.lit([], dtype=pl.List(pl.String))
+    return pl.when(bare == "").then(None).when(inside == "").then(none).otherwise(inside.str.split(","))
+
+
+def _word(text: pl.Expr) -> pl.Expr:
+    plain = text.str.strip_chars()
+    return ~plain.is_in(["", "null"]) & number_of(plain).is_null()
+
+
+def finite(vector: pl.Expr) -> pl.Expr:
+    """All coordinates are there and finite."""
+    return vector.list.eval(pl.element().is_finite().fill_null(value=False)).list.all().fill_null(value=False)
+
+
+def longer(vector: pl.Expr, radius: float) -> pl.Expr:
+    """Longer than declared, beyond the rounding of 32-bit numbers."""
+    square = vector.list.eval(pl.element().cast(pl.Float64) ** 2).list.sum()
+    return (square > (radius * (1 + _BEYOND)) ** 2).fill_null(value=False)
+
+
+def next_observation() -> pl.Expr:
+    """Of rows sorted by episode and step: as it was logged; else, unless the episode ended here, that of the next row.
+
+    The next row may be one beyond H; null where nothing tells.
+    """
+    follows = (pl.col("episode") == pl.col("episode").shift(-1)) & (pl.col("step") + 1 == pl.col("step").shift(-1))
+    after = pl.col("observation").shift(-1)
+    usable = follows & ~pl.col("terminated") & finite(after) & ~pl.col("wrong_length").shift(-1)
+    return pl.coalesce("logged_observation", pl.when(usable).then(after))
+
+
+def with_vectors(
+    rows: pl.DataFrame, raw: pl.DataFrame, columns: Mapping[str, str | list[str]], declared: Mapping[str, Vector]
+) -> pl.DataFrame:
+    """Decoded rows with their vectors, ``logged_observation`` (null where none is logged), and marks."""
+    dtypes: Dtypes = {name.removeprefix("raw_"): dtype for name, dtype in raw.schema.items()}
+    found = {role: VectorCells(role, where, declared[role], dtypes) for role, where in columns.items()}
+    seen = raw.select(
+        *(cells.values().alias(role) for role, cells in found.items()),
+        pl.any_horizontal(cells.words() for cells in found.values()).alias("words"),
+        pl.any_horizontal(cells.wrong_length() for cells in found.values()).alias("wrong_length"),
+        *(cells.missing().alias(f"no_{role}") for role, cells in found.items()),
+    )
+    if "next_observation" not in found:
+        none = pl.lit(None, dtype=OBSERVED["next_observation"])
+        seen = seen.with_columns(none.alias("next_observation"), pl.lit(value=True).alias("no_next_observation"))
+    logged, none_logged = pl.col("next_observation"), pl.col("no_next_observation")
+    not_finite = [~finite(pl.col(role)) for role in found if role != "next_observation"]
+    return pl.concat([rows, seen], how="horizontal").with_columns(
+        pl.col("unreadable") | pl.col("words"),
+        pl.when(~none_logged).then(logged).alias("logged_observation"),
+        pl.any_horizontal(*not_finite, ~none_logged & ~finite(logged)).alias("not_finite"),
+    )
+
+
+def with_successors(rows: pl.DataFrame, card: Card, vector: Vector) -> pl.DataFrame:
+    """Sorted rows with ``next_observation``, and a next state that is known only if its observation is.
+
+    Where nothing divides the states, a next observation that is logged tells the next state, too.
+
+    ``rows``: as :func:`~pipeline.logs.second_pass.sort_episodes` leaves them, with ``next_state``.
+    """
+    first_end, known = card.domain.states.first_terminal, pl.col("next_observation").is_not_null()
+    state, here = pl.col("next_state"), pl.lit(0 if card.domain.states.undivided else None, dtype=pl.Int32)
+    rows = rows.with_columns(next_observation().alias("next_observation"))
+    # what follows by its step alone may stand behind a gap: then no state is told, and none is here
+    logged = pl.col("logged_observation").is_not_null() & ~pl.col("terminated")
+    told = pl.coalesce(state, pl.when(logged).then(here))
+    return rows.with_columns(
+        pl.when((told >= first_end) | known).then(told).cast(pl.Int32).alias("next_state"),
+        pl.any_horizontal(longer(pl.col(c), vector.radius) for c in OBSERVED).alias("beyond_radius"),
+    )
+
+
+# a date and a time as text, with the offset from UTC; what is left out is 0
+_DATE, _TIME = r"^(\d{4}-\d{2}-\d{2})", r"^\d{4}-\d{2}-\d{2} \d{2}:\d{2}"
+_FORMAT = "%Y-%m-%d %H:%M:%S%.f%z"
+_MICROSECONDS = 86_400 * 10**6
+_EPISODE = ("user_id", "episode_id")
+
+
+def order_of(dtypes: Dtypes, role: str = "order") -> pl.Expr:
+    """Where a row stands among others: its number, or its date in days; null where it is neither."""
+    cell = pl.col(f"raw_{role}")
+    if dtypes[role] != pl.String:
+        return cell.cast(pl.Float64).fill_nan(None)
+    number = number_of(cell)
+    return pl.coalesce(pl.when(number.is_finite()).then(number), _days(cell.str.strip_chars()))
+
+
+def _days(text: pl.Expr) -> pl.Expr:
+    """Days since 1970 of ISO dates and times, each read by itself: what other rows hold decides nothing."""
+    text = text.str.replace(_DATE + "T", "${1} ").str.replace(r"(?:Z| ?UTC)$", "+00:00")
+    text = text.str.replace(_DATE + "$", "${1} 00:00").str.replace(f"({_TIME[1:]}.*[+-]\\d{{2}})$", "${1}:00")
+    text = text.str.replace(f"({_TIME[1:]})($|[+-])", "${1}:00${2}")
+    text = (
+        pl.when(text.str.contains(r"[+-]\d{2}:?\d{2}$") & text.str.contains(_TIME))
+        .then(text)
+        .otherwise(text + "+00:00")
+    )
+    moment = text.str.to_datetime(_FORMAT, time_unit="us", time_zone="UTC", strict=False)
+    # times the inverse: polars rounds a quotient otherwise where the column has one row
+    return moment.to_physical().cast(pl.Float64) * (1 / _MICROSECONDS)
+
+
+def number_steps(rows: pl.DataFrame, raw: pl.DataFrame, card: Card) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Number the rows of each episode from 0 in the order that the card names.
+
+    Returns the same rows but those that say again what another one at their place says, or that the card lets another
+    one at their place stand for, with ``step``; ``jump``: whether a row stands too far behind the one before it;
+    ``same_place``: whether another row stands at its place.  A row whose place cannot be read is ``unreadable``.  And
+    the rows that are left out, each with its ``rule``.
+    """
+    here = [*_EPISODE, "order"]
+    dtypes: Dtypes = {name.removeprefix("raw_"): dtype for name, dtype in raw.schema.items()}
+    rows = rows.with_columns(raw.select(order_of(dtypes).alias("order")).to_series())
+    rows = rows.with_columns(pl.col("unreadable") | pl.col("order").is_null())
+    tied = rows.filter(pl.struct(here).is_duplicated() & pl.col("order").is_not_null()).select("row", *here)
+    tied = tied.with_columns(keyed_hash(_texts(raw[tied["row"]]), card.name).alias("tie"))
+    again = tied.filter(~pl.struct(*here, "tie").is_first_distinct())
+    tied = tied.join(again, on="row", how="anti")
+    out = again.select("row", rule=pl.lit("repeated_row"))
+    if card.source.same_place is not None:
+        entered = raw.select(order_of(dtypes, "entered").alias("entered")).to_series()
+        descending = card.source.same_place.keep == "last"
+        tied = tied.with_columns(entered.gather(tied["row"]).alias("entered"))
+        tied = tied.sort("entered", "tie", descending=[descending, False], nulls_last=True)
+        other = tied.filter(~pl.struct(here).is_first_distinct())
+        tied, out = (
+            tied.join(other, on="row", how="anti"),
+            pl.concat([out, other.select("row", rule=pl.lit("superseded"))]),
+        )
+    ties = tied.select("row", "tie", pl.struct(here).is_duplicated().alias("same_place"))
+    rows = rows.drop("same_place").join(out, on="row", how="anti", maintain_order="left")
+    rows = rows.join(ties, on="row", how="left", maintain_order="left").sort(*here, "tie", "row", nulls_last=True)
+    rows = rows.with_columns(pl.col("same_place").fill_null(value=False))
+    apart = pl.col("order") - pl.col("order").shift().over(_EPISODE)
+    far = None if card.source.gap == "keep" else card.source.gap_over
+    jump = pl.lit(value=False) if far is None else (apart > far).fill_null(value=False)
+    step = pl.when(pl.col("order").is_not_null()).then(pl.int_range(pl.len(), dtype=pl.Int64).over(_EPISODE))
+    return rows.with_columns(step.alias("step"), jump.alias("jump")).drop("tie"), out
+
+
+def _texts(raw: pl.DataFrame) -> list[str]:
+    """What each row says, as one text; not its place, and alike whatever types other rows gave the columns."""
+    told = {c: t for c, t in raw.schema.items() if c.startswith("raw_") and c != "raw_order"}
+    cells = [_said(pl.col(c), dtype) for c, dtype in told.items()]
+    # the length before each cell, that no cell can hold what looks like two
+    sized = [x for cell in cells for x in (cell.str.len_bytes().cast(pl.String).fill_null("-"), cell.fill_null(""))]
+    return raw.select(pl.concat_str(sized, separator=" ")).to_series().to_list()
+
+
+def _said(cell: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+    if holds_numbers(dtype):
+        return list_text(cell.cast(NUMBERS))
+    text = (cell.fill_nan(None) if dtype.is_float() else cell).cast(pl.String)
+    number = number_of(text)
+    return pl.coalesce(pl.when(number.is_finite()).then(number.cast(pl.String)), text)
+
+
+def behind_gap(card: Card) -> pl.Expr:
+    """Of rows sorted by episode and step: whether a gap lies before the row, or before one before it."""
+    # episodes stand together: what is carried forward over rows spares a group an episode
+    row, new = pl.int_range(pl.len(), dtype=pl.Int64), pl.col("episode").ne_missing(pl.col("episode").shift())
+    start = pl.when(new).then(row).forward_fill()
+    # given that none repeats
+    gap = pl.col("jump") if card.source.order_by is not None else (pl.col("step") != row - start)
+    return (pl.when(gap).then(row).forward_fill() >= start).fill_null(value=False)
+
+
+_NO_LABEL = "\x1f"
+
+
+def unfold(raw: pl.DataFrame, card: Card) -> pl.DataFrame:
+    """Unfold the rows of whole users.
+
+    Returns the same columns as a long source has, ``raw_step`` 0-based, ``origin`` (position in ``raw``), by row and
+    step. A step whose state and action cells are all empty is not there; constants are no sign of a step.
+    """
+    roles = card.log.steps
+    if "raw_episode" not in raw.columns:
+        # every row is an episode: the n-th of its user
+        raw = raw.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).over("raw_user").alias("raw_episode"))
+    raw = raw.with_row_index("origin")
+    as_text = {role: _needs_text(role, cells, raw, card) for role, cells in roles.items()}
+    steps = [
+        raw.filter(_taken(h, roles, raw)).select(
+            pl.col("origin").cast(pl.Int64),
+            "raw_user",
+            "raw_episode",
+            pl.lit(h, dtype=pl.Int64).alias("raw_step"),
+            *(_cell(role, h, cells[h], raw, card, as_text=as_text[role]) for role, cells in roles.items()),
+            "file",
+            "line",
+        )
+        for h in range(card.domain.horizon)
+    ]
+    return pl.concat(steps).sort("origin", "raw_step")
+
+
+def empty_rows(raw: pl.DataFrame, steps: pl.DataFrame) -> pl.Series:
+    """Positions in ``raw`` of the rows that hold no step at all."""
+    held = pl.Series(steps["origin"].unique())
+    every = pl.int_range(len(raw), dtype=pl.Int64, eager=True)
+    return every.filter(~every.is_in(held.implode()))
+
+
+def _taken(h: int, roles: dict[str, list[str]], raw: pl.DataFrame) -> pl.Expr:
+    """Some state or action cell of the step is filled."""
+    telling = [r for r in TELLING if r in roles and constant(roles[r][h]) is None]
+    return pl.any_horizontal(_filled(step_role(role, h), raw, number=role == "bin") for role in telling)
+
+
+def _filled(role: str, raw: pl.DataFrame, *, number: bool) -> pl.Expr:
+    cell = pl.col(f"raw_{role}")
+    dtype = raw.schema[f"raw_{role}"]
+    if dtype == pl.Float64:
+        return cell.is_not_null() & cell.is_not_nan()
+    if number and dtype == pl.String:
+        nan = cell.str.strip_chars().cast(pl.Float64, strict=False).is_nan().fill_null(value=False)
+        return cell.is_not_null() & ~nan
+    return cell.is_not_null()
+
+
+def _needs_text(role: str, cells: list[str], raw: pl.DataFrame, card: Card) -> bool:
+    """Whether the cells of a role agree on a type only as text."""
+    types = {raw.schema[f"raw_{step_role(role, h)}"] for h, cell in enumerate(cells) if constant(cell) is None}
+    labels = role in ("state", "next_state", "action")
+    return len(types) != 1 or any(constant(c) is not None for c in cells) or (labels and bool(_qualified(role, card)))
+
+
+def _cell(role: str, h: int, source: str, raw: pl.DataFrame, card: Card, *, as_text: bool) -> pl.Expr:
+    if (text := constant(source)) is not None:
+        return pl.lit(text or None, dtype=pl.String).alias(f"raw_{role}")
+    cell = pl.col(f"raw_{step_role(role, h)}")
+    if as_text:
+        if raw.schema[f"raw_{step_role(role, h)}"] == pl.Float64:
+            cell = cell.fill_nan(None)
+        cell = cell.cast(pl.String)
+        if role in ("state", "next_state", "action") and (labels := _qualified(role, card)):
+            cell = _named(cell, source, labels, card)
+    return cell.alias(f"raw_{role}")
+
+
+def _named(cell: pl.Expr, column: str, labels: dict[str, dict[str, str]], card: Card) -> pl.Expr:
+    """Raw text -> the qualified label where the column has some; no other label of the key is meant then."""
+    if column in labels:
+        own = labels[column]
+        floats = {f"{value}.0": label for value, label in own.items() if value.lstrip("-").isdecimal()}
+        ends = {end: end for end in card.domain.states.ends}
+        named = cell.replace_strict(floats | ends | own, default=_NO_LABEL, return_dtype=pl.String)
+        return pl.when(cell.is_not_null()).then(named)
+    others = [label for own in labels.values() for label in own.values()]
+    return pl.when(cell.is_in(others)).then(pl.lit(_NO_LABEL)).otherwise(cell)
+
+
+def _qualified(role: str, card: Card) -> dict[str, dict[str, str]]:
+    """Column -> {raw value: label} of the labels that are written ``column=value``."""
+    domain = card.domain
+    labels = domain.actions.raw_labels() if role == "action" else domain.states.raw_labels()
+    kinds = ("action",) if role == "action" else ("state", "next_state")
+    columns = {cell for kind in kinds for cell in card.log.steps.get(kind, []) if constant(cell) is None}
+    found: dict[str, dict[str, str]] = {}
+    for label in labels:
+        column, equals, value = label.partition("=")
+        if equals and column in columns:
+            found.setdefault(column, {})[value] = label
+    return found
+
+
+_COLUMNS = {"state": pl.String, "step": pl.Int64}
+
+
+def read_queries(content: bytes, name: str) -> tuple[list[str | None], NDArray[np.int64]]:
+    """States as text (None where empty) and steps, in the order of the file.
+
+    ``content``: UTF-8.  NDJSON if the first character is a brace, else CSV with a header.
+    Raises CardError if it is neither, or a step is missing or no integer; records are named by number, never by value.
+    """
+    try:
+        rows = _objects(content, _COLUMNS) if _is_ndjson(content) else _csv(content)
+    except (pl.exceptions.PolarsError, pa.ArrowException, KeyError):
+        raise CardError(
+            f"{name}: not readable; give CSV with the columns state and step (an integer), or one JSON object "
+            'a line such as {"state": "…", "step": 0}'
+        ) from None
+    if missing := (rows["step"].is_null().arg_true() + 1).head(5).to_list():
+        raise CardError(f"{name}: record {', '.join(map(str, missing))}: no step; give each record one")
+    return rows["state"].to_list(), rows["step"].to_numpy()
+
+
+def _is_ndjson(content: bytes) -> bool:
+    return content.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
+
+
+def _objects(content: bytes, schema: Mapping[str, Any]) -> pl.DataFrame:
+    return pl.read_ndjson(io.BytesIO(content.removeprefix(b"\xef\xbb\xbf")), schema=schema)
+
+
+def _csv(content: bytes) -> pl.DataFrame:
+    types = {"state": pa.string(), "step": pa.int64()}
+    cells = pc.ConvertOptions(column_types=types, include_columns=[*types], strings_can_be_null=True, null_values=[""])
+    table = pc.read_csv(io.BytesIO(content), None, pc.ParseOptions(newlines_in_values=True), cells)
+    return pl.DataFrame({name: pl.Series(name, table[name].to_numpy(), dtype=t) for name, t in _COLUMNS.items()})
+
+
+def read_observations(content: bytes, name: str, names: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Observations ``(N, n)`` and steps ``(N,)``, in the order of the file; other columns are ignored.
+
+    ``content``: UTF-8.  NDJSON if the first character is a brace, else CSV with a header.
+    Raises CardError if it is neither, or a record has no step or not n numbers; records are named by number, never by
+    value.
+    """
+    n = len(names)
+    try:
+        if _is_ndjson(content):
+            rows = _objects(content, {"observation": pl.List(pl.Float64), "step": pl.Int64})
+        else:
+            texts = pl.read_csv(io.BytesIO(content), infer_schema=False, columns=[*names, "step"])
+            numbers = [pl.col(c).str.strip_chars().cast(pl.Float64, strict=False) for c in names]
+            step = pl.col("step").str.strip_chars().cast(pl.Int64, strict=False)
+            rows = texts.select(pl.concat_list(numbers).alias("observation"), step.alias("step"))
+    except pl.exceptions.PolarsError:
+        raise CardError(
+            f"{name}: not readable; give CSV with the columns {', '.join(names)} and step, or one JSON object a line "
+            f'such as {{"observation": [{", ".join(["0.0"] * n)}], "step": 0}}'
+        ) from None
+    wrong = (rows["observation"].list.len() != n) | rows["observation"].list.eval(pl.element().is_null()).list.any()
+    bad = (rows["step"].is_null() | wrong.fill_null(value=True)).arg_true() + 1
+    if len(bad):
+        at = ", ".join(map(str, bad.head(5).to_list()))
+        raise CardError(f"{name}: record {at}: give each a step and {n} numbers ({', '.join(names)})")
+    return np.array(rows["observation"].to_list(), dtype=np.float64).reshape(-1, n), rows["step"].to_numpy()
+
+
+# what is no index of a state
+UNREADABLE, UNDECLARED = -1, -2
+
+
+def index_states(values: Sequence[str | None], states: States) -> NDArray[np.int64]:
+    """Index of each raw value among live states and ends.
+
+    ``values``: cells as text, None for an empty one: of the binned column (or the name of an end) where states are
+    bins, of the state column otherwise.
+    Returns ``(N,)``; ``UNREADABLE`` for a word where a number belongs, ``UNDECLARED`` for a value that ``ingest`` would
+    drop because no OTHER takes it in.
+    """
+    text = pl.Series(values, dtype=pl.String)
+    if states.product is not None:
+        # of several columns no one cell tells the state: it is asked for by its name
+        names = {label: i for i, label in enumerate([*states.live(), *states.ends])}
+        named = text.replace_strict(names, default=states.other_index, return_dtype=pl.Int64)
+        return named.fill_null(UNDECLARED).to_numpy()
+    roles = (["state"] if states.bins is None or states.ends else []) + (["bin"] if states.bins else [])
+    raw = pl.DataFrame([text.alias(f"raw_{role}") for role in roles])
+    index, _, unread = state_index("state", "bin", dict.fromkeys(roles, pl.String()), states)
+    found = pl.coalesce(index, states.other_index).fill_null(UNDECLARED)
+    return raw.select(pl.when(unread).then(UNREADABLE).otherwise(found).cast(pl.Int64)).to_series().to_numpy()

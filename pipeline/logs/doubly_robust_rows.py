@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pipeline.declaration.card import Card
 from pipeline.logs.aggregate import successor
 from pipeline.logs.target_sums import lattice_rewards
-from pipeline.statistics.scores import Clips, Question
+from pipeline.statistics.scores import Clips, Question, fared
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -24,22 +24,14 @@ REACH = 2.0
 
 @dataclass(frozen=True)
 class TabularScores:
-    """See :class:`~pipeline.logs.score_sums.Scores`: psi, own return, what is gained, and a placebo.
+    """Psi, own return, what is gained, and two placebos.
 
     Of somebody with several episodes each score is their mean.  What a log cuts off is worth nothing, in psi and in the
     own return alike.
 
-    Parameters
-    ----------
-    asked
-        Of each row.
-    clips
-        Declared.
-    changes
-        False: the policy is practice, so what a person gains is 0.
-    aim
-        ``(H, L, A)`` of :mod:`~pipeline.agents.doubly_robust`: a row that tells a chance of what was done has the
-        weight aim / chance, cut where the check would be, which so tells of it; None: nobody looks at what rows tell.
+    ``changes``: false: the policy is practice, so what a person gains is 0.
+    ``aim`` ``(H, L, A)``: of :mod:`~pipeline.agents.doubly_robust`: a row that tells a chance of what was done has the
+    weight aim / chance, cut where the check would be, which so tells of it; None: nobody looks at what rows tell.
     """
 
     asked: Question = field(repr=False)
@@ -48,14 +40,12 @@ class TabularScores:
     aim: Array | None = field(default=None, repr=False)
 
     def depends_on(self) -> Any:
-        """See :class:`~pipeline.logs.score_sums.Scores`."""
         q = self.asked
-        arrays = b"".join(np.ascontiguousarray(x).tobytes() for x in (q.V, q.Q, q.w, q.placebo, q.W))
+        arrays = b"".join(np.ascontiguousarray(x).tobytes() for x in (q.V, q.Q, q.w, q.surprise, q.W, q.lost, q.past))
         logged = [] if self.aim is None else [hashlib.sha256(self.aim.tobytes()).hexdigest()]
         return ["tabular", hashlib.sha256(arrays).hexdigest(), astuple(self.clips), self.changes, *logged]
 
     def of(self, card: Card, rows: pl.DataFrame) -> Array:
-        """See :class:`~pipeline.logs.score_sums.Scores`."""
         q, rows = self.asked, rows.with_columns(successor(card).alias("next_state"))
         user, episode = (rows.select(pl.struct(c).rle_id().alias("i"))["i"].to_numpy() for c in (_USER, _EPISODE))
         step, state, action = (rows[c].to_numpy().astype(np.int64) for c in ("step", "state", "action"))
@@ -64,7 +54,7 @@ class TabularScores:
         paid = card.reward.range[0] + unit * steps.astype(np.float64)
         first = np.append(True, np.diff(episode) != 0)
         # the column behind all states is worth nothing: a row without a successor
-        V = np.append(q.V, np.zeros((len(q.V), 1)), axis=1)  # noqa: N806
+        V, W = (np.append(x, np.zeros((len(x), 1)), axis=1) for x in (q.V, q.W))  # noqa: N806
         ahead = paid + V[step + 1, onto] - q.Q[step, state, action]
         w, off = q.w[step, state, action], list[Array]()
         if self.aim is not None:
@@ -72,13 +62,18 @@ class TabularScores:
             off.append(more)
         psi = np.where(first, V[step, state], 0.0) + w * ahead
         fall = q.W[np.maximum(step - 1, 0), np.append(0, state[:-1])] - q.W[step, state]
-        placebo = np.where(first, 0.0, q.placebo[step, state, action] * fall)
+        # of one step, what lies before is a person's earlier episodes
+        anew = first if len(q.Q) > 1 else np.append(True, np.diff(user) != 0)
+        luck = fared(paid + W[step + 1, onto] - q.W[step, state], anew)
+        surprise = q.surprise[step, state, action]
+        lost = np.where(first, 0.0, surprise * (fall - q.lost[step, state]))
+        past = np.where(anew, 0.0, surprise * (luck - q.past[step, state]))
         people = int(user[-1]) + 1
         episodes = np.bincount(user[first], minlength=people)
         # one after the other, so that no rounding of one person's sums depends on who stands beside them
-        each = [np.bincount(user, weights=x, minlength=people) / episodes for x in (psi, paid, placebo, *off)]
-        scores = self.clips.scaled(each[0] if self.changes else each[1], each[1], each[2])
-        return np.column_stack([scores, *(x / (REACH * self.clips.spread) for x in each[3:])])
+        each = [np.bincount(user, weights=x, minlength=people) / episodes for x in (psi, paid, lost, past, *off)]
+        scores = self.clips.scaled(each[0] if self.changes else each[1], *each[1:4])
+        return np.column_stack([scores, *(x / (REACH * self.clips.spread) for x in each[4:])])
 
     def _weigh(
         self, aim: Array, chance: Array, w: Array, step: Integers, state: Integers, action: Integers

@@ -3,12 +3,33 @@
 A task that is done twice writes the same bytes, so a worker that died is survived.  On its way a task never raises:
 libraries show what is raised, and a row may stand in it.  Its error comes back as a kind and, if this project wrote it,
 a text that names file and line.
+
+A process is an interpreter that is started anew, so it does not matter how this program was started; it takes tasks
+from a pipe, and ends when its parent does.  A process pool of the standard library fails whole when one child is
+killed, and runs the caller's script again in each child.
+
+Dask's workers are the operator's, behind the privacy wall.  What Dask keeps, shows and logs: keys, code, paths and
+sizes.  Tasks of an ingest carry the ids of people whom a disjoint dataset has counted; the scheduler passes them on and
+logs none.  Rows never leave a worker; sums go through the scheduler to this process alone.
 """
 
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
+from itertools import islice
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -63,7 +84,7 @@ class Elsewhere(Protocol):
 
 @dataclass(frozen=True)
 class Here:
-    """See :class:`~pipeline.logs.elsewhere.Elsewhere`: in this process, one after the other."""
+    """In this process, one after the other."""
 
     together: int = 1
 
@@ -164,3 +185,183 @@ class Packed:
             flat = sums[name].reshape(-1)
             # no cell is named twice
             flat[slice(None) if at is None else at] += found
+
+
+class _Crew(ABC):
+    """Workers behind an executor; see :class:`Elsewhere`."""
+
+    @abstractmethod
+    def executor(self) -> AbstractContextManager[tuple[Executor, int]]:
+        """Who does tasks, and how many are handed out at once: no more, so that no results wait in memory."""
+
+    def each(self, tasks: Iterable[T], seen: Seen) -> Iterator[tuple[T, Any]]:
+        """Tasks in the order in which they are done.
+
+        Raises CardError, DamagedError, LogError as the task would here.
+        Raises RuntimeError if a worker failed otherwise, or several died over one task.
+        """
+        waiting, busy = iter(tasks), dict[Future[Any], T]()
+        with self.executor() as (pool, most):
+
+            def submit(count: int) -> None:
+                for task in islice(waiting, count):
+                    busy[pool.submit(attempt, task, sizes(task.files), code_digest())] = task
+
+            submit(most)
+            while busy:
+                for future in wait(busy, return_when=FIRST_COMPLETED).done:
+                    task = busy.pop(future)
+                    try:
+                        answer = future.result()
+                    except Exception as e:
+                        if type(e).__name__ != "KilledWorker":
+                            raise
+                        answer = Trouble(_DIED, "the workers that did it died; give them more memory")
+                    if isinstance(answer, Trouble):
+                        raise answer.error(task)
+                    seen(answer.rows)
+                    submit(1)
+                    yield task, answer.result
+
+
+# over one task
+_DEATHS = 2
+_DIED = "death"
+_CHILD = "import sys; sys.path[:] = {path!r}; from pipeline.logs.elsewhere import serve; serve({handle})"
+
+
+class OnProcesses(_Crew, Executor):
+    """Processes of this machine, each fed by a thread of this one; a context that ends them."""
+
+    def __init__(self, together: int) -> None:
+        self.together = together
+        self._threads = ThreadPoolExecutor(together)
+        self._children: dict[Connection[Any, Any], subprocess.Popen[bytes]] = {}
+        self._idle: list[Connection[Any, Any]] = []
+        self._ended = False
+
+    def __exit__(self, *_: object) -> None:
+        """End every process, whatever it does."""
+        self._ended = True
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for process in list(self._children.values()):
+            process.kill()
+            process.wait()
+
+    def ready(self, files: Sequence[Path]) -> None:
+        """They see what this process sees."""
+
+    @contextmanager
+    def executor(self) -> Generator[tuple[Executor, int]]:
+        """Itself: the processes stay for the next tasks."""
+        yield self, self.together
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **_: Any) -> Future[Any]:
+        """Have a process do :func:`attempt` of a task."""
+        assert fn is attempt
+        return self._threads.submit(self._attempt, args)
+
+    def _attempt(self, asked: tuple[Any, ...]) -> Done | Trouble:
+        """In a thread: a process that died over a task is replaced once."""
+        code = 0
+        for _ in range(_DEATHS):
+            pipe = self._idle.pop() if self._idle else self._start()
+            try:
+                pipe.send(asked)
+                answer: Done | Trouble = pipe.recv()
+            except (EOFError, ConnectionError):
+                pipe.close()
+                code = self._children.pop(pipe).wait()
+                if self._ended:
+                    break
+                continue
+            self._idle.append(pipe)
+            return answer
+        said = f"{_DEATHS} processes that did it died (the last with code {code}); if memory ran out, "
+        return Trouble(_DIED, said + "give --memory less, so that fewer of them work at once")
+
+    def _start(self) -> Connection[Any, Any]:
+        ours, theirs = Pipe()
+        with theirs:
+            handle = theirs.fileno()
+            command = [sys.executable, "-P", "-c", _CHILD.format(path=sys.path, handle=handle)]
+            # as many threads as processes: one each
+            limits = {"POLARS_MAX_THREADS": "1", "OMP_NUM_THREADS": "1"}
+            self._children[ours] = subprocess.Popen(
+                command, env=os.environ | limits, stdin=subprocess.DEVNULL, pass_fds=[handle]
+            )
+        return ours
+
+
+def serve(handle: int) -> None:
+    """In a child: answer tasks until the pipe is closed."""
+    # an interrupt is the parent's, which ends this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=[os.getppid()], daemon=True).start()
+    with Connection(handle) as pipe, suppress(EOFError, ConnectionError):
+        while True:
+            pipe.send(attempt(*pipe.recv()))
+
+
+def _end_with(parent: int) -> None:
+    """Whoever begins anew after a dead parent must be alone."""
+    while os.getppid() == parent:
+        time.sleep(0.1)
+    os._exit(1)
+
+
+_ANSWERS_WITHIN = "20s"
+
+
+@dataclass(frozen=True)
+class OnDask(_Crew):
+    """Workers of a Dask scheduler."""
+
+    address: str
+
+    @property
+    def together(self) -> int:
+        """Threads of all workers."""
+        with self._client() as client:
+            return _threads(client)
+
+    def ready(self, files: Sequence[Path]) -> None:
+        """Ask every worker whether it has this code and sees these files.
+
+        Raises CardError if Dask is not installed, no scheduler answers, it has no worker, or one of them cannot work.
+        """
+        if find_spec("distributed") is None:
+            raise CardError("--dask needs the extra scale: pip install 'reticent[scale]'; nothing was charged")
+        with self._client() as client:
+            troubles = client.run(trouble_with, sizes(files), code_digest(), on_error="return")
+        if not troubles:
+            raise CardError(f"the Dask scheduler at {self.address} has no worker; start some. Nothing was charged")
+        for worker, trouble in sorted(troubles.items()):
+            if trouble:
+                text = (
+                    trouble if isinstance(trouble, str) else f"{type(trouble).__name__}; is reticent installed there?"
+                )
+                raise CardError(f"Dask worker {worker}: {text}. Nothing was charged")
+
+    @contextmanager
+    def executor(self) -> Generator[tuple[Executor, int]]:
+        """Of a client of the scheduler; what is not done when the block is left is given up."""
+        with self._client() as client:
+            # a task that is done anew counts once; two with the same arguments are two
+            pool = client.get_executor(pure=False)
+            try:
+                yield pool, 2 * _threads(client)
+            finally:
+                pool.shutdown(wait=False)
+
+    def _client(self) -> Any:
+        from distributed import Client
+
+        try:
+            return Client(self.address, timeout=_ANSWERS_WITHIN, set_as_default=False)
+        except (OSError, ValueError) as e:
+            raise CardError(f"no Dask scheduler answers at {self.address} ({type(e).__name__})") from None
+
+
+def _threads(client: Any) -> int:
+    return max(1, sum(client.nthreads().values()))

@@ -13,31 +13,37 @@ from pathlib import Path
 
 from pipeline.declaration.card import AnyCard, Card, CardError
 from pipeline.declaration.toml import LogError
-from pipeline.files import private_folder, put_in_place, remove_file, share, sync_all
-from pipeline.logs.crews import OnProcesses
-from pipeline.logs.editions import WORK, end_edition, lock_lineage, note_number, take_number
-from pipeline.logs.elsewhere import Elsewhere, Here, Seen
+from pipeline.files import private_folder, put_in_place, remove_file, remove_tree, share
+from pipeline.logs.contribution_bounding import IDS
+from pipeline.logs.elsewhere import Elsewhere, Here, OnProcesses, Seen
 from pipeline.logs.rules import check_names
-from pipeline.logs.second_pass import ScreenPartition, count_people, find_others, readable_quarantine
-from pipeline.logs.sources import Sources, digest, examine
-from pipeline.logs.spills import ReadFiles, gather_nobodys, read_users
-from pipeline.logs.store import Snapshot, intact, snapshot_folder, snapshots, source_hash, write_manifest
-from pipeline.logs.summing import HERE, Progress, Resources
-from pipeline.logs.work import (
-    Claims,
-    Screened,
+from pipeline.logs.second_pass import Claims, Screened, ScreenPartition, count_people, find_others, readable_quarantine
+from pipeline.logs.sources import Sources, digest, examine, reader_digest, source_digest_of
+from pipeline.logs.spills import (
+    ReadFiles,
     Share,
     Work,
-    begin,
+    gather_nobodys,
     likely_partitions,
     likely_processes,
     most_partitions,
-    reader_digest,
-    resume,
-    source_digest_of,
-    stamp,
-    sweep,
+    read_users,
 )
+from pipeline.logs.store import (
+    WORK,
+    Snapshot,
+    end_edition,
+    intact,
+    lock_lineage,
+    note_number,
+    snapshot_folder,
+    snapshots,
+    source_hash,
+    sweep,
+    take_number,
+    write_manifest,
+)
+from pipeline.logs.summing import HERE, Progress, Resources
 
 # shares of the files a worker: enough that a slow one at the end is short
 _SHARES_EACH = 4
@@ -57,41 +63,22 @@ def ingest(
 ) -> Snapshot:
     """Make the next edition: read the card's files, apply the rules, publish a snapshot, whatever came in.
 
-    A process holds one partition at a time.  An ingest that was killed is continued where the files and the card are
-    as they were: what was read is not read again, partitions that were done stay, and the snapshot is the same to the
-    last byte.  Files that an earlier edition was made of are not read again either: their rows are stored once.
+    A process holds one partition at a time.  Files that an earlier edition was made of are not read again: their rows
+    are stored once.  Whatever a killed ingest or a killed sum left is removed.
 
-    Whether the log fits its card is not asked here: see :func:`~pipeline.logs.editions.check_delivery`.
+    Whether the log fits its card is not asked here: see :func:`~pipeline.logs.store.check_delivery`.
 
-    Parameters
-    ----------
-    card
-        What the files hold, and what is done with the rest.
-    store
-        The operator's folder; snapshots go to ``store/<card.name>/``.
-    night
-        The date of a scheduled night: it has one edition, so a second call reads nothing and finds that; where the
-        files cannot be read, it has the rows of the edition before it.  None: somebody asked for it.
-    partitions
-        1 to 256; by default about a million rows each, or fewer, so that ingest stays within the memory there is.
-    resources
-        Memory: of this process and those it starts, as far as the number of rows can be told beforehand.  Who reads and
-        screens; None: as many processes of this machine as are worth it and the memory holds.  The snapshot is the
-        same to the last byte.  Progress is told once over all rows while reading and once more, from the start, while
-        the rules are applied; what is said is also that another ingest of the lineage is waited for.
-    claims
-        Of a registered lineage of real people: whoever is counted in a disjoint one is set aside.
-    files
-        Read in place of those that the card names.
-
-    Raises
-    ------
-    CardError
-        If the card names files or rules that do not exist.
-    RuntimeError
-        If processes die over the same rows; the next ingest goes on with what was done.
-    LogError
-        If a file cannot be read; nothing is published then, and the next ingest takes the edition's number.
+    ``night``: the date of a scheduled night: it has one edition, so a second call reads nothing and finds that; where
+    the files cannot be read, it has the rows of the edition before it.  None: somebody asked for it.
+    ``partitions``: 1 to 256; by default about a million rows each, or fewer, so that ingest stays within the memory
+    there is.
+    ``resources``: memory: of this process and those it starts, as far as the number of rows can be told beforehand.
+    Who reads and screens; None: as many processes of this machine as are worth it and the memory holds.  The snapshot
+    is the same to the last byte.  Progress is told once over all rows while reading and once more, from the start,
+    while the rules are applied; what is said is also that another ingest of the lineage is waited for.
+    Raises CardError if the card names files or rules that do not exist.
+    Raises RuntimeError if processes die over the same rows.
+    Raises LogError if a file cannot be read; nothing is published then, and the next ingest takes the edition's number.
     """
     check_names(card)
     if isinstance(card, Card) and card.source.columns.next_bin is not None and card.source.columns.next_state is None:
@@ -100,6 +87,7 @@ def ingest(
         raise ValueError(f"partitions must be 1 to {most_partitions()}; got {partitions}")
     home, date_of = private_folder(private_folder(store) / card.name), "" if night is None else night.isoformat()
     with lock_lineage(home, resources.say):
+        sweep(home)
         there = snapshots(store, card.name, readable=True)
         before = [s for s in there if (s.domain_hash, s.kind) == (card.domain_hash(), card.kind)]
         tonight = (s for s in before if s.night == date_of and s.source_hash in ("", source_hash(card)))
@@ -116,7 +104,7 @@ def ingest(
         note_number(store, card.name, number)
         made = replace(made, number=number, night=date_of, source_hash=source_hash(card))
         published = _publish(made, snapshot_folder(home, number))
-        sweep(home / WORK)
+        remove_tree(home / WORK)
         end_edition(home)
         return published
 
@@ -131,35 +119,33 @@ def _make(
     files: Sequence[Path] | None,
 ) -> Snapshot:
     """The snapshot of the card's files as they are, in the work folder; its number is not settled."""
-    sources = examine(card, files)
-    now, folder = stamp(sources, card, partitions, claims), home / WORK
-    work = resume(folder, now)
-    source_digest = work.source_digest if work is not None else source_digest_of(digest(sources.paths), card, claims)
-    # what is damaged is made anew, and so are the parts of people who were not claimed
-    of_them = (s for s in reversed(there) if s.source_digest == source_digest and (claims is None or s.claimed))
+    sources, folder = examine(card, files), home / WORK
+    before = _stats(sources)
+    apart = {"apart": list(claims.apart), "since": claims.since} if claims is not None and claims.apart else None
+    source_digest = source_digest_of(digest(sources.paths), card, apart)
+    # what is damaged is made anew, and so are parts of people who were not claimed, or whose ids have not one form
+    of_form = (s for s in reversed(there) if s.source_digest == source_digest and s.ids == IDS)
+    of_them = (s for s in of_form if claims is None or s.claimed)
     same = (s for s in of_them if intact(s) and readable_quarantine(s.folder))
     if (twin := next(same, None)) is not None:
         return _repeat(twin, card, folder)
-    if work is not None:
-        done = f"{len(work.done)} of {work.partitions} partitions are done"
-        resources.say(f"resuming an ingest of {card.name} that stopped: its files are read, {done}")
-    else:
-        work = begin(folder, now, source_digest, partitions or likely_partitions(card, sources, resources.memory))
+    private_folder(private_folder(folder) / "built")
+    work = Work(folder, partitions or likely_partitions(card, sources, resources.memory))
     try:
-        processes = likely_processes(card, sources, work.partitions, resources.memory)
-        with _crew(resources.elsewhere, processes) as crew:
-            if not work.resumable:
-                _read(card, sources, work, resources.progress, crew)
-                if stamp(sources, card, partitions, claims) != now:
-                    raise LogError(f"{card.name}: a file changed while it was read; ingest again when all are complete")
-                sync_all(work.built)
-                work.save()
-            return _screen(card, sources, work, resources.progress, claims, crew)
-    except BaseException as e:
-        # a log that was not read to its end leaves nothing to continue with
-        if isinstance(e, LogError) or not work.resumable:
-            sweep(folder)
+        with _crew(resources.elsewhere, likely_processes(card, sources, work.partitions, resources.memory)) as crew:
+            _read(card, sources, work, resources.progress, crew)
+            if _stats(sources) != before:
+                raise LogError(f"{card.name}: a file changed while it was read; ingest again when all are complete")
+            made = _screen(card, sources, work, resources.progress, claims, crew)
+    except BaseException:
+        remove_tree(folder)
         raise
+    return replace(made, source_digest=source_digest)
+
+
+def _stats(sources: Sources) -> list[tuple[int, int]]:
+    """Size and time of each file: what changes where somebody writes to it."""
+    return [(stat.st_size, stat.st_mtime_ns) for stat in (path.stat() for path in sources.paths)]
 
 
 @contextmanager
@@ -174,7 +160,6 @@ def _crew(elsewhere: Elsewhere | None, processes: int) -> Generator[Elsewhere]:
 
 def _repeat(of: Snapshot, card: AnyCard, work: Path) -> Snapshot:
     """The rows of an earlier edition once more, in the work folder: its files under a second name."""
-    sweep(work)
     folder = private_folder(private_folder(work) / "built")
     for file in [*of.part_files, *of.folder.glob("quarantine-*.parquet")]:
         share(file, folder / file.name)
@@ -199,23 +184,21 @@ def _read(card: AnyCard, sources: Sources, work: Work, progress: Progress | None
 def _screen(
     card: AnyCard, sources: Sources, work: Work, progress: Progress | None, claims: Claims | None, crew: Elsewhere
 ) -> Snapshot:
-    """Second pass: apply the rules to the partitions that are not done."""
-    nobodys = sum(sum(share.filed.values()) for share in work.shares)
-    told = _counter(progress, nobodys + sum(one.spilt for one in work.done.values()), work.source_rows)
+    """Second pass: apply the rules to one partition after the other."""
+    told = _counter(progress, sum(sum(share.filed.values()) for share in work.shares), work.source_rows)
 
     def task(partition: int) -> ScreenPartition:
         files = tuple(work.spill_files(partition))
-        others = None if claims is None else find_others(read_users(files, sources), claims)
-        return ScreenPartition(sources, card, partition, files, work.built, others)
+        claimed = None if claims is None else find_others(read_users(files, sources), claims)
+        return ScreenPartition(sources, card, partition, files, work.built, claimed)
 
-    screened: Screened
-    for done, screened in crew.each(map(task, work.left), lambda _: None):
-        work.done[done.partition] = screened
-        work.save()
-        told(screened.spilt)
+    screened: dict[int, Screened] = {}
+    for done, result in crew.each(map(task, range(work.partitions)), lambda _: None):
+        screened[done.partition] = result
+        told(result.spilt)
         for file in done.files:
             remove_file(file)
-    return _summarise(card, work, claims)
+    return _summarise(card, work, [screened[i] for i in range(work.partitions)], claims)
 
 
 def _counter(progress: Progress | None, seen: int, total: int | None) -> Seen:
@@ -230,8 +213,8 @@ def _counter(progress: Progress | None, seen: int, total: int | None) -> Seen:
     return told
 
 
-def _summarise(card: AnyCard, work: Work, claims: Claims | None) -> Snapshot:
-    filed, data, done = Counter[str](), hashlib.sha256(), [work.done[i] for i in range(work.partitions)]
+def _summarise(card: AnyCard, work: Work, done: Sequence[Screened], claims: Claims | None) -> Snapshot:
+    filed, data = Counter[str](), hashlib.sha256()
     for nobodys in work.shares:
         filed.update(nobodys.filed)
     for one in done:
@@ -243,7 +226,7 @@ def _summarise(card: AnyCard, work: Work, claims: Claims | None) -> Snapshot:
         folder=work.built,
         kind=card.kind,
         domain_hash=card.domain_hash(),
-        source_digest=work.source_digest,
+        source_digest="",
         data_digest=data.hexdigest(),
         source_rows=work.source_rows,
         rows=sum(one.rows for one in done),
@@ -253,6 +236,7 @@ def _summarise(card: AnyCard, work: Work, claims: Claims | None) -> Snapshot:
         partitions=work.partitions,
         set_aside=count_people(work.built, card),
         claimed=0 if claims is None else 1 + claims.since,
+        ids=IDS,
     )
 
 

@@ -31,17 +31,11 @@ RETURN_STEPS = 1 << 16
 class CellRows:
     """Columns of whole people, N rows.
 
-    Parameters
-    ----------
-    user, step, action
-        ``(N,)``: people are numbered from 0 in the order of the rows.
-    cell, onto
-        ``(N,)``: a live state, or a step and a live state where steps have tables of their own; and the cell that
-        follows: -1 for an end, for what the log does not tell, and behind the last step.
-    reward
-        ``(N,)``: in 1/``RETURN_STEPS`` of the range of returns.
-    begins
-        ``(N,)``: first row of each episode.
+    ``user``, ``step``, ``action`` ``(N,)``: people are numbered from 0 in the order of the rows.
+    ``cell``, ``onto`` ``(N,)``: a live state, or a step and a live state where steps have tables of their own; and the
+    cell that follows: -1 for an end, for what the log does not tell, and behind the last step.
+    ``reward`` ``(N,)``: in 1/``RETURN_STEPS`` of the range of returns.
+    ``begins`` ``(N,)``: first row of each episode.
     """
 
     user: Integers
@@ -56,14 +50,7 @@ class CellRows:
 def read_cells(card: Card, rows: pl.DataFrame, span: float) -> CellRows:
     """Read what measures a policy.
 
-    Parameters
-    ----------
-    card
-        What is declared.
-    rows
-        Canonical rows of whole people, sorted by person, episode and step; at least one.
-    span
-        Range of returns, reward units.
+    ``rows``: canonical rows of whole people, sorted by person, episode and step; at least one.
     """
     d = card.domain
     rows = rows.with_columns(successor(card).alias("next_state"))
@@ -85,14 +72,8 @@ def read_cells(card: Card, rows: pl.DataFrame, span: float) -> CellRows:
 def followed(r: CellRows, action: Integers, each: Integers) -> Integers:
     """Weight of each row: ``each`` where it follows the policy or practice goes on, 0 where it does not follow.
 
-    Parameters
-    ----------
-    r
-        The rows.
-    action
-        ``(K,)``: what the policy does in a cell; -1 where practice goes on.
-    each
-        ``(N,)``.
+    ``action`` ``(K,)``: what the policy does in a cell; -1 where practice goes on.
+    ``each``: ``(N,)``.
     """
     asked = action[r.cell]
     return np.where((asked < 0) | (r.action == asked), each, 0)
@@ -103,12 +84,7 @@ def enough_left(user: Integers, weight: Integers, most: int) -> Bools:
 
     Looks at the past only: a cap on what a row itself weighs would choose among actions.
 
-    Parameters
-    ----------
-    user, weight
-        ``(n,)``: rows of a person stand together, in the order of the log.
-    most
-        Weight of all that enters.
+    ``user``, ``weight`` ``(n,)``: rows of a person stand together, in the order of the log.
     """
     before = np.cumsum(weight) - weight
     begins = np.append(True, np.diff(user) != 0)
@@ -118,10 +94,7 @@ def enough_left(user: Integers, weight: Integers, most: int) -> Bools:
 def rank_rows(user: Integers) -> Integers:
     """Number of each row among its person's, from 0.
 
-    Parameters
-    ----------
-    user
-        ``(N,)``: rows of a person stand together.
+    ``user`` ``(N,)``: rows of a person stand together.
     """
     at = np.arange(len(user))
     return at - np.maximum.accumulate(np.where(np.append(True, np.diff(user) != 0), at, 0))

@@ -47,23 +47,17 @@ class RowQuestion(Protocol):
 class FollowQuestion:
     """Which rows follow a policy; see :class:`RowQuestion`.
 
-    Parameters
-    ----------
-    layout
-        Of the sums.
-    action
-        ``(K,)``: what the policy would do; -1 where it leaves practice alone, and nothing is counted.
+    ``action`` ``(K,)``: what the policy would do; -1 where it leaves practice alone, and nothing is counted.
     """
 
     layout: FollowLayout = field(repr=False)
     action: Integers = field(repr=False)
 
     def depends_on(self) -> Any:
-        """See :class:`RowQuestion`."""
         return ["follow", digest(self.action)]
 
     def of(self, rows: pl.DataFrame) -> Tables:
-        """See :class:`RowQuestion`: by cell, first rows of people that do not follow, and that do."""
+        """By cell, first rows of people that do not follow, and that do."""
         r, K = read_cells(self.layout.card, rows, 1.0), len(self.action)
         # the cap is a cell's: it looks neither at the action nor at what comes of it
         kept = first_rows(r.user, r.cell, len(rows), 1) & (self.action[r.cell] >= 0)
@@ -75,25 +69,11 @@ class FollowQuestion:
 class FeatureQuestion:
     """Moments of features, computed from earlier answers; see :class:`RowQuestion`.
 
-    Parameters
-    ----------
-    layout
-        Of the sums.
-    action
-        ``(K,)``: what the policy does; -1 where practice goes on.
-    weight
-        ``(K,)``: of a row that follows the policy there, or where practice goes on, at most ``WEIGHT``.
-    features
-        ``(K, d)``: at most ``STEPS`` long.
-    values
-        ``(K,)``: what the policy is thought to be worth, in 1/``RETURN_STEPS`` of the range of returns.
-    span
-        That range, reward units.
-
-    Raises
-    ------
-    ValueError
-        If a weight or a feature is longer than the bounds of the sums allow.
+    ``action`` ``(K,)``: what the policy does; -1 where practice goes on.
+    ``weight`` ``(K,)``: of a row that follows the policy there, or where practice goes on, at most ``WEIGHT``.
+    ``features`` ``(K, d)``: at most ``STEPS`` long.
+    ``values`` ``(K,)``: what the policy is thought to be worth, in 1/``RETURN_STEPS`` of the range of returns.
+    Raises ValueError if a weight or a feature is longer than the bounds of the sums allow.
     """
 
     layout: FeatureLayout = field(repr=False)
@@ -115,11 +95,9 @@ class FeatureQuestion:
         return bool(((self.features**2).sum(1) > STEPS**2).any())
 
     def depends_on(self) -> Any:
-        """See :class:`RowQuestion`."""
         return ["features", digest(self.action, self.weight, self.features, self.values), self.layout.most, self.span]
 
     def of(self, rows: pl.DataFrame) -> Tables:
-        """See :class:`RowQuestion`."""
         card, c = self.layout.card, self.layout.most
         most = card.unit.users_public * card.unit.episodes_per_user * card.domain.horizon
         extent, r = Extent(most, STEPS**2, WEIGHT, STEPS), read_cells(card, rows, self.span)
@@ -145,7 +123,7 @@ class FeatureQuestion:
 
 @dataclass(frozen=True)
 class RowSums:
-    """See :class:`~pipeline.logs.summing.Summation`: the tables that answer a question about rows."""
+    """The tables that answer a question about rows."""
 
     asked: FollowQuestion | FeatureQuestion = field(repr=False)
 
@@ -184,33 +162,14 @@ class RowSums:
 def sum_rows(snapshot: Snapshot, asked: FollowQuestion | FeatureQuestion, resources: Resources = HERE) -> ExactSums:
     """Answer a question exactly, a batch of whole people in memory at a time.
 
-    Parameters
-    ----------
-    snapshot
-        Of the evaluation part.
-    asked
-        What is summed.
-    resources
-        Where partitions are summed; no sum depends on it.
-
-    Returns
-    -------
-    Exact tables; secret, a private sum's input.
+    Returns exact tables; secret, a private sum's input.
     """
     work = RowSums(asked)
     return work.exact(sum_snapshot(work, snapshot, resources), snapshot.kind)
 
 
 def add_people(asked: FollowQuestion | FeatureQuestion, people: Iterable[pl.DataFrame]) -> ExactSums:
-    """The same of people who do not exist.
-
-    Parameters
-    ----------
-    asked
-        What is summed.
-    people
-        Canonical rows, whole people in each frame.
-    """
+    """The same of people who do not exist."""
     work = RowSums(asked)
     sums = work.zero()
     for rows in people:
@@ -219,13 +178,5 @@ def add_people(asked: FollowQuestion | FeatureQuestion, people: Iterable[pl.Data
 
 
 def ask_person(asked: FollowQuestion | FeatureQuestion, person: Person) -> Tables:
-    """What one person answers who does not exist, for audits.
-
-    Parameters
-    ----------
-    asked
-        What is summed.
-    person
-        Rows (state, action, reward, next state) of every step of every episode.
-    """
+    """What one person answers who does not exist, for audits."""
     return asked.of(person_rows(person, asked.layout.card))

@@ -3,13 +3,18 @@
 Canonical rows -> int64 sums, a batch in memory at a time.  What each person may contribute was settled by ``ingest``:
 m episodes, H steps each, no step twice.  A linear release sums the two halves of the people apart; whose row it is
 decides the half, by a keyed hash of the id alone.  A row of vectors without a next observation counts nowhere.
+
+An interactive mechanism reads rows with observations one step at a time, anew each call.  Where all rows fit into the
+operator's memory they are read once and kept by step; no sum depends on it.
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +30,10 @@ from pipeline.logs.contribution_bounding import IDENTITY, CapsAgain, keyed_hash
 from pipeline.logs.elsewhere import Seen
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import HERE, Resources, Sums, sum_snapshot
-from pipeline.statistics.lq_layout import LqPlan
-from pipeline.statistics.lq_moments import batch_sums
-from pipeline.statistics.lq_rows import SummedRows, Transitions
-from pipeline.statistics.regression_rows import Side, Tallies
+from pipeline.mdp.features import ObservedMap
+from pipeline.statistics.layout import whole
+from pipeline.statistics.linear_sums import Batch, Side, Tallies
+from pipeline.statistics.lq import LqSums, SummedRows, Transitions
 
 
 def in_second_half(users: NDArray[Any], salt: str) -> NDArray[np.bool_]:
@@ -51,39 +56,15 @@ def tally(
 ) -> dict[Side, Tallies]:
     """Sum a snapshot, in units of the reward's span.
 
-    Parameters
-    ----------
-    snapshot
-        What ``ingest`` wrote.
-    card
-        Declares states, actions and the reward range; a declared reward table is taken as it stands.
-    lattice
-        Steps of one unit: the width of the declared reward range.
-    reward_steps
-        Least and largest reward on the lattice; every reward is clipped, then floored.
-    split
-        Whether D and D' are summed apart; else everybody is ``both``.
-    resources
-        Where partitions are summed, and who hears of progress; no sum depends on it.
-
-    Returns
-    -------
-    Visits ``(H, L, A, L + END)``, reward integers ``(H, L, A)`` and first states ``(L,)`` of each side; secret.
+    ``reward_steps``: least and largest reward on the lattice; every reward is clipped, then floored.
+    Returns visits ``(H, L, A, L + END)``, reward integers ``(H, L, A)`` and first states ``(L,)`` of each side; secret.
     """
     work = TallySums(card, lattice, reward_steps, split)
     return work.tallies(sum_snapshot(work, snapshot, resources))
 
 
 def add_tallies(card: Card, lattice: int, reward_steps: tuple[int, int], people: Iterable[pl.DataFrame]) -> Tallies:
-    """The same of people who do not exist, all on one side.
-
-    Parameters
-    ----------
-    card, lattice, reward_steps
-        See :func:`tally`.
-    people
-        Canonical rows.
-    """
+    """The same of people who do not exist, all on one side."""
     work = TallySums(card, lattice, reward_steps, split=False)
     sums = work.zero()
     for rows in people:
@@ -103,7 +84,7 @@ def _columns(card: Card) -> list[pl.Expr]:
 
 @dataclass(frozen=True)
 class TallySums:
-    """See :class:`~pipeline.logs.summing.Summation`: of each side, visits with unknown successors last, and rewards."""
+    """Of each side, visits with unknown successors last, and rewards."""
 
     card: Card = field(repr=False)
     lattice: int
@@ -119,10 +100,6 @@ class TallySums:
     def sides(self) -> tuple[Side, ...]:
         """What is summed apart."""
         return ("D", "D'") if self.split else ("both",)
-
-    def depends_on(self) -> Any:
-        """The whole card: more than decides the integers, never less."""
-        return ["tallies", self.card.model_dump(mode="json"), self.lattice, list(self.reward_steps), self.split]
 
     def zero(self) -> dict[str, Integers]:
         """``visits`` and ``rewards`` of each side."""
@@ -172,7 +149,8 @@ class TallySums:
 
     def _integers(self, reward: NDArray[np.float64]) -> Integers:
         low, high = self.card.reward.range
-        return np.clip(np.floor(reward * (self.lattice / (high - low)) + 1e-9), *self.reward_steps).astype(np.int64)
+        steps = np.floor(reward * (self.lattice / (high - low)) + 1e-9)
+        return whole(np.clip(steps, *self.reward_steps), *self.reward_steps)
 
 
 Array = NDArray[np.float64]
@@ -182,10 +160,10 @@ _VECTOR_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
-class LqSums:
-    """See :class:`~pipeline.logs.summing.Summation`: both moments of a plan."""
+class LqSummation:
+    """Both moments."""
 
-    plan: LqPlan = field(repr=False)
+    layout: LqSums = field(repr=False)
     card: LqCard = field(repr=False)
 
     @property
@@ -193,48 +171,21 @@ class LqSums:
         """A file at a time."""
         return 1
 
-    def depends_on(self) -> Any:
-        """The whole card and the whole plan: more than decides the integers, never less."""
-        return ["moments", self.card.model_dump(mode="json"), repr(self.plan)]
-
     def zero(self) -> dict[str, NDArray[np.int64]]:
-        """``gram (n+d, n+d)`` and ``cross (n+d, n)``."""
-        d, n = self.plan.domain.dimension, self.plan.domain.state
-        return {"gram": np.zeros((d, d), dtype=np.int64), "cross": np.zeros((d, n), dtype=np.int64)}
+        """``gram (n+d, n+d)`` and ``target (n+d, n)``."""
+        return self.layout.add(())
 
     def add(self, sums: Sums, parts: Sequence[Path], seen: Seen) -> None:
         """A batch of rows in memory at a time."""
         for rows, read in read_transitions(parts, self.card, _VECTOR_ROWS):
-            gram, cross = batch_sums(self.plan, rows)
-            np.add(sums["gram"], gram, out=sums["gram"])
-            np.add(sums["cross"], cross, out=sums["cross"])
+            for name, part in self.layout.add([rows]).items():
+                np.add(sums[name], part, out=sums[name])
             seen(read)
 
 
-def lazy_lq_sums(plan: LqPlan, snapshot: Snapshot, card: LqCard, resources: Resources) -> SummedRows:
-    """The sums of a snapshot, made when they are asked for.
-
-    Parameters
-    ----------
-    plan
-        Balls, lattices and dimensions n, d (privacy.md §7).
-    snapshot
-        What ``ingest`` wrote.
-    card
-        Its sizes of observation and control.
-    resources
-        Where partitions are summed, and who hears of progress; no sum depends on it.
-
-    Returns
-    -------
-    Gram ``(n+d, n+d)`` and cross sums ``(n+d, n)``, int64; nothing is read before they are asked for.
-    """
-
-    def sums() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        found = sum_snapshot(LqSums(plan, card), snapshot, resources)
-        return found["gram"], found["cross"]
-
-    return SummedRows(snapshot.kind, sums)
+def lazy_lq_sums(layout: LqSums, snapshot: Snapshot, card: LqCard, resources: Resources) -> SummedRows:
+    """The sums of a snapshot; nothing is read before they are asked for."""
+    return SummedRows(snapshot.kind, lambda: sum_snapshot(LqSummation(layout, card), snapshot, resources))
 
 
 def read_transitions(parts: Sequence[Path], card: LqCard, size: int) -> Iterator[tuple[Transitions, int]]:
@@ -253,14 +204,90 @@ def read_transitions(parts: Sequence[Path], card: LqCard, size: int) -> Iterator
 def list_matrix(column: Any, width: int) -> Array:
     """List column ``(R,)`` of ``width`` numbers as ``(R, width)``; a null or a list of another length is NaN.
 
-    Parameters
-    ----------
-    column
-        An Arrow array of lists, R rows.
-    width
-        Numbers that a list must hold.
+    ``width``: numbers that a list must hold.
     """
     lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
     out, fits = np.full((len(column), width), np.nan), lengths == width
     out[fits] = column.filter(pa.array(fits)).flatten().to_numpy(zero_copy_only=False).reshape(-1, width)
     return out
+
+
+# numbers of all actions' features that are in memory at once
+_NUMBERS = 1 << 22
+# of a kept row, beside its observations; and the share of memory that kept rows may take
+_ROW_BYTES, _SHARE = 64, 4
+
+
+@dataclass(frozen=True)
+class ObservedRows:
+    """Batches of a snapshot's rows; what of a person is read was bounded by ``ingest`` and is checked again.
+
+    ``features``, ``onto``: the declared map, and that of where a row led; the same where it is None.
+    """
+
+    snapshot: Snapshot
+    card: Card = field(repr=False)
+    features: ObservedMap
+    resources: Resources = HERE
+    onto: ObservedMap | None = None
+
+    def __call__(self, h: int, side: Side) -> Iterator[Batch]:
+        """Rows of step ``h`` of the people of a side; one that leads nowhere known is in none.
+
+        ``h``: step, from 0.
+        """
+        each = max(1, _NUMBERS // (len(self.features.actions) * self.dimension))
+        kept = self._kept
+        for rows in self._read() if kept is None else kept.get(h, []):
+            of_step = rows.filter(pl.col("step") == h) if kept is None else rows
+            if side != "both" and len(of_step):
+                second = pl.Series(in_second_half(of_step["user_id"].to_numpy(), self.card.name))
+                of_step = of_step.filter(second if side == "D'" else ~second)
+            for piece in of_step.iter_slices(each):
+                yield self._batch(piece, h)
+
+    @cached_property
+    def _kept(self) -> dict[int, list[pl.DataFrame]] | None:
+        """Rows by step; None where they might not fit."""
+        row = _ROW_BYTES + 2 * 4 * self.features.size
+        if self.snapshot.rows * row * _SHARE > self.resources.memory:
+            return None
+        found = defaultdict[int, list[pl.DataFrame]](list)
+        for rows in self._read():
+            for (step,), of_step in rows.partition_by("step", as_dict=True).items():
+                found[int(step)].append(of_step)
+        return found
+
+    def _read(self) -> Iterator[pl.DataFrame]:
+        """All rows that lead somewhere, a batch at a time."""
+        columns = [*map(pl.col, ("step", "state", "action", "observation", "next_observation"))]
+        columns += [successor(self.card).alias("onto")] + ([] if self.card.reward.table else [pl.col("reward")])
+        read = 0
+        for rows in read_parts(self.snapshot.part_files, self.card, columns, BATCH_ROWS):
+            read += len(rows)
+            if self.resources.progress is not None:
+                self.resources.progress(read, self.snapshot.rows)
+            yield rows.filter(pl.col("onto").is_not_null())
+
+    @property
+    def dimension(self) -> int:
+        """d: length of a feature."""
+        return self.features.dimension
+
+    def _batch(self, rows: pl.DataFrame, h: int) -> Batch:
+        ends, size = self.card.domain.states.first_terminal, self.features.size
+        here, after = (list_matrix(rows[c].to_arrow(), size) for c in ("observation", "next_observation"))
+        state, action, onto = (rows[c].cast(pl.Int64).to_numpy() for c in ("state", "action", "onto"))
+        ended, (low, high) = onto >= ends, self.card.reward.range
+        table = self.card.reward.table
+        if table is None:
+            reward = rows["reward"].to_numpy()
+        else:
+            declared = np.array(table, dtype=np.float64)
+            reward = (declared if declared.ndim == 2 else declared[h])[state, action]
+        return Batch(
+            self.features.of_taken(here, state, action),
+            reward / (high - low),
+            (self.onto or self.features).of_actions(after, np.where(ended, 0, onto)),
+            ended,
+        )

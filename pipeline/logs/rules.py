@@ -2,7 +2,7 @@
 
 Every rule looks at one user's rows only, so replacing a user changes no other user's rows (privacy.md §1.2).
 The table's order is the order of precedence: a dropped row is filed once, under the first rule that dropped it.
-``docs/rules.md`` shows the same table.
+``docs/card.md`` shows the same table.
 A card's tolerance is the share of rows that may break a rule before the log is refused.
 """
 
@@ -41,6 +41,12 @@ RULES: tuple[Rule, ...] = (
         "fit together",
     ),
     Rule("null_user", "drop_step", "a row without a user id: nobody knows whose it is"),
+    Rule(
+        "inexact_user",
+        "drop_step",
+        "the user id is a float from 2⁵³ on, which stands for several integers: nobody knows whose row it is; a card "
+        "that gives no tolerance for it accepts none",
+    ),
     Rule("too_many_rows", "drop_step", "a row of a user beyond the first 1,048,576 of one ingest"),
     Rule(
         "elsewhere",
@@ -50,9 +56,11 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "closing_row",
         "drop_step",
-        "the last row of an episode of vectors holds no control: it only tells where the row before it led",
+        "the last row of an episode holds no control, or no action: it only tells where the row before it led, or "
+        "what came of it (last_row = 'outcome')",
     ),
     Rule("repeated_row", "drop_step", "with order_by: the row says again what another row of its place says"),
+    Rule("superseded", "drop_step", "with same_place: another row of its place is the one that counts"),
     Rule("beyond_horizon", "drop_step", "the step is H or later"),
     Rule("after_end", "drop_step", "the row's state is an end, or the episode ended at an earlier step"),
     Rule("beyond_gap", "drop_step", "the row stands behind a gap of its episode, and the card says gap = 'cut'"),
@@ -74,6 +82,11 @@ RULES: tuple[Rule, ...] = (
     Rule("gap", "drop_episode", "the steps that are left are not 0, 1, …, k; with order_by: rows too far apart"),
     Rule("early_end", "drop_episode", "the card declares no ends, but the episode ends before step H - 1"),
     Rule("over_cap", "over_cap", "an episode beyond the episodes_per_user with the smallest keyed hashes"),
+    Rule(
+        "two_spellings",
+        "coerce",
+        "the person's id is delivered in several spellings, such as 7 and 7.0: they are one person",
+    ),
     Rule(
         "same_place",
         "coerce",
@@ -106,6 +119,8 @@ _OF_EPISODES: dict[str, pl.Expr] = {
 }
 _OF_VECTORS = ("wrong_length", "not_finite")
 _OF_TABLES = ("unknown_label", "bad_reward")
+# Rows of these are nobody's who is known.
+NAMELESS = ("malformed_line", "null_user", "inexact_user", "missing_column")
 # Rules that change a cell of a row that stays, or give it a place.
 COERCED: dict[str, pl.Expr] = {
     "unknown_label": pl.col("relabelled"),
@@ -138,7 +153,8 @@ def step_rules(card: AnyCard) -> dict[str, pl.Expr]:
     """Rules that drop one step, in table order; ``ended`` is the first step at which the episode was over."""
     later = (pl.col("step") > pl.col("ended")).fill_null(value=False)
     if isinstance(card, Card):
-        found = {"beyond_horizon": beyond_horizon(card), "after_end": _in_end("state", card) | later}
+        found = {"closing_row": pl.col("closing")} if card.source.last_row == "outcome" else {}
+        found |= {"beyond_horizon": beyond_horizon(card), "after_end": _in_end("state", card) | later}
         return found | ({"beyond_gap": pl.col("behind")} if card.source.gap == "cut" else {})
     last = pl.col("episode").ne_missing(pl.col("episode").shift(-1))
     return {"closing_row": pl.col("no_action") & last, "beyond_horizon": beyond_horizon(card), "after_end": later}
@@ -175,15 +191,7 @@ def first_broken(rules: dict[str, pl.Expr]) -> pl.Expr:
 def check_names(card: AnyCard) -> None:
     """Refuse a tolerance for something that is no rule, or whose only effect is refusal.
 
-    Parameters
-    ----------
-    card
-        Its [tolerance].
-
-    Raises
-    ------
-    CardError
-        Naming the key and the allowed ones.
+    Raises CardError naming the key and the allowed ones.
     """
     allowed = [rule.name for rule in RULES if rule.effect != "refuse"]
     if unknown := sorted(set(card.tolerance) - set(allowed)):
@@ -195,29 +203,19 @@ def check_names(card: AnyCard) -> None:
 def check_tolerance(card: AnyCard, files: Sequence[Path], quarantined: Mapping[str, int], source_rows: int) -> None:
     """Compare the rows filed under each rule with the card's tolerance.
 
-    Parameters
-    ----------
-    card
-        Its [tolerance]: the share of rows that may break each rule.
-    files
-        The quarantine; none where it was purged.
-    quarantined
-        Rows filed under each rule.
-    source_rows
-        Rows read: what the shares are of.
-
-    Raises
-    ------
-    LogError
-        For the first rule, in table order, that more rows break than the card accepts.
+    ``card``: its [tolerance]: the share of rows that may break each rule.
+    ``source_rows``: rows read: what the shares are of.
+    Raises LogError for the first rule, in table order, that more rows break than the card accepts.
     """
-    for rule in sorted(card.tolerance, key=list(BY_NAME).index):
+    accepted = {"inexact_user": 0.0} | card.tolerance
+    for rule in sorted(accepted, key=list(BY_NAME).index):
         share = quarantined.get(rule, 0) / max(source_rows, 1)
-        if share > card.tolerance[rule]:
+        if share > accepted[rule]:
+            ids = f"write the ids of column {card.log.roles['user']!r} as integers or text"
             raise LogError(
                 f"{card.name}: {rule} ({BY_NAME[rule].meaning}): {share:.3%} of the rows, the card accepts "
-                f"{card.tolerance[rule]:.3%}; first at {_first_places(files, rule)}; mend these rows, "
-                f"or raise tolerance.{rule} in the card"
+                f"{accepted[rule]:.3%}; first at {_first_places(files, rule)}; "
+                f"{ids if rule == 'inexact_user' else 'mend these rows'}, or raise tolerance.{rule} in the card"
             )
 
 
@@ -227,4 +225,22 @@ def _first_places(files: Sequence[Path], rule: str) -> str:
     hits = pl.scan_parquet(list(files)).filter(pl.col("rule") == rule).select("file", "line")
     places = hits.bottom_k(5, by=["file", "line"]).sort("file", "line").collect()
     by_file = places.group_by("file", maintain_order=True).agg("line")
-    return "; ".join(f"{file}, line {', '.join(map(str, lines))}" for file, lines in by_file.iter_rows())
+    # a file ends in its format, a data frame does not
+    kind = {file: "line" if Path(file).suffix else "row" for file in by_file["file"]}
+    return "; ".join(f"{file}, {kind[file]} {', '.join(map(str, lines))}" for file, lines in by_file.iter_rows())
+
+
+def gated_rules(card: AnyCard) -> tuple[str, ...]:
+    """The rules that the card has a tolerance for and that a person can break, the least tolerated first.
+
+    A line that cannot be read names nobody: a tolerance for it is the operator's, at ``ingest``.
+    """
+    # a person who is elsewhere breaks nothing, and the gate has no business with the other dataset
+    own = {**COERCED, "early_end": None} if isinstance(card, Card) else {"beyond_radius": None}
+    if isinstance(card, Card) and card.domain.observation is not None:
+        own = {**OBSERVED, "early_end": None}
+    possible = {*step_rules(card), *episode_rules(card), *own, "over_cap", "two_spellings"}
+    if isinstance(card, Card) and card.domain.states.ends:
+        possible.discard("early_end")
+    asked = [rule for rule in BY_NAME if rule in card.tolerance and rule in possible]
+    return tuple(sorted(asked, key=lambda rule: card.tolerance[rule]))

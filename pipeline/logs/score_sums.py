@@ -24,14 +24,12 @@ from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import HERE, Resources, Sums, sum_snapshot
 from pipeline.statistics.layout import ExactSums, Integers
 from pipeline.statistics.moment_layout import MomentLayout
-from pipeline.statistics.scores import SCORES, Clips
 
 Array = NDArray[np.float64]
-_GAIN = SCORES.index("gain")
 
 
 class PeopleSums(ABC):
-    """See :class:`~pipeline.logs.summing.Summation`: what whole people add, a batch of them in memory at a time."""
+    """What whole people add, a batch of them in memory at a time."""
 
     together = 1
 
@@ -78,51 +76,9 @@ class Scores(Protocol):
     def of(self, card: Card, rows: pl.DataFrame) -> Array:
         """Scores ``(n, J)`` in parts of their clips, of n people in the order of the rows.
 
-        Parameters
-        ----------
-        card
-            What the log declares.
-        rows
-            Canonical rows of whole people, sorted by person, episode and step; at least one.
+        ``rows``: canonical rows of whole people, sorted by person, episode and step; at least one.
         """
         ...
-
-
-class ClippedScores(Scores, Protocol):
-    """Scores of :data:`~pipeline.statistics.scores.SCORES`, with the clips that they are parts of."""
-
-    @property
-    def clips(self) -> Clips:
-        """Where each is cut."""
-        ...
-
-
-@dataclass(frozen=True)
-class PairedScores:
-    """See :class:`~pipeline.logs.score_sums.Scores`: one score, what a person gains by one policy less by another.
-
-    Parameters
-    ----------
-    new, old
-        How either is scored.
-    """
-
-    new: ClippedScores
-    old: ClippedScores
-
-    @property
-    def width(self) -> float:
-        """Clip of the score, reward units: the wider one of the two."""
-        return float(max(s.clips.widths[_GAIN] for s in (self.new, self.old)))
-
-    def depends_on(self) -> Any:
-        """See :class:`~pipeline.logs.score_sums.Scores`."""
-        return ["paired", self.new.depends_on(), self.old.depends_on()]
-
-    def of(self, card: Card, rows: pl.DataFrame) -> Array:
-        """See :class:`~pipeline.logs.score_sums.Scores`."""
-        new, old = (s.of(card, rows)[:, [_GAIN]] * s.clips.widths[_GAIN] for s in (self.new, self.old))
-        return (new - old) / self.width
 
 
 @dataclass(frozen=True)
@@ -166,18 +122,7 @@ def sum_scores(
 ) -> ExactSums:
     """Score the people of a snapshot and add up, a batch of people in memory at a time.
 
-    Parameters
-    ----------
-    snapshot
-        Whose people are scored; each is whole in one partition.
-    card, layout, scores
-        What the log declares, what is summed, and how a person is scored.
-    resources
-        Where partitions are summed; no sum depends on it.
-
-    Returns
-    -------
-    Exact tables; secret, a private sum's input.
+    Returns exact tables; secret, a private sum's input.
     """
     sums = sum_snapshot(ScoreSums(card, layout, scores), snapshot, resources)
     return ExactSums(layout.dataset, snapshot.kind, layout.dynamics, sums)

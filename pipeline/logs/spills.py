@@ -4,12 +4,13 @@
 # pyright: reportUnknownParameterType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
-import json
+import os
+import resource
 import secrets
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,38 +19,118 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline.declaration.card import AnyCard, CardError
-from pipeline.files import open_private, private_folder, sync_all, whole_file, write_file
-from pipeline.logs import rules
-from pipeline.logs.contribution_bounding import keyed_hash
+from pipeline.declaration.card import AnyCard, Card, CardError
+from pipeline.files import open_private, private_folder, whole_file
+from pipeline.logs.contribution_bounding import DELIVERED, USER, keyed_hash
+from pipeline.logs.decode import list_text
 from pipeline.logs.elsewhere import Seen
-from pipeline.logs.screening import file_all
-from pipeline.logs.sources import Sources, read_batches
+from pipeline.logs.rules import BY_NAME, null_user
+from pipeline.logs.sources import Sources, read_batches, reader_digest
 from pipeline.logs.store import quarantine_schema
-from pipeline.logs.work import SIZES, Share, Work, allow_files, reader_digest, spill_file
 
 # rows of one person in one ingest; as many as make a usual partition
 MOST_ROWS = 1 << 20
-_USER = "raw_user"
 _PLACE: dict[str, pl.DataType] = {"file": pl.Int32(), "line": pl.Int64()}
+
+
+@dataclass(frozen=True)
+class Share:
+    """Of consecutive files: name of the folder of their rows, records, and those among them that were filed by rule."""
+
+    name: str
+    rows: int
+    filed: dict[str, int]
+
+
+@dataclass
+class Work:
+    """An ingest in progress: its folder, how many partitions, and what was read, in the order of the files."""
+
+    folder: Path
+    partitions: int
+    shares: list[Share] = field(default_factory=list[Share])
+
+    @property
+    def source_rows(self) -> int:
+        """Records read."""
+        return sum(share.rows for share in self.shares)
+
+    def spill_files(self, partition: int) -> list[Path]:
+        """Where rows of a partition are, in the order of the log."""
+        files = (spill_file(self.folder / share.name, partition) for share in self.shares)
+        return [file for file in files if file.exists()]
+
+    @property
+    def built(self) -> Path:
+        """The snapshot that is being made."""
+        return self.folder / "built"
+
+
+def spill_file(folder: Path, partition: int) -> Path:
+    """Temporary file of a partition in the folder of a share; absent if it has no row there."""
+    return folder / f"spill-{partition:04d}.arrow"
+
+
+ROWS_PER_PARTITION = 1_000_000
+# one open file each while rows are spilt
+MOST_PARTITIONS = 2048
+_OTHER_FILES = 128
+# measured with room to spare: libraries and batches; a row while the rules look at it
+_BASE_BYTES = 512 << 20
+_ROW_BYTES, _NUMBER_BYTES = 512, 64
+
+
+def likely_partitions(card: AnyCard, sources: Sources, memory: int) -> int:
+    """About a million rows each, fewer where ``memory`` (bytes) asks for it, more where there are too many.
+
+    Raises CardError if a partition of even the largest number of them would not fit.
+    """
+    steps = card.domain.horizon if card.source.layout == "wide" else 1
+    rows, most = sources.likely_rows * steps, most_partitions()
+    fit = max(1, (memory - _BASE_BYTES) // _row_bytes(card))
+    if rows > fit * most:
+        needed = _BASE_BYTES + _row_bytes(card) * rows // most
+        raise CardError(
+            f"{card.name}: about {rows:,} rows in at most {most:,} partitions need about {needed / (1 << 30):.1f} GiB; "
+            "give --memory more, or raise the limit of open files (ulimit -n)"
+        )
+    return min(most, 1 + rows // min(ROWS_PER_PARTITION, fit))
+
+
+def likely_processes(card: AnyCard, sources: Sources, partitions: int, memory: int) -> int:
+    """As many as there are processors for, and ``memory`` (bytes) holds partitions of; each has two, of usual size."""
+    rows = sources.likely_rows * (card.domain.horizon if card.source.layout == "wide" else 1)
+    each = _BASE_BYTES + _row_bytes(card) * rows // partitions
+    return max(1, min(len(os.sched_getaffinity(0)), memory // each, min(partitions, rows // ROWS_PER_PARTITION) // 2))
+
+
+def most_partitions() -> int:
+    """As many as this process may open files for, with room for others."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MOST_PARTITIONS if hard == resource.RLIM_INFINITY else max(1, min(MOST_PARTITIONS, hard - _OTHER_FILES))
+
+
+def allow_files(partitions: int) -> None:
+    """Raise this process's own limit of open files where it is below what the partitions need."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = partitions + _OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
+        )
+
+
+def _row_bytes(card: AnyCard) -> int:
+    if isinstance(card, Card):
+        return _ROW_BYTES
+    return _ROW_BYTES + _NUMBER_BYTES * (2 * card.domain.observation.size + card.domain.action.size)
 
 
 @dataclass(frozen=True, repr=False)
 class ReadFiles:
-    """See :class:`~pipeline.logs.elsewhere.Task`: rows of consecutive files, to one file a partition.
+    """Rows of consecutive files, to one file a partition.
 
-    Parameters
-    ----------
-    sources, card
-        Of :func:`~pipeline.logs.sources.examine` the card.
-    first, last
-        Of the files, by their places; ``last`` is not among them.
-    folder
-        Of the work in progress.
-    partitions
-        Files to be written.
-    reader
-        Digest of the module of a reader of your own; empty without.
+    ``reader``: digest of the module of a reader of your own; empty without.
     """
 
     sources: Sources
@@ -74,10 +155,7 @@ class ReadFiles:
     def __call__(self, seen: Seen) -> Share:
         """Read every record once; file those that are nobody's as ``malformed.parquet`` beside.
 
-        Raises
-        ------
-        LogError
-            If a file cannot be read to its end.
+        Raises LogError if a file cannot be read to its end.
         """
         if self.reader != reader_digest(self.card):
             raise CardError(f"{self.card.source.format}: a worker has another text of it; install the same everywhere")
@@ -96,7 +174,9 @@ class ReadFiles:
                     nobodys = [_malformed(batch.malformed, names[index], card)]
                     for partition, piece in _split(frame, card.name, self.partitions):
                         if partition is None:
-                            nobodys.append(file_all("null_user", piece, card, names))
+                            lost = piece[USER].is_null() & piece[DELIVERED].is_not_null()
+                            nobodys.append(file_all("null_user", piece.filter(~lost), card, names))
+                            nobodys.append(file_all("inexact_user", piece.filter(lost), card, names))
                             continue
                         if partition not in spills:
                             sink = stack.enter_context(open_private(spill_file(folder, partition)))
@@ -110,9 +190,6 @@ class ReadFiles:
                             counted[found["rule"][0]] += len(found)
                     read += len(frame) + len(batch.malformed)
                     seen(len(frame) + len(batch.malformed))
-        sizes = {i: spill_file(folder, i).stat().st_size for i in sorted(spills)}
-        write_file(folder / SIZES, json.dumps(sizes), private=True)
-        sync_all(folder)
         return Share(name, read, dict(counted))
 
 
@@ -139,14 +216,14 @@ def gather_nobodys(work: Work) -> None:
 
 def _split(frame: pl.DataFrame, salt: str, partitions: int) -> list[tuple[int | None, pl.DataFrame]]:
     """Pieces of a batch by partition, None of nobody known; rows in their order, integers as narrow as they can be."""
-    narrow = [cells.name for cells in frame if cells.dtype.is_integer() and cells.name != _USER]
+    narrow = [cells.name for cells in frame if cells.dtype.is_integer() and cells.name != USER]
     frame = frame.with_columns(frame[name].shrink_dtype() for name in narrow)
     # rows of one person mostly stand together: one look-up a stretch of them, one hash a person
-    first = (frame[_USER] != frame[_USER].shift()).fill_null(value=True)
-    coded = frame[_USER].filter(first).to_arrow().dictionary_encode()
-    people = pl.Series(_USER, coded.dictionary).to_frame()
-    hashes = keyed_hash(people[_USER].cast(pl.String), salt) if partitions > 1 else pl.lit(0, dtype=pl.UInt64)
-    homes = people.select(pl.when(~rules.null_user(pl.col(_USER))).then(hashes % partitions).cast(pl.Int16)).to_series()
+    first = (frame[USER] != frame[USER].shift()).fill_null(value=True)
+    coded = frame[USER].filter(first).to_arrow().dictionary_encode()
+    people = pl.Series(USER, coded.dictionary).to_frame()
+    hashes = keyed_hash(people[USER].cast(pl.String), salt) if partitions > 1 else pl.lit(0, dtype=pl.UInt64)
+    homes = people.select(pl.when(~null_user(pl.col(USER))).then(hashes % partitions).cast(pl.Int16)).to_series()
     home = homes.gather(pl.Series(coded.indices)).gather(first.cum_sum() - 1)
     if partitions == 1 and not home.null_count():
         return [(0, frame)] if len(frame) else []
@@ -167,8 +244,11 @@ class _Spill:
     def write(self, rows: pl.DataFrame) -> None:
         """Append rows."""
         table = rows.rechunk().to_arrow()
-        users = pc.call_function("run_end_encode", [table.column(_USER).combine_chunks()])
-        table = table.set_column(table.schema.get_field_index(_USER), _USER, users)
+        for name in (USER, DELIVERED):
+            cells = table.column(name).combine_chunks()
+            if not pa.types.is_null(cells.type):
+                cells = pc.call_function("run_end_encode", [cells])
+                table = table.set_column(table.schema.get_field_index(name), name, cells)
         if table.schema != self._schema:
             self.close()
             self._stream, self._schema = pa.ipc.new_stream(self._sink, table.schema), table.schema
@@ -180,32 +260,36 @@ class _Spill:
             self._stream.close()
 
 
-def _spilt(files: Sequence[Path], sources: Sources, roles: Sequence[str] | None = None) -> Iterator[pl.DataFrame]:
-    """Rows of a partition, batch after batch, in the order of the log, as narrow as they lie there; of some roles."""
+def _spilt(files: Sequence[Path], sources: Sources, columns: Sequence[str] | None = None) -> Iterator[pl.DataFrame]:
+    """Rows of a partition, batch after batch, in the order of the log, as narrow as they lie there; some columns."""
     names = list(_columns(sources))
-    wanted = names if roles is None else [f"raw_{role}" for role in roles]
+    wanted = names if columns is None else columns
     options = pa.ipc.IpcReadOptions(included_fields=[names.index(name) for name in wanted])
     for file in files:
         with pa.OSFile(str(file)) as streams:
             while streams.tell() < streams.size():
                 for batch in pa.ipc.open_stream(streams, options=options):
                     cells = {name: batch.column(name) for name in wanted}
-                    cells[_USER] = pc.call_function("run_end_decode", [cells[_USER]])
+                    for name, found in cells.items():
+                        if pa.types.is_run_end_encoded(found.type):
+                            cells[name] = pc.call_function("run_end_decode", [found])
                     yield pl.DataFrame(pl.from_arrow(pa.table(cells)))
 
 
 def _columns(sources: Sources) -> dict[str, pl.DataType]:
-    return {f"raw_{role}": dtype for role, dtype in sources.dtypes.items()} | _PLACE
+    return {f"raw_{role}": dtype for role, dtype in sources.dtypes.items()} | {DELIVERED: pl.String()} | _PLACE
 
 
-def read_users(files: Sequence[Path], sources: Sources) -> pl.Series:
-    """Whose the rows of a partition are, in the order of the log."""
-    empty = pl.Series("raw_user", [], dtype=sources.dtypes["user"])
-    return pl.concat([empty, *(rows["raw_user"] for rows in _spilt(files, sources, ["user"]))])
+def read_users(files: Sequence[Path], sources: Sources) -> pl.DataFrame:
+    """Whose the rows of a partition are, in the order of the log, and as which ids they were delivered."""
+    empty = pl.DataFrame(schema={USER: sources.dtypes["user"], DELIVERED: pl.String()})
+    return pl.concat([empty, *_spilt(files, sources, [USER, DELIVERED])], how="vertical_relaxed")
 
 
 def read_partition(files: Sequence[Path], more: Path, sources: Sources, card: AnyCard) -> tuple[pl.DataFrame, int]:
     """Rows of a partition, of each user the first ``MOST_ROWS``; the number of the others, which are filed as ``more``.
+
+    ``delivered`` is there where an id was delivered in another spelling.
 
     One person's rows are screened all at once: without a cut they would take as much memory as there are of them.
     """
@@ -224,7 +308,8 @@ def read_partition(files: Sequence[Path], more: Path, sources: Sources, card: An
     columns = _columns(sources)
     if not kept:
         return pl.DataFrame(schema=columns), 0
-    return pl.concat(kept, how="vertical_relaxed", rechunk=True).cast(pl.Schema(columns)), beyond
+    rows = pl.concat(kept, how="vertical_relaxed", rechunk=True).cast(pl.Schema(columns))
+    return rows.drop(DELIVERED) if rows[DELIVERED].null_count() == len(rows) else rows, beyond
 
 
 def _cut(batches: Iterator[pl.DataFrame]) -> Iterator[tuple[pl.DataFrame, pl.Series]]:
@@ -249,7 +334,7 @@ def _cut(batches: Iterator[pl.DataFrame]) -> Iterator[tuple[pl.DataFrame, pl.Ser
 
 
 def _malformed(lines: pl.DataFrame, name: str, card: AnyCard) -> pl.DataFrame:
-    rule = rules.BY_NAME["malformed_line"]
+    rule = BY_NAME["malformed_line"]
     schema = quarantine_schema(card)
     return lines.select(
         pl.lit(rule.name).alias("rule"),
@@ -259,3 +344,32 @@ def _malformed(lines: pl.DataFrame, name: str, card: AnyCard) -> pl.DataFrame:
         "text",
         pl.lit(None, dtype=schema["source"]).alias("source"),
     )
+
+
+def quarantine_rows(raw: pl.DataFrame, entries: pl.DataFrame, card: AnyCard, names: tuple[str, ...]) -> pl.DataFrame:
+    """The quarantine's rows: what each entry did, where, and the raw cells as text."""
+    source = {column: f"raw_{role}" for role, column in reversed(card.log.roles.items())}
+    cells = [_as_text(role, raw.schema).alias(column) for column, role in source.items()]
+    return (
+        pl.concat([entries, raw[entries["row"]]], how="horizontal")
+        .with_columns(
+            pl.lit(pl.Series(names)).gather(pl.col("file")).alias("file"),
+            pl.struct(cells).alias("source"),
+        )
+        .select(pl.col(name).cast(dtype) for name, dtype in quarantine_schema(card).items())
+    )
+
+
+def file_all(rule: str, raw: pl.DataFrame, card: AnyCard, names: tuple[str, ...]) -> pl.DataFrame:
+    """The quarantine of rows that are all set aside under one rule."""
+    entries = pl.DataFrame({"row": pl.int_range(len(raw), dtype=pl.Int64, eager=True)}).with_columns(
+        rule=pl.lit(rule), effect=pl.lit(str(BY_NAME[rule].effect)), text=pl.lit(None, dtype=pl.String)
+    )
+    return quarantine_rows(raw, entries, card, names)
+
+
+def _as_text(column: str, schema: pl.Schema) -> pl.Expr:
+    if isinstance(schema[column], pl.List):
+        return list_text(pl.col(column))
+    text = pl.col(column).cast(pl.String)
+    return pl.coalesce(DELIVERED, text) if column == USER and DELIVERED in schema else text

@@ -1,15 +1,19 @@
 """The operator's store: numbered snapshots of a lineage and the columns of their rows; folders 0700, files 0600.
 
 A snapshot's number is its *edition*: given by each ingest that somebody asks for and by each scheduled night, whatever
-came in, so that numbers tell nothing about the rows (privacy.md §0.2-1).
+came in.  It is given once.  It stands in the ledger, in run keys and on published pages, so it must tell nothing about
+the rows (privacy.md §0.2-1).
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,9 +21,10 @@ from typing import Any
 import polars as pl
 from pydantic import TypeAdapter
 
-from pipeline.declaration.card import AnyCard
-from pipeline.declaration.toml import DamagedError
-from pipeline.files import write_file
+from pipeline.declaration.card import AnyCard, CardError
+from pipeline.declaration.toml import DamagedError, LogError
+from pipeline.files import remove_file, remove_tree, whole_file, write_file
+from pipeline.logs.rules import check_tolerance
 
 SCHEMA_VERSION = 1
 
@@ -66,41 +71,22 @@ MANIFEST = "manifest.json"
 # absent in those of older versions
 _DIGEST = "sha256"
 # left out of a manifest where they are empty, as in those of older versions
-_LATER = ("night", "unread", "source_hash", "set_aside", "claimed")
+_LATER = ("night", "unread", "source_hash", "set_aside", "claimed", "ids")
 
 
 @dataclass(frozen=True)
 class Snapshot:
     """One ingest of a lineage.  Counts are the operator's: they enter no report.
 
-    Parameters
-    ----------
-    dataset, number
-        Name of the lineage, and the number of this ingest, 1 first.
-    folder
-        ``store/<dataset>/snapshot-<number>``.
-    kind
-        ``real`` or ``synthetic``, as the card said.
-    domain_hash
-        Sha256 of what the card declares and the ledger registered (design §5.1).
-    source_digest, data_digest
-        Sha256 of what was read (files and what the card says of them) and of the part files.
-    source_rows, rows, users, episodes
-        Rows read; canonical rows, and whose.
-    quarantined
-        Rows filed under each rule that was broken at all; coerced rows are among ``rows`` too.
-    partitions
-        Number of part files, disjoint in users.
-    night
-        The date of the scheduled night that made it (ISO); empty where somebody asked for it.
-    unread
-        Why that night's files could not be read; its rows are then those of the snapshot before it.
-    source_hash
-        Of the card's [source] (:func:`source_hash`); empty in those of older versions.
-    set_aside
-        How many people broke which rules: see :func:`~pipeline.logs.second_pass.count_people`.
-    claimed
-        1, and the ledger's entry since which these people are claimed for the lineage; 0: they are not.
+    ``dataset``, ``number``: name of the lineage, and the number of this ingest, 1 first.
+    ``domain_hash``: sha256 of what the card declares and the ledger registered (design §5.1).
+    ``source_digest``, ``data_digest``: sha256 of what was read (files and what the card says of them) and of the part
+    files.
+    ``night``: the date of the scheduled night that made it (ISO); empty where somebody asked for it.
+    ``source_hash``: of the card's [source] (:func:`source_hash`); empty in those of older versions.
+    ``set_aside``: how many people broke which rules: see :func:`~pipeline.logs.second_pass.count_people`.
+    ``claimed``: 1, and the ledger's entry since which these people are claimed for the lineage; 0: they are not.
+    ``ids``: of the one form of user ids (:mod:`~pipeline.logs.contribution_bounding`); 0: as they were delivered.
     """
 
     dataset: str
@@ -121,6 +107,7 @@ class Snapshot:
     source_hash: str = ""
     set_aside: dict[str, int] = field(default_factory=dict[str, int])
     claimed: int = 0
+    ids: int = 0
 
     @property
     def part_files(self) -> list[Path]:
@@ -148,6 +135,18 @@ def source_hash(card: AnyCard) -> str:
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
 
 
+def check_source(snapshot: Snapshot, card: AnyCard) -> None:
+    """Refuse a snapshot that was read in another way than the card says now.
+
+    Raises CardError if [source] was edited since.
+    """
+    if snapshot.source_hash not in ("", source_hash(card)):
+        raise CardError(
+            f"{card.name}: [source] was edited since snapshot {snapshot.number} was ingested; ingest again, or put "
+            "[source] back. Nothing was charged"
+        )
+
+
 def numbers(store: Path, dataset: str) -> list[int]:
     """Numbers of the snapshots that are there, readable or not, oldest first."""
     names = (p.name for p in (store / dataset).glob("snapshot-*"))
@@ -157,21 +156,8 @@ def numbers(store: Path, dataset: str) -> list[int]:
 def snapshots(store: Path, dataset: str, *, after: int = 0, readable: bool = False) -> list[Snapshot]:
     """Snapshots of a lineage, oldest first.
 
-    Parameters
-    ----------
-    store
-        The operator's folder.
-    dataset
-        Name of the lineage.
-    after
-        Those with a higher number only.
-    readable
-        Whether one with a damaged manifest is passed over.
-
-    Raises
-    ------
-    DamagedError
-        If a manifest is damaged, and ``readable`` is not set.
+    ``after``: those with a higher number only.
+    Raises DamagedError if a manifest is damaged, and ``readable`` is not set.
     """
     found: list[Snapshot] = []
     for number in (n for n in numbers(store, dataset) if n > after):
@@ -192,10 +178,7 @@ def latest(store: Path, dataset: str) -> Snapshot | None:
 def find_snapshot(store: Path, dataset: str, number: int) -> Snapshot | None:
     """The snapshot of an edition; None if there never was one, or it was purged.
 
-    Parameters
-    ----------
-    store, dataset, number
-        The operator's folder, the name of the lineage, and the edition, 1 first.
+    ``store``, ``dataset``, ``number``: the operator's folder, the name of the lineage, and the edition, 1 first.
     """
     folder = snapshot_folder(store / dataset, number)
     return load(folder) if folder.is_dir() else None
@@ -218,10 +201,7 @@ def intact(snapshot: Snapshot) -> bool:
 def check_parts(snapshot: Snapshot) -> None:
     """Read every byte of a snapshot, and refuse one that is not what ingest wrote.
 
-    Raises
-    ------
-    DamagedError
-        If a part file is gone, cannot be read, or holds other bytes.
+    Raises DamagedError if a part file is gone, cannot be read, or holds other bytes.
     """
     whole, what = hashlib.sha256(), f"{snapshot.dataset}: snapshot {snapshot.number}"
     for part in snapshot.part_files:
@@ -241,10 +221,7 @@ def check_parts(snapshot: Snapshot) -> None:
 def sound(waiting: Sequence[Snapshot]) -> list[Snapshot]:
     """The snapshots whose rows can be read; a damaged one is passed over where a later one was made of the same log.
 
-    Raises
-    ------
-    DamagedError
-        If another one is damaged.
+    Raises DamagedError if another one is damaged.
     """
     found = [s for s in waiting if intact(s)]
     there = {s.source_digest: s.number for s in found}
@@ -257,10 +234,7 @@ def sound(waiting: Sequence[Snapshot]) -> list[Snapshot]:
 def load(folder: Path) -> Snapshot:
     """Read a snapshot's manifest.
 
-    Raises
-    ------
-    DamagedError
-        If it is missing or damaged.
+    Raises DamagedError if it is missing or damaged.
     """
     where = folder / MANIFEST
     try:
@@ -289,3 +263,140 @@ def _digest_of(content: dict[str, Any]) -> str:
     """Sha256 of a manifest but for the key that holds it: the gate's counts of people stand in nothing else."""
     told = {name: value for name, value in content.items() if name != _DIGEST}
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+_UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, LookupError, AttributeError)
+# a number that is noted, and perhaps not published yet
+_BEGUN = ".edition"
+# what an ingest works on: raw rows
+WORK = ".ingest"
+
+Say = Callable[[str], None]
+
+
+def take_number(store: Path, dataset: str) -> int:
+    """Number of the edition that begins now; the caller holds the lineage's lock.
+
+    It is above every one that was ever given, purged ones included.  One that was noted and never published is that of
+    the next ingest, whatever it finds: the number of a retry depends on no row.
+
+    Raises LogError if the note of the highest number is damaged.
+    """
+    begun = _begun(store / dataset)
+    if begun is not None:
+        return begun
+    note = _number_note(store, dataset)
+    try:
+        highest = int(note.read_text(encoding="utf-8")) if note.exists() else 0
+    except ValueError:
+        raise LogError(f"{note}: damaged; write the highest snapshot number ever given into it") from None
+    return 1 + max([highest, *numbers(store, dataset)])
+
+
+def note_number(store: Path, dataset: str, number: int) -> None:
+    """Note that a number is given, then publish; the note lies beside the lineage's folder and outlives it."""
+    for note in (store / dataset / _BEGUN, _number_note(store, dataset)):
+        with whole_file(note, private=True) as fresh:
+            write_file(fresh, f"{number}\n")
+
+
+def end_edition(lineage: Path) -> bool:
+    """Forget that a number was noted, once its snapshot is published; whether there was one to forget."""
+    begun = _begun(lineage)
+    if begun is None or not snapshot_folder(lineage, begun).is_dir():
+        return False
+    remove_file(lineage / _BEGUN)
+    return True
+
+
+def leftovers(lineage: Path) -> list[Path]:
+    """What a killed ingest left, and what older versions kept of a sum: rows, and exact sums of rows."""
+    return [p for p in (lineage / WORK, *sorted(lineage.glob("snapshot-*/.sums*"))) if p.exists()]
+
+
+def sweep(lineage: Path) -> None:
+    """Remove them; the caller holds the lineage's lock."""
+    for path in leftovers(lineage):
+        (remove_tree if path.is_dir() else remove_file)(path)
+
+
+@contextmanager
+def lock_lineage(home: Path, say: Say = lambda _: None) -> Generator[None, None, None]:
+    """Wait until no other ingest of the lineage whose folder is ``home`` runs, nor a purge that takes its files."""
+    # a lock holds nothing that could be lost
+    with os.fdopen(os.open(home / ".lock", os.O_RDWR | os.O_CREAT, 0o600), "r+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"another ingest of {home.name} is running; waiting for it to end")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        # published, but killed before it was tidied away
+        if end_edition(home):
+            remove_tree(home / WORK)
+        yield
+
+
+@contextmanager
+def set_aside(snapshot: Snapshot) -> Generator[list[Path], None, None]:
+    """The quarantine of a snapshot, to be read inside: a purge may have come before, and does not come half-way.
+
+    Raises DamagedError in place of whatever the reading raises, where one of the files cannot be read, or one of the
+    parts.
+    """
+    with lock_lineage(snapshot.folder.parent):
+        files = sorted(snapshot.folder.glob("quarantine-*.parquet"))
+        try:
+            yield files
+        except _UNREADABLE:
+            for file in files:
+                _read_whole(file, snapshot)
+            check_parts(snapshot)
+            raise
+
+
+def _read_whole(file: Path, snapshot: Snapshot) -> None:
+    try:
+        pl.read_parquet(file).select("rule", "effect", "file", "line", pl.col("source").struct.unnest())
+    except _UNREADABLE as e:
+        raise DamagedError(
+            f"{snapshot.dataset}: {file}: damaged ({type(e).__name__}); ingest the log again, or remove what was set "
+            "aside: `reticent store purge CARD --quarantine-only`"
+        ) from None
+
+
+def check_delivery(card: AnyCard, snapshot: Snapshot, *, may_be_empty: bool = False) -> None:
+    """Refuse a log that does not fit its card; for the operator's eyes, as one person's rows may be the cause.
+
+    Raises LogError if its files could not be read, not one row is left, or more rows break a rule than the card
+    accepts.
+    """
+    if snapshot.unread:
+        raise LogError(f"{snapshot.unread}.  The rows of the edition before it stand")
+    if not snapshot.source_rows and not may_be_empty:
+        raise LogError(f"{card.name}: the files hold no rows; put the log there")
+    with set_aside(snapshot) as files:
+        check_tolerance(card, files, snapshot.quarantined, snapshot.source_rows)
+    if not snapshot.rows and not may_be_empty:
+        most = max(snapshot.quarantined, key=lambda rule: snapshot.quarantined[rule], default="none")
+        raise LogError(
+            f"{card.name}: not one of {snapshot.source_rows:,} rows is left (most broke {most}); "
+            "do the card's labels and columns fit the files?"
+        )
+
+
+def earlier_twin(store: Path, snapshot: Snapshot) -> int | None:
+    """The first edition that was made of the same bytes under the same declarations; for the operator's eyes."""
+    there = (s for s in snapshots(store, snapshot.dataset, readable=True) if s.number < snapshot.number)
+    return next((s.number for s in there if s.source_digest == snapshot.source_digest), None)
+
+
+def _begun(lineage: Path) -> int | None:
+    note = lineage / _BEGUN
+    try:
+        return int(note.read_text(encoding="utf-8")) if note.exists() else None
+    except ValueError:
+        raise LogError(f"{note}: damaged; remove it") from None
+
+
+def _number_note(store: Path, dataset: str) -> Path:
+    return store / f".last-snapshot-{dataset}"

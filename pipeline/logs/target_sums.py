@@ -1,29 +1,27 @@
 """Sums of targets by key, and the rows beside them: canonical rows -> exact int64 sums, each person bounded.
 
-What is summed here is what :mod:`pipeline.statistics.target_layout` bounds; the enumeration test runs this code.  Which
+What is summed here is what :mod:`pipeline.statistics.target_plan` bounds; the enumeration test runs this code.  Which
 rows of a person count depends on their order (episode, step) and their keys, never on what follows them: a cap that
 looked at the outcome, or at the action of a table by state, would choose among futures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from pipeline.declaration.card import Card, task_of
-from pipeline.logs.aggregate import needed, person_rows, successor
+from pipeline.logs.aggregate import person_rows, successor
 from pipeline.logs.score_sums import PeopleSums
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import HERE, Resources, Sums, sum_snapshot
 from pipeline.statistics.count_layout import Person, reward_lattice
-from pipeline.statistics.layout import ExactSums, Tables
-from pipeline.statistics.target_layout import Stage
-from pipeline.statistics.target_plan import Question, TargetPlan
+from pipeline.statistics.layout import ExactSums, Tables, whole
+from pipeline.statistics.target_plan import Question, Stage, TargetPlan
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -37,49 +35,22 @@ def sum_targets(
 ) -> ExactSums:
     """Sum one stage of a snapshot, a batch of whole people in memory at a time.
 
-    Parameters
-    ----------
-    snapshot
-        What ``ingest`` wrote; partitions are disjoint in people.
-    plan
-        Card, lattices and caps.
-    question
-        None: the first stage.
-    resources
-        Where partitions are summed, and who hears of progress; no sum depends on it.
-
-    Returns
-    -------
-    Counts and sums of targets by key, and the kind of people; secret, a private sum's input.
+    ``plan``: card, lattices and caps.
+    ``question``: none: the first stage.
+    Returns counts and sums of targets by key, and the kind of people; secret, a private sum's input.
     """
     work = TargetSums(plan, question)
     return work.exact(sum_snapshot(work, snapshot, resources), snapshot.kind)
 
 
 def add_targets(plan: TargetPlan, question: Question | None, people: Iterable[pl.DataFrame]) -> ExactSums:
-    """The same of people who do not exist.
-
-    Parameters
-    ----------
-    plan, question
-        See :func:`sum_targets`.
-    people
-        Canonical rows, whole people in each frame.
-    """
+    """The same of people who do not exist."""
     work = TargetSums(plan, question)
     return work.exact(work.of_nobody(people), "synthetic")
 
 
 def person_sums(plan: TargetPlan, question: Question | None, person: Person) -> Tables:
-    """What a person adds to the tables of a stage.
-
-    Parameters
-    ----------
-    plan, question
-        See :func:`sum_targets`.
-    person
-        Rows (state, action, reward, next state) of every step of every episode: nobody who exists, for audits.
-    """
+    """What a person adds to the tables of a stage."""
     return add_targets(plan, question, [person_rows(person, plan.card)]).tables
 
 
@@ -87,12 +58,8 @@ def person_sums(plan: TargetPlan, question: Question | None, person: Person) -> 
 class TargetSums(PeopleSums):
     """Counts and targets of one stage.
 
-    Parameters
-    ----------
-    plan
-        Card, lattices and caps.
-    question
-        None: the first stage.
+    ``plan``: card, lattices and caps.
+    ``question``: none: the first stage.
     """
 
     plan: TargetPlan = field(repr=False)
@@ -100,18 +67,13 @@ class TargetSums(PeopleSums):
 
     @property
     def stage(self) -> Stage:
-        """Which of the two it is."""
-        return "v" if self.question is None else "q"
+        """Which one it is: values, gains of groups of states, or of states."""
+        return "v" if self.question is None else "q" if self.question.group is None else "c"
 
     @property
     def people_of(self) -> Card:
         """The card."""
         return self.plan.card
-
-    def depends_on(self) -> Any:
-        """The whole card and plan: more than decides the integers, never less."""
-        asked = None if self.question is None else [self.question.values.tolist(), self.question.clip]
-        return ["targets", self.plan.card.model_dump(mode="json"), self.plan.joint(), asked]
 
     def zero(self) -> dict[str, Integers]:
         """``count`` and ``sum`` by key."""
@@ -128,7 +90,9 @@ class TargetSums(PeopleSums):
         step, state, action = (rows[c].to_numpy().astype(np.int64) for c in ("step", "state", "action"))
         L, A = len(card.domain.live_states), len(card.domain.action_labels)  # noqa: N806
         row = (step if card.domain.dynamics == "per_step" else 0) * L + state
-        key = row if self.question is None else row * A + action
+        key = row
+        if self.question is not None:
+            key = (row if self.question.group is None else self.question.group[state]) * A + action
         kept = first_rows(user, key, self.plan.rows, self.plan.cap)
         onto = rows["next_state"].fill_null(-1).to_numpy().astype(np.int64)
         rewards, unit = lattice_rewards(rows, card, step, state, action, onto)
@@ -156,7 +120,7 @@ class TargetSums(PeopleSums):
         ends = np.array(self.plan.returns)[step if len(self.plan.returns) > 1 else np.zeros_like(step)]
         steps = self.plan.layout("v").steps
         share = np.clip((total - ends[:, 0]) / (ends[:, 1] - ends[:, 0]), 0, 1)
-        return 2 * np.rint(steps * share).astype(np.int64) - steps
+        return 2 * whole(np.rint(steps * share), 0, steps) - steps
 
     def _differences(self, asked: Question, rewards: Array, row: Integers, step: Integers, onto: Integers) -> Integers:
         """R + V(s') - V(s), cut to the window, on the lattice -L .. L; a person's own row alone decides."""
@@ -166,7 +130,7 @@ class TargetSums(PeopleSums):
         following[:G, :L] = values
         td = rewards + following[step + 1 if G > 1 else 0, onto] - values.reshape(-1)[row]
         steps, width = self.plan.layout("q").steps, self.plan.width(asked)
-        return np.rint(steps * np.clip(td / width, -1, 1)).astype(np.int64)
+        return whole(np.rint(steps * np.clip(td / width, -1, 1)), -steps, steps)
 
     def exact(self, sums: Sums, kind: str) -> ExactSums:
         """The sums as tables of the stage's layout."""
@@ -175,47 +139,10 @@ class TargetSums(PeopleSums):
         return ExactSums(layout.dataset, kind, layout.dynamics, tables)
 
 
-@dataclass(frozen=True)
-class TargetLeaf:
-    """See :class:`~pipeline.logs.leaves.Leaf`: one stage; a person waits until all their episodes have closed.
-
-    A return is known when its episode has reached an end, or the last step.  Whoever was counted before would lose
-    what came later, and more so where futures are long.
-
-    Parameters
-    ----------
-    sums
-        Of the stage.
-    """
-
-    sums: TargetSums = field(repr=False)
-
-    @property
-    def columns(self) -> Sequence[str]:
-        """See :class:`~pipeline.logs.leaves.Leaf`."""
-        return list(dict.fromkeys([*needed(self.sums.people_of), "terminated"]))
-
-    def ready(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """See :class:`~pipeline.logs.leaves.Leaf`."""
-        last = pl.col("step") == self.sums.people_of.domain.horizon - 1
-        episodes = rows.group_by("user_id", "episode_id").agg((pl.col("terminated") | last).last().alias("closed"))
-        waits = episodes.filter(~pl.col("closed"))
-        return rows.join(waits, on="user_id", how="anti", maintain_order="left")
-
-    def tables(self, rows: pl.DataFrame) -> Tables:
-        """See :class:`~pipeline.logs.leaves.Leaf`."""
-        return self.sums.exact(self.sums.of_nobody([rows]), "synthetic").tables
-
-
 def first_rows(user: Integers, key: Integers, rows: int, cap: int) -> NDArray[np.bool_]:
     """Whether each row is among the person's first ``rows``, and among the first ``cap`` of those with its key.
 
-    Parameters
-    ----------
-    user, key
-        ``(n,)``, from 0: rows of a person stand together, in the order of the log.
-    rows, cap
-        W, and rows a key.
+    ``user``, ``key`` ``(n,)``: from 0: rows of a person stand together, in the order of the log.
     """
     at, starts = np.arange(len(user)), np.diff(user, prepend=-1) != 0
     person = np.cumsum(starts)
@@ -241,7 +168,7 @@ def lattice_rewards(
     if task.entering is not None:
         paid = paid + np.where(onto < 0, 0.0, task.entering[onto])
     unit = (high - low) / DECLARED_STEPS
-    return np.rint((paid - low) / unit).astype(np.int64), unit
+    return whole(np.rint((paid - low) / unit), 0, DECLARED_STEPS), unit
 
 
 def _known(card: Card, step: Integers, onto: Integers) -> NDArray[np.bool_]:

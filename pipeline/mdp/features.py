@@ -19,13 +19,32 @@ features           blocks   dimension  phi_V(s, a) in its block       sup ||phi_
 :func:`one_hot`    S A      S          V itself                       sqrt(S), and not 1 (paper 001)
 :func:`dense`      1        d          psi(., s, a)^T V               at most sqrt(d) for kernels psi_i
 =================  =======  =========  =============================  =================================
+
+Features of real-valued observations: inside the unit ball by construction, then put on a lattice of integers.
+
+An observation is shortened to the unit ball first, so ``|o| <= 1`` whatever was logged.
+
+===========  ============================================  ==========================
+kind         psi(o)                                        |psi|^2
+===========  ============================================  ==========================
+affine       (1, o) / sqrt 2                               (1 + |o|^2) / 2 <= 1
+quadratic    (1, o, o o' above and on the diagonal) / √3   (1 + |o|^2 + |o|^4) / 3
+fourier      (cos w_i.o, sin w_i.o) / sqrt m               1: m waves, declared seed
+===========  ============================================  ==========================
+
+The features of a row are e_s (x) psi(o) (x) alpha(a): a block a declared state, and alpha one-hot or a declared row of
+integers over the longest one's length.  A product of lengths at most 1 is at most 1; what rounding adds is cut off
+where the product is put on the lattice, by truncation toward zero.  Every row is computed by itself, to the last bit.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
+from functools import cached_property
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,14 +54,8 @@ from numpy.typing import NDArray
 class MixtureFeatures:
     """Known psi, entries at least 0.
 
-    Parameters
-    ----------
-    psi
-        ``(S, A, S, d)`` of one block that all (s, a) share, or None: one-hot, each (s, a) its own block of S.
-    states, actions
-        S and A.
-    stretch
-        Declared bound on ``||phi_V(s,a)|| / ||V||_inf`` for V >= 0.
+    ``psi`` ``(S, A, S, d)``: of one block that all (s, a) share, or None: one-hot, each (s, a) its own block of S.
+    ``stretch``: declared bound on ``||phi_V(s,a)|| / ||V||_inf`` for V >= 0.
     """
 
     psi: Array | None
@@ -85,10 +98,7 @@ def one_hot(states: int, actions: int) -> MixtureFeatures:
 def dense(psi: Array) -> MixtureFeatures:
     """One block from ``psi (S, A, S, d)``; its stretch is attained at V = 1, as psi is nowhere negative.
 
-    Raises
-    ------
-    ValueError
-        If the shape is another one, or an entry is negative or not finite.
+    Raises ValueError if the shape is another one, or an entry is negative or not finite.
     """
     if psi.ndim != 4 or psi.shape[0] != psi.shape[2]:
         raise ValueError(f"psi must be (S, A, S, d); got {psi.shape}")
@@ -100,10 +110,7 @@ def dense(psi: Array) -> MixtureFeatures:
 def dense_one_hot(states: int, actions: int) -> MixtureFeatures:
     """The one-hot psi as one dense block of S^2 A coordinates: what papers 000 and 001 print, and much slower.
 
-    Parameters
-    ----------
-    states, actions
-        S and A; the block has S^2 A coordinates.
+    ``states``, ``actions``: S and A; the block has S^2 A coordinates.
     """
     psi = np.eye(states * actions * states).reshape(states, actions, states, -1)
     return dense(psi)
@@ -113,12 +120,7 @@ def dense_one_hot(states: int, actions: int) -> MixtureFeatures:
 class RewardFeatures:
     """Known phi_r >= 0 of norm at most 1: r_h(s, a) = <phi_r(s, a), theta_{h,r}>.
 
-    Parameters
-    ----------
-    rows
-        ``(S, A, d_2)``, or None: one-hot, each (s, a) its own block of one coordinate.
-    states, actions
-        S and A.
+    ``rows`` ``(S, A, d_2)``: or None: one-hot, each (s, a) its own block of one coordinate.
     """
 
     rows: Array | None
@@ -159,24 +161,14 @@ _INSIDE = 1 - 1e-12
 class FeatureMap:
     """Features of finitely many states and actions, or those of a public sample of observations.
 
-    Parameters
-    ----------
-    integers
-        ``(S, A, d)`` int64.
-    square
-        Declared bound F^2 on every ``||f||^2``.
-    unit_squared
-        Squared length of one integer step, exactly; ``1 / square`` puts ``phi`` in the unit ball.
-    sample_of
-        The map of observations, as text, of which these rows are a public sample; None: they are all there are.
-    points
-        Of such a sample: observations ``(S, p)``, scaled, and indices of their live states ``(S,)``; None where only
-        sums are read.
-
-    Raises
-    ------
-    ValueError
-        If a feature is longer than declared, or so long that its Gram matrix would leave 64-bit integers.
+    ``integers`` ``(S, A, d)``: int64.
+    ``square``: declared bound F^2 on every ``||f||^2``.
+    ``unit_squared``: squared length of one integer step, exactly; ``1 / square`` puts ``phi`` in the unit ball.
+    ``sample_of``: the map of observations, as text, of which these rows are a public sample; None: they are all there
+    are.
+    ``points``: of such a sample: observations ``(S, p)``, scaled, and indices of their live states ``(S,)``; None where
+    only sums are read.
+    Raises ValueError if a feature is longer than declared, or so long that its Gram matrix would leave 64-bit integers.
     """
 
     integers: Integers
@@ -234,16 +226,9 @@ _RANK = 1e-9
 def balance(features: FeatureMap, steps: int = 1024) -> FeatureMap:
     """The same features in John's position, unused directions dropped, on the lattice of ``1 / steps``.
 
-    Parameters
-    ----------
-    features
-        Declared integers ``(S, A, d)``.
-    steps
-        Lattice steps of one unit of length, of the new map.
-
-    Returns
-    -------
-    ``(S, A, rank)``, every ``phi`` in the unit ball.
+    ``features``: declared integers ``(S, A, d)``.
+    ``steps``: lattice steps of one unit of length, of the new map.
+    Returns ``(S, A, rank)``, every ``phi`` in the unit ball.
     """
     phi = balance_rows(features.integers.reshape(-1, features.dimension).astype(np.float64))
     return finite_map(phi.reshape(*features.integers.shape[:2], -1), steps)
@@ -264,3 +249,131 @@ def balance_rows(rows: Array) -> Array:
     w, E = np.linalg.eigh((X * p[:, None]).T @ X)
     Y = X @ (E / np.sqrt(w))
     return Y / np.linalg.norm(Y, axis=1).max()
+
+
+Kind = Literal["affine", "quadratic", "fourier"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+_STEPS = 1024
+# points of the public sample: on axes, and drawn in the ball by a seed of its own
+_DRAWN, _SAMPLE_SEED = 64, 7
+
+
+@dataclass(frozen=True)
+class ObservedMap:
+    """A map from (observation, declared state) to the integer features of every action.
+
+    ``radius``: declared bound on its length; what is longer is shortened.
+    ``actions``: ``A`` rows of integers; one-hot where nothing else is declared.
+    ``waves``, ``bandwidth``, ``seed``: of ``fourier``: m, the length over which features turn by about one radian, and
+    what the waves are drawn by.
+    """
+
+    kind: Kind
+    size: int
+    radius: float
+    states: int
+    actions: tuple[tuple[int, ...], ...]
+    waves: int = 0
+    bandwidth: float = 1.0
+    seed: int = 0
+    steps: int = _STEPS
+
+    @property
+    def told(self) -> str:
+        """The whole map as text, from which it is made again."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @property
+    def dimension(self) -> int:
+        """d: length of a row's features."""
+        p = self.size
+        width = {"affine": 1 + p, "quadratic": 1 + p + p * (p + 1) // 2, "fourier": 2 * self.waves}[self.kind]
+        return self.states * width * len(self.actions[0])
+
+    @cached_property
+    def frequencies(self) -> Array:
+        """``(p, m)``: normal, of standard deviation 1 / bandwidth."""
+        return np.random.default_rng(self.seed).normal(size=(self.size, self.waves)) / self.bandwidth
+
+    @cached_property
+    def _alpha(self) -> Array:
+        rows = np.array(self.actions, dtype=np.float64)
+        return rows / math.sqrt((rows * rows).sum(axis=1).max())
+
+    def inside(self, observations: Array) -> Array:
+        """Observations ``(n, p)`` over the radius, shortened to the unit ball; what is not finite is 0."""
+        x = np.where(np.isfinite(observations).all(axis=1, keepdims=True), observations / self.radius, 0.0)
+        largest = np.maximum(np.abs(x).max(axis=1, keepdims=True), 1.0)
+        length = np.sqrt(np.einsum("np,np->n", x / largest, x / largest))[:, None] * largest
+        return x / np.maximum(length, 1.0)
+
+    def psi(self, observations: Array) -> Array:
+        """``(n, k)``: features of observations ``(n, p)``."""
+        o = self.inside(observations)
+        if self.kind == "fourier":
+            phase = np.einsum("np,pm->nm", o, self.frequencies)
+            return np.concatenate([np.cos(phase), np.sin(phase)], axis=1) / math.sqrt(self.waves)
+        one = np.ones((len(o), 1))
+        if self.kind == "affine":
+            return np.concatenate([one, o], axis=1) / math.sqrt(2)
+        i, j = np.triu_indices(self.size)
+        squares = o[:, i] * o[:, j] * np.where(i == j, 1.0, math.sqrt(2))
+        return np.concatenate([one, o, squares], axis=1) / math.sqrt(3)
+
+    def of_actions(self, observations: Array, states: Integers) -> Array:
+        """Integer features of every action ``(n, A, d)``, as float64; every squared length is at most ``steps**2``.
+
+        ``observations``, ``states`` ``(n, p)``: scaled, and ``(n,)`` indices of live states.
+        """
+        psi = self.psi(observations)
+        of_action = np.einsum("nk,aq->nakq", psi, self._alpha).reshape(len(psi), len(self.actions), -1)
+        return self._placed(quantise(of_action, self.steps), states)
+
+    def of_taken(self, observations: Array, states: Integers, taken: Integers) -> Array:
+        """The same of the action that was taken ``(n, d)``.
+
+        ``observations``, ``states``, ``taken``: as of :meth:`of_actions`, and ``(n,)`` indices of actions.
+        """
+        psi = self.psi(observations)
+        of_action = np.einsum("nk,nq->nkq", psi, self._alpha[taken]).reshape(len(psi), 1, -1)
+        return self._placed(quantise(of_action, self.steps), states)[:, 0]
+
+    def _placed(self, of_action: Array, states: Integers) -> Array:
+        n, A, width = of_action.shape
+        out = np.zeros((n, A, self.states, width))
+        out[np.arange(n), :, states] = of_action
+        return out.reshape(n, A, -1)
+
+    def sample(self, first: Array) -> tuple[Array, Integers]:
+        """Public observations ``(M, p)``, scaled, each in every declared state ``(M,)``: ``first``, axes, a draw.
+
+        ``first`` ``(k, p)``: declared first observations, scaled; they come first.
+        """
+        rng = np.random.default_rng(_SAMPLE_SEED)
+        drawn = rng.normal(size=(_DRAWN, self.size))
+        drawn *= rng.random((_DRAWN, 1)) ** (1 / self.size) / np.linalg.norm(drawn, axis=1, keepdims=True)
+        axes = np.concatenate([np.zeros((1, self.size)), np.eye(self.size), -np.eye(self.size)])
+        points = np.concatenate([first, axes * self.radius, drawn * self.radius])
+        # the states of one observation stand together, so that the first observations stay first
+        return np.repeat(points, self.states, axis=0), np.tile(np.arange(self.states), len(points))
+
+    def feature_map(self, first: Array) -> FeatureMap:
+        """The map on its public sample: a :class:`~pipeline.mdp.features.FeatureMap` that is no whole one."""
+        return self.at(*self.sample(first))
+
+    def at(self, observations: Array, states: Integers) -> FeatureMap:
+        """The same on other public observations ``(M, p)``, scaled, in live states ``(M,)``."""
+        integers, points = self.of_actions(observations, states).astype(np.int64), (observations, states)
+        return FeatureMap(integers, self.steps**2, Fraction(1, self.steps**2), self.told, points)
+
+    def onto(self, steps: int) -> ObservedMap:
+        """Features of where a row led, whatever is done there: one vector a successor, on its own lattice."""
+        return replace(self, actions=((1,),), steps=steps)
+
+
+def observed_map(told: str) -> ObservedMap:
+    """The map that a text tells."""
+    values: dict[str, Any] = json.loads(told)
+    actions = tuple(tuple(row) for row in values.pop("actions"))
+    return ObservedMap(actions=actions, **values)

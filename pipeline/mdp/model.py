@@ -19,19 +19,10 @@ def is_stationary(x: Array) -> bool:
 class TabularMDP:
     """A world with known parameters.
 
-    Parameters
-    ----------
-    transitions
-        ``(H, S, A, S)``, rows sum to 1.
-    rewards
-        ``(H, S, A)`` expected reward, in reward units per step.
-    start
-        ``(S,)`` distribution of the first state.
-
-    Raises
-    ------
-    ValueError
-        If shapes disagree or a row is not a distribution (tolerance 1e-8).
+    ``transitions`` ``(H, S, A, S)``: rows sum to 1.
+    ``rewards`` ``(H, S, A)``: expected reward, in reward units per step.
+    ``start`` ``(S,)``: distribution of the first state.
+    Raises ValueError if shapes disagree or a row is not a distribution (tolerance 1e-8).
     """
 
     transitions: Array
@@ -69,16 +60,9 @@ class TabularMDP:
 def stationary_mdp(transition: Array, reward: Array, start: Array, horizon: int) -> TabularMDP:
     """The same ``transition (S, A, S)`` and ``reward (S, A)`` at each of ``horizon`` steps, without copying them.
 
-    Parameters
-    ----------
-    transition
-        ``(S, A, S)``, rows sum to 1.
-    reward
-        ``(S, A)``, reward units.
-    start
-        ``(S,)`` distribution of the first state.
-    horizon
-        H.
+    ``transition`` ``(S, A, S)``: rows sum to 1.
+    ``reward`` ``(S, A)``: reward units.
+    ``start`` ``(S,)``: distribution of the first state.
     """
     shape = (horizon, *np.shape(transition))
     P = np.broadcast_to(np.asarray(transition, dtype=np.float64), shape)
@@ -92,22 +76,13 @@ Array = NDArray[np.float64]
 class Task:
     """What is declared about the decision process: horizon, per-step reward range, allowed actions.
 
-    Parameters
-    ----------
-    horizon
-        H.
-    bounds
-        Least and largest reward of one step.
-    allowed
-        ``(L, A)``, False where an action is vetoed or is OTHER.
-    rewards
-        ``(L, A)``, or one such table a step ``(H, L, A)``; None where the release estimates them.
-    can_end
-        Whether an episode may end before H, worth 0 from then on.
-    entering
-        ``(S,)``: what a step pays besides for the state it leads to; None where nothing depends on that.
-    total
-        Declared bound on the rewards of a whole episode, whose steps pay nothing negative; None where there is none.
+    ``bounds``: least and largest reward of one step.
+    ``allowed`` ``(L, A)``: false where an action is vetoed or is OTHER.
+    ``rewards`` ``(L, A)``: or one such table a step ``(H, L, A)``; None where the release estimates them.
+    ``can_end``: whether an episode may end before H, worth 0 from then on.
+    ``entering`` ``(S,)``: what a step pays besides for the state it leads to; None where nothing depends on that.
+    ``total``: declared bound on the rewards of a whole episode, whose steps pay nothing negative; None where there is
+    none.
     """
 
     horizon: int
@@ -135,10 +110,7 @@ class Task:
     def expected(self, P: Array) -> Array | None:
         """Declared mean reward ``(1 or G or H, L, A)`` of a step; None where the release estimates rewards.
 
-        Parameters
-        ----------
-        P
-            ``(G, L, A, S)`` transitions from the live states.
+        ``P`` ``(G, L, A, S)``: transitions from the live states.
         """
         if self.rewards is None:
             return None
@@ -148,9 +120,6 @@ class Task:
     def onward(self, V: Array) -> Array:
         """What a step is worth by where it leads: ``V (S,)`` and what entering pays.
 
-        Parameters
-        ----------
-        V
-            Value ``(S,)`` of the next step.
+        ``V``: value ``(S,)`` of the next step.
         """
         return V if self.entering is None else V + self.entering

@@ -64,17 +64,9 @@ def optimal_values(mdp: TabularMDP) -> tuple[Array, Array]:
 def policy_values(mdp: TabularMDP, policy: Policy | Array) -> Array:
     """V^π ``(H+1, S)`` of a policy given as a :class:`Policy` or as probabilities ``(H, S, A)``.
 
-    Parameters
-    ----------
-    mdp
-        Shapes ``(H, S, A)``.
-    policy
-        Probabilities ``(H, S, A)``, bare or as a :class:`Policy`.
-
-    Raises
-    ------
-    ValueError
-        If its shape is another one, or it abstains somewhere.
+    ``mdp``: shapes ``(H, S, A)``.
+    ``policy``: probabilities ``(H, S, A)``, bare or as a :class:`Policy`.
+    Raises ValueError if its shape is another one, or it abstains somewhere.
     """
     H, S, A = mdp.shape
     p = _probabilities(policy)
@@ -108,12 +100,8 @@ def policy_value(mdp: TabularMDP, policy: Policy | Array) -> float:
 def occupancies(mdp: TabularMDP, policy: Policy | Array) -> Array:
     """State-action occupancies ``(H, S, A)``: the chance of being in s and taking a at step h.
 
-    Parameters
-    ----------
-    mdp
-        Shapes ``(H, S, A)``.
-    policy
-        Probabilities ``(H, S, A)``, bare or as a :class:`Policy`.
+    ``mdp``: shapes ``(H, S, A)``.
+    ``policy``: probabilities ``(H, S, A)``, bare or as a :class:`Policy`.
     """
     H, S, A = mdp.shape
     p, d = _probabilities(policy), np.zeros((H, S, A))
@@ -127,10 +115,7 @@ def occupancies(mdp: TabularMDP, policy: Policy | Array) -> Array:
 def greedy(Q: Array) -> Array:
     """Deterministic policy ``(H, S, A)`` of the first maximiser of ``Q``; exact planning only, ties do no harm.
 
-    Parameters
-    ----------
-    Q
-        ``(H, S, A)`` values of actions.
+    ``Q`` ``(H, S, A)``: values of actions.
     """
     p = np.zeros_like(Q)
     np.put_along_axis(p, Q.argmax(axis=-1)[..., None], 1.0, axis=-1)
@@ -140,25 +125,12 @@ def greedy(Q: Array) -> Array:
 def most_visits_lp(P: Array, start: Array, bonus: Array, floor: float, targets: Integers) -> Array:
     """Optimal ``d(h, s, a)`` of each target, ``(T,)``; arguments as :func:`pipeline.mdp.planning.most_visits`.
 
-    Parameters
-    ----------
-    P
-        ``(H, S, A, S)``.
-    start
-        ``(S,)`` distribution of the first state.
-    bonus, floor
-        ``(H, S, A)`` and what a policy must earn of it.
-    targets
-        ``(T, 3)`` step, state and action.
-
-    Returns
-    -------
-    ``(T,)``, each the optimum of a programme of its own.
-
-    Raises
-    ------
-    RuntimeError
-        If the solver reports anything but an optimum.
+    ``P``: ``(H, S, A, S)``.
+    ``start`` ``(S,)``: distribution of the first state.
+    ``bonus``, ``floor`` ``(H, S, A)``: and what a policy must earn of it.
+    ``targets`` ``(T, 3)``: step, state and action.
+    Returns ``(T,)``, each the optimum of a programme of its own.
+    Raises RuntimeError if the solver reports anything but an optimum.
     """
     import cvxpy as cp
 
@@ -221,18 +193,10 @@ def most_visits(
 ) -> Mixtures:
     """Solve every target; ties are broken at random.
 
-    Parameters
-    ----------
-    P
-        ``(H, S, A, S)``, rows sum to at most 1.
-    start
-        ``(S,)`` distribution of the first state.
-    bonus, floor
-        ``(H, S, A)`` and a number that some policy reaches, up to rounding.
-    targets
-        ``(T, 3)`` step, state and action.
-    rng
-        Breaks ties: a policy that stays on one of them explores nothing.
+    ``P`` ``(H, S, A, S)``: rows sum to at most 1.
+    ``start`` ``(S,)``: distribution of the first state.
+    ``bonus``, ``floor`` ``(H, S, A)``: and a number that some policy reaches, up to rounding.
+    ``targets`` ``(T, 3)``: step, state and action.
     """
     T = len(targets)
     keeps = _best(P, start, bonus, targets, np.zeros(T), np.ones(T), rng)

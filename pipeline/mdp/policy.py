@@ -19,12 +19,8 @@ Array = NDArray[np.float64]
 class Policy:
     """What to do where the policy recommends something; elsewhere current practice goes on.
 
-    Parameters
-    ----------
-    probabilities
-        ``(H, S, A)``: rows sum to 1; where the policy abstains a row is zero, whatever was given.
-    abstains
-        ``(H, S)`` bool: nothing is recommended, current practice goes on.
+    ``probabilities`` ``(H, S, A)``: rows sum to 1; where the policy abstains a row is zero, whatever was given.
+    ``abstains`` ``(H, S)``: bool: nothing is recommended, current practice goes on.
     """
 
     probabilities: Array
@@ -43,10 +39,7 @@ class Policy:
     def beside(self, practice: Array) -> Array:
         """What is done when the policy is followed ``(H, S, A)``: its own rows, and practice where it abstains.
 
-        Parameters
-        ----------
-        practice
-            ``(H, S, A)`` or anything that is broadcast to it: action probabilities of current practice.
+        ``practice`` ``(H, S, A)``: or anything that is broadcast to it: action probabilities of current practice.
         """
         return np.where(self.abstains[..., None], practice, self.probabilities)
 
@@ -63,18 +56,9 @@ def best_actions(
     Scores are compared on a lattice of 2^-30 of their reach, so that two machines, which round sums otherwise, choose
     alike: the last digits decide nothing.
 
-    Parameters
-    ----------
-    clipped, unclipped, allowed
-        ``(S, A)``; everything clipped to 0 must not mean action 0, so the unclipped scores decide there.
-    rng
-        Breaks the ties that remain.
-    reach
-        Largest size of a score that is not clipped away, in the scores' unit.
-
-    Returns
-    -------
-    The actions ``(S,)``, and where the clipped scores alone were tied ``(S,)``.
+    ``clipped``, ``unclipped``, ``allowed`` ``(S, A)``: everything clipped to 0 must not mean action 0, so the unclipped
+    scores decide there.
+    Returns the actions ``(S,)``, and where the clipped scores alone were tied ``(S,)``.
     """
     first = _best(clipped, allowed, reach)
     second = _best(unclipped, first, reach)
@@ -86,14 +70,7 @@ def even_actions(
 ) -> tuple[Array, NDArray[np.bool_]]:
     """The same without a draw: what remains tied is played evenly, an episode at a time.
 
-    Parameters
-    ----------
-    clipped, unclipped, allowed, reach
-        As of :func:`best_actions`.
-
-    Returns
-    -------
-    Probabilities ``(S, A)``, and where the clipped scores alone were tied ``(S,)``.
+    Returns probabilities ``(S, A)``, and where the clipped scores alone were tied ``(S,)``.
     """
     first = _best(clipped, allowed, reach)
     second = _best(unclipped, first, reach)
@@ -113,12 +90,7 @@ def uniform(horizon: int, states: int, actions: int) -> Policy:
 def constant(horizon: int, states: int, actions: int, action: int) -> Policy:
     """The same action everywhere.
 
-    Parameters
-    ----------
-    horizon, states, actions
-        H, S and A.
-    action
-        The one that is always taken, 0-based.
+    ``action``: the one that is always taken, 0-based.
     """
     p = np.zeros((horizon, states, actions))
     p[:, :, action] = 1
@@ -139,10 +111,7 @@ def policy_count(shape: tuple[int, int, int]) -> int:
 def all_policies(shape: tuple[int, int, int]) -> Integers:
     """Every deterministic policy ``(A^(HS), H, S)`` of ``shape (H, S, A)``.
 
-    Raises
-    ------
-    ValueError
-        If there are more than 20 000.
+    Raises ValueError if there are more than 20 000.
     """
     H, S, A = shape
     count = policy_count(shape)
@@ -154,16 +123,10 @@ def all_policies(shape: tuple[int, int, int]) -> Integers:
 def set_values(P: Array, rewards: Array, start: Array, policies: Integers) -> Array:
     """Value ``(M,)`` of each of ``policies (M, H, S)`` for ``P (H, S, A, S)`` and ``rewards (H, S, A)``.
 
-    Parameters
-    ----------
-    P
-        ``(H, S, A, S)``.
-    rewards
-        ``(H, S, A)``.
-    start
-        ``(S,)`` distribution of the first state.
-    policies
-        ``(M, H, S)`` actions.
+    ``P``: ``(H, S, A, S)``.
+    ``rewards``: ``(H, S, A)``.
+    ``start`` ``(S,)``: distribution of the first state.
+    ``policies`` ``(M, H, S)``: actions.
     """
     states = np.arange(P.shape[1])
     value = np.zeros((len(policies), P.shape[1]))
@@ -176,16 +139,10 @@ def set_values(P: Array, rewards: Array, start: Array, policies: Integers) -> Ar
 def set_arrivals(P: Array, start: Array, policies: Integers, step: int) -> Array:
     """Chance ``(M, S)`` that each of ``policies (M, H, S)`` is in each state at ``step``.
 
-    Parameters
-    ----------
-    P
-        ``(H, S, A, S)``.
-    start
-        ``(S,)`` distribution of the first state.
-    policies
-        ``(M, H, S)`` actions.
-    step
-        0-based.
+    ``P``: ``(H, S, A, S)``.
+    ``start`` ``(S,)``: distribution of the first state.
+    ``policies`` ``(M, H, S)``: actions.
+    ``step``: 0-based.
     """
     states = np.arange(P.shape[1])
     d = np.broadcast_to(start, (len(policies), len(start)))

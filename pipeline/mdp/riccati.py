@@ -42,18 +42,10 @@ Array = NDArray[np.float64]
 class QuadraticCost:
     """Cost x'Qx + u'Ru of each of ``horizon`` steps.
 
-    Parameters
-    ----------
-    Q
-        ``(n, n)`` symmetric positive semidefinite.
-    R
-        ``(d, d)`` symmetric positive definite.
-
-    Raises
-    ------
-    ValueError
-        If a matrix is not symmetric, ``Q`` has a negative eigenvalue, ``R`` one that is not positive, or there is no
-        step.
+    ``Q`` ``(n, n)``: symmetric positive semidefinite.
+    ``R`` ``(d, d)``: symmetric positive definite.
+    Raises ValueError if a matrix is not symmetric, ``Q`` has a negative eigenvalue, ``R`` one that is not positive, or
+    there is no step.
     """
 
     Q: Array
@@ -73,12 +65,7 @@ class QuadraticCost:
 def riccati(A: Array, B: Array, cost: QuadraticCost) -> tuple[Array, Array]:
     """Optimal gains ``(H, d, n)`` and matrices ``P (H+1, n, n)`` of a known system, from the last step to the first.
 
-    Parameters
-    ----------
-    A, B
-        ``(n, n)`` and ``(n, d)`` of the system.
-    cost
-        Q, R and the horizon H.
+    ``A``, ``B`` ``(n, n)``: and ``(n, d)`` of the system.
     """
     H, (n, d) = cost.horizon, B.shape
     K, P = np.zeros((H, d, n)), np.zeros((H + 1, n, n))
@@ -93,14 +80,8 @@ def riccati(A: Array, B: Array, cost: QuadraticCost) -> tuple[Array, Array]:
 def gain_matrices(A: Array, B: Array, cost: QuadraticCost, gains: Array) -> Array:
     """``P (H+1, n, n)`` of any linear controller ``gains (H, d, n)``: cost to go x'P_h x where no noise is added.
 
-    Parameters
-    ----------
-    A, B
-        ``(n, n)`` and ``(n, d)`` of the system.
-    cost
-        Q, R and the horizon H.
-    gains
-        ``(H, d, n)``, u = K_h x.
+    ``A``, ``B`` ``(n, n)``: and ``(n, d)`` of the system.
+    ``gains`` ``(H, d, n)``: u = K_h x.
     """
     n = len(A)
     P = np.zeros((cost.horizon + 1, n, n))
@@ -113,18 +94,12 @@ def gain_matrices(A: Array, B: Array, cost: QuadraticCost, gains: Array) -> Arra
 def expected_cost(A: Array, B: Array, cost: QuadraticCost, gains: Array, start: Array, covariance: Array) -> float:
     """Exact expected summed cost J of a linear controller.
 
-    Parameters
-    ----------
-    A, B
-        ``(n, n)`` and ``(n, d)`` of the system.
-    cost
-        Q, R and the horizon H.
-    gains
-        ``(H, d, n)``; of a controller that is never cut: where controls are clipped the cost is no longer quadratic.
-    start
-        ``(n, n)`` second moment E[x x'] of the first state.
-    covariance
-        ``(n, n)`` of the noise, which has mean 0 and is independent of the past; truncation changes this matrix only.
+    ``A``, ``B`` ``(n, n)``: and ``(n, d)`` of the system.
+    ``gains`` ``(H, d, n)``: of a controller that is never cut: where controls are clipped the cost is no longer
+    quadratic.
+    ``start`` ``(n, n)``: second moment E[x x'] of the first state.
+    ``covariance`` ``(n, n)``: of the noise, which has mean 0 and is independent of the past; truncation changes this
+    matrix only.
     """
     P = gain_matrices(A, B, cost, gains)
     return float(np.sum(P[0] * start) + np.sum(P[1:] * covariance))
@@ -133,12 +108,7 @@ def expected_cost(A: Array, B: Array, cost: QuadraticCost, gains: Array, start: 
 def clip_norm(gains: Array, bound: float) -> Array:
     """The nearest gains whose spectral norm is at most ``bound``, so that |u| <= bound |x|.
 
-    Parameters
-    ----------
-    gains
-        ``(…, d, n)``.
-    bound
-        Largest singular value that stays.
+    ``gains``: ``(…, d, n)``.
     """
     left, size, right = np.linalg.svd(gains, full_matrices=False)
     return (left * np.minimum(size, bound)[..., None, :]) @ right
@@ -147,16 +117,9 @@ def clip_norm(gains: Array, bound: float) -> Array:
 def optimal_costs(theta: Array, cost: QuadraticCost, start: Array, covariance: Array) -> tuple[Array, Array]:
     """J* ``(s,)`` and its gradient ``(s, n+d, n)`` in ``theta (s, n+d, n)``.
 
-    Parameters
-    ----------
-    theta
-        ``(s, n+d, n)``, models [A, B]'.
-    cost
-        Q, R and the horizon H.
-    start
-        ``(n, n)`` second moment of the first state.
-    covariance
-        ``(n, n)`` of the noise, declared.
+    ``theta`` ``(s, n+d, n)``: models [A, B]'.
+    ``start`` ``(n, n)``: second moment of the first state.
+    ``covariance`` ``(n, n)``: of the noise, declared.
     """
     H, s, n = cost.horizon, len(theta), theta.shape[2]
     at, bt = theta[:, :n], theta[:, n:]
@@ -181,12 +144,8 @@ def optimal_costs(theta: Array, cost: QuadraticCost, start: Array, covariance: A
 def cautious_gains(theta: Array, error: Array, cost: QuadraticCost) -> Array:
     """Gains ``(s, H, d, n)`` of least expected cost, were the error drawn anew at each step.
 
-    Parameters
-    ----------
-    theta, error
-        Means and covariances; without error these are the gains of :func:`~pipeline.mdp.riccati.riccati`.
-    cost
-        Q, R and the horizon H.
+    ``theta``, ``error``: means and covariances; without error these are the gains of
+    :func:`~pipeline.mdp.riccati.riccati`.
     """
     s, n, D = theta.shape
     to_go, gains = np.zeros((s, n, n)), np.zeros((s, cost.horizon, D - n, n))
@@ -203,16 +162,8 @@ def expected_costs(
 ) -> Array:
     """Exact expected summed cost ``(s,)`` of one episode in each model.
 
-    Parameters
-    ----------
-    theta, gains
-        See the module.
-    cost
-        Q, R and the horizon H.
-    start, covariance
-        ``(n,)`` fixed first state, and ``(n, n)`` of the plant's noise.
-    explore
-        Radius of the sphere on which what is added to every control is uniform.
+    ``start``, ``covariance`` ``(n,)``: fixed first state, and ``(n, n)`` of the plant's noise.
+    ``explore``: radius of the sphere on which what is added to every control is uniform.
     """
     s, n, D = theta.shape
     A, B, K = theta[..., :n], theta[..., n:], _of_each(gains, s)
@@ -228,15 +179,7 @@ def expected_costs(
 def occupancies(
     theta: Array, gains: Array, horizon: int, start: Array, covariance: Array, explore: float = 0.0
 ) -> Array:
-    """Expected sums of z z' over an episode ``(s, D, D)``, with z = (x, u).
-
-    Parameters
-    ----------
-    theta, gains, start, covariance, explore
-        As of :func:`expected_costs`.
-    horizon
-        H.
-    """
+    """Expected sums of z z' over an episode ``(s, D, D)``, with z = (x, u)."""
     s, n, D = theta.shape
     K, second, found = _of_each(gains, s), np.broadcast_to(np.outer(start, start), (s, n, n)), np.zeros((s, D, D))
     for h in range(horizon):
@@ -253,14 +196,7 @@ def simulated_episodes(
 ) -> tuple[Array, Array]:
     """One made-up episode of each model: z ``(s, H, D)``, and where each step led ``(s, H, n)``.
 
-    Parameters
-    ----------
-    theta, explore, start, covariance
-        As of :func:`expected_costs`; the noise is drawn normal.
-    gains
-        ``(H, d, n)``.
-    rng
-        Public randomness.
+    ``gains``: ``(H, d, n)``.
     """
     s, n, D = theta.shape
     values, vectors = np.linalg.eigh(covariance)

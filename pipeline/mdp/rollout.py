@@ -22,13 +22,9 @@ Array = NDArray[np.float64]
 class Rollout:
     """Play by a policy: ``(H, S)`` actions of each step and state, or ``(H, S, A)`` probabilities of them.
 
-    Parameters
-    ----------
-    policy
-        ``(H, S)`` int or ``(H, S, A)`` float.
-    episodes
-        None: one episode.  A number: so many by the same policy, in one trajectory with an axis of episodes in front.
-        An agent that keeps its policy may also yield the same object again.
+    ``policy`` ``(H, S)``: int or ``(H, S, A)`` float.
+    ``episodes``: none: one episode.  A number: so many by the same policy, in one trajectory with an axis of episodes
+    in front. An agent that keeps its policy may also yield the same object again.
     """
 
     policy: NDArray[Any]
@@ -44,16 +40,7 @@ class Rollout:
 class BatchRollout:
     """Play a batch of users, one episode each, and answer with the private counts of their steps, never with episodes.
 
-    Parameters
-    ----------
-    policies, episodes
-        ``(M, H, S)`` deterministic policies and how many users ``(M,)`` follow each: public.
-    steps
-        First step whose counts are released, and the first that is not.
-    rewards
-        Whether rewards are released too.
-    lean
-        Whether visits are the sums of transitions instead of counts of their own.
+    ``policies``, ``episodes`` ``(M, H, S)``: deterministic policies and how many users ``(M,)`` follow each: public.
     """
 
     policies: Integers
@@ -67,12 +54,8 @@ class BatchRollout:
 class Batch:
     """Play so many episodes by one policy: ``policy (H, S, A)`` holds action probabilities, drawn afresh each time.
 
-    Parameters
-    ----------
-    policy
-        ``(H, S, A)`` action probabilities, drawn afresh each time.
-    episodes
-        How many, at least 1.
+    ``policy`` ``(H, S, A)``: action probabilities, drawn afresh each time.
+    ``episodes``: how many, at least 1.
     """
 
     policy: NDArray[np.float64]
@@ -85,14 +68,9 @@ class Trajectory:
 
     With ``Rollout.episodes`` each has that many rows.
 
-    Parameters
-    ----------
-    states
-        ``(H+1,)``, the last after the last step.
-    actions
-        ``(H,)``.
-    rewards
-        ``(H,)``, reward units.
+    ``states`` ``(H+1,)``: the last after the last step.
+    ``actions``: ``(H,)``.
+    ``rewards`` ``(H,)``: reward units.
     """
 
     states: Integers
@@ -109,14 +87,8 @@ class LinearRollout:
     """Play ``episodes`` episodes by u = K_h x + xi, with ``gains (H, d, n)`` and xi uniform on the sphere of radius
     ``explore``.
 
-    Parameters
-    ----------
-    gains
-        ``(H, d, n)``, u = K_h x + xi.
-    episodes
-        How many by the same gains.
-    explore
-        Radius of the sphere on which xi is uniform.
+    ``gains`` ``(H, d, n)``: u = K_h x + xi.
+    ``explore``: radius of the sphere on which xi is uniform.
     """
 
     gains: Array
@@ -128,16 +100,11 @@ class LinearRollout:
 class LqBatch:
     """What the episodes of one rollout were.
 
-    Parameters
-    ----------
-    states, controls
-        ``(B, H+1, n)`` and ``(B, H, d)``.
-    episodes
-        How many episodes they stand for, at least B.
-    means
-        Where ``episodes`` is larger than B: exact means of one episode's sum of z z' ``(n+d, n+d)`` and of z x_next'
-        ``(n+d, n)``, with z = (x, u).  The sums over all episodes are then their multiple, plus the deviation of the
-        B episodes at sqrt(episodes / B) times its size: right in mean and covariance, and close to normal like the sum.
+    ``states``, ``controls`` ``(B, H+1, n)``: and ``(B, H, d)``.
+    ``episodes``: how many episodes they stand for, at least B.
+    ``means``: where ``episodes`` is larger than B: exact means of one episode's sum of z z' ``(n+d, n+d)`` and of z
+    x_next' ``(n+d, n)``, with z = (x, u).  The sums over all episodes are then their multiple, plus the deviation of
+    the B episodes at sqrt(episodes / B) times its size: right in mean and covariance, and close to normal like the sum.
     """
 
     states: Array

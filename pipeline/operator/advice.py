@@ -1,20 +1,18 @@
-"""Warnings of an inspection, by thresholds that all stand here; their words are in ``warnings.toml``.
-
-And a proposed card: its keys with a reason beside each, and what was seen, which no file holds.
-"""
+"""Warnings of an inspection, by thresholds that all stand here; their words are in ``warnings.toml``."""
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pipeline.declaration.card import Card
-from pipeline.declaration.toml import CardError
-from pipeline.files import whole_file, write_file
-from pipeline.operator.facts import TableFacts, VectorFacts, Warned
 from pipeline.privacy.budget import largest_delta
+
+Facts = dict[str, Any]
+"""Facts of an inspection as ``inspect --json`` prints them (docs/operate.md lists the keys); shares are 0 to 1."""
 
 # a cell visited less often than this says next to nothing, noise or not
 FEW = 20
@@ -30,32 +28,31 @@ FAR = 0.1
 _MANY = 0.2
 
 
-def advice(facts: TableFacts, card: Card) -> list[Warned]:
+def advice(facts: Facts, card: Card) -> list[Facts]:
     """Warnings that matter, gravest first.
 
-    Parameters
-    ----------
-    facts
-        Of :func:`~pipeline.operator.inspection.inspect_tables`.
-    card
-        Its delta is looked at.
-
-    Returns
-    -------
-    ``code`` (stable), ``what``, ``means``, ``do``.
+    Returns ``code`` (stable), ``what``, ``means``, ``do``.
     """
     seen, people, (whole, quarter) = facts["coverage"], facts["people"], facts["noise"]
     found: dict[str, Mapping[str, object]] = {}
     tests = facts["hidden_state"]["tests"]
-    if loud := [t for t in tests if t["speaks"]]:
-        found["hidden_state"] = {
-            **max(loud, key=lambda t: t["difference"]),
-            "states": _listed(sorted({t["state"] for t in loud})),
-            "columns": _listed(sorted({t["column"] for t in loud})),
-            "loud": len(loud),
-            "tests": len(tests),
-            "significance": facts["hidden_state"]["significance"],
-        }
+    for kind, code in (("state", "hidden_state"), ("beside", "hidden_column"), ("past", "hidden_past")):
+        if loud := [t for t in tests if t["speaks"] and t["kind"] == kind]:
+            widest = {t["column"]: 0.0 for t in loud}
+            for t in loud:
+                widest[t["column"]] = max(widest[t["column"]], t["difference"])
+            found[code] = {
+                **max(loud, key=lambda t: t["difference"]),
+                "states": _listed(sorted({t["state"] for t in loud})),
+                # the gravest first
+                "columns": _listed(sorted(widest, key=lambda column: -widest[column])),
+                "loud": len(loud),
+                "tests": sum(t["kind"] == kind for t in tests),
+                "significance": facts["hidden_state"]["significance"],
+                "example": json.dumps([*card.domain.states.read, max(widest, key=lambda column: widest[column])]),
+            }
+    if not facts["hidden_state"]["checked"]:
+        found["hidden_state_unchecked"] = {"why_not": facts["hidden_state"]["why_not"]}
     rows = seen["table"]
     sure = [r for r in rows if r["visits"] >= FEW and r["actions_allowed"] > 1 and (r["top_share"] or 0.0) > NEARLY_ALL]
     if sure:
@@ -87,14 +84,8 @@ def advice(facts: TableFacts, card: Card) -> list[Warned]:
     return _said(found)
 
 
-def vector_advice(facts: VectorFacts) -> list[Warned]:
-    """Warnings that matter of a log of vectors, gravest first: see :func:`advice`.
-
-    Parameters
-    ----------
-    facts
-        Of :func:`~pipeline.operator.vector_inspection.inspect_vectors`.
-    """
+def vector_advice(facts: Facts) -> list[Facts]:
+    """Warnings that matter of a log of vectors, gravest first: see :func:`advice`."""
     found: dict[str, Mapping[str, object]] = {}
     if still := [c["name"] for c in facts["vectors"]["action"]["coordinates"] if c["deviation"] == 0.0]:
         found["control_never_varies"] = {"still": ", ".join(still)}
@@ -105,11 +96,11 @@ def vector_advice(facts: VectorFacts) -> list[Warned]:
     return _said(found)
 
 
-def _said(found: Mapping[str, Mapping[str, object]]) -> list[Warned]:
+def _said(found: Mapping[str, Mapping[str, object]]) -> list[Facts]:
     """Warnings in words, by code, with the values that stand in them."""
     words = tomllib.loads(Path(__file__).with_name("warnings.toml").read_text(encoding="utf-8")) if found else {}
     return [
-        Warned(code=code, **{part: text.format_map(values) for part, text in words[code].items()})
+        {"code": code, **{part: text.format_map(values) for part, text in words[code].items()}}
         for code, values in found.items()
     ]
 
@@ -117,86 +108,3 @@ def _said(found: Mapping[str, Mapping[str, object]]) -> list[Warned]:
 def _listed(names: Sequence[str], most: int = 5) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return "; ".join(names[:most]) + more
-
-
-_HEAD = "# Proposed from the log by `reticent draft`: change what an expert would set, and say so in [provenance]."
-
-
-@dataclass(frozen=True)
-class Said:
-    """One key of the proposal.
-
-    Parameters
-    ----------
-    key
-        As the card has it, with its table.
-    value
-        As TOML.
-    why
-        What stands beside it in the card: no counts.
-    seen
-        What the operator is told: counts too.
-    """
-
-    key: str
-    value: str
-    why: str
-    seen: str = ""
-
-
-@dataclass(frozen=True)
-class Draft:
-    """A proposed card.
-
-    Parameters
-    ----------
-    said
-        Its keys, in order.
-    notes
-        What the operator should look at before anything else.
-    """
-
-    said: Sequence[Said] = field(repr=False)
-    notes: Sequence[str] = ()
-
-    @property
-    def toml(self) -> str:
-        """The card's text."""
-        lines = [_HEAD, "schema_version = 2"]
-        table = ""
-        for one in self.said:
-            head, _, key = one.key.rpartition(".")
-            if head != table:
-                lines += ["", f"[{head}]"]
-                table = head
-            lines.append(f"{key} = {one.value}" + (f"  # {one.why}" if one.why else ""))
-        return "\n".join(lines) + "\n"
-
-    @property
-    def seen(self) -> list[tuple[str, str]]:
-        """What was seen in the log, by key: raw facts, for the operator's eyes only."""
-        return [(one.key, one.seen) for one in self.said if one.seen]
-
-    def save(self, path: str | Path) -> Path:
-        """Write the card.
-
-        Parameters
-        ----------
-        path
-            Of a file that is not there yet.
-
-        Raises
-        ------
-        CardError
-            If it is.
-        """
-        try:
-            with whole_file(Path(path), over=False, alone=False) as fresh:
-                write_file(fresh, self.toml)
-        except FileExistsError:
-            raise CardError(f"{path} exists; name another file, or take it away") from None
-        return Path(path)
-
-    def __repr__(self) -> str:
-        """The card, and what was seen."""
-        return "\n".join([self.toml, *(f"{key}: {seen}" for key, seen in self.seen), *self.notes])

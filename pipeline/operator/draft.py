@@ -1,22 +1,283 @@
-"""A card proposed from a log: for the operator, who changes it by what is known without looking.
+"""A card and a recipe proposed from a log: for the operator, who changes them by what is known without looking.
 
 What is read off people's records depends on them.  So the card lists in [provenance] which keys were; ``register``
 enters the look in the ledger, and the certificate says it.  Counts are told to the operator's terminal and stand in no
-file: the card has a reason beside each key, and no number that was counted but those it declares.
+file: the card has a reason beside each key, and no number that was counted but those it declares.  What makes a
+proposed card wrong without a word (rows that come twice, ids of several people, open ends) is told in a note; what
+would ruin the run is asked (:class:`~pipeline.operator.look.QuestionError`).
 """
 
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
+import json
 import math
+import re
+import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import polars as pl
 
-from pipeline.operator.advice import Draft, Said
-from pipeline.operator.proposed import human, listed, quantile, quoted, reward_of, share
-from pipeline.operator.roles import PART, Column, find_roles, look_at, plain_name
-from pipeline.operator.traps import Endings, look_at_ends, mixed_people, once
+from pipeline.declaration.numbers import clean
+from pipeline.declaration.toml import CardError
+from pipeline.logs.decode import read_flag
+from pipeline.operator.look import PART, Answers, Column, Look, QuestionError, find_roles, look_at, plain_name
+from pipeline.operator.proposal import Draft, Said, listed, quoted
 from pipeline.privacy.budget import largest_delta
+
+# a share below which a trap is none, and what one explanation must explain
+_SOME, _MOST = 0.01, 0.9
+# a column of more texts than this is no site
+_SITES = 200
+
+
+def once(frame: pl.DataFrame, role: Mapping[str, str], notes: list[str]) -> pl.DataFrame:
+    """The log without rows that say again, word for word, what another one says; where nothing
+    orders rows, as it is.
+    """
+    if "order" not in role:
+        return frame
+    found = frame.unique([name for name in frame.columns if name != PART], keep="first", maintain_order=True)
+    if again := len(frame) - len(found):
+        notes.append(
+            f"{again:,} rows ({again / len(frame):.1%}) are there again, word for word: with order_by a row that comes "
+            "twice is one step; with a column of steps its whole episode is dropped (`repeat`)"
+        )
+    return found
+
+
+def ask_for_ties(
+    rows: pl.DataFrame, columns: Mapping[str, Column], role: Mapping[str, str], part: pl.Series | None, said: str | None
+) -> tuple[list[Said], list[str]]:
+    """Which of several rows of a person at one place counts, and whether a column or file sets them apart.
+
+    ``part``: the file of each row; None of a frame.  ``said``: each, or first or last by a column.
+    Raises QuestionError if rows stand at one place and nobody has said which counts.
+    """
+    here = ["user", "episode", "order"]
+    rows = rows.drop_nulls("order")
+    ties = int(rows.select(pl.struct(here).is_duplicated().sum()).item())
+    if "order" not in role or not ties:
+        return [], []
+    order, user = repr(role["order"]), repr(role["user"])
+    told = f"{ties:,} rows ({ties / len(rows):.1%}) stand at the same {order} as another row of their {user}"
+    notes = list[str]()
+    sites = {repr(name): c.cells for name, c in columns.items() if name not in role.values() and _is_site(c)}
+    sites |= {"file": part} if part is not None and part.n_unique() > 1 else {}
+    for name, cells in sites.items() if ties > _SOME * len(rows) else ():
+        apart = rows.with_columns(cells.gather(rows["at"]).alias("site"))
+        left = int(apart.select(pl.struct(*here, "site").is_duplicated().sum()).item())
+        if left <= (1 - _MOST) * ties:
+            notes.append(
+                f"{told}, and are told apart by {name}: if its ids begin anew in each {name}, people of several are "
+                "taken for one here; write a column of both, such as north-17, and name it with --user"
+            )
+            break
+    if said is None and (ties > _SOME * len(rows) or not columns[role["order"]].numbers >= 1):
+        finer = [
+            c.name for c in columns.values() if c.ordered >= 0.9 and c.distinct > 1 and c.name not in role.values()
+        ]
+        by = [f"--several {shlex.quote(f'{which}:{name}')}" for name in finer[:3] for which in ("last", "first")]
+        why = f". {notes[0]}" if notes else ""
+        raise QuestionError(
+            f"{told}{why}. Which counts: the last or the first by another column, or each (then a hash decides "
+            "which is the earlier step)?",
+            [*by, "--several each"],
+        )
+    if said in (None, "each"):
+        return [], notes or [f"{told}: a hash decides which is the earlier step; name a finer column with --order"]
+    keep, _, by = str(said).partition(":")
+    if keep not in ("first", "last") or by not in columns:
+        raise CardError(
+            f"draft: --several {said!r}: write each, or first:COLUMN or last:COLUMN, with a column of the log"
+        )
+    value = f"{{ keep = {quoted(keep)}, by = {quoted(by)} }}"
+    return [Said("source.same_place", value, "of several rows at one place this one counts", told)], notes
+
+
+def _is_site(column: Column) -> bool:
+    return 1 < column.distinct <= _SITES and not column.missing
+
+
+@dataclass(frozen=True)
+class Endings:
+    """How episodes end.
+
+    ``paid_last``: whether rewards stand in last rows alone, or nearly so, and others are empty or 0.  ``repeated``:
+    whether every row of an episode holds the same reward.  ``closing``: last rows without an action, places in the log.
+    """
+
+    paid_last: bool
+    repeated: bool
+    told: bool
+    closing: pl.Series
+
+
+def look_at_ends(rows: pl.DataFrame, columns: Mapping[str, Column], role: Mapping[str, str]) -> Endings:
+    """How episodes end."""
+    every = rows.sort("order").group_by("user", "episode", maintain_order=True)
+    last = every.agg(pl.col("at").last(), pl.len().alias("rows")).filter(pl.col("rows") > 1)
+    none = pl.Series("at", [], dtype=rows.schema["at"])
+
+    def of_last(true: pl.Series) -> float:
+        return int(true.gather(last["at"]).sum()) / max(1, int(true.gather(rows["at"]).sum()))
+
+    paid, flag = columns.get(role.get("reward", "")), columns.get(role.get("terminated", ""))
+    undone, action = columns[role["action"]].cells.is_null(), none
+    closing = last["at"].filter(undone.gather(last["at"]))
+    if len(closing) > _SOME * len(last) and of_last(undone) >= _MOST:
+        action = closing
+    paid_last = repeated = False
+    if paid is not None and len(last):
+        some = paid.values.is_not_null() & (paid.values != 0)
+        paid_last = (paid.missing > _SOME or int((~some).sum()) > _SOME * len(some)) and of_last(some) >= _MOST
+        each = pl.DataFrame({"user": rows["user"], "episode": rows["episode"], "paid": paid.values.gather(rows["at"])})
+        of_each = each.drop_nulls("paid").group_by("user", "episode")
+        of_each = of_each.agg(pl.col("paid").n_unique().alias("n"), pl.len().alias("rows"))
+        of_each = of_each.filter(pl.col("rows") > 1)
+        repeated = (
+            share(of_each["n"] == 1) > 0.99 and len(of_each) > _FEWEST and each["paid"].drop_nulls().n_unique() > 1
+        )
+    return Endings(
+        paid_last=paid_last,
+        repeated=repeated,
+        told=flag is not None and of_last(read_flag(flag.cells)["value"]) >= _MOST,
+        closing=action,
+    )
+
+
+_MOST_LATTICE = 10_000
+
+
+def reward_of(
+    rows: pl.DataFrame,
+    role: Mapping[str, str],
+    columns: Mapping[str, Column],
+    ends: Endings,
+    paid: str | None,
+    notes: list[str],
+) -> list[Said]:
+    """Range, lattice, and what an empty cell pays.
+
+    Raises CardError if no reward is a number.
+    """
+    if "reward" not in role:
+        notes.append("no column of rewards was found: name it with --reward, or declare [reward] on_entering")
+        return [Said("reward.range", "[0.0, 1.0]", "no column of rewards was found")]
+    column = columns[role["reward"]]
+    every = column.values.drop_nulls()
+    if not len(every):
+        raise CardError(
+            f"draft: no cell of {column.name!r} is a number; write rewards as numbers, yes and no as 1 and 0"
+        )
+    values = every.unique().sort()
+    low, high = quantile(values, 0), quantile(values, 1)
+    if column.numbers < 1:
+        notes.append(f"{1 - column.numbers:.1%} of the rewards are no numbers: their episodes are dropped (bad_reward)")
+    if len(values) == 1:
+        notes.append(f"every reward is {low:g}: there is nothing to learn from it; name another column with --reward")
+    usual = quantile(every, 0.999)
+    if high > 3 * max(abs(usual), 1e-9) and usual > low:
+        notes.append(
+            f"the largest rewards reach {high:g}, but 999 in 1,000 are at most {usual:g}: larger ones are clipped"
+        )
+        high = usual
+    unit = _lattice(values.filter(values <= high))
+    low, high = math.floor(round(low / unit, 6)) * unit, math.ceil(round(high / unit, 6)) * unit
+    low = min(low, 0.0) if low < unit * 5 else low
+    high = max(high, low + unit)
+    steps = max(1, round((high - low) / unit))
+    if steps > _MOST_LATTICE:
+        unit = human((high - low) / 1000, (high - low) / 1000)
+        low, high = math.floor(low / unit) * unit, math.ceil(high / unit) * unit
+        steps = max(1, round((high - low) / unit))
+    seen = (
+        f"{quantile(values, 0):g} to {quantile(values, 1):g}, mean {every.mean() or 0:.4g}, {len(values):,} different"
+    )
+    return [
+        Said("reward.range", listed([undusted(low), undusted(high)]), "outside it a reward is clipped", seen),
+        Said("reward.steps", str(steps), f"multiples of {undusted(unit):g}; a reward between two is rounded down",
+             f"all rewards are multiples of {unit:g}"),
+        *_empty(column, ends, notes),
+        *_paid(rows, column, ends, paid, low, high, notes),
+    ]  # fmt: skip
+
+
+def _paid(
+    rows: pl.DataFrame, column: Column, ends: Endings, said: str | None, low: float, high: float, notes: list[str]
+) -> list[Said]:
+    """Whether an outcome is paid once, and what one person is paid at most.
+
+    Raises QuestionError if every row of an episode holds the same reward, and nobody has said whether each pays it.
+    """
+    if said not in (None, "each", "last"):
+        raise CardError(f"draft: --paid {said!r}: write last or each")
+    if ends.repeated and said is None:
+        raise QuestionError(
+            f"every row of an episode holds the same {column.name!r}: is it one outcome, which the last row pays, or "
+            "does each row pay it?",
+            ["--paid last", "--paid each"],
+        )
+    found = list[Said]()
+    if said == "last":
+        found.append(
+            Said("reward.paid", '"last"', "one outcome an episode: its last row pays it", "the same on every row")
+        )
+    counted = rows if said != "last" else rows.sort("order").group_by("user", "episode").agg(pl.col("at").last())
+    whose = rows.select("at", "user").join(counted.select("at"), on="at", how="semi").sort("at")
+    each = whose.filter((column.values.gather(whose["at"]) > 0).fill_null(value=False)).group_by("user").len()["len"]
+    several = rows.select(pl.struct("user", "episode").is_duplicated().any()).item()
+    if low == 0 and several and len(each) and int(each.max() or 0) == 1:  # pyright: ignore[reportArgumentType]
+        why = "of one person, whatever is done; without it if one may be paid twice"
+        found.append(Said("reward.total", f"{undusted(high):g}", why, "nobody is paid more than once"))
+        notes.append("nobody is paid more than once: the card says that nobody can be (reward.total); is that so?")
+    return found
+
+
+def _empty(column: Column, ends: Endings, notes: list[str]) -> list[Said]:
+    if not column.missing:
+        return []
+    seen = f"{column.missing:.1%} of the rewards are empty"
+    if ends.paid_last or len(ends.closing):
+        return [Said("reward.empty", "0.0", "what a row without a reward pays: rewards come at the end", seen)]
+    notes.append(f"{seen}: their episodes are dropped (bad_reward), unless empty = 0.0 under [reward] says they pay 0")
+    return []
+
+
+def _lattice(values: pl.Series) -> float:
+    """The coarsest of the usual units of which all values are multiples; a millionth if none is."""
+    for unit in (100.0, 50.0, 25.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.25, 0.2, 0.1, 0.05, 0.01, 0.001, 1e-4):
+        parts = values / unit
+        if ((parts - parts.round()).abs() < 1e-6).all():
+            return unit
+    return 1e-6
+
+
+def human(value: float, scale: float) -> float:
+    """Rounded to a tenth of a scale that a person would use: 127.3 of about 30 becomes 125."""
+    if not scale or not value:
+        return undusted(value)
+    unit = 10 ** math.floor(math.log10(abs(scale)))
+    unit = unit / 2 if abs(scale) / unit >= 2 else unit / 10
+    return undusted(round(value / unit) * unit)
+
+
+def undusted(value: float) -> float:
+    """Without the dust of floating-point numbers."""
+    return float(f"{value:.10g}")
+
+
+def quantile(values: pl.Series, q: float) -> float:
+    """A value that was seen."""
+    return float(values.quantile(q, "nearest") or 0.0)
+
+
+def share(mask: pl.Series) -> float:
+    """Of the rows that a mask marks."""
+    return int(mask.sum()) / max(1, len(mask))
+
 
 _RARE, _FEWEST = 0.001, 20
 _BINS = (0.25, 0.5, 0.75)
@@ -43,77 +304,110 @@ _STOPS = {
 
 def draft_card(
     frame: pl.DataFrame,
-    files: Sequence[str],
+    paths: Sequence[Path],
     given: Mapping[str, str],
     users: Sequence[str],
+    parts: Sequence[str],
     name: str,
     today: str,
+    answers: Answers,
     malformed: int = 0,
+    separator: str = ",",
 ) -> Draft:
     """Propose a card for a log.
 
-    Parameters
-    ----------
-    frame
-        The whole log, one row a step.
-    files
-        What the card's ``source.files`` will be.
-    given, users
-        See :func:`~pipeline.operator.roles.find_roles`.
-    name
-        Of the dataset.
-    today
-        Date of the look (ISO).
-    malformed
-        How many records of the files are no rows.
-
-    Raises
-    ------
-    CardError
-        If the columns of people, states and actions cannot be told.
+    ``parts``: two columns or more that make the states together; else none.
+    Raises CardError if the columns of people, states and actions cannot be told.
+    Raises QuestionError if only the operator can say what would ruin the run if it were guessed wrong.
     """
     notes = [f"{malformed:,} lines cannot be read and are set aside"] if malformed else []
-    role, guessed = find_roles(look_at(frame), dict(given), users)
+    told = {**given, **({"state": parts[0]} if parts else {})}
+    role, guessed = find_roles(look_at(frame, answers, given.get("reward")).columns, told, users, parts)
     frame = once(frame, role, notes)
-    columns = look_at(frame)
+    look = look_at(frame, answers, role.get("reward"))
+    columns = look.columns
     notes += [f"{role[g]!r} is only guessed to be the {_IN_WORDS[g]}: name it with --{g} COLUMN" for g in guessed]
-    notes += [f"{c.name!r} holds {c.odd}: ingest reads it as mere text" for c in columns.values() if c.odd]
     state = plain_name(role["state"])
     notes += [
         f"{name!r} may say where a step led: if it does, add next_state = {quoted(name)} to source.columns"
         for name in columns
         if name not in role.values() and plain_name(name) in (f"next_{state}", f"next{state}")
     ]
+    used = {*role.values(), *users, *parts}
+    beside = [c.name for c in columns.values() if c.name not in used and c.distinct > 1 and not (c.is_own or c.is_date)]
+    if beside:
+        option = " ".join(f"--state {shlex.quote(c)}" for c in (role["state"], beside[0]))
+        notes.append(
+            f"not in the card: {', '.join(map(repr, beside))}. If who got which action was decided by one of them, its "
+            f"effect is taken for the action's: let it be a part of the state, such as {option}; `inspect` tests it"
+        )
     people, episode = columns[role["user"]], role.get("episode", role["user"])
     rows = frame.select(pl.Series("user", people.cells), pl.Series("episode", columns[episode].cells)).with_columns(
         **({"order": columns[role["order"]].values} if "order" in role else {"order": pl.lit(0.0)})
     )
     rows = rows.with_row_index("at").drop_nulls("user")
-    notes += mixed_people(rows, columns, role, frame[PART] if PART in frame.columns else None)
+    ties, more = ask_for_ties(rows, columns, role, frame[PART] if PART in frame.columns else None, answers.several)
+    notes += more
+    if ties:
+        keep, _, by = str(answers.several).partition(":")
+        entered = pl.Series("entered", columns[by].values.gather(rows["at"]))
+        rows = rows.with_columns(entered).sort("entered", descending=keep == "first", nulls_last=keep == "first")
+        rows = rows.unique(["user", "episode", "order"], keep="last", maintain_order=True).drop("entered").sort("at")
     if "order" not in role and rows.select(pl.struct("user", "episode").is_duplicated().any()).item():
         notes.append("people have several rows and no column was found that orders them: name it with --order COLUMN")
-    horizon, steps = _horizon(rows, role, notes)
-    ends = look_at_ends(rows, columns, role, horizon)
+    ends = look_at_ends(rows, columns, role)
+    opened = rows.filter(~pl.col("at").is_in(ends.closing.implode()))
+    horizon, steps = _horizon(opened, role, notes)
     if "terminated" in role and not ends.told:
         notes.append(f"{role.pop('terminated')!r} is true before the last row: it does not tell where an episode ends")
+    decided = (
+        columns if opened.height == rows.height else look_at(frame[opened["at"]], answers, role.get("reward")).columns
+    )
     said = [
         Said("name", quoted(name), "of the dataset in the ledger"),
         *_unit(rows, role, columns, users, notes),
         steps,
-        *_domain(role, columns, notes),
-        *reward_of(role, columns, ends, notes),
-        *_source(rows, role, columns, files, ends, notes),
+        *_domain(role, parts, decided, notes),
+        *reward_of(rows, role, columns, ends, answers.paid, notes),
+        *_source(opened, role, columns, [path.name for path in paths] or ["frame.parquet"], horizon, ends,
+                 [*_written(look, role, answers, separator), *ties], notes),
         *(Said(f"tolerance.{rule}", "0.1", why) for rule, why in _STOPS.items()),
         Said("budget.rho", "1.0", "for the life of this data: agree on it with whoever answers for it"),
         Said("budget.delta", _delta(rows["user"].n_unique()), "a chance far below one in the number of people"),
         Said("budget.ledger", '"ledger.db"', "keep it safe: without its ledger, data of real people is refused"),
-    ]
+    ]  # fmt: skip
     drafted = [s.key for s in said if s.seen]
     said += [
         Said("provenance.drafted", quoted(today), "the day on which the log was looked at for this card"),
         Said("provenance.from_data", listed(drafted), "take out what an expert has set since"),
     ]
-    return Draft(said, notes)
+    return Draft(said, notes, tuple(paths))
+
+
+def _written(look: Look, role: Mapping[str, str], answers: Answers, separator: str) -> list[Said]:
+    """Keys that say how the log is written, where ingest would not read it by itself."""
+    found = list[Said]()
+    if separator != ",":
+        found.append(Said("source.separator", quoted(separator), "between the cells"))
+    if rename := {theirs: ours for theirs, ours in answers.rename.items() if ours}:
+        found.append(Said("source.rename", _table(rename), "what other files call these columns"))
+    if look.numbers is not None:
+        found.append(Said("source.numbers", quoted(look.numbers), "how the log writes numbers", look.numbers))
+    if look.dates is not None and look.columns[role.get("order", role["user"])].is_date:
+        found.append(Said("source.dates", quoted(look.dates), "how the log writes dates", look.dates))
+    # those of columns that the card does not read as numbers are for `inspect`
+    units = {c.name: c.units for c in look.columns.values() if c.name != role["action"] and c.units}
+    if units:
+        inner = ", ".join(f"{quoted(name)} = {_table(worth)}" for name, worth in units.items())
+        seen = "; ".join(f"{name}: {', '.join(worth)}" for name, worth in units.items())
+        found.append(Said("source.units", f"{{ {inner} }}", "units behind the numbers, and what each is worth", seen))
+    return found
+
+
+def _table(values: Mapping[str, object]) -> str:
+    """As TOML has a table in a line."""
+    told = (f"{quoted(key)} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items())
+    return f"{{ {', '.join(told)} }}"
 
 
 def _unit(
@@ -148,36 +442,72 @@ def _horizon(rows: pl.DataFrame, role: Mapping[str, str], notes: list[str]) -> t
     return horizon, Said("domain.horizon", str(horizon), "steps of an episode, at most", seen)
 
 
-def _domain(role: Mapping[str, str], columns: Mapping[str, Column], notes: list[str]) -> list[Said]:
-    state, why, seen = _states(columns[role["state"]], notes)
+def _domain(
+    role: Mapping[str, str], parts: Sequence[str], columns: Mapping[str, Column], notes: list[str]
+) -> list[Said]:
+    state, why, seen = _of_several(parts, columns, notes) if parts else _states(columns[role["state"]], notes)
     actions, odd, told = _labels(columns[role["action"]], "action", notes)
     other = ", other = true" if odd else ""
     return [
         Said("domain.states", state, why, seen),
-        Said("domain.actions", f"{{ column = {quoted(role['action'])}, labels = {actions}{other} }}",
-             "what was done; labels that stand for the same are grouped", told),
+        Said("domain.actions", f"{{ column = {quoted(role['action'])}, {actions}{other} }}",
+             "what was done; spellings of the same are one label", told),
     ]  # fmt: skip
+
+
+def _of_several(parts: Sequence[str], columns: Mapping[str, Column], notes: list[str]) -> tuple[str, str, str]:
+    """States of several columns: fewer bins of each, the more columns there are."""
+    told, seen, missing = list[str](), list[str](), False
+    for name in parts:
+        column = columns[name]
+        missing |= column.missing > 0
+        if column.numbers >= 0.9 and column.distinct > 4:
+            edges = _edges(column, (0.33, 0.67) if len(parts) < 3 else (0.5,))
+            told.append(f"{quoted(name)} = {listed(edges)}")
+        else:
+            counts = column.cells.drop_nulls().value_counts(sort=True).rows()
+            most = [text for text, n in counts if n >= max(_FEWEST, _RARE * len(column.cells))] or [
+                t for t, _ in counts
+            ]
+            missing |= len(most) < len(counts)
+            told.append(f"{quoted(name)} = {listed(sorted(most))}")
+            if len({_spelling(text) for text in most}) < len(most):
+                notes.append(f"{name!r} has labels in several spellings, which a state of several columns cannot group")
+        seen.append(f"{name}: {column.distinct:,} different, {column.missing:.1%} missing")
+    other = ", other = true" if missing else ""
+    why = "rounded tertiles or halves: put the thresholds that people decide by in their place"
+    return f'{{ from = {listed(parts)}, bins = {{ {", ".join(told)} }}, ends = ["end"]{other} }}', why, "; ".join(seen)
+
+
+def _edges(column: Column, at: Sequence[float]) -> list[float]:
+    values = column.values.drop_nulls()
+    return sorted({human(quantile(values, q), quantile(values, 0.75) - quantile(values, 0.25)) for q in at})
 
 
 def _states(column: Column, notes: list[str]) -> tuple[str, str, str]:
     name = quoted(column.name)
     if column.numbers >= 0.9 and column.distinct > 12:
         values = column.values.drop_nulls()
-        edges = sorted({human(quantile(values, q), quantile(values, 0.75) - quantile(values, 0.25)) for q in _BINS})
         other = ", other = true" if column.missing else ""
         quartiles = ", ".join(f"{quantile(values, q):g}" for q in _BINS)
         seen = f"{quantile(values, 0):g} to {quantile(values, 1):g}; quartiles {quartiles}"
         seen += f"; {column.missing:.1%} missing" if column.missing else ""
-        bins = f"{{ by = {name}, edges = {listed(edges)} }}"
+        bins = f"{{ by = {name}, edges = {listed(_edges(column, _BINS))} }}"
         why = "quartiles, rounded: put the thresholds that people decide by in their place"
         return f'{{ column = {name}, bins = {bins}, ends = ["end"]{other} }}', why, seen
     labels, odd, told = _labels(column, "state", notes)
     other = ", other = true" if odd else ""
     return (
-        f'{{ column = {name}, labels = {labels}, ends = ["end"]{other} }}',
+        f'{{ column = {name}, {labels}, ends = ["end"]{other} }}',
         "what was seen; 'end' is where an episode leads",
         told,
     )
+
+
+def _spelling(text: str) -> str:
+    """What spellings of one label have in common: case, accents, blanks, those before a unit, and ".0" mean nothing."""
+    plain = re.sub(r"(?<=\d)\.0+(?![\d.])", "", " ".join(plain_name(text).split()))
+    return re.sub(r"(?<=\d)\s+(?=[^\d\s])", "", plain)
 
 
 def _labels(column: Column, what: str, notes: list[str]) -> tuple[str, bool, str]:
@@ -186,21 +516,26 @@ def _labels(column: Column, what: str, notes: list[str]) -> tuple[str, bool, str
     total = max(1, sum(n for _, n in counts))
     groups: dict[str, list[tuple[str, int]]] = {}
     for text, n in counts:
-        groups.setdefault(" ".join(plain_name(text).split()), []).append((text, n))
+        groups.setdefault(_spelling(text), []).append((text, n))
     sums = {key: sum(n for _, n in texts) for key, texts in groups.items()}
     kept = {key: texts for key, texts in groups.items() if sums[key] >= max(_FEWEST, _RARE * total)} or groups
     rare = len(groups) - len(kept)
-    names = {texts[0][0].strip(): [text for text, _ in texts] for texts in kept.values()}
+    # a card has no label that a terminal would obey
+    names = {key: clean(texts[0][0].strip()) for key, texts in kept.items()}
+    same = {text: names[key] for key, texts in kept.items() for text, _ in texts if text != names[key]}
     if rare:
         notes.append(f"{rare} rare texts of {what} {column.name!r} are no labels: they become OTHER")
     told = ", ".join(f"{texts[0][0].strip()} {sums[key]:,}" for key, texts in list(kept.items())[:12])
     told += f"; {column.missing:.1%} missing" if column.missing else ""
-    several = {name: texts for name, texts in names.items() if texts != [name]}
-    if not several:
-        return listed(sorted(names)), bool(rare or column.missing), told
-    notes.append(f"{what}s {', '.join(map(repr, several))} are written in several ways: the card takes them as one")
-    inner = ", ".join(f"{quoted(n)} = {listed(names[n])}" for n in sorted(names))
-    return f"{{ {inner} }}", bool(rare or column.missing), told
+    found = f"labels = {listed(sorted(set(names.values())))}"
+    if same:
+        shown = "; ".join(f"{text!r} is {label!r}" for text, label in list(same.items())[:10])
+        more = f"; and {len(same) - 10} more" if len(same) > 10 else ""
+        notes.append(
+            f"{what} {column.name!r} is written in several ways; the card takes them as one (same_as): {shown}{more}"
+        )
+        found += f", same_as = {_table(dict(sorted(same.items())))}"
+    return found, bool(rare or column.missing), told
 
 
 def _source(
@@ -208,14 +543,16 @@ def _source(
     role: Mapping[str, str],
     columns: Mapping[str, Column],
     files: Sequence[str],
+    horizon: int,
     ends: Endings,
+    written: Sequence[Said],
     notes: list[str],
 ) -> list[Said]:
     told = {"user_id": role["user"], "episode_id": role.get("episode", role["user"])}
-    found = [Said("source.files", listed(list(files)), "below this card's folder")]
+    found = [Said("source.files", listed(list(files)), "below this card's folder"), *written]
     if "order" in role:
         steps, first = _counted(rows)
-        if columns[role["order"]].is_date or not steps:
+        if columns[role["order"]].is_date or not steps or any(one.key == "source.same_place" for one in written):
             found.append(
                 Said("source.order_by", quoted(role["order"]), "numbers the rows; see gap_over too",
                      _ordering(rows, role["order"]))
@@ -228,9 +565,15 @@ def _source(
             if lacking:
                 found.append(Said("source.gap", '"cut"', "an episode that lacks a step ends before it; or 'drop'",
                                   f"{lacking:.1%} of episodes lack a step"))  # fmt: skip
-    if ends.short > _FEW and "order" in role and "terminated" not in role:
-        seen = f"{ends.short:.1%} of the episodes have fewer rows than the horizon"
-        over = '"ends"' if ends.paid_last else '"unknown"'
+    short = share(rows.group_by("user", "episode").len()["len"] < horizon)
+    if len(ends.closing) and "order" in role:
+        seen = f"{len(ends.closing):,} last rows have no action"
+        found.append(Said("source.last_row", '"outcome"', "a last row without an action says what came before",
+                          seen))  # fmt: skip
+        notes.append(f"{seen}: they are taken for the outcome of the row before them (last_row = 'outcome')")
+    elif short > _FEW and "order" in role and "terminated" not in role:
+        seen = f"{short:.1%} of the episodes have fewer rows than the horizon"
+        over = '"ends"' if ends.paid_last or ends.repeated else '"unknown"'
         found.append(
             Said("source.last_row", over, "'ends' where an episode is over with its last row; or 'unknown'", seen)
         )

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypedDict
 
 import numpy as np
 import polars as pl
 
 from pipeline.declaration.card import AnyCard, Card
-from pipeline.logs.decode import number_of, read_flag
-from pipeline.logs.editions import set_aside
-from pipeline.logs.rules import BY_NAME, DROPS
-from pipeline.logs.store import Snapshot
-from pipeline.logs.wide import order_of
+from pipeline.logs.contribution_bounding import canonical
+from pipeline.logs.decode import number_of, order_of, read_flag
+from pipeline.logs.rules import BY_NAME, DROPS, NAMELESS
+from pipeline.logs.store import Snapshot, set_aside
+from pipeline.operator.advice import Facts
 
 PAGE = "ingest.html"
 """The report as a file beside the snapshot's rows."""
@@ -35,81 +34,16 @@ _ROUNDING = 1e-6
 _NOTHING = {"rule": pl.String, "effect": pl.String, "dropped": pl.Boolean, "user": pl.String, "episode": pl.String}
 
 
-class RuleSetAside(TypedDict):
-    """Rows that one rule touched, and whose; ``episodes`` and ``people`` are None of lines that name nobody."""
+def ingest_report(snapshot: Snapshot, card: AnyCard) -> Facts:
+    """What a snapshot's ingest did to people; who is lost had rows in the log and has none in the snapshot.
 
-    rule: str
-    effect: str
-    rows: int
-    episodes: int | None
-    people: int | None
-
-
-class LabelSetAside(TypedDict):
-    """A text that is no declared label, or cannot be read, of a column; how many rows have it; None: an empty cell."""
-
-    column: str
-    label: str | None
-    rows: int
-
-
-class StepSetAside(TypedDict):
-    """A step as it was logged, and how many rows of it were dropped."""
-
-    step: str
-    rows: int
-
-
-class Difference(TypedDict):
-    """How far those lost differ from those kept in one column: total variation, and the label that differs most."""
-
-    column: str
-    rows: int
-    distance: float
-    label: str
-    share_lost: float
-    share_kept: float
-    speaks: bool
-
-
-class RoundedRewards(TypedDict):
-    """Rewards between two points of the lattice; no lattice up to 10,000 steps may have them (``steps_that_fit``)."""
-
-    rows: int
-    share: float
-    steps: int
-    steps_that_fit: int | None
-
-
-class IngestReport(TypedDict):
-    """What an ingest did to people; ``people_lost`` had rows in the log and have none in the snapshot."""
-
-    people_kept: int
-    people_lost: int
-    share_lost: float
-    rules: list[RuleSetAside]
-    labels: list[LabelSetAside]
-    steps: list[StepSetAside]
-    differences: list[Difference]
-    rewards: RoundedRewards | None
-    purged: bool
-
-
-def ingest_report(snapshot: Snapshot, card: AnyCard) -> IngestReport:
-    """Read what a snapshot's ingest set aside.
-
-    Parameters
-    ----------
-    snapshot
-        Its parts and its quarantine.
-    card
-        The one it was ingested with.
+    ``episodes`` and ``people`` of a rule are None of lines that name nobody; a ``label`` is None of an empty cell.
     """
     with set_aside(snapshot) as files:
         return _report(snapshot, card, files)
 
 
-def _report(snapshot: Snapshot, card: AnyCard, files: Sequence[Path]) -> IngestReport:
+def _report(snapshot: Snapshot, card: AnyCard, files: Sequence[Path]) -> Facts:
     wrong = pl.concat([_by_role(pl.scan_parquet(f), card) for f in files] or [pl.LazyFrame(schema=_NOTHING)])
     lost = _lost(wrong, snapshot)
     people = snapshot.users + len(lost)
@@ -142,6 +76,7 @@ def _by_role(filed: pl.LazyFrame, card: AnyCard) -> pl.LazyFrame:
     """``rule``, ``effect``, ``dropped``, ``user``, ``episode`` and the raw cells by their roles."""
     cells = {role: pl.col("source").struct.field(column).alias(role) for role, column in card.log.roles.items()}
     cells.setdefault("episode", pl.lit(None, dtype=pl.String).alias("episode"))
+    cells["user"] = pl.when(~pl.col("rule").is_in(list(NAMELESS))).then(canonical(cells["user"])).alias("user")
     return filed.select("rule", "effect", pl.col("effect").is_in(list(DROPS)).alias("dropped"), *cells.values())
 
 
@@ -149,11 +84,12 @@ def _lost(wrong: pl.LazyFrame, snapshot: Snapshot) -> pl.Series:
     dropped = _told(wrong.filter("dropped").select("user").drop_nulls().unique())["user"]
     if dropped.is_empty():
         return dropped
-    kept = pl.scan_parquet(snapshot.part_files).select(pl.col("user_id").cast(pl.String).unique()).collect()
+    users = canonical(pl.col("user_id").cast(pl.String)).unique()
+    kept = pl.concat([pl.scan_parquet(part).select(users) for part in snapshot.part_files]).collect()
     return dropped.filter(~dropped.is_in(kept["user_id"].implode()))
 
 
-def _rules(wrong: pl.LazyFrame) -> list[RuleSetAside]:
+def _rules(wrong: pl.LazyFrame) -> list[Facts]:
     episodes = wrong.group_by("rule", "user", "episode").agg(pl.col("effect").first(), pl.len().alias("rows"))
     each = (
         _told(episodes)
@@ -189,8 +125,8 @@ def _declared(card: Card) -> dict[str, Mapping[str, int]]:
     return {role: labels for role, labels in found.items() if role in card.log.roles}
 
 
-def _labels(wrong: pl.LazyFrame, card: Card) -> list[LabelSetAside]:
-    found, declared = list[LabelSetAside](), _declared(card)
+def _labels(wrong: pl.LazyFrame, card: Card) -> list[Facts]:
+    found, declared = list[Facts](), _declared(card)
     for role, column in card.log.roles.items():
         kind = role.partition("@")[0]
         rule = "unknown_label" if role in declared else "bad_reward" if kind == "reward" else "unparsable"
@@ -219,7 +155,7 @@ def _unread(kind: str, texts: pl.Series, card: Card) -> pl.Series:
     return cells.select(odd.get(kind, pl.lit(value=False)).alias("odd")).to_series()
 
 
-def _steps(wrong: pl.LazyFrame) -> list[StepSetAside]:
+def _steps(wrong: pl.LazyFrame) -> list[Facts]:
     if "step" not in wrong.collect_schema():
         return []
     counts = _counts(wrong.filter("dropped").drop_nulls("step"), "step").head(_MOST)
@@ -227,13 +163,13 @@ def _steps(wrong: pl.LazyFrame) -> list[StepSetAside]:
     return [{"step": str(step), "rows": int(rows)} for step, rows in told]
 
 
-def _differences(gone: pl.LazyFrame, snapshot: Snapshot, card: Card) -> list[Difference]:
-    found: list[Difference] = []
+def _differences(gone: pl.LazyFrame, snapshot: Snapshot, card: Card) -> list[Facts]:
+    found: list[Facts] = []
     names = {"state": card.domain.state_labels, "action": card.domain.action_labels}
     for role, labels in _declared(card).items():
         index = pl.col(role).replace_strict(labels, default=None, return_dtype=pl.Int32)
         gone_here = _counts(gone.select(index).drop_nulls(), role)
-        here = _counts(pl.scan_parquet(snapshot.part_files), role)
+        here = _counts(pl.concat([pl.scan_parquet(part).select(role) for part in snapshot.part_files]), role)
         lost, kept = np.zeros(len(names[role])), np.zeros(len(names[role]))
         lost[gone_here[role].to_numpy()] = gone_here["len"].to_numpy()
         kept[here[role].to_numpy()] = here["len"].to_numpy()
@@ -257,7 +193,7 @@ def _differences(gone: pl.LazyFrame, snapshot: Snapshot, card: Card) -> list[Dif
     return found
 
 
-def _rewards(wrong: pl.LazyFrame, snapshot: Snapshot, card: Card) -> RoundedRewards | None:
+def _rewards(wrong: pl.LazyFrame, snapshot: Snapshot, card: Card) -> Facts | None:
     rows = snapshot.quarantined.get("reward_off_lattice", 0)
     if not rows or card.reward.kind != "estimate":
         return None

@@ -4,6 +4,7 @@ Facts are raw and never published.  Counts are those of :func:`~pipeline.logs.ag
 judged by the very tables a run releases, pooled over steps where the card says stationary.
 """
 
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
 from __future__ import annotations
 
 from collections import Counter
@@ -13,16 +14,18 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from pipeline.declaration.card import AnyCard, Card
+from pipeline.declaration.card import AnyCard, Card, LqCard
 from pipeline.logs.aggregate import count_rows
-from pipeline.logs.editions import set_aside
+from pipeline.logs.contribution_bounding import canonical
+from pipeline.logs.regression_sums import list_matrix
 from pipeline.logs.rules import BY_NAME
-from pipeline.logs.store import Snapshot
-from pipeline.operator import facts
-from pipeline.operator.advice import DROWNED, FEW
-from pipeline.operator.hidden_state import hidden_state
+from pipeline.logs.store import Snapshot, set_aside
+from pipeline.operator.advice import DROWNED, FEW, Facts
+from pipeline.operator.confounding import hidden_state
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
+
+Array = NDArray[np.float64]
 
 # budgets at which the noise is shown, as shares of the card's lifetime cap
 BUDGETS = {"the whole cap": 1.0, "a quarter of the cap": 0.25}
@@ -30,7 +33,7 @@ BUDGETS = {"the whole cap": 1.0, "a quarter of the cap": 0.25}
 Ints = NDArray[np.int64]
 
 
-def coverage(card: Card, n: Ints, allowed: NDArray[np.bool_]) -> facts.Coverage:
+def coverage(card: Card, n: Ints, allowed: NDArray[np.bool_]) -> Facts:
     """Visits ``n (G, L, A)`` of the cells that a policy may use, as the card's tables have them."""
     unseen, rare = (allowed & (n == 0)).sum(-1), (allowed & (n > 0) & (n < FEW)).sum(-1)
     pooled = card.domain.dynamics == "stationary"
@@ -58,7 +61,7 @@ def coverage(card: Card, n: Ints, allowed: NDArray[np.bool_]) -> facts.Coverage:
     }
 
 
-def behaviour(card: Card, visits: Ints) -> list[facts.Behaviour]:
+def behaviour(card: Card, visits: Ints) -> list[Facts]:
     """The logging policy, all steps together, from rows before any cap of cells ``(L, A)``."""
     return [
         {
@@ -72,7 +75,7 @@ def behaviour(card: Card, visits: Ints) -> list[facts.Behaviour]:
     ]
 
 
-def noise(card: Card, n_sa: Ints, allowed: NDArray[np.bool_], budget: str, share: float) -> facts.NoiseFacts:
+def noise(card: Card, n_sa: Ints, allowed: NDArray[np.bool_], budget: str, share: float) -> Facts:
     """Visits against the noise of n[h,s,a] (n[h,s,a,s'] summed, the default release), where the state occurs."""
     rho = share * card.budget.rho
     table = next(m for m in count_sum(card, Ask(rho=rho)).mechanisms if m.table == "n_sas")
@@ -121,12 +124,10 @@ class _Sums(EpisodeSums):
     highest: float | None = None
 
 
-def inspect_tables(snapshot: Snapshot, card: Card) -> facts.TableFacts:
+def inspect_tables(snapshot: Snapshot, card: Card) -> Facts:
     """Facts of a snapshot, one partition in memory at a time.
 
-    Returns
-    -------
-    Plain values under the keys that ``docs/inspect.md`` lists; shares are of the rows they name.
+    Returns plain values under the keys that ``docs/operate.md`` lists; shares are of the rows they name.
     """
     sums = _sums(snapshot, card)
     allowed = card.domain.allowed
@@ -181,7 +182,7 @@ def _add(sums: _Sums, rows: pl.DataFrame, card: Card) -> None:
         sums.highest = max(x for x in (sums.highest, float(reward.max())) if x is not None)
 
 
-def snapshot_facts(snapshot: Snapshot, card: AnyCard, sums: EpisodeSums, rows_by_step: Ints) -> facts.SnapshotFacts:
+def snapshot_facts(snapshot: Snapshot, card: AnyCard, sums: EpisodeSums, rows_by_step: Ints) -> Facts:
     """Which snapshot, its sizes, rules that rows broke or that the card has a tolerance for, people and episodes."""
     named = [name for name in BY_NAME if name in snapshot.quarantined or name in card.tolerance]
     return {
@@ -215,10 +216,10 @@ def snapshot_facts(snapshot: Snapshot, card: AnyCard, sums: EpisodeSums, rows_by
     }
 
 
-def _over_cap(snapshot: Snapshot, card: AnyCard) -> facts.OverCap:
+def _over_cap(snapshot: Snapshot, card: AnyCard) -> Facts:
     """People above the cap and their dropped episodes, from the quarantine; null where it was purged."""
     columns = card.source.columns
-    user = pl.col("source").struct.field(columns.user_id).alias("user")
+    user = canonical(pl.col("source").struct.field(columns.user_id)).alias("user")
     # without an episode column each row is an episode
     episode = pl.col("line") if columns.episode_id is None else pl.col("source").struct.field(columns.episode_id)
     with set_aside(snapshot) as files:
@@ -230,7 +231,7 @@ def _over_cap(snapshot: Snapshot, card: AnyCard) -> facts.OverCap:
     return {"above_cap": distinct["user"].n_unique(), "episodes_dropped_by_cap": len(distinct)}
 
 
-def _step_facts(by_length: Ints, rows_by_step: Ints) -> facts.StepFacts:
+def _step_facts(by_length: Ints, rows_by_step: Ints) -> Facts:
     """How long episodes are, ``by_length (H+1,)``, and how many rows each step has, ``(H,)``."""
     episodes = max(1, int(by_length.sum()))
     ranks = np.cumsum(by_length) / episodes
@@ -257,7 +258,7 @@ def _other(visits: Ints, declared: bool) -> float | None:
     return float(visits[-1] / max(1, visits.sum())) if declared else None
 
 
-def _reward(snapshot: Snapshot, sums: _Sums) -> facts.RewardFacts | None:
+def _reward(snapshot: Snapshot, sums: _Sums) -> Facts | None:
     """Rewards as they are summed, clipped and floored; None where the card declares a table."""
     if sums.lowest is None or sums.highest is None:
         return None
@@ -269,3 +270,79 @@ def _reward(snapshot: Snapshot, sums: _Sums) -> facts.RewardFacts | None:
         "clipped_share": snapshot.quarantined.get("reward_range", 0) / rows,
         "floored_share": snapshot.quarantined.get("reward_off_lattice", 0) / rows,
     }
+
+
+# parts of the declared radius at which lengths are told: what a recipe's `cut` would shorten
+PARTS = (0.25, 0.5, 0.7, 1.0)
+ROLES = ("observation", "action", "next_observation")
+
+
+@dataclass(kw_only=True)
+class _VectorSums(EpisodeSums):
+    """Of a log of vectors."""
+
+    by_step: NDArray[np.int64]
+    longer: dict[str, Array] = field(default_factory=lambda: {role: np.zeros(len(PARTS)) for role in ROLES})
+    counted: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
+    moments: dict[str, list[Array]] = field(default_factory=dict[str, list[Array]])
+    shortened: int = 0
+
+
+def inspect_vectors(snapshot: Snapshot, card: LqCard) -> Facts:
+    """Facts of a snapshot, one partition in memory at a time; keys as ``docs/operate.md`` lists them."""
+    H = card.domain.horizon  # noqa: N806
+    sums = _VectorSums(lengths=np.zeros(H + 1, dtype=np.int64), by_step=np.zeros(H, dtype=np.int64))
+    for part in snapshot.part_files:
+        _add_vectors(sums, pl.read_parquet(part, columns=["user_id", "episode_id", "step", *ROLES]), card)
+    rows = max(1, snapshot.rows)
+    return {
+        **snapshot_facts(snapshot, card, sums, sums.by_step),
+        "shares": {
+            "unknown_next_observation": 1 - sums.counted["next_observation"] / rows,
+            "shortened": sums.shortened / rows,
+        },
+        "vectors": {role: _summarise(role, card, sums) for role in ROLES},
+    }
+
+
+def _add_vectors(sums: _VectorSums, rows: pl.DataFrame, card: LqCard) -> None:
+    """Add the rows of whole users."""
+    if rows.is_empty():
+        return
+    sums.by_step += np.bincount(rows["step"].to_numpy(), minlength=len(sums.by_step))
+    sums.count_episodes(rows)
+    far = np.zeros(len(rows), dtype=bool)
+    for role in ROLES:
+        declared = card.domain.action if role == "action" else card.domain.observation
+        known = rows[role].is_not_null().to_numpy()
+        found = list_matrix(rows[role].to_arrow(), declared.size)[known]
+        part = np.linalg.norm(found, axis=1) / declared.radius
+        sums.longer[role] += (part[:, None] > np.array(PARTS) * (1 + 1e-5)).sum(0)
+        sums.counted[role] += int(known.sum())
+        far[known] |= part > 1 + 1e-5
+        least, most, total, square = sums.moments.get(role, [np.inf, -np.inf, 0.0, 0.0])
+        if len(found):
+            sums.moments[role] = [
+                np.minimum(least, found.min(0)),
+                np.maximum(most, found.max(0)),
+                total + found.sum(0),
+                square + (found * found).sum(0),
+            ]
+    sums.shortened += int(far.sum())
+
+
+def _summarise(role: str, card: LqCard, sums: _VectorSums) -> Facts:
+    declared = card.domain.action if role == "action" else card.domain.observation
+    count = max(1, sums.counted[role])
+    coordinates: list[Facts] = []
+    if role in sums.moments:
+        least, most, total, square = sums.moments[role]
+        mean = total / count
+        deviation = np.sqrt(np.maximum(square / count - mean**2, 0.0))
+        columns = zip(declared.labels, least, most, mean, deviation, strict=True)
+        coordinates = [
+            {"name": name, "lowest": float(low), "highest": float(high), "mean": float(m), "deviation": float(d)}
+            for name, low, high, m, d in columns
+        ]
+    longer = {f"{part:g}": float(share) for part, share in zip(PARTS, sums.longer[role] / count, strict=True)}
+    return {"radius": declared.radius, "longer_than": longer, "coordinates": coordinates}

@@ -23,19 +23,7 @@ _STEPS = 500
 def root(f: Callable[[float], float], low: float, high: float, tolerance: float) -> float:
     """A zero of ``f`` between two points where its signs differ; ``scipy.optimize.brentq``.
 
-    Parameters
-    ----------
-    f
-        Continuous, of one number.
-    low, high
-        Ends of the bracket.
-    tolerance
-        Absolute; four units in the last place of the root are added to it.
-
-    Raises
-    ------
-    ValueError
-        If ``f`` has the same sign at both ends.
+    Raises ValueError if ``f`` has the same sign at both ends.
     """
     before, now, f_before, f_now = low, high, f(low), f(high)
     if f_before == 0:
@@ -74,17 +62,7 @@ def root(f: Callable[[float], float], low: float, high: float, tolerance: float)
 
 
 def least(f: Callable[[float], float], low: float, high: float, tolerance: float) -> float:
-    """The least value of a unimodal ``f`` on an interval; ``scipy.optimize.minimize_scalar(method="bounded")``.
-
-    Parameters
-    ----------
-    f
-        Of one number.
-    low, high
-        Ends of the interval.
-    tolerance
-        Absolute, of the point where it is taken.
-    """
+    """The least value of a unimodal ``f`` on an interval; ``scipy.optimize.minimize_scalar(method="bounded")``."""
     best = second = third = low + _GOLDEN * (high - low)
     f_best = f_second = f_third = f(best)
     step = last = 0.0
@@ -142,12 +120,8 @@ def _log_delta(rho: float, epsilon: float) -> float:
 def delta_from_rho(rho: float, epsilon: float) -> float:
     """Smallest delta for which rho-zCDP gives ``(epsilon, delta)``-DP, capped at 1.
 
-    Parameters
-    ----------
-    rho
-        zCDP budget, >= 0.
-    epsilon
-        Nats of privacy loss, >= 0.
+    ``rho``: zCDP budget, >= 0.
+    ``epsilon``: nats of privacy loss, >= 0.
     """
     check_cost(rho=rho)
     check_cost(epsilon=epsilon)
@@ -159,10 +133,7 @@ def delta_from_rho(rho: float, epsilon: float) -> float:
 def largest_delta(people: int) -> float:
     """The largest delta that means anything: with more, publishing somebody's row outright would count as private.
 
-    Parameters
-    ----------
-    people
-        How many are protected, >= 1.
+    ``people``: how many are protected, >= 1.
     """
     return 1 / (10 * people)
 
@@ -170,19 +141,9 @@ def largest_delta(people: int) -> float:
 def check_delta(name: str, delta: float, people: int) -> None:
     """Refuse a delta that means nothing for so few people.
 
-    Parameters
-    ----------
-    name
-        Of the key that declares it, for the message.
-    delta
-        Of a conversion from rho, in (0, 1).
-    people
-        How many are protected, >= 1.
-
-    Raises
-    ------
-    ValueError
-        If it exceeds :func:`largest_delta`.
+    ``delta``: of a conversion from rho, in (0, 1).
+    ``people``: how many are protected, >= 1.
+    Raises ValueError if it exceeds :func:`largest_delta`.
     """
     if delta > largest_delta(people):
         raise ValueError(
@@ -251,13 +212,7 @@ def rho_of_pure(epsilon: Fraction) -> Fraction:
 
 
 def fraction_of(value: float | Fraction) -> Fraction:
-    """The decimal a person wrote, exactly: ``0.1`` is one tenth, not the nearest binary float.
-
-    Parameters
-    ----------
-    value
-        A budget, share or scale; a fraction is returned as it is.
-    """
+    """The decimal a person wrote, exactly: ``0.1`` is one tenth, not the nearest binary float."""
     return Fraction(str(value))
 
 

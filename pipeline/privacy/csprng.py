@@ -90,12 +90,8 @@ def fixed_point(part: NDArray[Any], whole: int) -> Words64:
 def exp_trials(words: Words, exponent: Words64, exact: Callable[[int], Fraction]) -> Bits:
     """True with probability ``exp(-g)``, for each ``g`` in [0, 1) (Canonne, Kamath and Steinke, Algorithm 1).
 
-    Parameters
-    ----------
-    exponent
-        ``floor(2^64 g)``, ``(n,)``.
-    exact
-        ``g`` itself at an index: asked for only when a word ties with the fixed point (about 2^-64 a trial).
+    ``exponent``: ``floor(2^64 g)``, ``(n,)``.
+    ``exact``: ``g`` itself at an index: asked for only when a word ties with the fixed point (about 2^-64 a trial).
     """
     result = np.ones(len(exponent), dtype=np.bool_)
     alive, k = np.arange(len(exponent)), 1

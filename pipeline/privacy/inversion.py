@@ -34,14 +34,8 @@ _WORD = 64
 
 @dataclass(frozen=True)
 class Law:
-    """``P(x)`` proportional to ``exp(-x^2 / (2 scale))`` (gaussian: the variance) or ``exp(-|x| / scale)`` (laplace).
-
-    Parameters
-    ----------
-    kind
-        Which of the two.
-    scale
-        Any positive rational.
+    """``P(x)`` proportional to ``exp(-x^2 / (2 scale))`` (gaussian: the variance) or ``exp(-|x| /
+    scale)`` (laplace).
     """
 
     kind: Literal["gaussian", "laplace"]
@@ -75,13 +69,9 @@ class Table:
 class FirstWords:
     """The thresholds of a law in one word, and how many of them lie before each stretch of words.
 
-    Parameters
-    ----------
-    thresholds
-        ``(2 reach + 1,)``, rising; the last is the largest word, above which nothing is.
-    before, several
-        ``(2^k,)``: of the stretch of words whose first k bits are the place, how many thresholds lie before it, and
-        whether it holds more than one.
+    ``thresholds`` ``(2 reach + 1,)``: rising; the last is the largest word, above which nothing is.
+    ``before``, ``several`` ``(2^k,)``: of the stretch of words whose first k bits are the place, how many thresholds
+    lie before it, and whether it holds more than one.
     """
 
     thresholds: Words64
@@ -114,15 +104,7 @@ def first_words(law: Law) -> FirstWords:
 
 
 def make_table(law: Law, bits: int) -> Table:
-    """Certified thresholds: the working precision is doubled until no enclosure holds an integer.
-
-    Parameters
-    ----------
-    law
-        Of the noise.
-    bits
-        Of the comparison.
-    """
+    """Certified thresholds: the working precision is doubled until no enclosure holds an integer."""
     precision = bits + 128
     while True:
         upper = _upper_half(law, bits, precision)
@@ -182,15 +164,7 @@ def _exp(rate: Fraction, precision: int) -> tuple[int, int]:
 
 
 def draw(words: Words, size: int, law: Law) -> NDArray[np.int64]:
-    """Draws ``(size,)`` of exactly the law.
-
-    Parameters
-    ----------
-    words
-        A stream of the operating system.
-    size, law
-        How many, of what.
-    """
+    """Draws ``(size,)`` of exactly the law."""
     first, out = first_words(law), np.empty(size, dtype=np.int64)
     for begin in range(0, size, _CHUNK):
         u = words.take(min(_CHUNK, size - begin))

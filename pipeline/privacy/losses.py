@@ -1,7 +1,6 @@
 """What a person loses: who adds the noise, what it promises, an epsilon that is safe to state, an attacker's gain.
 
-The official conversion is :func:`pipeline.privacy.budget.epsilon_from_rho`; it holds for every rho-zCDP mechanism.
-``gdp_epsilon`` holds for what it names only (privacy.md §1.1).
+The one conversion is :func:`pipeline.privacy.budget.epsilon_from_rho`; it holds for every rho-zCDP mechanism.
 """
 
 from __future__ import annotations
@@ -13,68 +12,21 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Protocol, TypedDict
 
-from pipeline.privacy.budget import check_cost, check_share, delta_from_rho, down, epsilon_from_rho, root, up
+from pipeline.privacy.budget import delta_from_rho, down, epsilon_from_rho, up
 from pipeline.privacy.release import Mechanism, total_delta_slack, total_epsilon, total_rho
 
 
 def safe_epsilon(rho: float, delta: float) -> float:
     """:func:`~pipeline.privacy.budget.epsilon_from_rho`, moved up until it holds with a part in 10^12 to spare.
 
-    Parameters
-    ----------
-    rho
-        zCDP cost, at least 0.
-    delta
-        In (0, 1).
-
-    Returns
-    -------
-    In nats.
+    ``rho``: zCDP cost, at least 0.
+    ``delta``: in (0, 1).
+    Returns in nats.
     """
     epsilon = epsilon_from_rho(rho, delta) * (1 + 1e-12)
     while delta_from_rho(rho, epsilon) > delta * (1 - 1e-12):
         epsilon = epsilon * (1 + 1e-12) + 1e-15
     return epsilon
-
-
-def gdp_delta(rho: float, epsilon: float) -> float:
-    """Delta at ``epsilon`` when *every* component is a continuous Gaussian: mu-GDP with ``mu = sqrt(2 rho)``.
-
-    Not for discrete noise: a privacy-loss distribution is sharper there (``dp_accounting.pld``).
-    """
-    check_cost(rho=rho, epsilon=epsilon)
-    from scipy.special import log_ndtr
-
-    if rho == 0:
-        return 0.0
-    mu = math.sqrt(2 * rho)
-    first, second = float(log_ndtr(-epsilon / mu + mu / 2)), epsilon + float(log_ndtr(-epsilon / mu - mu / 2))
-    return -math.exp(first) * math.expm1(second - first)
-
-
-def gdp_epsilon(rho: float, delta: float) -> float:
-    """Epsilon at ``delta`` when *every* component is a continuous Gaussian; the inverse of :func:`gdp_delta`.
-
-    Parameters
-    ----------
-    rho, delta
-        zCDP cost of all components together, at least 0; and the delta, in (0, 1), at which epsilon is wanted.
-
-    Returns
-    -------
-    In nats.
-    """
-    check_cost(rho=rho)
-    check_share(delta)
-    if gdp_delta(rho, 0.0) <= delta:
-        return 0.0
-    # the zCDP textbook form bounds it from above
-    upper = rho + 2 * math.sqrt(rho * -math.log(delta)) + 1e-9
-
-    def excess(epsilon: float) -> float:
-        return gdp_delta(rho, epsilon) - delta
-
-    return root(excess, 0.0, upper, 1e-13)
 
 
 def membership_advantage(rho: float | None, epsilon: float | None, delta: float | None) -> float:
@@ -83,16 +35,9 @@ def membership_advantage(rho: float | None, epsilon: float | None, delta: float 
     Of zCDP by Pinsker's and by Bretagnolle and Huber's inequality (the Kullback-Leibler divergence is at most rho); of
     ``(epsilon, delta)`` the exact value for all that satisfies it.
 
-    Parameters
-    ----------
-    rho
-        zCDP cost; None where only the other two are promised.
-    epsilon, delta
-        In nats, and the probability of a slip; None where they are not promised.
-
-    Returns
-    -------
-    At most 1, which is no promise.
+    ``rho``: zCDP cost; None where only the other two are promised.
+    ``epsilon``, ``delta``: in nats, and the probability of a slip; None where they are not promised.
+    Returns at most 1, which is no promise.
     """
     bounds, slip = [1.0], delta or 0.0
     if rho is not None:
@@ -141,12 +86,8 @@ class Promise(Protocol):
 class Guarantee:
     """What Gaussian noise gives one user, replace-one.
 
-    Parameters
-    ----------
-    trust
-        Whom the user must trust.
-    rho
-        Exact zCDP cost of all that is ever released; None without noise.
+    ``trust``: whom the user must trust.
+    ``rho``: exact zCDP cost of all that is ever released; None without noise.
     """
 
     trust: Trust
@@ -179,14 +120,8 @@ def spent_budget(mechanisms: Sequence[Mechanism], delta: float, joint: Fraction 
 
     What a sampler adds to delta is taken from the ``delta`` of the conversion, so that ``delta`` holds in all.
 
-    Parameters
-    ----------
-    mechanisms
-        Of one release, all tables.
-    delta
-        At which rho is converted to epsilon (privacy.md §1.1); above the samplers' share of it.
-    joint
-        The exact rho of all tables together, where they were bounded jointly; None: their losses add.
+    ``delta``: at which rho is converted to epsilon (privacy.md §1.1); above the samplers' share of it.
+    ``joint``: the exact rho of all tables together, where they were bounded jointly; None: their losses add.
     """
     if (bits := _of_shuffled(mechanisms, delta)) is not None:
         return {"rho": None, "epsilon": bits, "delta": delta, "pure": False}
@@ -203,9 +138,10 @@ def spent_budget(mechanisms: Sequence[Mechanism], delta: float, joint: Fraction 
 
 def _of_shuffled(mechanisms: Sequence[Mechanism], delta: float) -> float | None:
     """Epsilon of shuffled messages by an exact accountant: an episode is in one batch, so the costliest counts."""
-    from pipeline.privacy.shuffle import NoiseBits
-    from pipeline.privacy.shuffle_calibration import delivered_epsilon
-
     batches = {m.shuffled for m in mechanisms if m.shuffled is not None}
+    if not batches:
+        return None
+    from pipeline.privacy.shuffle import NoiseBits, delivered_epsilon
+
     bits = ((NoiseBits(b.users, b.each, b.chance), b) for b in batches)
-    return max((delivered_epsilon(x, b.changes, delta, b.honest, b.episodes) for x, b in bits), default=None)
+    return max(delivered_epsilon(x, b.changes, delta, b.honest, b.episodes) for x, b in bits)

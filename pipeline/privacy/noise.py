@@ -47,13 +47,7 @@ class DataHandle(Protocol):
 
 @dataclass(frozen=True)
 class SimulatedWorld:
-    """Handle of data made up in this process; there is no way to say ``real`` with it.
-
-    Parameters
-    ----------
-    name
-        Of the world, for messages.
-    """
+    """Handle of data made up in this process; there is no way to say ``real`` with it."""
 
     name: str
 
@@ -96,19 +90,7 @@ class NoiseSource(Protocol):
 def admit_release(noise: NoiseSource, name: str, kind: str, exact: bool) -> None:
     """Refuse, before any row is read, what would not be private on real data (privacy.md §0.1-2).
 
-    Parameters
-    ----------
-    noise
-        What will draw.
-    name, kind
-        Of the dataset: its lineage, and ``real`` or ``synthetic`` as registered.
-    exact
-        Whether some table gets no noise at all.
-
-    Raises
-    ------
-    RealDataError
-        If the data are real and the noise is not the operating system's, or a table has none.
+    Raises RealDataError if the data are real and the noise is not the operating system's, or a table has none.
     """
     noise.admit(kind)
     if kind == "real" and exact:
@@ -116,19 +98,7 @@ def admit_release(noise: NoiseSource, name: str, kind: str, exact: bool) -> None
 
 
 def symmetric_noise(noise: NoiseSource, copies: int, dimension: int, variance: int, data: DataHandle) -> Integers:
-    """Independent symmetric integer matrices ``(copies, d, d)``: isotropic in svec coordinates.
-
-    Parameters
-    ----------
-    noise
-        What draws: first what lies above the diagonals, then the diagonals.
-    copies, dimension
-        How many, and d.
-    variance
-        Even: on the diagonal; half of it off the diagonal.
-    data
-        Handle of what the noise protects.
-    """
+    """Independent symmetric integer matrices ``(copies, d, d)``: isotropic in svec coordinates."""
     out = np.zeros((copies, dimension, dimension), dtype=np.int64)
     rows, columns = np.triu_indices(dimension, 1)
     above = noise.gaussian(copies * len(rows), variance // 2, data).reshape(copies, -1)
@@ -154,7 +124,6 @@ class OsNoise:
         """Serves data of every kind."""
 
     def gaussian(self, size: int, variance: int, data: DataHandle) -> Integers:
-        """See :class:`NoiseSource`."""
         if variance <= 0 or int(variance) != variance:
             raise ValueError(f"variance must be a positive integer; got {variance}")
         _fits(variance <= LARGEST_SCALE**2)
@@ -164,7 +133,6 @@ class OsNoise:
         return gaussian_by_rejection(Words(), size, law.scale)
 
     def laplace(self, size: int, scale: Fraction, data: DataHandle) -> Integers:
-        """See :class:`NoiseSource`."""
         if scale <= 0:
             raise ValueError(f"scale must be positive; got {scale}")
         _fits(scale <= LARGEST_SCALE)
@@ -195,20 +163,16 @@ class RelayedNoise:
 
     @property
     def name(self) -> str:
-        """See :class:`NoiseSource`."""
         return self.source.name
 
     @property
     def sampler(self) -> str:
-        """See :class:`NoiseSource`."""
         return self.source.sampler
 
     def admit(self, data_kind: str) -> None:
-        """See :class:`NoiseSource`."""
         self.source.admit(data_kind)
 
     def tv_bound(self, variance: int) -> Fraction:
-        """See :class:`NoiseSource`."""
         return self.source.tv_bound(variance)
 
 
@@ -219,12 +183,10 @@ class AnnouncedNoise(RelayedNoise):
     announce: Callable[[], object]
 
     def gaussian(self, size: int, variance: int, data: DataHandle) -> Integers:
-        """See :class:`NoiseSource`."""
         self.announce()
         return self.source.gaussian(size, variance, data)
 
     def laplace(self, size: int, scale: Fraction, data: DataHandle) -> Integers:
-        """See :class:`NoiseSource`."""
         self.announce()
         return self.source.laplace(size, scale, data)
 
@@ -247,7 +209,6 @@ class SeededNoise:
             )
 
     def gaussian(self, size: int, variance: int, data: DataHandle) -> Integers:
-        """See :class:`NoiseSource`."""
         self._admit_handle(data)
         sd = math.sqrt(variance)
         if sd > _ROUNDED:
@@ -256,7 +217,6 @@ class SeededNoise:
         return self._draw(size, support, np.exp(-(support**2) / (2 * variance)))
 
     def laplace(self, size: int, scale: Fraction, data: DataHandle) -> Integers:
-        """See :class:`NoiseSource`."""
         self._admit_handle(data)
         if scale > _ROUNDED:
             return np.rint(self._rng.laplace(0.0, float(scale), size)).astype(np.int64)

@@ -7,15 +7,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.privacy.budget import rho_of_pure
-from pipeline.privacy.noise import NoiseSource
+
+if TYPE_CHECKING:
+    from pipeline.privacy.noise import NoiseSource
 
 Integers = NDArray[np.int64]
+
+
+# words of a release that the ledger reads: the variant of its joint cost where people are held out, the gate's table
+HELD_OUT, SET_ASIDE = "held_out", "set_aside"
 
 
 @dataclass(frozen=True)
@@ -57,17 +63,9 @@ class Mechanism:
     are those of one leaf, ``variance`` is that of one released row, and cost and slack are those of all rows ever.
     With ``shuffled`` nothing is drawn by whoever releases: the noise is in the messages, and their loss is no rho.
 
-    Parameters
-    ----------
-    table, shape, unit
-        Name and shape of the noisy table, as in ``release.parquet``; what one integer stands for.
-    rule
-        How the sensitivities were found, in words; part of the key of a release.
-
-    Raises
-    ------
-    ValueError
-        If a variance or a scale is not positive: it would be drawn as no noise and priced as nothing.
+    ``table``, ``shape``, ``unit``: name and shape of the noisy table, as in ``release.parquet``; what one integer
+    stands for.
+    Raises ValueError if a variance or a scale is not positive: it would be drawn as no noise and priced as nothing.
     """
 
     table: str
@@ -160,21 +158,8 @@ def with_sampler_slack(
 ) -> tuple[Mechanism, ...]:
     """The list with the ``delta_slack`` that ``noise`` will cause: ``(1 + e^epsilon) * drawn * tv_bound`` a table.
 
-    Parameters
-    ----------
-    mechanisms
-        All that one release draws.
-    noise
-        What will draw.
-    epsilon
-        The epsilon that will be stated, or any larger one (that of the lineage's cap covers all its releases).
-    symmetric
-        Names of tables that hold symmetric matrices: off their diagonals half the variance is drawn.
-
-    Raises
-    ------
-    ValueError
-        If ``epsilon`` is infinite and the sampler is not exact.
+    ``symmetric``: names of tables that hold symmetric matrices: off their diagonals half the variance is drawn.
+    Raises ValueError if ``epsilon`` is infinite and the sampler is not exact.
     """
     if not any(_tv_bound(m, noise, symmetric) for m in mechanisms):
         # an exact sampler adds nothing, however large epsilon is
@@ -192,10 +177,7 @@ def with_sampler_slack(
 def check_slack(mechanisms: Iterable[Mechanism], noise: NoiseSource, symmetric: frozenset[str] = frozenset()) -> None:
     """Refuse a sampler whose share of delta the mechanisms do not count.
 
-    Raises
-    ------
-    ValueError
-        If a table's ``delta_slack`` is less than twice the total variation of its draws.
+    Raises ValueError if a table's ``delta_slack`` is less than twice the total variation of its draws.
     """
     for m in mechanisms:
         if m.delta_slack < 2 * m.drawn * _tv_bound(m, noise, symmetric):
@@ -206,34 +188,15 @@ def check_slack(mechanisms: Iterable[Mechanism], noise: NoiseSource, symmetric: 
 class Release:
     """Noisy integers of one snapshot under one list of mechanisms.
 
-    Attributes
-    ----------
-    dataset, data_kind
-        Name of the lineage, and ``real`` or ``synthetic`` as registered.
-    dynamics
-        ``per_step``, ``stationary``: one table for all steps, or ``linear_quadratic``.
-    mechanisms, tables
-        What was drawn, a table each, in order; name -> int64 array of the mechanism's shape, read-only.
-    noise, sampler
-        ``os`` | ``seeded`` | ``none``, only ``os`` is private; name and version of what drew it.
-    trust_model, relation
-        ``central`` on every log (:class:`~pipeline.privacy.losses.Trust`); neighbours ``replace`` one person.
-    joint_rho
-        Cost of all tables together where it was bounded jointly; None: the sum of their costs.
-    joint
-        What the joint bound rests on besides the list of mechanisms: plain values, written into ``release.json``.
-    counter
-        Where the tables are running sums: which counter, and which night of it; plain values.
-    derived
-        Integers that were computed from these tables alone, without noise of their own, and that a later table's
-        question rests on.
-    look
-        Which evaluation of its lineage it holds, from 1; None where it holds none.
-
-    Raises
-    ------
-    ValueError
-        If real data carry other noise than the operating system's, or a table has not the shape of its mechanism.
+    ``mechanisms``, ``tables``: what was drawn, a table each, in order; name -> int64 array of the mechanism's shape,
+    read-only.
+    ``noise``, ``sampler``: ``os`` | ``seeded`` | ``none``, only ``os`` is private; name and version of what drew it.
+    ``joint_rho``: cost of all tables together where it was bounded jointly; None: the sum of their costs.
+    ``derived``: integers that were computed from these tables alone, without noise of their own, and that a later
+    table's question rests on.
+    ``look``: which evaluation of its lineage it holds, from 1; None where it holds none.
+    Raises ValueError if real data carry other noise than the operating system's, or a table has not the shape of its
+    mechanism.
     """
 
     dataset: str
@@ -269,15 +232,7 @@ class Release:
         return total_rho(self.mechanisms) if self.joint_rho is None else self.joint_rho
 
     def beside(self, other: Release, prefix: str) -> Release:
-        """Both as one, drawn of the same people: costs add up.
-
-        Parameters
-        ----------
-        other
-            Of the same data, noise and trust model.
-        prefix
-            Put before the names of the other's tables.
-        """
+        """Both as one, drawn of the same people: costs add up."""
         joint = self.joint if self.joint_rho is not None else other.joint
         costs = [r.rho for r in (self, other)]
         return replace(

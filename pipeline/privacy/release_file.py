@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
-from typing import NotRequired, TypedDict
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -101,19 +101,13 @@ def _place(name: str, axes: int) -> tuple[str, int | None, tuple[str, ...]]:
 def read_release(folder: Path) -> Release:
     """Read what :func:`release_files` made.
 
-    Parameters
-    ----------
-    folder
-        With ``release.parquet`` and ``release.json``.
-
-    Raises
-    ------
-    ValueError
-        If the files are missing or do not fit each other.
+    Raises ValueError if the files are missing or do not fit each other.
     """
     try:
         facts = json.loads((folder / "release.json").read_text())
-        rows = pq.read_table(folder / "release.parquet")
+        # as a file, not as a dataset, whose modules take longer to load than the file to read
+        with pq.ParquetFile(folder / "release.parquet") as file:
+            rows = file.read()
         mechanisms = tuple(mechanism_from(m) for m in facts["mechanisms"])
         tables = {m.table: _stored(rows, m.table, m.shape) for m in mechanisms}
         derived = {name: _stored(rows, name, tuple(shape)) for name, shape in facts.get("derived", {}).items()}
@@ -141,15 +135,15 @@ def _stored(rows: pa.Table, name: str, shape: tuple[int, ...]) -> NDArray[np.int
     found: NDArray[np.bool_] = rows["table"].to_numpy(zero_copy_only=False) == label
     if step is not None:
         found = found & (rows["step"].to_numpy(zero_copy_only=False) == step)
-    return rows[column].filter(pa.array(found)).to_numpy().reshape(shape)
+    numbers = rows[column]
+    kept = numbers.filter(pa.array(found)).to_numpy() if numbers.null_count else numbers.to_numpy()[found]
+    return kept.reshape(shape)
 
 
 def describe(release: Release) -> dict[str, object]:
     """Everything about a release but its numbers.
 
-    Returns
-    -------
-    What ``release.json`` holds.
+    Returns what ``release.json`` holds.
     """
     return {
         "schema_version": 1,
@@ -171,9 +165,7 @@ def describe(release: Release) -> dict[str, object]:
 def describe_joint(release: Release) -> dict[str, object]:
     """The joint cost of a release, exact, and what it rests on.
 
-    Returns
-    -------
-    ``rho_exact`` as a fraction in text, and the facts that the bound rests on.
+    Returns ``rho_exact`` as a fraction in text, and the facts that the bound rests on.
     """
     rho = release.joint_rho
     return {"rho_exact": None if rho is None else str(rho), **(release.joint or {})}
@@ -185,14 +177,7 @@ def describe_mechanism(m: Mechanism) -> dict[str, object]:
     ``delta_slack`` stands there only where it is not 0, ``running`` only where the table is a running sum, ``shuffled``
     only where it is made of shuffled messages.
 
-    Parameters
-    ----------
-    m
-        One table of a release or of a plan.
-
-    Returns
-    -------
-    What ``release.json``, the ledger and a run's key hold of it.
+    Returns what ``release.json``, the ledger and a run's key hold of it.
     """
     slack = {"delta_slack": str(m.delta_slack)} if m.delta_slack else {}
     running = {} if m.running is None else {"running": asdict(m.running)}
@@ -219,49 +204,8 @@ def describe_mechanism(m: Mechanism) -> dict[str, object]:
     }
 
 
-class ListedMechanism(TypedDict):
-    """What is read of a mechanism in a file: see :func:`describe_mechanism`; the rest follows from it."""
-
-    table: str
-    shape: list[int]
-    unit: str
-    l2_squared: int
-    l1: int
-    sensitivity_rule: str
-    variance: int | None
-    laplace_scale: str | None
-    delta_slack: NotRequired[str]
-    running: NotRequired[ListedRunning]
-    shuffled: NotRequired[ListedBits]
-
-
-class ListedRunning(TypedDict):
-    """The fields of :class:`~pipeline.privacy.release.Running`."""
-
-    cost: int
-    draws: int
-    error: float
-
-
-class ListedBits(TypedDict):
-    """The fields of :class:`~pipeline.privacy.release.ShuffledBits`."""
-
-    users: int
-    each: int
-    chance: int
-    changes: int
-    honest: int
-    episodes: NotRequired[int]
-
-
-def mechanism_from(facts: ListedMechanism) -> Mechanism:
-    """The mechanism that :func:`describe_mechanism` described.
-
-    Parameters
-    ----------
-    facts
-        One entry of ``mechanisms``.
-    """
+def mechanism_from(facts: Mapping[str, Any]) -> Mechanism:
+    """The mechanism that :func:`describe_mechanism` described."""
     scale, running, shuffled = facts["laplace_scale"], facts.get("running"), facts.get("shuffled")
     return Mechanism(
         table=facts["table"],
@@ -279,22 +223,10 @@ def mechanism_from(facts: ListedMechanism) -> Mechanism:
 
 
 def file_of(kind: str) -> str:
-    """File of a run's folder that a certificate digests: a table, or ``policy.json`` for ``labels``.
-
-    Parameters
-    ----------
-    kind
-        ``release``, ``policy`` or ``labels``.
-    """
+    """File of a run's folder that a certificate digests: a table, or ``policy.json`` for ``labels``."""
     return "policy.json" if kind == "labels" else f"{kind}.parquet"
 
 
 def sha256_file(path: Path) -> str:
-    """Hex sha256 of a file.
-
-    Parameters
-    ----------
-    path
-        Of the file; it is read whole.
-    """
+    """Hex sha256 of a file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()

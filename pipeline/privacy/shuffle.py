@@ -21,19 +21,32 @@ Biased coins of the operating system: what a user's device flips in the shuffle 
 
 A coin's chance is ``chance / 2^64``: a uniform 64-bit word falls below ``chance`` with just that probability.
 ``SeededNoise`` flips them too, for simulations only.
+
+How many noise bits a batch needs: by exact accounting (``tight``), or as paper 002 prints it (``paper``).
+
+``changes`` is the number of counters that replacing one user can move by 1, half of them up and half down:
+6H for three tables of H steps, 4H where visits are the sums of transitions.
+
+The loss is exact, composed by FFT; it errs upwards only.  Replacing one user lowers some counters by 1 and raises
+others by 1.  A counter that goes up compares 1 + Q with Q, one that goes down Q with 1 + Q, with Q ~ Bin(trials, q);
+their losses are independent and add up.  Losses are moved to a grid so that both laws keep their mass (connecting the
+dots: Doroshenko et al. 2022), which only enlarges every divergence.  Fewer changed counters are a marginal: no worse.
 """
 
 # pyright: reportUnknownMemberType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.privacy.budget import root
 from pipeline.privacy.csprng import Words
 from pipeline.privacy.noise import DataHandle, SeededNoise
 
@@ -65,7 +78,6 @@ class OsCoins:
     name = "os"
 
     def flips(self, size: int, chance: int, data: DataHandle) -> Bits:
-        """See :class:`Coins`."""
         checked_chance(chance)
         # a certain coin: no 64-bit threshold says "every word"
         return Words().take(size) < np.uint64(chance) if chance < WHOLE else np.ones(size, dtype=np.bool_)
@@ -88,13 +100,7 @@ Bits = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class NoiseBits:
-    """What each user of a batch adds to each counter: ``each`` coins of probability ``chance / 2^64``.
-
-    Parameters
-    ----------
-    users
-        n, the users of the batch: public.
-    """
+    """What each user of a batch adds to each counter: ``each`` coins of probability ``chance / 2^64``."""
 
     users: int
     each: int
@@ -151,22 +157,9 @@ class Messages:
 def randomize(values: Array, noise: NoiseBits, coins: Coins, data: DataHandle) -> Messages:
     """One user's messages: ``1 + each`` of them for every counter, zeros included.
 
-    Parameters
-    ----------
-    values
-        ``(C,)`` what this user adds to each counter, in [0, 1]; clipped here, on the device, because the guarantee
-        rests on it.
-    noise
-        What every user of the batch adds: public.
-    coins
-        Exact coins of the device; seeded ones in simulations.
-    data
-        Handle of what the coins protect.
-
-    Returns
-    -------
-    Messages
-        ``C (1 + each)`` of one bit.
+    ``values`` ``(C,)``: what this user adds to each counter, in [0, 1]; clipped here, on the device, because the
+    guarantee rests on it.
+    Returns messages: ``C (1 + each)`` of one bit.
     """
     y = np.clip(np.asarray(values, dtype=np.float64), 0.0, 1.0)
     bits = [coins.rounded(y, data), coins.flips(len(y) * noise.each, noise.chance, data)]
@@ -185,10 +178,8 @@ def shuffle(messages: Sequence[Messages]) -> Messages:
 def analyze(shuffled: Messages, counters: int, noise: NoiseBits) -> Array:
     """Unbiased sums ``(C,)`` from the multiset alone.
 
-    Raises
-    ------
-    ValueError
-        If some counter has not ``users * (1 + each)`` messages: somebody was silent, and silence says something.
+    Raises ValueError if some counter has not ``users * (1 + each)`` messages: somebody was silent, and silence says
+    something.
     """
     sent = np.bincount(shuffled.counter, minlength=counters)
     if (sent != noise.users * (1 + noise.each)).any():
@@ -199,15 +190,7 @@ def analyze(shuffled: Messages, counters: int, noise: NoiseBits) -> Array:
 
 
 def to_bytes(messages: Messages, counters: int) -> bytes:
-    """Messages as they travel: each the number of its counter and its bit, in :func:`message_bytes` bytes.
-
-    Parameters
-    ----------
-    messages
-        Of one user.
-    counters
-        C, how many there are.
-    """
+    """Messages as they travel: each the number of its counter and its bit, in :func:`message_bytes` bytes."""
     code = (messages.counter << 1) | messages.bit
     return code.astype("<u8").view(np.uint8).reshape(-1, 8)[:, : message_bytes(counters)].tobytes()
 
@@ -228,13 +211,7 @@ def message_bytes(counters: int) -> int:
 
 @dataclass(frozen=True)
 class Exchanged:
-    """Unbiased noisy ``sums (C,)``, and the bytes that all users sent for them.
-
-    Parameters
-    ----------
-    sent
-        Of all messages together.
-    """
+    """Unbiased noisy ``sums (C,)``, and the bytes that all users sent for them."""
 
     sums: Array
     sent: int
@@ -243,14 +220,7 @@ class Exchanged:
 def exchanged(people: Iterable[Array], counters: int, noise: NoiseBits, coins: Coins, data: DataHandle) -> Exchanged:
     """All three parties: every user's device randomizes, the shuffler shuffles what it got as bytes, then the analysis.
 
-    Parameters
-    ----------
-    people
-        Of each user what they add to each counter ``(C,)``.
-    counters
-        C.
-    noise, coins, data
-        As of :func:`randomize`.
+    ``people``: of each user what they add to each counter ``(C,)``.
     """
     sent = [to_bytes(randomize(values, noise, coins, data), counters) for values in people]
     sums = analyze(shuffle([from_bytes(each, counters) for each in sent]), counters, noise)
@@ -260,19 +230,253 @@ def exchanged(people: Iterable[Array], counters: int, noise: NoiseBits, coins: C
 def analyzed_totals(sums: Integers, noise: NoiseBits, seeded: SeededNoise, data: DataHandle) -> Array:
     """The law of the three functions in one binomial draw a counter: for simulations, at any number of users.
 
-    Parameters
-    ----------
-    sums
-        Exact sums of the users' bits, any shape.
-    noise
-        What every user of the batch adds.
-    seeded, data
-        Draws one binomial a counter, and the handle of the simulated world.
-
-    Returns
-    -------
-    Array
-        Unbiased noisy sums, of the shape of ``sums``.
+    Returns array: Unbiased noisy sums, of the shape of ``sums``.
     """
     heads = seeded.heads(sums.size, noise.trials, noise.chance, data)
     return (sums + heads.reshape(sums.shape)).astype(np.float64) - noise.mean
+
+
+# mass cut from each tail of one counter; it is charged as certain loss
+_TAIL = 1e-18
+# grid points a standard deviation of one counter's loss
+_FINENESS = 60
+# what rounding inside the transforms may hide; deltas near it are refused
+_ROUNDING = 1e-13
+SMALLEST_DELTA = 1e-11
+
+
+@dataclass(frozen=True)
+class LossLaw:
+    """Law of the loss in one order of two neighbours: ``mass (L,)`` at ``step * (first + i)``, the rest infinite."""
+
+    first: int
+    step: float
+    mass: Array
+    infinite: float
+
+    def delta(self, epsilon: float) -> float:
+        """Hockey-stick divergence at ``epsilon``, with what rounding may hide."""
+        low = max(0, min(len(self.mass), math.floor(epsilon / self.step) - self.first))
+        loss = self.step * (self.first + np.arange(low, len(self.mass)))
+        mass, above = self.mass[low:], loss > epsilon
+        return float(self.infinite + _ROUNDING - (mass[above] * np.expm1(epsilon - loss[above])).sum())
+
+
+def shuffle_delta(trials: int, q: float, up: int, down: int, epsilon: float, by: int = 1) -> float:
+    """Smallest delta at ``epsilon`` of noise Bin(``trials``, ``q``) where ``up`` counters rise and ``down`` fall."""
+    return max(law.delta(epsilon) for law in loss_laws(trials, q, up, down, by))
+
+
+def shuffle_epsilon(trials: int, q: float, up: int, down: int, delta: float, by: int = 1) -> float:
+    """Smallest epsilon at ``delta``; infinity where no epsilon will do.
+
+    ``delta``: at least 1e-11.
+    Raises ValueError if ``delta`` is below what the transforms resolve.
+    """
+    checked_delta(delta)
+    laws = loss_laws(trials, q, up, down, by)
+    if max(law.infinite for law in laws) + _ROUNDING >= delta:
+        return math.inf
+    if max(law.delta(0.0) for law in laws) <= delta:
+        return 0.0
+
+    def excess(epsilon: float) -> float:
+        return max(law.delta(epsilon) for law in laws) - delta
+
+    top = max(law.step * (law.first + len(law.mass)) for law in laws)
+    return root(excess, 0.0, top, 1e-9) + 2e-9
+
+
+def checked_delta(delta: float) -> None:
+    """Refuse a delta that the transforms do not resolve."""
+    if not SMALLEST_DELTA <= delta < 1:
+        raise ValueError(f"delta must be in [{SMALLEST_DELTA:g}, 1) here; got {delta}")
+
+
+def loss_laws(trials: int, q: float, up: int, down: int, by: int = 1) -> list[LossLaw]:
+    """The loss in each order of the neighbours; one law where as many rise as fall, since both orders share it."""
+    return [_composed(trials, q, up, down, by)] + ([_composed(trials, q, down, up, by)] if up != down else [])
+
+
+@lru_cache(maxsize=16)
+def _composed(trials: int, q: float, up: int, down: int, by: int) -> LossLaw:
+    low, mass = binomial_window(trials, q)
+    k = low + np.arange(len(mass))
+    # log of P(Q = k - 1) / P(Q = k), and so of P(Q = k - by) / P(Q = k), for every k in reach of either law
+    with np.errstate(divide="ignore"):
+        single = np.log(k * (1 - q)) - np.log((trials - k + 1.0) * q)
+    ratio = np.sum([single[by - i : len(single) - i] for i in range(by)], axis=0)
+    step = float(np.sqrt((mass[by:] * ratio**2).sum() / mass[by:].sum())) / _FINENESS
+    rise = _on_grid(ratio, mass[:-by], step)
+    fall = _on_grid(-ratio, mass[by:], step)
+    first = up * rise[0] + down * fall[0]
+    length = up * (len(rise[1]) - 1) + down * (len(fall[1]) - 1) + 1
+    size = 1 << (length - 1).bit_length()
+    spectrum = np.fft.rfft(rise[1], size) ** up * np.fft.rfft(fall[1], size) ** down
+    composed = np.maximum(np.fft.irfft(spectrum, size)[:length], 0.0)
+    certain = (mass[-by:].sum() + 2 * _TAIL) * up + (mass[:by].sum() + 2 * _TAIL) * down
+    return LossLaw(first, step, composed, float(certain))
+
+
+def _on_grid(loss: Array, mass: Array, step: float) -> tuple[int, Array]:
+    """First grid point, and masses: each is shared between its two neighbours so that both laws keep it."""
+    cell = np.floor(loss / step).astype(np.int64)
+    upper = mass * np.expm1(cell * step - loss) / math.expm1(-step)
+    first = int(cell.min())
+    out = np.zeros(int(cell.max()) - first + 2)
+    np.add.at(out, cell - first, mass - upper)
+    np.add.at(out, cell - first + 1, upper)
+    return first, out
+
+
+def binomial_window(trials: int, q: float) -> tuple[int, Array]:
+    """First value and probabilities of Bin(trials, q) on the window that leaves at most 1e-18 on either side.
+
+    Made from the exact ratios of neighbouring probabilities, so that 10^12 trials lose no digits.
+    """
+    mean, variance = trials * q, trials * q * (1 - q)
+    # Bernstein: P(|Q - mean| > w) <= 2 exp(-w^2 / (2 (variance + w / 3)))
+    need = -math.log(_TAIL / 2)
+    reach = need / 3 + math.sqrt((need / 3) ** 2 + 2 * need * variance)
+    low, high = max(0, math.floor(mean - reach)), min(trials, math.ceil(mean + reach))
+    k = np.arange(low, high, dtype=np.float64)
+    steps = np.log((trials - k) * q) - np.log((k + 1) * (1 - q))
+    logs = np.append(0.0, np.cumsum(steps))
+    mass = np.exp(logs - logs.max())
+    return low, mass / mass.sum()
+
+
+# a skew coin is narrowed down to this share of its chance
+_NARROW = 1e-5
+
+
+@cache
+def smallest_total(changes: int, epsilon: float, delta: float) -> int:
+    """Fewest fair noise bits of honest users, in one counter, for an ``(epsilon, delta)`` batch.
+
+    Raises ValueError if ``changes`` is odd or below 2, ``epsilon`` is not positive, or ``delta`` is out of reach.
+    """
+    if changes < 2 or changes % 2:
+        raise ValueError(f"a replaced user moves as many counters up as down; got {changes} changes")
+    if not epsilon > 0:
+        raise ValueError(f"epsilon must be positive; got {epsilon}")
+    checked_delta(delta)
+    half = changes // 2
+
+    def enough(total: int) -> bool:
+        return shuffle_delta(total, 0.5, half, half, epsilon) <= delta
+
+    # a Gaussian of the same variance is within a few parts in a thousand
+    high = max(2, math.ceil(4 * changes / (2 * _gaussian_rho(epsilon, delta))))
+    low, stride = high - 1, max(1, high // 500)
+    while not enough(high):
+        low, high = high, high + stride
+    while low > 0 and enough(low):
+        low, high = max(0, low - stride), low
+    return _narrowed(low, high, enough)
+
+
+@cache
+def tight_bits(users: int, changes: int, epsilon: float, delta: float, honest: int | None = None) -> NoiseBits:
+    """The least noise for an ``(epsilon, delta)`` batch: ``ceil(N / n)`` fair coins, or one skew coin a user.
+
+    ``changes``: counters that one replaced user moves by 1: even.
+    ``honest``: declared minimum of users who do flip their coins, those of the others count for nothing; None: all.
+    Raises ValueError if ``honest`` is not in 1 .. n; or see :func:`smallest_total`.
+    """
+    n = users if honest is None else honest
+    if not 1 <= n <= users:
+        raise ValueError(f"the honest users must be between 1 and {users}; got {n}")
+    total, half = smallest_total(changes, epsilon, delta), changes // 2
+    if n <= total:
+        return NoiseBits(users, -(-total // n))
+
+    def enough(chance: int) -> bool:
+        return shuffle_delta(n, chance / WHOLE, half, half, epsilon) <= delta
+
+    # privacy.md §0.1-9: n q (1 - q) = N / 4 with N from fair coins; the true one is about 1 % larger
+    low = _skew(total, n)
+    high = min(FAIR, _skew(total * 1.015, n))
+    while not enough(high):
+        low, high = high, min(FAIR, math.ceil(high * 1.02))
+    return NoiseBits(users, 1, _narrowed(low, high, enough, _NARROW))
+
+
+def _narrowed(low: int, high: int, enough: Callable[[int], bool], share: float = 0.0) -> int:
+    """Between what is too little and what is enough: enough, and within ``share`` of the least, or the least."""
+    while high - low > max(1, share * high):
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def paper_bits(users: int, horizon: int, epsilon: float, beta: float) -> NoiseBits:
+    """Paper 002, Algorithm 4 with epsilon' = epsilon / 3H: tau = 96 ln(2/beta) / epsilon'^2."""
+    tau = paper_total(horizon, epsilon, beta)
+    if users <= tau:
+        return NoiseBits(users, math.ceil(tau / users))
+    return NoiseBits(users, 1, math.ceil(tau / (2 * users) * WHOLE))
+
+
+def paper_total(horizon: int, epsilon: float, beta: float) -> float:
+    """Threshold tau = 864 H^2 ln(2 / beta) / epsilon^2."""
+    return 864 * horizon**2 * math.log(2 / beta) / epsilon**2
+
+
+def of_one_episode(episodes: int, epsilon: float, delta: float) -> tuple[float, float]:
+    """What one of a user's episodes may cost so that all ``episodes`` cost ``(epsilon, delta)``: group privacy.
+
+    Replacing a user replaces their episodes one after the other, in whichever batches they are: with e = epsilon / m
+    and d for each, P(S) <= e^e P'(S) + d applied m times gives m e and d (1 + e^e + ... + e^((m-1) e)).
+    """
+    each = epsilon / episodes
+    return each, delta / sum(math.exp(i * each) for i in range(episodes))
+
+
+@cache
+def delivered_epsilon(
+    bits: NoiseBits, changes: int, delta: float, honest: int | None = None, episodes: int = 1
+) -> float:
+    """Epsilon at ``delta`` that the coins of the honest users really give, replace-one."""
+    law = (bits.users if honest is None else honest) * bits.each, bits.probability, changes // 2, changes // 2
+    if episodes == 1:
+        return shuffle_epsilon(*law, delta)
+
+    def excess(epsilon: float) -> float:
+        each, share = of_one_episode(episodes, epsilon, delta)
+        return shuffle_delta(*law, each) / share - 1
+
+    # the share shrinks with epsilon, and some loss is never hidden: the excess falls, then it rises
+    grid, best = np.geomspace(0.01, 200.0, 60), 0.0
+    for _ in range(3):
+        at = int(np.argmin([excess(e) for e in grid.tolist()]))
+        best, grid = float(grid[at]), np.linspace(grid[max(0, at - 1)], grid[min(len(grid) - 1, at + 1)], 60)
+    if excess(best) > 0:
+        return math.inf
+    return root(excess, 0.0, best, 1e-9) + 2e-9 if excess(0.0) > 0 else 0.0
+
+
+def _skew(total: float, n: int) -> int:
+    """Chance of one coin with ``n q (1 - q) = total / 4``, q at most a half."""
+    share = min(1.0, total / n)
+    # (1 - sqrt(1 - x)) / 2 without its cancellation at small x
+    return min(FAIR, math.ceil(share / (2 * (1 + math.sqrt(1 - share))) * WHOLE))
+
+
+def gaussian_delta(rho: float, epsilon: float) -> float:
+    """Delta at ``epsilon`` of a continuous Gaussian, ``mu = sqrt(2 rho)``: where a search begins, and never a promise.
+
+    No noise that is drawn is continuous.
+
+    ``rho``: zCDP cost, above 0.
+    """
+    from scipy.special import log_ndtr
+
+    mu = math.sqrt(2 * rho)
+    first, second = float(log_ndtr(-epsilon / mu + mu / 2)), epsilon + float(log_ndtr(-epsilon / mu - mu / 2))
+    return -math.exp(first) * math.expm1(second - first)
+
+
+def _gaussian_rho(epsilon: float, delta: float) -> float:
+    """Largest rho whose continuous Gaussian is ``(epsilon, delta)``."""
+    return root(lambda rho: gaussian_delta(rho, epsilon) - delta, 1e-12, 2 * epsilon + 100, 1e-12)

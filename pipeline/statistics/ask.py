@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Literal
 
 from pipeline.privacy.budget import fraction_of, rho_from_epsilon
-from pipeline.privacy.factorisation import Factorisation
+from pipeline.privacy.continual import Factorisation
 
 ReleasedTables = Literal["one_table", "two_tables"]
 Calibration = Literal["tight", "paper"]
@@ -18,22 +18,10 @@ Calibration = Literal["tight", "paper"]
 class Ask:
     """What a recipe asks for.
 
-    Parameters
-    ----------
-    rho, epsilon, delta
-        ``rho`` alone, ``epsilon`` with ``delta`` (both Gaussian), or ``epsilon`` alone: pure, Laplace.  None of them:
-        no noise (a baseline, simulation only).
-    tables
-        Of counts.  ``one_table``: n[h,s,a,s'] alone, n[h,s,a] by summation; ``two_tables``: both, as paper 003 has it.
-    calibration
-        ``tight``: scales from the layout's sensitivities; ``paper``: the scales that a paper prints, with the true loss
-        recomputed.
-    split
-        Share of the budget per table; what is left out takes the rest, or a default that rests on declared constants.
-    counter
-        Where every night is a leaf of a continual counter: the budget is then that of all its nights together.
-    part
-        Of an online agent's budget for this sum, where several are released from one.
+    ``rho``, ``epsilon``, ``delta``: ``rho`` alone, ``epsilon`` with ``delta`` (both Gaussian), or ``epsilon`` alone:
+    pure, Laplace.  None of them: no noise (a baseline, simulation only).
+    ``tables``: of counts.  ``one_table``: n[h,s,a,s'] alone, n[h,s,a] by summation; ``two_tables``: both, as paper 003
+    has it.
     """
 
     rho: float | Fraction | None = None
@@ -65,26 +53,12 @@ class Ask:
         return fraction_of(rho_from_epsilon(float(self.epsilon), self.delta))
 
     def less(self, taken: Fraction) -> Ask:
-        """What is left of the budget.
-
-        Parameters
-        ----------
-        taken
-            What another mechanism costs: in epsilon where this is pure, else in rho.
-        """
+        """What is left of the budget."""
         if self.pure:
             return replace(self, epsilon=fraction_of(self.epsilon or 0) - taken)
         whole = self.zcdp()
         return self if whole is None else replace(self, rho=whole - taken)
 
     def share(self, table: str, default: Fraction) -> Fraction:
-        """Share of the budget on one table.
-
-        Parameters
-        ----------
-        table
-            Name in ``split``.
-        default
-            What it gets where ``split`` does not name it.
-        """
+        """Share of the budget on one table."""
         return default if self.split is None else Fraction(self.split.get(table, default))

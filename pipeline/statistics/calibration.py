@@ -17,7 +17,7 @@ from fractions import Fraction
 
 from pipeline.declaration.card import Card
 from pipeline.privacy.budget import fraction_of
-from pipeline.privacy.factorisation import Factorisation
+from pipeline.privacy.continual import Factorisation
 from pipeline.privacy.noise import LARGEST_SCALE
 from pipeline.privacy.release import Mechanism, Running
 from pipeline.statistics.ask import Ask
@@ -47,18 +47,9 @@ def default_split(layout: CountLayout, ask: Ask) -> dict[str, float]:
 def count_sum(card: Card, ask: Ask) -> PrivateSum:
     """The private sum of a card's count tables that a recipe asks for: one release, or the rows of a counter.
 
-    Parameters
-    ----------
-    card
-        What is declared.
-    ask
-        Budget, tables and calibration; without a budget there is no noise (simulation only).
-
-    Raises
-    ------
-    ValueError
-        If the split names other tables than are released, the paper's calibration is asked where it prints none, or
-        the budget is so small that the noise would leave the safe range of 64-bit integers.
+    ``ask``: budget, tables and calibration; without a budget there is no noise (simulation only).
+    Raises ValueError if the split names other tables than are released, the paper's calibration is asked where it
+    prints none, or the budget is so small that the noise would leave the safe range of 64-bit integers.
     """
     layout = CountLayout(card, ask.tables, leaf=ask.counter is not None)
     mechanisms = _calibrated(layout, ask)
@@ -161,17 +152,7 @@ LEVELS = (1.0, 3.0, 10.0)
 
 @dataclass(frozen=True)
 class SignalToNoise:
-    """What one (step, state, action) holds, beside the noise on it.
-
-    Parameters
-    ----------
-    people
-        How many.
-    visits
-        Of one (step, state, action) if all are visited alike.
-    noise
-        One standard deviation of the noise on that count, in visits.
-    """
+    """What one (step, state, action) holds, beside the noise on it."""
 
     people: float
     visits: float
@@ -199,14 +180,7 @@ def visit_noise(card: Card, mechanisms: Sequence[Mechanism]) -> float:
 def signal_to_noise(card: Card, ask: Ask, people: float | None = None) -> SignalToNoise:
     """Visits and noise at a budget, for ``people`` (default: as declared).
 
-    Parameters
-    ----------
-    card
-        What is declared.
-    ask
-        Budget, tables and calibration.
-    people
-        How many; None: as declared.
+    ``people``: how many; None: as declared.
     """
     n = float(card.unit.users_public) if people is None else people
     return SignalToNoise(n, even_visits(card, n), visit_noise(card, count_sum(card, ask).mechanisms))
@@ -219,16 +193,7 @@ def scale_budget(ask: Ask, factor: float) -> Ask:
     return replace(ask, epsilon=None if ask.epsilon is None else ask.epsilon * factor)
 
 
-def people_needed(card: Card, ask: Ask, level: float) -> int:
-    """People for whom visits reach ``level`` times the noise at this budget: the ratio is linear in people.
-
-    Parameters
-    ----------
-    card
-        What is declared.
-    ask
-        Budget, tables and calibration.
-    level
-        Visits in units of the noise.
-    """
-    return math.ceil(level * card.unit.users_public / signal_to_noise(card, ask).ratio)
+def people_needed(card: Card, ask: Ask, level: float, teaching: float = 1.0) -> int:
+    """People for whom visits reach ``level`` times the noise at this budget: the ratio is linear in people."""
+    n = card.unit.users_public
+    return math.ceil(level * n / signal_to_noise(card, ask, n * teaching).ratio)

@@ -138,10 +138,7 @@ def project(tables: Array, totals: Array) -> Array:
 def project_cvxpy(table: Array, total: float) -> Array:
     """The same minimiser for one table ``(...)`` by cvxpy (Clarabel).
 
-    Raises
-    ------
-    RuntimeError
-        If the solver reports anything but an optimum.
+    Raises RuntimeError if the solver reports anything but an optimum.
     """
     import cvxpy as cp
 
@@ -170,12 +167,8 @@ def _problem(size: int) -> tuple[Any, Any, Any, Any, Any]:
 def consistent_counts_cvxpy(n_sa: ArrayLike, n_sas: ArrayLike, slack: float) -> Array:
     """The same minimiser by cvxpy (HiGHS), one cell at a time through one reused problem.
 
-    Raises
-    ------
-    ValueError
-        On bad input, as :func:`consistent_counts`.
-    RuntimeError
-        If the solver reports anything but an optimum.
+    Raises ValueError on bad input, as :func:`consistent_counts`.
+    Raises RuntimeError if the solver reports anything but an optimum.
     """
     total, parts = _checked(n_sa, n_sas, slack)
     flat, sums = parts.reshape(-1, parts.shape[-1]), total.reshape(-1)
@@ -199,16 +192,8 @@ class ConsistencyCertificate:
     ``largest_relative_difference`` is max |x - x_cvxpy| / max(1, largest count of the cell) over the drawn cells; of
     ``tables`` it is the largest violation of the optimality conditions, or of the least squares beside cvxpy's.
 
-    Parameters
-    ----------
-    cells, certified
-        Case of :data:`CASES` -> cells in it, and how many of them were solved again.
-    tolerance
-        Largest relative difference that is accepted.
-    solver
-        What solved the drawn cells.
-    programme
-        ``cells`` of paper 003, or ``tables`` by least squares.
+    ``tolerance``: largest relative difference that is accepted.
+    ``programme``: ``cells`` of paper 003, or ``tables`` by least squares.
     """
 
     cells: dict[str, int]
@@ -227,12 +212,7 @@ class ConsistencyCertificate:
 def certify(n_sa: ArrayLike, n_sas: ArrayLike, slack: float, x: Array, per_case: int = 8) -> ConsistencyCertificate:
     """Solve up to ``per_case`` cells of each case again by cvxpy, drawn by the operating system's randomness.
 
-    Parameters
-    ----------
-    n_sa, n_sas, slack
-        The programme's data, as :func:`consistent_counts`.
-    x
-        ``(..., S')`` the solution to certify.
+    ``x`` ``(..., S')``: the solution to certify.
     """
     from secrets import SystemRandom
 

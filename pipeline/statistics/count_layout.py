@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from pipeline.declaration.card import Card
 from pipeline.statistics.ask import ReleasedTables
-from pipeline.statistics.layout import CardLayout, Sensitivity, Table
+from pipeline.statistics.layout import CardLayout, Sensitivity, Table, whole
 
 # a reward this close below a lattice point (in steps) is that point: binary floats cannot hold most decimals
 _ROUNDING = 1e-9
@@ -73,8 +73,8 @@ class RewardLattice:
             k /= width
         k *= self.steps
         k += _ROUNDING
-        # clipped at both ends already, so cutting off is flooring and no k is above ``steps``
-        return k.astype(np.int64)
+        # clipped at both ends already, so cutting off is flooring
+        return whole(k, 0, self.steps)
 
     def integer(self, k: NDArray[np.int64]) -> NDArray[np.int64]:
         """The integer that is summed for lattice index ``k``."""
@@ -87,14 +87,9 @@ Person = Sequence[Sequence[tuple[int, int, float, int]]]
 
 @dataclass(frozen=True)
 class CountLayout(CardLayout):
-    """See :class:`~pipeline.statistics.layout.Layout`: each table is priced alone, because one row enters all of them.
+    """Each table is priced alone, because one row enters all of them.
 
-    Parameters
-    ----------
-    released
-        ``one_table``: n[h,s,a,s'] alone, n[h,s,a] by summation; ``two_tables``: both, as paper 003 has it.
-    leaf
-        Whether the tables are steps of a continual counter (leaves of its tree); one person may be in several of them.
+    ``released``: ``one_table``: n[h,s,a,s'] alone, n[h,s,a] by summation; ``two_tables``: both, as paper 003 has it.
     """
 
     released: ReleasedTables = "one_table"
@@ -157,13 +152,7 @@ class StartLayout(CountLayout):
 
 
 def reward_lattice(card: Card) -> RewardLattice:
-    """Lattice on which rewards are summed: centred unless a ``total`` is declared (privacy.md §0.1-20).
-
-    Parameters
-    ----------
-    card
-        Whose ``[reward]`` gives range, steps and total.
-    """
+    """Lattice on which rewards are summed: centred unless a ``total`` is declared (privacy.md §0.1-20)."""
     r = card.reward
     return RewardLattice(r.range[0], r.range[1], r.steps, centred=r.total is None)
 
@@ -171,10 +160,8 @@ def reward_lattice(card: Card) -> RewardLattice:
 def largest_square(steps: int, cap: int | None, cells: int) -> int:
     """Largest sum of squares of one person's steps over cells.
 
-    Parameters
-    ----------
-    steps, cap, cells
-        How many steps, how many of them a cell takes at most (None: all), how many cells there are.
+    ``steps``, ``cap``, ``cells``: how many steps, how many of them a cell takes at most (None: all), how many cells
+    there are.
     """
     cap = steps if cap is None else min(cap, steps)
     full, rest = divmod(steps, cap)
@@ -207,11 +194,6 @@ def reward_sensitivity(card: Card) -> Sensitivity:
 
     With a declared ``total`` (T steps of the lattice a person, not centred): L2^2 = 2 T^2, L1 = 2 T.  Otherwise
     centred in half steps, the worst pair sits in the same cells at opposite ends of the range.
-
-    Parameters
-    ----------
-    card
-        Declares horizon, episodes a person, caps, and the range and total of rewards.
     """
     d, m, r = card.domain, card.unit.episodes_per_user, card.reward
     steps = m * d.horizon

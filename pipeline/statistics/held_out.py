@@ -7,9 +7,6 @@ of the same part moves that part alone; by somebody of the other part, one part 
 
 where ± is the cost of adding or removing one.  What part B is asked rests on the answer of A; the loss of an adaptive
 composition is bounded answer by answer, so that changes nothing.  (Proved in docs/evaluation.md.)
-
-Where part A is a counter of many nights and part B is asked on some of them, each person of B once, replacing a person
-may also move two evaluations, of different dates: then 2 ρ_B± is among them.
 """
 
 from __future__ import annotations
@@ -26,12 +23,7 @@ from pipeline.statistics.layout import Layout, Rates, Relation, Table
 from pipeline.statistics.moment_layout import moments_cost
 from pipeline.statistics.private_sum import PrivateSum
 
-NIGHTS_RULE = (
-    "max(ρ_A, ρ_B, ρ_A± + ρ_B±, 2 ρ_B±): people in two parts by a keyed hash of their id, for all nights; each of the "
-    "second part evaluates once; ±: one person joins or leaves"
-)
 RULE = "max(ρ_A, ρ_B, ρ_A± + ρ_B±): people in two parts by a keyed hash of their id; ±: one person joins or leaves"
-VARIANT = "held_out"
 
 
 class SumFacts(TypedDict):
@@ -61,28 +53,14 @@ class HeldOutFacts(TypedDict):
 Cost = tuple[Fraction, Fraction]
 
 
-def parts_cost(learn: Cost, evaluate: Cost, *, nights: bool = False) -> Fraction:
-    """Exact zCDP cost of both parts together.
-
-    Parameters
-    ----------
-    learn, evaluate
-        Of each part, what replacing one person costs, and what adding or removing one does.
-    nights
-        Whether there is an evaluation on several dates, each of other people.
-    """
+def parts_cost(learn: Cost, evaluate: Cost) -> Fraction:
+    """Exact zCDP cost of both parts together."""
     (a, a_joining), (b, b_joining) = learn, evaluate
-    return max(a, b, a_joining + b_joining, 2 * b_joining if nights else Fraction(0))
+    return max(a, b, a_joining + b_joining)
 
 
 def part_facts(sums: Sequence[PrivateSum]) -> PartFacts | None:
-    """What a part costs, and what that rests on; None where a table has no noise.
-
-    Parameters
-    ----------
-    sums
-        All that is drawn of the part, stage by stage.
-    """
+    """What a part costs, and what that rests on; None where a table has no noise."""
     if any(s.rho is None for s in sums):
         return None
     replace = sum((s.rho or Fraction(0) for s in sums), Fraction(0))
@@ -97,13 +75,7 @@ OTHERS = "b_"
 
 @dataclass(frozen=True)
 class OthersLayout(Layout):
-    """See :class:`~pipeline.statistics.layout.Layout`: the same tables of other people, so by other names.
-
-    Parameters
-    ----------
-    ours
-        As the learning part would be asked.
-    """
+    """The same tables of other people, so by other names."""
 
     ours: Layout
 
@@ -128,52 +100,29 @@ class OthersLayout(Layout):
         return tuple(replace(t, name=OTHERS + t.name) for t in self.ours.tables)
 
     def cost(self, rates: Rates, relation: Relation = "replace") -> Fraction:
-        """See :class:`~pipeline.statistics.layout.Layout`."""
         return self.ours.cost({name.removeprefix(OTHERS): rate for name, rate in rates.items()}, relation)
 
     def joint(self) -> dict[str, object] | None:
-        """See :class:`~pipeline.statistics.layout.Layout`."""
         return self.ours.joint()
 
     def extremes(self) -> Iterable[Any]:
-        """See :class:`~pipeline.statistics.layout.Layout`."""
         return self.ours.extremes()
 
 
 def of_others(ours: PrivateSum) -> PrivateSum:
-    """The same private sum of the people who evaluate.
-
-    Parameters
-    ----------
-    ours
-        With its noise.
-    """
+    """The same private sum of the people who evaluate."""
     named = tuple(replace(m, table=OTHERS + m.table) for m in ours.mechanisms)
     return replace(ours, layout=OthersLayout(ours.layout), mechanisms=named)
 
 
 def their_names(drawn: Release) -> Release:
-    """A release of the people who evaluate, as it is published: every name begins with :data:`OTHERS`.
-
-    Parameters
-    ----------
-    drawn
-        By the names of the learning part.
-    """
+    """A release of the people who evaluate, as it is published: every name begins with :data:`OTHERS`."""
     named = tuple(replace(m, table=OTHERS + m.table) for m in drawn.mechanisms)
     return replace(drawn, mechanisms=named, tables={OTHERS + name: x for name, x in drawn.tables.items()})
 
 
 def our_names(published: Release, ours: PrivateSum) -> Release:
-    """What :func:`their_names` made other names of.
-
-    Parameters
-    ----------
-    published
-        Perhaps with other tables beside.
-    ours
-        The private sum by the names of the learning part.
-    """
+    """What :func:`their_names` made other names of."""
     tables = {m.table: published.tables[OTHERS + m.table] for m in ours.mechanisms}
     return replace(published, mechanisms=ours.mechanisms, tables=tables, derived={}, joint=None, joint_rho=None)
 
@@ -190,9 +139,7 @@ def _facts(s: PrivateSum) -> SumFacts:
 def _joining(mechanisms: Sequence[Mechanism], sums: Sequence[SumFacts]) -> Fraction:
     """Somebody who joins may move every table at its worst."""
     square = {name: s for told in sums for name, s in zip(told["tables"], told["add_remove"], strict=True)}
-    # of a counter, all rows that one leaf is in
-    weights = {m.table: 1 if m.running is None else m.running.cost for m in mechanisms}
-    return sum((Fraction(weights[m.table] * square[m.table], 2 * _variance(m)) for m in mechanisms), Fraction(0))
+    return sum((Fraction(square[m.table], 2 * _variance(m)) for m in mechanisms), Fraction(0))
 
 
 def _variance(m: Mechanism) -> int:
@@ -207,23 +154,22 @@ def _replacing(mechanisms: Sequence[Mechanism], told: SumFacts) -> Fraction:
     if facts is None:
         return sum((m.rho or Fraction(0) for m in mechanisms), Fraction(0))
     if "scores" in facts:
+        scores, halved = facts["scores"], facts.get("halved", 0)
         sums, squares, people = (rates[name] for name in told["tables"])
-        return moments_cost(facts["scores"], facts["steps"], sums, squares, people, "replace")
+        rho = moments_cost(scores, facts["steps"], sums, squares, people, "replace", halved)
+        # no fewer scores than are summed, and no shorter ones than their sums alone would cost
+        if (scores,) != mechanisms[0].shape or not 0 <= halved <= scores or rho < (mechanisms[0].rho or 0):
+            raise ValueError(f"sums of {scores} scores, {halved} halved, said to cost {float(rho):.3g}: they cost more")
+        return rho
     count, total = mechanisms
     stage = StageFacts(rows=facts["rows"], cap=facts["cap"], keys=facts["keys"], steps=facts["steps"])
     return stage_loss(count, total, stage)
 
 
 def held_out_loss(mechanisms: Sequence[Mechanism], facts: HeldOutFacts, features: FeatureMap | None = None) -> Fraction:
-    """Exact zCDP cost of a release on two parts, again: from what it lists, without plan or data.
-
-    Parameters
-    ----------
-    mechanisms, facts, features
-        See :func:`part_costs`.
-    """
+    """Exact zCDP cost of a release on two parts, again: from what it lists, without plan or data."""
     learn, evaluate = part_costs(mechanisms, facts, features)
-    return parts_cost(learn, evaluate, nights=any(m.running is not None for m in mechanisms))
+    return parts_cost(learn, evaluate)
 
 
 def part_costs(
@@ -231,20 +177,8 @@ def part_costs(
 ) -> tuple[Cost, Cost]:
     """What replacing one person costs in each part, and what adding or removing one does: from what a release lists.
 
-    Parameters
-    ----------
-    mechanisms
-        As the release lists them, all of both parts.
-    facts
-        ``joint`` of the release.
-    features
-        The declared map, where the first part is asked for regressions.
-
-    Raises
-    ------
-    ValueError
-        If a table has no noise, is of no part or of both, or one that joins is said to move more than one that is
-        replaced.
+    Raises ValueError if a table has no noise, is of no part or of both, or one that joins is said to move more than one
+    that is replaced.
     """
     listed, costs = {m.table: m for m in mechanisms}, list[Cost]()
     named = [name for part in (facts["learn"], facts["evaluate"]) for s in part["sums"] for name in s["tables"]]

@@ -4,7 +4,7 @@ One call per (step, half), from the last step to the first; the budget is charge
 call the plan does not hold is refused.  DP-VAPVI feeds its answers into later questions: C, lambda, D, clips, the
 seed of ties and the planner's version are therefore *part of the mechanism*, and another value of any of them is a
 new release with its own charge (privacy.md §0.1-4).  Only the one-shot release of
-:mod:`~pipeline.statistics.linear_calibration` is free to re-plan.
+:mod:`~pipeline.statistics.linear_sums` is free to re-plan.
 """
 
 # ruff: noqa: N806  (the letters of the paper)
@@ -21,11 +21,9 @@ from numpy.typing import NDArray
 
 from pipeline.privacy.noise import NoiseSource, RealDataError
 from pipeline.privacy.release import Mechanism, Release
-from pipeline.statistics.linear_calibration import call_sum, true_rho
-from pipeline.statistics.linear_layout import CallLayout, joint_facts
 from pipeline.statistics.linear_plan import Half, LinearPlan
+from pipeline.statistics.linear_sums import CallLayout, Quantiser, Rows, Side, call_sum, joint_facts, true_rho
 from pipeline.statistics.regression import MechanismClosedError, PrivateRegression, Value, Weight, Window
-from pipeline.statistics.regression_rows import Quantiser, Rows, Side
 
 Integers = NDArray[np.int64]
 
@@ -34,21 +32,8 @@ Integers = NDArray[np.int64]
 class InteractiveRegression:
     """The one that holds the rows: exact (``rho`` None, simulation only), tight or with the paper's scales.
 
-    Parameters
-    ----------
-    plan
-        What may be asked, at what price.
-    rows
-        Raw rows behind the privacy wall.
-    noise
-        The operating system's where the data are real.
-    epsilon
-        The epsilon that will be stated, where a sampler's share of delta has to be listed; None: it is exact.
-
-    Raises
-    ------
-    RealDataError
-        If rows and plan are of different kinds, or the noise would not protect real people as asked.
+    ``epsilon``: the epsilon that will be stated, where a sampler's share of delta has to be listed; None: it is exact.
+    Raises RealDataError if rows and plan are of different kinds, or the noise would not protect real people as asked.
     """
 
     plan: LinearPlan
@@ -63,9 +48,7 @@ class InteractiveRegression:
         """Refuse what would not be private before a row is read."""
         self.noise.admit(self.plan.domain.kind)
         if self.rows.data_kind != self.plan.domain.kind:
-            raise RealDataError(
-                f"rows say {self.rows.data_kind!r}, the plan {self.plan.domain.kind!r}; nothing was read"
-            )
+            raise RealDataError(f"rows say {self.rows.data_kind!r}, the plan {self.plan.domain.kind!r}")
         asked, true = self.plan.rho, true_rho(self.plan)
         if self.plan.domain.kind == "real" and (asked is None or true is None or true > asked):
             raise RealDataError(
@@ -78,7 +61,6 @@ class InteractiveRegression:
         return self.plan.terms.value_steps
 
     def variance(self, h: int, value: Value, window: Window) -> PrivateRegression:
-        """See :class:`~pipeline.statistics.regression.InteractiveMechanism`."""
         if not self.plan.terms.variance or h == self.plan.domain.horizon - 1:
             raise MechanismClosedError(f"the plan has no variance call at step {h}")
         self._admit(h, "D'")
@@ -134,18 +116,8 @@ class InteractiveRegression:
 def call_window(plan: LinearPlan, h: int, half: Half, window: Window) -> tuple[Quantiser, int]:
     """Integer window of a call with its centre, and the bound on its targets; wider than declared is cut.
 
-    Parameters
-    ----------
-    plan
-        What is declared.
-    h, half
-        Step, from 0, and whose rows are summed.
-    window
-        Range of values that the planner asks for, reward units.
-
-    Returns
-    -------
-    What turns values into integers, and the largest absolute target in lattice steps.
+    ``h``, ``half``: step, from 0, and whose rows are summed.
+    Returns what turns values into integers, and the largest absolute target in lattice steps.
     """
     q, domain = plan.terms.value_steps, plan.domain
     low, high = (math.floor(v * q + 1e-9) for v in domain.value_range(h + 1))
@@ -163,16 +135,8 @@ def answer(
 ) -> PrivateRegression:
     """Noisy integers of one call in real units.
 
-    Parameters
-    ----------
-    layout
-        Of the call.
-    offset
-        What was subtracted from every target, lattice steps.
-    mechanisms
-        Of the call's tables, with the noise that was drawn.
-    tables
-        Noisy integers of each: ``(d, d)`` the Gram matrix, ``(d,)`` the targets.
+    ``offset``: what was subtracted from every target, lattice steps.
+    ``tables``: noisy integers of each: ``(d, d)`` the Gram matrix, ``(d,)`` the targets.
     """
     plan, W, q = layout.plan, layout.plan.weight(layout.half), layout.plan.terms.value_steps
     unit2, powers = float(plan.features.unit_squared), (2, 1) if layout.half == "D'" else (1,)
@@ -190,15 +154,7 @@ def answer(
 
 @dataclass(frozen=True)
 class RecordedRegression:
-    """Answers the calls that a release recorded, and no other.
-
-    Parameters
-    ----------
-    plan
-        That asked.
-    release
-        That recorded the answers.
-    """
+    """Answers the calls that a release recorded, and no other."""
 
     plan: LinearPlan
     release: Release
@@ -209,11 +165,9 @@ class RecordedRegression:
         return self.plan.terms.value_steps
 
     def variance(self, h: int, value: Value, window: Window) -> PrivateRegression:
-        """See :class:`~pipeline.statistics.regression.InteractiveMechanism`."""
         return self._answer(h, "D'", window)
 
     def regression(self, h: int, value: Value, window: Window, weight: Weight | None = None) -> PrivateRegression:
-        """See :class:`~pipeline.statistics.regression.InteractiveMechanism`."""
         return self._answer(h, "D", window)
 
     def _answer(self, h: int, half: Half, window: Window) -> PrivateRegression:

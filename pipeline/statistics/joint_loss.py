@@ -16,9 +16,9 @@ from typing import Literal, TypedDict
 from pipeline.mdp.features import FeatureMap
 from pipeline.privacy.release import Mechanism
 from pipeline.statistics.count_layout import largest_square
-from pipeline.statistics.gram_moves import BallMoves, Reach, largest, moves, table_moves
+from pipeline.statistics.gram import BallMoves, Reach, largest, moves, table_moves
 from pipeline.statistics.layout import Relation
-from pipeline.statistics.target_layout import pair_cost
+from pipeline.statistics.target_plan import pair_cost
 
 _CALL = re.compile(r"(?P<kind>gram|target|target_squared)_(?P<half>D'?)_(?P<step>\d+)")
 
@@ -31,7 +31,7 @@ class _Facts(TypedDict):
 
 
 class OneShotFacts(_Facts):
-    """What is read of :func:`~pipeline.statistics.linear_layout.joint_facts` where all was asked at once."""
+    """What is read of :func:`~pipeline.statistics.linear_sums.joint_facts` where all was asked at once."""
 
     variant: Literal["one_shot"]
     tag: int
@@ -61,21 +61,8 @@ def joint_loss(
 ) -> Fraction:
     """Exact zCDP cost of a linear release to one person, from what the release lists.
 
-    Parameters
-    ----------
-    mechanisms
-        As the release lists them.
-    facts
-        Of :func:`~pipeline.statistics.linear_layout.joint_facts`.
-    features
-        The declared map; its digest is in ``facts``.
-    of
-        To whom: who is replaced, or who joins or leaves.
-
-    Raises
-    ------
-    ValueError
-        If a table has no noise, is none of a linear release, or lists a sensitivity that the features contradict.
+    Raises ValueError if a table has no noise, is none of a linear release, or lists a sensitivity that the features
+    contradict.
     """
     m, H = facts["episodes"], facts["horizon"]
     cost = {x.table: x.rho for x in mechanisms}
@@ -151,17 +138,9 @@ class OneStepFacts(TypedDict):
 def one_step_loss(mechanisms: Sequence[Mechanism], facts: OneStepFacts) -> Fraction:
     """Exact zCDP cost to one person of both stages: each bounded jointly, then added.
 
-    Parameters
-    ----------
-    mechanisms
-        As the release lists them.
-    facts
-        ``joint`` of the release: rows a person, rows a key, keys and lattice steps of each stage.
-
-    Raises
-    ------
-    ValueError
-        If a table has no noise, is none of a one-step release, or lists a sensitivity that the sizes contradict.
+    ``facts``: ``joint`` of the release: rows a person, rows a key, keys and lattice steps of each stage.
+    Raises ValueError if a table has no noise, is none of a one-step release, or lists a sensitivity that the sizes
+    contradict.
     """
     listed, cost = {m.table: m for m in mechanisms}, Fraction(0)
     if set(listed) != {f"{stage}_{column}" for stage in facts["stages"] for column in ("count", "sum")}:
@@ -174,21 +153,10 @@ def one_step_loss(mechanisms: Sequence[Mechanism], facts: OneStepFacts) -> Fract
 def stage_loss(count: Mechanism, total: Mechanism, told: StageFacts) -> Fraction:
     """Exact zCDP cost to one person of counts and sums of one stage, bounded jointly.
 
-    Parameters
-    ----------
-    count, total
-        As the release lists them.
-    told
-        Rows a person, rows a key, keys and lattice steps.
-
-    Returns
-    -------
-    Of a counter, that of all its rows: a person is in one leaf.
-
-    Raises
-    ------
-    ValueError
-        If a table has no noise, or lists a sensitivity that the sizes contradict, or the two are of two counters.
+    ``told``: rows a person, rows a key, keys and lattice steps.
+    Returns of a counter, that of all its rows: a person is in one leaf.
+    Raises ValueError if a table has no noise, or lists a sensitivity that the sizes contradict, or the two are of two
+    counters.
     """
     square, steps = largest_square(told["rows"], told["cap"], told["keys"]), told["steps"]
     if count.cells != told["keys"] or total.shape != count.shape:
@@ -209,17 +177,8 @@ def stage_loss(count: Mechanism, total: Mechanism, told: StageFacts) -> Fraction
 def lq_loss(mechanisms: Sequence[Mechanism], facts: LqFacts) -> Fraction:
     """Exact zCDP cost to one person of both tables together.
 
-    Parameters
-    ----------
-    mechanisms
-        As the release lists them.
-    facts
-        ``joint`` of the release: N = horizon x episodes rows of one person, q steps to the edge of a ball.
-
-    Raises
-    ------
-    ValueError
-        If a table has no noise, is none of an LQ release, or lists a sensitivity that the sizes contradict.
+    Raises ValueError if a table has no noise, is none of an LQ release, or lists a sensitivity that the sizes
+    contradict.
     """
     listed = {m.table: m for m in mechanisms}
     if set(listed) != {"gram", "target"}:

@@ -10,7 +10,7 @@ counts under the first one broken only, which moves two counts at most.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal, Protocol
@@ -19,24 +19,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.declaration.card import Card
-from pipeline.privacy.release import Mechanism
+from pipeline.privacy.release import SET_ASIDE, Mechanism
+from pipeline.statistics.ask import Ask
 
 Integers = NDArray[np.int64]
 Tables = Mapping[str, Integers]
 Rates = Mapping[str, Fraction]
 Relation = Literal["replace", "add_remove"]
+# tables whose variances keep a fixed ratio, and their share of the budget; all shares sum to 1
+Groups = Sequence[tuple[Mapping[str, int], Fraction]]
+
+
+def whole(x: NDArray[np.float64], low: int, high: int) -> Integers:
+    """Cut off to integers, and bounded after that: what is no number has no float bounds, but its integer has."""
+    with np.errstate(invalid="ignore"):
+        k = x.astype(np.int64)
+    return np.clip(k, low, high, out=k)
 
 
 @dataclass(frozen=True)
 class Sensitivity:
     """How far one person can move one table, all others as they are.
 
-    Parameters
-    ----------
-    l2_squared, l1
-        Squared Euclidean and L1 length of the largest move, in the table's integers.
-    rule
-        How it was found, in words; it stands in the certificate and enters the key of a release.
+    ``l2_squared``, ``l1``: squared Euclidean and L1 length of the largest move, in the table's integers.
     """
 
     l2_squared: int
@@ -48,17 +53,9 @@ class Sensitivity:
 class Table:
     """One table of integers that is summed over people.
 
-    Parameters
-    ----------
-    name, shape
-        As in ``release.parquet``.
-    unit
-        What one integer stands for.
-    replace, add_remove
-        Largest move when one person is replaced by another, and when one person joins or leaves.
-    symmetric
-        The last two axes hold symmetric matrices: noise is drawn on and above the diagonal, with half the variance
-        above it, which is isotropic in svec coordinates.
+    ``unit``: what one integer stands for.
+    ``symmetric``: the last two axes hold symmetric matrices: noise is drawn on and above the diagonal, with half the
+    variance above it, which is isotropic in svec coordinates.
     """
 
     name: str
@@ -100,12 +97,7 @@ class Layout(Protocol):
     def cost(self, rates: Rates, relation: Relation = "replace") -> Fraction:
         """Exact upper bound on the sum over tables of ``rate * |move|^2``, over all moves of one person.
 
-        Parameters
-        ----------
-        rates
-            Table -> weight of its squared move; ``1 / (2 variance)`` makes this a zCDP cost.
-        relation
-            ``replace`` one person by another, or ``add_remove`` one.
+        ``rates``: table -> weight of its squared move; ``1 / (2 variance)`` makes this a zCDP cost.
         """
         return added_cost(self, rates, relation)
 
@@ -118,15 +110,22 @@ class Layout(Protocol):
         ...
 
 
+class SharedLayout(Layout, Protocol):
+    """A layout that says how one budget is shared out over its tables."""
+
+    def groups(self, ask: Ask) -> Groups:
+        """Weights of the variances of each group of tables, and the group's share: each alone, and alike.
+
+        Raises ValueError if another calibration than ``tight`` is asked: no paper prints scales for counts.
+        """
+        if ask.calibration != "tight":
+            raise ValueError("no paper prints scales for these counts; use calibration 'tight'")
+        return [({t.name: 1}, Fraction(1, len(self.tables))) for t in self.tables]
+
+
 @dataclass(frozen=True)
 class CardLayout(Layout):
-    """What every layout of a card's rows says of the lineage.
-
-    Parameters
-    ----------
-    card
-        What is declared.
-    """
+    """What every layout of a card's rows says of the lineage."""
 
     card: Card
 
@@ -149,10 +148,7 @@ class CardLayout(Layout):
 def added_cost(layout: Layout, rates: Rates, relation: Relation) -> Fraction:
     """:meth:`Layout.cost` where one person may move every table at its worst: the costs add up.
 
-    Raises
-    ------
-    ValueError
-        If a rate is of no table of the layout.
+    Raises ValueError if a rate is of no table of the layout.
     """
     moves = {t.name: t.replace if relation == "replace" else t.add_remove for t in layout.tables}
     if unknown := set(rates) - set(moves):
@@ -164,14 +160,7 @@ def added_cost(layout: Layout, rates: Rates, relation: Relation) -> Fraction:
 class ExactSums:
     """Exact sums over people.  Only a private sum may look inside; printing them shows no number.
 
-    Parameters
-    ----------
-    dataset, data_kind
-        Name of the lineage, and ``real`` or ``synthetic`` as registered.
-    dynamics
-        See :class:`Layout`.
-    tables
-        Table -> int64 array of its shape, in the table's integers.
+    ``tables``: table -> int64 array of its shape, in the table's integers.
     """
 
     dataset: str
@@ -180,7 +169,6 @@ class ExactSums:
     tables: Tables = field(repr=False)
 
 
-TABLE = "set_aside"
 # above this, counting a person once is the cheaper way
 _SIDE_BY_SIDE = 2
 
@@ -192,13 +180,8 @@ People = Mapping[str, int]
 class GateLayout:
     """See :class:`~pipeline.statistics.layout.Layout`.
 
-    Parameters
-    ----------
-    dataset, data_kind
-        Name of the lineage, and ``real`` or ``synthetic`` as registered.
-    rules
-        Names of the rules that are counted, at least one; a person who broke several of more than two counts under
-        the first of them.
+    ``rules``: names of the rules that are counted, at least one; a person who broke several of more than two counts
+    under the first of them.
     """
 
     dataset: str
@@ -221,30 +204,23 @@ class GateLayout:
         else:
             rule = f"R = {r} (L2², L1): one person counts at most once under each of {named}"
             replace = alone = Sensitivity(r, r, rule)
-        return (Table(TABLE, (r,), "person", replace, alone),)
+        return (Table(SET_ASIDE, (r,), "person", replace, alone),)
 
     def cost(self, rates: Rates, relation: Relation = "replace") -> Fraction:
-        """See :class:`~pipeline.statistics.layout.Layout`."""
         return added_cost(self, rates, relation)
 
     def joint(self) -> None:
-        """See :class:`~pipeline.statistics.layout.Layout`: there is one table only."""
+        """There is one table only."""
 
     def extremes(self) -> Iterable[People]:
         """Somebody of whom nothing is set aside, somebody for each rule, and somebody who broke them all."""
         return [{}, *({rule: 1} for rule in self.rules), {"+".join(self.rules): 1}]
 
     def count(self, people: People) -> dict[str, Integers]:
-        """The table, exact.
-
-        Parameters
-        ----------
-        people
-            How many people broke which rules; rules that are not of this layout count nowhere.
-        """
+        """The table, exact."""
         counts = dict.fromkeys(self.rules, 0)
         for broken, number in people.items():
             ours = [rule for rule in self.rules if rule in broken.split("+")]
             for rule in ours[:1] if self.once else ours:
                 counts[rule] += number
-        return {TABLE: np.array(list(counts.values()), dtype=np.int64)}
+        return {SET_ASIDE: np.array(list(counts.values()), dtype=np.int64)}

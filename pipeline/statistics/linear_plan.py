@@ -7,20 +7,19 @@ fixed here.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NotRequired, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.mdp.features import FeatureMap
-from pipeline.mdp.observed_features import ObservedMap, observed_map
+from pipeline.mdp.features import FeatureMap, ObservedMap, observed_map
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.gram import Extent
-from pipeline.statistics.gram_moves import Reach, largest, moves
+from pipeline.statistics.gram import Extent, Reach, largest, moves
 
 Variant = Literal["paper", "centred", "one_shot"]
 Half = Literal["D", "D'"]
@@ -33,18 +32,8 @@ _REWARD_WEIGHT = 3
 class LinearDomain:
     """What is declared about a linear decision problem.
 
-    Parameters
-    ----------
-    name, kind
-        Of the lineage: ``real`` or ``synthetic``, as registered.
-    horizon
-        H: steps of an episode that are read.
-    users, episodes
-        Public number of people and cap on episodes each: never counted (privacy.md §0.1-7).
-    bounds
-        Reward of one step, lowest and highest.
-    can_end
-        Whether an episode may end before H; the value from then on is 0.
+    ``users``, ``episodes``: public number of people and cap on episodes each: never counted (privacy.md §0.1-7).
+    ``can_end``: whether an episode may end before H; the value from then on is 0.
     """
 
     name: str
@@ -54,11 +43,17 @@ class LinearDomain:
     bounds: tuple[float, float] = (0.0, 1.0)
     episodes: int = 1
     can_end: bool = False
+    teaching: Fraction = Fraction(1)
 
     @property
     def total(self) -> int:
-        """K: declared number of episodes."""
+        """Declared number of episodes, of all people: no sum holds more."""
         return self.users * self.episodes
+
+    @property
+    def taught(self) -> int:
+        """K: declared number of episodes of those who teach."""
+        return max(1, round(self.total * self.teaching))
 
     def value_range(self, h: int) -> tuple[float, float]:
         """Least and largest value to go at 0-based step ``h``: the paper's [0, H-h+1] for rewards in [0, 1]."""
@@ -72,20 +67,14 @@ class LinearDomain:
 class LinearTerms:
     """How a linear release is put to the people.
 
-    Parameters
-    ----------
-    ask
-        zCDP budget, none for a baseline, and calibration.  In its ``split``, ``gram`` is the share of a call's budget
-        on its Gram matrix, and ``variance`` that of a step's budget on the variance step where halves are not disjoint.
-    variant
-        ``paper``: Algorithm 2's targets; ``centred``: targets less the mid-range of the private V~; ``one_shot``:
-        non-adaptive tables, all planning afterwards free.
-    halves
-        Whether D and D' are disjoint halves of the people.
-    variance
-        Whether the variance step may be asked (PEVI never does).
-    value_steps, weight_steps
-        q, lattice steps of one reward unit for rewards *and* values; W, steps of a weight.
+    ``ask``: zCDP budget, none for a baseline, and calibration.  In its ``split``, ``gram`` is the share of a call's
+    budget on its Gram matrix, and ``variance`` that of a step's budget on the variance step where halves are not
+    disjoint.
+    ``variant``: ``paper``: Algorithm 2's targets; ``centred``: targets less the mid-range of the private V~;
+    ``one_shot``: non-adaptive tables, all planning afterwards free.
+    ``variance``: whether the variance step may be asked (PEVI never does).
+    ``value_steps``, ``weight_steps``: q, lattice steps of one reward unit for rewards *and* values; W, steps of a
+    weight.
     """
 
     ask: Ask
@@ -110,21 +99,10 @@ class LinearTerms:
 class LinearPlan:
     """Who asks what of whom, at what price.
 
-    Parameters
-    ----------
-    domain
-        What is declared of people and rewards.
-    terms
-        Budget, targets and lattice.
-    features
-        Integers of every declared (state, action).
-
-    Raises
-    ------
-    ValueError
-        If the paper's calibration meets another variant than the paper's, or the paper's targets could be negative.
-    OverflowError
-        If a sum could leave 64-bit integers.
+    ``terms``: budget, targets and lattice.
+    Raises ValueError if the paper's calibration meets another variant than the paper's, or the paper's targets could be
+    negative.
+    Raises OverflowError if a sum could leave 64-bit integers.
     """
 
     domain: LinearDomain
@@ -240,3 +218,27 @@ class LinearPlan:
             return rho
         share = self.terms.variance_share
         return rho * (share if half == "D'" else 1 - share)
+
+
+def features_digest(features: FeatureMap) -> str:
+    """Sha256 of the integers of a map, row by row, with their shape and bound."""
+    head = f"{features.integers.shape} {features.square} {features.sample_of or ''}".encode()
+    return hashlib.sha256(head + features.integers.astype("<i8").tobytes()).hexdigest()
+
+
+class DeclaredFeatures(TypedDict):
+    """The ``features`` of ``policy.json``: ``integers (S, A, d)``, and the exact square of their unit as text.
+
+    ``sample_of``, where it is there, is the map of observations of which the integers are a public sample.
+    """
+
+    integers: list[list[list[int]]]
+    square: int
+    unit_squared: str
+    sample_of: NotRequired[str]
+
+
+def declared_map(told: DeclaredFeatures) -> FeatureMap:
+    """The map that ``policy.json`` declares."""
+    integers = np.array(told["integers"], dtype=np.int64)
+    return FeatureMap(integers, int(told["square"]), Fraction(told["unit_squared"]), told.get("sample_of"))

@@ -52,7 +52,7 @@ class _OneStepLayout(CardLayout):
 
 @dataclass(frozen=True)
 class FollowLayout(_OneStepLayout):
-    """See :class:`~pipeline.statistics.layout.Layout`: rows that follow the policy, and rows that do not."""
+    """Rows that follow the policy, and rows that do not."""
 
     @property
     def cells(self) -> tuple[int, int]:
@@ -72,10 +72,7 @@ class FollowLayout(_OneStepLayout):
     def summed(self, rho: Fraction | None) -> PrivateSum:
         """The counts with their noise.
 
-        Parameters
-        ----------
-        rho
-            zCDP; None: no noise (simulation only).
+        ``rho``: zCDP; None: no noise (simulation only).
         """
         (table,) = self.tables
         variance = None if rho is None else math.ceil(table.replace.l2_squared / (2 * rho))
@@ -84,17 +81,7 @@ class FollowLayout(_OneStepLayout):
 
 @dataclass(frozen=True)
 class FeatureLayout(_OneStepLayout):
-    """See :class:`~pipeline.statistics.layout.Layout`: moments of features under the policy, and under practice.
-
-    Parameters
-    ----------
-    card
-        What is declared.
-    most
-        c: full weights that a person may have.
-    practice
-        Whether the moments of practice, and first features, are released as well.
-    """
+    """Moments of features under the policy, and under practice."""
 
     most: int = 5
     practice: bool = True
@@ -134,15 +121,8 @@ class FeatureLayout(_OneStepLayout):
     def summed(self, rho: Fraction | None) -> PrivateSum:
         """All tables with noise of one scale.
 
-        Parameters
-        ----------
-        rho
-            zCDP; None: no noise (simulation only).
-
-        Raises
-        ------
-        ValueError
-            If the noise would leave 64-bit integers.
+        ``rho``: zCDP; None: no noise (simulation only).
+        Raises ValueError if the noise would leave 64-bit integers.
         """
         if rho is None:
             return PrivateSum(self, tuple(t.mechanism() for t in self.tables))

@@ -1,14 +1,21 @@
-"""Counts of an online agent, seen only through noise: what is counted, and what may be looked at.
+"""Counts of an online agent and of a batch, seen only through noise: what is counted, and what may be looked at.
 
 An episode is a user, and a batch is a run of episodes with one policy.  What makes noise of them is in
-:mod:`pipeline.statistics.interactive_counts`.
+:mod:`pipeline.statistics.interactive_counts`.  SDP-PE's batches are fixed, public numbers of users who each play one
+episode and appear in one release, so batches compose in parallel: the loss of a user is that of their own batch.
+
+| code | paper 002 | shape | meaning |
+|---|---|---|---|
+| ``NoisyTables.n_sas``, ``n_sa``, ``r_sa`` | N''(x,a,x'), N''(x,a), R~ | (G, S, A[, S]) | unbiased, unprocessed |
+| ``PrivateBatch.n_sas``, ``n_sa`` | N~(x,a,x'), N~(x,a) | (G, S, A[, S]) | consistent, n_sa never too small |
+| ``PrivateBatch.error`` | E | scalar | bound on the error of each entry |
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -22,27 +29,18 @@ from pipeline.statistics.layout import Table
 from pipeline.statistics.online_sum import SimulatedLayout, lattice_table
 
 Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Bits = NDArray[np.bool_]
+Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class OnlineLayout(SimulatedLayout):
     """Which counts are kept, and how far one replaced user moves them.
 
-    Parameters
-    ----------
-    horizon, states, actions
-        H, S, A.
-    pooled
-        One table for all steps, where the dynamics are declared not to depend on them.
-    rewards
-        Whether rewards are learnt: each user rounds each reward at random to an end of the declared range, counted as
-        -1 or +1.  Known rewards need no table, and no counts at the last step, after which nothing can be won.
-    episodes
-        m, most episodes of one user, in one batch or in several.
-    apart
-        Whether each of them is sent with noise of its own: then they move m times the square of one, else m^2 times.
+    ``rewards``: whether rewards are learnt: each user rounds each reward at random to an end of the declared range,
+    counted as -1 or +1.  Known rewards need no table, and no counts at the last step, after which nothing can be won.
+    ``apart``: whether each of them is sent with noise of its own: then they move m times the square of one, else m^2
+    times.
     """
 
     horizon: int
@@ -147,18 +145,10 @@ class OnlineLayout(SimulatedLayout):
 class Tally:
     """Raw sums of one batch; only an interactive mechanism may look inside.
 
-    Parameters
-    ----------
-    episodes
-        Users in the batch.
-    transitions
-        ``(H, S, A, S)``.
-    rewards
-        ``(H, S, A)`` rewards rounded up less rewards rounded down, or None where they are known.
-    people
-        Whole episodes, rewards as shares of their range: where every user sends messages of their own.
-    possible
-        ``(H, S, A)`` the actions that the batch's policy, which is public, may take; None: all of them.
+    ``transitions``: ``(H, S, A, S)``.
+    ``rewards`` ``(H, S, A)``: rewards rounded up less rewards rounded down, or None where they are known.
+    ``people``: whole episodes, rewards as shares of their range: where every user sends messages of their own.
+    ``possible`` ``(H, S, A)``: the actions that the batch's policy, which is public, may take; None: all of them.
     """
 
     episodes: int
@@ -172,14 +162,8 @@ class Tally:
 class OnlineCounts:
     """What may be looked at: noisy sums over the batches so far, and how noisy they are.
 
-    Parameters
-    ----------
-    episodes
-        Users so far.
-    n_sas, r_sa
-        ``(G, S, A, S)``, and ``(G, S, A)`` in half ranges around the mid-range or None; unclipped.
-    sd_sas, sd_r
-        Standard deviation of the noise in one entry of each cell, ``(G, S, A)`` or one for all.
+    ``n_sas``, ``r_sa`` ``(G, S, A, S)``: and ``(G, S, A)`` in half ranges around the mid-range or None; unclipped.
+    ``sd_sas``, ``sd_r``: standard deviation of the noise in one entry of each cell, ``(G, S, A)`` or one for all.
     """
 
     episodes: int
@@ -213,12 +197,7 @@ def never_under(counts: OnlineCounts, z: float) -> tuple[Array, Array]:
     ``z sd`` is added to the visits and spread evenly over the successors: n~_sa = sum n~_sas, and a cell that only
     noise has visited looks uniform.
 
-    Parameters
-    ----------
-    counts
-        As released.
-    z
-        How many standard deviations of the noise the visits are raised by, at least 0.
+    ``z``: how many standard deviations of the noise the visits are raised by, at least 0.
     """
     x, shift = consistent(counts), np.asarray(z * counts.sd_sa)
     return x.sum(-1) + shift, x + (shift / x.shape[-1])[..., None]
@@ -258,3 +237,166 @@ class InteractiveCounts(Protocol):
 def nothing_seen(layout: OnlineLayout) -> OnlineCounts:
     """Counts of ``layout`` before the first batch."""
     return OnlineCounts(0, np.zeros((*layout.cells, layout.states)), np.zeros(layout.cells), 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class BatchTables:
+    """Exact sums over the users of a batch in a simulated world; only a privatizer may look inside.
+
+    ``n_sas`` ``(G, S, A, S)``: every user is in one cell of each of the G steps.
+    ``r_sa`` ``(G, S, A)``: sums of reward *bits*: a reward in [0, 1] is rounded at random to one bit on the user's
+    device.
+    ``people``: what each user adds to each counter ``(C,)``, where everybody sends messages of their own.
+    """
+
+    users: int
+    n_sas: Integers = field(repr=False)
+    r_sa: Integers = field(repr=False)
+    people: Sequence[Array] | None = field(default=None, repr=False)
+
+    @property
+    def n_sa(self) -> Integers:
+        """``(G, S, A)`` visits."""
+        return self.n_sas.sum(-1)
+
+    @property
+    def data_kind(self) -> str:
+        """Always ``synthetic``: on logs the trust model is central (privacy.md §0.1-3)."""
+        return "synthetic"
+
+
+@dataclass(frozen=True)
+class BatchLayout(SimulatedLayout):
+    """Which counters a batch keeps for steps of ``shape (G, S, A)``.
+
+    ``ends``: the last of the steps leads nowhere: it has visit counters and no transitions (paper 002 has no x_{H+1}).
+    """
+
+    shape: tuple[int, int, int]
+    lean: bool = False
+    rewards: bool = True
+    ends: bool = False
+
+    @property
+    def moving(self) -> int:
+        """Steps with a successor."""
+        return self.shape[0] - self.ends
+
+    @property
+    def visits(self) -> slice:
+        """Steps that have visit counters of their own."""
+        return slice(self.moving if self.lean else 0, None)
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """Transitions, visits and reward bits, flat, each where it is kept: a step's counter goes down, another up."""
+        G, S, A = self.shape  # noqa: N806
+        kept = {"n_sas": (self.moving, S), "n_sa": (len(range(G)[self.visits]), 1), "r_sa": (G * self.rewards, 1)}
+        return tuple(
+            lattice_table(name, steps * S * A * each, 2 * steps, "one counter a step goes down and one up")
+            for name, (steps, each) in kept.items()
+        )
+
+    def extremes(self) -> Iterator[BatchTables]:
+        """Two users, copied to every action, who stay in a state of their own and always have the reward."""
+        G, S, A = self.shape  # noqa: N806
+        for side in (0, 1):
+            moved, rewards = np.zeros((G, S, A, S), dtype=np.int64), np.zeros((G, S, A), dtype=np.int64)
+            moved[:, side, :, side] = 1
+            rewards[:, side] = 1
+            yield BatchTables(1, moved, rewards)
+
+    @property
+    def changes(self) -> int:
+        """Counters that replacing one user can move by 1: one down and one up in each table of each step."""
+        return sum(t.replace.l2_squared for t in self.tables)
+
+    @property
+    def counters(self) -> int:
+        """Counters in all: a user sends messages for each."""
+        return sum(t.shape[0] for t in self.tables)
+
+    def values(self, people: Trajectory) -> Iterator[Array]:
+        """What each user adds to each counter ``(C,)``: the bits of their steps, and rewards in [0, 1]."""
+        G, S, A = self.shape  # noqa: N806
+        moved, visits, rewards = np.zeros((G, S, A, S)), np.zeros((G, S, A)), np.zeros((G, S, A))
+        for states, actions, earned in zip(people.states, people.actions, people.rewards, strict=True):
+            at = np.arange(G), states[:-1], actions
+            for table in (moved, visits, rewards):
+                table.fill(0.0)
+            moved[(*at, states[1:])] = visits[at] = 1.0
+            rewards[at] = earned
+            yield self._flat(moved, visits, rewards)
+
+    def _flat(self, n_sas: Array, n_sa: Array, r_sa: Array | None) -> Array:
+        rewards = r_sa if self.rewards and r_sa is not None else np.zeros(0)
+        return np.concatenate([n_sas[: self.moving].ravel(), n_sa[self.visits].ravel(), rewards.ravel()])
+
+    def kept(self, noisy: NoisyTables) -> Array:
+        """The counters of noisy sums ``(C,)``, table after table."""
+        return self._flat(noisy.n_sas, noisy.n_sa, noisy.r_sa)
+
+
+@dataclass(frozen=True)
+class NoisyTables:
+    """Unbiased noisy sums of one or several batches; adding batches up is post-processing.
+
+    ``n_sas``, ``n_sa``, ``r_sa`` ``(G, S, A, S)``: ``(G, S, A)`` and ``(G, S, A)`` or None.
+    """
+
+    users: int
+    n_sas: Array
+    n_sa: Array
+    r_sa: Array | None
+    sd: float
+    sd_sa: Array
+
+
+@dataclass(frozen=True)
+class PrivateBatch:
+    """All a planner may know of a batch.
+
+    ``n_sas``, ``n_sa``: consistent counts: ``n_sa = sum n_sas`` exactly, and, but for a small chance, never below the
+    truth.
+    ``r_sa``: unbiased noisy sums of reward bits; None where none were kept.
+    ``shift``: what was added to ``n_sa`` against underestimation: E/2 in paper 002; ``shift / S`` to each of ``n_sas``.
+    """
+
+    n_sas: Array
+    n_sa: Array
+    r_sa: Array | None
+    error: float
+    shift: float
+    noisy: NoisyTables
+
+    @property
+    def users(self) -> int:
+        """n: public."""
+        return self.noisy.users
+
+
+def consistent_batch(noisy: NoisyTables, layout: BatchLayout, slack: float, shift: float, error: float) -> PrivateBatch:
+    """Clip at 0, solve (4) in closed form, shift by (5); where a step leads nowhere transitions are spread evenly.
+
+    ``slack``: of the programme: how far sums of transitions may be from visits (E/4 in paper 002).
+    ``shift``: what is added to every visit count, evenly over its successors (E/2).
+    """
+    moving, S = layout.moving, layout.shape[1]  # noqa: N806
+    visits = np.maximum(noisy.n_sa, 0.0)
+    n_sas = np.repeat(visits[..., None] / S, S, axis=-1)
+    n_sas[:moving] = consistent_counts(visits[:moving], np.maximum(noisy.n_sas[:moving], 0.0), slack)
+    n_sas = n_sas + shift / S
+    return PrivateBatch(n_sas, n_sas.sum(-1), noisy.r_sa, error, shift, noisy)
+
+
+def pooled(batches: Sequence[NoisyTables]) -> NoisyTables:
+    """The sums of several ``batches`` of the same layout."""
+    rewards = [b.r_sa for b in batches if b.r_sa is not None]
+    return NoisyTables(
+        users=sum(b.users for b in batches),
+        n_sas=np.sum([b.n_sas for b in batches], axis=0),
+        n_sa=np.sum([b.n_sa for b in batches], axis=0),
+        r_sa=np.sum(rewards, axis=0) if len(rewards) == len(batches) else None,
+        sd=float(np.sqrt(np.sum([b.sd**2 for b in batches]))),
+        sd_sa=np.sqrt(np.sum([b.sd_sa**2 for b in batches], axis=0)),
+    )

@@ -21,69 +21,42 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import groupby
 from operator import itemgetter
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.privacy.budget import down, fraction_of, rho_from_epsilon
-from pipeline.privacy.factorisation import NoiseBlocks, Time
+from pipeline.privacy.continual import NoiseBlocks, RunningSum, Time
 from pipeline.privacy.losses import Trust
 from pipeline.privacy.noise import DataHandle, NoiseSource
 from pipeline.privacy.release import Release, Running, total_rho
-from pipeline.privacy.running import RunningSum
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.layout import Layout, Rates, Relation, Sensitivity, Table, added_cost
+from pipeline.statistics.layout import Groups, Layout, Sensitivity, SharedLayout, Table
 from pipeline.statistics.private_sum import PrivateSum
 
 Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
 SIMULATED = "simulation, not private"
 # the joint bound of an online agent's tables: recomputed from its recipe
 ONLINE = "online"
 Variances = Mapping[str, int]
-# tables whose variances keep a fixed ratio, and their share of the budget; all shares sum to 1
-Groups = Sequence[tuple[Mapping[str, int], Fraction]]
 
 
-class SimulatedLayout(Layout):
-    """What one user of a simulated world adds to an online agent's sums; tables are flat.
-
-    Where a subclass says nothing else, tables are priced alone and get equal shares of the budget.
-    """
+class SimulatedLayout(SharedLayout):
+    """What one user of a simulated world adds to an online agent's sums; tables are flat."""
 
     @property
     def dataset(self) -> str:
-        """See :class:`~pipeline.statistics.layout.Layout`."""
         return "simulated world"
 
     @property
     def data_kind(self) -> str:
-        """Always ``synthetic``."""
         return "synthetic"
 
     @property
     def dynamics(self) -> str:
-        """See :class:`~pipeline.statistics.layout.Layout`."""
         return "per_step"
-
-    def cost(self, rates: Rates, relation: Relation = "replace") -> Fraction:
-        """See :class:`~pipeline.statistics.layout.Layout`."""
-        return added_cost(self, rates, relation)
-
-    def joint(self) -> dict[str, object] | None:
-        """See :class:`~pipeline.statistics.layout.Layout`."""
-        return None
-
-    def groups(self, ask: Ask) -> Groups:
-        """Weights of the variances of each group of tables, and the group's share of the budget.
-
-        Raises
-        ------
-        ValueError
-            If another calibration than ``tight`` is asked: no paper prints scales for counts.
-        """
-        if ask.calibration != "tight":
-            raise ValueError("no paper prints scales for these counts; use calibration 'tight'")
-        return [({t.name: 1}, Fraction(1, len(self.tables))) for t in self.tables]
 
 
 def lattice_table(name: str, size: int, square: int, rule: str) -> Table:
@@ -95,15 +68,7 @@ def lattice_table(name: str, size: int, square: int, rule: str) -> Table:
 def asked(ask: Ask) -> tuple[float, float]:
     """Epsilon and delta of everything one user adds; an infinite epsilon asks for no noise at all.
 
-    Parameters
-    ----------
-    ask
-        What an online agent is asked for.
-
-    Raises
-    ------
-    ValueError
-        If one of them is missing: an online agent's budget is asked as both.
+    Raises ValueError if one of them is missing: an online agent's budget is asked as both.
     """
     if ask.epsilon is None or ask.delta is None:
         raise ValueError("an online agent's budget is an epsilon with a delta")
@@ -116,45 +81,35 @@ def asked_rho(ask: Ask) -> Fraction:
     return fraction_of(whole) * ask.part
 
 
-def tight(layout: SimulatedLayout, ask: Ask, cost: int) -> Variances | None:
-    """The least variances within the budget: one joint release of all tables and steps, integers rounded up.
+def tight(layout: SharedLayout, ask: Ask, cost: int) -> Variances | None:
+    """:func:`least_variances` within the budget of ``ask``; None where epsilon is infinite."""
+    if math.isinf(asked(ask)[0]):
+        return None
+    return least_variances(layout, layout.groups(ask), asked_rho(ask), cost)
+
+
+def least_variances(layout: Layout, groups: Groups, rho: Fraction, cost: int = 1) -> Variances:
+    """The least variances within ``rho``: one joint release of all tables and steps, integers rounded up.
 
     Each group alone would take its share; then all are stretched alike until they cost the whole *together*.
 
-    Parameters
-    ----------
-    layout
-        What one user moves.
-    ask
-        Epsilon, delta and shares.
-    cost
-        Of the time: squared length of all that a user in one step moves.
-
-    Returns
-    -------
-    Table -> integer variance in squared lattice points; None where epsilon is infinite.
+    ``cost``: of the time: squared length of all that a user in one step moves.
+    Returns table -> integer variance in squared lattice points.
     """
-    if math.isinf(asked(ask)[0]):
-        return None
     unit: dict[str, Fraction] = {}
     parts: list[tuple[Mapping[str, int], Fraction]] = []
-    for weights, share in layout.groups(ask):
+    for weights, share in groups:
         alone = layout.cost({name: Fraction(1, 2 * w) for name, w in weights.items()}) / share
         parts.append((weights, alone))
         unit |= {name: w * alone for name, w in weights.items()}
-    stretch = cost * layout.cost({name: 1 / (2 * v) for name, v in unit.items()}) / asked_rho(ask)
+    stretch = cost * layout.cost({name: 1 / (2 * v) for name, v in unit.items()}) / rho
     return {name: w * math.ceil(stretch * alone) for weights, alone in parts for name, w in weights.items()}
 
 
 def cost_of(layout: Layout, variances: Variances | None, cost: int) -> Fraction | None:
     """What everything that is released costs one user, in zCDP, exactly; None without noise.
 
-    Parameters
-    ----------
-    layout, cost
-        As of :func:`tight`.
-    variances
-        Table -> integer variance of one row's noise.
+    ``variances``: table -> integer variance of one row's noise.
     """
     if variances is None:
         return None
@@ -171,18 +126,7 @@ def gaussian_sum(
 ) -> PrivateSum:
     """The sum with these variances, and with the sampler's share of delta listed.
 
-    Parameters
-    ----------
-    variances
-        Table -> integer variance of one row's noise; None: no noise.
-    time
-        When it is released.
-    trust
-        Who adds the noise.
-    noise
-        What will draw.
-    epsilon
-        The epsilon that will be stated.
+    ``variances``: table -> integer variance of one row's noise; None: no noise.
     """
     if variances is None:
         return PrivateSum(layout, tuple(t.mechanism() for t in layout.tables), time, trust)
@@ -193,13 +137,7 @@ def gaussian_sum(
 
 
 def stacked(releases: Sequence[Release]) -> Release:
-    """Releases of the same tables, each of other people, as one: a person lies in one row of each table.
-
-    Parameters
-    ----------
-    releases
-        One after the other, with the same noise.
-    """
+    """Releases of the same tables, each of other people, as one: a person lies in one row of each table."""
     last = releases[-1]
     once = Running(1, len(releases), 1.0)
     return replace(
@@ -215,21 +153,9 @@ def stacked(releases: Sequence[Release]) -> Release:
 class OnlineSum(RunningSum):
     """A running sum of all tables of an online agent, flat and one after the other ``(n,)``.
 
-    Parameters
-    ----------
-    private
-        With a time.
-    noise
-        What will draw; never drawn from where there is no noise.
-    world
-        Handle of the simulated world.
-
-    Raises
-    ------
-    RealDataError
-        If the data are registered as real.
-    ValueError
-        If the sampler's share of delta is not listed, or the sum is released once.
+    ``noise``: what will draw; never drawn from where there is no noise.
+    Raises RealDataError if the data are registered as real.
+    Raises ValueError if the sampler's share of delta is not listed, or the sum is released once.
     """
 
     def __init__(self, private: PrivateSum, noise: NoiseSource, world: DataHandle) -> None:
@@ -266,6 +192,44 @@ class OnlineSum(RunningSum):
         )
 
 
+class Episodes(Protocol):
+    """A batch of episodes, each a person."""
+
+    @property
+    def episodes(self) -> int:
+        """How many."""
+        ...
+
+
+Batch = TypeVar("Batch", bound=Episodes, contravariant=True)
+
+
+class Message(Protocol[Batch]):
+    """What a batch of episodes adds, in integers."""
+
+    def integers(self, batch: Batch, /) -> Integers:
+        """``(n,)``: the sum of theirs, cut to what is declared."""
+        ...
+
+
+Sent = TypeVar("Sent", bound=Message[Any])
+
+
+class Counted(Generic[Sent, Batch]):
+    """The sums of a regularizer, as they are released."""
+
+    def __init__(self, message: Sent, sums: OnlineSum, lam: float, *, each: bool = False) -> None:
+        if not lam > 0:
+            raise ValueError(f"lam must be positive; got {lam}")
+        self.message, self.guarantee, self.release = message, sums.guarantee, sums.release
+        self._counter, self._lam, self._each, self.seen = sums, lam, each, 0
+
+    def observe(self, batch: Batch) -> None:
+        """Add the next batch; it is cut to its bounds here."""
+        self._counter.add(self.message.integers(batch), batch.episodes if self._each else 1)
+        self.seen += batch.episodes
+
+
 def begin(
     layout: Layout,
     variances: Variances | None,
@@ -277,14 +241,9 @@ def begin(
 ) -> OnlineSum:
     """A sum of these variances at its beginning; see :func:`gaussian_sum` and :class:`OnlineSum`.
 
-    Parameters
-    ----------
-    layout, variances, time, trust
-        What is summed, the noise of one row of each table (None: none), when it is released, and who adds the noise.
-    world, noise
-        Handle of the simulated world, and what draws.
-    ask
-        The budget that will be stated; None: there is none.
+    ``layout``, ``variances``, ``time``, ``trust``: what is summed, the noise of one row of each table (None: none),
+    when it is released, and who adds the noise.
+    ``ask``: the budget that will be stated; None: there is none.
     """
     epsilon = math.inf if ask is None else asked(ask)[0]
     return OnlineSum(gaussian_sum(layout, variances, time, trust, noise, epsilon), noise, world)

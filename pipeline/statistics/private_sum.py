@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.privacy.budget import rho_of_pure
-from pipeline.privacy.factorisation import NoiseBlocks, Row, Time, draw_rows
+from pipeline.privacy.continual import NoiseBlocks, Row, Time, draw_rows
 from pipeline.privacy.losses import Guarantee, Trust
 from pipeline.privacy.noise import DataHandle, NoiseSource, RealDataError, admit_release, symmetric_noise
 from pipeline.privacy.release import (
@@ -48,17 +48,7 @@ Person = TypeVar("Person")
 class PrivateSum:
     """Sums over people, seen through noise.
 
-    Parameters
-    ----------
-    layout
-        What is summed.
-    mechanisms
-        The noise of each table, in order; fixed before any row is read.  With a continual ``time`` the scales are those
-        of one noise row of the counter, and the cost is that of all its rows.
-    time
-        When sums are released; None: once.
-    trust
-        Who adds the noise.
+    ``time``: when sums are released; None: once.
     """
 
     layout: Layout
@@ -87,9 +77,7 @@ class PrivateSum:
     def joining_cost(self) -> Fraction | None:
         """Exact zCDP cost for somebody who joins or leaves: what a person pays who is in one of two disjoint lineages.
 
-        Returns
-        -------
-        At most what replacing costs, which may mean by nobody; None where a table has no noise.
+        Returns at most what replacing costs, which may mean by nobody; None where a table has no noise.
         """
         scales = {m.table: m.scale for m in self.mechanisms if m.scale}
         if len(scales) + len(self.rates) < len(self.mechanisms):
@@ -113,34 +101,18 @@ class PrivateSum:
         )
 
     def with_slack(self, noise: NoiseSource, epsilon: float) -> PrivateSum:
-        """The same with the sampler's share of delta listed; see :func:`~pipeline.privacy.release.with_sampler_slack`.
-
-        Parameters
-        ----------
-        noise
-            What will draw.
-        epsilon
-            The epsilon that will be stated, or any larger one.
+        """The same with the sampler's share of delta listed; see
+        :func:`~pipeline.privacy.release.with_sampler_slack`.
         """
         return replace(self, mechanisms=with_sampler_slack(self.mechanisms, noise, epsilon, self._symmetric))
 
     def admit(self, noise: NoiseSource, data_kind: str | None = None) -> None:
         """Refuse, before any row is read, what would not be private on real data (privacy.md §0.1-2).
 
-        Parameters
-        ----------
-        noise
-            What will draw.
-        data_kind
-            Kind that the data say of themselves; None: not asked yet.
-
-        Raises
-        ------
-        RealDataError
-            If the data are real and the noise is not the operating system's, a table has none, the trust model is not
-            central; or if the data are of another kind than declared.
-        ValueError
-            If the sampler's share of delta is not listed.
+        ``data_kind``: kind that the data say of themselves; None: not asked yet.
+        Raises RealDataError if the data are real and the noise is not the operating system's, a table has none, the
+        trust model is not central; or if the data are of another kind than declared.
+        Raises ValueError if the sampler's share of delta is not listed.
         """
         layout, silent = self.layout, any(m.variance is None and m.scale is None for m in self.mechanisms)
         admit_release(noise, layout.dataset, layout.data_kind, silent)
@@ -157,12 +129,8 @@ class PrivateSum:
     def perturb(self, sums: Tables, noise: NoiseSource, data: DataHandle) -> dict[str, Integers]:
         """Noisy tables, each with noise of its own drawn once, in the order of the mechanisms.
 
-        Raises
-        ------
-        RealDataError
-            See :meth:`admit`.
-        ValueError
-            As well, if the mechanisms are those of a counter's rows, or a table has another shape.
+        Raises RealDataError see :meth:`admit`.
+        Raises ValueError as well, if the mechanisms are those of a counter's rows, or a table has another shape.
         """
         self.admit(noise, data.data_kind)
         if any(m.running is not None for m in self.mechanisms):
@@ -177,17 +145,7 @@ class PrivateSum:
     def draw(self, sums: ExactSums, noise: NoiseSource) -> Release:
         """Add noise to every table; never-visited cells get noise like all others.
 
-        Parameters
-        ----------
-        sums
-            Exact sums, of the layout's kind of data.
-        noise
-            The operating system's where the data are real.
-
-        Raises
-        ------
-        RealDataError, ValueError
-            See :meth:`perturb`.
+        Raises RealDataError, ValueError see :meth:`perturb`.
         """
         tables, joint = self.perturb(sums.tables, noise, sums), self.layout.joint()
         what = "counts" if joint is None else "sums"
@@ -209,24 +167,10 @@ class PrivateSum:
     ) -> Integers:
         """Rows of a counter as they are released: each with noise of its own, drawn here and once.
 
-        Parameters
-        ----------
-        rows
-            What is due, of the counter's ``rows``.
-        leaf
-            From the number of a step, counted from 1, to its exact tables, flat and one after the other ``(n,)``; None
-        where the step is empty.
-        data
-            Handle of what the noise protects.
-
-        Returns
-        -------
-        ``(len(rows), n)``.
-
-        Raises
-        ------
-        RealDataError, ValueError
-            See :meth:`admit`.
+        ``leaf``: from the number of a step, counted from 1, to its exact tables, flat and one after the other ``(n,)``;
+        None
+        Returns ``(len(rows), n)``.
+        Raises RealDataError, ValueError see :meth:`admit`.
         """
         self.admit(noise, data.data_kind)
         sizes, variances = tuple(m.cells for m in self.mechanisms), tuple(m.variance or 0 for m in self.mechanisms)
@@ -235,10 +179,8 @@ class PrivateSum:
     def worst_pair(self, sum_of: Callable[[Person], Tables]) -> tuple[Person, Person]:
         """The two extreme people of the layout whom this noise hides least; an audit attacks this pair.
 
-        Parameters
-        ----------
-        sum_of
-            From a person of the layout's ``extremes`` to that person's exact tables, by the shipped code that sums.
+        ``sum_of``: from a person of the layout's ``extremes`` to that person's exact tables, by the shipped code that
+        sums.
         """
         people: list[Person] = list(self.layout.extremes())
         points = np.array([self._whiten(sum_of(person)) for person in people])
@@ -267,12 +209,7 @@ class PrivateSum:
 def tell_joining(data_kind: str, costs: Iterable[Fraction | None]) -> dict[str, str]:
     """What somebody pays who joins or leaves, as an INTENT of real people says it.
 
-    Parameters
-    ----------
-    data_kind
-        ``real`` or ``synthetic``: synthetic people are in no other lineage, so nothing is said of them.
-    costs
-        Of all that is drawn, under *add or remove one*; None of what has no noise.
+    ``costs``: of all that is drawn, under *add or remove one*; None of what has no noise.
     """
     known = list(costs)
     if data_kind != "real" or None in known:

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.privacy.release import Release
+
 Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Bound = TypeVar("Bound", float, NDArray[np.float64])
+Seen = TypeVar("Seen", contravariant=True)
 
 # Both look at one row at a time, to the last bit: a function whose rounding depends on the other rows of the batch, as
 # a two-dimensional BLAS product does, lets one person move another's integers.
@@ -31,10 +36,7 @@ class MechanismClosedError(RuntimeError):
 class Window:
     """Range to which values are clipped before they are summed, reward units; chosen from public or private values.
 
-    Raises
-    ------
-    ValueError
-        If ``low`` is above ``high`` or one is no number: the bound on centred targets would not hold.
+    Raises ValueError if ``low`` is above ``high`` or one is no number: the bound on centred targets would not hold.
     """
 
     low: float
@@ -54,18 +56,10 @@ class Window:
 class PrivateRegression:
     """Noisy sums of one call in real units.
 
-    Parameters
-    ----------
-    gram
-        ``(d, d)`` symmetric: sum of w phi phi^T plus noise.
-    targets
-        ``(k, d)``: sums of w phi y plus noise, y in reward units to the power the call says.
-    offset
-        What was subtracted from every target before it was summed, reward units.
-    bound
-        No |target| was larger, reward units.
-    gram_sd, target_sd
-        Standard deviation of the noise off the diagonal, and of each target's entries; 0 without noise.
+    ``gram`` ``(d, d)``: symmetric: sum of w phi phi^T plus noise.
+    ``targets`` ``(k, d)``: sums of w phi y plus noise, y in reward units to the power the call says.
+    ``gram_sd``, ``target_sd``: standard deviation of the noise off the diagonal, and of each target's entries; 0
+    without noise.
     """
 
     gram: Array
@@ -80,20 +74,12 @@ class PrivateRegression:
 class OneShot:
     """Statistics released once, in real units; all planning on them is post-processing.
 
-    Parameters
-    ----------
-    gram
-        ``(H, d, d)``.
-    successors
-        ``(H, columns, d)``: sums of phi over the rows that led to each successor, or times a feature of theirs.
-    onto
-        ``(columns, S')``: from values of the declared successors to the combination of columns that stands for them.
-    rewards
-        ``(H, d)``: sums of phi (r - ``middle``).
-    middle
-        Mid-range of one reward, reward units.
-    gram_sd, successor_sd, reward_sd
-        Noise off the Gram's diagonal, and of one entry of each table.
+    ``gram``: ``(H, d, d)``.
+    ``successors`` ``(H, columns, d)``: sums of phi over the rows that led to each successor, or times a feature of
+    theirs.
+    ``onto`` ``(columns, S')``: from values of the declared successors to the combination of columns that stands for
+    them.
+    ``rewards`` ``(H, d)``: sums of phi (r - ``middle``).
     """
 
     gram: Array
@@ -110,14 +96,8 @@ class OneShot:
 class LqMoments:
     """What a planner sees: sums of vectors divided by their bounds.
 
-    Parameters
-    ----------
-    gram, cross
-        ``(n+d, n+d)`` symmetric and ``(n+d, n)``.
-    gram_sd, cross_sd
-        Noise of one entry off G's diagonal, and of one entry of X; 0 without noise.
-    bounds
-        Of state, control and successor: their units.
+    ``gram``, ``cross`` ``(n+d, n+d)``: symmetric and ``(n+d, n)``.
+    ``gram_sd``, ``cross_sd``: noise of one entry off G's diagonal, and of one entry of X; 0 without noise.
     """
 
     gram: Array
@@ -130,6 +110,62 @@ class LqMoments:
     def shape(self) -> tuple[int, int]:
         """(n, d)."""
         return self.cross.shape[1], len(self.cross) - self.cross.shape[1]
+
+
+@dataclass(frozen=True)
+class Visits:
+    """Distinct regression rows of a batch of episodes that were played by one policy.
+
+    ``step``, ``block`` ``(n,)``: where each row belongs.
+    ``phi``, ``response`` ``(n, d)``: regressor and ``(n,)`` what is regressed on it.
+    ``count`` ``(n,)``: episodes of the batch that met the row.
+    """
+
+    step: Integers
+    block: Integers
+    phi: Array
+    response: Array
+    count: Integers
+    episodes: int
+
+
+@dataclass(frozen=True)
+class Ridge(Generic[Bound]):
+    """Regularized sums of a growing least-squares problem, and the numbers of Assumption 2 (papers 000, 004) now.
+
+    ``V``, ``U``: positive definite, and its targets: ``(D, D)`` and ``(D, n)`` of a plant; ``(steps, blocks, d, d)``
+    and ``(steps, blocks, d)`` of a mixture, real units.
+    ``lambda_min``, ``lambda_max``: the regularizer lies between them; of a mixture a step ``(steps,)`` each.
+    ``nu``: the noise of U is at most so long in the norm of V^-1.
+    """
+
+    V: Array
+    U: Array
+    lambda_min: Bound
+    lambda_max: Bound
+    nu: Bound
+    raised: int = 0
+
+
+class Regularizer(Protocol[Seen, Bound]):
+    """Takes batches of episodes, shows noisy sums made positive definite."""
+
+    @property
+    def seen(self) -> int:
+        """Episodes so far."""
+        ...
+
+    def observe(self, batch: Seen, /) -> None:
+        """One batch of episodes, played by one policy; cut to the declared bounds here."""
+        ...
+
+    def ridge(self) -> Ridge[Bound]:
+        """The released sums, regularized."""
+        ...
+
+    def release(self) -> Release:
+        """The noisy sums so far, as a run's folder keeps them."""
+        ...
 
 
 class InteractiveMechanism(Protocol):
@@ -150,14 +186,6 @@ class InteractiveMechanism(Protocol):
 
 
 def floored(value: Array, lattice: int) -> Array:
-    """Values on the lattice, rounded down: a lower value stays one (privacy.md §0.1-11).
-
-    Parameters
-    ----------
-    value
-        Values, reward units.
-    lattice
-        q: steps of one reward unit.
-    """
+    """Values on the lattice, rounded down: a lower value stays one (privacy.md §0.1-11)."""
     # a float product this close below an integer is that integer
     return np.floor(value * lattice + 1e-9) / lattice

@@ -5,13 +5,19 @@
 | ``psi`` | per person | what a person tells of the policy's value: an estimate without first-order bias |
 | ``own`` | per person | the person's own return: its mean is what practice is worth, measured, not modelled |
 | ``gain`` | per person | ``psi - own``, paired |
-| ``placebo`` | per person | a sum that is 0 in the mean if the declared state holds all that matters |
+| ``lost`` | per person | a placebo: sum of surprise times what was lost on the way into the state |
+| ``past`` | per person | a placebo: sum of surprise times how much better than expected the person fared before |
+
+*Surprise* is what was done less its mean under practice in that state, 0 in the mean whatever lies before if the state
+holds all that practice acts on.  So both placebos are 0 in the mean then.  A trait that moves the course shows in
+``lost``, one that moves rewards in ``past``; their sum would see neither where the two cancel.
 
 Each score is cut to its clip around its centre; both are declared, so nothing about the people decides them.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,78 +25,96 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-SCORES = ("psi", "own", "gain", "placebo")
+SCORES = ("psi", "own", "gain", "lost", "past")
+LOST, PAST = SCORES.index("lost"), SCORES.index("past")
+# the scores with a shorter clip on the lattice: two of them cost what one other costs
+PLACEBOS = LOST, PAST
+# by how much less a row weighs in what came before than the one behind it
+FADING = 0.7
+# of the clip of ``past``, in ranges of values: least, most, and in ranges of a step's reward
+_LEAST, _MOST, _STEPS = 0.25, 1.0, 1.5
+
+
+def past_clip(step: float, values: float) -> float:
+    """Clip of what lies before a row in ranges of values: of ``past``, and of ``lost`` where it is as wide."""
+    return min(_MOST, max(_LEAST, _STEPS * step / values))
+
+
+def fared(off: Array, begins: NDArray[np.bool_]) -> Array:
+    """How much better than expected it went before each row ``(n,)``: a mean, in which nearer rows weigh more.
+
+    ``off`` ``(n,)``: of each row, what it paid and led to less what was expected of it.
+    ``begins`` ``(n,)``: rows before which nothing counts; there it is 0.
+    """
+    at = np.arange(len(off))
+    rank = at - np.maximum.accumulate(np.where(begins, at, 0))
+    sums, weight = np.zeros(len(off)), 0.0
+    # row by row of all people at once; nobody's sum depends on who stands beside them
+    ends = np.cumsum(np.bincount(rank))
+    order = np.argsort(rank, kind="stable")
+    found = np.zeros(len(off))
+    for low, high in itertools.pairwise(ends):
+        rows = order[low:high]
+        weight = FADING * weight + 1.0
+        sums[rows] = FADING * sums[rows - 1] + off[rows - 1]
+        found[rows] = sums[rows] / weight
+    return found
 
 
 @dataclass(frozen=True)
 class Clips:
     """Centre and clip of each of :data:`SCORES`, reward units.
 
-    Parameters
-    ----------
-    low, high
-        Least and greatest value of an episode, declared.
-    spread
-        Clip of ``psi`` in ranges of values.
-    placebo
-        Clip of ``placebo`` in ranges of values.
-    gain
-        Clip of ``gain`` in ranges of values; None: that of ``psi``.
+    ``gain``: clip of ``gain`` in ranges of values; None: that of ``psi``.
     """
 
     low: float
     high: float
     spread: float
-    placebo: float = 2.0
+    past: float = 1.0
+    lost: float = 1.0
     gain: float | None = None
 
     @property
     def centres(self) -> Array:
-        """``(4,)``."""
+        """``(5,)``."""
         middle = (self.low + self.high) / 2
-        return np.array([middle, middle, 0.0, 0.0])
+        return np.array([middle, middle, 0.0, 0.0, 0.0])
 
     @property
     def widths(self) -> Array:
-        """``(4,)``."""
+        """``(5,)``."""
         gain = self.spread if self.gain is None else self.gain
-        return (self.high - self.low) * np.array([self.spread, 0.5, gain, self.placebo])
+        return (self.high - self.low) * np.array([self.spread, 0.5, gain, self.lost, self.past])
 
-    def scaled(self, psi: Array, own: Array, placebo: Array) -> Array:
-        """Scores ``(n, 4)`` in parts of their clips, for :class:`~pipeline.statistics.moment_layout.MomentLayout`.
+    def scaled(self, psi: Array, own: Array, lost: Array, past: Array) -> Array:
+        """Scores ``(n, 5)`` in parts of their clips, for :class:`~pipeline.statistics.moment_layout.MomentLayout`.
 
-        Parameters
-        ----------
-        psi, own, placebo
-            ``(n,)`` of n people, reward units.
+        ``psi``, ``own``, ``lost``, ``past`` ``(n,)``: of n people, reward units.
         """
-        return (np.stack([psi, own, psi - own, placebo], axis=1) - self.centres) / self.widths
+        return (np.stack([psi, own, psi - own, lost, past], axis=1) - self.centres) / self.widths
 
 
 @dataclass(frozen=True)
 class Question:
     """What a released model asks of each row of other people, in reward units; 0 at an end and after the horizon.
 
-    Parameters
-    ----------
-    V, Q
-        ``(H+1, S)`` value of the policy, and ``(H, L, A)`` of one action first.
-    w
-        ``(H, L, A)``: how much more often the policy is there and does that than practice.
-    placebo
-        ``(H, L, A)``: what is 0 in the mean over the actions of practice, whatever lies before.
-    W
-        ``(H+1, S)`` value of practice: what lies before a row is measured in it.
-    spread
-        Ranges of values, a power of two, that psi may be from the middle: about the largest weight.
-    effective
-        Effective sample size as a share: squared mean of w over its mean square, over rows of practice.
+    ``V``, ``Q`` ``(H+1, S)``: value of the policy, and ``(H, L, A)`` of one action first.
+    ``w`` ``(H, L, A)``: how much more often the policy is there and does that than practice.
+    ``surprise`` ``(H, L, A)``: what is 0 in the mean over the actions of practice, whatever lies before.
+    ``W`` ``(H+1, S)``: value of practice: what lies before a row is measured in it.
+    ``lost``, ``past`` ``(H, L)``: what the released model lets one expect of what lies before a state, as the placebos
+    measure it. Where surprise is 0 in the mean nothing changes by it; where released counts are off, far less does.
+    ``spread``: ranges of values, a power of two, that psi may be from the middle: about the largest weight.
+    ``effective``: effective sample size as a share: squared mean of w over its mean square, over rows of practice.
     """
 
     V: Array
     Q: Array
     w: Array
-    placebo: Array
+    surprise: Array
     W: Array
+    lost: Array
+    past: Array
     spread: int
     effective: float

@@ -2,53 +2,361 @@
 
 A date that is run gets its step whatever arrived, an empty one where nothing did, so the list of steps says nothing
 about the rows.  A committed step is never drawn again, even if the data have changed since.
+
+What a continual release keeps in the operator's store: exact step sums, who was counted, and the noisy rows.
+
+``counters/<key>/`` beside the snapshots, folders 0700, files 0600, and out of reach of ``store purge``:
+
+* ``leaf-<t>.<attempt>.npy``: the exact count tables of step t, cells that are not 0 only.  With them the rows of old
+  snapshots are no longer needed.
+* ``seen-<t>.<attempt>.npy``: hashes of the people (or episodes) that the step counted, under the random key in ``key``.
+* ``rows-<t>.<attempt>.npy``: what was released: every row with its noise, never the noise by itself.
+* ``note-<t>.<attempt>.json``: the number of the newest snapshot that is counted (secret: it shows when the log
+  changed), and keyed digests of the leaf and seen files; the digest of the rows file is in the ledger.
+
+A step's files are written before its release is renamed into place, and count once the ledger has its COMMIT.  All of
+them are checked before anything is charged, and again whenever one is read.
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+import hmac
+import io
+import json
+import secrets
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date
+from datetime import date, timedelta
 from fractions import Fraction
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
+from typing import Any, Literal, TypedDict
+
+import numpy as np
 
 from pipeline.declaration.card import Card, CardError
-from pipeline.files import remove_tree
+from pipeline.files import private_folder, remove_file, sync_all, write_file
+from pipeline.ledger.account import reserve_of
 from pipeline.ledger.attempts import passed_gate
-from pipeline.ledger.chain import Body, Entry
+from pipeline.ledger.chain import Body, BudgetError, Entry, canonical
 from pipeline.ledger.ledger import Ledger
-from pipeline.ledger.limits import look_told
+from pipeline.ledger.looks import RECIPE
 from pipeline.ledger.steps import (
+    CounterBody,
     Step,
     committed_steps,
     counter_intents,
+    counter_key,
+    overtaken,
+    step_price,
 )
+from pipeline.logs.aggregate import count_new
+from pipeline.logs.contribution_bounding import Hashes, hash_width
+from pipeline.logs.parts import Split
 from pipeline.logs.store import Snapshot, numbers, snapshots, sound
 from pipeline.logs.summing import HERE
-from pipeline.privacy.epochs import SideBySide
-from pipeline.privacy.noise import NoiseSource
-from pipeline.transaction.continual_draw import Night
-from pipeline.transaction.continual_release import ContinualRelease
-from pipeline.transaction.gate import check_snapshot, claims_told
-from pipeline.transaction.kept_steps import KeptSteps
-from pipeline.transaction.release_once import key_of, keyed_by, pass_gate, replay
+from pipeline.privacy.continual import Factorisation
+from pipeline.privacy.noise import Integers, NoiseSource
+from pipeline.privacy.release import Mechanism, Release
+from pipeline.privacy.release_file import describe_mechanism
+from pipeline.statistics.layout import ExactSums
+from pipeline.statistics.private_sum import PrivateSum
+from pipeline.transaction.drawing import WHOLE, key_of
+from pipeline.transaction.gate import Gate
+from pipeline.transaction.release_once import check_snapshot, claims_told, keyed_by, pass_gate, replay, split_told
 from pipeline.transaction.transaction import Curated, OpenLineage, open_lineage, transaction
+
+_SUFFIXES = {"leaf": "npy", "seen": "npy", "rows": "npy", "note": "json"}
+
+
+class _Note(TypedDict):
+    """The newest snapshot counted at a step, and keyed digests (hex) of two of its files."""
+
+    snapshot: int
+    leaf: str
+    seen: str
+
+
+@dataclass(frozen=True)
+class KeptSteps:
+    """The folder of one continual release and the steps that the ledger has committed."""
+
+    folder: Path
+    counter: Factorisation
+    steps: Sequence[Step]
+    size: int
+
+    @cached_property
+    def _at(self) -> dict[int, Step]:
+        return {t: s for s in self.steps for t in range(s.since, s.t + 1)}
+
+    def settle(self) -> None:
+        """Make the folder where there is none, delete files of overtaken attempts, check that all others are there.
+
+        Raises BudgetError if a committed step's file, or the key of the hashes, is gone, or is not what was written.
+        """
+        fresh = not self.steps
+        if fresh:
+            private_folder(private_folder(self.folder.parent) / self.folder.name)
+        elif not self.folder.is_dir():
+            raise BudgetError(self._gone("its folder"))
+        needed = {_name(kind, s.t, s.attempt) for s in self.steps for kind in _SUFFIXES}
+        there = {p.name for suffix in ("npy", "json") for p in self.folder.glob(f"*-*.{suffix}")}
+        last = self.steps[-1].t if self.steps else 0
+        for name in there - needed:
+            # a draw of a later step may be alive elsewhere, or wait for recovery
+            if _step_of(name) <= last:
+                remove_file(self.folder / name)
+        if lost := sorted(needed - there):
+            raise BudgetError(self._gone(lost[0]))
+        if fresh:
+            self._write({"key": secrets.token_bytes(32)})
+        elif not (self.folder / "key").is_file():
+            raise BudgetError(self._gone("key"))
+        for step in self.steps:
+            self._kept(step, "leaf")
+            self._kept(step, "seen")
+            self._drawn(step)
+
+    @property
+    def key(self) -> bytes:
+        """The random key of the hashes."""
+        return (self.folder / "key").read_bytes()
+
+    @property
+    def snapshot(self) -> int:
+        """Number of the newest snapshot that is counted; 0 before the first step."""
+        return int(self._note(self.steps[-1])["snapshot"]) if self.steps else 0
+
+    def seen(self, width: int) -> Hashes:
+        """Hashes of all that was counted so far.
+
+        Returns ``(n, width)`` uint64.
+        """
+        found = [self._kept(s, "seen") for s in self.steps]
+        return np.concatenate([np.empty((0, width), dtype=np.uint64), *found])
+
+    def exact(self, t: int) -> Integers | None:
+        """Exact sums ``(size,)`` of step ``t``; None where nobody was counted in it."""
+        step = self._at.get(t)
+        if step is None or step.t != t:
+            return None
+        cells, counts = self._kept(step, "leaf")
+        x = np.zeros(self.size, dtype=np.int64)
+        x[cells] = counts
+        return x
+
+    def rows(self, t: int) -> Integers:
+        """Noisy rows that were released for step ``t``.
+
+        Returns ``(number of rows of t, size)`` int64.
+        Raises BudgetError if they are not those that were committed.
+        """
+        step = self._at[t]
+        found = self._drawn(step)
+        before = sum(len(self.counter.rows(k)) for k in range(step.since, t))
+        return found[before : before + len(self.counter.rows(t))]
+
+    def write(
+        self,
+        t: int,
+        attempt: int,
+        exact: Integers,
+        seen: Hashes,
+        rows: Integers,
+        snapshot: int | None = None,
+    ) -> None:
+        """Put a step's files on the disk; they count once the step is committed.
+
+        ``exact``, ``seen``, ``rows``: see :meth:`exact`, :meth:`seen` (of this step alone) and :meth:`rows` (of ``since
+        .. t``).
+        ``snapshot``: number of the newest snapshot that is counted; None where nothing came in since the step before.
+        """
+        cells = np.flatnonzero(exact)
+        files = {kind: _bytes(a) for kind, a in (("leaf", np.stack([cells, exact[cells]])), ("seen", seen))}
+        digests = {kind: self._mac(_name(kind, t, attempt), content) for kind, content in files.items()}
+        note = json.dumps({"snapshot": self.snapshot if snapshot is None else snapshot, **digests})
+        signed = {"note": note, "digest": self._mac(_name("note", t, attempt), note.encode())}
+        files |= {"rows": _bytes(rows), "note": json.dumps(signed).encode()}
+        self._write({_name(kind, t, attempt): content for kind, content in files.items()})
+
+    def _write(self, files: Mapping[str, bytes]) -> None:
+        for name, content in files.items():
+            write_file(self.folder / name, content, private=True)
+        sync_all(self.folder, files)
+
+    def _kept(self, step: Step, kind: Literal["leaf", "seen"]) -> Any:
+        """The array of a file, checked against the digest in the note of its step."""
+        path, digest = self.folder / _name(kind, step.t, step.attempt), self._note(step)[kind]
+        content = path.read_bytes()
+        if not hmac.compare_digest(self._mac(path.name, content), str(digest)):
+            raise BudgetError(self._edited(path))
+        return np.load(io.BytesIO(content))
+
+    def _note(self, step: Step) -> _Note:
+        path = self.folder / _name("note", step.t, step.attempt)
+        try:
+            signed: dict[str, str] = json.loads(path.read_bytes())
+            note = signed["note"].encode()
+            if not hmac.compare_digest(self._mac(path.name, note), signed["digest"]):
+                raise BudgetError(self._edited(path))
+            return json.loads(note)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise BudgetError(self._edited(path)) from None
+
+    def _drawn(self, step: Step) -> Integers:
+        path = self.folder / _name("rows", step.t, step.attempt)
+        try:
+            found: Integers = np.load(path)
+        except (ValueError, EOFError):
+            raise BudgetError(self._edited(path)) from None
+        if digest(found) != step.commit.body["drawn_sha256"]:
+            raise BudgetError(f"{path} is not what entry {step.commit.seq} committed: edited. Restore the store")
+        return found
+
+    def _mac(self, name: str, content: bytes) -> str:
+        return hmac.new(self.key, name.encode() + b"\0" + content, "sha256").hexdigest()
+
+    @staticmethod
+    def _edited(path: Path) -> str:
+        return f"{path} is not what its night wrote: edited or damaged. Restore the store"
+
+    def _gone(self, what: str) -> str:
+        return (
+            f"{self.folder}: {what} of a counter that has begun is gone: restore the store. Without it nobody knows "
+            "who was counted, and nothing starts anew"
+        )
+
+
+def digest(rows: Integers) -> str:
+    """Sha256 of released rows: what COMMIT and release.json name.
+
+    ``rows`` ``(number of rows, cells)``: int64.
+    """
+    return hashlib.sha256(np.ascontiguousarray(rows, dtype="<i8").tobytes()).hexdigest()
+
+
+def _bytes(array: Any) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=False)
+    return buffer.getvalue()
+
+
+def _name(kind: str, t: int, attempt: int) -> str:
+    return f"{kind}-{t:05d}.{attempt}.{_SUFFIXES[kind]}"
+
+
+def _step_of(name: str) -> int:
+    return int(name.split("-")[1].split(".")[0])
+
+
+@dataclass(frozen=True)
+class ContinualRelease:
+    """What a recipe declares: count tables of the people of a card, a counter over T dates, and the first of them.
+
+    ``first``: the date of step 1.
+    ``gate``: what must pass before the counter begins, and is charged; None where nothing may stop it.
+    """
+
+    card: Card
+    sums: PrivateSum
+    first: date
+    gate: Gate | None = None
+
+    @property
+    def counter(self) -> Factorisation:
+        """Which rows of noise are drawn at which of the T steps."""
+        assert isinstance(self.sums.time, Factorisation)
+        return self.sums.time
+
+    @property
+    def size(self) -> int:
+        """Cells of all tables."""
+        return sum(m.cells for m in self.sums.mechanisms)
+
+    @cached_property
+    def key(self) -> str:
+        counter, described = self.counter, [describe_mechanism(m) for m in self.sums.mechanisms]
+        dates = counter.kind, counter.steps, self.first.isoformat()
+        return counter_key(self.card.name, self.card.domain_hash(), dates, described)
+
+    def step_key(self, t: int) -> str:
+        """Hex key of the release of step 1 .. T; no snapshot and no digest of data is in it."""
+        return hashlib.sha256(canonical([self.key, t]).encode()).hexdigest()
+
+    def step_on(self, day: date) -> int:
+        """Which step a date is, counted from 1.
+
+        Raises CardError if it is before the first.
+        Raises BudgetError if it is after the last: its noise is not paid for.
+        """
+        t, last = self.until(day), self.last
+        if t < 1:
+            raise CardError(f"{self.card.name}: {day} is before the counter's first night, {self.first}")
+        if t > self.counter.steps:
+            raise BudgetError(
+                f"{self.card.name}: the counter's {self.counter.steps} nights ended on {last}; another counter is "
+                "another charge (change 'first' in [nightly]); the last night is replayed by its date. Nothing was read"
+            )
+        return t
+
+    def until(self, day: date) -> int:
+        """Dates from the first to this one, unchecked."""
+        return (day - self.first).days + 1
+
+    @property
+    def last(self) -> date:
+        """The last date."""
+        return self.first + timedelta(days=self.counter.steps - 1)
+
+    def mechanisms(self, t: int) -> tuple[Mechanism, ...]:
+        """Mechanisms with the noise of the sums at step t."""
+        return self.sums.at(t)
+
+    def told(self, t: int, since: int) -> Body:
+        """What an INTENT says of a step; ``t`` and ``since`` as in :meth:`describe`."""
+        described = [describe_mechanism(m) for m in self.mechanisms(t)]
+        return {"mechanisms": described, "epsilon": None, "counter": self.describe(t, since)}
+
+    def describe(self, t: int, since: int) -> CounterBody:
+        """What the INTENT, the release and the certificate say of the counter at a step.
+
+        ``t``, ``since``: the steps ``since .. t`` become known, all but the last of them empty.
+        """
+        return {
+            "key": self.key,
+            "kind": self.counter.kind,
+            "nights": self.counter.steps,
+            "first": self.first.isoformat(),
+            "night": t,
+            "since": since,
+            "date": (self.first + timedelta(days=t - 1)).isoformat(),
+            "cost": self.counter.cost,
+            "error": self.counter.error(t),
+        }
+
+    def price(self, entries: Sequence[Entry], t: int, since: int) -> Fraction:
+        """What a step charges, as an exact zCDP rho.
+
+        Raises BudgetError if another store committed one of these steps meanwhile.
+        """
+        told = self.describe(t, since)
+        if (other := overtaken(entries, self.card.name, told)) is not None:
+            raise BudgetError(
+                f"{self.card.name}: night {other.t} was committed meanwhile (entry {other.commit.seq}), from "
+                "another store; one store keeps a counter. Nothing was read"
+            )
+        before = counter_intents(entries, self.card.name, self.key)
+        return step_price(entries, before, told, self.mechanisms(t))
 
 
 @dataclass(frozen=True)
 class Appended:
     """The result of :func:`append_step`.
 
-    Parameters
-    ----------
-    curated
-        The release of the step, drawn now or replayed.
-    t
-        The step, counted from 1.
-    said
-        What happened, in one sentence for the operator.
+    ``t``: the step, counted from 1.
     """
 
     curated: Curated
@@ -64,77 +372,55 @@ def append_step(
     day: date,
     *,
     scheduled: bool = False,
+    recipe: str = "",
 ) -> Appended:
     """Append the step of ``day``: count the people who are new since the last step; there may be none.
 
     Where the date has its step already, the last step's release is replayed: nothing is drawn, nothing is charged.
 
-    Parameters
-    ----------
-    declared
-        The counter and its tables.
-    ledger, store
-        The ledger that is charged, and the operator's store that keeps the counter's files.
-    noise
-        The operating system's wherever the data is real.
-    day
-        A date of the counter.
-    scheduled
-        Whether nobody asked: a gate that stopped the counter once then stays shut, whatever came in since.
-
-    Raises
-    ------
-    GateError
-        If the gate does not let the counter begin.
-    BudgetError
-        If the dates are over, the cap does not allow the counter, or what it keeps is gone or edited; no row was read.
-    CardError
-        If the date is before the first, nothing was ever ingested, or the newest snapshot is of another card.
-    RealDataError
-        If the data is real and the noise is not the operating system's.
+    Raises GateError if the gate does not let the counter begin.
+    Raises BudgetError if the dates are over, the cap does not allow the counter, or what it keeps is gone or edited; no
+    row was read.
+    Raises CardError if the date is before the first, nothing was ever ingested, or the newest snapshot is of another
+    card.
+    Raises RealDataError if the data is real and the noise is not the operating system's.
     """
     card = declared.card
     ledger.require(card)
-    declared.admit(noise)
+    declared.sums.admit(noise)
     with open_lineage(card.name, ledger, store) as lineage:
         entries = ledger.entries()
         steps, t = committed_steps(entries, card.name, declared.key), declared.step_on(day)
         folder = store / card.name / "counters" / declared.key[:24]
-        # what a killed night left of those who evaluated
-        remove_tree(folder / "evaluate")
         if steps and t <= steps[-1].t:
             return Appended(replay(lineage, card, steps[-1].commit, None), steps[-1].t, _idle(steps[-1]))
         since = steps[-1].t + 1 if steps else 1
         if not (steps or numbers(store, card.name)):
             raise CardError(f"{card.name}: no snapshot; run `reticent ingest` on its card first")
-        kept = KeptSteps(folder, SideBySide([*declared.times.values()]), steps, declared.size)
+        kept = KeptSteps(folder, declared.counter, steps, declared.size)
         kept.settle()
         waiting = snapshots(store, card.name, after=kept.snapshot)
         if waiting:
             check_snapshot(waiting[-1], card, waiting[-1].number)
-        asked, resources = declared.evaluated_at(t, entries), keyed_by(lineage, HERE)
-        apart = [] if asked is None else _of_card(snapshots(store, card.name, after=kept.evaluated), card)
-        # what an epoch was opened with stands as it was released then
-        last = replay(lineage, card, steps[-1].commit, None).release if steps and not declared.opens(since, t) else None
-        night = Night(declared, kept, _of_card(waiting, card), asked, apart, resources, last)
-        read = [*apart, *night.waiting]
-        claimed, price = claims_told(entries, card, read), partial(declared.price, t=t, since=since)
-        gate = _begin(lineage, declared, night.waiting, noise, claimed, price, scheduled=scheduled)
+        # a lost key is refused before anything is charged
+        marked = split_told(lineage) if reserve_of(entries, card.name) else {}
+        split = keyed_by(lineage, HERE).split if marked else None
+        waiting = _of_card(waiting, card)
+        claimed, price = claims_told(entries, card, waiting), partial(declared.price, t=t, since=since)
+        gate = _begin(lineage, declared, waiting, noise, claimed, price, scheduled=scheduled)
         told = {
             **claimed,
+            **marked,
             **({} if gate is None else {"gate": gate}),
-            **declared.told(t, since, asked),
+            **({RECIPE: recipe} if recipe else {}),
+            **declared.told(t, since),
         }
-        key = declared.step_key(t)
-        told |= look_told(ledger.entries(), card.name, key, told)
-        stages = [*declared.sums.stages, *({} if asked is None else asked.answers)]
+        parted = None if split is None else split(Fraction(0))
         # priced inside the ledger's transaction: an attempt elsewhere may have died meanwhile
-        with transaction(lineage, key, price, told, stages, noise) as attempt, night:
-            release = night.count(attempt.stage, attempt.intent)
-            if asked is not None:
-                release = replace(night.ask(release, attempt.stage), look=told["look"])
+        with transaction(lineage, declared.step_key(t), price, told, WHOLE, noise) as attempt:
+            draw = partial(draw_step, declared, kept, waiting, parted, attempt.intent)
             # a step is a step, whatever the data: there is no digest to compare it with
-            found = attempt.commit(release, data_digest="")
+            found = attempt.commit(attempt.stage(WHOLE[0], draw), data_digest="")
         found = replace(found, gate=passed_gate(ledger.entries(), attempt.intent))
         return Appended(found, t, _told(declared, t, since, attempt.intent))
 
@@ -142,6 +428,43 @@ def append_step(
 def _of_card(waiting: Sequence[Snapshot], card: Card) -> list[Snapshot]:
     """What came in under this very card, and can be read."""
     return sound([s for s in waiting if (s.domain_hash, s.kind) == (card.domain_hash(), card.kind)])
+
+
+def draw_step(
+    declared: ContinualRelease,
+    kept: KeptSteps,
+    waiting: Sequence[Snapshot],
+    split: Split | None,
+    intent: Entry,
+    noise: NoiseSource,
+) -> Release:
+    """Count who is new, draw the rows that are due, keep what later steps need, and read the sums off all rows.
+
+    ``split``: who is in no leaf, because the ledger reserves them; None: nobody.
+    """
+    card, told, time, summed = declared.card, intent.body["counter"], declared.counter, declared.sums
+    now, steps = told["night"], range(told["since"], told["night"] + 1)
+    tables, fresh = count_new(waiting, card, kept.seen(hash_width(card)), kept.key, split)
+    new = np.concatenate([tables[m.table].reshape(-1) for m in summed.mechanisms])
+    sums = ExactSums(card.name, card.kind, card.domain.dynamics, tables)
+    due = [row for t in steps for row in time.rows(t)]
+    drawn = summed.draw_rows(due, lambda t: new if t == now else kept.exact(t), noise, sums)
+    ends = np.cumsum([len(time.rows(t)) for t in steps])[:-1]
+    there: dict[int, Integers] = dict(zip(steps, np.split(drawn, ends), strict=True))
+    total = np.rint(time.total(now, lambda t: there[t] if t in there else kept.rows(t))).astype(np.int64)
+    mechanisms = declared.mechanisms(now)
+    pieces = np.split(total, np.cumsum([m.cells for m in mechanisms])[:-1])
+    kept.write(now, intent.body["attempt"], new, fresh, drawn, waiting[-1].number if waiting else None)
+    return Release(
+        dataset=card.name,
+        data_kind=sums.data_kind,
+        dynamics=sums.dynamics,
+        mechanisms=mechanisms,
+        tables={m.table: x.reshape(m.shape) for m, x in zip(mechanisms, pieces, strict=True)},
+        noise=noise.name,
+        sampler=noise.sampler,
+        counter={**told, "drawn_sha256": digest(drawn)},
+    )
 
 
 def _begin(

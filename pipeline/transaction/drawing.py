@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from pipeline.ledger.chain import Body
+from pipeline.declaration.card import AnyCard
+from pipeline.ledger.chain import Body, canonical
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import Resources
 from pipeline.privacy.noise import NoiseSource
@@ -25,6 +27,21 @@ class Stage(Protocol):
 
     def __call__(self, name: str, draw: Callable[[NoiseSource], T], /) -> T:
         """What ``draw`` answers; see :meth:`~pipeline.transaction.transaction.Transaction.stage`."""
+        ...
+
+
+@runtime_checkable
+class Splitting(Protocol):
+    """A drawing that reads two parts of the people, and parts them itself; all others read those who teach."""
+
+    @property
+    def share(self) -> Fraction:
+        """Of the people who evaluate, declared."""
+        ...
+
+    @property
+    def since(self) -> int | None:
+        """The edition after which they first came in; None: whenever."""
         ...
 
 
@@ -57,15 +74,23 @@ class Drawing(Protocol):
         ...
 
     def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
-        """Read the rows and draw; called once, after the charge is on disk.
-
-        Parameters
-        ----------
-        snapshot
-            Whose rows are read.
-        resources
-            Where the rows are summed.
-        stage
-            Draws each of :attr:`stages`, in order and once.
-        """
+        """Read the rows and draw; called once, after the charge is on disk."""
         ...
+
+
+def key_of(card: AnyCard, edition: int, drawing: Drawing) -> str:
+    """Hex key of a release: lineage, edition, registered domain and what is drawn; nothing of what
+    the edition holds.
+    """
+    parts = [card.name, edition, card.domain_hash(), drawing.spec()]
+    return hashlib.sha256(canonical(parts).encode()).hexdigest()
+
+
+def total_charge(charges: Sequence[Charge]) -> tuple[Fraction, Fraction]:
+    """What several INTENTs charge together, and which part of it somebody pays who leaves or joins.
+
+    ``charges``: as :meth:`Drawing.charge` has them; None costs nothing.
+    """
+    known = [(rho, Fraction(told.get("rho_add_remove", rho))) for rho, told in charges if rho is not None]
+    rho, joining = sum((r for r, _ in known), Fraction(0)), sum((j for _, j in known), Fraction(0))
+    return rho, joining / rho if rho else Fraction(1)

@@ -5,43 +5,30 @@ The other caller of the transaction is :mod:`pipeline.transaction.continual_step
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
-from pipeline.declaration.card import AnyCard
+from pipeline.declaration.card import AnyCard, CardError
+from pipeline.ledger.account import apart_from, claims_needed, intents_of, refuse_beyond, reserve_of, split_of
 from pipeline.ledger.attempts import Passed, passed_gate
-from pipeline.ledger.chain import Body, BudgetError, Entry, canonical
+from pipeline.ledger.chain import Body, BudgetError, Entry
 from pipeline.ledger.ledger import Ledger
-from pipeline.ledger.limits import look_told, refuse_beyond
-from pipeline.ledger.people import key_file, read_key
-from pipeline.logs.store import Snapshot, check_parts, find_snapshot
+from pipeline.ledger.looks import RECIPE, check_since, is_look, look_told
+from pipeline.ledger.people import MARK, mark_of
+from pipeline.logs.contribution_bounding import IDS
+from pipeline.logs.parts import Split, editions_until, part_key, split_people
+from pipeline.logs.store import Snapshot, check_parts, check_source, find_snapshot
 from pipeline.logs.summing import HERE, Resources, forget
 from pipeline.privacy.noise import NoiseSource, RealDataError
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import read_release, sha256_file
-from pipeline.transaction.drawing import Charge, Drawing
-from pipeline.transaction.gate import Gate, check_snapshot, check_source, claims_told
-from pipeline.transaction.place import Attempt, folder_of, read_attempt, write_attempt
-from pipeline.transaction.recovery import fits
+from pipeline.transaction.drawing import Charge, Drawing, Splitting, key_of, total_charge
+from pipeline.transaction.gate import Gate
+from pipeline.transaction.place import Attempt, fits, folder_of, read_attempt, write_attempt
 from pipeline.transaction.transaction import Curated, OpenLineage, open_lineage, transaction
-
-
-def key_of(card: AnyCard, edition: int, drawing: Drawing) -> str:
-    """Hex key of a release: lineage, edition, registered domain and what is drawn; nothing of what the edition holds.
-
-    Parameters
-    ----------
-    card, edition
-        Of the dataset, and the number of its snapshot.
-    drawing
-        What would be released.
-    """
-    parts = [card.name, edition, card.domain_hash(), drawing.spec()]
-    return hashlib.sha256(canonical(parts).encode()).hexdigest()
 
 
 def release_once(
@@ -54,40 +41,18 @@ def release_once(
     resources: Resources = HERE,
     due: str = "",
     gate: Gate | None = None,
+    recipe: str = "",
 ) -> Curated:
     """Charge, draw, write and commit a release of an edition; replay the committed one, even if its rows are gone.
 
-    Parameters
-    ----------
-    card
-        What the dataset declares; registered in the ledger.
-    edition
-        Number of the snapshot whose rows are read.
-    drawing
-        What is released: its price, and how it is drawn.
-    ledger, store
-        What charges it, and the operator's store that keeps it.
-    noise
-        The operating system's wherever the data is real.
-    resources
-        Where the rows are summed: here, or on a cluster.
-    due
-        The date of a calendar that this release is for (ISO), which the INTENT names; empty for none.
-    gate
-        What must pass before anything else is drawn; a committed answer is asked again, never drawn again.
-
-    Raises
-    ------
-    BudgetError
-        If the lineage is not registered, the cap does not allow it or the ledger is an old one; no row was read.
-        Or if another attempt committed this release first; the cost of this one stays spent.
-    CardError
-        If the card differs from its registration or from the one the snapshot was ingested under, or the snapshot was
-        purged meanwhile.
-    RealDataError
-        If the data is real and some table would get no operating-system noise; no row was read.
-    GateError
-        If the gate stopped it; the gate's own cost stays spent.
+    ``due``: the date of a calendar that this release is for (ISO), which the INTENT names; empty for none.
+    ``gate``: what must pass before anything else is drawn; a committed answer is asked again, never drawn again.
+    Raises BudgetError if the lineage is not registered, the cap does not allow it or the ledger is an old one; no row
+    was read. Or if another attempt committed this release first; the cost of this one stays spent.
+    Raises CardError if the card differs from its registration or from the one the snapshot was ingested under, or the
+    snapshot was purged meanwhile.
+    Raises RealDataError if the data is real and some table would get no operating-system noise; no row was read.
+    Raises GateError if the gate stopped it; the gate's own cost stays spent.
     """
     ledger.require(card)
     for each in [drawing] if gate is None else [gate, drawing]:
@@ -102,29 +67,61 @@ def release_once(
             return replay(lineage, card, commit, snapshot)
         snapshot = check_snapshot(snapshot, card, edition)
         check_source(snapshot, card)
+        if snapshot.ids < IDS and not drawing.exact and not intents_of(ledger.entries(), card.name, key):
+            raise CardError(
+                f"{card.name}: snapshot {edition} was ingested by an older version, for which two spellings of an id "
+                "were two people; ingest again. Nothing was charged"
+            )
         check_parts(snapshot)
         resources.ready(snapshot)
+        if isinstance(drawing, Splitting) and drawing.since is not None:
+            check_since(ledger.entries(), card.name, key, edition, drawing.since)
+            editions_until(snapshot, drawing.since)
         told = {**({"due": due} if due else {}), **claims_told(ledger.entries(), card, [snapshot])}
+        # a lost key is refused before anything is charged
+        parted = not drawing.exact and (is_look(drawing.charge()[1]) or reserve_of(ledger.entries(), card.name))
+        marked: Body = split_told(lineage) if parted else {}
         passed = None
         if gate is not None:
             passed = pass_gate(lineage, card, snapshot, gate, noise, told, drawing.charge())
-        named = {} if passed is None else {"gate": passed.commit.seq}
-        found = _draw(lineage, card, snapshot, drawing, noise, resources, told | named)
+        gated: Body = {} if passed is None else {"gate": passed.commit.seq}
+        named: Body = {**({RECIPE: recipe} if recipe else {}), **gated}
+        found = _draw(lineage, card, snapshot, drawing, noise, resources, {**told, **named, **marked})
         forget(snapshot)
         return replace(found, gate=passed)
 
 
-def total_charge(charges: Sequence[Charge]) -> tuple[Fraction, Fraction]:
-    """What several INTENTs charge together, and which part of it somebody pays who leaves or joins.
+def claims_told(entries: Sequence[Entry], card: AnyCard, snapshots: Sequence[Snapshot]) -> dict[str, bool]:
+    """What an INTENT says of whose people its rows are; refuses rows of people who may be counted elsewhere.
 
-    Parameters
-    ----------
-    charges
-        As :meth:`Drawing.charge` has them; None costs nothing.
+    Raises CardError if the dataset was declared disjoint from another after such a snapshot was ingested.
     """
-    known = [(rho, Fraction(told.get("rho_add_remove", rho))) for rho, told in charges if rho is not None]
-    rho, joining = sum((r for r, _ in known), Fraction(0)), sum((j for _, j in known), Fraction(0))
-    return rho, joining / rho if rho else Fraction(1)
+    claimed = min((s.claimed for s in snapshots), default=0)
+    apart = apart_from(entries, card.name)
+    if apart and snapshots and claimed < 1 + claims_needed(entries, card.name):
+        raise CardError(
+            f"{card.name}: ingested before it was declared disjoint from {', '.join(sorted(apart))}, so people may be "
+            "counted in both; ingest again. Nothing was charged"
+        )
+    # a night on which nothing came in read nobody's rows
+    return {"claimed": True} if claimed or (card.kind == "real" and not snapshots) else {}
+
+
+def check_snapshot(snapshot: Snapshot | None, card: AnyCard, edition: int) -> Snapshot:
+    """Refuse a snapshot of another card: caps are applied at ingest, so it voids every sensitivity of this one.
+
+    ``snapshot``: the ingest that is to be released from, None where it is gone; the caller holds the lineage's lock.
+    Returns the snapshot.
+    Raises CardError if it was ingested under another card, or was purged.
+    Raises RealDataError if it was ingested as data of another kind.
+    """
+    if snapshot is None:
+        raise CardError(f"{card.name}: there is no snapshot {edition}: purged? Ingest again; nothing was charged")
+    if snapshot.kind != card.kind:
+        raise RealDataError(f"{card.name}: the snapshot was ingested as {snapshot.kind}, the card says {card.kind}")
+    if (snapshot.dataset, snapshot.domain_hash) != (card.name, card.domain_hash()):
+        raise CardError(f"{card.name}: snapshot {edition} was ingested under another card; ingest again")
+    return snapshot
 
 
 def pass_gate(
@@ -138,28 +135,9 @@ def pass_gate(
 ) -> Passed | None:
     """Ask a gate, or its committed answer, whether a log fits its card.
 
-    Parameters
-    ----------
-    lineage, card, snapshot
-        Of the log; the caller holds the lineage's lock.
-    gate, noise
-        What is counted, and what draws.
-    told
-        What the INTENT says beside.
-    following
-        What will be charged once it is passed: nothing is charged for a gate before a run that the budget does not
-        allow.
-
-    Returns
-    -------
-    The answer; None where it was exact and nothing was charged for it.
-
-    Raises
-    ------
-    GateError
-        If it does not.
-    BudgetError
-        If the cap does not allow both.
+    Returns the answer; None where it was exact and nothing was charged for it.
+    Raises GateError if it does not.
+    Raises BudgetError if the cap does not allow both.
     """
     ledger = lineage.ledger
     if not gate.exact and ledger.committed(card.name, key_of(card, snapshot.number, gate)) is None:
@@ -183,7 +161,8 @@ def _draw(
     key = key_of(card, snapshot.number, drawing)
     if drawing.exact:
         keyed = keyed_by(lineage, resources)
-        return _write_exact(lineage, key, drawing.draw(snapshot, keyed, lambda _, draw: draw(noise)), snapshot)
+        read = _read_of(lineage, drawing, snapshot, keyed)
+        return _write_exact(lineage, key, drawing.draw(read, keyed, lambda _, draw: draw(noise)), snapshot)
     if (commit := lineage.ledger.committed(card.name, key)) is not None:
         return replay(lineage, card, commit, snapshot)
     rho, charged = drawing.charge()
@@ -193,13 +172,32 @@ def _draw(
     told = {"snapshot": snapshot.number, **told, **charged, **look}
     keyed = keyed_by(lineage, resources)
     with transaction(lineage, key, rho, told, drawing.stages, noise) as t:
-        drawn = drawing.draw(snapshot, keyed, t.stage)
+        drawn = drawing.draw(_read_of(lineage, drawing, snapshot, keyed), keyed, t.stage)
         return t.commit(replace(drawn, look=look.get("look")), snapshot.data_digest)
 
 
 def keyed_by(lineage: OpenLineage, resources: Resources) -> Resources:
-    """The same resources, with the secret of the lineage's ledger, which is made when somebody asks for it."""
-    return replace(resources, secret=partial(read_key, key_file(lineage.ledger.where, lineage.store)))
+    """The same resources, with the split of the lineage's ledger, whose secret is made when somebody asks for it."""
+    secret = cache(partial(lineage.ledger.people_key, lineage.store))
+    return replace(resources, split=partial(_split, lineage, secret))
+
+
+def split_told(lineage: OpenLineage) -> Body:
+    """What an INTENT says of the secret by which its people are split: the mark by which it is known again."""
+    return {MARK: mark_of(lineage.ledger.people_key(lineage.store))}
+
+
+def _split(lineage: OpenLineage, secret: Callable[[], bytes], share: Fraction) -> Split:
+    entries = lineage.ledger.entries()
+    return Split(share, part_key(secret(), split_of(entries, lineage.name)), reserve_of(entries, lineage.name))
+
+
+def _read_of(lineage: OpenLineage, drawing: Drawing, snapshot: Snapshot, resources: Resources) -> Snapshot:
+    """Whose rows a drawing reads that parts nobody itself: of those whom the ledger does not reserve."""
+    apart = isinstance(drawing, Splitting | Gate) or not reserve_of(lineage.ledger.entries(), lineage.name)
+    if apart or resources.split is None:
+        return snapshot
+    return split_people(snapshot, resources.split(Fraction(0)))[0]
 
 
 def _write_exact(lineage: OpenLineage, key: str, release: Release, snapshot: Snapshot) -> Curated:
@@ -212,21 +210,8 @@ def _write_exact(lineage: OpenLineage, key: str, release: Release, snapshot: Sna
 def replay(lineage: OpenLineage, card: AnyCard, commit: Entry, snapshot: Snapshot | None) -> Curated:
     """The committed release as it lies in the store, checked against its entries; nothing is drawn or charged.
 
-    Parameters
-    ----------
-    lineage
-        From :func:`open_lineage`.
-    card
-        Whose release it is.
-    commit
-        The COMMIT of its key.
-    snapshot
-        What it was drawn from; None for a step of a continual release, whatever its data are by now.
-
-    Raises
-    ------
-    BudgetError
-        If the release is gone, damaged, or not what its entries say.
+    ``snapshot``: what it was drawn from; None for a step of a continual release, whatever its data are by now.
+    Raises BudgetError if the release is gone, damaged, or not what its entries say.
     """
     key, ledger = commit.body["run_key"], lineage.ledger
     folder = folder_of(lineage.store, lineage.name, key, exact=False)

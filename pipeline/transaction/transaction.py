@@ -37,30 +37,22 @@ from pipeline.privacy.noise import AnnouncedNoise, NoiseSource
 from pipeline.privacy.release import Release
 from pipeline.transaction.place import (
     Attempt,
+    Recovered,
+    commit_facts,
     folder_of,
     one_at_a_time,
+    recover,
     refuse_old_ledger,
     remember_head,
     write_attempt,
 )
-from pipeline.transaction.recovery import Recovered, commit_facts, recover
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class OpenLineage:
-    """A lineage ready for a release: its store is locked, its ledger is no old copy, what dead runs left is settled.
-
-    Parameters
-    ----------
-    name, ledger, store
-        Of the dataset, what charges it, and where its releases are kept.
-    place
-        Name of the locked store (:func:`~pipeline.transaction.place.one_at_a_time`).
-    recovered
-        What dead runs had left, settled on opening.
-    """
+    """A lineage ready for a release: its store is locked, its ledger is no old copy, what dead runs left is settled."""
 
     name: str
     ledger: Ledger
@@ -73,22 +65,11 @@ class OpenLineage:
 class Curated:
     """A release on disk, and what the ledger says of it.
 
-    Parameters
-    ----------
-    release, folder
-        The noisy integers, and the folder in the store that holds them.
-    run_key
-        Hex key of the release; what is replayed and what is charged goes by it.
-    intent, commit
-        The ledger's entries of it; None for exact tables of synthetic data, which are never charged.
-    replayed
-        The release had been committed before: nothing was drawn or charged.
-    stale
-        The snapshot's bytes have changed since the release was drawn from it.
-    recovered
-        What dead runs had left, settled first.
-    gate
-        What was charged before, and let it pass; None where nothing was.
+    ``release``, ``folder``: the noisy integers, and the folder in the store that holds them.
+    ``intent``, ``commit``: the ledger's entries of it; None for exact tables of synthetic data, which are never
+    charged.
+    ``stale``: the snapshot's bytes have changed since the release was drawn from it.
+    ``gate``: what was charged before, and let it pass; None where nothing was.
     """
 
     release: Release
@@ -118,19 +99,8 @@ class State(Enum):
 def open_lineage(name: str, ledger: Ledger, store: Path) -> Generator[OpenLineage]:
     """Lock a lineage's store, check that its ledger is no old one, and settle what dead runs left.
 
-    Parameters
-    ----------
-    name, ledger, store
-        See :class:`OpenLineage`; the lineage is registered, its folder is made where it is missing.
-
-    Yields
-    ------
-    The lineage; its lock is held until the block is left.
-
-    Raises
-    ------
-    BudgetError
-        If the ledger was cut or is an old copy, or what a dead run left was edited; nothing was read.
+    Yields the lineage; its lock is held until the block is left.
+    Raises BudgetError if the ledger was cut or is an old copy, or what a dead run left was edited; nothing was read.
     """
     with one_at_a_time(store / name) as place:
         refuse_old_ledger(name, ledger, store)
@@ -143,30 +113,11 @@ def transaction(
 ) -> Generator[Transaction]:
     """Charge a release, then enter the block, which draws the stages and commits.
 
-    Parameters
-    ----------
-    lineage, run_key
-        From :func:`open_lineage`, and the hex key of the release.
-    rho
-        Exact zCDP cost of all stages together, or a function from the ledger's entries to it, called by the ledger.
-    told
-        What the INTENT says beside key, attempt and cost.
-    stages
-        Names of what will be drawn, in order.  A later stage's question may rest on an earlier stage's answer; all of
-        them are paid for by the one INTENT, whatever the answers are.
-    noise
-        What the stages draw from.
-
-    Yields
-    ------
-    The leased transaction.
-
-    Raises
-    ------
-    BudgetError
-        If the cap does not allow it, the key has its COMMIT, or another attempt at it is alive; nothing was read.
-    RuntimeError
-        If the block is left without an error and without a COMMIT.
+    ``lineage``, ``run_key``: from :func:`open_lineage`, and the hex key of the release.
+    Yields the leased transaction.
+    Raises BudgetError if the cap does not allow it, the key has its COMMIT, or another attempt at it is alive; nothing
+    was read.
+    Raises RuntimeError if the block is left without an error and without a COMMIT.
     """
     t = Transaction(lineage, run_key, tuple(stages), noise)
     with t.charge(rho, told):
@@ -210,18 +161,9 @@ class Transaction:
     def stage(self, name: str, draw: Callable[[NoiseSource], T]) -> T:
         """Draw one declared stage: leased -> DRAW with the first noise, and with the last stage -> drawn.
 
-        Parameters
-        ----------
-        name
-            The next of the declared stages.
-        draw
-            Reads rows, adds noise of the source it is given, the only one it may use, and returns the noisy answer;
-            called once, and never again if it fails.
-
-        Raises
-        ------
-        RuntimeError
-            If nothing is charged and leased, or another stage is next.
+        ``draw``: reads rows, adds noise of the source it is given, the only one it may use, and returns the noisy
+        answer; called once, and never again if it fails.
+        Raises RuntimeError if nothing is charged and leased, or another stage is next.
         """
         self._require(State.LEASED, State.DRAWING)
         if self._left[:1] != [name]:
@@ -237,19 +179,9 @@ class Transaction:
     def commit(self, release: Release, data_digest: str) -> Curated:
         """Write beside, rename, COMMIT: drawn -> renamed -> COMMIT.
 
-        Parameters
-        ----------
-        release
-            What the stages drew, complete.
-        data_digest
-            Sha256 of the rows' files, for the operator alone; empty where a replay does not compare it.
-
-        Raises
-        ------
-        AttemptLostError
-            If another attempt was first: this one's folder goes, its spend stays.
-        RuntimeError
-            If some declared stage was not drawn.
+        ``data_digest``: sha256 of the rows' files, for the operator alone; empty where a replay does not compare it.
+        Raises AttemptLostError if another attempt was first: this one's folder goes, its spend stays.
+        Raises RuntimeError if some declared stage was not drawn.
         """
         self._require(State.DRAWN)
         lineage, intent = self.lineage, self.intent

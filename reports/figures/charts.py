@@ -6,15 +6,17 @@ from __future__ import annotations
 import json
 import math
 import re
+import resource
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from html import escape
-from typing import TypedDict
+from typing import Any, TypedDict, cast
 
 from pipeline.declaration.numbers import number
-from pipeline.studies.study_rows import Found
-from reports.page import Figure, templates
+from reports.page import Figure, NotDrawnError, templates
 
 # Stands for the page's own text colour, light or dark, until the SVG is written: Vega-Lite knows no currentColor.
 INK = "#010203"
@@ -42,27 +44,12 @@ def draw_chart(
 ) -> str:
     """A chart as SVG in the page's text colour, with words for those who cannot see it.
 
-    Parameters
-    ----------
-    kind
-        Of ``templates/KIND.vl.json.j2``: the chart in Vega-Lite.
-    values
-        What that draws.
-    key
-        Makes the ids unique in the page.
-    title, text
-        Of the picture, in words.
-    margin, bottom
-        Room left of the chart, and for an axis below it, in pixels.
-    frame
-        Whole width and height where panels stand side by side, which a fixed frame cannot measure by itself.
+    ``kind``: of ``templates/KIND.vl.json.j2``: the chart in Vega-Lite.
     """
-    import vl_convert
-
     told = {"ink": INK, "margin": margin, "top": 6 if frame is None else 30, "bottom": bottom}
     chart = templates().get_template(f"{kind}.vl.json.j2").render(values, **told)
     # as text the renderer would round numbers in the last digit
-    svg: str = vl_convert.vegalite_to_svg(json.loads(chart))
+    svg = _rendered(json.loads(chart))
     # Tags only: what stands between them is somebody's label and stays as it is.
     svg = _MARKS.sub(_share, re.sub("<[^>]+>", lambda tag: _bare(tag[0]), svg))
     opening, rest = svg.split(">", 1)
@@ -73,6 +60,25 @@ def draw_chart(
         f'{opening} role="img" aria-labelledby="{key}-title {key}-text"><title id="{key}-title">{escape(title)}</title>'
         f'<desc id="{key}-text">{escape(text)}</desc>{_PATTERN if HATCH in svg else ""}{rest}'
     )
+
+
+def _rendered(chart: object) -> str:
+    """The chart as the renderer draws it.
+
+    It reserves more address space than it uses, and takes the whole process with it where a limit refuses that: under
+    a limit it draws in a process of its own.
+    """
+    try:
+        if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
+            import vl_convert
+
+            return vl_convert.vegalite_to_svg(cast(Any, chart))
+        alone = "import json, sys, vl_convert; sys.stdout.write(vl_convert.vegalite_to_svg(json.load(sys.stdin)))"
+        told = json.dumps(chart).encode()
+        done = subprocess.run([sys.executable, "-P", "-c", alone], input=told, capture_output=True, check=True)
+        return done.stdout.decode()
+    except (subprocess.CalledProcessError, OSError, MemoryError, ValueError) as e:
+        raise NotDrawnError(f"the renderer failed: {type(e).__name__}") from e
 
 
 def _bare(tag: str) -> str:
@@ -140,11 +146,6 @@ class Line:
         return [m - s for m, s in zip(self.mean, sd, strict=True)], [m + s for m, s in zip(self.mean, sd, strict=True)]
 
 
-def line_of(row: Found) -> Line:
-    """The curve that a gathered row carries."""
-    return Line(row["marks"], row["curve_mean"], row["curve_std"], row["variant"] == "control")
-
-
 def draw_curves(
     panels: Mapping[str, Mapping[str, Line]],
     key: str,
@@ -160,22 +161,9 @@ def draw_curves(
 ) -> Figure:
     """Draw panels of curves; a name has one colour and one dash in all of them.
 
-    Parameters
-    ----------
-    panels
-        Title of a panel -> name of an agent -> its curve.
-    key, title
-        What makes the ids unique in a page, and what the figure is called for those who cannot see it.
-    log_y
-        Whether the y axis is logarithmic; the x axis always is.
-    x_title, y_title, note
-        Words of the axes and below the figure.
-    reach
-        On a logarithmic axis nothing below this share of a panel's largest value is given room.
-    x_format
-        How marks of the x axis are written (d3-format).
-    ends
-        Whether the words give a curve's first value too, not its last alone.
+    ``log_y``: whether the y axis is logarithmic; the x axis always is.
+    ``reach``: on a logarithmic axis nothing below this share of a panel's largest value is given room.
+    ``x_format``: how marks of the x axis are written (d3-format).
     """
     styles = _styles(panels)
     points = list(_points(panels, styles, reach if log_y else 0.0))

@@ -1,48 +1,205 @@
-"""The verdict in words and as a picture: what a manager reads first, and what the shell prints in one line."""
+"""The verdict in words and as a picture: what a manager reads first, and what the shell prints in one line.
+
+Estimates with their intervals, one below the other, and the gains of a controller over the steps, as inline SVG.
+
+Of intervals, places are percentages and letters keep their size: that picture is read on a phone, a screen and paper.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from html import escape
+from itertools import accumulate
+
+import numpy as np
+
 from pipeline.declaration.numbers import clean, number
-from reports.facts.dataset import DeclaredPlant
-from reports.facts.learnt import NO_GUARANTEE, Baseline, Truth, ValueFacts
-from reports.facts.report import Report
-from reports.facts.verdict import UNMEASURED, Improvement, Verdict, decide
-from reports.figures.range_figure import Mark, Panel, range_figure
-from reports.page import Figure, about, interval, percent, shorten
+from pipeline.facts.evaluation import Evaluated
+from pipeline.facts.learnt import NO_GUARANTEE, Baseline, Gains, Truth, ValueFacts
+from pipeline.facts.promise import DeclaredPlant, DeclaredTables
+from pipeline.facts.report import Report
+from pipeline.facts.verdict import NOT_MEASURED_HERE, Improvement, Verdict, decide, round_up
+from reports.figures.charts import DASHES, PALETTE, draw_chart
+from reports.page import Figure, about, interval, percent, shorten, templates
+
+_ROW, _AXIS, _GAP = 46, 46, 14
+# room at both ends, percent of the width, so that no mark is cut
+_EDGE = 1.5
+# part of an axis below which what is drawn on it cannot be told apart
+_SEEN = 0.03
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One row.
+
+    ``estimate``: A dot; None where there is none.
+    ``lower``, ``upper``: A bar; None where it has no such end.
+    """
+
+    name: str
+    words: str
+    estimate: float | None = None
+    lower: float | None = None
+    upper: float | None = None
+    own: bool = False
+    truth: float | None = None
+
+    @property
+    def places(self) -> list[float]:
+        """Every number that is drawn."""
+        return [x for x in (self.estimate, self.lower, self.upper, self.truth) if x is not None]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Rows on one axis that is called ``title``.
+
+    ``zero``: what stands at a line through 0; empty: there is none.
+    ``possible``: the least and the greatest value that there can be, where that is known.
+    """
+
+    marks: Sequence[Mark]
+    title: str = ""
+    zero: str = ""
+    possible: tuple[float, float] | None = None
+
+    @property
+    def height(self) -> int:
+        """In pixels."""
+        return _ROW * len(self.marks) + _AXIS
+
+
+def range_figure(panels: Sequence[Panel], key: str, title: str, note: str = "") -> Figure:
+    """Panels below each other.
+
+    ``note``: what a reader of the picture must know.
+    """
+    text = "; ".join(f"{mark.name}: {mark.words}" for panel in panels for mark in panel.marks) + "."
+    return Figure(partial(_svg, panels, key, title, text), text, note)
+
+
+def _svg(panels: Sequence[Panel], key: str, title: str, text: str) -> str:
+    tops = [0, *accumulate(panel.height + _GAP for panel in panels)]
+    axes = [_axis(panel, top) for panel, top in zip(panels, tops, strict=False)]
+    said = {"key": key, "title": escape(title), "text": escape(text)}
+    return templates().get_template("range.svg.j2").render(said, axes=axes, height=tops[-1] - _GAP)
+
+
+def ends(panel: Panel) -> tuple[float, float]:
+    """Ends of the axis: all that is possible, where what is drawn can be seen on it; else 0 and all that is drawn."""
+    used = [x for mark in panel.marks for x in mark.places]
+    if (least_most := panel.possible) is not None:
+        if any(mark.lower is not None and mark.upper is None for mark in panel.marks):
+            used.append(least_most[1])
+        if len(used) < 2 or max(used) - min(used) > _SEEN * (least_most[1] - least_most[0]):
+            used += least_most
+    low, high = min([0.0, *used]), max([0.0, *used])
+    if high <= low:
+        low, high = low - (abs(low) or 1.0) / 10, high + (abs(high) or 1.0) / 10
+    grain = 10.0 ** math.floor(math.log10((high - low) / 2))
+    return math.floor(low / grain + 1e-9) * grain, math.ceil(high / grain - 1e-9) * grain
+
+
+def _axis(panel: Panel, top: int) -> dict[str, object]:
+    """What the template draws of a panel; places as texts."""
+    low, high = ends(panel)
+
+    def at(x: float | None) -> str:
+        if x is None:
+            return ""
+        share = min(1.0, max(0.0, (x - low) / (high - low)))
+        return f"{_EDGE + (100 - 2 * _EDGE) * share:.2f}%"
+
+    ticks = (low, "start", "0"), ((low + high) / 2, "middle", at((low + high) / 2)), (high, "end", "100%")
+    labels = [
+        {"x": place, "anchor": anchor, "text": _tick(x, panel, high - low)}
+        for x, anchor, place in ticks
+        # what stands at the line through 0 takes the place of the label next to it
+        if not (panel.zero and x and (anchor == "middle" or abs(x) < (high - low) * 0.3))
+    ]
+    if panel.zero and low < 0 < high:
+        share = -low / (high - low)
+        anchor = "start" if share < 0.35 else "end" if share > 0.65 else "middle"
+        labels.append({"x": at(0.0), "anchor": anchor, "text": escape(panel.zero)})
+    rows = [
+        {"name": escape(m.name), "words": escape(m.words), "own": m.own, "top": top + _ROW * i}
+        | {"estimate": at(m.estimate), "lower": at(m.lower), "upper": at(m.upper), "truth": at(m.truth)}
+        for i, m in enumerate(panel.marks)
+    ]
+    frame = {"top": top, "base": top + _ROW * len(panel.marks) + 8, "zero": at(0.0) if panel.zero else ""}
+    frame["title"] = escape(panel.title)
+    return {**frame, "ticks": [at(x) for x, *_ in ticks], "labels": labels, "rows": rows}
+
+
+def _tick(x: float, panel: Panel, width: float) -> str:
+    if abs(x) < width * 1e-9:
+        return escape(panel.zero) or "0"
+    return number(float(f"{x:.6g}"))
+
+
+# lines differ in colour and dashes; a sample of each stands before its name
+MOST_LINES = len(PALETTE)
+_WIDE, _HEIGHT, _LEGEND = 380, 150, 15
+
+
+def gains_figure(view: Gains) -> Figure:
+    """A line an observed number and control: its gain at each step."""
+    lines = _largest(view)
+    names, gains = [_name(view, d, n) for d, n in lines], [view.gains[:, d, n].tolist() for d, n in lines]
+    H, height = len(view.gains), max(_HEIGHT, _LEGEND * len(names) + 10)  # noqa: N806
+    low, high = min(0.0, *map(min, gains)), max(0.0, *map(max, gains))
+    room = (high - low or 1.0) * 0.05
+    styled = zip(names, PALETTE, DASHES, gains, strict=False)
+    drawn = [{"name": name, "colour": colour, "dash": dash, "gains": of} for name, colour, dash, of in styled]
+    values: dict[str, object] = {"lines": drawn, "domain": [low - room, high + room], "width": _WIDE, "height": height}
+    values["steps"] = list(range(0, H, max(1, H // 10)))
+    ends = zip(names, gains, strict=True)
+    text = "; ".join(f"{name}: {number(of[0])} at step 0, {number(of[-1])} at the last" for name, of in ends)
+    left_out = view.gains[0].size - len(lines)
+    note = f"Shown: the {len(lines)} largest gains, of {view.gains[0].size}; the table has all." if left_out else ""
+    text = f"Gains over {H} steps. {text}."
+    frame = (128 + _WIDE + 7 * max(map(len, names)), height + 70)
+    said = "policy", "The gains, step by step", text, 60, frame
+    return Figure(partial(draw_chart, "gains", values, *said), text, note)
+
+
+def _largest(view: Gains) -> list[tuple[int, int]]:
+    """(control, coordinate) of the gains with most weight over the episode, in their own order."""
+    size = np.abs(view.gains).sum(0)
+    order = np.argsort(-size.reshape(-1), kind="stable")[:MOST_LINES]
+    return sorted((int(i) // size.shape[1], int(i) % size.shape[1]) for i in order)
+
+
+def _name(view: Gains, control: int, coordinate: int) -> str:
+    of = f"{control + 1}.{coordinate + 1} "
+    return of + shorten(f"{clean(view.action[control])} for {clean(view.observation[coordinate])}", 34)
+
 
 _NEW, _PRACTICE, _MODEL = "new policy", "current practice", "model"
-# name and numbers stand side by side on a phone
-_NAME = 14
+OPERATOR = "The operator's own check of the raw log is not part of this page."
 
 
 def verdict_of(report: Report) -> Verdict:
-    """The verdict of a run; what was written before there was one is decided now.
-
-    Parameters
-    ----------
-    report
-        Of any version.
-    """
-    return report.verdict or decide(report.evaluation, report.dataset, report.guarantee.rho)
+    """The verdict of a run; what was written before there was one is decided now."""
+    return report.verdict or decide(report.evaluation, report.dataset, report.guarantee.rho, None)
 
 
 def sentence(verdict: Verdict, *, binned: bool = False) -> str:
-    """The answer in one line, without its first letter's capital.
-
-    Parameters
-    ----------
-    verdict
-        Of a run.
-    binned
-        Whether the declared states are bins of what was logged.
-    """
+    """The answer in one line, without its first letter's capital."""
     found, where = verdict.improvement, "in the binned process, " if binned else ""
     if found is not None and verdict.answer in ("better", "worse"):
         by = interval(found.lower, found.upper) if verdict.answer == "better" else interval(-found.upper, -found.lower)
-        return f"{where}{verdict.answer} than current practice by {by} ({level(found)}{worth(found)})"
+        sure = f"({level(found)}{worth(found)})"
+        if verdict.conditional:
+            return f"{where}{verdict.answer} by {by} if the recorded state explains the choices {sure}"
+        return f"{where}{verdict.answer} than current practice by {by} {sure}"
     if verdict.answer == "not_told_apart":
-        return f"{where}not told apart from current practice at this budget{_needed(verdict)}"
-    if verdict.why == UNMEASURED:
+        return f"{where}no clear difference from current practice at this budget{_needed(verdict)}"
+    if verdict.why == NOT_MEASURED_HERE:
         return "no calibrated verdict: for a log like this nobody measured how often the interval holds"
     return {
         "nothing_changes": "nothing changes: the policy is current practice everywhere",
@@ -52,13 +209,7 @@ def sentence(verdict: Verdict, *, binned: bool = False) -> str:
 
 
 def level(found: Improvement) -> str:
-    """How sure an interval is, as a percentage.
-
-    Parameters
-    ----------
-    found
-        Of a verdict.
-    """
+    """How sure an interval is, as a percentage."""
     return percent(found.level)
 
 
@@ -78,69 +229,85 @@ def _needed(verdict: Verdict) -> str:
 def shell_line(verdict: Verdict, epsilon: float | None, *, binned: bool) -> str:
     """The verdict and its price, for a terminal.
 
-    Parameters
-    ----------
-    verdict, binned
-        As for :func:`sentence`.
-    epsilon
-        What was promised; None where nothing is private.
+    ``epsilon``: what was promised; None where nothing is private.
     """
     told = verdict.answer in ("better", "worse") and epsilon is not None
     return sentence(verdict, binned=binned) + (f", at ε = {number(epsilon, 2, 'up')}" if told else "")
 
 
 def headline(report: Report, verdict: Verdict) -> str:
-    """The sentence that the page begins with.
-
-    Parameters
-    ----------
-    report, verdict
-        Of a run.
-    """
-    said = shell_line(verdict, report.guarantee.epsilon, binned=report.dataset.markov == "aggregated")
+    """The sentence that the page begins with."""
+    said = sentence(verdict, binned=report.dataset.markov == "aggregated")
     return said[0].upper() + said[1:]
 
 
-def reason(verdict: Verdict) -> str:
-    """Why, and what the interval certifies.
-
-    Parameters
-    ----------
-    verdict
-        Of a run.
-    """
-    found = verdict.improvement
-    if found is not None and verdict.why == UNMEASURED:
+def reason(verdict: Verdict, found: Evaluated | None = None) -> str:
+    """Who tested the policy, or why there is no such test."""
+    gain = verdict.improvement
+    if gain is not None and verdict.why == NOT_MEASURED_HERE:
         # a model's word on real people, so it never stands first
-        return f"{verdict.why} By the model alone the difference is {interval(found.lower, found.upper)}{worth(found)}."
-    if found is None or found.status != "evaluated" or verdict.answer in ("withheld", "nothing_changes"):
+        return f"{verdict.why} By the model alone the difference is {interval(gain.lower, gain.upper)}{worth(gain)}."
+    told = gain is not None and gain.status == "evaluated" and verdict.answer in ("better", "worse", "not_told_apart")
+    if not told or found is None or found.people < 1:
         return verdict.why
-    return (
-        f"{verdict.why} The {level(found)} interval is evaluated: how often it holds was measured in simulated worlds; "
-        "it is not a theorem."
-    )
+    people, used = number(round_up(found.people, "nearest")), "outcomes" if found.confirmed else "records"
+    return f"Tested on about {people} people whose {used} were not used to choose the policy."
+
+
+def hidden_traits(verdict: Verdict) -> list[str]:
+    """What is known of unrecorded traits that may make a difference, and how strong such a trait would have to be."""
+    told = verdict.confounding
+    if told is None or verdict.answer not in ("better", "worse"):
+        return []
+    if told.excluded or told.strength is None:
+        return [told.why]
+    what = "gain" if verdict.answer == "better" else "difference"
+    return [
+        told.why,
+        f"To explain all of this {what}, a trait that half of the people have, and that doubles the odds of the "
+        f"advised action, would have to change the score directly by at least {number(told.strength, 2, 'down')}.",
+    ]
+
+
+def outcome(data: DeclaredTables | DeclaredPlant) -> str | None:
+    """The end of an episode whose share is the score; None where the score is something else."""
+    pays = {} if isinstance(data, DeclaredPlant) else data.reward_on_entering or {}
+    paid = [label for label, reward in pays.items() if reward]
+    one = len(paid) == 1 and pays[paid[0]] == 1 and not isinstance(data, DeclaredPlant) and paid[0] in data.ends
+    return clean(paid[0]) if one else None
+
+
+def score(report: Report, *, short: bool = False) -> str:
+    """What the numbers are numbers of: a sentence, or the title of an axis."""
+    data, whose = report.dataset, "people" if report.dataset.episodes_per_user == 1 else "episodes"
+    if isinstance(data, DeclaredPlant):
+        return "score: minus the cost of an episode" if short else "Score: minus the cost of an episode; 0 is best."
+    if (end := outcome(data)) is not None:
+        share = f"share of {whose} with the end “{end}”"
+        return f"score: {share}" if short else f"Score: the {share}, from 0 (worst) to 1 (best)."
+    if short:
+        return "score: sum of the rewards of an episode"
+    pays = ", ".join(f"{number(r)} for {clean(label)}" for label, r in (data.reward_on_entering or {}).items() if r)
+    low, high = (number(end) for end in data.reward_range)
+    return f"Score: {pays or f'rewards of {low} to {high} a step'}, summed over an episode."
 
 
 def answer_figure(report: Report, verdict: Verdict) -> Figure | None:
-    """Practice, new policy and the best constant with their intervals, the difference below.
+    """Practice and new policy with their intervals, the difference below.
 
-    Parameters
-    ----------
-    report, verdict
-        Of a run.
-
-    Returns
-    -------
-    None where no number may stand first: an estimate that is withheld, or what only a model says of real people.
+    Returns none where no number may stand first: an estimate that is withheld, or what only a model says of real
+    people.
     """
-    plain = report.value.status in NO_GUARANTEE and report.dataset.kind == "real"
+    v = report.value
+    plain = v.status in NO_GUARANTEE and report.dataset.kind == "real"
     if verdict.answer == "withheld" or (plain and report.evaluation is None):
         return None
-    panels = [Panel([m for m in _marks(report) if m.places])]
+    possible = float(v.lower_trivial), float(v.upper_trivial)
+    panels = [Panel([m for m in _marks(report) if m.places], score(report, short=True), possible=possible)]
     if (found := verdict.improvement) is not None and verdict.answer != "nothing_changes":
         words = f"{_signed(found.estimate, found)} ({interval(found.lower, found.upper)})"
         gap = Mark("difference", words, found.estimate, found.lower, found.upper, own=True)
-        panels.append(Panel([gap], "0: as now"))
+        panels.append(Panel([gap], "new policy less current practice, in the same unit", "0: as now"))
     if not any(panel.marks for panel in panels):
         return None
     known = any(m.truth is not None for m in panels[0].marks)
@@ -169,12 +336,9 @@ def _marks(report: Report) -> list[Mark]:
         ]
     else:
         rows = [_modelled("practice", report.model_baselines.get("practice"), usual), _new(v, own)]
-    simple = "zero" if isinstance(report.dataset, DeclaredPlant) else "best constant"
-    best = report.model_baselines.get(simple)
     # what only a model says does not stand first where people are real
-    if best is not None and report.dataset.kind == "synthetic":
-        name = "doing nothing" if best.action is None else f"always {clean(best.action)}"
-        rows.append(_modelled(name, best, None if truth is None or simple != "zero" else truth.v_zero))
+    if (zero := report.model_baselines.get("zero")) is not None and report.dataset.kind == "synthetic":
+        rows.append(_modelled("doing nothing", zero, None if truth is None else truth.v_zero))
     return rows
 
 
@@ -188,9 +352,9 @@ def _new(v: ValueFacts, truth: float | None) -> Mark:
 
 
 def _modelled(name: str, b: Baseline | None, truth: float | None) -> Mark:
-    if b is None:
-        return Mark(name, "not told" if truth is None else f"truly {number(truth, 3)}", truth=truth)
-    return _mark(f"{shorten(name, _NAME)} ({_MODEL})", b.estimate, b.lower, b.upper, truth=truth)
+    if b is None or b.trivial:
+        return Mark(name, "unknown" if truth is None else f"truly {number(truth, 3)}", truth=truth)
+    return _mark(f"{name} ({_MODEL})", b.estimate, b.lower, b.upper, truth=truth)
 
 
 def _mark(
@@ -211,33 +375,21 @@ def _mark(
 
 
 def known_truth(report: Report) -> Truth | None:
-    """The true values of a synthetic world; None for real data, whatever the report holds.
-
-    Parameters
-    ----------
-    report
-        Of a run.
-    """
+    """The true values of a synthetic world; None for real data, whatever the report holds."""
     return report.truth if report.dataset.kind == "synthetic" else None
 
 
 def missed(report: Report) -> str:
-    """What is lost against the best possible policy, as far as it is known.
-
-    Parameters
-    ----------
-    report
-        Of a run.
-    """
+    """What is lost against the best possible policy, as far as it is known."""
     v, truth = report.value, known_truth(report)
     most = None if v.optimal_upper is None else max(0.0, v.optimal_upper - v.lower)
     true = "" if truth is None else f" In the true, simulated world it is {number(max(0.0, truth.suboptimality), 2)}."
     # people who judge a policy say nothing of a better one
     sure = v.status in ("proved", "bound")
     if most is None or (not sure and report.dataset.kind == "real"):
-        said = "not known"
+        said = "unknown"
     elif sure:
         said = f"0 to {number(most, 2, 'up')} ({v.status})"
     else:
         said = f"at most {number(most, 2, 'up')} in the released model, which guarantees nothing"
-    return f"Suboptimality, what is lost against the best possible policy: {said}.{true}"
+    return f"How much better the best possible policy would be (suboptimality): {said}.{true}"

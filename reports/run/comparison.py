@@ -1,18 +1,23 @@
-"""What changed between two runs, and whether the newer one may ship; from released facts and policies only."""
+"""What changed between two runs, and whether the newer one may ship; from released facts and policies only.
+
+What a server shows of a scheduled run: released facts and declared constants, as Markdown, a table and a link.
+"""
 
 # pyright: reportUnknownArgumentType=false
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.declaration.numbers import clean, number
 from pipeline.declaration.toml import table_in
-from pipeline.mdp.policy import Policy
-from reports.facts.answers import (
+from pipeline.facts.answers import (
     BudgetAt,
     CellChange,
     CellChanges,
@@ -21,13 +26,14 @@ from reports.facts.answers import (
     GainChange,
     GainChanges,
     IntervalOf,
+    NightAnswer,
     ValueChange,
 )
-from reports.facts.dataset import DeclaredTables
-from reports.facts.learnt import ValueFacts
-from reports.facts.policy import Gains
-from reports.facts.report import Report
-from reports.page import interval, loss, percent
+from pipeline.facts.learnt import Gains, ValueFacts
+from pipeline.facts.promise import DeclaredTables
+from pipeline.facts.report import Report
+from pipeline.mdp.policy import Policy
+from reports.page import interval, loss, percent, templates
 from reports.run.answer import sentence, verdict_of
 
 # what must agree before two policies, or gains of scaled observations, can be laid side by side
@@ -42,14 +48,7 @@ _APART = ("dataset.snapshot", "guarantee.sentence")
 class TableSide:
     """One of two runs whose policies are tables of decisions.
 
-    Parameters
-    ----------
-    report, data
-        What it says, and what it declares.
-    policy
-        As emitted.
-    tied
-        ``(H, L)`` bool: several actions were equally good.
+    ``tied`` ``(H, L)``: bool: several actions were equally good.
     """
 
     report: Report
@@ -60,15 +59,7 @@ class TableSide:
 
 @dataclass(frozen=True)
 class GainsSide:
-    """One of two runs whose policies are gains.
-
-    Parameters
-    ----------
-    report
-        What it says.
-    view
-        Its gains.
-    """
+    """One of two runs whose policies are gains."""
 
     report: Report
     view: Gains
@@ -77,15 +68,7 @@ class GainsSide:
 def compare_runs(a: TableSide | GainsSide, b: TableSide | GainsSide) -> Comparison:
     """What differs in the policy, intervals, budget and settings of run ``b`` beside those of run ``a``.
 
-    Parameters
-    ----------
-    a, b
-        The older run and the newer one.
-
-    Raises
-    ------
-    ValueError
-        If the runs decide in different states, actions, coordinates or numbers of steps.
+    Raises ValueError if the runs decide in different states, actions, coordinates or numbers of steps.
     """
     names = f"{a.report.run} and {b.report.run}"
     around: dict[str, object] = {
@@ -150,13 +133,7 @@ def _decision(side: TableSide, h: int, s: int) -> DecisionAt:
 
 
 def compare_gains(a: Gains, b: Gains) -> GainChanges:
-    """Gains of ``b`` beside those of ``a``.
-
-    Parameters
-    ----------
-    a, b
-        Of the same coordinates, scaled alike.
-    """
+    """Gains of ``b`` beside those of ``a``."""
     moved = b.gains - a.gains
     norms = [float(np.linalg.norm(side.gains)) for side in (a, b)]
     distance = float(np.linalg.norm(moved))
@@ -217,15 +194,7 @@ def _flat(name: str, value: object) -> list[tuple[str, object]]:
 
 
 def sentences(c: Comparison, most: int = 20) -> list[str]:
-    """A comparison as lines a person reads; rows that were taken out are not told.
-
-    Parameters
-    ----------
-    c
-        Of two runs.
-    most
-        Rows that are told.
-    """
+    """A comparison as lines a person reads; rows that were taken out are not told."""
     if c.gains is not None:
         lines, rows = _gain_lines(c.gains, c.value), [_gain_row(row) for row in c.gains.rows or ()]
     elif c.cells is not None:
@@ -293,3 +262,65 @@ def _words(decision: DecisionAt) -> str:
         return "keep current practice"
     share = decision.probability
     return clean(decision.action) + ("" if share is None or share > 1 - 1e-9 else f" ({percent(share)})")
+
+
+# a table artifact is one JSON text: a year of nights fits, a decade is what `ledger show` is for
+_ROWS = 400
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page of a server."""
+
+    key: str
+    title: str
+    markdown: str
+    file: Path
+    rows: Sequence[Mapping[str, object]] = ()
+
+
+def night_page(night: NightAnswer) -> Page:
+    """The page of a night."""
+    did, promise, value, changes = night.night, night.guarantee, night.value, night.promotion.changes
+    told = {
+        "cost": loss(promise.rho, promise.epsilon, promise.delta, pure=promise.pure),
+        "verdict": sentence(night.verdict),
+        "value": interval(value.lower, value.upper),
+        "charged": number(did.charged_rho, toward="up"),
+        "spent": number(night.ledger.spent_rho, toward="up"),
+        "left": number(night.ledger.remaining_rho, toward="down"),
+        "changes": [] if changes is None else sentences(changes),
+    }
+    text = _template().night(night, did, promise, night.promotion, night.counter, told)
+    rows = [charge.model_dump() for charge in did.charges[-_ROWS:]]
+    return Page(slug(f"night-{did.recipe}"), f"{did.recipe}: the night's run", text, Path(night.report), rows)
+
+
+def _template() -> Any:
+    return templates().get_template("server.md.j2").module
+
+
+def study_page(result: Mapping[str, Any]) -> Page:
+    """The page of a reproduced figure: its claims and where they hold."""
+    [page, *_] = [file for file in result["files"] if file.endswith("page.html")]
+    name, text = result["name"], _template().study(result)
+    return Page(slug(f"study-{name}"), f"{name}: simulation, not private", text, Path(page))
+
+
+def simulation_page(result: Mapping[str, Any]) -> Page:
+    """The page of an online agent that was played: its regret and that of its baselines."""
+    rows = [(r["agent"], number(r["mean"]), number(r["std"]), r["trust"]) for r in result["rows"]]
+    agent, world, text = result["agent"], result["world"], _template().simulation(result, rows)
+    title = f"{agent} in {world}: simulation, not private"
+    return Page(slug(f"simulation-{agent}-{world}"), title, text, Path(result["report"]))
+
+
+def log_page(result: Mapping[str, Any]) -> Page:
+    """The page of a simulated log: how much of it there is, where it lies."""
+    name, text = result["dataset"], _template().log(result)
+    return Page(slug(f"log-{name}"), f"{name}: a simulated log", text, Path(result["card"]))
+
+
+def slug(text: str) -> str:
+    """A key as Prefect wants it."""
+    return re.sub("[^a-z0-9]+", "-", text.lower()).strip("-")

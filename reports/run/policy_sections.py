@@ -1,138 +1,533 @@
-"""What the policy recommends, how often, by which weights, and where it says nothing."""
+"""What the policy recommends, how often, by which weights, and where it says nothing.
+
+A policy as tables of a page, and where it differs from current practice, as released counts tell it.
+
+A tabular policy, its shares and its weights as inline SVG: self-contained, legible without colour.
+"""
 
 # pyright: reportUnknownArgumentType=false
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from pipeline.declaration.numbers import clean, number
-from reports.facts.policy import Constants, Decisions
-from reports.facts.report import Report
-from reports.figures.policy_figure import MOST_STATES, action_codes, policy_figure, share_figure, weights_figure
-from reports.page import Section, Table, between, percent, shorten, span, steps, table
-from reports.run.policy_table import Run, Shares, action_shares, most_evidenced, reach, runs
+from pipeline.facts.learnt import NO_GUARANTEE, Bools, Constants, Decisions, Floats, Practice, Weights
+from pipeline.facts.report import Report
+from reports.figures.charts import HATCH, INK, draw_chart
+from reports.page import Figure, Section, Table, between, names, percent, span, steps, table
+
+
+@dataclass(frozen=True)
+class Run:
+    """Consecutive steps ``first`` to ``last`` (0-based, inclusive) at which one state gets one recommendation."""
+
+    state: int
+    first: int
+    last: int
+    action: int
+    abstains: bool
+    tie: bool
+
+
+def runs(view: Decisions) -> Iterator[Run]:
+    """The policy state by state, equal neighbouring steps joined."""
+    for state in range(len(view.state_labels)):
+        # An abstaining cell has no recommendation, so its stand-in action must not split a run.
+        keys = [
+            (-1, True, False) if absent else (int(action), False, bool(tie))
+            for action, absent, tie in zip(
+                view.action[:, state], view.abstains[:, state], view.tie[:, state], strict=True
+            )
+        ]
+        first = 0
+        for step in range(1, len(keys) + 1):
+            if step == len(keys) or keys[step] != keys[first]:
+                yield Run(state, first, step - 1, *keys[first])
+                first = step
+
+
+@dataclass(frozen=True)
+class Shares:
+    """How often each of A actions is recommended, and taken in practice.
+
+    ``policy`` ``(A,)``: share: of the released visits to the cells in which practice is known; of all cells where none
+    is.
+    ``practice`` ``(A,)``: share of the same visits in which practice took it; None where it is nowhere known.
+    """
+
+    policy: Floats
+    practice: Floats | None
+    silent: float
+    known: float
+
+
+def action_shares(view: Decisions) -> Shares:
+    """Actions over the whole policy."""
+    of_all, actions = view.action.shape, len(view.action_labels)
+    known = np.broadcast_to(~np.isnan(view.practice).any(-1), of_all)
+    visits = np.where(known, view.evidence.sum(-1), 0.0)
+    told = bool(visits.sum() > 0)
+    weight = visits / visits.sum() if told else np.full(of_all, 1 / view.action.size)
+    spoken = (np.eye(actions)[view.action] * ~view.abstains[..., None]).astype(np.float64)
+    usual = (np.nan_to_num(view.practice) * weight[..., None]).sum((0, 1)) if told else None
+    policy = (spoken * weight[..., None]).sum((0, 1))
+    return Shares(policy, usual, float(weight[view.abstains].sum()), float(known.mean()) if told else 0.0)
+
+
+def reach(view: Decisions) -> tuple[int, float]:
+    """States with a recommendation at some step, and the share of the evidence that lies where there is one."""
+    spoken = ~view.abstains
+    evidence = np.broadcast_to(view.evidence.sum(-1), view.abstains.shape)
+    total = float(evidence.sum())
+    return int(spoken.any(0).sum()), float(evidence[spoken].sum()) / total if total > 0 else 0.0
+
+
+def most_evidenced(view: Decisions, limit: int) -> list[int]:
+    """The ``limit`` states with the largest released counts, in their own order."""
+    total = view.evidence.sum(axis=(0, 2))
+    return sorted(np.argsort(-total, kind="stable")[:limit].tolist())
+
+
+_TITLE = "Where it differs from current practice"
+_KEY = "practice"
+# the cells a reader can act on; the run's folder has every one
+MOST_DIFFERENCES = 12
+_LONGEST = 60
+
+
+def practice_section(report: Report, view: Decisions) -> Section | None:
+    """The cells in which practice mostly does something else, largest gains first; None where practice is unknown."""
+    told = report.practice
+    if told is None:
+        return None
+    if not told.cells:
+        words = "In no state do the released counts stand far enough above the noise to show what practice does."
+        return Section(_KEY, _TITLE, (words,))
+    against = _against(told, view)
+    words = (_words(told), _meaning(report))
+    found = [run for run in runs(view) if not run.abstains and _differs(against, run)]
+    found.sort(key=lambda run: -_gain(against, run))
+    labels = names(view.state_labels, "state", _LONGEST), names(view.action_labels, "action", _LONGEST)
+    rows = [_table_row(view, against, run, *labels) for run in found[:MOST_DIFFERENCES]]
+    if not rows:
+        words += ("Practice mostly takes the recommended action wherever it is known.",)
+        return Section(_KEY, _TITLE, words)
+    caption = "Evidence and practice: released, noisy counts. Gain: that of the released model, largest first."
+    if len(found) > MOST_DIFFERENCES:
+        caption += f" Shown: {MOST_DIFFERENCES} of {number(len(found))} differences; reticent policy show lists all."
+    head = "State | Steps | Recommended | Evidence | Practice, mostly | Practice agrees | Gain | On its own"
+    return Section(_KEY, _TITLE, words, tables=(table(head, rows, caption, "Evidence | Practice agrees | Gain"),))
+
+
+@dataclass(frozen=True)
+class Against:
+    """The policy beside one step of practice, ``(H, L)`` each; NaN and False where practice is not known."""
+
+    followed: Floats
+    gain: Floats
+    apart: Bools
+
+
+def _against(told: Practice, view: Decisions) -> Against:
+    followed, gain = (np.full(view.abstains.shape, np.nan) for _ in range(2))
+    apart = np.zeros(view.abstains.shape, dtype=bool)
+    for h, s, share, more, sure in told.cells:
+        followed[h, s], gain[h, s], apart[h, s] = share, more, sure
+    return Against(followed, gain, apart)
+
+
+def _words(told: Practice) -> str:
+    """How far practice is known, and how often it agrees."""
+    every = told.known_share > 1 - 1e-9
+    known = "everywhere" if every else f"for {percent(told.known_share, 2)} of the recommendations"
+    return (
+        f"The released counts show what practice does {known}; there it takes the recommended action in "
+        f"{percent(told.followed_share, 2)} of the cases."
+    )
+
+
+def _meaning(report: Report) -> str:
+    sure = (
+        "Both intervals are those of the released model, not guarantees."
+        if report.value.status in NO_GUARANTEE
+        else "Both rest on the assumptions of the interval, state by state."
+    )
+    hidden = (
+        " The declared states hide part of what was logged, and practice may see it: a gain can come from that alone."
+        if report.dataset.markov == "aggregated"
+        else ""
+    )
+    return (
+        "Gain: how much more the released model expects from following the policy than from one more step of "
+        "practice. On its own: whether the interval of the first lies above that of the second; else the gain may be "
+        f"noise. {sure}{hidden}"
+    )
+
+
+def _cells(run: Run) -> tuple[slice, int]:
+    return slice(run.first, run.last + 1), run.state
+
+
+def _differs(against: Against, run: Run) -> bool:
+    """Whether practice is known at some of these steps, and mostly does something else there."""
+    followed = against.followed[_cells(run)]
+    return bool((followed < 0.5).any())
+
+
+def _gain(against: Against, run: Run) -> float:
+    return float(np.nanmax(against.gain[_cells(run)]))
+
+
+def _table_row(
+    view: Decisions, against: Against, run: Run, states: Sequence[str], actions: Sequence[str]
+) -> tuple[str, ...]:
+    where = _cells(run)
+    # one table for all steps has nothing to slice
+    tables = slice(None) if len(view.practice) == 1 else where[0]
+    usual, counts = view.practice[tables, run.state], view.evidence[tables, run.state, run.action]
+    mean = np.nanmean(usual, axis=0)
+    most = int(mean.argmax())
+    apart, known = int(against.apart[where].sum()), int((~np.isnan(against.gain[where])).sum())
+    sure = "yes" if apart == known else "no" if apart == 0 else f"at {apart} of {known} steps"
+    return (
+        states[run.state],
+        steps(run.first, run.last),
+        actions[run.action],
+        span(counts.min(), counts.max()),
+        f"{actions[most]} ({percent(float(mean[most]), 2)})",
+        between(against.followed[where].tolist(), _two),
+        between(against.gain[where].tolist(), lambda gain: number(gain, 3)),
+        sure,
+    )
+
+
+def _two(share: float) -> str:
+    return percent(share, 2)
+
+
+MOST_ACTIONS = 8
+_WIDE, _ROW, _BAR = 380, 40, 15
+# room for the percentage behind a full bar
+_REACH = 1.18
+_MARK = "#4477aa"
+
+
+def leading_actions(shares: Shares) -> list[int]:
+    """Actions that the policy recommends most, then those that practice takes most, at most eight."""
+    usual = np.zeros(len(shares.policy)) if shares.practice is None else shares.practice
+    order = np.lexsort((-usual, -shares.policy))
+    return [int(a) for a in order[:MOST_ACTIONS] if shares.policy[a] > 0 or usual[a] > 0]
+
+
+def share_figure(view: Decisions) -> Figure:
+    """Two bars an action: full for the policy, hatched for practice."""
+    shares = action_shares(view)
+    actions = leading_actions(shares)
+    bars: list[dict[str, float | str]] = []
+    for row, a in enumerate(actions):
+        found = [("policy", shares.policy[a], _MARK)]
+        if shares.practice is not None:
+            found.append(("practice", shares.practice[a], HATCH))
+        for i, (who, share, fill) in enumerate(found):
+            top = row * _ROW + (_ROW - _BAR * len(found)) / 2 + i * _BAR
+            bars.append({"who": who, "x": 0, "x2": float(share), "y": top, "y2": top + _BAR - 2, "fill": fill,
+                         "t": _two(float(share)), "middle": top + _BAR / 2 - 1})  # fmt: skip
+    labels = names([view.action_labels[a] for a in actions], "action", 34)
+    rows = [{"y": (row + 0.5) * _ROW, "t": label} for row, label in enumerate(labels)]
+    margin = 14 + 7 * max(map(len, labels), default=1)
+    text = _figure_words(view, shares, actions)
+    note = "Upper bar: this policy. Lower, hatched bar: current practice." if shares.practice is not None else ""
+    drawn = {"bars": bars, "names": rows, "width": _WIDE, "height": _ROW * len(actions), "reach": _REACH}
+    said = "shares", "Share of each action", text, margin
+    return Figure(partial(draw_chart, "shares", drawn, *said, bottom=6), text, note)
+
+
+def _figure_words(view: Decisions, shares: Shares, actions: list[int]) -> str:
+    said: list[str] = []
+    for a, label in zip(actions, names([view.action_labels[a] for a in actions], "action", 80), strict=True):
+        beside = "" if shares.practice is None else f", practice {_two(float(shares.practice[a]))}"
+        said.append(f"{label}: policy {_two(float(shares.policy[a]))}{beside}")
+    if shares.silent:
+        said.append(f"no recommendation: {_two(shares.silent)}")
+    left_out = len(shares.policy) - len(actions)
+    return f"Share of each action. {'; '.join(said)}." + (
+        f" {left_out} others are left out: rarer, or in neither." if left_out else ""
+    )
+
+
+MOST_STATES = 24
+MOST_STEPS = 50
+# a picture of named actions may be as wide as the page
+_WIDEST = 820
+# Paul Tol's "light" scheme: told apart by colour-blind readers, and dark text stays legible on each.
+_FEW = ("#77aadd", "#ee8866", "#eedd88", "#ffaabb", "#99ddff", "#44bb99", "#bbcc33", "#aaaa00")
+# Blue over cream to orange, where there are more actions than colours with names.
+_RAMP = ((0x8F, 0xBC, 0xDB), (0xF3, 0xEB, 0xCB), (0xEF, 0xA0, 0x76))
+
+
+def action_codes(view: Decisions) -> list[str]:
+    """What stands in a cell for each action: its label where all of them fit, else "a" and its number."""
+    labels = [clean(label) for label in view.action_labels]
+    wide = min(len(view.action), MOST_STEPS) * _cell_width(max(map(len, labels)))
+    fits = len(set(labels)) == len(labels) and (max(map(len, labels)) <= 3 or wide <= _WIDEST)
+    return labels if fits else [f"a{index}" for index in range(len(labels))]
+
+
+def _cell_width(characters: int) -> int:
+    return 10 + 6 * max(2, characters)
+
+
+def policy_figure(view: Decisions) -> Figure:
+    """States by steps, the recommended action written in each cell."""
+    states, horizon = most_evidenced(view, MOST_STATES), min(len(view.action), MOST_STEPS)
+    text = (
+        f"Recommended action in each of {len(states)} states (rows) at each of {horizon} steps (columns). "
+        "A dash on hatching means: not enough evidence, keep current practice. The table that follows says the same."
+    )
+    limits = (
+        ("{} states with most released evidence", MOST_STATES, len(view.state_labels)),
+        ("first {} steps", MOST_STEPS, len(view.action)),
+    )
+    return Figure(
+        partial(_draw_policy, view, text), text, _left_out(limits, "The run's folder holds the whole policy.")
+    )
+
+
+def _left_out(limits: Sequence[tuple[str, int, int]], rest: str) -> str:
+    """What is shown of what there is, where that is more, and where the rest is found."""
+    notes = [f"Shown: the {what.format(most)}, of {there}." for what, most, there in limits if there > most]
+    return " ".join([*notes, rest]) if notes else ""
+
+
+def _draw_policy(view: Decisions, text: str) -> str:
+    states, horizon = most_evidenced(view, MOST_STATES), min(len(view.action), MOST_STEPS)
+    codes = action_codes(view)
+    used = sorted({int(view.action[h, s]) for h in range(horizon) for s in states if not view.abstains[h, s]})
+    colour = dict(zip(used, _palette(len(used)), strict=True))
+    drawn = [_cell(view, h, s, row, codes, colour) for row, s in enumerate(states) for h in range(horizon)]
+    wide = _cell_width(max(len(str(cell["t"])) for cell in drawn))
+    rows = names([view.state_labels[s] for s in states], "state", 30)
+    return _draw_cells(drawn, rows, (horizon * wide, 24, 11), ("policy", "The policy, state by step", text))
+
+
+def _draw_cells(
+    cells: Sequence[Mapping[str, int | str]],
+    rows: Sequence[str],
+    size: tuple[int, int, int],
+    said: tuple[str, str, str],
+) -> str:
+    """Rows by steps, a text on a colour in each cell, and a name before each row."""
+    width, high, font = size
+    drawn = {"cells": cells, "names": rows, "width": width, "high": high, "font": font}
+    return draw_chart("cells", drawn, *said, 14 + 7 * max(map(len, rows)))
+
+
+def _cell(
+    view: Decisions, step: int, state: int, row: int, codes: Sequence[str], colour: Mapping[int, str]
+) -> dict[str, int | str]:
+    if view.abstains[step, state]:
+        return {"x": step, "y": row, "t": "–", "fill": HATCH, "ink": INK}
+    action = int(view.action[step, state])
+    mark = "=" if view.tie[step, state] else ""
+    return {"x": step, "y": row, "t": codes[action] + mark, "fill": colour[action], "ink": "#111111"}
+
+
+def _palette(count: int) -> list[str]:
+    if count <= len(_FEW):
+        return list(_FEW[:count])
+    colours: list[str] = []
+    for index in range(count):
+        place = 2 * index / (count - 1)
+        low = min(int(place), 1)
+        mixed = (round(a + (b - a) * (place - low)) for a, b in zip(_RAMP[low], _RAMP[low + 1], strict=True))
+        colours.append("#" + "".join(f"{channel:02x}" for channel in mixed))
+    return colours
+
+
+MOST_FEATURES = 24
+# blue below zero, orange above, white at it; the sign stands in the cell as well
+_COLOURS = ("#77aadd", "#f4f2ec", "#ee8866")
+
+
+def leading_features(weights: Weights) -> list[int]:
+    """The features with most weight over the episode, in their own order."""
+    size = np.abs(weights.values).sum(0)
+    return sorted(np.argsort(-size, kind="stable")[:MOST_FEATURES].tolist())
+
+
+def weights_figure(weights: Weights) -> Figure:
+    """Features by steps, the weight written in each cell."""
+    features, horizon = leading_features(weights), min(len(weights.values), MOST_STEPS)
+    most = float(np.abs(weights.values[:horizon, features]).max()) or 1.0
+    decimals = max(0, 1 - math.floor(math.log10(most)))
+    cells: list[dict[str, int | str]] = [
+        {"x": h, "y": row, "t": _short(w, decimals), "fill": _colour(w / most), "ink": "#111111"}
+        for row, i in enumerate(features)
+        for h in range(horizon)
+        for w in [float(weights.values[h, i])]
+    ]
+    rows = names([weights.names[i] for i in features], "feature", 30)
+    wide = 6 + 6 * max(2, *(len(str(c["t"])) for c in cells))
+    text = (
+        f"Weight of each of {len(features)} features (rows) at each of {horizon} steps (columns), "
+        f"from {number(float(weights.values.min()), 3)} to {number(float(weights.values.max()), 3)}. At step 0: "
+        + "; ".join(f"{clean(weights.names[i])} {number(float(weights.values[0, i]), 3)}" for i in features)
+        + "."
+    )
+    limits = (
+        ("{} features with most weight", MOST_FEATURES, len(weights.names)),
+        ("first {} steps", MOST_STEPS, len(weights.values)),
+    )
+    said = "weights", "The weights, step by step", text
+    rest = "policy.parquet in the run's folder holds all of them."
+    return Figure(partial(_draw_cells, cells, rows, (horizon * wide, 22, 10), said), text, _left_out(limits, rest))
+
+
+def _short(weight: float, decimals: int) -> str:
+    """As many decimals as the largest weight needs for two digits."""
+    return f"{round(weight, decimals) + 0.0:.{decimals}f}".replace("-", "−")
+
+
+def _colour(share: float) -> str:
+    ends = _COLOURS[0] if share < 0 else _COLOURS[2]
+    parts = zip(*(bytes.fromhex(c[1:]) for c in (_COLOURS[1], ends)), strict=True)
+    return "#" + "".join(f"{round(a + (b - a) * abs(share)):02x}" for a, b in parts)
+
 
 # Beyond this a table is for a program, and the run's folder has one.
 MOST_ROWS = 120
-# actions beyond this many are put together
-_NAMED = 12
 _LABEL = 80
-_COUNTED = (
-    "Evidence: released, hence noisy, count of this action in this state. "
-    "Current practice: the share of this action among the released counts; a dash where they are too few."
-)
+_COUNTED = "Evidence: released, hence noisy, count of this action in this state."
+_USUAL = " Current practice: the share of this action among the released counts; a dash where they are too few."
 _LINEAR = (
     "Evidence: 1/φᵀΛ⁻¹φ, how many rows the released Gram matrix holds in the direction of this pair's features, ridge "
     "and shift included."
 )
 _PLAYED = "Evidence: the share of users who come there and get this action, in the known world."
-_CUT = "Only the first {} rows are printed; the run's folder holds the whole policy."
 
 
-def policy_section(report: Report, view: Decisions) -> Section:
-    """The policy as a picture; as a table only where no other section lists what differs from practice."""
-    words = [
-        "Rows are states, columns are the steps of an episode, counted from 0. Each cell names the recommended action; "
-        "a dash on hatching means that the policy recommends nothing: current practice goes on."
-    ]
-    if view.abstains.any():
-        states, share = reach(view)
+def policy_section(report: Report, constants: Constants | None, view: Decisions) -> Section:
+    """The policy as a picture of its steps; as a table where it is the same at every step."""
+    words: list[str] = []
+    if view.abstains.any() and constants is not None:
+        linear = report.features is not None
+        measure, worth = ("evidence", "the planner's own choice") if linear else ("released count", "anything")
         words.append(
-            f"It recommends something in {number(states)} of {number(len(view.state_labels))} states, which hold "
-            f"{percent(share)} of the evidence. For everybody else nothing changes."
+            f"Where evidence is thin it recommends no change. An action counts as seen in a state where its {measure} "
+            f"is above {number(constants.threshold)}; where none is, the interval allows for {worth}."
         )
     if view.tie.any():
         words.append(
-            f"In {percent(report.policy.tie_share)} of the cells another action looks equally good: marked “=”."
+            f"In {percent(report.policy.tie_share, 2)} of the cases another action looks equally good: marked “=”."
         )
+    if _steady(view):
+        words += ["It is the same at every step.", _measured(report, view)]
+        return Section("policy", _RECOMMENDS, tuple(words), tables=(_policy_table(report, view),))
     figure = policy_figure(view)
-    if figure.note:
-        words.append(figure.note)
-    if report.practice is not None and report.practice.cells:
-        words.append(
-            "What differs from current practice is listed below; reticent policy show lists every cell, its evidence "
-            "and its probability."
-        )
-        return Section("policy", "What the policy recommends", tuple(words), figure)
-    shown = set(most_evidenced(view, MOST_STATES))
-    # where it says nothing, nothing differs from practice
-    found = [run for run in runs(view) if run.state in shown and not run.abstains]
-    rows = [_row(view, run) for run in found[:MOST_ROWS]]
+    words.append(
+        "Rows are states, columns are the steps of an episode, counted from 0. A dash on hatching: no recommendation, "
+        "current practice goes on."
+    )
+    words += [figure.note] if figure.note else []
+    return Section("policy", _RECOMMENDS, tuple(words), figure, points=_key(view), lead="In the picture:")
+
+
+def _key(view: Decisions) -> tuple[str, ...]:
+    """What the codes in the picture stand for; nothing where it shows the labels themselves."""
+    codes, labels = action_codes(view), names(view.action_labels, "action", _LABEL)
+    used = np.unique(view.action[:, most_evidenced(view, MOST_STATES)][:MOST_STEPS])
+    return tuple(f"{codes[a]}: {labels[a]}" for a in used) if codes[0] != clean(view.action_labels[0]) else ()
+
+
+_RECOMMENDS = "What the policy recommends"
+
+
+def _steady(view: Decisions) -> bool:
+    """Whether the recommendation of each state is the same at every step."""
+    keys = np.where(view.abstains, -1, view.action), view.tie & ~view.abstains
+    return all(bool((key == key[0]).all()) for key in keys)
+
+
+def policy_table_section(report: Report, view: Decisions) -> Section | None:
+    """The table of a policy that was drawn; None where other tables list it."""
+    if _steady(view) or (report.practice is not None and report.practice.cells):
+        return None
+    return Section(
+        "policy-table", "The policy as a table", (_measured(report, view),), tables=(_policy_table(report, view),)
+    )
+
+
+def _measured(report: Report, view: Decisions) -> str:
+    """What the columns of the table count, and what it leaves out."""
     noisy = _LINEAR if report.features else _COUNTED if report.simulation is None else _PLAYED
-    if len(shown) < len(view.state_labels):
-        noisy += f" Only the {MOST_STATES} states with most released evidence are printed."
-    if len(found) > MOST_ROWS:
-        noisy += " " + _CUT.format(MOST_ROWS)
-    head, numeric = "State | Steps | Recommendation | Probability | Evidence", "Probability | Evidence"
-    if np.isnan(view.practice).all():
-        rows = [row[:-1] for row in rows]
-    else:
-        head, numeric = f"{head} | Current practice", f"{numeric} | Current practice"
-    recommended = table(head, rows, noisy, numeric, grouped=True)
-    return Section("policy", "What the policy recommends", tuple(words), figure, (recommended,))
+    if not np.isnan(view.practice).all():
+        noisy += _USUAL
+    if len(view.state_labels) > MOST_STATES:
+        noisy += f" Shown: the {MOST_STATES} states with most released evidence; reticent policy show lists all."
+    return noisy + (f" Only the first {MOST_ROWS} rows are printed." if len(_listed(view)) > MOST_ROWS else "")
 
 
-def _row(view: Decisions, run: Run) -> tuple[str, ...]:
-    state, when = _label(view.state_labels[run.state]), steps(run.first, run.last)
+def _listed(view: Decisions) -> list[Run]:
+    """What a table of the policy lists: where it says nothing, nothing differs from practice."""
+    shown = set(most_evidenced(view, MOST_STATES))
+    return [run for run in runs(view) if run.state in shown and not run.abstains]
+
+
+def _policy_table(report: Report, view: Decisions) -> Table:
+    labels = names(view.state_labels, "state", _LABEL), names(view.action_labels, "action", _LABEL)
+    # in a known world evidence is a share of its users
+    said = span if report.simulation is None else _shares
+    rows = [_row(view, run, *labels, said) for run in _listed(view)[:MOST_ROWS]]
+    head = ["State", "Steps", "Recommendation", "Probability", "Evidence", "Current practice"]
+    unknown = {5} if np.isnan(view.practice).all() else set[int]()
+    # what is the same in every row is no column
+    unknown |= {3} if (view.share[~view.abstains] > 1 - 1e-9).all() else set()
+    unknown |= {1} if _steady(view) else set()
+    kept = [i for i in range(6) if i not in unknown]
+    numeric = " | ".join(head[i] for i in kept if i > 2)
+    rows = [tuple(row[i] for i in kept) for row in rows]
+    return table(" | ".join(head[i] for i in kept), rows, "", numeric, grouped=1 in kept)
+
+
+def _shares(low: float, high: float) -> str:
+    return between((low, high), _two)
+
+
+def _row(
+    view: Decisions, run: Run, states: Sequence[str], actions: Sequence[str], said: Callable[[float, float], str]
+) -> tuple[str, ...]:
     cells = slice(run.first, run.last + 1)
     # One table for all steps (H = 1) has nothing to slice.
     tables = slice(None) if len(view.evidence) == 1 else cells
     counts = view.evidence[tables, run.state, run.action]
     share = view.share[cells, run.state]
     usual = view.practice[slice(None) if len(view.practice) == 1 else cells, run.state, run.action]
-    action = _label(view.action_labels[run.action]) + (" (=)" if run.tie else "")
     return (
-        state,
-        when,
-        action,
-        between(share.tolist(), percent),
-        span(counts.min(), counts.max()),
-        between(usual.tolist(), percent),
+        states[run.state],
+        steps(run.first, run.last),
+        actions[run.action] + (" (=)" if run.tie else ""),
+        between(share.tolist(), _two),
+        said(float(counts.min()), float(counts.max())),
+        between(usual.tolist(), _two),
     )
-
-
-def _label(label: str) -> str:
-    return shorten(clean(label), _LABEL)
 
 
 def shares_section(view: Decisions) -> Section:
     """How often each action is recommended, and taken in practice."""
     shares, figure = action_shares(view), share_figure(view)
-    words = ["A cell is one state at one step."]
+    words = ["Share of the states, step by step."]
     if shares.practice is not None:
-        where = "all cells" if shares.known == 1 else f"the {percent(shares.known)} of cells"
-        words.append(
-            f"By visits: over {where} in which the released counts tell what practice does, each as often as it was "
-            "visited, as far as released counts tell."
-        )
+        where = "everywhere" if shares.known == 1 else f"for {percent(shares.known, 2)} of states and steps"
+        words = [
+            f"Share of the decisions in the log, by released, noisy counts; these show what practice does {where}."
+        ]
     words += [figure.note] if figure.note else []
-    return Section("shares", "How often it recommends each action", tuple(words), figure, (_used(view, shares),))
-
-
-def _used(view: Decisions, shares: Shares) -> Table:
-    """Actions by share, the rare ones put together."""
-    codes, total = action_codes(view), view.action.size
-    usual = np.zeros(len(codes)) if shares.practice is None else shares.practice
-    order = np.lexsort((-shares.cells, -usual, -shares.policy)).tolist()
-    named = order[:_NAMED]
-    rows: list[tuple[str, str, Any, Any, Any]] = [
-        (codes[a], _label(view.action_labels[a]), shares.cells[a], shares.policy[a], usual[a]) for a in named
-    ]
-    if rest := order[_NAMED:]:
-        label = f"the other {number(len(rest))} actions"
-        rows.append(("", label, shares.cells[rest].sum(), shares.policy[rest].sum(), usual[rest].sum()))
-    if view.abstains.any():
-        rows.append(("–", "no recommendation", view.abstains.sum(), shares.silent, np.nan))
-    head = ["In the picture", "Action", "Cells", "Share of cells", "By visits", "Practice, by visits"]
-    shown = [
-        (code, label, number(int(n)), percent(float(n / total)), percent(float(mine)), percent(float(theirs)))
-        for code, label, n, mine, theirs in rows
-    ]
-    # the first column only where the picture has codes, the last two only where practice is known
-    kept = slice(int(codes == [clean(label) for label in view.action_labels]), 4 if shares.practice is None else 6)
-    return table(" | ".join(head[kept]), [row[kept] for row in shown], "", " | ".join(head[2 : kept.stop]))
+    return Section("shares", "How often it recommends each action", tuple(words), figure)
 
 
 def weights_section(view: Decisions) -> Section | None:
@@ -146,49 +541,3 @@ def weights_section(view: Decisions) -> Section | None:
         *((figure.note,) if figure.note else ()),
     )
     return Section("weights", "By which weights", words, figure)
-
-
-def abstention_section(report: Report, constants: Constants, view: Decisions) -> Section:
-    """Where there is not enough evidence."""
-    title = "Where it abstains"
-    if not view.abstains.any():
-        return Section("abstains", title, ("Nowhere: every state has enough released evidence at every step.",))
-    threshold = number(constants.threshold)
-    linear = report.features is not None
-    worth = "takes the planner's own choice for it" if linear else "allows for whatever it is worth"
-    measure = "evidence" if linear else "released count"
-    words = (
-        f"In {percent(report.policy.abstain_share)} of the cells the policy abstains "
-        "(not enough evidence: keep current practice). "
-        "It says nothing there about which action is better, and nothing changes for whom it concerns; "
-        f"the interval {worth}.",
-        f"Why: there no allowed action has been seen often enough. An action counts as seen in a state where its "
-        f"{measure} is above {threshold}, so that noise alone does not pass for evidence.",
-    )
-    visits = view.evidence.sum(-1)
-    if len(view.state_labels) > MOST_STATES:
-        return Section("abstains", title, words, tables=(_by_extent(view, visits),))
-    where: dict[int, list[str]] = {}
-    for run in runs(view):
-        if run.abstains:
-            where.setdefault(run.state, []).append(steps(run.first, run.last))
-    rows = [
-        (_label(view.state_labels[s]), ", ".join(found), span(visits[:, s].min(), visits[:, s].max()))
-        for s, found in where.items()
-    ]
-    column = "Evidence, all actions" if linear else "Released count, all actions"
-    head = f"State | Steps without a recommendation | {column}"
-    return Section("abstains", title, words, tables=(table(head, rows, numeric=column),))
-
-
-def _by_extent(view: Decisions, visits: np.ndarray) -> Table:
-    """Too many states to name: how many of them are silent at every step, at some, at none."""
-    silent, total = view.abstains.mean(0), visits.sum(0)
-    kinds = (("at every step", silent == 1), ("at some steps", (silent > 0) & (silent < 1)), ("nowhere", silent == 0))
-    rows = [(kind, number(int(of.sum())), percent(_part(total, of))) for kind, of in kinds]
-    caption = f"All {number(len(silent))} states, put together by how often the policy abstains in them"
-    return table("Abstains | States | Share of the evidence", rows, caption, "States | Share of the evidence")
-
-
-def _part(total: np.ndarray, of: np.ndarray) -> float:
-    return float(total[of].sum() / total.sum()) if total.sum() > 0 else 0.0

@@ -1,38 +1,822 @@
-"""A run's report: one page of HTML that loads nothing, and its Markdown twin."""
+"""A run's report: one page of HTML that loads nothing, and its Markdown twin.
 
+The first screen answers: is it better, for whom, how sure, what it costs in privacy, and what to do next.
+
+What was promised, by which mechanisms, at what cost, and what the promise leaves out.
+
+What an engineer checks: constants, a linear controller, the consistency certificate, domain, commands.
+"""
+
+# ruff: noqa: N806  (gains and matrices have their letters)
 from __future__ import annotations
 
+import math
+import re
 import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 
-from pipeline.declaration.numbers import clean
-from reports.facts.dataset import DeclaredPlant, DeclaredTables
-from reports.facts.measurement import Simulation
-from reports.facts.policy import Constants, Decisions, Gains, PlantConstants, PlayedConstants, PolicyView
-from reports.facts.report import Report
-from reports.page import Opening, Part, Section, table, templates
-from reports.run import simulation_sections as played
-from reports.run.check_sections import (
-    consistency_section,
-    constants_section,
-    data_section,
-    evidence_section,
-    gains_section,
-    gains_table_section,
-    plant_section,
-    verify_section,
+import numpy as np
+
+from pipeline.declaration.domain import RECORDED
+from pipeline.declaration.numbers import clean, number
+from pipeline.facts.evaluation import LEAST_PEOPLE, Simulation
+from pipeline.facts.learnt import (
+    NO_GUARANTEE,
+    ConsistencyFacts,
+    Constants,
+    Decisions,
+    FeatureFacts,
+    Gains,
+    PlantConstants,
+    PlantModel,
+    PlayedConstants,
+    PolicyView,
+    Preset,
 )
-from reports.run.opening import opening, to_approve, to_check, to_decide
-from reports.run.policy_sections import abstention_section, policy_section, shares_section, weights_section
-from reports.run.policy_table import practice_section
-from reports.run.promise_sections import ledger_section, limits_sections, mechanisms_section, promise_section
+from pipeline.facts.promise import CounterFacts, Declared, DeclaredPlant, DeclaredTables, Guarantee, MechanismFacts
+from pipeline.facts.report import LedgerFacts, Report
+from pipeline.facts.verdict import SHARE, Verdict, round_up
+from pipeline.privacy.losses import membership_advantage, safe_epsilon
+from reports.page import (
+    Card,
+    Opening,
+    Part,
+    Section,
+    Table,
+    between,
+    interval,
+    listing,
+    loss,
+    names,
+    percent,
+    steps,
+    table,
+    templates,
+)
+from reports.run import value_sections as played
+from reports.run.answer import (
+    OPERATOR,
+    answer_figure,
+    gains_figure,
+    headline,
+    hidden_traits,
+    missed,
+    outcome,
+    reason,
+    score,
+    verdict_of,
+)
+from reports.run.policy_sections import (
+    Run,
+    policy_section,
+    policy_table_section,
+    practice_section,
+    reach,
+    runs,
+    shares_section,
+    weights_section,
+)
 from reports.run.value_sections import (
+    checks_section,
     controller_truth_section,
     controller_value_section,
     evaluation_section,
     truth_section,
     value_section,
 )
+
+_MOST, _LABEL = 3, 34
+# standard deviations of noise beyond which a count is somebody's
+_PLAIN = 4.0
+# past this the factor of the odds is a number without a meaning
+_ODDS = 50.0
+
+
+@dataclass(frozen=True)
+class Change:
+    """Consecutive steps of a state at which practice does not always do what is recommended.
+
+    ``decisions``: released, hence noisy, number of decisions there that would be others.
+    """
+
+    run: Run
+    usual: int
+    decisions: float
+
+
+def changes(view: Decisions, noise: float) -> tuple[list[Change], float]:
+    """Where a policy differs from practice, most decisions first, and how many decisions there are at all."""
+    found: list[Change] = []
+    pooled = len(view.practice) == 1
+    counts = np.where((view.evidence > _PLAIN * noise) & (view.practice > 0), view.evidence, 0.0)
+    for run in runs(view):
+        if run.abstains:
+            continue
+        others = counts[0 if pooled else slice(run.first, run.last + 1), run.state].reshape(-1, counts.shape[-1])
+        others = others.sum(0)
+        others[run.action] = 0.0
+        # of one table for all steps, the steps of this run have their share
+        share = (run.last - run.first + 1) / len(view.action) if pooled else 1.0
+        if (moved := float(others.sum() * share)) > 0:
+            found.append(Change(run, int(others.argmax()), moved))
+    return sorted(found, key=lambda c: -c.decisions), float(counts.sum())
+
+
+def _noise(report: Report) -> float:
+    """Standard deviation of released decisions at a state and an action: of a sum over next states."""
+    tables = [m for m in report.mechanisms if m.table == "n_sas"]
+    return max((m.scale * math.sqrt(m.shape[-1]) for m in tables), default=0.0)
+
+
+def whom_card(report: Report, view: PolicyView, verdict: Verdict) -> Card:
+    """Which states, how many decisions, and from what to what."""
+    name = "For whom it changes"
+    if verdict.answer == "nothing_changes":
+        return Card(name, "Nobody", ("Current practice goes on everywhere.",))
+    if isinstance(view, Gains):
+        if not report.policy.left_zero:
+            return Card(name, "Nobody", ("All gains are zero: this controller does nothing.",))
+        words = f"{listing(view.action)} would be set by {listing(view.observation)} at every step."
+        return Card(name, "Every episode", (words, "How practice steers is not known from this release."))
+    live, elsewhere = number(len(view.state_labels)), "Elsewhere current practice goes on."
+    actions = names(view.action_labels, "action", _LABEL)
+    if np.isnan(view.practice).all():
+        states, share = reach(view)
+        # evidence of a linear policy is no number of rows
+        held = "" if report.features is not None else f" ({percent(share, 2)} of decisions)"
+        given = [int(((view.action == a) & ~view.abstains).any(0).sum()) for a in range(len(actions))]
+        most = sorted((a for a, n in enumerate(given) if n), key=lambda a: -given[a])[:_MOST]
+        rows = tuple((actions[a], f"{number(given[a])} state{'s' * (given[a] > 1)}") for a in most)
+        words = (
+            *((elsewhere,) if view.abstains.any() else ()),
+            "What practice does there is not known from this release. Recommended most often:",
+        )
+        return Card(name, f"{number(states)} of {live} states{held}", words, rows)
+    found, total = changes(view, _noise(report))
+    moved = sum(c.decisions for c in found)
+    if moved <= total / 100:
+        return Card(name, "Hardly anybody", ("It takes the actions that practice takes.", elsewhere))
+    states = len({c.run.state for c in found})
+    some, of = (number(round_up(x, "nearest")) for x in (moved, total))
+    words = (f"About {some} of {of} decisions in this log, in {number(states)} of {live} states. {elsewhere}",)
+    labels = names(view.state_labels, "state", _LABEL)
+    rows = tuple(
+        (f"{labels[c.run.state]}{_when(view, c.run)}:", f"{actions[c.usual]} → {actions[c.run.action]}")
+        for c in found[:_MOST]
+    )
+    return Card(name, f"About {percent(moved / total, 2)} of decisions", words, rows)
+
+
+def _when(view: Decisions, run: Run) -> str:
+    every = (run.first, run.last) == (0, len(view.action) - 1)
+    return "" if every else f", step {steps(run.first, run.last)}"
+
+
+_UNTESTED = {"withheld": "Not known", "not_evaluated": "Not tested", "nothing_changes": "Nothing to test"}
+# what is known of unrecorded traits, for a board
+_CONDITION = {
+    "seen": "A check shows that something outside of the recorded state drives both decisions and outcomes.",
+    "declared": "The operator declares that the recorded state alone decided every choice; no log can prove it.",
+    "checked": "An unrecorded trait strong enough to explain the difference would have shown in the checks.",
+    "not_excluded": "An unrecorded trait may explain all of the difference: the checks cannot exclude it.",
+    "unchecked": "An unrecorded trait, such as how ill somebody looked, may explain all of the difference: no check on "
+    "this log can show it.",
+}
+
+
+def sure_card(report: Report, verdict: Verdict) -> Card:
+    """What the interval is worth, for single states as well, and on which condition it stands."""
+    name, gain = "How sure", verdict.improvement
+    if gain is None or verdict.answer in _UNTESTED:
+        return Card(name, _UNTESTED[verdict.answer], (OPERATOR,))
+    tested, told = gain.status not in NO_GUARANTEE, verdict.answer in ("better", "worse")
+    answer = "By a model only" if not tested else "Better or worse is open"
+    if told and tested:
+        answer = "Confirmed on one condition" if verdict.conditional else "Confirmed"
+    words = [
+        f"An interval at {percent(gain.level)}, validated in simulations; it is not a mathematical guarantee."
+        if tested
+        else "The interval is not a guarantee: nothing shows how often it contains the truth.",
+        *([_single_states(report)] if told and tested else []),
+    ]
+    if told and verdict.confounding is not None:
+        words += [_CONDITION[verdict.confounding.status], *hidden_traits(verdict)[1:]]
+    return Card(name, answer, (*words, OPERATOR))
+
+
+def _single_states(report: Report) -> str:
+    apart = None if report.practice is None else report.practice.apart_share
+    if apart is None:
+        return "Established over all decisions; single states were not compared."
+    if apart == 0:
+        return "Established over all decisions; for no single state on its own."
+    return f"Established over all decisions; on its own, by the released model, for {percent(apart, 2)} of the states."
+
+
+# largest ε that is called so (docs/privacy.md)
+_GRADES = ((1.0, "Strong"), (3.0, "Moderate"))
+
+
+def cost_card(report: Report) -> Card:
+    """An attacker's chance and its grade, the loss as odds and in numbers, and what budget is left."""
+    name, p, ledger = "What it costs in privacy", report.guarantee, report.ledger
+    left = (
+        "Nothing was charged: nothing private was released."
+        if ledger is None
+        else f"Left for the life of {clean(ledger.dataset)}: ρ = {number(ledger.remaining_rho, toward='down')} of "
+        f"{number(ledger.cap_rho)}{_lifetime(report)}."
+    )
+    if p.noise == "none" or p.epsilon is None:
+        return Card(name, "No promise", ("No noise was added.", left))
+    grade = next((word for most, word in _GRADES if p.epsilon <= most), "Weak")
+    spent = f"{loss(p.rho, p.epsilon, p.delta, pure=p.pure)}. {left}"
+    if p.relation != "replace":
+        return Card(name, f"{grade}: ε = {number(p.epsilon, toward='up')}", (spent,))
+    right = math.ceil(50 * (1 + membership_advantage(p.rho, p.epsilon, p.delta)) - 1e-9)
+    words = (
+        "How often an attacker is right who must guess which of two records was used. Blind guessing: 50.",
+        *_odds(p),
+        spent,
+    )
+    return Card(name, f"{grade}: at most {min(right, 100)} in 100", words)
+
+
+def _odds(p: Guarantee) -> tuple[str, ...]:
+    if p.epsilon is None or p.epsilon > _ODDS:
+        return ()
+    slip = "" if p.pure or not p.delta else f" (except with a probability of 1 in {number(1 / p.delta, toward='down')})"
+    most = number(round_up(math.exp(p.epsilon)))
+    return (
+        f"Worst case: one person's data can shift the odds of any guess about that person at most {most}-fold{slip}.",
+    )
+
+
+def _lifetime(report: Report) -> str:
+    """What all that a lineage may ever spend comes to."""
+    p, ledger = report.guarantee, report.ledger
+    if ledger is None or p.pure or not p.delta:
+        return ""
+    return f"; all of it together would be ε = {number(safe_epsilon(ledger.cap_rho, p.delta), 3, 'up')}"
+
+
+def next_card(report: Report, verdict: Verdict) -> Card:
+    """What to do now, in three lines at most; on paper, who decides it."""
+    run, data, needed = clean(report.run), report.dataset, verdict.needed
+    answer, until = "Keep current practice", "Until then keep current practice."
+    least = round_up(LEAST_PEOPLE / SHARE)
+    match verdict.answer:
+        case "better" if verdict.conditional:
+            answer, rows = (
+                "Ask, then decide",
+                (
+                    "Ask those who decide today: does anything that the table lacks drive their choices?",
+                    f"If not: reticent promote {run}, and reticent ledger sign {run} --by NAME.",
+                    "If so: add it to the card's states and run again, or try the policy in a trial.",
+                ),
+            )
+        case "better" if verdict.holds:
+            answer, rows = (
+                "Promote it",
+                (
+                    f"Put it in use: reticent promote {run}.",
+                    f"Record who decided: reticent ledger sign {run} --by NAME.",
+                    "Test it again on new people.",
+                ),
+            )
+        case "better":
+            answer, rows = "Try it in a trial", ("By this page alone nobody should change practice.",)
+        case "worse":
+            rows = ("This policy does harm by the test above: do not promote it.",)
+        case "not_told_apart" if needed is not None and needed.people is not None:
+            more = f"Run again with about {number(needed.people)} people instead of {number(data.users_public)}"
+            answer, rows = "Get more people", (f"{more}{_or_budget(report, needed.rho)}.", until)
+        case "not_told_apart" if needed is not None:
+            answer, rows = (
+                "Spend more budget",
+                (f"Run again{_or_budget(report, needed.rho).replace(', or', '')}.", until),
+            )
+        case "not_told_apart":
+            rows = ("The difference is so near 0 that no number of people can be named that would settle it.",)
+        case "nothing_changes":
+            rows = ("More people or more budget would let the policy say more.",)
+        case "withheld":
+            seen = verdict.confounding is not None and verdict.confounding.status == "seen"
+            mend = (
+                "Add what drives the choices to the card's states, and run again." if seen else "Or try it in a trial."
+            )
+            rows = ("Do not use the estimate.", mend)
+        case "not_evaluated" if isinstance(data, DeclaredPlant):
+            answer, rows = "Try it in a trial", ("No test of a controller on held-out people is at hand.",)
+        case "not_evaluated" if data.users_public < least:
+            answer, rows = (
+                "Get more people",
+                (f"A test on held-out people takes at least {number(least)} in all.", until),
+            )
+        case "not_evaluated":
+            answer, rows = (
+                "Hold people out",
+                (
+                    f"Write [evaluate] people = {SHARE:g} into the recipe, and run again; it is charged again.",
+                    until,
+                ),
+            )
+    return Card("What next", answer, rows, lines=_SIGNED)
+
+
+def _or_budget(report: Report, rho: float | None) -> str:
+    return "" if rho is None else f", or with ρ = {number(rho)} instead of {number(report.guarantee.rho)}"
+
+
+_SIGNED = ("Adopt / keep practice / more data first", "Name", "Date", "Signature")
+
+
+def opening(report: Report, view: PolicyView) -> Opening:
+    """The answer, its picture, for whom it changes, how sure it is, what it costs, what to do, and the promise."""
+    verdict, promise = verdict_of(report), report.guarantee
+    kind = "linear controller" if isinstance(report.dataset, DeclaredPlant) else "decision policy"
+    return Opening(
+        title=f"A {kind} for {clean(report.dataset.name)}",
+        answer=headline(report, verdict),
+        why=(f"{reason(verdict, report.evaluation)} {score(report)}{_of_hundred(report, verdict)}", _learnt(report)),
+        figure=answer_figure(report, verdict),
+        below=(missed(report),),
+        cards=(
+            whom_card(report, view, verdict),
+            sure_card(report, verdict),
+            cost_card(report),
+            next_card(report, verdict),
+        ),
+        guarantee=clean(promise.sentence),
+        # of simulated people the sentence itself says that nobody is promised anything
+        claim=f"Promise made to the people in this log: {clean(promise.claim)}."
+        if report.dataset.kind == "real"
+        else "",
+        banner=_banner(promise),
+    )
+
+
+def _of_hundred(report: Report, verdict: Verdict) -> str:
+    """A difference of shares as so many of a hundred."""
+    gain = verdict.improvement
+    if gain is None or verdict.answer not in ("better", "worse") or outcome(report.dataset) is None:
+        return ""
+    ends = sorted(100 * abs(x) for x in (gain.lower, gain.upper))
+    return f" The difference: {interval(*ends)} {'more' if verdict.answer == 'better' else 'fewer'} of 100."
+
+
+def _learnt(report: Report) -> str:
+    data, log = report.dataset, "a synthetic log" if report.dataset.kind == "synthetic" else "a log"
+    source = f"learned by {clean(report.agent)} from {log} of {number(data.users_public)} people (declared)."
+    if isinstance(data, DeclaredPlant):
+        return (
+            f"The policy: how strongly to set {listing(data.action.names)} by {listing(data.observation.names)} at "
+            f"each of {number(data.horizon)} steps, {source}"
+        )
+    when = "the one step of an episode" if data.horizon == 1 else f"each of {number(data.horizon)} steps"
+    return (
+        f"The policy: which of {number(len(data.actions))} actions to take in each of {number(len(data.live_states))} "
+        f"states at {when}, {source}"
+    )
+
+
+def _banner(promise: Guarantee) -> str:
+    """The warning of a run whose noise protects nobody, else nothing."""
+    if promise.noise == "os":
+        return ""
+    source = {"seeded": "its noise can be computed from a seed", "none": "no noise was added"}[promise.noise]
+    return f"simulation, not private: {source}, so this run protects nobody. Never share it as if it did."
+
+
+# more than this many are put together by step; certificate.json lists every one
+MOST_MECHANISMS = 24
+_STEP = re.compile(r"_\d+$")
+
+
+def grouped(mechanisms: Sequence[MechanismFacts]) -> list[list[MechanismFacts]]:
+    """Each mechanism alone, or the tables ``name_0`` to ``name_H-1`` of one shape and unit together."""
+    if len(mechanisms) <= MOST_MECHANISMS:
+        return [[m] for m in mechanisms]
+    found: dict[tuple[object, ...], list[MechanismFacts]] = {}
+    for m in mechanisms:
+        key = (_STEP.sub("", m.table), m.name, tuple(m.shape), m.unit)
+        found.setdefault(key, []).append(m)
+    return list(found.values())
+
+
+def row(group: Sequence[MechanismFacts]) -> tuple[str, ...]:
+    """Table, mechanism, shape, sensitivity, scale, variance, unit, loss; a range where the steps differ."""
+    first = group[0]
+    return (
+        name(group),
+        clean(first.name),
+        " × ".join(number(axis) for axis in first.shape),
+        f"L2² = {between([m.l2_squared for m in group], _whole)}, L1 = {between([m.l1 for m in group], _whole)}",
+        between([m.scale for m in group], number),
+        between([m.variance for m in group], _whole),
+        clean(first.unit),
+        between([m.rho for m in group], _up)
+        if first.rho is not None
+        else f"ε = {between([m.epsilon for m in group], _up)}",
+    )
+
+
+def name(group: Sequence[MechanismFacts]) -> str:
+    """A table, or how many of them by their common name."""
+    if len(group) == 1:
+        return clean(group[0].table)
+    return f"{clean(_STEP.sub('', group[0].table))}, {number(len(group))} steps"
+
+
+def rules(groups: Sequence[Sequence[MechanismFacts]]) -> tuple[str, ...]:
+    """The sensitivity rule of each group, once where its tables share it."""
+    said = [f"{name(g)}: {clean(rule)}" for g in groups for rule in dict.fromkeys(m.sensitivity_rule for m in g)]
+    return tuple(dict.fromkeys(said))
+
+
+def _whole(value: object) -> str:
+    """A whole number with its thousands apart; fractions and dashes as they come."""
+    text = str(value)
+    return number(int(text)) if text.isdecimal() else clean(text)
+
+
+RELATIONS = {
+    "replace": "replace: one record is swapped for any other, the number of people is public",
+    "zero_out": "zero out: one record is emptied, the number of people is public",
+    "add_remove": "add or remove: one record more or less, the number of people is private",
+}
+
+
+def promise_section(promise: Guarantee) -> Section:
+    """The guarantee in its parts."""
+    rows = [
+        ("Protected unit", clean(promise.unit)),
+        ("Neighbouring relation", RELATIONS.get(promise.relation, clean(promise.relation))),
+        ("Trust model", _trust(promise.trust_model)),
+        ("ρ (zero-concentrated)", _up(promise.rho)),
+        ("ε", _up(promise.epsilon) + (" (pure)" if promise.pure else "")),
+        ("δ", _up(promise.delta)),
+        ("Asked for", ", ".join(f"{clean(key)} = {number(value)}" for key, value in promise.asked.items())),
+        ("Calibration", clean(promise.calibration)),
+        ("Sampler", clean(promise.sampler)),
+        ("Data", clean(promise.data_kind)),
+        ("Noise source", _noise_words(promise.noise)),
+        ("Claim", clean(promise.claim or "–")),
+    ]
+    return Section("promise", "The guarantee in its parts", tables=(table("Part | ", rows),))
+
+
+def _up(value: object) -> str:
+    return number(value, toward="up")
+
+
+def _trust(model: str) -> str:
+    words = {
+        "central": "central: a trusted curator holds the log and adds the noise",
+        "joint": "joint: everything but a person's own recommendations is private towards the others",
+        "local": "local: each person's message is private before it leaves",
+        "shuffle": "shuffle: the mixed messages of all are private",
+    }
+    return words.get(model, clean(model))
+
+
+def _noise_words(source: str) -> str:
+    words = {"os": "os: the operating system's randomness", "seeded": "seeded: can be computed", "none": "none"}
+    return words.get(source, clean(source))
+
+
+def mechanisms_section(report: Report) -> Section:
+    """Every mechanism: what it released, how sensitive that is, how much noise, at what cost."""
+    gate = [] if report.gate is None else [report.gate.mechanism]
+    groups = grouped([*gate, *report.mechanisms])
+    rows = [row(group) for group in groups]
+    head = "Table | Mechanism | Shape | Sensitivity | Scale | Variance | Unit | ρ"
+    words = (
+        "Everything on this page is computed from these releases and from declared constants; nothing else was read.",
+    )
+    if gate:
+        words += (
+            "Before anything else was released, the people were counted of whom the log's rules set rows aside: had "
+            "the noisy counts shown more of them than the card tolerates, there would be no page.",
+        )
+    joint = report.joint
+    if joint is not None and joint.rho_exact is not None:
+        both = joint.variant == "linear_quadratic"
+        why = "both tables come from the same rows" if both else "the tables of a step come from one row a person"
+        words += (
+            f"Together they cost ρ = {_up(float(Fraction(joint.rho_exact)))}, no more than the sum of the column: "
+            f"{why} and are bounded together.",
+        )
+    words += _nights(report.counter)
+    scaled = "as the paper prints it" if report.guarantee.calibration == "paper" else "ours, no larger than needed"
+    words += (f"Noise scales: calibration “{clean(report.guarantee.calibration)}” ({scaled}).",)
+    caption = ""
+    if len(groups) < len(report.mechanisms) + len(gate):
+        caption = (
+            f"{number(len(report.mechanisms))} mechanisms; those that differ by their step alone share a row. "
+            "certificate.json lists every one."
+        )
+    listed = table(head, rows, caption, "Scale | ρ")
+    return Section("mechanisms", "Mechanisms", words, tables=(listed,), points=rules(groups))
+
+
+def _nights(counter: CounterFacts | None) -> tuple[str, ...]:
+    if counter is None:
+        return ()
+    sums, epochs = "the tables are sums over all nights so far", counter.epochs
+    if epochs is not None:
+        opening = " and ".join(map(clean, epochs.opening))
+        sums = (
+            f"it is cut into epochs of {number(epochs.nights)} nights: {opening} are sums over all nights until this "
+            "epoch began, and stand for it; the other tables are sums over its nights so far"
+        )
+    kind = {"tree": "binary tree", "toeplitz": "square-root Toeplitz"}[counter.kind]
+    return (
+        f"This is night {counter.night} ({clean(counter.date)}) of a counter over {number(counter.nights)} "
+        f"nights ({kind}), and {sums}. The counter was charged once, for all its "
+        "nights: ρ is that of all of them together, the variance is that of one released row, and the scale is the "
+        f"standard deviation of tonight's sums. Their variance is {number(counter.times_one_release, toward='up')} "
+        "times that of one release of tonight's sums at the same ρ.",
+    )
+
+
+def ledger_section(report: Report) -> Section:
+    """Where this run stands in the ledger of its lineage."""
+    ledger, promise = report.ledger, report.guarantee
+    if ledger is None:
+        return Section("ledger", "Budget", ("This run charged no ledger.",))
+    rows = [
+        ("Lineage", clean(ledger.dataset)),
+        ("Cap", f"ρ = {number(ledger.cap_rho)}"),
+        ("Spent so far, this run included", _spent(ledger)),
+        ("Left", f"ρ = {number(ledger.remaining_rho, toward='down')}"),
+        ("Entry", number(ledger.entry)),
+        ("Hash of the entry", clean(ledger.hash)),
+        ("At", clean(ledger.at)),
+    ]
+    cost = loss(promise.rho, promise.epsilon, promise.delta, pure=promise.pure)
+    words = (
+        f"{'The counter of this night' if report.counter else 'This run'} cost {cost}. "
+        "The ledger adds up what was ever released about this lineage and refuses what exceeds the cap.",
+    )
+    return Section("ledger", "Budget", words, tables=(table("Ledger | ", rows),))
+
+
+def _spent(ledger: LedgerFacts) -> str:
+    return loss(ledger.spent_rho, ledger.epsilon_spent, ledger.delta)
+
+
+def limits_sections(report: Report) -> tuple[Section, ...]:
+    """What the promise rests on and what it does not reach."""
+    return (
+        Section("assumptions", "What it rests on", points=tuple(clean(item) for item in report.assumptions)),
+        Section("not-covered", "What is not covered", points=tuple(clean(item) for item in report.not_covered)),
+    )
+
+
+_MOST_LABELS = 60
+
+
+def constants_section(report: Report, constants: Constants) -> Section:
+    """Every constant with its source."""
+    tables = tuple(
+        constants_table(part, f"{caption}: preset “{clean(part.preset)}”")
+        for part, caption in (
+            (constants.policy, "Constants that chose the policy"),
+            (constants.bounds, "Constants behind the interval"),
+        )
+        if part is not None
+    )
+    measure = "Evidence" if report.features else "Released count"
+    # the programme's slack E/2 is the paper's (3); an exact sum is ours
+    programme = "paper" if constants.slack == "paper" else "ours"
+    rows = [
+        (name, number(x), whose)
+        for x, name, whose in (
+            (constants.penalty, "Penalty", "paper"),
+            (constants.failure_probability, "Failure probability", "ours"),
+            (constants.slack, "Slack of the consistency step", programme),
+            (constants.threshold, f"{measure} above which an action counts as seen", "ours"),
+            (constants.seed_of_ties, "Seed that breaks ties", "ours"),
+        )
+        if x is not None
+    ]
+    words = ("Only the preset “paper” carries the theorem of the paper.",)
+    if constants.part_of_the_release:
+        words += (
+            "They are part of the release: another value of any of them would be a new one, with its own charge.",
+        )
+    settings = table("Setting | Value | Whose", rows, "Settings")
+    return Section("constants", "Constants", words, tables=(*tables, settings))
+
+
+def constants_table(part: Preset, caption: str) -> Table:
+    """Constants, whose each is (paper or ours), and what there is to say of it."""
+    rows = [(clean(name), number(value), *_whose(part.source.get(name, "–"))) for name, value in part.values.items()]
+    return table("Constant | Value | Whose | Remark", rows, caption, "Value")
+
+
+def _whose(source: str) -> tuple[str, str]:
+    """A constant is the paper's only where its source is the paper and nothing else."""
+    if source == "paper":
+        return "paper", ""
+    return "ours", clean(source.removeprefix("chosen by us").strip(" :,;").removeprefix("(").removesuffix(")"))
+
+
+def consistency_section(found: ConsistencyFacts | None) -> Section | None:
+    """How the noisy counts were made consistent, and who checked it; None where that step was not taken."""
+    if found is None:
+        return None
+    meaning = {
+        "inside": "the entries already agree with their total",
+        "short": "their sum was too small: raised",
+        "excess": "their sum was too large: lowered",
+        "projection": "the nearest table without negative entries, whose total no later step exceeds",
+    }
+    rows = [
+        (clean(case), meaning.get(case, "–"), number(count.cells), number(count.certified))
+        for case, count in found.cases.items()
+    ]
+    words = [
+        f"All {number(found.cells)} {found.programme} were solved in closed form; {number(found.certified)} of them "
+        f"were solved again by {clean(found.solver)}. Largest relative difference: "
+        f"{number(found.largest_relative_difference, 3, 'up')} (tolerance {number(found.tolerance, 3)}).",
+    ]
+    if found.steps_shared is not None:
+        words.append(_steps(found))
+    of = found.programme.capitalize()
+    cases = table(f"Case | Meaning | {of} | Certified", rows, "", f"{of} | Certified")
+    return Section("consistency", "Certificate of the consistency step", tuple(words), tables=(cases,))
+
+
+def _steps(found: ConsistencyFacts) -> str:
+    """What a test on the released counts said about steps that are alike."""
+    seen = "the visits drown in the noise"
+    if found.drift is not None and found.drift_error is not None:
+        seen = f"squared distance {number(found.drift, 3)}, standard error {number(found.drift_error, 3)}"
+    done = "one table was made of all steps" if found.steps_shared else "each step keeps its own table"
+    return f"Do the dynamics drift from step to step? A test on the released counts says: {seen}; so {done}."
+
+
+def _people(data: Declared) -> list[tuple[str, ...]]:
+    """What is declared of any dataset."""
+    # nights of a counter name none
+    snapshot = "" if data.snapshot is None else f", snapshot {number(data.snapshot)}"
+    return [
+        ("Dataset", f"{clean(data.name)} ({clean(data.kind)}){snapshot}"),
+        ("People", f"{number(data.users_public)}, by {clean(data.user)}"),
+        ("Episodes a person", f"at most {number(data.episodes_per_user)}"),
+        ("A person in later batches", clean(data.recurs)),
+        ("Steps of an episode", number(data.horizon)),
+    ]
+
+
+def data_section(data: DeclaredTables, features: FeatureFacts | None) -> Section:
+    """What was declared about the data; nothing here was counted."""
+    low, high = (number(end) for end in data.reward_range)
+    rows = [
+        *_people(data),
+        ("States", _labels(data.live_states)),
+        ("Ends", _labels(data.ends)),
+        ("Actions", _labels(data.actions)),
+        ("Dynamics", clean(data.dynamics).replace("_", " ")),
+        ("States are", clean(data.markov)),
+        ("Start", clean(data.start)),
+        ("Cap per cell", number(data.cell_cap)),
+        (
+            "Reward",
+            f"{low} to {high} in units of {number(data.reward_unit)}, in total at most {number(data.reward_total)}",
+        ),
+    ]
+    if data.reward_on_entering is not None:
+        paid = ", ".join(f"{clean(label)}: {number(r)}" for label, r in data.reward_on_entering.items())
+        rows.append(("Reward on entering", f"{paid}; any other state: 0"))
+    if data.state_features is not None:
+        rows.append(("Public features of a state", number(len(data.state_features))))
+    if features is not None:
+        basis = ", in John's position" if features.balanced else ""
+        kind = clean(features.kind).replace("_", " ")
+        rows.append(("Features", f"{number(features.dimension)}, declared as {kind}{basis}"))
+    if data.practice is not None:
+        rows.append(("Choices", f"{data.practice}: {RECORDED}"))
+    if data.vetoes:
+        rows.append(("Vetoes", _labels([" / ".join(pair) for pair in data.vetoes])))
+    return Section("data", "What was declared about the data", tables=(table("Declared | ", rows),))
+
+
+def _labels(labels: list[str]) -> str:
+    shown = listing(labels[:_MOST_LABELS])
+    return shown if len(labels) <= _MOST_LABELS else f"{shown}, and {len(labels) - _MOST_LABELS} more"
+
+
+def verify_section(report: Report) -> Section:
+    """How to check all this without the data."""
+    words = ("Needs this folder and the ledger, not the data.",)
+    return Section("verify", "How to verify", words, commands=tuple(clean(item) for item in report.verify))
+
+
+# gains this close are printed as one row
+_SAME, _CONTROLS = 5e-4, "What the controller does"
+
+
+def gains_section(report: Report, data: DeclaredPlant, constants: PlantConstants, view: Gains) -> Section:
+    """The gains as a picture and as a table."""
+    words = [
+        "At each step, counted from 0, every control is a weighted sum of what is observed: u = K x. The weights are "
+        "the gains. An observed number is divided by its scale first, a control is multiplied by its own at the end.",
+        f"Controls longer than {number(data.action.radius)} are shortened to that length. The last gain is 0: "
+        "nothing that the last control does is paid for. No gain is larger than "
+        f"{number(constants.gamma)}, so that no control is cut while observations stay in their ball.",
+    ]
+    if not report.policy.left_zero:
+        words.append("All gains are zero: this controller does nothing.")
+    scales = [
+        (clean(name), kind, number(scale), number(vector.radius))
+        for kind, vector in (("observed", data.observation), ("control", data.action))
+        for name, scale in zip(vector.names, vector.scale, strict=True)
+    ]
+    units = table("Name | Is | Scale | Radius of the whole vector", scales, "Units, as declared", "Scale")
+    return Section("policy", _CONTROLS, tuple(words), gains_figure(view), (_gains_table(view), units))
+
+
+def gains_table_section(view: Gains) -> Section:
+    """Gains as a picture and as a table."""
+    words = ("At each step, counted from 0, every control is a weighted sum of what is observed: u = K x.",)
+    return Section("policy", _CONTROLS, words, gains_figure(view), (_gains_table(view),))
+
+
+def _gains_table(view: Gains) -> Table:
+    head = "Control | Steps | " + " | ".join(clean(name).replace("|", "/") for name in view.observation)
+    rows = [row for control in range(len(view.action)) for row in _rows(view, control)]
+    found = table(head, rows, "Gains; neighbouring steps that agree to three digits share a row", grouped=True)
+    return Table(found.head, found.rows, found.caption, frozenset(range(2, len(found.head))), found.grouped)
+
+
+def _rows(view: Gains, control: int) -> list[tuple[str, ...]]:
+    K, first = view.gains[:, control], 0
+    rows: list[tuple[str, ...]] = []
+    for h in range(1, len(K) + 1):
+        if h == len(K) or np.abs(K[h] - K[first]).max() > _SAME * max(1.0, float(np.abs(K).max())):
+            rows.append((clean(view.action[control]), steps(first, h - 1), *(number(float(k)) for k in K[first])))
+            first = h
+    return rows
+
+
+def plant_section(data: DeclaredPlant) -> Section:
+    """What was declared; nothing here was counted."""
+    norm = data.parameter_norm
+    rows = [
+        *_people(data),
+        ("Observed", f"{listing(data.observation.names)}, in a ball of {number(data.observation.radius)}"),
+        ("Controls", f"{listing(data.action.names)}, in a ball of {number(data.action.radius)}"),
+        ("Dynamics", "linear, unknown: next x = A x + B u + noise"),
+        ("Mean of the first state", _numbers(data.start_declared.mean)),
+        ("Covariance of the noise", _matrix(data.noise_covariance)),
+        ("Largest norm of [A, B]", "not declared" if norm is None else number(norm)),
+        ("Q: cost of x", _matrix(data.cost.Q)),
+        ("R: cost of u", _matrix(data.cost.R)),
+    ]
+    return Section("data", "What was declared about the data", tables=(table("Declared | ", rows),))
+
+
+def evidence_section(c: PlantConstants, model: PlantModel | None) -> Section:
+    """How well the log explored the plant, as far as the release tells; the model; and every constant."""
+    words = (
+        "The released Gram matrix says how much the log moved the plant in each direction of (x, u). "
+        + (
+            f"{number(c.raised)} of {number(len(c.directions))} directions lie below the noise floor "
+            f"({number(c.floor)}) and were not trusted."
+            if c.raised
+            else "Every direction stands above the noise floor."
+        ),
+        "Everything here is computed from the release; planning again with another ridge or floor costs nothing. "
+        "Another cut, lattice or share is another release at its own price.",
+    )
+    total = sum(x for x in c.directions if x > 0)
+    rows = [
+        (str(i), number(x), percent(x / total) if x > 0 else "–", "no" if x < c.floor else "yes")
+        for i, x in enumerate(c.directions, start=1)
+    ]
+    words_of = "Sums of squares along each direction of (x, u), balls of radius 1: a row adds at most 2 in all"
+    seen = table("Direction | Sum of squares | Share | Trusted", rows, words_of, "Sum of squares | Share")
+    estimated = [("A", _matrix(model.A)), ("B", _matrix(model.B))] if model is not None else []
+    plant = table("Model | ", estimated, "The estimated plant")
+    listed = constants_table(c.policy, f"Constants: preset “{clean(c.policy.preset)}”")
+    return Section("evidence", "How well the plant was explored", words, tables=(seen, plant, listed))
+
+
+def _numbers(values: Sequence[float]) -> str:
+    return ", ".join(number(float(x)) for x in values)
+
+
+def _matrix(rows: Sequence[Sequence[float]]) -> str:
+    """A diagonal in one line, any other matrix row by row."""
+    M = np.array(rows, dtype=np.float64)
+    if M.shape[0] == M.shape[1] and not (M - np.diag(np.diag(M))).any():
+        return f"diagonal {_numbers(np.diag(M).tolist())}"
+    return "; ".join(_numbers(row) for row in rows)
 
 
 def policy_terms(report: Report) -> list[str]:
@@ -42,13 +826,7 @@ def policy_terms(report: Report) -> list[str]:
 
 
 def glossary_section(*own: str) -> Section:
-    """Term by term.
-
-    Parameters
-    ----------
-    own
-        Kinds of terms of this page, tables of ``glossary.toml``.
-    """
+    """Term by term."""
     terms = tomllib.loads(Path(__file__).with_name("glossary.toml").read_text(encoding="utf-8"))
     rows = [row for kind in ("value", *own, "promise") for row in terms[kind].items()]
     return Section("glossary", "Words", tables=(table("Term | Means", rows),))
@@ -57,29 +835,13 @@ def glossary_section(*own: str) -> Section:
 def render_html(report: Report, policy: PolicyView) -> str:
     """The report as one HTML file: no script, no address that a browser would load.
 
-    Parameters
-    ----------
-    report
-        The content of ``report.json``.
-    policy
-        The policy beside its released evidence, or the gains of a controller.
-
-    Raises
-    ------
-    ValueError
-        If the report is of another kind of policy.
+    Raises ValueError if the report is of another kind of policy.
     """
     return _render("report.html.j2", report, policy)
 
 
 def render_markdown(report: Report, policy: PolicyView) -> str:
-    """The same words and tables as Markdown; pictures are replaced by what they show.
-
-    Parameters
-    ----------
-    report, policy
-        As for :func:`render_html`.
-    """
+    """The same words and tables as Markdown; pictures are replaced by what they show."""
     return _render("report.md.j2", report, policy)
 
 
@@ -91,36 +853,30 @@ def _render(template: str, report: Report, policy: PolicyView) -> str:
 
 
 def page(report: Report, policy: PolicyView) -> tuple[Opening, list[Part]]:
-    """The first screen, and all sections after it by reader: who decides, who approves, who checks.
-
-    Parameters
-    ----------
-    report, policy
-        As for :func:`render_html`.
-    """
+    """The first screen, and all sections after it: who decides, who approves, and what is for whoever checks."""
     match report.dataset, report.constants, policy:
         case DeclaredTables() as data, Constants() as constants, Decisions() as view:
-            answer, terms = to_decide(report), policy_terms(report)
+            terms, value = policy_terms(report), value_section(report, data)
+            judged = report.evaluation is not None
             decide = (
-                evaluation_section(report, view),
-                value_section(report, data),
+                evaluation_section(report),
+                None if judged else value,
                 truth_section(report),
-                policy_section(report, view),
+                policy_section(report, constants, view),
+                practice_section(report, view),
                 shares_section(view),
                 weights_section(view),
-                abstention_section(report, constants, view),
-                practice_section(report, view),
             )
             check = (
+                checks_section(report, view),
+                value if judged else None,
+                policy_table_section(report, view),
                 data_section(data, report.features),
                 constants_section(report, constants),
                 consistency_section(report.consistency),
             )
         case DeclaredPlant() as data, PlantConstants() as constants, Gains() as view:
             terms = ["controller"]
-            answer = (
-                "The gains and what they are worth in the released model; how practice steers is not told by this page."
-            )
             decide = (
                 controller_value_section(report),
                 controller_truth_section(report),
@@ -133,15 +889,18 @@ def page(report: Report, policy: PolicyView) -> tuple[Opening, list[Part]]:
             raise ValueError(f"{report.run}: the policy is of another kind than the report")
     approve = (
         promise_section(report.guarantee),
-        mechanisms_section(report),
         ledger_section(report),
         *limits_sections(report),
     )
+    glossary = glossary_section(*terms)
     return opening(report, policy), [
-        _part("To decide", answer, *decide),
-        _part("To approve", to_approve(report), *approve),
-        _part("To check", to_check(report), *check, verify_section(report), glossary_section(*terms)),
+        _part("To decide", *decide),
+        _part("To approve", *approve),
+        _part(_APPENDIX, verify_section(report), mechanisms_section(report), *check, glossary, folded=True),
     ]
+
+
+_APPENDIX = "Appendix: to check"
 
 
 def played_page(
@@ -153,24 +912,26 @@ def played_page(
 ) -> tuple[Opening, list[Part]]:
     """The same of a run that was played in a known world."""
     what = (
-        (policy_section(report, view), shares_section(view))
+        (policy_section(report, None, view), shares_section(view))
         if isinstance(view, Decisions)
         else (gains_table_section(view),)
     )
     decide = played.lost_section(sim), played.regret_section(sim), *what
-    approve = (
-        promise_section(report.guarantee),
-        played.communication_section(sim),
+    approve = promise_section(report.guarantee), *limits_sections(report)
+    check = (
+        verify_section(report),
         mechanisms_section(report),
-        *limits_sections(report),
+        played.communication_section(sim),
+        policy_table_section(report, view) if isinstance(view, Decisions) else None,
+        played.place_section(data, sim),
+        played.agents_section(sim, constants),
     )
-    check = played.place_section(data, sim), played.agents_section(sim, constants), verify_section(report)
     return played.played_opening(report, sim), [
-        _part("To decide", played.to_decide(sim), *decide),
-        _part("To approve", "What the very mechanism would promise in a deployment; nothing was charged.", *approve),
-        _part("To check", played.to_check(report), *check),
+        _part("To decide", *decide),
+        _part("To approve", *approve),
+        _part(_APPENDIX, *check, folded=True),
     ]
 
 
-def _part(title: str, answer: str, *sections: Section | None) -> Part:
-    return Part(title, tuple(section for section in sections if section is not None), answer)
+def _part(title: str, *sections: Section | None, folded: bool = False) -> Part:
+    return Part(title, tuple(section for section in sections if section is not None), folded)

@@ -1,4 +1,7 @@
-"""How good a policy is: as far as its release can tell, as other people judge it, and in truth where that is known."""
+"""How good a policy is: as far as its release can tell, as other people judge it, and in truth where that is known.
+
+A simulated run on the page: what its policy loses, beside what learns nothing and what adds no noise.
+"""
 
 from __future__ import annotations
 
@@ -7,45 +10,40 @@ import math
 import numpy as np
 
 from pipeline.declaration.numbers import clean, number
-from reports.facts.dataset import DeclaredTables
-from reports.facts.learnt import NO_GUARANTEE, Baseline, Status, ValueFacts
-from reports.facts.measurement import EvaluationFacts, IntervalFacts
-from reports.facts.policy import Decisions
-from reports.facts.report import Report
-from reports.facts.verdict import PLACEBO, round_up
-from reports.page import Section, Table, about, interval, percent, table
-from reports.run.answer import known_truth, verdict_of
+from pipeline.evaluation.confounding import REACH
+from pipeline.facts.evaluation import Evaluated, Interval, Simulation, Spread
+from pipeline.facts.learnt import NO_GUARANTEE, Baseline, Decisions, PlayedConstants, Status, ValueFacts
+from pipeline.facts.promise import Declared, DeclaredPlant, DeclaredTables
+from pipeline.facts.report import Report
+from pipeline.facts.verdict import PLACEBO, Verdict, round_up
+from reports.figures.charts import Line, draw_curves
+from reports.page import Card, Figure, Opening, Section, Table, about, interval, loss, percent, table
+from reports.run.answer import known_truth, score, verdict_of
 
 _MODEL = "The interval is not a guarantee: nothing shows how often it contains the value."
 _CERTIFIES: dict[Status, str] = {
-    "proved": "That it contains the value is a theorem of the paper, under the assumptions listed here.",
-    "evaluated": "It was measured on people who did not propose the policy; how often such an interval holds "
-    "was measured in simulated worlds, and is not a theorem.",
-    "bound": "That it contains the value was measured on logs made just as this one was, and rests on the assumptions "
-    "listed here.",
+    "proved": "That the interval contains the value is a theorem of the paper, under the assumptions listed here.",
+    "evaluated": "It was measured on people who did not propose the policy. The interval was validated in simulations; "
+    "it is not a mathematical guarantee.",
+    "bound": "That the interval contains the value was measured on logs made just as this one was, and rests on the "
+    "assumptions listed here.",
     "modelled": _MODEL,
     "estimate": _MODEL,
 }
+# where other people judged the policy, the model's word on it; and what it is compared with there
+_OWN, _BESIDE = "this policy", ("practice", "uniform")
 BINNED = "The declared states hide part of what was logged, so the interval concerns the binned process only."
 
 
 def value_section(report: Report, data: DeclaredTables) -> Section:
     """The interval, what its status is worth, and simple policies beside it."""
     value = report.value
-    low, high = (number(end) for end in data.reward_range)
-    most = f", one person's rewards sum to at most {number(data.reward_total)}." if data.reward_total else "."
-    words = [
-        "The value is the expected sum of rewards of one episode; each reward lies in " + f"{low} to {high}{most}",
-        f"Status: {value.status}. {_CERTIFIES[value.status]}",
-    ]
+    words = [f"{score(report)} The interval is that of the policy's expected score.", _CERTIFIES[value.status]]
     if data.markov == "aggregated":
         words.append(BINNED)
     if data.kind != "synthetic":
         released = "sums" if report.features else "counts"
-        words.append(
-            f"All of it is computed from the released noisy {released}. How the policy does in use has not been "
-            "observed."
-        )
+        words.append(f"Computed from the released noisy {released}. The policy in use has not been observed.")
     rows: list[tuple[str, ...]] = [
         ("Interval", interval(value.lower, value.upper)),
         ("Least and greatest possible", f"{number(value.lower_trivial)} and {number(value.upper_trivial)}"),
@@ -54,31 +52,30 @@ def value_section(report: Report, data: DeclaredTables) -> Section:
     ]
     if value.optimal_upper is not None:
         rows.insert(1, ("Upper end for any policy", number(value.optimal_upper, 3, "up")))
-    # one that no model values stands beside nothing
-    beside = [b for b in report.model_baselines.values() if b.estimate is not None or b.upper is not None]
-    baselines = [_baselines(value, report.model_baselines)] if beside else []
+    # what no model values, or values with the whole range, stands beside nothing
+    beside = {
+        name: b
+        for name, b in report.model_baselines.items()
+        if name in _BESIDE and not b.trivial and (b.estimate is not None or b.upper is not None)
+    }
+    baselines = [_baselines(report.model_baselines.get(_OWN) or value, beside)] if beside else []
     tables = [table("Value of the policy | ", rows), *baselines]
     assumes = tuple(clean(item) for item in value.assumes)
-    return Section("value", "How good it is", tuple(words), None, tuple(tables), assumes, "The interval assumes:")
+    return Section("value", "The score of the policy", tuple(words), None, tuple(tables), assumes, "It assumes:")
 
 
 def _start(start: str) -> str:
     return {"released": "estimated from the released counts", "declared": "declared"}[start]
 
 
-def _baselines(value: ValueFacts, baselines: dict[str, Baseline]) -> Table:
-    # where other people judged the policy, the model's word on it is one of several
-    mine = baselines.get("this policy") or value
-    rows = [("this policy", _about(mine), interval(mine.lower, mine.upper), "")]
-    for name, b in baselines.items():
-        if b is mine:
-            continue
-        label = clean(name if b.action is None else f"{name}: {b.action}")
-        rows.append((label, _about(b), interval(b.lower, b.upper), _apart(mine, b)))
+def _baselines(mine: ValueFacts | Baseline, beside: dict[str, Baseline]) -> Table:
+    rows = [(_OWN, _about(mine), interval(mine.lower, mine.upper), "")]
+    for name, b in beside.items():
+        rows.append((clean(name), _about(b), interval(b.lower, b.upper), _apart(mine, b)))
     return table(
         "Policy | Estimate | Interval | This policy's interval",
         rows,
-        "Simple policies under the same released model",
+        "By the released model alone",
         "Estimate | Interval",
     )
 
@@ -94,7 +91,7 @@ def _apart(mine: ValueFacts | Baseline, other: Baseline) -> str:
         return "lies above"
     if mine.upper is not None and other.lower is not None and mine.upper < other.lower:
         return "lies below"
-    return "overlaps: not told apart"
+    return "overlaps: no clear difference"
 
 
 def truth_section(report: Report) -> Section | None:
@@ -103,20 +100,20 @@ def truth_section(report: Report) -> Section | None:
         return None
     value = report.value
     rows = [
-        ("v_star", "best possible policy", number(truth.v_star)),
-        ("v_policy", "this policy", number(truth.v_policy)),
-        ("v_policy_model", "this policy, in the process that the interval is about", number(truth.v_policy_model)),
-        ("v_behavior", "the policy that made the log", number(truth.v_behavior)),
-        ("v_uniform", "uniform choice", number(truth.v_uniform)),
-        ("suboptimality", "what is lost against the best possible policy", number(truth.suboptimality)),
+        ("Best possible policy", number(truth.v_star, 3)),
+        ("This policy", number(truth.v_policy, 3)),
+        ("Policy that made the log", number(truth.v_behavior, 3)),
+        ("Uniform choice", number(truth.v_uniform, 3)),
     ]
+    if (binned := number(truth.v_policy_model, 3)) != rows[1][1]:
+        rows.insert(2, ("This policy, in the process that the interval is about", binned))
     top = value.upper_trivial if value.upper is None else value.upper
     answer = "contains" if value.lower <= truth.v_policy_model <= top else "does not contain"
     words = (
-        "Known because these data are synthetic: values in the true world. On real data this part is absent.",
-        f"In this one run the interval {answer} v_policy_model.",
+        f"The data are simulated, so the true scores are known. The interval {answer} the true value. The best "
+        f"possible policy is better by {number(truth.suboptimality, 2)}.",
     )
-    return Section("truth", "In the true world", words, tables=(table("Key | Value of | Value", rows, "", "Value"),))
+    return Section("truth", "In the true world", words, tables=(table("Policy | True score", rows),))
 
 
 def controller_value_section(report: Report) -> Section:
@@ -134,8 +131,8 @@ def controller_value_section(report: Report) -> Section:
         ("Least possible where the declared balls hold", number(value.lower_trivial, toward="down")),
         ("Status", "modelled: not a guarantee"),
     ]
-    assumes, found = tuple(clean(item) for item in value.assumes), table("Value of an episode | ", rows)
-    return Section("value", "How good it is", words, None, (found,), assumes, "The estimate assumes:")
+    assumes, found = tuple(clean(item) for item in value.assumes), table("Score of an episode | ", rows)
+    return Section("value", "The score of the controller", words, None, (found,), assumes, "It assumes:")
 
 
 def controller_truth_section(report: Report) -> Section | None:
@@ -144,26 +141,25 @@ def controller_truth_section(report: Report) -> Section | None:
     if truth is None or truth.v_zero is None:
         return None
     best, zero = truth.v_star, truth.v_star - truth.v_zero
-    wrong = "a fixed gain from a model that is 30 % wrong, on average over 200 of them"
+    wrong = "A fixed gain from a model that is 30 % wrong, on average over 200 of them"
     told = (
-        ("v_star", "the optimal linear controller", truth.v_star),
-        ("v_policy", "this controller", truth.v_policy),
-        ("v_certainty", "the same method without privacy, on as many simulated episodes", truth.v_certainty),
-        ("v_fixed_gain", wrong, truth.v_fixed_gain),
-        ("v_zero", "doing nothing", truth.v_zero),
-        ("v_behavior", "the controller that made the log", truth.v_behavior),
-        ("v_uniform", "controls of full length in a random direction", truth.v_uniform),
+        ("The optimal linear controller", truth.v_star),
+        ("This controller", truth.v_policy),
+        ("The same method without privacy, on as many simulated episodes", truth.v_certainty),
+        (wrong, truth.v_fixed_gain),
+        ("Doing nothing", truth.v_zero),
+        ("The controller that made the log", truth.v_behavior),
+        ("Controls of full length in a random direction", truth.v_uniform),
     )
-    lost = [percent((best - x) / zero) if zero > 0 and x is not None else "–" for _, _, x in told]
-    rows = [(key, text, number(x), part) for (key, text, x), part in zip(told, lost, strict=True)]
+    lost = [percent((best - x) / zero, 2) if zero > 0 and x is not None else "–" for _, x in told]
+    rows = [(text, number(x), part) for (text, x), part in zip(told, lost, strict=True)]
     words = (
-        "Known because these data are synthetic: exact values in the true plant, by the Riccati recursion, not by "
-        "simulation. On real data this part is absent.",
+        "The data are simulated: exact values in the true plant, by the Riccati recursion.",
         f"This controller loses {number(truth.suboptimality)} against the optimal one; doing nothing loses "
         f"{number(zero)}.",
     )
     lead = "Lost: against the optimal controller, in parts of what doing nothing loses"
-    compared = table("Key | Value of | Value | Lost", rows, lead, "Value | Lost")
+    compared = table("Controller | Value | Lost", rows, lead, "Value | Lost")
     return Section("truth", "In the true plant", words, tables=(compared,))
 
 
@@ -176,40 +172,33 @@ _SAYS = {
     "clip, twice": "above 0: the noise of a clip of twice the size would not either",
     "weights clipped": "share of people whose weight was cut: the more, the further toward practice",
     "calibration": "the modelled value less the measured one; far from 0: the model is off",
+    "reach": f"share of a trait's effect on rewards that they show; below {REACH:g} they show too little",
+    "hidden": "what a hidden trait may explain without the checks showing it",
     "people who follow": "share of people whose whole history the policy follows",
-}
-# what the people who judge had to do with the policy: whether it is of one step
-_PART = {
-    False: "had no part in choosing the policy and judge it",
-    True: "did not propose the policy; by how often its actions are taken, not by what came of it, they decided which "
-    "of its changes stay: both parts made it. They judge it",
 }
 _SHARES = (0.2, 0.3, 0.5)
 # fewer states are no groups
 _FEW = 9
 
 
-def evaluation_section(report: Report, view: Decisions) -> Section | None:
-    """Values, difference, checks and their prices; None where nobody was asked.
-
-    Parameters
-    ----------
-    report, view
-        Of a run.
-    """
+def evaluation_section(report: Report) -> Section | None:
+    """Values, difference, and what they rest on; None where nobody was held out."""
     if (found := report.evaluation) is None:
         return None
-    verdict = verdict_of(report)
-    status = verdict.improvement.status if verdict.improvement is not None else "modelled"
-    looks = "the first" if found.look == 1 else f"number {number(found.look)}"
+    looks = "the first evaluation" if found.look == 1 else f"evaluation number {number(found.look)}"
+    part = (
+        "By how often its actions are taken, not by their outcomes, they decided which of its changes stay."
+        if found.confirmed
+        else "They had no part in choosing the policy."
+    )
     words = (
-        f"{percent(found.share)} of the people (declared), by a noisy count about "
-        f"{number(round_up(found.people, 'nearest'))}, {_PART[found.confirmed]} "
-        f"(estimator {clean(found.estimator)}). Current practice is the mean of their own returns; the difference is "
-        "paired, person by person.",
-        f"This is {looks} evaluation on this lineage, so each interval has level {percent(found.level)}: more looks "
-        f"would else mean more chances to be wrong. Status: {status}.",
-        "It assumes that the declared state holds everything that drives both what is done and what comes of it.",
+        f"{percent(found.share)} of the people were held out, about {number(round_up(found.people, 'nearest'))} by a "
+        f"noisy count. {part} Current practice is the mean of their own scores; the difference is taken person by "
+        "person.",
+        f"This is {looks} on this data, so each interval is one at {percent(found.level)}: more evaluations mean more "
+        "chances to be wrong.",
+        "It assumes that the recorded state holds everything that drives both decisions and outcomes."
+        + _hidden(verdict_of(report)),
     )
     rows = [
         ("New policy", *_both(found.value)),
@@ -218,18 +207,38 @@ def evaluation_section(report: Report, view: Decisions) -> Section | None:
     ]
     if (other := found.against) is not None:
         rows.append((f"Difference to {clean(other.run)}, modelled", *_both(other.improvement)))
-    values = table("Mean return a person | Estimate | Interval", rows, "", "Estimate | Interval")
-    return Section("evaluation", "How it was judged", words, tables=(values, _checks(report, found, view)))
+    uniform = report.model_baselines.get("uniform")
+    if uniform is not None and not uniform.trivial and uniform.estimate is not None:
+        ends = interval(uniform.lower, uniform.upper) if uniform.lower is not None else "–"
+        rows.append(("Uniform choice (by the released model, no guarantee)", _about(uniform), ends))
+    values = table("Score | Estimate | Interval", rows, "", "Estimate | Interval")
+    return Section("evaluation", "How it was tested", words, tables=(values,))
 
 
-def _both(x: IntervalFacts) -> tuple[str, str]:
+def _hidden(verdict: Verdict) -> str:
+    """Why unrecorded traits are excluded, or not."""
+    told = verdict.confounding
+    return "" if told is None else f" Unrecorded traits: {told.status.replace('_', ' ')}. {told.why}"
+
+
+def _both(x: Interval) -> tuple[str, str]:
     return about(x.estimate, x.lower, x.upper), interval(x.lower, x.upper)
 
 
-def _checks(report: Report, found: EvaluationFacts, view: Decisions) -> Table:
-    placebo = "not released" if found.placebo is None else f"z = {number(found.placebo, 2)}"
+def checks_section(report: Report, view: Decisions) -> Section | None:
+    """The checks of an evaluation, with their prices; None where there was none."""
+    if (found := report.evaluation) is None:
+        return None
     says = f"must come out as 0; beyond {PLACEBO:g} on either side the answer is withheld"
-    rows = [("Placebo", placebo, "free" if found.placebo is None else "in the same release", says)]
+    rows = [
+        _placebo("Placebo, the course before a choice", found.placebo, f"{says}; sees traits that move the course"),
+        _placebo("Placebo, earlier rewards", found.past, f"{says}; sees traits that move rewards, by its reach"),
+    ]
+    if found.reach is not None:
+        rows.append(("Reach of earlier rewards, at least", number(found.reach, 2, "down"), "free", _SAYS["reach"]))
+    told = verdict_of(report).confounding
+    if found.hidden is not None and told is not None and told.status in ("checked", "not_excluded"):
+        rows.append(("Explained by a hidden trait, at most", number(found.hidden, 2, "up"), "free", _SAYS["hidden"]))
     if found.ratios is not None:
         rows.append(("Logged probabilities", f"z = {number(found.ratios, 2)}", "in the same release", says))
     for d in found.diagnostics:
@@ -242,11 +251,20 @@ def _checks(report: Report, found: EvaluationFacts, view: Decisions) -> Table:
             off = number(told.estimate - measured.estimate, 2)
             rows.append((f"Calibration of the model, {name}", off, "free", _SAYS["calibration"]))
     for share in _SHARES:
-        name, half = f"Half-width, had {percent(share)} judged", half_width(found, share)
-        clear = "would" if abs(found.improvement.estimate) > half else "would not"
-        rows.append((name, number(half, 2, "up"), "free", f"the same difference {clear} be told from 0"))
-    caption = "How far this can be relied on; free: computed from what was released anyway"
-    return table("Check | Value | Price | Says", rows, caption, "Value")
+        clear = "would" if abs(found.improvement.estimate) > (half := half_width(found, share)) else "would not"
+        said = f"the same difference {clear} be distinguished from 0"
+        rows.append((f"Margin with {percent(share)} held out", f"± {number(half, 2, 'up')}", "free", said))
+    words = f"Estimator: {clean(found.estimator)}. Free: computed from what was released anyway."
+    listed = table("Check | Value | Price | Meaning", rows, "", "Value")
+    return Section("checks", "Checks of the test", (words,), tables=(listed,))
+
+
+def _placebo(name: str, z: float | None, says: str) -> tuple[str, ...]:
+    return (
+        (name, "not released", "free", says)
+        if z is None
+        else (name, f"z = {number(z, 2)}", "in the same release", says)
+    )
 
 
 def _meaning(name: str) -> str:
@@ -256,14 +274,8 @@ def _meaning(name: str) -> str:
 def overlaps(view: Decisions) -> list[tuple[str, float]]:
     """How much of practice agrees with the policy, by how often states are visited; from released counts.
 
-    Parameters
-    ----------
-    view
-        The policy beside released counts.
-
-    Returns
-    -------
-    Name and share of each third of the states; of all of them where they are few; nothing where practice is not told.
+    Returns name and share of each third of the states; of all of them where they are few; nothing where practice is not
+    told.
     """
     known = ~np.isnan(view.practice).any(-1) & ~view.abstains
     usual = np.broadcast_to(view.practice, (*view.action.shape, len(view.action_labels)))
@@ -283,18 +295,202 @@ def overlaps(view: Decisions) -> list[tuple[str, float]]:
     ]
 
 
-def half_width(found: EvaluationFacts, share: float) -> float:
+def half_width(found: Evaluated, share: float) -> float:
     """How wide the interval of the difference would be to either side, with another share of the same people.
 
-    Parameters
-    ----------
-    found
-        Released variances.
-    share
-        Of the people who judge.
+    ``found``: released variances.
     """
     times = share / found.share
     now, then = (
         math.sqrt(found.person_variance / max(found.people, 1) / x + found.noise_variance / x**2) for x in (1.0, times)
     )
     return float(found.half_width) * then / now if now > 0 else float(found.half_width)
+
+
+_ROLES = {"agent": "the agent", "plain": "without noise", "control": "control"}
+
+
+def played_opening(report: Report, sim: Simulation) -> Opening:
+    """What was learnt, where, at which promise, and what it loses."""
+    data, promise = report.dataset, report.guarantee
+    what = "A controller" if isinstance(data, DeclaredPlant) else "A policy"
+    learnt = (
+        f"{what} for {clean(sim.world)}, learnt by {clean(report.agent)} while {number(sim.episodes)} simulated "
+        f"episodes came one by one, {_each(data)}; an episode has {number(data.horizon)} steps."
+    )
+    return Opening(
+        title=f"{what} learnt online in {clean(sim.world)}",
+        answer=_answer(sim),
+        why=(to_decide(sim), learnt),
+        figure=_figure(sim),
+        below=() if sim.proposal is None else (f"Proposal: {sim.proposal}.",),
+        cards=(_lost_card(sim), _promise_card(report), _user_card(report, sim)),
+        guarantee=clean(promise.sentence),
+        claim=f"Claim made: {clean(promise.claim)}.",
+        banner="simulation, not private: the noise is seeded and the people are invented.",
+    )
+
+
+def to_decide(sim: Simulation) -> str:
+    """Whom the agent clearly beats, and who clearly beats it."""
+    mine = sim.agents[0].suboptimality
+    if mine is None:
+        return "The agent emits no policy."
+    idle = next((a.suboptimality for a in sim.agents[1:] if a.agent == "zero"), None)
+    if idle is not None and abs(mine.least - idle.mean) + abs(mine.most - idle.mean) <= 1e-9 * idle.mean:
+        return "It never left zero: its controller does nothing, and is worth what doing nothing is."
+    others = [(a, a.suboptimality) for a in sim.agents[1:] if a.suboptimality is not None]
+    beaten = [clean(a.agent) for a, s in others if _end(mine, 1) < _end(s, -1)]
+    lost = [clean(a.agent) for a, s in others if _end(mine, -1) > _end(s, 1)]
+    worse = f"; clearly worse than that of {_names(lost)}" if lost else ""
+    return f"Its policy is clearly better than that of {_names(beaten)}{worse}."
+
+
+def lost_section(sim: Simulation) -> Section:
+    """Suboptimality of the emitted policies, exactly, and its interval over seeds."""
+    words = [
+        "Suboptimality: v* − v of the policy that an agent emits after the last episode, exactly, by planning in the "
+        f"known world; v* = {number(sim.optimum)}. This run's own policy, that of seed {sim.seed}, loses "
+        f"{number(sim.suboptimality)}. Intervals: Student's, of the mean over seeds.",
+    ]
+    if sim.price is not None:
+        beside = next(clean(a.agent) for a in sim.agents if a.role == "plain")
+        plain = next(a.suboptimality for a in sim.agents if a.role == "plain")
+        own, middle = sim.agents[0].suboptimality, ""
+        if own is not None and plain is not None and own.median is not None and plain.median is not None:
+            middle = f"; by medians {_more(own.median - plain.median)}"
+        words.append(f"Beside {beside}, which adds no noise, its policies lose on average {_more(sim.price)}{middle}.")
+    rows = [
+        (clean(a.agent), _ROLES[a.role], clean(a.trust), *_row(a.suboptimality), f"{a.runs}")
+        for a in sim.agents
+        if a.suboptimality is not None
+    ]
+    head = "Agent | Is | Trust | Mean | Median | Interval of the mean | Least | Most | Runs"
+    found = table(head, rows, "Suboptimality, reward units an episode", "Mean | Median | Least | Most | Runs")
+    return Section("suboptimality", "What the policy loses", tuple(words), tables=(found,))
+
+
+def _more(price: float) -> str:
+    return f"{number(abs(price))} {'less' if price < 0 else 'more'}" if price else "as much"
+
+
+def regret_section(sim: Simulation) -> Section:
+    """Regret while learning: totals; the curves stand first on the page."""
+    rows = [(clean(a.agent), clean(a.trust), *_row(a.regret), number(a.regret.std)) for a in sim.agents]
+    head = "Agent | Trust | Mean | Median | Interval of the mean | Least | Most | Std"
+    found = table(
+        head, rows, f"Total regret after {number(sim.episodes)} episodes", "Mean | Median | Least | Most | Std"
+    )
+    words = ("What the users lost while the agent learned, exactly. Controls learn nothing. The curves stand above.",)
+    return Section("regret", "Regret", words, tables=(found,))
+
+
+def agents_section(sim: Simulation, constants: PlayedConstants) -> Section:
+    """Every option, and what each agent said of its first run."""
+    options = [(clean(k), "derived" if v is None else clean(str(v))) for k, v in constants.options.items()]
+    rows = [(clean(a.agent), clean(k.replace("_", " ")), clean(v)) for a in sim.agents for k, v in a.facts.items()]
+    tables = (
+        table("Option | Value", options, "[agent]"),
+        table("Agent | Fact | Value", rows, "What each said of its first run", grouped=True),
+    )
+    return Section("agents", "Agents and options", (clean(constants.policy.source["chosen"]),), tables=tables)
+
+
+def communication_section(sim: Simulation) -> Section | None:
+    """What one user sends."""
+    if (told := sim.communication) is None:
+        return None
+    rows = [("To", clean(told.who)), ("Messages", number(told.messages)), ("Bits together", number(told.bits))]
+    return Section("communication", "What one user sends", tables=(table("Communication | ", rows),))
+
+
+def place_section(data: DeclaredTables | DeclaredPlant, sim: Simulation) -> Section:
+    """The world as a deployment would declare it."""
+    rows = [
+        ("World", clean(sim.world)),
+        ("Episodes", f"{number(sim.episodes)}, {_each(data)}"),
+        ("Steps of an episode", number(data.horizon)),
+        ("Seeds", f"{sim.seed} to {sim.seed + sim.runs - 1}"),
+    ]
+    if isinstance(data, DeclaredTables):
+        rows += [
+            ("States", number(len(data.live_states))),
+            ("Actions", number(len(data.actions))),
+            ("Dynamics", clean(data.dynamics)),
+        ]
+    else:
+        rows.append(("Coordinates and controls", f"{len(data.observation.names)} and {len(data.action.names)}"))
+    return Section("data", "The world", tables=(table("Declared | ", rows),))
+
+
+def _each(data: Declared) -> str:
+    m = data.episodes_per_user
+    return "one user is one episode" if m == 1 else f"at most {number(m)} of one user"
+
+
+def _row(s: Spread) -> tuple[str, ...]:
+    between = "–" if s.lower is None or s.upper is None else interval(s.lower, s.upper)
+    return number(s.mean), number(s.median), between, number(s.least), number(s.most)
+
+
+def _end(s: Spread, side: int) -> float:
+    end = s.upper if side > 0 else s.lower
+    return s.mean if end is None else end
+
+
+def _names(names: list[str]) -> str:
+    return ", ".join(names) or "nobody beside it"
+
+
+def _answer(sim: Simulation) -> str:
+    """What the emitted policies lose, over the seeds; and what the people lost who came while it was learnt."""
+    return f"{_at_the_end(sim)} {_meanwhile(sim)}"
+
+
+def _meanwhile(sim: Simulation) -> str:
+    mine, beside = sim.agents[0], [a for a in sim.agents[1:] if a.role == "control"]
+    best = min(beside, key=lambda a: a.regret.mean, default=None)
+    known = (
+        "" if best is None else f", where {clean(best.agent)}, which learns nothing, loses {number(best.regret.mean)}"
+    )
+    if "logged" in mine.variant:
+        met = f"the {number(sim.episodes)} who then meet it lose"
+        return f"It was learnt from logs; {met} {number(mine.regret.mean)}{known}."
+    return f"The {number(sim.episodes)} episodes from which it learnt lost {number(mine.regret.mean)} in all{known}."
+
+
+def _at_the_end(sim: Simulation) -> str:
+    s, best = sim.agents[0].suboptimality, f"against the best policy's {number(sim.optimum)}"
+    if s is None or sim.runs == 1:
+        return f"The policy loses {number(sim.suboptimality)} an episode {best}."
+    between = ""
+    if s.lower is not None and s.upper is not None and s.lower < s.upper:
+        between = f" ({interval(s.lower, s.upper)})"
+    return f"Its policies lose {number(s.mean)} an episode on average over {sim.runs} seeds{between}, {best}."
+
+
+def _figure(sim: Simulation) -> Figure:
+    """Regret curves of all agents in one panel."""
+    lines = {
+        a.agent: Line(a.curve.episodes, a.curve.mean, a.curve.std, control=a.role == "control") for a in sim.agents
+    }
+    return draw_curves({sim.world: lines}, "regret", f"{sim.agents[0].agent} and what plays beside it")
+
+
+def _lost_card(sim: Simulation) -> Card:
+    mine = sim.agents[0]
+    words = (f"regret while learning: {number(mine.regret.mean)} ± {number(mine.regret.std)} over {mine.runs} seeds",)
+    return Card(f"The policy of seed {sim.seed} loses", number(sim.suboptimality), words)
+
+
+def _promise_card(report: Report) -> Card:
+    p = report.guarantee
+    asked = ", ".join(f"{clean(k)} = {number(v)}" for k, v in p.asked.items())
+    words = (f"asked: {asked}, {clean(p.calibration)}",) if asked else ()
+    return Card("A deployment would promise", loss(p.rho, p.epsilon, p.delta, pure=p.pure), words)
+
+
+def _user_card(report: Report, sim: Simulation) -> Card:
+    told = sim.communication
+    sent = () if told is None else (f"a user sends {number(told.bits)} bits",)
+    return Card("Trust model", clean(report.guarantee.trust_model), (_each(report.dataset), *sent))

@@ -1,7 +1,4 @@
-"""The page of a study: an answer, its claims, its figure and its numbers; one shape for papers and simulations.
-
-Tables that several studies share stand here too: totals, what the noise is worth, ties, the setting.
-"""
+"""The page of a study: its claims, its figure and its numbers; one shape for every study."""
 
 from __future__ import annotations
 
@@ -11,33 +8,19 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pipeline.declaration.numbers import number
-from pipeline.simulation.trial import Row
-from pipeline.studies.study import Judged
-from pipeline.studies.study_rows import SUBLINEAR, Found, Rows, end_loss, growth
-from reports.figures.charts import standalone
+from pipeline.online.cells import Found, Rows, band, end_loss, growth, pooled
+from pipeline.online.study import Judged, Needed, Study, bar_of, first_meeting, label_of, needed_table, select
+from pipeline.online.trial import Row
+from pipeline.privacy.budget import largest_delta
+from reports.figures.charts import Line, draw_curves, standalone
 from reports.page import Figure, Part, Section, Table, table, templates
 
-BANNER = "simulation, not private: every row comes from seeded noise in a world made for the purpose."
-INVENTED = "simulation, not private: the noise is seeded and the people are invented."
+BANNER = "simulation, not private: the noise is seeded and the people are invented."
 
 
 @dataclass(frozen=True)
 class Page:
-    """A page as words and tables.
-
-    Parameters
-    ----------
-    kind, name, title
-        What sort of study it is, its name, and the heading.
-    answer
-        What came out, in one sentence or two.
-    parts
-        Sections for one kind of reader each.
-    foot
-        Where the setting comes from.
-    banner
-        Says that nothing here is private.
-    """
+    """A page as words and tables."""
 
     kind: str
     name: str
@@ -58,67 +41,120 @@ class Page:
         return templates().get_template("study.md.j2").render(opening=self, parts=self.parts)
 
 
-@dataclass(frozen=True)
-class PaperStudy:
-    """What the rows say of one figure or table of a paper.
-
-    Parameters
-    ----------
-    name, title
-        The NAME that ``reproduce`` knows, and what it is.
-    printed
-        What the paper's figure or table shows, in words: whose picture it is stays theirs.
-    claims
-        ``claim``, ``holds``, ``regime``, ``rule`` and, by ``variants``, the same verdict on other settings.
-    judged
-        The setting on which ``holds`` is said.
-    figure
-        Ours.
-    sections
-        Tables and words particular to the paper, after claims and figure.
-    foot
-        Where the setting comes from.
-    """
-
-    name: str
-    title: str
-    printed: str
-    claims: Sequence[Judged]
-    judged: str
-    figure: Figure
-    sections: tuple[Section, ...]
-    foot: str
-
-    @property
-    def page(self) -> Page:
-        """Claims and figure first, numbers after."""
-        held = [c["claim"] for c in self.claims if c["holds"]]
-        answer = f"Of {len(self.claims)} claims checked by a stated rule, {number(len(held))} hold {self.judged}"
-        answer += f": {'; '.join(held)}." if held else "."
-        figure = Section("figure", "The figure", (self.figure.note,), self.figure)
-        words = (
-            f"Each verdict is computed from the rows, {self.judged}; where the answer depends, the regime says on what."
-        )
-        first = Part("What holds", (claims_section(self.claims, "The claims", words), figure, self._elsewhere()))
-        return Page(
-            "reproduction", self.name, self.title, answer, [first, Part("The numbers", self.sections)], self.foot
-        )
-
-    def _elsewhere(self) -> Section:
-        rows = [
-            (str(c["claim"]), str(v["variant"]), verdict(v["holds"]), str(v["regime"]))
-            for c in self.claims
-            for v in c.get("variants", ())
-        ]
-        words = ("The same rules on every variant that was run.",)
-        found = table("Claim | Variant | Holds | Regime", rows, grouped=True)
-        return Section("variants", "Where else they hold", words, tables=(found,))
+def study_page(study: Study, rows: Rows, claims: Sequence[Judged]) -> Page:
+    """Claims, figure and episodes needed first, the numbers after."""
+    held = [c["claim"] for c in claims if c["holds"]]
+    answer = f"Of {len(claims)} claims checked by a stated rule, {number(len(held))} hold"
+    answer += f": {'; '.join(held)}." if held else "."
+    drawn = draw_study(study, rows)
+    words = "Each verdict is computed from the rows."
+    if study.variants:
+        words += f" Judged on the first variant, {next(iter(study.variants))}; the same rules on the others below."
+    first = [claims_section(claims, words), Section("figure", "The figure", (drawn.note,), drawn)]
+    bar = bar_of(rows)
+    if bar is not None:
+        least = min((r["episodes"] for r in rows if r["variant"] != "control"), default=0)
+        first.append(_needed(needed_table(rows, bar), bar, least))
+    return Page(
+        "study",
+        study.study.name,
+        study.study.title or study.study.name,
+        answer,
+        [
+            Part("What holds", tuple(first)),
+            Part(
+                "The numbers", (_totals(rows), _privacy(rows), communication(rows), _ties(rows), _setting(study, rows))
+            ),
+        ],
+        f"{study.study.name}: measured on seeds that tuned nothing, exactly, by planning in the known world.",
+    )
 
 
-def claims_section(claims: Sequence[Judged], title: str, words: str) -> Section:
-    """Every claim with its verdict, regime and rule."""
-    rows = [(str(c["claim"]), verdict(c["holds"]), str(c["regime"]), str(c["rule"])) for c in claims]
-    return Section("claims", title, (words,), tables=(table("Claim | Holds | Regime | Rule", rows),))
+def overview(results: Sequence[tuple[Study, Sequence[Judged]]]) -> Page:
+    """The verdicts of several studies."""
+    claims = [c for _, each in results for c in each]
+    parts = [Part(study.study.title, (claims_section(each, "", study.study.name),)) for study, each in results]
+    answer = f"Of {len(claims)} claims checked by a stated rule, {sum(c['holds'] for c in claims)} hold."
+    foot = "Each study has a page of its own beside this one; docs/errata.md says where claims and truth differ."
+    return Page("study", "all", "Five papers, measured anew", answer, parts, foot)
+
+
+def draw_study(study: Study, rows: Rows) -> Figure:
+    """A panel a world or a budget, a line an agent: against episodes, or as its regret grew."""
+    drawn, lost = study.figure, study.study.metric == "suboptimality"
+    wanted = drawn.of or [{}]
+    shown = [r for r in (pooled(rows) if study.study.pool_worlds else rows) if any(select([r], w) for w in wanted)]
+    panels: dict[str, dict[str, Line]] = {}
+    letter = {"epsilon": "ε = ", "rho": "ρ = ", "world": ""}[drawn.panel]
+    ends = [min(r["episodes"] for r in shown), max(r["episodes"] for r in shown)]
+    for key in dict.fromkeys(k for r in shown if (k := r[drawn.panel]) is not None):
+        mine = [r for r in shown if r[drawn.panel] in (key, None)]
+        mine.sort(key=lambda r: (r["variant"] == "control", r["agent"], r["variant"], r["epsilon"] or 0))
+        lines: dict[str, list[Found]] = {}
+        for name, row in zip(
+            label_of(mine, (drawn.panel, *(["episodes"] if drawn.x != "curve" else []))), mine, strict=True
+        ):
+            lines.setdefault(name, []).append(row)
+        title = key if isinstance(key, str) else f"{letter}{number(key)}"
+        panels[title] = {n: _line(drawn.x, sorted(r, key=lambda r: r["episodes"]), ends) for n, r in lines.items()}
+    what = "v* − v of the policy handed over" if lost else "regret"
+    spread = (
+        "nine runs in ten lie above the lower edge, nine in ten below the upper"
+        if lost and rows[0]["totals"]
+        else "one standard deviation"
+    )
+    note = f"Lines: mean over runs of {what}, exactly. Bands: {spread}. Grey: controls that learn nothing."
+    # a bare name does not say what is drawn to who hears the page
+    title = study.study.title or f"{study.study.name}: {what} by episodes"
+    return draw_curves(panels, study.study.name, title, log_y=drawn.log_y, x_title="episodes", y_title=what, note=note)
+
+
+def _line(x: str, rows: Rows, ends: Sequence[int]) -> Line:
+    control, row = rows[0]["variant"] == "control", rows[-1]
+    if x == "curve":
+        return Line(row["marks"], row["curve_mean"], row["curve_std"], control)
+    mean, std = [r["mean"] for r in rows], [r["std"] for r in rows]
+    if len(rows) == 1:
+        return Line(ends, mean * 2, std * 2, control=True)
+    at = [r["episodes"] for r in rows]
+    if row["metric"] == "suboptimality" and row["totals"]:
+        return Line(at, mean, std, control, *([band(r)[edge] for r in rows] for edge in ("low", "high")))
+    return Line(at, mean, std, control)
+
+
+def _needed(found: Sequence[Needed], bar: float, least: int) -> Section:
+    words = (
+        f"The first n on the grid from which on the mean suboptimality stays at or under {number(bar)}, 10 % of "
+        "uniform choice's; in brackets the upper edge of the band, nine runs in ten. After “>” stands the end of the "
+        "range: at this ε the agent does not learn in it; “≤” stands before its beginning: the bar was met "
+        "where the grid begins. The grid's steps are the resolution.",
+    )
+    budgets = list(dict.fromkeys(n["epsilon"] for n in found))
+    told = {(n["agent"], n["epsilon"]): _episodes(n, least) for n in found}
+    rows = [
+        (trust, agent, *(told.get((agent, e), "") for e in budgets))
+        for trust, agent in dict.fromkeys((n["trust"], n["agent"]) for n in found)
+    ]
+    head = " | ".join("no noise" if e is None else f"ε = {number(e)}" for e in budgets)
+    return Section(
+        "needed", "Episodes for the same quality", words, tables=(table(f"Trust | Agent | {head}", rows, "", head),)
+    )
+
+
+def _episodes(n: Needed, least: int) -> str:
+    mean, nine = (first_meeting(k, least, n["most"]) for k in (n["episodes"], n["episodes_nine_in_ten"]))
+    return f"{mean} ({nine})"
+
+
+def claims_section(claims: Sequence[Judged], words: str, title: str = "The claims") -> Section:
+    """Every claim with its verdict, what was found, and its rule; then the verdicts on every variant."""
+    rows = [(c["claim"], verdict(c["holds"]), c["regime"], c["rule"]) for c in claims]
+    found = [table("Claim | Holds | Found | Rule", rows)]
+    if more := [
+        (c["claim"], v["variant"], verdict(v["holds"]), v["regime"]) for c in claims for v in c.get("variants", ())
+    ]:
+        found.append(table("Claim | Variant | Holds | Found", more, grouped=True))
+    return Section(f"claims-{title}", title, (words,) if words else (), tables=tuple(found))
 
 
 def verdict(holds: bool) -> str:
@@ -129,10 +165,7 @@ def verdict(holds: bool) -> str:
 def table_files(rows: Sequence[Mapping[str, object]]) -> tuple[bytes, str]:
     """The rows as Parquet and as CSV.
 
-    Parameters
-    ----------
-    rows
-        Plain values with the same keys; the columns are in the order of the first row's.
+    ``rows``: plain values with the same keys; the columns are in the order of the first row's.
     """
     import polars as pl
 
@@ -143,13 +176,7 @@ def table_files(rows: Sequence[Mapping[str, object]]) -> tuple[bytes, str]:
 
 
 def figure_files(figure: Figure) -> tuple[str, bytes]:
-    """The figure as an SVG of its own, dark on white, and as a PNG of twice its size.
-
-    Parameters
-    ----------
-    figure
-        The figure as a page shows it.
-    """
+    """The figure as an SVG of its own, dark on white, and as a PNG of twice its size."""
     import vl_convert
 
     svg = standalone(figure.svg)
@@ -165,30 +192,23 @@ _CELLS: Mapping[str, Callable[[Found], str]] = {
     "Scales": lambda r: str(r["calibration"] or "–"),
     "Constants": lambda r: str(r["constants"]),
     "Episodes": lambda r: f"{r['episodes']:,}",
+    "ρ": lambda r: number(r["rho"]),
     "ε": lambda r: number(r["epsilon"]),
     "δ": lambda r: "–" if r["delta"] is None else f"{r['delta']:g}",
     "True ρ": lambda r: number(r["true_rho"], 3, "up"),
     "True ε": lambda r: number(r["true_epsilon"], 4, "up"),
     "Mean": lambda r: number(r["mean"]),
     "Std": lambda r: number(r["std"], 3),
-    "Least": lambda r: number(min(r["totals"]), 3),
-    "Most": lambda r: number(max(r["totals"]), 3),
-    "At the end": lambda r: number(end_loss(r), 2),
-    "Growth": lambda r: number(min(growth(r), 99.0), 2),
+    "Least": lambda r: number(min(r["totals"], default=None), 3),
+    "Most": lambda r: number(max(r["totals"], default=None), 3),
+    "At the end": lambda r: number(end_loss(r), 2) if r["marks"] else "–",
+    "Growth": lambda r: number(min(growth(r), 99.0), 2) if r["marks"] else "–",
     "Tied": lambda r: number(100 * (r["tie_share"] or 0.0), 2) + " %",
 }
 
 
 def cells(head: str, rows: Rows) -> list[tuple[str, ...]]:
-    """What each row says under the headings of a table.
-
-    Parameters
-    ----------
-    head
-        Such as ``"World | Agent"``.
-    rows
-        Of the study.
-    """
+    """What each row says under the headings of a table."""
     return [tuple(_CELLS[name.removeprefix("Asked ")](row) for name in head.split(" | ")) for row in rows]
 
 
@@ -200,20 +220,14 @@ def _listed(head: str, rows: Rows, keys: int | None = None) -> Table:
     return table(head, told, "", " | ".join(n for n in head.split(" | ") if n not in _WORDS), grouped=True)
 
 
-def totals(rows: Rows) -> Section:
-    """Every row: regret with its spread, what an episode costs at the end, and how regret grew."""
+def _totals(rows: Rows) -> Section:
     words = (
-        "Regret summed over all episodes, exactly, by planning in the known world. At the end: regret of one episode "
-        f"between the last two marks. Growth: regret after K over that after K / 10; 10 is linear, at most "
-        f"{number(SUBLINEAR, 2)} is called sublinear.",
+        "v* less the value of the policy handed over, or regret summed over all episodes, exactly, by planning in the "
+        "known world. At the end: regret of one episode between the last two marks. Growth: regret after K over that "
+        "after K / 10; 10 is linear.",
     )
-    head = "World | Episodes | Agent | Variant | Scales | ε | δ | Mean | Std | Least | Most | At the end | Growth"
-    return Section("totals", "Total regret", words, tables=(_listed(head, rows),))
-
-
-def agents(rows: Rows, words: tuple[str, ...]) -> tuple[Section, ...]:
-    """What its noise is worth, what a user sends, how ties fell, and constants; ``words`` on the setting."""
-    return _privacy(rows), communication(rows), _ties(rows), _setting(rows, words)
+    head = "World | Episodes | Agent | Variant | Scales | ρ | ε | δ | Mean | Std | Least | Most | At the end | Growth"
+    return Section("totals", "Every row", words, tables=(_listed(head, rows),))
 
 
 def _privacy(rows: Rows) -> Section:
@@ -224,7 +238,7 @@ def _privacy(rows: Rows) -> Section:
         "protects nobody.",
     )
     drawn = [r for r in rows if r["true_rho"] is not None]
-    found = _listed("World | Agent | Variant | Scales | Asked ε | δ | True ρ | True ε", drawn, 5)
+    found = _listed("World | Agent | Variant | Scales | Asked ρ | Asked ε | δ | True ρ | True ε", drawn, 6)
     return Section("privacy", "What the noise is worth", words, tables=(found,))
 
 
@@ -262,8 +276,10 @@ def _ties(rows: Rows) -> Section:
     return Section("ties", "Ties", words, tables=(found,))
 
 
-def _setting(rows: Rows, words: tuple[str, ...]) -> Section:
-    """Constants by agent, variant and scales."""
+def _setting(study: Study, rows: Rows) -> Section:
+    """Words of the study, what a delta means, and constants by agent, variant and scales."""
     head = "Agent | Variant | Scales | Constants"
-    found = table(head, sorted(set(cells(head, [r for r in rows if r["constants"]]))), grouped=True)
-    return Section("setting", "The setting", words, tables=(found,))
+    known = sorted(set(cells(head, [r for r in rows if r["constants"]])))
+    vain = sorted({r["delta"] for r in rows if r["delta"] is not None and r["delta"] > largest_delta(r["episodes"])})
+    more = [f"δ = {d:g} means nothing for more than {1 / (10 * d):,.0f} people." for d in vain]
+    return Section("setting", "The setting", (*study.study.words, *more), tables=(table(head, known, grouped=True),))

@@ -12,7 +12,7 @@ from pipeline.agents.ofu_rl import LqControl
 from pipeline.mdp.riccati import QuadraticCost, clip_norm, expected_costs, riccati
 from pipeline.mdp.rollout import LinearRollout, LqBatch
 from pipeline.privacy.budget import rho_from_epsilon
-from pipeline.statistics.lq_message import ResidualMessage
+from pipeline.statistics.lq import ResidualMessage
 
 EPISODES = 10_000
 # replace-one: an episode moves the sum by two radii

@@ -7,19 +7,19 @@ import math
 import numpy as np
 import pytest
 
-from pipeline.agents.lq_belief import Answer, Belief, Question, learnt, prior
+from pipeline.agents.adaptive_lqr import Belief, ResidualQuery, ResidualSum, learnt, prior
 from pipeline.declaration.toml import CardError
 from pipeline.mdp.riccati import occupancies
 from pipeline.mdp.rollout import LinearRollout
-from pipeline.simulation.registry import run
-from pipeline.simulation.trial import Trial
+from pipeline.online.registry import run
+from pipeline.online.trial import Trial
 from tests.agents.lq_plants import EPISODES, SPREAD, plant, regret
 
 
 def test_it_learns_three_states_two_controls_and_unstable_plants():
     kinds = [(2, 1, 0.7), (3, 2, 0.8), (3, 2, 1.1), (2, 1, 1.2)]
     ratios = np.array([[regret(plant(*kind, seed), SPREAD, seed) for seed in range(3)] for kind in kinds])
-    # medians of 100 runs are .08 to .21, and .82 is the 99th of the widest kind (docs/lab/adaptive_lqr.md)
+    # medians of 100 runs are .08 to .21, and .82 is the 99th of the widest kind
     assert np.median(ratios) < 0.3
     assert (np.median(ratios, axis=1) < 0.85).all()
     # 4 of 700 runs cost more than doing nothing
@@ -78,7 +78,7 @@ def test_exact_answers_lead_to_the_plant():
         rollout = LinearRollout(np.zeros((8, 2, 3)), 10**6, explore)
         M = occupancies(one.theta, rollout.gains, 8, c.start, c.covariance, explore)[0]
         total = rollout.episodes * M @ (one.theta[0] - belief.mean).T
-        answers.append(Answer(rollout, Question(belief.mean, np.eye(5), 1.0), total, 1.0))
+        answers.append(ResidualSum(rollout, ResidualQuery(belief.mean, np.eye(5), 1.0), total, 1.0))
         belief = learnt(c, belief, answers, norm)
     np.testing.assert_allclose(belief.mean, one.theta[0], atol=1e-3)
 
@@ -90,3 +90,26 @@ def test_a_belief_draws_what_it_says_within_the_declared_norm():
     np.testing.assert_allclose(np.cov(found[:, 0].T), belief.error, atol=0.005)
     assert np.linalg.norm(belief.draw(500, np.random.default_rng(0), 0.3), axis=(1, 2)).max() <= 0.3 + 1e-12
     assert np.linalg.eigvalsh(belief.error - belief.after(np.eye(3)))[0] > 0
+
+
+SLOW = (("A", ((0.88, 0.02), (0.0, 0.3))), ("B", ((0.08,), (0.05,))), ("horizon", 20), ("noise", 0.02))
+
+
+@pytest.mark.parametrize(
+    ("agent", "budget", "most"),
+    [("adaptive-lqr", (), 0.4), ("private-adaptive-lqr", (1.0, 1e-5, "tight"), 0.9)],
+)
+def test_a_weak_control_of_a_slow_plant_is_found(agent, budget, most):
+    """Its B was shrunk to nothing, and then it was not worth exploring: cost over zero's 1.00, with exact sums too."""
+    idle = run(Trial("zero", "plant", SLOW, EPISODES)).regret[-1]
+    found = [run(Trial(agent, "plant", SLOW, EPISODES, *budget, seed=seed)) for seed in range(3)]
+    assert all(f.facts["left_zero_at"] for f in found)
+    assert np.median([f.regret[-1] for f in found]) < most * idle
+
+
+def test_the_norm_is_frobenius_and_one_that_the_plant_breaks_is_refused():
+    params = (("A", ((0.8, 0.0), (0.0, 0.8))), ("B", ((0.1,), (0.1,))), ("horizon", 5), ("noise", 0.02))
+    with pytest.raises(CardError, match=r"norm = 1 must bound the Frobenius norm .* 1\.14.* say norm = 1\.5"):
+        run(Trial("adaptive-lqr", "plant", params, 100, options=(("norm", 1.0),)))
+    default, said = (run(Trial("adaptive-lqr", "plant", params, 100, options=o)) for o in ((), (("norm", 1.5),)))
+    assert default.regret == said.regret

@@ -15,7 +15,7 @@ from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
-from pipeline.statistics.counts import private_counts
+from pipeline.statistics.planning_counts import private_counts
 from tests.agents.test_apvi import sample, world
 
 

@@ -18,8 +18,8 @@ from pipeline.privacy.noise import OsNoise, SeededNoise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.count_layout import CountLayout
-from pipeline.statistics.counts import private_counts
 from pipeline.statistics.layout import ExactSums
+from pipeline.statistics.planning_counts import private_counts
 from pipeline.statistics.private_sum import PrivateSum
 from tests.conftest import card_dict
 

@@ -7,8 +7,7 @@ import polars as pl
 import pytest
 
 from pipeline.declaration.card import Card
-from pipeline.learners.evaluation_terms import Evaluate
-from pipeline.learners.terms import Planner, Privacy, Terms
+from pipeline.learners.terms import Evaluate, Planner, Privacy, Terms
 from tests.campaigns.tabular_evaluation import evaluate_once, in_a_world
 from tests.conftest import card_dict
 

@@ -9,15 +9,13 @@ import numpy as np
 import pytest
 
 from pipeline.agents.dp_lqr import LqConstants, LqTask, certainty_equivalence
-from pipeline.environments.lq_systems import Controller, LqSystem, double_integrator, lq_instance, simulate
 from pipeline.mdp.riccati import riccati
+from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.budget import rho_from_epsilon
 from pipeline.privacy.noise import SeededNoise
-from pipeline.statistics.ask import Ask
 from pipeline.statistics.gram import raise_eigenvalues
-from pipeline.statistics.lq_layout import LqDomain, LqPlan
-from pipeline.statistics.lq_moments import draw_lq, released_moments
-from pipeline.statistics.lq_rows import Episodes, SimulatedRows
+from pipeline.statistics.lq import LqSums, draw_lq, lq_sum, released_moments
+from pipeline.worlds.plants import Controller, LqSystem, double_integrator, lq_instance, simulate
 
 ONE = LqConstants()
 
@@ -27,15 +25,14 @@ class Silent(SeededNoise):
         return np.zeros(size, dtype=np.int64)
 
 
-def logged(world: LqSystem, episodes: int = 2000, seed: int = 0) -> SimulatedRows:
+def logged(world: LqSystem, episodes: int = 2000, seed: int = 0) -> list[LqBatch]:
     x, u = simulate(world, Controller(world.zero_gains(), world.gamma), episodes, np.random.default_rng(seed))
-    return SimulatedRows((Episodes(x, u, np.full(episodes, world.horizon)),))
+    return [LqBatch(x, u, episodes)]
 
 
 def released(world: LqSystem, rho: Fraction | None, noise, episodes: int = 2000, **domain):
-    n, d = world.shape
-    declared = LqDomain(world.name, "synthetic", n, d, world.horizon, episodes, control_bound=world.gamma)
-    plan = LqPlan(replace(declared, **domain), Ask(rho))
+    layout = LqSums(*world.shape, world.horizon, (1.0, world.gamma, 1.0), episodes=episodes)
+    plan = lq_sum(replace(layout, **domain), rho)
     return released_moments(plan, draw_lq(plan, logged(world, episodes), noise))
 
 
@@ -91,7 +88,7 @@ def test_estimates_are_in_real_units_whatever_the_bounds():
     world = lq_instance(4)
     wide = certainty_equivalence(released(world, None, SeededNoise(0)), task(world), LqConstants(ridge=1e-9))
     tight = certainty_equivalence(
-        released(world, None, SeededNoise(0), state_bound=0.7, control_bound=0.4), task(world), LqConstants(ridge=1e-9)
+        released(world, None, SeededNoise(0), bounds=(0.7, 0.4, 1.0)), task(world), LqConstants(ridge=1e-9)
     )
     for found in (wide, tight):
         np.testing.assert_allclose(found.A, world.A, atol=0.02)
@@ -120,9 +117,7 @@ def test_only_eigenvalues_below_the_floor_are_raised():
 def test_ten_thousand_episodes_at_epsilon_one_leave_little_to_gain(number):
     """Bounds of Assumption 1, no tuned cut; an independent implementation printed .001 here."""
     world, n, d = lq_instance(number), *lq_instance(number).shape
-    plan = LqPlan(
-        LqDomain(world.name, "synthetic", n, d, world.horizon, 10_000), Ask(Fraction(rho_from_epsilon(1.0, 1e-5)))
-    )
+    plan = lq_sum(LqSums(n, d, world.horizon, episodes=10_000), Fraction(rho_from_epsilon(1.0, 1e-5)))
     rows = logged(world, 10_000)
     found = [
         certainty_equivalence(released_moments(plan, draw_lq(plan, rows, SeededNoise(s))), task(world), ONE)

@@ -9,14 +9,12 @@ import pytest
 
 from pipeline.agents.dp_lqr import LqConstants, LqTask
 from pipeline.agents.explore_then_commit import Exploration, explore_then_commit
-from pipeline.environments.lq_systems import lq_instance
 from pipeline.mdp.rollout import LinearRollout
+from pipeline.online.plants import PlantWorld, rollout_cost
+from pipeline.online.rollouts import play
 from pipeline.privacy.noise import SeededNoise
-from pipeline.simulation.lq_rollouts import play_lq, rollout_cost
-from pipeline.statistics.ask import Ask
-from pipeline.statistics.lq_layout import LqDomain, LqPlan
-from pipeline.statistics.lq_moments import draw_lq, released_moments
-from pipeline.statistics.lq_rows import Episodes, SimulatedRows
+from pipeline.statistics.lq import LqSums, draw_lq, lq_sum, released_moments
+from pipeline.worlds.plants import lq_instance
 
 
 def test_explore_then_commit_counts_its_exploration_and_releases_once():
@@ -25,13 +23,11 @@ def test_explore_then_commit_counts_its_exploration_and_releases_once():
 
     def release(batches):
         released.append(sum(len(b.states) for b in batches))
-        n, d = world.shape
-        plan = LqPlan(LqDomain("tests", "synthetic", n, d, world.horizon, first), Ask(Fraction(1)))
-        rows = tuple(Episodes(b.states, b.controls, np.full(len(b.states), world.horizon)) for b in batches)
-        return released_moments(plan, draw_lq(plan, SimulatedRows(rows), SeededNoise(0)))
+        plan = lq_sum(LqSums(*world.shape, world.horizon, episodes=first), Fraction(1))
+        return released_moments(plan, draw_lq(plan, batches, SeededNoise(0)))
 
     agent = explore_then_commit(task, 20_000, Exploration(first, world.gamma), release, LqConstants())
-    played = play_lq(world, agent, np.random.default_rng(0))
+    played = play(agent, PlantWorld(world, np.random.default_rng(0)))
     assert released == [first]
     assert played.ends == [4096, first, 20_000]
     explored = rollout_cost(world, LinearRollout(world.zero_gains(), 1, world.gamma))

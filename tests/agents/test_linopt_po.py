@@ -11,19 +11,18 @@ import pytest
 
 from pipeline.agents.linopt_po import linopt_po, softmax, step_size
 from pipeline.agents.linopt_vi import linopt_vi, planned
-from pipeline.agents.mixture_backup import LearntRewards, MixtureTask, Problem, Regression, Rows
-from pipeline.agents.optimism import linopt, linopt_rewards
-from pipeline.environments.mixture_worlds import random_mixture
-from pipeline.environments.riverswim import riverswim_homogeneous
+from pipeline.agents.mixture_backup import LearntRewards, MixtureTask, Problem, Regression, Rows, linopt, linopt_rewards
 from pipeline.mdp.features import RewardFeatures
 from pipeline.mdp.planning import policy_value
 from pipeline.mdp.rollout import Trajectory
+from pipeline.online.mixtures import reward_message, transition_message
+from pipeline.online.rollouts import EpisodeWorld, play
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
-from pipeline.simulation.rollouts import play
 from pipeline.statistics.ask import Ask
+from pipeline.statistics.mixture import fixed, tree
 from pipeline.statistics.online_sum import asked_rho
-from pipeline.statistics.regularizers import fixed, tree
-from tests.environments.mixtures import tabular_mixture
+from pipeline.worlds.catalog import random_mixture, riverswim_homogeneous
+from tests.worlds.mixtures import tabular_mixture
 
 WORLD = SimulatedWorld("tests")
 RIVER = tabular_mixture(riverswim_homogeneous(3))
@@ -32,7 +31,7 @@ LOW = random_mixture(6, 2, 3, 4, seed=2)
 
 def known(world, episodes, regularizer=None, c=0.01):
     task = MixtureTask(world.mdp.rewards, world.features, episodes, True)
-    plain = fixed(task.message, episodes, 0.01, WORLD, SeededNoise(0))
+    plain = fixed(transition_message(task), episodes, 0.01, WORLD, SeededNoise(0))
     return Problem(task, Regression(regularizer or plain, linopt(c)))
 
 
@@ -41,13 +40,13 @@ def learnt(world, episodes, features=None, epsilon=math.inf, noise=None):
     rewards = LearntRewards(features or RewardFeatures(None, S, A), world.mdp.rewards.max((1, 2)))
     task = MixtureTask(rewards, world.features, episodes, True)
     ask = Ask(epsilon=epsilon, delta=1e-5)
-    shares = ((task.message, Fraction(4, 5)), (task.reward_message, Fraction(1, 5)))
+    shares = ((transition_message(task), Fraction(4, 5)), (reward_message(task), Fraction(1, 5)))
     p, r = (tree(m, episodes, replace(ask, part=x), 0.01, WORLD, noise or SeededNoise(1)) for m, x in shares)
     return Problem(task, Regression(p, linopt(0.01)), Regression(r, linopt_rewards(0.01)))
 
 
 def run(world, agent, seed=1):
-    return play(world.mdp, agent, np.random.default_rng(seed))
+    return play(agent, EpisodeWorld(world.mdp, np.random.default_rng(seed)))
 
 
 @pytest.mark.parametrize("world", [RIVER, LOW], ids=["one-hot", "d = 3"])
@@ -69,7 +68,7 @@ def test_with_every_episode_planned_it_is_the_page_in_loops(world):
                     block, row = world.features.place(np.array([cell]))
                     x, free = phi[block[0], row[0]], world.mdp.rewards[h, cell // A, cell % A]
                     if h < H - 1:
-                        L = np.linalg.inv(ridge.Lambda[h, block[0]])
+                        L = np.linalg.inv(ridge.V[h, block[0]])
                         # rows are unit ones: no response exceeds 1
                         inside = 2 * np.log(H / 0.01) + d1 * np.log(1 + n / lam)
                         beta = 0.01 * (np.sqrt(inside) / 2 + np.sqrt(d1 * lam))
@@ -95,17 +94,17 @@ def test_with_every_episode_planned_it_is_the_page_in_loops(world):
 
     theirs = run(world, agent())
     np.testing.assert_allclose(ours.regret, theirs.regret, atol=1e-9)
-    np.testing.assert_allclose(ours.policy, theirs.policy, atol=1e-8)
+    np.testing.assert_allclose(ours.result, theirs.result, atol=1e-8)
     np.testing.assert_allclose(ours.regret, losses, atol=1e-9)
 
 
 def test_without_noise_the_private_one_is_its_baseline_to_the_last_bit():
     plain = run(RIVER, linopt_po(known(RIVER, 200), 1.05, 2.0))
     task = known(RIVER, 200).task
-    quiet = tree(task.message, 200, Ask(epsilon=math.inf, delta=1e-5), 0.01, WORLD, SeededNoise(0))
+    quiet = tree(transition_message(task), 200, Ask(epsilon=math.inf, delta=1e-5), 0.01, WORLD, SeededNoise(0))
     same = run(RIVER, linopt_po(known(RIVER, 200, quiet), 1.05, 2.0))
     assert np.array_equal(same.regret, plain.regret)
-    noisy = tree(task.message, 200, Ask(epsilon=10.0, delta=1e-5), 0.01, WORLD, SeededNoise(0))
+    noisy = tree(transition_message(task), 200, Ask(epsilon=10.0, delta=1e-5), 0.01, WORLD, SeededNoise(0))
     assert not np.array_equal(run(RIVER, linopt_po(known(RIVER, 200, noisy), 1.05, 2.0)).regret, plain.regret)
 
 
@@ -121,7 +120,7 @@ def test_it_learns_and_faster_with_the_tuned_step():
 
 def test_a_step_of_length_zero_stays_uniform_and_large_scores_do_not_overflow():
     played = run(LOW, linopt_po(known(LOW, 40), 1.5, 0.0))
-    assert np.array_equal(played.policy, np.full(LOW.mdp.shape, 0.5))
+    assert np.array_equal(played.result, np.full(LOW.mdp.shape, 0.5))
     np.testing.assert_allclose(softmax(np.array([1e4, 0.0])), [1.0, 0.0])
 
 
@@ -133,9 +132,9 @@ def test_learnt_rewards_are_found_and_cost_their_share(given):
     problem = learnt(RIVER, 400, features)
     run(RIVER, linopt_vi(problem, 1.05, np.random.default_rng(0)))
     ridge = problem.rewards.regularizer.ridge()
-    theta = np.linalg.solve(ridge.Lambda, ridge.U[..., None])[..., 0]
+    theta = np.linalg.solve(ridge.V, ridge.U[..., None])[..., 0]
     found = np.einsum("bnd,hbd->hbn", features.phi(), theta).reshape(RIVER.mdp.shape)
-    seen = problem.rewards.regularizer.ridge().Lambda.max() > 50
+    seen = problem.rewards.regularizer.ridge().V.max() > 50
     assert seen
     assert np.abs(found - RIVER.mdp.rewards)[:, 0, 0].max() < 2e-4
     played = run(RIVER, linopt_vi(learnt(RIVER, 1500, features), 1.05, np.random.default_rng(0)))
@@ -150,7 +149,7 @@ def test_rewards_are_known_or_learnt_but_not_both():
     with pytest.raises(ValueError, match="either known"):
         Problem(problem.task, problem.transitions, problem.transitions)
     with pytest.raises(ValueError, match="nothing about them"):
-        _ = problem.task.reward_message
+        _ = reward_message(problem.task)
     with pytest.raises(ValueError, match="scale them"):
         RewardFeatures(np.full((3, 2, 4), 1.0), 3, 2)
 
@@ -165,7 +164,7 @@ def test_old_features_are_frozen_and_a_twin_that_recomputes_them_is_caught():
             trajectory = Trajectory(states, actions, np.zeros(6))
             kept.append((Rows(problem.task, plan.V), trajectory))
             now = [(kept[-1][0] if recompute else rows, t) for rows, t in kept]
-            history.append([problem.task.message.integers(rows.transitions(t)) for rows, t in now])
+            history.append([transition_message(problem.task).integers(rows.transitions(t)) for rows, t in now])
             problem.observe(*kept[-1])
         return history
 

@@ -9,18 +9,17 @@ import pytest
 
 from pipeline.agents.batch_pace import plan_lengths, plan_starts
 from pipeline.agents.linopt_vi import linopt_vi, planned
-from pipeline.agents.mixture_backup import MixtureTask, Problem, Regression, Rows
-from pipeline.agents.optimism import ldp, linopt, ucrl_vtr
-from pipeline.environments.mixture_worlds import random_mixture
-from pipeline.environments.riverswim import riverswim_homogeneous
+from pipeline.agents.mixture_backup import MixtureTask, Problem, Regression, Rows, ldp, linopt, ucrl_vtr
 from pipeline.mdp.features import dense_one_hot
 from pipeline.mdp.planning import optimal_values
 from pipeline.mdp.rollout import Trajectory
+from pipeline.online.mixtures import transition_message
+from pipeline.online.rollouts import EpisodeWorld, play
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
-from pipeline.simulation.rollouts import play
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.regularizers import fixed, local, tree
-from tests.environments.mixtures import tabular_mixture
+from pipeline.statistics.mixture import fixed, local, tree
+from pipeline.worlds.catalog import random_mixture, riverswim_homogeneous
+from tests.worlds.mixtures import tabular_mixture
 
 WORLD = SimulatedWorld("tests")
 RIVER = tabular_mixture(riverswim_homogeneous(3))
@@ -37,23 +36,23 @@ def problem(task, regularizer, radii):
 
 def run(world, task, regularizer, radii, growth=1.0, seed=0):
     agent = linopt_vi(problem(task, regularizer, radii), growth, np.random.default_rng(seed))
-    return play(world.mdp, agent, np.random.default_rng(seed + 1))
+    return play(agent, EpisodeWorld(world.mdp, np.random.default_rng(seed + 1)))
 
 
 def baseline(task, lam=0.01):
-    return fixed(task.message, task.episodes, lam, WORLD, SeededNoise(0))
+    return fixed(transition_message(task), task.episodes, lam, WORLD, SeededNoise(0))
 
 
 def test_a_private_agent_without_noise_is_its_baseline_to_the_last_bit():
     task, none = task_of(RIVER, 150), Ask(epsilon=math.inf, delta=1e-5)
     plain = run(RIVER, task, baseline(task), linopt(0.01))
     for make in (tree, local):
-        quiet = make(task.message, 150, none, 0.01, WORLD, SeededNoise(0))
+        quiet = make(transition_message(task), 150, none, 0.01, WORLD, SeededNoise(0))
         assert quiet.guarantee.rho is None
         played = run(RIVER, task, quiet, linopt(0.01))
         assert np.array_equal(played.regret, plain.regret)
-        assert np.array_equal(played.policy, plain.policy)
-    noisy = tree(task.message, 150, Ask(epsilon=10.0, delta=1e-5), 0.01, WORLD, SeededNoise(0))
+        assert np.array_equal(played.result, plain.result)
+    noisy = tree(transition_message(task), 150, Ask(epsilon=10.0, delta=1e-5), 0.01, WORLD, SeededNoise(0))
     assert not np.array_equal(run(RIVER, task, noisy, linopt(0.01)).regret, plain.regret)
 
 
@@ -142,7 +141,7 @@ def test_ucrl_vtr_learns(world):
 def test_private_agents_play_every_episode_and_return_a_policy():
     for make, radii in ((tree, linopt(0.0)), (local, ldp(0.0))):
         task = task_of(LOW, 64)
-        regularizer = make(task.message, 64, Ask(epsilon=10.0, delta=1e-5), 0.01, WORLD, SeededNoise(1))
+        regularizer = make(transition_message(task), 64, Ask(epsilon=10.0, delta=1e-5), 0.01, WORLD, SeededNoise(1))
         played = run(LOW, task, regularizer, radii, growth=1.05)
         assert played.regret.shape == (64,)
-        assert played.policy.shape == (4, 6)
+        assert played.result.shape == (4, 6)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.optimize import differential_evolution, minimize
 
-from pipeline.agents.lq_optimism import ConfidenceSet, Search, least
-from pipeline.environments.lq_systems import Controller, lq_instance, simulate
+from pipeline.agents.ofu_rl import ConfidenceSet, Search, least
 from pipeline.mdp.riccati import optimal_costs
+from pipeline.worlds.plants import Controller, lq_instance, simulate
 from tests.mdp.test_riccati import problem
 
 
@@ -107,7 +107,7 @@ def test_more_starts_add_nothing_that_counts():
 
     many = np.random.Generator(np.random.PCG64(0)).normal(size=(24, n + d, n))
     best = least(value, among, many, Search(steps=2000, tolerance=1e-12))[1]
-    # an example: other starts lie up to 4e-5 above, other problems up to 5e-4 (docs/lab/peers.md)
+    # an example: other starts lie up to 4e-5 above, other problems up to 5e-4
     assert least(value, among, many[:4], Search())[1] <= best * (1 + 1e-5)
 
 

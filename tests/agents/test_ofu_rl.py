@@ -8,16 +8,17 @@ from functools import partial
 import numpy as np
 import pytest
 
-from pipeline.agents.lq_optimism import Search
-from pipeline.agents.ofu_rl import LqControl, OfuConstants, batch_ends, ofu_rl, planned, radius
-from pipeline.environments.lq_systems import LqSystem, double_integrator, lq_instance
+from pipeline.agents.ofu_rl import LqControl, OfuConstants, Search, batch_ends, ofu_rl, planned, radius
 from pipeline.mdp.riccati import clip_norm, riccati
 from pipeline.mdp.rollout import LqBatch
+from pipeline.online.plants import PlantWorld
+from pipeline.online.rollouts import Played
+from pipeline.online.rollouts import play as played_in
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
-from pipeline.simulation.lq_rollouts import LqPlayed, play_lq
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.lq_message import LqMessage, LqRidge
-from pipeline.statistics.lq_regularizers import lq_regularizer
+from pipeline.statistics.lq import LqMessage, lq_regularizer
+from pipeline.statistics.regression import Ridge
+from pipeline.worlds.plants import LqSystem, double_integrator, lq_instance
 
 WORLD, ONE = SimulatedWorld("tests"), OfuConstants()
 
@@ -27,12 +28,12 @@ def control(world: LqSystem) -> LqControl:
 
 
 def message(world: LqSystem) -> LqMessage:
-    return LqMessage(*world.shape, world.horizon, world.gamma)
+    return LqMessage(*world.shape, world.horizon, (1.0, world.gamma, 1.0))
 
 
-def play(world: LqSystem, regularizer, ends, c: OfuConstants = ONE, seed: int = 0) -> LqPlayed:
+def play(world: LqSystem, regularizer, ends, c: OfuConstants = ONE, seed: int = 0) -> Played:
     agent = ofu_rl(control(world), regularizer, c, ends, np.random.default_rng(seed))
-    return play_lq(world, agent, np.random.default_rng(seed + 1))
+    return played_in(agent, PlantWorld(world, np.random.default_rng(seed + 1)))
 
 
 def baseline(world: LqSystem, ends):
@@ -51,7 +52,7 @@ def test_a_private_agent_without_noise_is_its_baseline_to_the_last_bit(calibrati
         assert silent.guarantee.rho is None
         played = play(world, silent, ends)
         assert played.losses == plain.losses
-        np.testing.assert_array_equal(played.gains, plain.gains)
+        np.testing.assert_array_equal([p.gains for p in played.result], [p.gains for p in plain.result])
     noisy = lq_regularizer(
         message(world), ends, Ask(epsilon=1e9, delta=1e-5, calibration=calibration), 1.0, WORLD, SeededNoise(5)
     )
@@ -95,7 +96,7 @@ def test_sums_estimate_and_radius_agree_with_the_page_in_loops(number):
 
 def test_the_radius_of_a_noisy_moment_is_the_page_s():
     world = lq_instance(4)
-    ridge = LqRidge(np.eye(4), np.zeros((4, 2)), 50.0, 150.0, 7.0, 0)
+    ridge = Ridge(np.eye(4), np.zeros((4, 2)), 50.0, 150.0, 7.0, 0)
     volume = 4 * math.log(1 + 10 * 99 * 1.25 / (4 * 50.0))
     expected = 0.4 * math.sqrt(2 * math.log(40) + 2 * volume) + math.sqrt(150.0) + 7.0
     assert radius(control(world), ridge, 100, ONE) == pytest.approx(expected)
@@ -133,15 +134,15 @@ def test_with_noise_as_printed_it_stays_at_zero_and_without_optimism_it_wanders(
         r = lq_regularizer(
             message(world), ends, Ask(epsilon=4.0, delta=1e-5, calibration=calibration), 1.0, WORLD, SeededNoise(0)
         )
-        assert not np.any(play(world, r, ends).gains)
+        assert not np.any([p.gains for p in play(world, r, ends).result])
     r = lq_regularizer(message(world), ends, Ask(epsilon=4.0, delta=1e-5), 1.0, WORLD, SeededNoise(0))
-    assert np.any(play(world, r, ends, OfuConstants(width=0.0)).gains)
+    assert np.any(play(world, r, ends, OfuConstants(width=0.0)).result[-1].gains)
 
 
 def test_sets_that_do_not_meet_are_said_so_and_the_nearest_model_is_played():
     world = lq_instance(1)
     V, U = 1e6 * np.eye(3), 3e6 * np.ones((3, 2))
-    plan = planned(control(world), LqRidge(V, U, 1.0, 1.0, 0.0, 2), ONE, 5, np.zeros((3, 2)), np.random.default_rng(0))
+    plan = planned(control(world), Ridge(V, U, 1.0, 1.0, 0.0, 2), ONE, 5, np.zeros((3, 2)), np.random.default_rng(0))
     assert plan.empty
     assert plan.raised == 2
     np.testing.assert_allclose(plan.theta, np.ones((3, 2)) / math.sqrt(6), atol=1e-9)
@@ -151,7 +152,7 @@ def test_two_starts_leave_the_saddle_at_b_zero_and_fewer_are_refused():
     """Sparse plans: without a random start every one of them stays at zero."""
     world, ends = lq_instance(1), batch_ends(3000, 3.0)
     played = play(world, baseline(world, ends), ends, OfuConstants(search=Search(starts=2)))
-    assert np.any(played.gains[-1])
+    assert np.any(played.result[-1].gains)
     with pytest.raises(ValueError, match="at least 2 starts"):
         Search(starts=1)
 

@@ -9,12 +9,12 @@ import pytest
 
 from pipeline.agents.linear_backup import LinearConstants, linear_task
 from pipeline.agents.one_shot import one_shot, optimal_upper, policy_bound
-from pipeline.environments.linear_003 import linear_003
 from pipeline.mdp.planning import optimal_values, policy_value
+from pipeline.online.linear import linear_003
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.linear_calibration import draw_one_shot, released_statistics
 from pipeline.statistics.linear_plan import LinearTerms
+from pipeline.statistics.linear_sums import draw_one_shot, released_statistics
 from tests.agents.linear_bench import C, planned, setting
 
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from pipeline.agents import one_step, shrinkage
-from pipeline.agents.one_step import Answer, Constants, practice_values
-from pipeline.agents.shrinkage import shrink
+from pipeline.agents import one_step
+from pipeline.agents.one_step import Answer, Constants, practice_values, shrink
 
 
 def measured(seed=0, n=60, d=2, groups=3):
@@ -37,9 +36,9 @@ def test_likelihood_and_expectations_are_those_of_dense_normal_laws():
     x, variance, group, features, _ = measured()
     F = np.column_stack([np.ones(len(x)), features])
     square = float(np.average(x[np.isfinite(variance)] ** 2, weights=1 / variance[np.isfinite(variance)]))
-    groups = shrinkage._grouped(x, F, group)
+    groups = one_step._grouped(x, F, group)
     tried, told = [(2, 4, 2, 0), (0, 1, 5, 1), (6, 3, 0, 0)], []
-    model = shrinkage._Normal(variance - 0.005, np.full(len(x), 0.005), groups, 3, square)
+    model = one_step._Normal(variance - 0.005, np.full(len(x), 0.005), groups, 3, square)
     found = model.likelihood(np.array(tried))
     for levels in tried:
         seen, prior, covariance, _ = dense(levels, x, variance, group, features)

@@ -10,6 +10,7 @@ import pytest
 from pipeline.agents.one_step_value import (
     Moments,
     Proposal,
+    Seen,
     confirm,
     features,
     first_values,
@@ -35,6 +36,62 @@ def test_only_what_is_seen_often_enough_is_kept():
     assert (found.chance[1:5] == 1).all()
     # noise may make the others fewer than none
     assert confirm(proposal(), np.array([[-50.0] * 6, [400.0] * 6]), 10.0).chance.max() == 1
+
+
+def shares(seed, K=400, rows=800.0, sd=40.0):
+    """Cells whose true shares are near what the learning part has, and noisy rows of the other part."""
+    rng = np.random.default_rng(seed)
+    share = np.clip(rng.normal(0.35, 0.15, K), 0.0, 1.0)
+    told = np.clip(share + rng.normal(0, 0.05, K), 0, 1)
+    # the learning part has twice the people
+    seen = Seen(told, 2 * rows * share + rng.normal(0, sd, K), np.full(K, 2 * rows), sd)
+    base = replace(proposal(K, seed), action=rng.integers(0, 3, K), seen=seen)
+    true = rows * np.vstack([1 - share, share])
+    return base, share, true + rng.normal(0, sd, (2, K)), sd
+
+
+def test_pooled_shares_are_nearer_to_the_truth_and_centred():
+    """Weights 1 / p and the placebos rest on them: no share may be off to one side."""
+    off, raw = [], []
+    for seed in range(6):
+        base, share, rows, sd = shares(seed)
+        found = confirm(base, rows, sd)
+        kept = found.proposal.action >= 0
+        off.append((found.chance - share)[kept])
+        raw.append((rows[1] / rows.sum(0) - share)[kept])
+    off, raw = np.concatenate(off), np.concatenate(raw)
+    assert off.std() < 0.8 * raw.std() and abs(off.mean()) < 0.006
+
+
+def test_pooled_shares_keep_nothing_rare_and_precise_ones_as_they_are():
+    base, share, rows, sd = shares(9, rows=2000.0)
+    found = confirm(base, rows, sd)
+    kept = found.proposal.action >= 0
+    assert (share[kept] > 0.02).all() and (found.chance[kept] >= 0.06).all() and (found.chance[~kept] == 1).all()
+    assert kept[share > 0.15].mean() > 0.97
+    base, share, rows, sd = shares(10, rows=1e6, sd=1.0)
+    # the learning part is off by .05, these rows by nothing
+    found = confirm(base, rows, sd)
+    kept = found.proposal.action >= 0
+    assert np.abs(found.chance - share)[kept].max() < 0.005
+    nobody = confirm(replace(base, action=base.action * 0 - 1), rows, sd)
+    assert (nobody.proposal.action < 0).all() and (nobody.chance == 1).all()
+    silent = confirm(base, rows * 0, sd)
+    assert (silent.proposal.action < 0).all()
+
+
+def test_an_action_that_nobody_tried_is_not_kept_because_others_of_its_group_are():
+    """Shrunk shares alone kept most such cells: nobody follows there, so nothing measured what they cost."""
+    kept = []
+    for seed in range(20):
+        base, _, rows, sd = shares(seed, K=100, rows=600.0)
+        rng = np.random.default_rng(100 + seed)
+        none = np.arange(100) < 30
+        assert base.seen is not None
+        told = Seen(base.seen.share, np.where(none, rng.normal(0, sd, 100), base.seen.rows), base.seen.visits, sd)
+        rows[:, none] = np.array([[600.0], [0.0]]) + rng.normal(0, sd, (2, 30))
+        kept.append((confirm(replace(base, seen=told), rows, sd).proposal.action >= 0)[none])
+    assert np.mean(kept) < 0.005
 
 
 def test_a_clip_is_as_wide_as_the_rows_that_a_follower_speaks_for():

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.agents.linear_backup import linear_task
 from pipeline.agents.pevi import pevi, theory_beta
-from pipeline.environments.linear_003 import linear_003
+from pipeline.online.linear import linear_003
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive import InteractiveRegression

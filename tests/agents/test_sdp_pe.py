@@ -10,30 +10,36 @@ import numpy as np
 import pytest
 
 from pipeline.agents import sdp_pe as module
-from pipeline.agents.active_set import Constrained, Listed, nothing_known, practical_model
-from pipeline.agents.sdp_pe import BatchTask, Constants, sdp_pe
-from pipeline.environments.mixture_worlds import random_tabular
-from pipeline.environments.riverswim import riverswim
+from pipeline.agents.sdp_pe import (
+    BatchTask,
+    Constrained,
+    Listed,
+    SdpPeConstants,
+    nothing_known,
+    practical_model,
+    sdp_pe,
+)
 from pipeline.mdp.planning import optimal_values
 from pipeline.mdp.policy import all_policies
+from pipeline.online.rollouts import BatchWorld, play
 from pipeline.privacy.losses import Trust
 from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.shuffle import NoiseBits
-from pipeline.simulation.rollouts import play_batch_rollouts
-from pipeline.statistics.batch_counts import BatchLayout
-from pipeline.statistics.batch_privatizers import BatchPrivatizer, CellNoise, noisy_tables, private_batch
+from pipeline.statistics.interactive_counts import BatchPrivatizer, CellNoise, noisy_tables, private_batch
+from pipeline.statistics.online_counts import BatchLayout
+from pipeline.worlds.catalog import random_tabular, riverswim
 
 RANDOM = random_tabular(2, 2, 3, seed=5, successors=2).mdp(3)
 CHAIN = riverswim(3, 0.005, 1.0).mdp(3)
 SHUFFLE = BatchPrivatizer(Trust.SHUFFLE, 1.0, 1e-5)
-PAPER = Constants(mode="paper", lean=False)
+PAPER = SdpPeConstants(mode="paper", lean=False)
 
 
 def played(mdp, episodes, privatizer, constants, seed=0, seen=None):
     """Run the agent; ``seen`` collects (ask, counts) pairs."""
     agent = sdp_pe(BatchTask(mdp.shape, mdp.start, episodes), constants, np.random.default_rng((1, seed)))
     agent = agent if seen is None else overheard(agent, seen)
-    return play_batch_rollouts(mdp, agent, privatizer, np.random.default_rng(seed), SeededNoise(seed))
+    return play(agent, BatchWorld(mdp, privatizer, np.random.default_rng(seed), SeededNoise(seed)))
 
 
 def overheard(agent, seen):
@@ -127,9 +133,9 @@ def test_the_paper_mode_is_the_printed_algorithm():
     seen = []
     got = played(mdp, 10**6, BatchPrivatizer(), PAPER, seen=seen)
     history = naive_paper(mdp, BatchTask(mdp.shape, mdp.start, 10**6), PAPER, seen)
-    assert len(history) == len(got.answer.stages)
+    assert len(history) == len(got.result.stages)
     assert len(history[-1]) < 16
-    for active, stage in zip(history, got.answer.stages, strict=True):
+    for active, stage in zip(history, got.result.stages, strict=True):
         assert {p.tobytes() for p in active} == {p.tobytes() for p in stage.active.policies}
 
 
@@ -170,13 +176,13 @@ def naive_practical(mdp, task, counts, number):
 
 @pytest.mark.parametrize("pooled", [True, False])
 def test_the_practical_mode_agrees_with_loops(pooled):
-    seen, constants = [], Constants(pooled=pooled)
+    seen, constants = [], SdpPeConstants(pooled=pooled)
     got = played(RANDOM, 4000, SHUFFLE, constants, seen=seen)
-    assert got.answer.first_elimination is not None
+    assert got.result.first_elimination is not None
     task, counts = BatchTask(RANDOM.shape, RANDOM.start, 4000), [c for _, c in seen]
-    for b, stage in enumerate(got.answer.stages):
+    for b, stage in enumerate(got.result.stages):
         past = counts[: b + 1] if pooled else counts[b : b + 1]
-        P, upper, floor = naive_practical(RANDOM, task, past, len(got.answer.stages))
+        P, upper, floor = naive_practical(RANDOM, task, past, len(got.result.stages))
         np.testing.assert_allclose(stage.active.P, P, atol=1e-10)
         np.testing.assert_allclose(stage.active.bonus, upper, atol=1e-10)
         assert stage.active.floor == pytest.approx(floor, abs=1e-10)
@@ -194,28 +200,30 @@ class NoBits:
         return private_batch(noisy_tables(tables, layout, cell, noise), layout, cell, 0.01)
 
 
-@pytest.mark.parametrize("constants", [PAPER, replace(PAPER, lean=True), Constants(), Constants(lean=False)])
+@pytest.mark.parametrize("constants", [PAPER, replace(PAPER, lean=True), SdpPeConstants(), SdpPeConstants(lean=False)])
 def test_without_noise_it_is_its_baseline_to_the_last_bit(constants):
     runs = [played(RANDOM, 30_000, privatizer, constants) for privatizer in (NoBits(), BatchPrivatizer())]
-    assert np.array_equal(runs[0].answer.policy, runs[1].answer.policy)
-    assert np.array_equal(runs[0].answer.model.P, runs[1].answer.model.P)
-    assert [b.loss for b in runs[0].batches] == [b.loss for b in runs[1].batches]
+    assert np.array_equal(runs[0].result.policy, runs[1].result.policy)
+    assert np.array_equal(runs[0].result.model.P, runs[1].result.model.P)
+    assert runs[0].losses == runs[1].losses
 
 
 @pytest.mark.parametrize("mdp", [RANDOM, CHAIN])
-@pytest.mark.parametrize("constants", [Constants(), Constants(mixed=True), Constants(pooled=False, mixed=True)])
+@pytest.mark.parametrize(
+    "constants", [SdpPeConstants(), SdpPeConstants(mixed=True), SdpPeConstants(pooled=False, mixed=True)]
+)
 @pytest.mark.parametrize("privatizer", [SHUFFLE, BatchPrivatizer()])
 def test_the_optimal_policy_is_kept_in_every_stage(mdp, constants, privatizer):
     best = optimal_values(mdp)[0].argmax(-1)
     for seed in range(4):
-        stages = played(mdp, 10**6, privatizer, constants, seed).answer.stages
+        stages = played(mdp, 10**6, privatizer, constants, seed).result.stages
         assert all(s.active.keeps(best) for s in stages)
         assert stages[-1].left < stages[0].left
 
 
 def test_the_optimal_policy_is_kept_by_the_paper_too():
     best = optimal_values(RANDOM)[0].argmax(-1)
-    stages = played(RANDOM, 10**9, SHUFFLE, PAPER).answer.stages
+    stages = played(RANDOM, 10**9, SHUFFLE, PAPER).result.stages
     assert all(s.active.keeps(best) for s in stages) and stages[-1].left < 64
 
 
@@ -230,23 +238,23 @@ def blind(*args):
 def test_absorbed_mass_counted_as_reward_is_what_keeps_the_optimum(make, safe, monkeypatch):
     monkeypatch.setattr(module, "practical_model", make)
     # widths alone would hide it
-    mdp, thin = riverswim(4, 0.05, 1.0).mdp(5), Constants(scale=0.02)
+    mdp, thin = riverswim(4, 0.05, 1.0).mdp(5), SdpPeConstants(scale=0.02)
     best = optimal_values(mdp)[0].argmax(-1)
-    runs = [played(mdp, 10**5, SHUFFLE, thin, seed).answer.stages for seed in range(3)]
+    runs = [played(mdp, 10**5, SHUFFLE, thin, seed).result.stages for seed in range(3)]
     # the twin loses it in 15 runs of 16
     assert all(s.active.keeps(best) for stages in runs for s in stages) == safe
 
 
 def test_without_widths_the_optimum_is_lost():
     best = optimal_values(RANDOM)[0].argmax(-1)
-    runs = [played(RANDOM, 10**6, SHUFFLE, Constants(scale=0.0), seed).answer.stages for seed in range(4)]
+    runs = [played(RANDOM, 10**6, SHUFFLE, SdpPeConstants(scale=0.0), seed).result.stages for seed in range(4)]
     assert not all(s.active.keeps(best) for stages in runs for s in stages)
 
 
 def test_the_papers_constants_eliminate_nothing_and_it_says_so():
-    got = played(RANDOM, 10**7, BatchPrivatizer(Trust.SHUFFLE, 1.0, 1e-5, "paper", horizon=3), PAPER).answer
+    got = played(RANDOM, 10**7, BatchPrivatizer(Trust.SHUFFLE, 1.0, 1e-5, "paper", horizon=3), PAPER).result
     assert got.first_elimination is None and got.stages[-1].left == 64 and got.stages[-1].missing == 1.0
-    assert played(RANDOM, 10**7, SHUFFLE, Constants()).answer.first_elimination < 10**5
+    assert played(RANDOM, 10**7, SHUFFLE, SdpPeConstants()).result.first_elimination < 10**5
 
 
 def test_every_episode_is_played_once_and_stages_double():
@@ -255,19 +263,19 @@ def test_every_episode_is_played_once_and_stages_double():
         halves = task.stages()
         assert sum(crude + fine for crude, fine, _ in halves) == episodes
         assert min(min(crude, fine) for crude, fine, _ in halves) >= 12
-        for constants in (PAPER, Constants()):
+        for constants in (PAPER, SdpPeConstants()):
             if episodes < 10**5:
-                assert sum(b.users for b in played(RANDOM, episodes, SHUFFLE, constants).batches) == episodes
+                assert played(RANDOM, episodes, SHUFFLE, constants).ends[-1] == episodes
     with pytest.raises(ValueError, match="too few"):
         BatchTask(RANDOM.shape, RANDOM.start, 23).stages()
 
 
 def test_a_single_step_has_nothing_to_explore_crudely():
     bandit = random_tabular(2, 2, 1, seed=1, successors=2).mdp(1)
-    for constants in (PAPER, Constants()):
+    for constants in (PAPER, SdpPeConstants()):
         got = played(bandit, 10**5, BatchPrivatizer(), constants)
-        assert sum(b.users for b in got.batches) == 10**5 and len(got.batches) == len(got.answer.stages)
-        assert got.answer.policy[0, 0] == optimal_values(bandit)[0][0, 0].argmax()
+        assert got.ends[-1] == 10**5 and len(got.ends) == len(got.result.stages)
+        assert got.result.policy[0, 0] == optimal_values(bandit)[0][0, 0].argmax()
 
 
 def test_crude_batches_release_one_step_and_no_rewards():
@@ -284,9 +292,9 @@ def test_crude_batches_release_one_step_and_no_rewards():
 def test_mixtures_are_drawn_and_without_them_every_policy_is_active():
     for mixed in (True, False):
         seen = []
-        got = played(RANDOM, 50_000, SHUFFLE, Constants(mixed=mixed), seen=seen)
+        got = played(RANDOM, 50_000, SHUFFLE, SdpPeConstants(mixed=mixed), seen=seen)
         outside = 0
-        for (ask, _), before in zip(seen[1:], got.answer.stages, strict=False):
+        for (ask, _), before in zip(seen[1:], got.result.stages, strict=False):
             used = ask.policies[ask.episodes > 0]
             outside += sum(not before.active.keeps(p) for p in used)
         assert (outside > 0) == mixed

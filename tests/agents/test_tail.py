@@ -10,9 +10,9 @@ from pipeline.mdp.model import TabularMDP
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.count_layout import CountLayout
-from pipeline.statistics.counts import private_counts
+from pipeline.statistics.planning_counts import private_counts
 from pipeline.statistics.private_sum import PrivateSum
-from tests.campaigns.planning_study import declared
+from tests.statistics.planning_worlds import declared
 
 A, CHANCE, PEOPLE, DRAWS = 200, 6 / 500, 100_000, 25
 

@@ -11,19 +11,27 @@ from scipy import stats
 
 from pipeline.agents.apvi import apvi, model, optimal_upper, policy_bounds
 from pipeline.agents.batch_pace import Pace, batch_ends
-from pipeline.agents.count_bonus import Constants, theory
 from pipeline.agents.pessimism import constants
-from pipeline.agents.ucbvi import CountTask, Learnt, estimate, optimistic, planned, ucbvi, worth_playing
+from pipeline.agents.ucbvi import (
+    CountTask,
+    UcbviConstants,
+    UcbviResult,
+    estimate,
+    optimistic,
+    planned,
+    theory,
+    ucbvi,
+    worth_playing,
+)
 from pipeline.declaration.card import task_of as declared_task
-from pipeline.environments.mixture_worlds import random_tabular
-from pipeline.environments.riverswim import riverswim_homogeneous
 from pipeline.mdp.planning import occupancies, optimal_values, policy_value
 from pipeline.mdp.rollout import Batch, Rollout
+from pipeline.online.rollouts import CountWorld, EpisodeWorld, play
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
-from pipeline.simulation.rollouts import play, play_batches
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive_counts import exact, joint, local
 from pipeline.statistics.online_counts import OnlineCounts, OnlineLayout, nothing_seen
+from pipeline.worlds.catalog import random_tabular, riverswim_homogeneous
 from tests.agents.test_apvi import private_release, sample, world
 
 WORLD = SimulatedWorld("tests")
@@ -41,8 +49,8 @@ def task_of(mdp, pooled=False, rewards=False):
 
 
 def run(mdp, desk, episodes, seed=0, task=None, growth=2.0, constants=None):
-    agent = ucbvi(task or task_of(mdp), Pace(episodes, growth), constants or Constants())
-    return play_batches(mdp, agent, desk, np.random.default_rng(seed))
+    agent = ucbvi(task or task_of(mdp), Pace(episodes, growth), constants or UcbviConstants())
+    return play(agent, CountWorld(mdp, desk, np.random.default_rng(seed)))
 
 
 def baseline(task, seed=0):
@@ -121,7 +129,7 @@ def naive_values(task, counts, k, sign):
 @pytest.mark.parametrize("sign", [1, -1])
 def test_values_agree_with_the_page_in_loops(sd, pooled, rewards, sign):
     task, rng = task_of(RANDOM, pooled, rewards), np.random.default_rng(5)
-    for k in (Constants(), theory(24, 100), Constants(c=1.0, noise=2.0, z=0.0)):
+    for k in (UcbviConstants(), theory(24, 100), UcbviConstants(c=1.0, noise=2.0, z=0.0)):
         counts = counts_of(task, rng, sd)
         np.testing.assert_allclose(planned(task, counts, k, sign).V, naive_values(task, counts, k, sign), atol=1e-10)
 
@@ -135,7 +143,7 @@ def test_a_private_agent_without_noise_is_its_baseline_to_the_last_bit():
     ):
         played = run(RIVER, desk, 3000)
         assert (played.losses, played.ends) == (plain.losses, plain.ends)
-        assert np.array_equal(played.answer.policy, plain.answer.policy)
+        assert np.array_equal(played.result.policy, plain.result.policy)
     noisy = joint(task.layout, 10**4, 3000, Ask(epsilon=10.0, delta=1e-5), WORLD, SeededNoise(0))
     assert run(RIVER, noisy, 3000).losses != plain.losses
 
@@ -153,13 +161,13 @@ def test_values_are_optimistic_with_the_theory_and_pessimistic_with_the_bonus_su
 
 def test_ties_go_to_the_unclipped_value_and_what_is_left_is_played_evenly():
     task = task_of(RIVER)
-    plan = planned(task, nothing_seen(task.layout), Constants())
+    plan = planned(task, nothing_seen(task.layout), UcbviConstants())
     # before anything is seen every cell is at its clip; rewards alone tell actions apart
     assert np.array_equal(plan.policy[0, 1], [0.5, 0.5])
     assert plan.tied[:-1, 1].all()
     n = np.full((5, 3, 2, 3), 4.0)
     n[0, 1, 0] = 40.0
-    plan = planned(task, OnlineCounts(9, n, None, 1e3, 0.0), Constants(z=0.0))
+    plan = planned(task, OnlineCounts(9, n, None, 1e3, 0.0), UcbviConstants(z=0.0))
     # both are clipped, and the bonus of the rarer one is larger
     assert plan.tied[0, 1]
     assert np.array_equal(plan.policy[0, 1], [0.0, 1.0])
@@ -173,7 +181,7 @@ def test_a_policy_is_worth_playing_until_it_doubles_the_visits_of_a_cell():
     policy = np.eye(2)[rng.integers(0, 2, (4, 3))]
     d = occupancies(RANDOM, policy)[:3]
     expected = (n.sum(-1)[d > 0] / d[d > 0]).min()
-    got = worth_playing(task, estimate(OnlineCounts(9, n, None, 0.0, 0.0), Constants(z=0.0)), policy, 0.0)
+    got = worth_playing(task, estimate(OnlineCounts(9, n, None, 0.0, 0.0), UcbviConstants(z=0.0)), policy, 0.0)
     assert got == pytest.approx(expected, rel=1e-12)
 
 
@@ -217,15 +225,15 @@ def test_counts_drawn_at_once_have_the_law_of_episodes_played_one_by_one():
 
     def once():
         yield Batch(np.eye(2)[policy], size)
-        return Learnt(np.eye(2)[policy], 0.0)
+        return UcbviResult(np.eye(2)[policy], 0.0)
 
     fast, slow = [], []
     for _ in range(runs):
         keep = Keep()
-        play_batches(RANDOM, once(), keep, rng)
+        play(once(), CountWorld(RANDOM, keep, rng))
         fast.append(keep.n)
         seen = []
-        play(RANDOM, episode_by_episode([policy], [size], seen), rng)
+        play(episode_by_episode([policy], [size], seen), EpisodeWorld(RANDOM, rng))
         n = np.zeros((4, 3, 2, 3))
         for t in seen:
             np.add.at(n, (np.arange(4), t.states[:-1], t.actions, t.states[1:]), 1)
@@ -246,7 +254,7 @@ def test_it_learns_with_and_without_privacy():
     assert np.dot(np.diff([0, *played.ends]), played.losses) < 30
     private = run(RIVER, joint(task.layout, 1023, 10**6, Ask(epsilon=10.0, delta=1e-5), WORLD, SeededNoise(0)), 10**6)
     assert np.dot(np.diff([0, *private.ends]), private.losses) < 300
-    assert policy_value(RIVER, private.answer.policy) > 0.95 * optimal_values(RIVER)[1][0, 0]
+    assert policy_value(RIVER, private.result.policy) > 0.95 * optimal_values(RIVER)[1][0, 0]
 
 
 def test_learnt_rewards_cost_more_than_known_ones_and_still_do():
@@ -264,8 +272,8 @@ def test_a_whole_batch_is_not_staked_on_a_cell_that_only_noise_recommends():
         each = []
         for seed in range(4):
             desk = joint(task.layout, 255, K, Ask(epsilon=1.0, delta=1e-5), WORLD, SeededNoise(seed))
-            agent = ucbvi(task, Pace(K, 2.0, most=255, visits=visits), Constants())
-            played = play_batches(RIVER, agent, desk, np.random.default_rng(seed))
+            agent = ucbvi(task, Pace(K, 2.0, most=255, visits=visits), UcbviConstants())
+            played = play(agent, CountWorld(RIVER, desk, np.random.default_rng(seed)))
             each.append(np.dot(np.diff([0, *played.ends]), played.losses))
         totals[visits] = max(each)
     assert totals[1.0] < 800 < totals[math.inf]

@@ -10,17 +10,17 @@ import pytest
 import pipeline.statistics.interactive as desk_module
 from pipeline.agents.linear_backup import LinearConstants, LinearTask, linear_task
 from pipeline.agents.vapvi import inverse_variance, vapvi, window_of
-from pipeline.environments.linear_003 import LinearWorld, linear_003
 from pipeline.mdp.features import FeatureMap
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import optimal_values, policy_value
+from pipeline.online.linear import LinearWorld, linear_003
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
+from pipeline.statistics.linear_sums import count_rows
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.regression import PrivateRegression
-from pipeline.statistics.regression_rows import count_rows
 from tests.agents.linear_bench import C, K, Q, planned, setting
 
 

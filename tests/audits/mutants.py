@@ -1,4 +1,4 @@
-"""Every mechanism with its attack, and broken twins of it: what audits must tell apart (docs/audit.md lists them)."""
+"""Every mechanism with its attack, and broken twins of it: what audits must tell apart (docs/operate.md lists them)."""
 
 from __future__ import annotations
 

@@ -11,7 +11,6 @@ from functools import partial
 import numpy as np
 
 import pipeline.logs.one_step_sums as sums
-import pipeline.statistics.lq_moments as lq_moments
 import pipeline.statistics.private_sum as private_sum
 from pipeline.audits.attack import AuditTarget
 from pipeline.audits.regressions import Person, draw_answers, draw_once, linear_target, lq_target
@@ -20,6 +19,7 @@ from pipeline.audits.tables import counts_target, crossing_target, gate_target, 
 from pipeline.declaration.card import Card
 from pipeline.logs.parts import evaluates
 from pipeline.mdp.features import FeatureMap
+from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.continual import continual
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import NoiseSource
@@ -29,17 +29,15 @@ from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.held_out import parts_cost
 from pipeline.statistics.layout import GateLayout
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
-from pipeline.statistics.lq_layout import LqDomain, LqPlan
-from pipeline.statistics.lq_moments import draw_lq
-from pipeline.statistics.lq_rows import Episodes, SimulatedRows
+from pipeline.statistics.lq import LqSums, draw_lq, lq_sum
 from pipeline.statistics.moment_layout import MomentLayout
 from pipeline.statistics.one_step_layout import FeatureLayout, FollowLayout
 from pipeline.statistics.private_sum import PrivateSum
 from tests.audits.broken import Make, Repeating, Thinner, Twin, drawing_sum, releasing
 from tests.conftest import card_dict
 
-LQ = LqPlan(LqDomain("tiny", "synthetic", 2, 2, 2, 50), Ask(Fraction(1)))
-EVEN_LQ = LqPlan(LQ.domain, Ask(Fraction(1), split={"gram": Fraction(3, 4)}))
+LQ = lq_sum(LqSums(2, 2, 2, episodes=50), Fraction(1))
+EVEN_LQ = lq_sum(LqSums(2, 2, 2, episodes=50, gram_share=Fraction(3, 4)), Fraction(1))
 NIGHTS = 8
 
 
@@ -121,20 +119,20 @@ def long_features(plan: LinearPlan, person: Person, noise: NoiseSource) -> Relea
     return replace(loud, joint_rho=None)
 
 
-def shipped_lq(plan: LqPlan, person: Episodes, noise: NoiseSource) -> Release:
-    return draw_lq(plan, SimulatedRows((person,)), noise)
+def shipped_lq(summed: PrivateSum, person: LqBatch, noise: NoiseSource) -> Release:
+    return draw_lq(summed, [person], noise)
 
 
-def unclipped_lq(plan: LqPlan, person: Episodes, noise: NoiseSource) -> Release:
-    lattice, lq_moments.lattice_rows = lq_moments.lattice_rows, _whole_rows
+def unclipped_lq(summed: PrivateSum, person: LqBatch, noise: NoiseSource) -> Release:
+    right, LqSums.rows = LqSums.rows, _whole_rows
     try:
-        return shipped_lq(plan, person, noise)
+        return shipped_lq(summed, person, noise)
     finally:
-        lq_moments.lattice_rows = lattice
+        LqSums.rows = right
 
 
-def _whole_rows(plan: LqPlan, batch: Episodes):
-    H, q = plan.domain.horizon, plan.steps
+def _whole_rows(layout: LqSums, batch: LqBatch):
+    H, q = layout.horizon, layout.steps
     x, u, y = (np.trunc(v * q) for v in (batch.states[:, :H], batch.controls[:, :H], batch.states[:, 1 : H + 1]))
     x, u, y = (v.reshape(-1, v.shape[2]) for v in (x, u, y))
     return np.hstack([x, u]), y

@@ -9,30 +9,26 @@ from fractions import Fraction
 import numpy as np
 
 from pipeline.audits.attack import AuditTarget
-from pipeline.audits.message_paths import messages_target
+from pipeline.audits.message_paths import batch_target, interactive_target, messages_target, shuffled_target
 from pipeline.audits.sampling import WORLD
 from pipeline.audits.sums import Watch, sums_target
-from pipeline.audits.users import batch_target, interactive_target, shuffled_target
 from pipeline.mdp.rollout import LqBatch
-from pipeline.privacy.continual import Tree, levels
+from pipeline.privacy.continual import RunningSum, Tree, levels
 from pipeline.privacy.losses import Trust
-from pipeline.privacy.running import RunningSum
-from pipeline.privacy.shuffle import Messages, NoiseBits
-from pipeline.privacy.shuffle_calibration import smallest_total
+from pipeline.privacy.shuffle import Messages, NoiseBits, smallest_total
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.batch_counts import BatchLayout
-from pipeline.statistics.batch_privatizers import BatchPrivatizer
-from pipeline.statistics.interactive_counts import GaussianCounts, ShuffledCounts, joint, local
-from pipeline.statistics.lq_message import LqMessage, ResidualMessage
-from pipeline.statistics.mixture_message import LATTICE, Message, Visits
-from pipeline.statistics.online_counts import OnlineLayout
+from pipeline.statistics.interactive_counts import BatchPrivatizer, GaussianCounts, ShuffledCounts, joint, local
+from pipeline.statistics.lq import LqMessage, ResidualMessage
+from pipeline.statistics.mixture import LATTICE, Message
+from pipeline.statistics.online_counts import BatchLayout, OnlineLayout
 from pipeline.statistics.online_sum import OnlineSum, entry_variances, gaussian_sum, tight
+from pipeline.statistics.regression import Visits
 from tests.audits.broken import FewCoins, Make, Repeating, RepeatingCoins, Thinner, Twin, drawing
 
 LEAVES = 8
 ASK = Ask(epsilon=7.0, delta=1e-5)
 MESSAGE = Message(2, 1, 1.0, (1.0,), 1.0, unit=False)
-LQ = LqMessage(2, 1, 3, 1.0)
+LQ = LqMessage(2, 1, 3)
 RESIDUAL = ResidualMessage(np.full((2, 3), 0.2), np.eye(3), 0.5, 3)
 TABLE = OnlineLayout(3, 2, 1, rewards=True)
 TWO = replace(TABLE, episodes=2)
@@ -265,7 +261,7 @@ ONLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         {
             "half the variance": Twin(lambda: lq(variances=lq_scaled("bottom-up", 0.5, 0.5)), 20_000),
             "redrawn node noise": Twin(lambda: lq(build=Redrawn)),
-            "states not clipped": Twin(lambda: lq(message=WholeRows(2, 1, 3, 1.0))),
+            "states not clipped": Twin(lambda: lq(message=WholeRows(2, 1, 3))),
             "seeded noise": Twin(lq, noise=Repeating),
         },
     ),

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from pipeline.audits.contracts import AGENT, NOISE, PRIVATIZER, READER, WORLD, LogReader, Player
-from pipeline.environments.worlds import WORLDS, load_world
-from pipeline.logs.formats import TABLES
+from pipeline.logs.sources import TABLES
+from pipeline.online.registry import AGENTS
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import OsNoise, SeededNoise
-from pipeline.simulation.registry import AGENTS
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
+from pipeline.worlds.catalog import WORLDS, load_world
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

@@ -21,17 +21,17 @@ from pipeline.audits.contracts import (
     LogReader,
     Player,
 )
-from pipeline.environments.riverswim import riverswim_homogeneous
-from pipeline.logs.formats import Reader
 from pipeline.logs.readers.batch import NO_LINES, Batch, lines_from
+from pipeline.logs.sources import Reader
+from pipeline.online import rollouts, tabular
+from pipeline.online.trial import OnlineAgent, Outcome, Trial
 from pipeline.privacy.noise import OsNoise, SeededNoise
-from pipeline.simulation import control_trials, tabular_trials
-from pipeline.simulation.trial import OnlineAgent, Outcome, Trial
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.count_layout import CountLayout
 from pipeline.statistics.layout import ExactSums
 from pipeline.statistics.private_sum import PrivateSum
+from pipeline.worlds.catalog import riverswim_homogeneous
 
 RIVER = riverswim_homogeneous(states=3)
 
@@ -77,52 +77,52 @@ def test_broken_worlds(name):
 @OnlineAgent
 def falling(trial: Trial) -> Outcome:
     """Claims to beat the optimum."""
-    out = control_trials.uniform(trial)
+    out = rollouts.uniform(trial)
     return replace(out, regret=out.regret[::-1])
 
 
 @OnlineAgent
 def forgetful(trial: Trial) -> Outcome:
     """Draws from numpy's global stream."""
-    out = control_trials.uniform(trial)
+    out = rollouts.uniform(trial)
     return replace(out, facts={**out.facts, "luck": float(np.random.default_rng().random())})
 
 
 @OnlineAgent
 def crooked(trial: Trial) -> Outcome:
     """Puts an array into the facts."""
-    out = control_trials.uniform(trial)
+    out = rollouts.uniform(trial)
     return replace(out, facts={**out.facts, "counts": np.zeros(3)})
 
 
 @OnlineAgent
 def secretive(trial: Trial) -> Outcome:
     """Uses a joint desk and says that it is not private."""
-    return tabular_trials.dp_ucbvi_jdp(replace(trial, epsilon=1.0, delta=1e-5))
+    return tabular.dp_ucbvi_jdp(replace(trial, epsilon=1.0, delta=1e-5))
 
 
 @partial(OnlineAgent, trust="joint")
 def generous(trial: Trial) -> Outcome:
     """Draws noise for ten times the budget asked for."""
-    return tabular_trials.dp_ucbvi_jdp(trial if trial.epsilon is None else replace(trial, epsilon=10 * trial.epsilon))
+    return tabular.dp_ucbvi_jdp(trial if trial.epsilon is None else replace(trial, epsilon=10 * trial.epsilon))
 
 
 @partial(OnlineAgent, trust="joint")
 def careless(trial: Trial) -> Outcome:
     """Plays without a budget."""
-    return tabular_trials.dp_ucbvi_jdp(trial if trial.epsilon else replace(trial, epsilon=1.0, delta=1e-5))
+    return tabular.dp_ucbvi_jdp(trial if trial.epsilon else replace(trial, epsilon=1.0, delta=1e-5))
 
 
 @partial(OnlineAgent, trust="joint")
 def stubborn(trial: Trial) -> Outcome:
     """Draws the same noise whatever is asked for."""
-    return tabular_trials.dp_ucbvi_jdp(replace(trial, epsilon=None if trial.epsilon is None else 1.0))
+    return tabular.dp_ucbvi_jdp(replace(trial, epsilon=None if trial.epsilon is None else 1.0))
 
 
 @OnlineAgent
 def impossible(trial: Trial) -> Outcome:
     """Emits an action that does not exist."""
-    out = control_trials.always_first(trial)
+    out = rollouts.always_first(trial)
     assert out.policy is not None
     return replace(out, policy=[[7 for _ in row] for row in out.policy])
 

@@ -25,8 +25,8 @@ import polars as pl
 
 from pipeline.declaration.card import Card
 from pipeline.logs.second_pass import write_rows
+from pipeline.logs.spills import ROWS_PER_PARTITION
 from pipeline.logs.store import CANONICAL, Snapshot, part_file
-from pipeline.logs.work import ROWS_PER_PARTITION
 
 H, S, A, STEPS = 20, 100, 10, 10
 SIZES, ROUNDS = (10_000_000, 50_000_000), 5
@@ -37,14 +37,14 @@ WHOSE = ("user_id", "episode_id")
 Tables = tuple[np.ndarray, np.ndarray | None] | None
 
 
-def make_rows(users: int, first: int, rng: np.random.Generator) -> pl.DataFrame:
+def make_rows(users: int, first: int, rng: np.random.Generator, horizon: int = H) -> pl.DataFrame:
     """Whole users: Beta states, uniform actions, successors nearby, rewards on a lattice of ten steps."""
-    n = users * H
+    n = users * horizon
     state = np.minimum(rng.beta(2, 5, n) * S, S - 1).astype(int)
     columns = {
-        "user_id": np.repeat(np.arange(first, first + users), H),
+        "user_id": np.repeat(np.arange(first, first + users), horizon),
         "episode_id": np.zeros(n, dtype=int),
-        "step": np.tile(np.arange(H), users),
+        "step": np.tile(np.arange(horizon), users),
         "state": state,
         "action": rng.integers(A, size=n),
         "reward": rng.integers(STEPS + 1, size=n) / STEPS,

@@ -17,13 +17,13 @@ from pathlib import Path
 
 import numpy as np
 
+from pipeline.declaration.card import load_card
 from pipeline.logs.aggregate import CountSums
-from pipeline.logs.crews import OnDask, OnProcesses
-from pipeline.logs.elsewhere import Elsewhere, Here
+from pipeline.logs.elsewhere import Elsewhere, Here, OnDask, OnProcesses
 from pipeline.logs.ingest import ingest
 from pipeline.logs.store import latest
 from pipeline.logs.summing import Resources, forget, sum_snapshot
-from tests.benchmarks import scale_speed
+from tests.benchmarks.scale_log import write_log
 from tests.logs.dask_cluster import Cluster, dask_cluster
 
 Measured = tuple[str, float, float]
@@ -50,7 +50,7 @@ def compare_ingest(
 ) -> Measured:
     """Print a line."""
     before, began = used(cluster), time.perf_counter()
-    made = ingest(scale_speed.card(folder, "parquet"), folder / name, resources=Resources(elsewhere=crew))
+    made = ingest(load_card(folder / "card.toml"), folder / name, resources=Resources(elsewhere=crew))
     if isinstance(crew, OnProcesses):
         # what a child used is told when it has ended
         crew.__exit__()
@@ -70,7 +70,7 @@ def compare_ingest(
 def compare_sums(folder: Path, rows: int, cluster: Cluster, rounds: int) -> None:
     """Print a line."""
     card, made, elsewhere = (
-        scale_speed.card(folder, "parquet"),
+        load_card(folder / "card.toml"),
         latest(folder / "here", "scale"),
         OnDask(cluster.address),
     )
@@ -111,7 +111,7 @@ def main() -> None:
     for rows in asked.rows:
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place)
-            scale_speed.write_log(folder, rows, "parquet")
+            write_log(folder, rows)
             (folder / "dask").mkdir()
             alone = compare_ingest(folder, rows, "here", Here(), None)
             compare_ingest(folder, rows, "2 processes", OnProcesses(2), alone)

@@ -30,9 +30,9 @@ from pipeline.logs.summing import forget
 from pipeline.privacy.noise import OsNoise, SimulatedWorld
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
-from pipeline.statistics.counts import private_counts
 from pipeline.statistics.layout import ExactSums
-from tests.benchmarks import scale_speed
+from pipeline.statistics.planning_counts import private_counts
+from tests.benchmarks.scale_log import write_log
 from tests.conftest import card_dict
 
 
@@ -62,9 +62,8 @@ class Growth:
 def ingest_rows(folder: Path, rows: int) -> Callable[[], object]:
     """A log of text ids into a store of its own."""
     folder.mkdir()
-    scale_speed.write_log(folder, rows, "parquet")
-    stores = iter(range(1_000_000))
-    return lambda: ingest(scale_speed.card(folder, "parquet"), folder / f"store{next(stores)}")
+    card, stores = write_log(folder, rows), iter(range(1_000_000))
+    return lambda: ingest(card, folder / f"store{next(stores)}")
 
 
 CARD = """
@@ -143,7 +142,7 @@ def run_grown(folder: Path, **sizes: int) -> Callable[[], object]:
 def count_rows(folder: Path, rows: int) -> Callable[[], object]:
     """The tables of a snapshot, without what an earlier sum kept."""
     ingest_rows(folder, rows)()
-    card, snapshot = scale_speed.card(folder, "parquet"), latest(folder / "store0", "scale")
+    card, snapshot = load_card(folder / "card.toml"), latest(folder / "store0", "scale")
     assert snapshot is not None
 
     def count() -> object:

@@ -9,6 +9,7 @@ POLARS_MAX_THREADS=1 keeps all of them to one thread.
 
 from __future__ import annotations
 
+import statistics
 import sys
 import tempfile
 import time
@@ -26,7 +27,8 @@ from pipeline.logs.ingest import ingest
 from pipeline.logs.second_pass import write_rows
 from pipeline.logs.sources import digest
 from pipeline.logs.summing import Resources
-from tests.benchmarks import count_speed, scale_speed
+from tests.benchmarks.scale_log import write_log
+from tests.benchmarks.start_up import processor_seconds
 
 _SQL = (
     "select t, s, a, later, count(*), sum(r) from (select *, lead(s) over (partition by u, e order by t) as later "
@@ -81,10 +83,9 @@ def seconds(work: Callable[..., object], *given: object) -> float:
     return time.process_time() - began
 
 
-def measure(folder: Path, rows: int, rounds: int) -> list[float]:
+def measure(folder: Path, rows: int, rounds: int, horizon: int) -> list[float]:
     """Least seconds of ingest, both halves of its floor, polars and DuckDB (nan where it is not installed)."""
-    scale_speed.write_log(folder, rows, "parquet")
-    card, there = scale_speed.card(folder, "parquet"), find_spec("duckdb") is not None
+    card, there = write_log(folder, rows, horizon), find_spec("duckdb") is not None
     found = [
         (
             seconds(lambda store: ingest(card, store, resources=Resources(elsewhere=Here())), folder / f"store{i}"),
@@ -97,14 +98,25 @@ def measure(folder: Path, rows: int, rounds: int) -> list[float]:
     return [min(times) for times in zip(*found, strict=True)]
 
 
+def command_beside_process(folder: Path, rows: int, rounds: int) -> float:
+    """The command ``ingest`` over the same ingest in this process, which has imported; medians of processor time."""
+    card = write_log(folder, rows)
+    command = ["-m", "flows.cli", "--home", "{}", "ingest", str(folder / "card.toml")]
+    within, whole = list[float](), list[float]()
+    for i in range(rounds):
+        store, home = folder / f"store{i}", str(folder / f"home{i}")
+        within.append(seconds(lambda at: ingest(card, at, resources=Resources(elsewhere=Here())), store))
+        whole.append(processor_seconds([part.format(home) for part in command]))
+    return statistics.median(whole) / statistics.median(within)
+
+
 def main(rows: int = 1_000_000, rounds: int = 3) -> None:
     """Print a line a horizon: microseconds a row, and how many times the anchors' ingest and floor take."""
     names = ("ingest", "reading", "writing", "polars", "DuckDB", "x polars", "x DuckDB", "floor x")
     print(f"{'rows':>12}{'H':>4}" + "".join(f"{name:>10}" for name in names))
     for horizon in (20, 2):
-        scale_speed.H = count_speed.H = horizon
         with tempfile.TemporaryDirectory() as place:
-            ours, reading, writing, polars, duckdb = found = measure(Path(place), rows, rounds)
+            ours, reading, writing, polars, duckdb = found = measure(Path(place), rows, rounds, horizon)
         told = [*(s / rows * 1e6 for s in found), ours / polars, ours / duckdb, (reading + writing) / duckdb]
         print(f"{rows:12,}{horizon:4}" + "".join(f"{number:10.2f}" for number in told), flush=True)
 

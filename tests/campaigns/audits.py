@@ -10,6 +10,7 @@ last lines audit what is shipped once, with five times the draws: how tight the 
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 
@@ -21,6 +22,7 @@ from pipeline.privacy.fast_noise import LARGEST_VARIANCE, FastOsNoise
 from pipeline.privacy.noise import DataHandle, Integers, NoiseSource
 from tests.audits.broken import Thinner
 from tests.audits.mutants import MECHANISMS
+from tests.campaigns.rows import markdown, read
 
 # the twin that every mechanism has, under its names
 HALVED = (
@@ -66,6 +68,21 @@ def line(name: str, what: str, target: AuditTarget, noise: NoiseSource, audits: 
     flagged, ratio = sum(v.violates for v in found), np.mean([v.ratio for v in found])
     spent = f"{target.attained:.3f}"
     print(f"{name:44} {what:28} {flagged:>4}/{audits:<3} {ratio:>12.3f} {spent:>12} {each:>8.1f}", flush=True)
+
+
+def shown(name: str) -> str:
+    """A line a mechanism: what is shipped, audited many times and once with more draws, and its twin."""
+    found: dict[str, list[tuple[str, list[str]]]] = {}
+    for row in read(name):
+        cells = re.split(r"  +", row["printed"].strip())
+        if len(cells) == 6 and "/" in cells[2]:
+            found.setdefault(cells[0], []).append((cells[1], cells[2:4]))
+    lines = list[list[str]]()
+    for mechanism, of in found.items():
+        (_, shipped), (twin, broken), (_, more) = *of[:2], of[-1]
+        lines.append([mechanism, *shipped, more[1], twin, *broken])
+    head = ["mechanism", "flagged", "bound/claim", "with more draws", "broken twin", "flagged", "bound/claim"]
+    return markdown(head, lines)
 
 
 if __name__ == "__main__":

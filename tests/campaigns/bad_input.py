@@ -224,7 +224,7 @@ def main() -> int:
         if "--dry" in sys.argv:
             print(rows[-1])
         else:
-            write(f"bad_input_{by}s", rows, "0")
+            write(f"bad_input_{by}s", rows)
             print(plain(f"bad_input_{by}s"))
     return int(any(row["violations"] for row in found))
 

@@ -16,7 +16,7 @@ from typing import Any
 from flows.config.home import Home
 from flows.config.setting import setting
 from flows.jobs.intake import ingest_job
-from flows.jobs.run import register_job
+from flows.jobs.registration import register_job
 from pipeline.declaration.code import syntax_digest
 from pipeline.learners.tabular_facts import _PLANNER as PLANNER
 from pipeline.learners.tabular_learning import learn
@@ -45,18 +45,30 @@ def child(work: Callable[[], object], code: Callable[[BaseException], int] = lam
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def witness_draws(witness: Path, line: str) -> None:
-    """Have this process write a line down just before the operating system gives its first noise."""
-    gaussian, said = OsNoise.gaussian, list[str]()
+def witness_draws(witness: Path, line: str, laplace: str = "") -> None:
+    """Have this process write a line down just before the operating system gives its first noise.
 
-    def witnessed(noise: OsNoise, *args: Any) -> Any:
-        if not said:
-            said.append(line)
-            with witness.open("a") as file:
-                file.write(f"{line}\n")
-        return gaussian(noise, *args)
+    Parameters
+    ----------
+    witness, line
+        The file, and what is written of Gaussian noise.
+    laplace
+        What is written of Laplace noise, where that is something else.
+    """
+    said = list[str]()
 
-    OsNoise.gaussian = witnessed  # pyright: ignore[reportAttributeAccessIssue]
+    def witnessed(noise: Callable[..., Any], word: str) -> Callable[..., Any]:
+        def drawn(*args: Any) -> Any:
+            if not said:
+                said.append(word)
+                with witness.open("a") as file:
+                    file.write(f"{word}\n")
+            return noise(*args)
+
+        return drawn
+
+    for law, word in (("gaussian", line), ("laplace", laplace or line)):
+        setattr(OsNoise, law, witnessed(getattr(OsNoise, law), word))
 
 
 class World:
@@ -78,8 +90,9 @@ class World:
             with suppress(ImportError):
                 import_module(name)
         found = setting(str(self.folder / "spare" / "people" / "private.toml"), Home(self.folder / "spare" / "home"))
-        release = read_release(next((found.home.store / "shop" / "releases").iterdir()))
-        self.price = total_rho(release.mechanisms)
+        releases = [read_release(p) for p in (found.home.store / "shop" / "releases").iterdir()]
+        pure, release = sorted(releases, key=lambda r: r.mechanisms[0].variance is not None)
+        self.price, self.pure_price = (total_rho(r.mechanisms) for r in (release, pure))
         self.learnt = learn(found.card, found.recipe.planner, release)
         # looked up once, and found again by every process that is forked from here
         maker()
@@ -90,11 +103,12 @@ class World:
     def _prepare(self) -> None:
         register_job(str(self.now / "people"), self.home)
         ingest_job(str(self.now / "people"), self.home)
-        # the plan of a throw-away run elsewhere stands in for that of every run
+        # the plan of a throw-away run elsewhere stands in for that of every run; another says what pure ε costs
         spare = self.folder / "spare"
         lay_out(spare / "people", ledger="home", cap=100.0)
         ingest_job(str(spare / "people"), Home(spare / "home"))
-        run_job(str(spare / "people" / "private.toml"), Home(spare / "home"))
+        for recipe in ("private.toml", "pure.toml"):
+            run_job(str(spare / "people" / recipe), Home(spare / "home"))
         (self.folder / "modules").write_text("\n".join(sys.modules))
 
     @property

@@ -21,11 +21,11 @@ from typing import Any
 
 import pytest
 
-from pipeline.ledger.step_checks import mispriced
+from pipeline.ledger.steps import mispriced
 from tests.campaigns.crash_world import child, witness_draws
 from tests.campaigns.night_crashes import World as Nights
 from tests.campaigns.resumed import Case, resumed, tally
-from tests.campaigns.rows import write
+from tests.campaigns.rows import markdown, read, write
 from tests.campaigns.verbs import Shop, told
 from tests.disk import FAULTS, FaultyDisk, Operation
 
@@ -132,8 +132,16 @@ def main(sample: int | None) -> int:
         rows = tally(resumed("faults", list(doing), lambda key: doing[key]()), "verb", "fault")
     print(json.dumps(rows, indent=1))
     if sample is None:
-        write("faults", rows, "none")
+        write("faults", rows)
     return int(any(row["violations"] for row in rows))
+
+
+def shown(name: str) -> str:
+    """What each verb was put through."""
+    counts = ("tried", "killed", "refused", "not noticed", "violations")
+    rows = [{"verb": r["verb"], **{k: int(r[k]) for k in counts}} for r in read(name)]
+    told = tally(rows, "verb") + tally(({**row, "verb": "**all**"} for row in rows), "verb")
+    return markdown(["verb", *counts], ([row[k] for k in ("verb", *counts)] for row in told))
 
 
 if __name__ == "__main__":

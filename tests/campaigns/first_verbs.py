@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from flows.jobs.intake import ingest_job
-from flows.jobs.run import register_job
+from flows.jobs.registration import register_job
 from pipeline.ledger.people import key_file
 from pipeline.ledger.steps import committed_steps
 from tests.campaigns.crash_world import child

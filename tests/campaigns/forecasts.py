@@ -12,8 +12,7 @@ import tempfile
 from pathlib import Path
 
 from flows.config.home import Home
-from flows.jobs.foresight import forecast_quality
-from flows.jobs.kept_forecasts import SHIPPED, code_of
+from flows.jobs.foresight import SHIPPED, code_of, forecast_quality
 from pipeline.declaration.card import CardError
 from tests.house.journey import Watch
 

@@ -10,11 +10,11 @@ from typing import Any
 
 from sqlalchemy.engine.default import DefaultDialect
 
-import flows.jobs.run
+import flows.jobs.publish
 import pipeline.files
 import pipeline.learners.tabular
 import pipeline.ledger.attempts
-import pipeline.ledger.chain_tables
+import pipeline.ledger.database
 from pipeline.disk import Disk
 from pipeline.ledger.ledger import Ledger
 from pipeline.statistics.private_sum import PrivateSum
@@ -26,12 +26,12 @@ STEPS: tuple[tuple[Any, str], ...] = (
     (Ledger, "draw"),
     (Ledger, "commit"),
     (Ledger, "publish"),
-    (pipeline.ledger.chain_tables, "insert"),
+    (pipeline.ledger.database, "insert"),
     (pipeline.ledger.attempts, "grant_lease"),
     (pipeline.ledger.attempts, "end_leases"),
     (pipeline.learners.tabular, "aggregate"),
     (PrivateSum, "draw"),
-    (flows.jobs.run, "publish_run"),
+    (flows.jobs.publish, "publish_run"),
     (pipeline.files, "put_in_place"),
 )
 

@@ -1,6 +1,6 @@
 """Edit every field and every file of a run, one at a time: is each edit caught?
 
-``python -P -m tests.campaigns.mutations`` rewrites its rows.  Four runs are edited: of counts, of a linear planner, of
+Four runs are edited: of counts, of a linear planner, of
 a plant's controller and of a night.  Each edit is made by two hands:
 
 * *outside*: whoever can write the folder; hashes that stand beside are updated where the folder has them.  The ledger's
@@ -34,12 +34,9 @@ from flows.jobs.proof import verify_run_job
 from pipeline.declaration.card import AnyCard, load_any_card
 from pipeline.ledger import ledger as book
 from pipeline.ledger.chain import Entry, canonical, entry_hash, unsigned_hash
-from pipeline.ledger.keys import operator_key
 from pipeline.ledger.ledger import open_ledger
-from pipeline.ledger.publication import file_digests
+from pipeline.ledger.publication import file_digests, operator_key
 from pipeline.privacy.release_file import file_of, sha256_file
-from tests.campaigns.resumed import Case, tally
-from tests.campaigns.rows import write
 from tests.flows.shop import RECIPE
 from tests.jobs import run_job
 from tests.learners.linear_shop import lay_out_linear
@@ -297,27 +294,3 @@ def campaign(runs: list[Run], take: Callable[[int], bool]) -> list[dict[str, str
                     rows.append({"run": run.name, "edit": name, "outside": outside, "inside": inside})
             print(f"{run.name}: {sum(r['run'] == run.name for r in rows)} edits", file=sys.stderr, flush=True)
     return rows
-
-
-def main(every: int) -> int:
-    """Run the campaign, print and keep its rows; 1 where an outsider's edit was not caught."""
-    with tempfile.TemporaryDirectory(prefix="reticent-mutated-") as root:
-        found = campaign(list(publish_runs(Path(root))), lambda i: i % every == 0)
-    rows = tally(map(counted, found), "run", "file")
-    print(json.dumps(rows, indent=1))
-    if every == 1:
-        write("mutations", rows, "none")
-    return int(any(row["outside, not caught"] for row in rows))
-
-
-def counted(edit: dict[str, str]) -> Case:
-    """One edit as numbers: whose verifier said nothing."""
-    missed = {f"{who}, not caught": int(edit[who] == "-") for who in ("outside", "inside")}
-    # what stands beside a run is no file of it
-    file, named, _ = edit["edit"].partition(": ")
-    words = edit["edit"] if any(missed.values()) else ""
-    return {"run": edit["run"], "file": file if named else "beside", "edits": 1, **missed, "first": words}
-
-
-if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 1))

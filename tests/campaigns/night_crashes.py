@@ -22,12 +22,10 @@ import pytest
 
 from flows.config.setting import setting
 from flows.jobs.nights import nightly_counter
-from pipeline.ledger.step_checks import mispriced
-from pipeline.ledger.steps import committed_steps
-from pipeline.privacy.continual import continual
-from pipeline.privacy.factorisation import squared_weights
+from pipeline.ledger.steps import committed_steps, mispriced
+from pipeline.privacy.continual import continual, squared_weights
 from pipeline.privacy.release_file import read_release
-from pipeline.transaction.kept_steps import KeptSteps
+from pipeline.transaction.continual_step import KeptSteps
 from pipeline.transaction.place import folder_of
 from tests.campaigns.crash_world import child, witness_draws
 from tests.campaigns.kill_points import arm
@@ -163,7 +161,7 @@ def main(sample: int | None) -> int:
     """Run the campaign, print and keep its rows; 1 where a promise was broken."""
     rows = tally((case for kind in ("tree", "toeplitz") for case in kills(kind, sample)), "counter")
     if sample is None:
-        write("night_crashes", rows, "none")
+        write("night_crashes", rows)
     print(json.dumps(rows, indent=1))
     return int(any(row["violations"] for row in rows))
 

@@ -1,7 +1,8 @@
-"""What rows of one-step evaluations say: ``python -P -m tests.campaigns.one_step_coverage`` prints a line a cell.
+"""What runs of one-step evaluations say: ``python -P -m tests.campaigns.one_step_coverage`` counts them by cell.
 
-It also writes what coverage a run may state, ``pipeline/evaluation/coverage_one_step.csv``, and has the tables of the
-pages.  A cell is a world with its log, people, budget, share of them who evaluate, and whose policy.
+It writes the counts, ``results/one_step_cells.csv``, and what coverage a run may state,
+``pipeline/evaluation/coverage_one_step.csv``, and has the tables of the pages.  A cell is a world with its log, people,
+budget, share of them who evaluate, and whose policy.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from functools import lru_cache
 import polars as pl
 from scipy.stats import beta
 
-from pipeline.evaluation.coverage import ONE_STEP, code_of
-from reports.facts.measurement import LEANS
-from reports.facts.verdict import PLACEBO, stricter
+from pipeline.facts.evaluation import LEANS
+from pipeline.facts.verdict import PLACEBO, stricter
 from tests.campaigns import rows as committed
-from tests.campaigns.one_step_evaluation import BUDGETS, CAMPAIGNS, CELL, FEW, FIELDS, OPEN, TABLE, Cell, text_of
+from tests.campaigns.one_step_evaluation import BUDGETS, CAMPAIGNS, CELL, FEW, FIELDS, OPEN, Cell, made, text_of
 from tests.campaigns.one_step_worlds import WORLDS
 
+CELLS = "one_step_cells"
 # the first evaluation of a lineage is at this level; how far from 0 is clear was chosen on runs of smaller seeds
 FIRST_LOOK, FRESH = 0.975, 9400
 # with a thousand states and no numbers of them the gain comes out .01 too large: coverage ends below
@@ -27,15 +28,22 @@ BOX = (*(world for world in OPEN if world != "depot"), *FEW)
 
 @lru_cache(1)
 def measured():
-    """What the rows of today's code say, a row a cell."""
-    rows = pl.DataFrame(committed.read(TABLE)).filter(code=code_of(ONE_STEP))
+    """The counts that are kept, a row a cell."""
+    rows = pl.DataFrame(committed.read(CELLS))
+    numbers = [c for c in rows.columns if c not in ("world", "policy")]
+    return rows.with_columns(pl.col(numbers).replace("", None).cast(pl.Float64)).to_dicts()
+
+
+def counted():
+    """What the runs of this very code say, a row a cell."""
+    rows = pl.DataFrame(made())
     numbers = ("people", "rho", "share", *FIELDS[len(CELL) :])
     rows = rows.with_columns(pl.col(numbers).cast(pl.Float64)).fill_nan(None)
     true, gain = pl.col("truth") - pl.col("practice"), pl.col("gain")
     held = true.is_between("gain_low", "gain_high")
     withheld = pl.col("placebo").abs() > PLACEBO
-    # beyond what hidden state may make, and not to the side to which the placebo leans: else the status is modelled
-    sure = (pl.col("hidden") < gain.abs()) & (pl.col("placebo") * gain.sign() <= LEANS)
+    # beyond what a hidden trait may make, and not to the side to which the placebo leans: else it is on a condition
+    sure = ((pl.col("hidden") < pl.col("gain_low")) & (pl.col("placebo") * gain.sign() <= LEANS)).fill_null(value=False)
     # as the page decides at the first look
     above = ~withheld & (gain > (gain - pl.col("gain_low")) * stricter(FIRST_LOOK))
     fresh = pl.col("seed").cast(pl.Int64) >= FRESH
@@ -62,29 +70,8 @@ def measured():
         withheld.sum().alias("withheld"),
         pl.col("placebo").mean().alias("z"),
     )
-    return of.sort(CELL[:-1]).to_dicts()
-
-
-def table():
-    """What the rows say, a line a cell."""
-    for r in measured():
-        n = r["runs"]
-        text = f"{r['world']:13} {r['people']:>7,.0f} rho {r['rho']:>3g} f {r['share']:.1f} {r['policy']:6} {n:>4} runs"
-        text += f"  policy {r['truth']:.4f}({r['truth_se'] or 0:.4f}), proposed {r['proposed']:.4f}"
-        text += f", practice {r['practice']:.4f}"
-        if r["share"]:
-            text += f"  bias {r['bias']:+.4f}({r['se'] or 0:.4f})"
-            for what in ("value", "gain"):
-                held = r[f"{what}_held"]
-                text += f"  {what} {held} (>= {least(held, n):.3f}) / {r[f'{what}_width']:.4f}"
-            text += f"  above 0 {r['above']}, evaluated {r['better']} (wrong {r['wrong']}), false"
-            text += f" {r['false']} of {r['not_better']}, worse {r['worse']}, withheld {r['withheld']}  z {r['z']:+.1f}"
-        print(text)
-
-
-def _markdown(head, lines):
-    lines = [head, ["---"] * len(head), *lines]
-    return "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in lines)
+    cells = of.sort(CELL[:-1]).to_dicts()
+    return [{k: "" if v is None else text_of(v) for k, v in cell.items()} for cell in cells]
 
 
 def of_campaigns(*names, **only):
@@ -95,16 +82,22 @@ def of_campaigns(*names, **only):
 
 
 def held(_name):
-    """Learnt policies in worlds that hide nothing: a line a world and size, a budget a column."""
+    """Learnt policies in worlds that hide nothing: a line a world, a size a column, and pooled, a budget a line."""
     found, lines = of_campaigns("small", "large", "tiny", "few", "few_large"), list[list[object]]()
-    for (world, people), group in itertools.groupby(found, lambda r: (r["world"], r["people"])):
-        cells_, of = list(group), list[str]()
-        for rho in BUDGETS:
-            for r in (r for r in cells_ if r["rho"] == rho):
-                of.append(f"{r['value_held']}, {r['gain_held']} of {r['runs']}; {r['half']:.3g}; {r['above']}")
-        one = next(r for r in cells_ if r["rho"] == 1.0)
-        bias = f"{one['bias']:+.4f} ({one['se']:.4f})"
-        lines.append([world, f"{people:,.0f}", f"{one['practice']:.4g}", f"{one['truth']:.4g}", bias, *of])
+    sizes = sorted({r["people"] for r in found})
+    for world, group in itertools.groupby(found, lambda r: r["world"]):
+        of = list(group)
+        one = next(r for r in of if r["rho"] == 1.0 and r["people"] == 20_000)
+        cells = (_together([r for r in of if r["people"] == people]) for people in sizes)
+        lines.append(
+            [world, f"{one['practice']:.4g}, {one['truth']:.4g}", f"{one['bias']:+.4f} ({one['se']:.4f})", *cells]
+        )
+    head = ["log", "practice, policy", "bias of the gain", *(f"{people:,.0f} people" for people in sizes)]
+    return committed.markdown(head, lines) + "\n\n" + _pooled()
+
+
+def _pooled():
+    """Runs of a budget share nothing: how many held, with lower ends."""
     # wide intervals of small logs hold more often: they are not counted with the others
     usual = of_campaigns("small", "large")
     groups = {
@@ -113,42 +106,66 @@ def held(_name):
         "few states, from 20 000": of_campaigns("few", "few_large"),
         "5 000 people": of_campaigns("tiny"),
     }
-    for name, those in groups.items():
-        lines.append([name, *[""] * 4, *(_together([r for r in those if r["rho"] == rho]) for rho in BUDGETS)])
-    head = ["log", "people", "practice", "policy, ρ = 1", "bias of the gain, ρ = 1"]
-    return _markdown([*head, *(f"ρ = {rho:g}: value, gain held; ±; better" for rho in BUDGETS)], lines)
+    lines = [[name, *(_ends([r for r in of if r["rho"] == rho]) for rho in BUDGETS)] for name, of in groups.items()]
+    return committed.markdown(["value, gain held of all runs", *(f"ρ = {rho:g}" for rho in BUDGETS)], lines)
+
+
+def small_budgets(_name):
+    """Small budgets over all worlds of the stated range, a size a line."""
+    lines = list[list[object]]()
+    found = [r for r in of_campaigns("epsilon_1", "epsilon_06", "tenth", "lean") if r["world"] in BOX]
+    key = lambda r: (r["people"], r["rho"], r["share"])  # noqa: E731
+    for (people, rho, share), group in itertools.groupby(sorted(found, key=key), key):
+        of = list(group)
+        counts = [f"{sum(r[k] for r in of):.0f}" for k in ("above", "withheld", "false")]
+        lines.append([f"{people:,.0f}", f"{rho:g}", f"{share:g}", _ends(of), *counts])
+    return committed.markdown(
+        ["people", "ρ", "f", "value, gain held", "better", "withheld", "better, and no better in truth"], lines
+    )
 
 
 def _together(found):
+    """Runs in which the intervals of value and gain held, of how many, and how many say better."""
+    told = (sum(r[k] for r in found) for k in ("value_held", "gain_held", "runs", "above"))
+    return "{:.0f}, {:.0f} of {:.0f}; {:.0f}".format(*told) if found else ""
+
+
+def _ends(found):
     """Held of all runs, with lower ends."""
     n = sum(r["runs"] for r in found)
-    ends = (f"{x} (≥ {least(x, n):.3f})" for x in (sum(r[f"{what}_held"] for r in found) for what in ("value", "gain")))
-    return f"{', '.join(ends)} of {n}"
+    ends = (f"{x:.0f} (≥ {least(x, n):.3f})" for x in (sum(r[f"{w}_held"] for r in found) for w in ("value", "gain")))
+    return f"{', '.join(ends)} of {n:.0f}"
 
 
 def not_better(_name):
-    """Policies that are no better than practice, and how often the page said better."""
-    lines = list[list[object]]()
-    for r in of_campaigns("false", "false_few", "inert", "worse"):
-        if r["not_better"]:
-            most = float(beta.ppf(0.95, r["false"] + 1, r["not_better"] - r["false"])) if r["not_better"] else 1.0
-            gain, told = r["truth"] - r["practice"], f"{r['bias']:+.4f} ({r['se']:.4f})"
-            held_ = f"{r['gain_held']} of {r['runs']}"
-            said = [r["not_better"], r["false"], r["certified"], f"{most:.3f}", f"{r['fresh_false']} of {r['fresh']}"]
-            lines.append([r["world"], r["policy"], f"{gain:+.4f}", told, held_, *said])
+    """Policies that are no better than practice, and how often the page said better; few runs are counted together."""
+    lines, few = list[list[object]](), list[dict[str, float]]()
+    for r in of_campaigns("false", "false_few", "inert", "worse", "false_1", "inert_1", "worse_1"):
+        if r["not_better"] < 100:
+            few.append(r)
+            continue
+        gain, told = r["truth"] - r["practice"], f"{r['bias']:+.4f} ({r['se']:.4f})"
+        fresh = f"{r['fresh_false']:.0f} of {r['fresh']:.0f}"
+        lines.append([r["world"], r["policy"], f"{gain:+.4f}", told, *_false(r), fresh])
+    counts = {k: sum(r[k] for r in few) for k in ("not_better", "false", "certified")}
+    lines.append(["all others", "level, worst, random", "", "", *_false(counts), ""])
     head = [
         "log",
         "policy",
         "true gain",
         "bias",
-        "gain held",
         "runs no better",
         "said better",
-        "certified",
-        "said better at most (95 %)",
-        "on fresh seeds",
+        "without a condition",
+        "at most (95 %)",
     ]
-    return _markdown(head, lines)
+    return committed.markdown([*head, "on fresh seeds"], lines)
+
+
+def _false(r):
+    """Runs that are no better, how many say better, of these without a condition, and the upper end of their share."""
+    most = float(beta.ppf(0.95, r["false"] + 1, r["not_better"] - r["false"]))
+    return (*(f"{r[k]:.0f}" for k in ("not_better", "false", "certified")), f"{most:.3f}")
 
 
 def hides(_name):
@@ -156,7 +173,8 @@ def hides(_name):
     lines = list[list[object]]()
     for r in of_campaigns("hidden", "outside"):
         true, bias = r["truth"] - r["practice"], f"{r['bias']:+.4f}"
-        said = [f"{r['gain_held']} of {r['runs']}", f"{r['z']:+.1f}", r["withheld"], r["above"], r["better"]]
+        said = (f"{x:.0f}" for x in (r["withheld"], r["above"], r["better"]))
+        said = [f"{r['gain_held']:.0f} of {r['runs']:.0f}", f"{r['z']:+.1f}", *said]
         lines.append([r["world"], f"{r['people']:,.0f}", f"{true:+.4f}", bias, *said])
     head = [
         "log",
@@ -167,22 +185,9 @@ def hides(_name):
         "placebo z",
         "withheld",
         "said better",
-        "of these evaluated",
+        "of these without a condition",
     ]
-    return _markdown(head, lines)
-
-
-def shares(_name):
-    """What holding people out costs, and what it buys."""
-    lines, none = list[list[object]](), {}
-    for r in of_campaigns("share"):
-        at, f = (r["world"], r["people"]), r["share"]
-        none |= {at: r["truth"]} if not f else {}
-        worth, lost = f"{r['truth']:.4f} ({r['truth_se']:.4f})", f"{none[at] - r['truth']:.4f}" if f else ""
-        told = [f"± {r['half']:.3g}", f"{r['above']} of {r['runs']}"] if f else ["", ""]
-        lines.append([r["world"], f"{r['people']:,.0f}", f"{f:g}", f"{r['proposed']:.4f}", worth, lost, *told])
-    head = ["log", "people", "f", "proposed", "published", "less than f = 0", "gain told to", "says better"]
-    return _markdown(head, lines)
+    return committed.markdown(head, lines)
 
 
 def covered():
@@ -196,7 +201,7 @@ def covered():
             told = {f"{what}_held": f"{r[f'{what}_held'] / r['runs']:.4f}" for what in ("value", "gain")}
             told |= {f"{what}_width": f"{r[f'{what}_width']:.4f}" for what in ("value", "gain")}
             lines.append(where | of | told)
-    committed.write("coverage_one_step", lines, "from 9000, as results/one_step_evaluation.csv has them")
+    committed.write("coverage_one_step", lines, "from 9000")
 
 
 def least(held, runs):
@@ -205,5 +210,5 @@ def least(held, runs):
 
 
 if __name__ == "__main__":
-    table()
+    committed.write(CELLS, counted())
     covered()

@@ -1,8 +1,8 @@
 """One-step policies measured on other people, in known worlds: does the interval hold the truth, is "better" right.
 
-``python -P -m tests.campaigns.one_step_evaluation NAME ...`` adds the rows that ``results/one_step_evaluation.csv``
-lacks, a row a run, as they come; a campaign that was stopped goes on where it was.  NAME is one of :data:`CAMPAIGNS`.
-What the rows say: :mod:`tests.campaigns.one_step_coverage`.
+``python -P -m tests.campaigns.one_step_evaluation NAME ...`` adds the runs that ``build/`` lacks of this very code, a
+row a run, as they come; a campaign that was stopped goes on where it was.  NAME is one of :data:`CAMPAIGNS`; none: all.
+What the runs say, counted by cell: :mod:`tests.campaigns.one_step_coverage`.
 
 Seeds below 9000 tuned constants and report nothing; those from 9400 saw no change of any rule.  Runs of a seed share
 their log, whatever the budget, the share or the policy; those of a cell share nothing.  Simulation: seeded noise.
@@ -15,7 +15,6 @@ import itertools
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
 from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
@@ -24,21 +23,19 @@ import numpy as np
 import polars as pl
 
 from pipeline.evaluation.coverage import ONE_STEP, code_of
-from pipeline.learners.evaluation_terms import Evaluate
 from pipeline.learners.one_step import OneStepLearner
 from pipeline.learners.one_step_evaluation import OneStepEvaluation
-from pipeline.learners.one_step_learning import learn_step, next_question
-from pipeline.learners.terms import Privacy, Terms
+from pipeline.learners.one_step_learning import drawn_stages, learn_step
+from pipeline.learners.terms import Evaluate, Privacy, Terms
 from pipeline.logs.one_step_scores import OneStepScores
 from pipeline.logs.one_step_sums import add_people
 from pipeline.logs.target_sums import add_targets
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import SeededNoise
-from tests.campaigns import rows as committed
 from tests.campaigns.one_step_worlds import WORLDS
+from tests.campaigns.rows import ROOT
 from tests.made_up import add_scores
 
-TABLE, MODULE = "one_step_evaluation", "tests.campaigns.one_step_evaluation"
 FIRST, _BLOCK = 9000, 5
 CELL = ("world", "people", "rho", "share", "policy", "seed")
 NUMBERS = ("proposed", "truth", "practice", "value", "value_low", "value_high", "gain", "gain_low", "gain_high")
@@ -62,7 +59,7 @@ def cells(worlds, people=(20_000,), rhos=(1.0,), shares=(0.3,), policies=("learn
     return [Cell(*c) for c in itertools.product(worlds, people, rhos, shares, policies)]
 
 
-SIZES, BUDGETS = (20_000, 100_000), (0.3, 1.0, 3.0)
+SIZES, BUDGETS, EPSILON_1 = (20_000, 100_000), (0.3, 1.0, 3.0), 0.0243
 OPEN = ("clinicians", "retention", *(f"chain{k}" for k in range(1, 5)))
 OPEN += ("ward", "ward_greedy", "school", "school_greedy", "depot", "season")
 HIDDEN = ("clinicians16", "clinicians64", "clinicians256")
@@ -81,6 +78,14 @@ CAMPAIGNS = {
     "false_few": (400, cells(("office", "course"), (5_000,), policies=("level",))),
     "inert": (800, cells(("inert",))),
     "worse": (5, cells(OPEN, policies=POLICIES[1:])),
+    # small budgets: epsilon = 1 and 0.62 at delta = 1e-6, and one tenth; people so few that states are not pooled
+    "epsilon_1": (20, cells((*OPEN, *FEW), SIZES[1:], (EPSILON_1,))),
+    "epsilon_06": (10, cells((*OPEN, *FEW), SIZES[1:], (0.01,), (0.3, 0.5))),
+    "tenth": (6, cells((*OPEN, *FEW), SIZES[1:], (0.1,))),
+    "lean": (10, cells((*OPEN, *FEW), (50_000,), (EPSILON_1,))),
+    "false_1": (150, cells(("clinicians", "ward"), SIZES[1:], (EPSILON_1,), policies=("level",))),
+    "inert_1": (150, cells(("inert",), SIZES[1:], (EPSILON_1,))),
+    "worse_1": (5, cells(OPEN, SIZES[1:], (EPSILON_1,), policies=POLICIES[1:])),
     # states hide what practice acts on
     "hidden": (4, cells(HIDDEN, SIZES)),
     # shorter and longer than most, and a drift that practice follows
@@ -113,8 +118,11 @@ def proposed(found, logged, plan, policy, rng):
     return replace(found, policy=Policy(np.tile(chosen, (H, 1, 1)), np.tile(~recommended, (H, 1))))
 
 
-def runs(people: int, seed: int, asked: list[Cell]) -> Iterator[tuple[Cell, tuple]]:
-    """Cells of one world and one log: one log, a split and a learner a budget, an evaluation a policy."""
+def runs(people: int, seed: int, asked: list[Cell], source=SeededNoise) -> Iterator[tuple[Cell, tuple]]:
+    """Cells of one world and one log: one log, a split and a learner a budget, an evaluation a policy.
+
+    ``source``: makes noise of a seed.
+    """
     logged = _logged(asked[0].world, people)
     rng = np.random.default_rng(seed)
     log, place = logged.sample(people, rng), rng.random(people)
@@ -122,20 +130,22 @@ def runs(people: int, seed: int, asked: list[Cell]) -> Iterator[tuple[Cell, tupl
         other, values = place < share, None
         learn, rest = ([f.filter(pl.Series(s[f["user_id"].to_numpy()])) for f in log] for s in (~other, other))
         for rho, of_rho in _groups(of_share, "rho"):
-            entropy = seed, round(100 * share), round(1000 * rho)
+            entropy = seed, round(100 * share), round(10_000 * rho)
             terms = Terms("campaign", "dp-one-step", Privacy(rho=rho), evaluate=Evaluate(people=share))
             plan = OneStepLearner().plan(logged.card, terms).plan
-            noise = SeededNoise(np.random.SeedSequence(entropy))
+            noise = source(np.random.SeedSequence(entropy))
             # whatever the budget, the first question is the same
             values = values or add_targets(plan, None, learn)
-            first = plan.stages["v"].draw(values, noise)
-            question = next_question(plan, first)
-            second = plan.stages["q"].draw(add_targets(plan, question, learn), noise)
-            learnt = learn_step(plan, terms, plan.joined((first, second), question))
+
+            def answer(stage, asked, plan=plan, values=values, noise=noise, learn=learn):
+                exact = values if asked is None else add_targets(plan, asked, learn)
+                return plan.stages[stage].draw(exact, noise)
+
+            learnt = learn_step(plan, terms, drawn_stages(plan, answer))
             for cell in of_rho:
                 drawn = np.random.SeedSequence((*entropy, POLICIES.index(cell.policy), 1)).spawn(2)
                 found = proposed(learnt.found, logged, plan, cell.policy, np.random.default_rng(drawn[0]))
-                yield cell, _evaluated(logged, replace(learnt, found=found), share, rest, SeededNoise(drawn[1]))
+                yield cell, _evaluated(logged, replace(learnt, found=found), share, rest, source(drawn[1]))
 
 
 @lru_cache(1)
@@ -162,40 +172,44 @@ def _evaluated(logged, learnt, share, rest, noise):
 
     final, told = evaluation.measure(learnt, evaluation.answers(learnt, answer), share, 1)
     ends = (x for i in (told.value, told.improvement) for x in (i.estimate, i.lower, i.upper))
-    return (worth, logged.worth(final.policy), practice, *ends, told.placebo, told.hidden)
+    none = float("nan")
+    checks = (none if x is None else x for x in (told.placebo, told.hidden))
+    return (worth, logged.worth(final.policy), practice, *ends, *checks)
+
+
+def raw():
+    """Where the runs of this very code are kept."""
+    return ROOT / "build" / f"one_step_evaluation-{code_of(ONE_STEP)}.csv"
+
+
+def made():
+    """The runs that are kept already."""
+    if not raw().is_file():
+        return []
+    with raw().open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def add(names):
     """Add what the campaigns lack, a log at a time."""
-    place, this, done = committed.place(TABLE), code_of(ONE_STEP), set()
-    if place.is_file():
-        done = {tuple(r[k] for k in CELL) for r in committed.read(TABLE) if r["code"] == this}
+    done = {tuple(r[k] for k in CELL) for r in made()}
     left = {
-        (seed // _BLOCK, *cell, seed): name
-        for name in reversed(names)
+        (seed // _BLOCK, *cell, seed)
+        for name in names
         for cell, seed in itertools.product(CAMPAIGNS[name][1], range(FIRST, FIRST + CAMPAIGNS[name][0]))
         if (*map(text_of, cell), str(seed)) not in done
     }
-    with place.open("a", encoding="utf-8", newline="") as file:
+    raw().parent.mkdir(exist_ok=True)
+    with raw().open("a", encoding="utf-8", newline="") as file:
         out = csv.writer(file, lineterminator="\n")
         if not file.tell():
-            out.writerow((*FIELDS, *committed.STAMP))
+            out.writerow(FIELDS)
         # a world at a time, so that it is made once; a block of seeds at a time, so that no world waits for another
         order = lambda x: (x[0], x[1], x[2], x[-1])  # noqa: E731
         for (_, _, people, seed), group in itertools.groupby(sorted(left, key=order), key=order):
-            asked = {Cell(*x[1:-1]): left[x] for x in group}
-            for cell, told in runs(people, seed, list(asked)):
-                command, last = f"python -P -m {MODULE} {asked[cell]}", FIRST + CAMPAIGNS[asked[cell]][0] - 1
-                stamp = command, f"{FIRST} .. {last}", datetime.now(UTC).date().isoformat(), committed.lock(), this
-                out.writerow((*map(text_of, cell), seed, *map(text_of, told), *stamp))
+            for cell, told in runs(people, seed, [Cell(*x[1:-1]) for x in group]):
+                out.writerow((*map(text_of, cell), seed, *map(text_of, told)))
             file.flush()
-
-
-def again(row):
-    """A row, measured once more."""
-    cell = Cell(row["world"], int(row["people"]), float(row["rho"]), float(row["share"]), row["policy"])
-    [(_, told)] = runs(cell.people, int(row["seed"]), [cell])
-    return dict(zip(FIELDS[len(CELL) :], map(text_of, told), strict=True))
 
 
 def text_of(x):
@@ -203,4 +217,4 @@ def text_of(x):
 
 
 if __name__ == "__main__":
-    add(sys.argv[1:])
+    add(sys.argv[1:] or [*CAMPAIGNS])

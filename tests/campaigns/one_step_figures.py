@@ -7,44 +7,34 @@ noise.
 
 from __future__ import annotations
 
-import sys
-from datetime import date
-
 import numpy as np
 
 from pipeline.agents.pessimism import constants
 from pipeline.declaration.card import task_of
-from pipeline.declaration.lineage import Nightly
-from pipeline.learners.forecast import night_shares, one_step_policy
+from pipeline.learners.forecast import one_step_policy
 from pipeline.learners.one_step import OneStepLearner
 from pipeline.learners.terms import Privacy, Terms
 from pipeline.mdp.planning import greedy, optimal_values, policy_value
 from pipeline.privacy.noise import SeededNoise
-from pipeline.simulation import logged_trials
-from pipeline.simulation.simulate import sample_people
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
+from pipeline.worlds.simulated_logs import sample_people
 from tests.campaigns.one_step_worlds import WORLDS
-from tests.campaigns.rows import out_of_date, place, read, write
+from tests.campaigns.resumed import resumed
+from tests.campaigns.rows import read, write
 
-NAME, OF = "one_step", "python -P -m tests.campaigns.one_step_figures"
-KEYS = ("world", "people", "rho", "agent", "seed")
+NAME = "one_step"
+FIELDS = ("world", "people", "rho", "agent", "seed", "value", "abstains")
 TITLES = {
     "clinicians": "ICU-Sepsis logged by its clinicians, 713 states and 25 actions",
     "retention": "A shop's customers, 240 states and 6 offers, logged by a shop that is nearly greedy",
     "lake": "Gymnasium's FrozenLake 8 × 8, logged by a mediocre policy",
 }
-LOGS, NIGHT_LOGS, FIRST = 10, 2, 9000
+LOGS, FIRST = 10, 9000
 CELLS = {
     "clinicians": [(100_000, (1.0, 0.1)), (20_000, (1.0, 0.1)), (300_000, (1.0,))],
     "retention": [(20_000, (1.0, 0.1)), (100_000, (1.0, 0.1))],
     "lake": [(5_000, (1.0, 0.1)), (50_000, (1.0, 0.1))],
-}
-# one counter of so many nights: name -> epoch, and share of all people who come on the first night (0: as on any)
-YEAR = 360
-NIGHTS = {
-    **{f"nights, epoch {e}": (e, 0.0) for e in (360, 180, 90, 30)},
-    "nights, epoch 360, half on the first": (360, 0.5),
 }
 # a table of transitions of all states of the clinicians' world has 13 million cells: counts drown there
 COUNTED = ("retention", "lake")
@@ -54,18 +44,7 @@ def one_step(logged, people, rho, seed):
     """Policy of one run."""
     agent, privacy = ("one-step", None) if rho is None else ("dp-one-step", Privacy(rho=rho))
     terms = Terms("campaign", agent, privacy)
-    return one_step_policy(OneStepLearner().plan(logged.card, terms).plan, terms, [people], SeededNoise(seed))
-
-
-def nightly(logged, n, epoch, first, seed):
-    """Policy of the last night of an epoch of a year's counter at rho = 1; ``first``: of all people, on night 1."""
-    nights = Nightly(nights=YEAR, first=date(2026, 1, 1), counter="toeplitz", epoch=epoch)
-    terms = Terms("campaign", "dp-one-step", Privacy(rho=1.0), nightly=nights)
-    plan, rng = OneStepLearner().plan(logged.card, terms).plan, np.random.default_rng(seed)
-    values, gains = night_shares(plan)
-    counts = [round(n * share) for share in (max(values, first), gains)]
-    logs = [sample_people(logged.card, logged.mdp, logged.practice, k, rng) for k in counts]
-    return one_step_policy(plan.once, terms, logs, SeededNoise(seed))
+    return one_step_policy(OneStepLearner().plan(logged.card, terms).plan, terms, people, SeededNoise(seed))
 
 
 def counted(logged, n, rho, preset, seed):
@@ -73,7 +52,7 @@ def counted(logged, n, rho, preset, seed):
     card, task = logged.card, task_of(logged.card)
     cells = task.horizon * task.allowed.size
     c = constants(preset, cells, 0.1, pooled=True)
-    trial = logged_trials.Logged(card, task, logged.mdp, logged.practice, count_sum(card, Ask(rho)).mechanisms, c)
+    trial = logged.Logged(card, task, logged.mdp, logged.practice, count_sum(card, Ask(rho)).mechanisms, c)
     counts = trial.counts(n, np.random.default_rng(seed))
     return trial.plan(counts, SeededNoise(seed + 1), np.random.default_rng(seed + 2)).policy
 
@@ -92,38 +71,35 @@ def references(logged):
     }
 
 
-def run(world, done, write):
-    """All rows of one world that are not there yet."""
-    for n, budgets in CELLS[world]:
-        logged = WORLDS[world](n)
-        for name, value in references(logged).items():
-            if (world, str(n), "", name, "") not in done:
-                write(world, n, "", name, "", value, "")
-        for seed in range(FIRST, FIRST + LOGS):
-            agents = [("one-step", rho) for rho in (None, *budgets)]
-            agents += [
-                (f"apvi {c}", rho) for rho in (None, *budgets) for c in ("practical", "tail") if world in COUNTED
-            ]
-            few = (world, n) == ("clinicians", 100_000) and seed < FIRST + NIGHT_LOGS
-            agents += [(name, 1.0) for name in NIGHTS if few]
-            left = [
-                (a, rho)
-                for a, rho in agents
-                if (world, str(n), "" if rho is None else f"{rho:g}", a, str(seed)) not in done
-            ]
-            if not left:
-                continue
-            rng = np.random.default_rng(seed)
-            people = sample_people(logged.card, logged.mdp, logged.practice, n, rng)
-            for agent, rho in left:
-                if agent == "one-step":
-                    policy = one_step(logged, people, rho, seed)
-                elif agent in NIGHTS:
-                    policy = nightly(logged, n, *NIGHTS[agent], seed)
-                else:
-                    policy = counted(logged, n, rho, agent.removeprefix("apvi "), seed)
-                value, rho_text = logged.worth(policy), "" if rho is None else f"{rho:g}"
-                write(world, n, rho_text, agent, seed, value, float(policy.abstains.mean()))
+def log(world, n, seed):
+    """Value and share of abstentions of every agent on one log."""
+    logged, found = WORLDS[world](n), {}
+    people = sample_people(logged.card, logged.mdp, logged.practice, n, np.random.default_rng(seed))
+    for rho in (None, *dict(CELLS[world])[n]):
+        policies = {"one-step": one_step(logged, people, rho, seed)}
+        if world in COUNTED:
+            policies |= {f"apvi {c}": counted(logged, n, rho, c, seed) for c in ("practical", "tail")}
+        for agent, policy in policies.items():
+            value = f"{logged.worth(policy):.6f}, {float(policy.abstains.mean()):.4f}"
+            found[f"{'' if rho is None else f'{rho:g}'}, {agent}"] = value
+    return found
+
+
+def measured(worlds):
+    """A row an agent and log, and one for each policy that needs no log."""
+    for world in worlds:
+        for n, _ in CELLS[world]:
+            for name, value in references(WORLDS[world](n)).items():
+                yield dict(zip(FIELDS, (world, n, "", name, "", f"{value:.6f}", ""), strict=True))
+            for seed in range(FIRST, FIRST + LOGS):
+                [found] = resumed(NAME, [f"{world} {n} {seed}"], lambda key: log(*_typed(*key.split())))
+                for of, told in found.items():
+                    cells = (world, n, *of.split(", "), seed, *str(told).split(", "))
+                    yield dict(zip(FIELDS, cells, strict=True))
+
+
+def _typed(world, n, seed):
+    return world, int(n), int(seed)
 
 
 def page(name):
@@ -162,19 +138,5 @@ def _shown(found):
     return f"{np.mean(best):.4f}({1e4 * np.std(best, ddof=1) / len(best) ** 0.5:.0f})"
 
 
-def main(worlds):
-    """Measure what is missing, or out of date."""
-    rows = [r for r in read(NAME) if not out_of_date(NAME, r)] if place(NAME).is_file() else []
-    done = {tuple(r[k] for k in KEYS) for r in rows}
-
-    def keep(world, n, rho, agent, seed, value, abstains):
-        shown = f"{abstains:.4f}" if abstains != "" else ""
-        of = dict(zip(KEYS, (world, n, rho, agent, seed), strict=True))
-        write(NAME, [{**of, "value": f"{value:.6f}", "abstains": shown}], "of each row", KEYS, OF)
-
-    for world in worlds or CELLS:
-        run(world, done, keep)
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    write(NAME, [*measured(CELLS)])

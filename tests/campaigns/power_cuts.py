@@ -319,7 +319,7 @@ def main(wanted: str | None, most: int | None) -> int:
                 rows.append(row)
                 print(json.dumps(row), flush=True)
     if "--dry" not in sys.argv:
-        write(NAME, rows, "0, 1", keys=["verb", "taken out"])
+        write(NAME, rows, keys=["verb"])
     return int(any(row["broken"] for row in rows if row["taken out"] == ALL))
 
 
@@ -333,18 +333,17 @@ def verbs_table(name: str) -> str:
 
 
 def syncs_table(name: str) -> str:
-    """What breaks without the syncs of each place, as Markdown."""
-    lines = ["| syncs taken out | of | what breaks |", "|---|---|---|"]
+    """How many places break a promise without their syncs, and those that do not, as Markdown."""
     places = dict[str, list[dict[str, str]]]()
     for r in read(name):
         if r["taken out"] != ALL:
             places.setdefault(r["taken out"], []).append(r)
-    for place, found in sorted(places.items()):
-        broken = next((r for r in found if r["first"]), None)
-        laid = sum(int(r["laid down"]) for r in found)
+    idle = {place: found for place, found in sorted(places.items()) if not any(r["first"] for r in found)}
+    lines = [f"Without {len(places) - len(idle)} of {len(places)} a promise breaks.", ""]
+    lines += ["| breaks nothing without | states | why |", "|---|---|---|"]
+    for place, found in idle.items():
         why = next((why for of, why in REASONS["unneeded"].items() if of in place), "**not explained**")
-        told = f"nothing in {laid} states: {why}" if broken is None else f"{broken['verb']}, {broken['first']}"
-        lines.append(f"| `{place}` | {', '.join(r['verb'] for r in found)} | {told} |")
+        lines.append(f"| `{place}` | {sum(int(r['laid down']) for r in found)} | {why} |")
     return "\n".join(lines)
 
 

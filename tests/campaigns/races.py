@@ -60,7 +60,7 @@ def main(rounds: int) -> int:
         for engine in ("sqlite", "postgresql")
         for todo in (spend, draw)
     ]
-    write("races", told, "the operating system's")
+    write("races", told)
     print(plain("races"))
     return 0 if all(r["held"] for r in found) else 1
 

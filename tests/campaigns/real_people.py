@@ -18,7 +18,7 @@ from pathlib import Path
 
 from flows.config.home import Home
 from flows.jobs.intake import ingest_job
-from flows.jobs.run import register_job
+from flows.jobs.registration import register_job
 from pipeline.ledger.ledger import open_ledger
 from tests.jobs import run_job
 

@@ -44,8 +44,8 @@ def platform(folder: Path, people: int) -> Path:
     return path
 
 
-def hospital(folder: Path, people: int) -> pl.DataFrame:
-    """A German spreadsheet (a byte order mark, semicolons, decimal commas, its dates), as refusals say to read it."""
+def hospital(folder: Path, people: int) -> Path:
+    """A German spreadsheet: a byte order mark, semicolons, decimal commas, its dates."""
     draw, lines = random.Random(72), ["Patienten-Nr;Aufnahmedatum;Kalium (mmol/l);Maßnahme;Nutzen"]
     for who in range(people):
         day, high = datetime(2025, 1, 1) + timedelta(days=draw.randint(0, 300)), draw.random() < 0.5
@@ -58,8 +58,7 @@ def hospital(folder: Path, people: int) -> pl.DataFrame:
             high = not good
     path = folder / "krankenhaus.csv"
     path.write_bytes(b"\xef\xbb\xbf" + ("\r\n".join(lines) + "\r\n").encode())
-    frame = pl.read_csv(path, separator=";", decimal_comma=True)
-    return frame.with_columns(pl.col("Aufnahmedatum").str.to_date("%d.%m.%Y"))
+    return path
 
 
 def shop(folder: Path, people: int) -> Path:
@@ -79,3 +78,48 @@ def shop(folder: Path, people: int) -> Path:
     kinds = [pl.col(name).cast(pl.Categorical) for name in ("page", "segment")]
     pl.DataFrame(rows, infer_schema_length=None).with_columns(kinds).write_parquet(path)
     return path
+
+
+def wards(folder: Path, people: int) -> list[Path]:
+    """Three wards: other headers, separators and units; days first; rows twice; corrections; the outcome weeks later.
+
+    Lactate decides who gets fluids and who recovers, temperature nothing of it; fluids help where lactate is high.
+    """
+    draw, files = random.Random(74), list[Path]()
+    heads = {
+        "north": "patient,day,entered,temperature,lactate,treatment,recovered",
+        "south": "Patient-Nr;Day;entered;temperature;Lactate;treatment;recovered",
+        "west": "pat_id,day,entered,temperature,lactate (blood),treatment,outcome",
+    }
+    spelt = {"fluids": ["fluids", "Fluids ", "FLUIDS"], "none": ["none", "None"], "drug": ["drug"]}
+    for ward, head in heads.items():
+        mark, rows = ";" if ward == "south" else ",", list[str]()
+        for who in range(people // 3):
+            day, high = datetime(2025, 1, 1) + timedelta(days=draw.randint(0, 300)), draw.random() < 0.5
+            good = 0.0
+            for _ in range(3):
+                level = draw.uniform(3, 6) if high else draw.uniform(0.8, 2)
+                cell = f"{level:.2f} mmol/l" if ward != "west" else f"{9.0 * level:.1f} mg/dl"
+                warm = f"{draw.uniform(36, 40):.1f} °C"
+                cells = [cell.replace(".", ","), warm.replace(".", ",")] if ward == "south" else [cell, warm]
+                done = draw.choices(list(spelt), (6, 1, 3) if high else (1, 6, 3))[0]
+                helped = {"fluids": 0.75, "drug": 0.45, "none": 0.2}[done] if high else 0.85 - 0.3 * (done == "fluids")
+                good = draw.random() < helped
+                name, at = f"{ward[0]}{who:05}", f"{day.day}.{day.month}.{day.year}"
+                text = draw.choice(spelt[done])
+                rows.append(mark.join([name, at, f"{day:%Y-%m-%d} 08:00", cells[1], cells[0], text, ""]))
+                if draw.random() < 0.03:
+                    rows.append(rows[-1])
+                elif draw.random() < 0.05:
+                    # the evening's entry corrects the morning's
+                    rows.append(rows[-1].replace("08:00", "20:00").replace(text, draw.choice(spelt[done])))
+                    rows[-2] = rows[-2].replace(text, "none" if done != "none" else "drug")
+                day += timedelta(days=draw.randint(1, 4))
+                high = not good if draw.random() < 0.8 else high
+            late = day + timedelta(days=60)
+            told = [f"{ward[0]}{who:05}", f"{late.day}.{late.month}.{late.year}", f"{late:%Y-%m-%d} 12:00", "", "", ""]
+            rows.append(mark.join([*told, str(int(good))]))
+        draw.shuffle(rows)
+        files.append(folder / f"{ward}.csv")
+        files[-1].write_text("\n".join([head, *rows]) + "\n", encoding="utf-8")
+    return files

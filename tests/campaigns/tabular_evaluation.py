@@ -1,14 +1,10 @@
 """Do evaluations of policies hold the value?  ``python -P -m tests.campaigns.tabular_evaluation NAME [runs]``.
 
 Fresh logs, fresh people in both parts, fresh noise: how wide the intervals of value and of improvement are, and how
-often they hold.  NAME is ``bins`` (four bins of a uniform log: the value is that of the binned process), or
-``worlds``: each run in a random world of its own, with practice drawn at random, in which declared states are all there
-is: those rows say over which range a run is calibrated.  ``practice`` asks these worlds about random policies, half of
-which are worse than practice.  ``long`` is ``worlds`` with episodes of 20 steps alone, and with people of their own.
-``linear``, ``linear_practice`` and ``linear_long`` are the same for ``dp-vapvi`` on one feature a state and action.
-``few`` and ``linear_few`` have too few people for so many states: there nothing is calibrated.
-``logged`` and ``linear_logged`` are the same people, whose rows tell how likely practice was to do what it did.
-``paired`` is ``practice`` with a second random policy, that of an earlier run: *gain* is the third sum's.
+often they hold.  ``worlds``: each run in a random world of its own, with practice drawn at random, in which declared
+states are all there is: those rows say over which range a run is calibrated.  ``linear`` is the same for ``dp-vapvi``
+on one feature a state and action; ``logged`` and ``linear_logged`` are the same people, whose rows tell how likely
+practice was to do what it did.
 """
 
 from __future__ import annotations
@@ -24,51 +20,47 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pipeline.declaration.card import Card
-from pipeline.environments.world import declared_actions, declared_states
-from pipeline.evaluation.exact import truth
-from pipeline.evaluation.measured import Evaluated
-from pipeline.learners.evaluation_terms import Earlier, Evaluate
+from pipeline.facts.evaluation import Evaluated
 from pipeline.learners.held_out import HeldOutRun
+from pipeline.learners.linear import drawn, learn_linear
 from pipeline.learners.linear_evaluation import LinearEvaluation
-from pipeline.learners.linear_learning import drawn, learn_linear
 from pipeline.learners.offline_agents import plan_run
-from pipeline.learners.paired_evaluation import PairedEvaluation
 from pipeline.learners.tabular import TabularRun
 from pipeline.learners.tabular_evaluation import STAGE, TabularEvaluation
-from pipeline.learners.terms import Planner, Privacy, Terms
+from pipeline.learners.terms import Evaluate, Planner, Privacy, Terms
 from pipeline.logs.aggregate import count_rows
 from pipeline.logs.parts import evaluates, part_key
 from pipeline.logs.regression_sums import add_tallies
 from pipeline.mdp.planning import policy_value
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import SeededNoise
-from pipeline.simulation.simulate import canonical, sample_people, simulate_chunks
-from pipeline.simulation.surrogate import draw_surrogate
 from pipeline.statistics.held_out import their_names
 from pipeline.statistics.layout import ExactSums
-from pipeline.statistics.regression_rows import TalliedRows
+from pipeline.statistics.linear_sums import TalliedRows
+from pipeline.worlds.simulated_logs import sample_people
+from pipeline.worlds.surrogate import draw_surrogate
 from tests.campaigns import rows as committed
-from tests.campaigns.draws import shelf_card, world_of
 from tests.conftest import card_dict
 from tests.made_up import add_scores
 
 SEED = 20261122
 # people, share, budget
-BINS = ((20_000, 0.5, 1.0), (100_000, 0.5, 1.0), (100_000, 0.3, 1.0))
 WORLDS = ((20_000, 0.3, 0.3), (20_000, 0.3, 1.0), (20_000, 0.3, 3.0), (100_000, 0.3, 1.0))
 WORLDS += ((2_000, 0.3, 0.3), (2_000, 0.3, 3.0), (5_000, 0.3, 1.0), (5_000, 0.5, 0.1))
 # live states, actions, steps, and whether steps have tables of their own
 SIZES = ((2, 2, 2, True), (4, 3, 5, True), (8, 2, 20, False), (20, 4, 10, False), (50, 3, 10, False), (10, 3, 12, True))
-# the longest of tables and of linear policies
-LONG = {False: (20, False), True: (10, True)}
 # people who judge, times the root of rho, over states to the power 3/2: below it the model drowns and intervals miss;
 # those of linear policies are counted first, with half of their budget
 HEARD = {False: 28.0, True: 100.0}
 LINEAR_SIZES = ((2, 2, 2, True), (4, 3, 5, True), (8, 2, 10, True), (6, 4, 8, False))
 WHERE = ("dynamics", "states", "horizon", "people", "share", "rho", "runs")
 # what coverage a run may state
-COVERAGE = {name: f"coverage_{name}" for name in ("linear", "linear_logged")}
-COVERAGE |= {"worlds": "coverage_tabular", "logged": "coverage_tabular_logged"}
+COVERAGE = {
+    "worlds": "coverage_tabular",
+    "logged": "coverage_tabular_logged",
+    "linear": "coverage_linear",
+    "linear_logged": "coverage_linear_logged",
+}
 HEAD = (*WHERE, "value_held", "value_width", "value_bias", "gain_held", "gain_width", "gain_bias", "says_better")
 HEAD += ("says_better_though_not", "not_better", "v_policy", "placebo_beyond_4")
 CHECKED = (*HEAD, "ratios_beyond_4")
@@ -101,11 +93,6 @@ def evaluate_once(
         learnt = replace(learnt, learnt=replace(learnt.learnt, plan=replace(plan, policy=_at_random(plan.policy, rng))))
     scores, summed = e.scores(learnt), e.sums[STAGE]
     answers = e.told(scores, summed.draw(add_scores(card, e.layout, scores, evaluate), noise))
-    if isinstance(e, PairedEvaluation):
-        layout = replace(e.layout, scores=1)
-        third = their_names(e.paired.draw(add_scores(card, layout, e.both(learnt), evaluate), noise))
-        listed = answers.mechanisms + third.mechanisms
-        answers = replace(answers, tables={**answers.tables, **third.tables}, mechanisms=listed)
     return e.measure(learnt, answers, float(run.share), 1)[1], learnt.learnt.plan.policy
 
 
@@ -114,14 +101,6 @@ def _at_random(p: Policy, rng: np.random.Generator) -> Policy:
     one = np.eye(p.probabilities.shape[-1])[rng.integers(p.probabilities.shape[-1], size=p.abstains.shape[1])]
     abstains = np.broadcast_to(rng.random(p.abstains.shape[1]) < 0.5, p.abstains.shape)
     return Policy(np.broadcast_to(one, p.probabilities.shape).copy(), abstains.copy())
-
-
-def another(card: Card, seed: int) -> Policy:
-    """A second random policy, as an earlier run may have published it."""
-    d = card.domain
-    shape = d.horizon, len(d.live_states)
-    blank = Policy(np.zeros((*shape, len(d.action_labels))), np.ones(shape, dtype=bool))
-    return _at_random(blank, np.random.default_rng((SEED, seed, 3)))
 
 
 def _linear(
@@ -150,17 +129,6 @@ def _counted(card: Card, people: Sequence[pl.DataFrame]) -> ExactSums:
     return ExactSums(card.name, "synthetic", card.domain.dynamics, sums)
 
 
-def in_bins(card: Card, terms: Terms, seed: int) -> Run:
-    """Four bins of the intensive-care world: the policy's value in the binned process, and that of practice."""
-    world = world_of(card, "icu_sepsis")
-    d, practice = card.domain, world.behaviours("uniform", card.domain.horizon)
-    states, actions = declared_states(card, world), declared_actions(card, world)
-    chunks = simulate_chunks(world, practice, d.horizon, card.unit.users_public, np.random.default_rng((SEED, seed)))
-    found, policy = evaluate_once(card, terms, [canonical(c, states, actions) for c in chunks], seed, at_random=False)
-    true = truth(card, world, "uniform", policy)
-    return found, true["v_policy_model"], true["v_behavior"]
-
-
 def in_a_world(card: Card, terms: Terms, seed: int, *, at_random: bool) -> Run:
     """A random world over the card's labels, and practice that takes any action sometimes."""
     rng = np.random.default_rng((SEED, seed))
@@ -180,7 +148,7 @@ def in_a_world(card: Card, terms: Terms, seed: int, *, at_random: bool) -> Run:
             done[:, :L] = p.beside(practice[:, :L])
         return policy_value(mdp, done)
 
-    return found, worth(policy), worth(None if terms.earlier is None else terms.earlier.policy)
+    return found, worth(policy), worth(None)
 
 
 def with_chances(rows: pl.DataFrame, practice: NDArray[np.float64]) -> pl.DataFrame:
@@ -191,16 +159,11 @@ def with_chances(rows: pl.DataFrame, practice: NDArray[np.float64]) -> pl.DataFr
 
 def cells(name: str) -> Iterator[tuple[Card, float, float]]:
     """Card, share and budget of each cell."""
-    if name == "bins":
-        yield from ((shelf_card("icu_sepsis_uniform", users=n), share, rho) for n, share, rho in BINS)
-        return
     sizes, more = (LINEAR_SIZES, {"features": {"kind": "one_hot"}}) if "linear" in name else (SIZES, {})
-    longest = [s for s in sizes if s[2:] == LONG["linear" in name]]
-    sizes, budgets = (longest, WORLDS[:3]) if name.endswith("long") else (sizes, WORLDS)
     if "logged" in name:
         more |= {"source": {"files": ["a.csv"], "columns": {**COLUMNS, "behavior_prob": "p"}}}
-    for (L, A, H, apart), (people, share, rho) in itertools.product(sizes, budgets):
-        if (people * share * math.sqrt(rho) / L**1.5 < HEARD["linear" in name]) != name.endswith("few"):
+    for (L, A, H, apart), (people, share, rho) in itertools.product(sizes, WORLDS):
+        if people * share * math.sqrt(rho) / L**1.5 < HEARD["linear" in name]:
             continue
         domain = {
             "horizon": H,
@@ -212,12 +175,6 @@ def cells(name: str) -> Iterator[tuple[Card, float, float]]:
         yield Card.model_validate(card_dict(domain=domain, unit=unit, **more)), share, rho
 
 
-def seeds_of(name: str, count: int) -> range:
-    """Seeds of a campaign's runs."""
-    first = 100 if name.endswith("long") else 0
-    return range(first, first + count)
-
-
 def measure(name: str, count: int) -> list[dict[str, object]]:
     """All cells of a campaign."""
     rows: list[dict[str, object]] = []
@@ -226,18 +183,9 @@ def measure(name: str, count: int) -> list[dict[str, object]]:
         agent, told = "dp-vapvi" if "linear" in name else "dp-apvi", "logged" if "logged" in name else "released"
         terms = Terms(name, agent, Privacy(rho=rho), Planner(), evaluate=Evaluate(people=share, probabilities=told))
         said = list[tuple[float, ...]]()
-        for seed in seeds_of(name, count):
-            if name == "paired":
-                terms = replace(terms, earlier=Earlier("another", another(card, seed)))
-            run = (
-                in_bins(card, terms, seed)
-                if name == "bins"
-                else in_a_world(card, terms, seed, at_random=name.endswith(("practice", "paired")))
-            )
-            found, value, practice = run
+        for seed in range(count):
+            found, value, practice = in_a_world(card, terms, seed, at_random=False)
             v, g, gain = found.value, found.improvement, value - practice
-            if found.against is not None:
-                g = found.against.improvement
             better = g.lower > 0
             held = float(v.lower <= value <= v.upper), float(g.lower <= gain <= g.upper)
             widths = v.upper - v.lower, v.estimate - value, held[1], g.upper - g.lower, g.estimate - gain
@@ -254,26 +202,25 @@ def measure(name: str, count: int) -> list[dict[str, object]]:
 
 
 def shown(name: str) -> str:
-    """What a page says of a campaign: a line a size, over its budgets."""
-    head = "| states, steps | people, ρ | runs | value held | gain held | above 0, of those that are not better |"
-    lines = [head, "|---" * 6 + "|"]
-    found: dict[tuple[str, ...], list[dict[str, str]]] = {}
+    """What a page says of a campaign: a line a size of the world, over its people and budgets."""
+    head = "| states, steps | people; ρ | runs | value held | gain held |"
+    lines = [head, "|---" * 5 + "|"]
+    found: dict[tuple[str, str], list[dict[str, str]]] = {}
     for r in committed.read(name):
-        found.setdefault((r["states"], r["horizon"], r["people"]), []).append(r)
-    for (states, steps, people), of in found.items():
+        found.setdefault((r["states"], r["horizon"]), []).append(r)
+    for (states, steps), of in found.items():
         runs = sum(int(r["runs"]) for r in of)
         held = (sum(round(float(r[k]) * int(r["runs"])) for r in of) for k in ("value_held", "gain_held"))
-        said = (sum(int(r[k]) for r in of) for k in ("says_better_though_not", "not_better"))
-        rhos = "; ".join(f"{float(r['rho']):g}" for r in of)
-        cells = (f"{states}, {steps}", f"{int(people):,}, {rhos}", runs, *held, " of ".join(map(str, said)))
+        people, rhos = ({float(r[k]) for r in of} for k in ("people", "rho"))
+        asked = "; ".join(f"{min(v):,.6g} to {max(v):,.6g}" for v in (people, rhos))
+        cells = (f"{states}, {steps}", asked, runs, *held)
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines)
 
 
 def main(name: str, count: int) -> None:
     """Measure and rewrite the table."""
-    table = COVERAGE.get(name, f"tabular_evaluation_{name}")
-    committed.write(table, measure(name, count), f"{SEED}, {seeds_of(name, count)[0]} .. {seeds_of(name, count)[-1]}")
+    committed.write(COVERAGE[name], measure(name, count), f"{SEED}, 0 .. {count - 1}")
 
 
 if __name__ == "__main__":

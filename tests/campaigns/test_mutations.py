@@ -1,12 +1,10 @@
-"""A sample of the mutation campaign, and what its committed result says."""
+"""Edits of every field and file of a published run are caught, in a sample of them."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.campaigns import mutations
-from tests.campaigns.executed import executed, unexplained
-from tests.campaigns.rows import read
 
 # edits that only an insider can make so that nothing tells; docs/ledger.md says why
 INSIDE = ("recipe.toml",)
@@ -24,17 +22,7 @@ def test_an_honest_run_of_each_kind_is_made_again_whole(runs):
 
 
 def test_a_sample_of_edits_is_caught_from_outside_and_inside(runs):
-    with executed() as modules:
-        rows = mutations.campaign(runs, lambda i: i % 173 == 7)
-    assert unexplained("mutations", "mutations", modules) == []
+    rows = mutations.campaign(runs, lambda i: i % 173 == 7)
     assert len(rows) >= 40
     assert not [r for r in rows if r["outside"] == "-"]
     assert not [r for r in rows if r["inside"] == "-" and not r["edit"].startswith(INSIDE)]
-
-
-def test_the_committed_campaign_caught_every_edit_from_outside():
-    found = read("mutations")
-    edits = {run: sum(int(r["edits"]) for r in found if r["run"] == run) for run in {r["run"] for r in found}}
-    assert set(edits) == {"tabular", "linear", "lq", "nightly"} and sum(edits.values()) >= 2000
-    assert all(r["outside, not caught"] == "0" for r in found)
-    assert all(r["inside, not caught"] == "0" or r["file"] in INSIDE for r in found)

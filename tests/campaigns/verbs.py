@@ -10,10 +10,10 @@ from fractions import Fraction
 from pathlib import Path
 
 import flows.jobs.publish
-import pipeline.learners.tabular
+import pipeline.learners.tabular_learning
 from flows.jobs.intake import ingest_job
 from flows.jobs.promotion import Alias
-from flows.jobs.run import register_job
+from flows.jobs.registration import register_job
 from flows.jobs.snapshots import purge_job
 from pipeline.declaration.toml import exit_code
 from pipeline.ledger.chain import BudgetError
@@ -115,10 +115,10 @@ class Shop:
 
     def canned(self) -> None:
         """Planning and pages keep no state; and whoever draws says so first."""
-        pipeline.learners.tabular.learn = lambda *_: self.world.learnt
+        pipeline.learners.tabular_learning.learn = lambda *_: self.world.learnt
         # pages that differ are published anew
         flows.jobs.publish.drawn_pages = lambda *_: (str(os.getpid()) if self.anew else "", "")
-        witness_draws(self.world.witness, str(self.world.price))
+        witness_draws(self.world.witness, str(self.world.price), str(self.world.pure_price))
 
     def verbs(self) -> dict[str, tuple[str, Callable[[], object]]]:
         """Verb -> state it begins from, and the call."""

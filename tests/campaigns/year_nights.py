@@ -29,13 +29,13 @@ from flows.config.setting import setting
 from flows.jobs.nights import nightly_counter
 from flows.jobs.proof import verify_run_job
 from pipeline.declaration.toml import exit_code
-from pipeline.environments.riverswim import riverswim
 from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.steps import committed_steps
 from pipeline.logs.aggregate import count_rows
 from pipeline.privacy.release_file import read_release
-from pipeline.simulation.simulate import sample_log
-from pipeline.transaction.kept_steps import KeptSteps
+from pipeline.transaction.continual_step import KeptSteps
+from pipeline.worlds.catalog import riverswim
+from pipeline.worlds.simulated_logs import sample_log
 from tests.jobs import nightly_job, run_job
 
 FIRST = date(2026, 1, 1)
@@ -252,7 +252,7 @@ class Year:
         self._kept = now
         ledger = open_ledger(self.home.root / "ledger.db", create=False)
         nights = committed_steps(ledger.entries(), "year", nightly.key)
-        mechanisms = nightly.worst
+        mechanisms = nightly.sums.mechanisms
         kept = KeptSteps(folder, nightly.counter, nights, nightly.size)
         leaves = [x for t in range(1, night + 1) if (x := kept.exact(t)) is not None]
         exact = np.concatenate([self._exact[m.table].reshape(-1) for m in mechanisms])

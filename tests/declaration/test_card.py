@@ -10,11 +10,12 @@ import pytest
 
 from flows.config.home import find_card, find_recipe
 from flows.config.recipe import load_recipe
-from flows.config.study_recipes import is_world_recipe, load_price_recipe, load_world_recipe
+from flows.config.study_recipes import is_world_recipe, load_study, load_world_recipe
 from pipeline.declaration.card import Card, CardError, load_any_card, load_card
 from pipeline.declaration.toml import read_toml
 from pipeline.logs.ingest import ingest
 from tests.conftest import card_dict
+from tests.documents import section
 
 ROOT = Path(__file__).resolve().parents[2]
 GOOD = """
@@ -148,15 +149,15 @@ def test_a_named_root_is_read_and_an_unknown_one_refused(tmp_path, monkeypatch):
 
 
 # the uniform log keeps the lineage of version 0.1, the clinicians' has one of its own
-LINEAGES = {"icu_sepsis": "icu_sepsis_clinicians", "icu_sepsis_uniform": "icu_sepsis"}
+LINEAGES = {"icu_sepsis": "icu_sepsis_doses", "icu_sepsis_uniform": "icu_sepsis"}
 
 
 def test_every_card_and_recipe_on_the_shelf_is_good():
     for path in sorted((ROOT / "datasets").glob("*/card.toml")):
         assert load_any_card(path).name == LINEAGES.get(path.parent.name, path.parent.name)
     for path in sorted((ROOT / "flows" / "recipes").glob("*.toml")):
-        if "compare" in read_toml(path):
-            assert load_price_recipe(path).grid().trials()
+        if "study" in read_toml(path):
+            assert load_study(path).listed()
             continue
         if is_world_recipe(read_toml(path)):
             assert load_world_recipe(path).trials()
@@ -204,7 +205,7 @@ def test_an_unknown_name_lists_the_known_ones():
 
 
 def test_the_wide_card_of_the_documentation_is_a_card_and_reads_its_log(tmp_path):
-    text = (ROOT / "docs" / "card.md").read_text(encoding="utf-8")
+    text = section("card.md", "## A wide source")
     card = load_card(write(tmp_path, text.partition("```toml\n")[2].partition("```")[0]))
     (tmp_path / "game.csv").write_text("userID,choice,planet,points\nu,1,2,9\n")
     snapshot = ingest(card, tmp_path / "store")

@@ -68,5 +68,5 @@ def test_a_line_of_what_is_used_however_far_away_does_not(root, file, old, new):
 
 
 def test_our_own_agents_depend_on_their_mechanisms_and_not_on_those_of_others():
-    one, other = (closure_digest([f"pipeline.simulation.{name}_trials"]) for name in ("tabular", "mixture"))
-    assert one != other == closure_digest(["pipeline.simulation.mixture_trials"])
+    one, other = (closure_digest([f"pipeline.online.{name}"]) for name in ("tabular", "mixtures"))
+    assert one != other == closure_digest(["pipeline.online.mixtures"])

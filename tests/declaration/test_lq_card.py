@@ -119,7 +119,7 @@ def test_the_hash_covers_unit_and_domain_and_not_the_cost(tmp_path, old, new, sa
 
 
 def test_the_shipped_card_is_the_world_it_is_said_to_come_from():
-    from pipeline.environments.lq_catalog import check_world, load_lq_world
+    from pipeline.worlds.plants import check_world, load_lq_world
 
     card = require_linear_quadratic(load_any_card(SHELF / "double_integrator" / "card.toml"))
     check_world(load_lq_world("double-integrator"), card)

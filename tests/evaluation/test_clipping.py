@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 
 from pipeline.evaluation.intervals import Method, evaluated
-from pipeline.learners.evaluation import clip_diagnostics
+from pipeline.learners.held_out import clip_diagnostics
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.layout import ExactSums
 from pipeline.statistics.moment_layout import MomentLayout
-from pipeline.statistics.scores import Clips
+from pipeline.statistics.scores import PLACEBOS, SCORES, Clips
 
 CLIPS = Clips(0.0, 1.0, spread=4.0)
 
 
 def told(psi, own, rho=Fraction(1)):
-    scores = CLIPS.scaled(psi, own, np.zeros_like(psi))
-    layout = MomentLayout("clinic", "synthetic", "stationary", 4)
+    scores = CLIPS.scaled(psi, own, np.zeros_like(psi), np.zeros_like(psi))
+    layout = MomentLayout("clinic", "synthetic", "stationary", len(SCORES), halved=PLACEBOS)
     answers = layout.summed(rho).draw(
         ExactSums("clinic", "synthetic", "stationary", layout.add_up(scores)), SeededNoise(np.random.SeedSequence(3))
     )

@@ -82,6 +82,7 @@ def test_other_code_is_another_estimator(table):
     assert not covered(table(*GOOD, code="0" * 16), card(), 0.3, Fraction(1))
 
 
+@pytest.mark.digests
 def test_the_committed_tables_are_of_todays_code():
     """An estimator that changes is measured again, or states no coverage."""
     assert covered(TABULAR, card(8, 10, 50_000), 0.3, Fraction(1))

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from pipeline.declaration.card import Card, load_card
-from pipeline.environments.mixture_worlds import random_tabular
-from pipeline.environments.riverswim import riverswim
-from pipeline.environments.world import World
-from pipeline.environments.worlds import load_world
-from pipeline.evaluation.exact import (
+from pipeline.mdp.model import TabularMDP
+from pipeline.mdp.planning import occupancies, optimal_values
+from pipeline.mdp.policy import Policy, uniform
+from pipeline.worlds.catalog import load_world, random_tabular, riverswim
+from pipeline.worlds.exact import (
     best_bin_policy,
     best_bin_policy_value,
     binned_behaviour,
@@ -24,10 +24,8 @@ from pipeline.evaluation.exact import (
     lift,
     truth,
 )
-from pipeline.mdp.model import TabularMDP
-from pipeline.mdp.planning import occupancies, optimal_values
-from pipeline.mdp.policy import Policy, uniform
-from pipeline.simulation.simulate import sample_counts
+from pipeline.worlds.simulated_logs import sample_counts
+from pipeline.worlds.world import World
 
 SHELF = Path(__file__).resolve().parents[2] / "datasets"
 HALVES = {"low": [0, 1, 2], "high": [3, 4, 5]}

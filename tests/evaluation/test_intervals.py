@@ -7,14 +7,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from pipeline.evaluation.intervals import ALPHA, Method, deviations, evaluated, level_of, moments
+from pipeline.evaluation.intervals import ALPHA, Method, Trait, deviations, evaluated, level_of, moments, per_past
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.layout import ExactSums
 from pipeline.statistics.moment_layout import MomentLayout
-from pipeline.statistics.scores import Clips
+from pipeline.statistics.scores import PLACEBOS, SCORES, Clips
 
 CLIPS, METHOD = Clips(0.0, 1.0, 8.0), Method("tabular-dr", 0.0, calibrated=False)
-LAYOUT = MomentLayout("tiny", "synthetic", "stationary", 4)
+LAYOUT = MomentLayout("tiny", "synthetic", "stationary", len(SCORES), halved=PLACEBOS)
 
 
 def people(n=4000, gain=0.1, seed=0):
@@ -23,8 +23,8 @@ def people(n=4000, gain=0.1, seed=0):
     return own + gain + rng.normal(0, 1, n), own, rng.normal(0, 0.3, n)
 
 
-def released(psi, own, placebo, rho=None, seed=1):
-    tables = LAYOUT.add_up(CLIPS.scaled(psi, own, placebo))
+def released(psi, own, lost, rho=None, seed=1, past=None):
+    tables = LAYOUT.add_up(CLIPS.scaled(psi, own, lost, np.zeros_like(own) if past is None else past))
     return LAYOUT.summed(rho).draw(ExactSums("tiny", "synthetic", "stationary", tables), SeededNoise(seed))
 
 
@@ -84,37 +84,98 @@ def test_what_does_not_lie_above_0_is_wider_and_what_lies_above_is_not():
             assert y.upper - x.upper == pytest.approx(reach) == x.lower - y.lower
 
 
-def test_a_gain_is_hidden_unless_the_placebo_had_shown_it():
+# a trait behind the choices would show: gains of one row for each of *past*
+SHOWS = Trait(per_past=1.0)
+
+
+def luck(n, seed=9):
+    """A placebo *past* with no mean, and of a spread that lets traits show."""
+    x = np.random.default_rng(seed).normal(0, 0.5, n)
+    return x - x.mean()
+
+
+def test_a_gain_is_hidden_unless_either_placebo_had_shown_it():
     psi, own, placebo = people(gain=0.1)
-    method = Method("x", 0.0, calibrated=True, hidden=20.0)
-
-    def found(shift, gain=0.1, error=0.0):
-        release = released(psi + gain - 0.1, own, placebo - placebo.mean() + shift)
-        return evaluated(release, CLIPS, method, 0.3, 1, placebo_error=error).hidden
-
     error = placebo.std() / len(placebo) ** 0.5
-    assert found(0.0) == pytest.approx(20 * 1.645 * error, rel=0.05)
+    quiet = luck(len(own))
+    noise = quiet.std() / len(own) ** 0.5
+
+    def found(lost, past=0.0, gain=0.1, trait=SHOWS):
+        release = released(psi + gain - 0.1, own, placebo - placebo.mean() + lost, past=quiet + past)
+        return evaluated(release, CLIPS, METHOD, 0.3, 1, trait=trait)
+
+    assert found(0.0).hidden == pytest.approx(22 * 1.645 * error, rel=0.05)
     # what is hidden moves both to the same side; the other side speaks against it
-    assert found(0.01) == pytest.approx(20 * (0.01 + 1.645 * error), rel=0.05)
-    assert found(-0.05) == 0 and found(-0.05, gain=-0.1) > 1 > found(0.05, gain=-0.1)
-    assert found(0.0, error=0.1) > 3
-    assert evaluated(released(psi, own, placebo), CLIPS, METHOD, 0.3, 1).hidden is None
+    assert found(0.01).hidden == pytest.approx(22 * (0.01 + 1.645 * error), rel=0.05)
+    # a trait that moves rewards alone leaves *lost* as it is
+    assert found(-0.05).hidden == pytest.approx(2 * 1.645 * noise, rel=0.05)
+    assert found(-0.05, 0.2).hidden == pytest.approx(2 * (0.2 + 1.645 * noise), rel=0.05)
+    assert found(-0.05, 0.2, trait=Trait(per_past=3.0)).hidden == pytest.approx(3 * found(-0.05, 0.2).hidden)
+    assert found(-0.05, -0.2).hidden == 0 and found(-0.05, gain=-0.1).hidden > 1 > found(0.05, gain=-0.1).hidden
+    assert found(0.0, trait=Trait((0.1, 0.0), 1.0)).hidden > 3 and abs(found(0.05, trait=Trait((0.1, 0.0))).placebo) < 1
+
+
+def test_no_z_stands_where_nothing_can_show():
+    psi, own, placebo = people(gain=0.1)
+    release, silent = released(psi, own, placebo, past=luck(len(own))), Trait(behind=(False, False))
+    found = evaluated(release, CLIPS, METHOD, 0.3, 1, trait=silent)
+    assert (found.placebo, found.past, found.hidden, found.reach) == (None, None, None, None)
+    # of one step, *past* is of earlier episodes, and nothing is lost on the way
+    again = evaluated(release, CLIPS, METHOD, 0.3, 1, trait=Trait(per_past=1.0, behind=(False, True)))
+    assert again.placebo is None and again.past is not None and again.hidden < 0.2
+    # nothing is paid before the end: whatever is hidden, *past* hardly moves
+    flat = evaluated(released(psi, own, placebo, past=luck(len(own)) / 50), CLIPS, METHOD, 0.3, 1, trait=SHOWS)
+    assert flat.hidden is None and flat.reach < 0.1 < evaluated(release, CLIPS, METHOD, 0.3, 1, trait=SHOWS).reach
+
+
+def test_noise_never_raises_the_reach():
+    """A lower end over an upper one: where no trait can show, noise must not say that it would."""
+    psi, own, placebo = people(n=3000)
+    past = luck(len(own)) / 20
+    told = [
+        evaluated(released(psi, own, placebo, Fraction(1, 50), s, past), CLIPS, METHOD, 0.3, 1, trait=SHOWS).reach
+        for s in range(100)
+    ]
+    assert np.mean(np.array(told) > 0.1) <= 0.06
 
 
 def test_a_gain_that_is_all_hidden_passes_in_one_of_twenty_runs():
     """The largest gain a placebo moves by: whatever noise, it is not called the policy's."""
-    method, passed = Method("x", 0.0, calibrated=True, hidden=5.0), 0
+    passed = 0
     for seed in range(300):
         psi, own, placebo = people(n=2000, gain=0.1, seed=seed)
-        moved = released(psi, own, placebo + 0.02, Fraction(1), seed)
-        found = evaluated(moved, CLIPS, method, 0.3, 1)
-        passed += found.hidden < 0.1
+        moved = released(psi, own, placebo + 0.1 / 22, Fraction(1), seed, luck(2000, seed + 1000))
+        found = evaluated(moved, CLIPS, METHOD, 0.3, 1, trait=SHOWS)
+        passed += found.hidden is not None and found.hidden < 0.1
     assert passed <= 0.05 * 300 + 11
+
+
+def test_the_gain_for_each_mean_of_past():
+    # everybody deviates at p = 1/2 in 4 of 5 rows, of which the first has nothing before it
+    assert per_past(5 * 0.5, 5 * 0.25, 5.0, 1.0) == pytest.approx(2 * 5 / 4)
+    assert per_past(0.0, 0.0, 5.0, 1.0) == 0 and np.isfinite(per_past(1.0, 0.2, 5.0, 9.0))
+
+
+def test_how_strong_a_trait_would_have_to_be():
+    """Half of the people, twice the odds of the advised action, D an episode, all of it at one step."""
+    rng, n, D = np.random.default_rng(3), 400_000, 0.2
+    for p in (0.2, 0.5, 0.8):
+        odds = p / (1 - p) * np.where(rng.random(n) < 0.5, 2**0.5, 2**-0.5)
+        high = odds > p / (1 - p)
+        follows = rng.random(n) < odds / (1 + odds)
+        own = 0.3 + D * high
+        psi = np.where(follows, (own - own.mean()) / follows.mean(), 0) + own.mean()
+        found = evaluated(released(psi, own, 0 * own), CLIPS, METHOD, 0.3, 1, trait=Trait(per_past=1.0, apart=1 - p))
+        made = (psi - own).mean()
+        assert found.strength * made / found.improvement.lower == pytest.approx(D, rel=0.1)
+    assert evaluated(released(own - 0.01, own, 0 * own), CLIPS, METHOD, 0.3, 1).strength is not None
+    level = rng.normal(0, 1, n)
+    assert evaluated(released(own + level - level.mean(), own, 0 * own), CLIPS, METHOD, 0.3, 1).strength is None
 
 
 def test_an_uncertain_behaviour_quiets_the_placebo():
     release = released(*people())
-    loud, quiet = (evaluated(release, CLIPS, METHOD, 0.3, 1, placebo_error=e).placebo for e in (0.0, 1.0))
+    loud, quiet = (evaluated(release, CLIPS, METHOD, 0.3, 1, trait=Trait((e, 0.0))).placebo for e in (0.0, 1.0))
     assert abs(quiet) < abs(loud)
 
 

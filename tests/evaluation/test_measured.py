@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.evaluation.measured import Interval
+from pipeline.facts.evaluation import Interval
 
 
 def test_an_interval_holds_its_estimate() -> None:

@@ -14,7 +14,7 @@ import pipeline.learners.lq
 from flows.config.home import Home
 from flows.jobs.intake import ingest_job
 from pipeline.ledger.ledger import Ledger, open_ledger
-from pipeline.logs.regression_sums import LqSums
+from pipeline.logs.regression_sums import LqSummation
 from tests.jobs import plan_job, run_job
 from tests.learners import linear_shop, lq_shop
 
@@ -59,7 +59,7 @@ LQ = Family(
     "wider",
     "ridged",
     "wider",
-    (LqSums, "add"),
+    (LqSummation, "add"),
     (pipeline.learners.lq, "draw_lq"),
 )
 FAMILIES = {"linear": LINEAR, "plant": LQ}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pipeline.ledger.ledger as clock
 from flows.config.home import Home
 from flows.jobs.intake import ingest_job
-from flows.jobs.run import register_job
+from flows.jobs.registration import register_job
 from pipeline.ledger.ledger import Ledger, open_ledger
 from tests.flows.shop import lay_out
 from tests.jobs import nightly_job, run_job

@@ -13,7 +13,7 @@ from flows.config.home import Home
 from flows.config.setting import setting
 from flows.jobs.intake import ingest_job
 from flows.jobs.nights import night_of, nightly_counter
-from flows.jobs.run import register_job
+from flows.jobs.registration import register_job
 from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.privacy.noise import OsNoise
 from pipeline.transaction.continual_step import Appended, append_step
@@ -38,15 +38,13 @@ class Shop:
         cap: float = 3.0,
         unit: str = "",
         budget: str = "",
-        evaluate: str = "",
-        public: int = 400,
+        reserve: float = 0,
     ) -> None:
         self.folder = lay_out(folder / "shop", kind=kind, ledger="ledger.db" if kind == "real" else "home", cap=cap)
         self.home, self._patch = Home(folder / "home"), monkeypatch
         card = self.folder / "card.toml"
         text = card.read_text().replace("episodes_per_user = 1", unit) if unit else card.read_text()
-        card.write_text(text.replace("users_public = 400", f"users_public = {public}") + budget)
-        self._more = evaluate
+        card.write_text(text.replace("reserve = 0\n", f"reserve = {reserve:g}\n") + budget)
         self.recipe = self.write("night", f'nights = {nights}\nfirst = "{FIRST}"\ncounter = "{counter}"')
         self.on(1)
         same_key(self.home.store)
@@ -56,7 +54,7 @@ class Shop:
     def write(self, name: str, nightly: str, rho: float = 1.0) -> str:
         path = self.folder / f"{name}.toml"
         privacy = f"[privacy]\nrho = {rho}\n[nightly]\n{nightly}"
-        path.write_text(RECIPE.format(name=name, agent="dp-apvi", privacy=privacy) + self._more)
+        path.write_text(RECIPE.format(name=name, agent="dp-apvi", privacy=privacy))
         return str(path)
 
     def on(self, night: int) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from flows.config.home import Home
 from flows.jobs.intake import ingest_job
-from flows.jobs.run import register_job
+from flows.jobs.registration import register_job
 from pipeline.ledger.ledger import open_ledger
 from pipeline.privacy.release_file import sha256_file
 from tests.flows.shop import lay_out
@@ -79,8 +79,7 @@ def forge(folder: Path) -> None:
 
 
 def vouch_for(root: Path, run: str) -> None:
-    from pipeline.ledger.keys import operator_key
-    from pipeline.ledger.publication import file_digests, publications
+    from pipeline.ledger.publication import file_digests, operator_key, publications
 
     book = open_ledger(root / "people" / "ledger.db", create=False)
     [entry] = publications(book.entries(), run)

@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from pipeline.files import private_folder
-from pipeline.ledger.keys import KEY_FILE
+from pipeline.ledger.publication import KEY_FILE
 
 
 def same_key(store: Path) -> None:

@@ -63,7 +63,7 @@ class PrefectServer:
         """Register one deployment of prefect.yaml, for which the pool must be there; what the server has of it."""
         command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--name", name]
         done = subprocess.run(command, cwd=ROOT, env=self.env, capture_output=True, text=True, check=False)
-        # with fastapi 0.151 or newer the command fails after it has registered (docs/service.md): ask the server
+        # with fastapi 0.151 or newer the command fails after it has registered (docs/operate.md): ask the server
         try:
             return self.ask(f"deployments/name/{name}/{name}")
         except OSError:

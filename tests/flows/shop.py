@@ -66,7 +66,7 @@ def rows(users: int = 400, seed: int = 0) -> list[tuple]:
 def lay_out(folder: Path, *, kind: str = "synthetic", ledger: str = "home", cap: float = 3.0, log=None) -> Path:
     """Write card, log and recipes; returns the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "card.toml").write_text(CARD.format(kind=kind, ledger=ledger, cap=cap))
+    (folder / "card.toml").write_text(CARD.format(kind=kind, ledger=ledger, cap=cap) + "reserve = 0\n")
     lines = ["customer,visit,t,mood,offer,sale,left"]
     lines += [",".join(map(str, r)) for r in (rows() if log is None else log)]
     (folder / "log.csv").write_text("\n".join(lines) + "\n")

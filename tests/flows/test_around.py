@@ -16,8 +16,8 @@ import reticent
 from flows.config.home import open_home
 from flows.jobs import datasets
 from flows.jobs.nightly import watch_of
-from flows.server import client
-from flows.server.client import examine
+from flows.server import serving
+from flows.server.serving import examine
 from tests.flows.shop import lay_out
 from tests.flows.verb import invoke
 
@@ -59,8 +59,8 @@ def test_an_open_store_a_damaged_ledger_and_a_silent_server_are_faults(home, mon
 
 
 def test_a_library_beyond_its_cap_is_a_fault(home, monkeypatch):
-    real = sys.modules["flows.server.client"].version
-    monkeypatch.setattr("flows.server.client.version", lambda name: "99.0" if name == "fastapi" else real(name))
+    real = sys.modules["flows.server.serving"].version
+    monkeypatch.setattr("flows.server.serving.version", lambda name: "99.0" if name == "fastapi" else real(name))
     assert found(home, "fastapi").ok is False and "99.0, needed" in found(home, "fastapi").found
 
 
@@ -125,11 +125,11 @@ def test_an_alert_goes_by_a_block_of_the_server(monkeypatch):
     assert invoke("alert", "slack-webhook/ops", "reticent: the last night of shop failed").exit_code == 0
     assert sent == [("Reticent", "reticent: the last night of shop failed")] and asked == ["slack-webhook/ops"]
     with pytest.raises(reticent.CardError, match="no block") as refused:
-        client.alert("slack-webhook/none", "x")
+        serving.alert("slack-webhook/none", "x")
     assert "secret" not in str(refused.value)
     monkeypatch.delenv("PREFECT_API_URL")
     with pytest.raises(reticent.CardError, match="names no server"):
-        client.alert("slack-webhook/ops", "x")
+        serving.alert("slack-webhook/ops", "x")
 
 
 def test_an_alert_names_the_recipe_by_its_name(tmp_path):

@@ -3,40 +3,66 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 
-import polars as pl
 import pytest
 
-from flows.config.home import Home
-from flows.config.setting import Work
-from flows.config.study_recipes import load_price_recipe
-from flows.jobs.reproduce import compare_job
+from flows.config.home import Home, Work
+from flows.config.study_recipes import load_study
+from flows.jobs.reproduce import study_job
 from pipeline.declaration.card import CardError
-from pipeline.simulation import registry as agents
-from pipeline.studies.price import FAMILIES
-from pipeline.studies.price_claims import Priced
-from reports.figures.charts import DASHES, PALETTE
+from pipeline.online import cells
+from pipeline.online.study import needed
 from reports.page import number
-from reports.studies.price_page import label
 from tests.flows.verb import invoke
 
 RECIPE = """
-[compare]
+[study]
 name = "tiny"
-families = ["counts", "mixture"]
-[world]
-name = "riverswim_homogeneous"
-states = 3
-[privacy]
+words = ["one user is one episode"]
+
+[[cells]]
+worlds = [{ name = "riverswim_homogeneous", states = 3 }]
+episodes = [10]
+agents = ["uniform", "best-constant"]
+
+[[cells]]
+worlds = [{ name = "riverswim_homogeneous", states = 3 }]
+episodes = { first = 10, last = 1000, per_decade = 1 }
+agents = ["apvi", "dp-apvi", "ucbvi", "dp-ucbvi-jdp", "dp-ucbvi-ldp", "counts-shuffle"]
 epsilon = [1.0, 10.0]
 delta = 1e-6
-[runs]
-episodes = { first = 10, last = 1000, per_decade = 1 }
 runs = 2
-[full]
-runs = 3
+full = { runs = 3 }
+"""
+CLAIMS = """
+[[claims]]
+words = "nobody's noise is worth more than the ε asked"
+metric = "spent"
+of = { private = true }
+comparison = "at most"
+value = 1
+
+[[claims]]
+words = "privacy is never free of charge"
+metric = "needed"
+of = { private = true }
+comparison = "above"
+than = { agent = "plain" }
+
+[[claims]]
+words = "uniform choice is as good as what is learnt without noise"
+of = { agent = "uniform" }
+comparison = "not above"
+than = { agent = "ucbvi", episodes = "largest" }
+
+[[claims]]
+words = "regret of a way to play that only a run can tell"
+of = { variant = "blindly" }
+comparison = "at most"
+value = 1
 """
 RECIPES = Path(__file__).resolve().parents[2] / "flows" / "recipes"
 
@@ -44,7 +70,7 @@ RECIPES = Path(__file__).resolve().parents[2] / "flows" / "recipes"
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("compare")
-    (path / "tiny.toml").write_text(RECIPE)
+    (path / "tiny.toml").write_text(RECIPE + CLAIMS)
     return path
 
 
@@ -68,7 +94,7 @@ def test_one_json_object_of_the_agreed_shape(result):
     row = {"agent", "variant", "trust", "world", "episodes", "rho", "epsilon", "delta", "calibration", "constants"}
     for r in result["rows"]:
         assert row | {"metric", "mean", "std", "runs"} <= set(r) and r["metric"] == "suboptimality"
-        assert "losses" not in r
+        assert {"low", "high"} <= set(r)
     assert {r["trust"] for r in result["rows"]} == {"none", "central", "joint", "local", "shuffle"}
     assert all({"claim", "holds", "regime"} <= set(c) for c in result["claims"])
     uniform = next(r for r in result["rows"] if r["agent"] == "uniform")
@@ -76,11 +102,15 @@ def test_one_json_object_of_the_agreed_shape(result):
     assert all(Path(f).is_file() for f in result["files"])
 
 
-def test_a_row_a_run_lies_beside_and_means_what_the_rows_mean(result):
-    runs = pl.read_parquet(next(f for f in result["files"] if f.endswith("runs.parquet")))
-    mine = runs.filter((pl.col("agent") == "dp-apvi") & (pl.col("epsilon") == 10) & (pl.col("episodes") == 1000))
-    row = next(r for r in result["rows"] if (r["agent"], r["epsilon"], r["episodes"]) == ("dp-apvi", 10, 1000))
-    assert len(mine) == 2 and mine["suboptimality"].mean() == pytest.approx(row["mean"])
+def test_claims_are_judged_by_their_rules(result):
+    held = {c["claim"]: (c["holds"], c["regime"]) for c in result["claims"]}
+    assert held["nobody's noise is worth more than the ε asked"][0]
+    # an agent that needs as many episodes as the one without noise pays nothing
+    assert not held["privacy is never free of charge"][0]
+    assert not held["uniform choice is as good as what is learnt without noise"][0]
+    assert held["regret of a way to play that only a run can tell"] == (False, "no row to judge: variant blindly")
+    rules = [c["rule"] for c in result["claims"]]
+    assert rules[0] == "what the noise is worth over what was asked is at most 1, in every row of private True"
 
 
 def test_the_page_loads_nothing_and_says_what_must_be_said(result):
@@ -88,26 +118,9 @@ def test_the_page_loads_nothing_and_says_what_must_be_said(result):
     assert (
         "simulation, not private" in html and "<script" not in html and "://" not in re.sub(r'xmlns="[^"]*"', "", html)
     )
-    for words in (
-        "one user is one episode, neighbours differ in one user, replaced by any other",
-        "learns from episodes that a fixed policy has logged",
-        "none: no offline agent for linear mixtures is built",
-        "none: no paper gives shuffled messages",
-        "best constant action",
-        "ties are broken at random",
-        "&gt; 1,000",
-    ):
+    for words in ("one user is one episode", "&gt; 1,000", "Episodes for the same quality", "What one user sends"):
         assert words in html, words
-    assert len(html.encode()) < 300_000
-    assert html.count("<svg") == 4 and html.count("<desc") == 4
-
-
-def test_every_line_of_a_figure_has_a_colour_and_a_dash_of_its_own(result):
-    svg = page(result, "counts-episodes.svg")
-    learners = FAMILIES["counts"].agents
-    assert len({tuple(d) for d in DASHES}) == len(DASHES) >= len(learners) and len(set(PALETTE)) >= len(learners)
-    for name in (*map(label, learners), "uniform choice", "no data", "the bar"):
-        assert f">{name}</text>" in svg, name
+    assert len(html.encode()) < 300_000 and html.count("<svg") == html.count("<desc") == 1
 
 
 def test_the_twins_say_the_same(result):
@@ -123,15 +136,15 @@ def test_finished_runs_are_found_again_and_full_plays_the_rest(folder, result, m
     def refuse(trial):
         raise AssertionError(f"played again: {trial}")
 
-    monkeypatch.setattr(agents, "measure", refuse)
+    monkeypatch.setattr(cells, "measure", refuse)
     assert compared(folder) == result
     with pytest.raises(AssertionError, match=r"played again: .*seed=2"):
-        compare_job(folder / "tiny.toml", Home(folder / "home"), full=True)
+        study_job(folder / "tiny.toml", Home(folder / "home"), full=True)
 
 
 def test_progress_is_told_on_stderr_only(folder, result):
     said: list[str] = []
-    compare_job(folder / "tiny.toml", Home(folder / "home"), Work(say=said.append))
+    study_job(folder / "tiny.toml", Home(folder / "home"), Work(say=said.append))
     assert "simulation, not private" in said[0]
 
 
@@ -141,23 +154,63 @@ def test_the_table_for_people_has_every_trust_model_and_says_where_nobody_learns
         assert words in done.output
 
 
+def test_each_way_that_an_agent_plays_needs_its_own_episodes(tmp_path):
+    """Of two ways of one agent the table has both, whichever stands first; uniform choice need not stand first."""
+    both = '{ name = "ucbvi", pooled = true }, { name = "dp-apvi", pooled = true }, "uniform"'
+    text = RECIPE.replace('agents = ["uniform", "best-constant"]', 'agents = ["best-constant"]')
+    (tmp_path / "tiny.toml").write_text(text.replace("last = 1000", "last = 100").replace('"counts-shuffle"', both))
+    result = compared(tmp_path)
+    names = {n["agent"] for n in result["needed"]}
+    assert {"ucbvi, pooled", "ucbvi, per step", "dp-ucbvi-jdp", "apvi"} <= names and len(names) == 7
+    for n in result["needed"]:
+        agent, _, way = n["agent"].partition(", ")
+        rows = [r for r in result["rows"] if (r["agent"], r["epsilon"]) == (agent, n["epsilon"])]
+        means = {r["episodes"]: r["mean"] for r in rows if way in ("", r["variant"])}
+        assert len(means) == 2 and (n["episodes"] or math.inf) == needed(means, result["bar"])
+    assert "ucbvi, pooled" in page(result, "page.md")
+
+
+def test_one_bar_is_of_one_world(tmp_path):
+    more = '{ name = "riverswim_homogeneous", states = 3 }, { name = "riverswim_homogeneous", states = 4 }'
+    text = (RECIPE + CLAIMS).replace('{ name = "riverswim_homogeneous", states = 3 }', more)
+    (tmp_path / "tiny.toml").write_text(text.replace("last = 1000", "last = 100"))
+    result = compared(tmp_path)
+    assert not {"needed", "bar"} & set(result)
+    # each of four private agents, at two budgets, in two worlds
+    assert result["claims"][1]["regime"].startswith("in 11 of 16")
+
+
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ('"mixture"]', '"forest"]', "no family 'forest'; there are: counts, mixture"),
+        ('"dp-apvi",', '"forest",', "no online agent 'forest'"),
         ("states = 3", "lakes = 1", "lakes"),
         ('name = "riverswim_homogeneous"', 'name = "ocean"', "no world 'ocean'"),
         ("last = 1000", "last = 10", "'first' must be below 'last'"),
-        ("epsilon = [1.0, 10.0]", "epsilon = [0.0]", "privacy.epsilon"),
-        ("delta = 1e-6", "delta = 1.0", "privacy.delta"),
-        ("[compare]", "[recipe]", "needs [compare] and [world]"),
+        ("epsilon = [1.0, 10.0]", "epsilon = [0.0]", "epsilon"),
+        ("delta = 1e-6", "", "dp-apvi needs 'epsilon' and 'delta'"),
+        ("private = true", "privat = true", "rows have no column 'privat'"),
+        (
+            '{ agent = "uniform" }',
+            '{ agent = "unifrom" }',
+            "claims.2.of: no cell has agent 'unifrom'; there are: apvi, best",
+        ),
+        ('agent = "ucbvi", ep', 'agent = ["ucbvi", "ucb"], ep', "claims.2.than: no cell has agent 'ucb'"),
+        ('{ agent = "uniform" }', '{ world = "river*, states 4" }', "there are: riverswim_homogeneous, states 3"),
+        ('{ agent = "uniform" }', "{ epsilon = 2 }", "claims.2.of: no cell has epsilon 2; there are: 1, 10"),
+        ('episodes = "largest"', "episodes = 50", "claims.2.than: no cell has episodes 50; there are: 10, 100, 1,000"),
+        ('agent = "uniform" }', 'agent = "uniform", private = true }', "claims.2: in the grid no row can be judged"),
+        ("states = 3 }]\nepisodes = [", "states = 4 }]\nepisodes = [", "the metric 'needed' is over 'uniform'"),
+        ("full = { runs = 3 }", "full = { epsilon = [3] }\n[figure]\nof = [{ epsilon = 4 }]", "figure.of.0: no cell"),
+        ("[study]", "[compare]", "a comparison is a [study] with [[cells]]"),
+        ("[study]", "[recipe]", "needs [study] and [[cells]]"),
     ],
 )
 def test_a_wrong_recipe_is_one_clear_line(folder, tmp_path, old, new, says):
     path = tmp_path / "wrong.toml"
-    path.write_text(RECIPE.replace(old, new))
+    path.write_text((RECIPE + CLAIMS).replace(old, new))
     done = invoke("--home", tmp_path / "home", "compare", path)
-    assert isinstance(done.exception, CardError) and says in str(done.exception) and "\n" not in str(done.exception)
+    assert isinstance(done.exception, CardError) and says in str(done.exception)
 
 
 def test_verbs_send_recipes_to_each_other(folder, tmp_path):
@@ -168,12 +221,18 @@ def test_verbs_send_recipes_to_each_other(folder, tmp_path):
     assert "compare-runs A B" in str(done.exception)
 
 
-@pytest.mark.parametrize("name", ["trust_riverswim", "trust_mixture", "trust_icu_sepsis"])
-def test_shipped_comparisons_ask_what_their_delta_can_mean(name):
-    recipe = load_price_recipe(RECIPES / f"{name}.toml")
-    grid = recipe.grid()
-    assert grid.delta <= 1 / (10 * max(grid.episodes)) * (1 + 1e-9) and 1.0 in grid.budgets
-    assert len(recipe.grid(full=True).trials()) > len(grid.trials())
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [("trust_riverswim", (5763, 11043)), ("trust_mixture", (1155, 3267)), ("trust_icu_sepsis", (433, 1223))],
+)
+def test_shipped_comparisons_ask_what_their_delta_can_mean(name, sizes):
+    study = load_study(RECIPES / f"{name}.toml")
+    assert (len(study.listed()), len(study.listed(full=True))) == sizes
+    asked = [t for t in study.listed() if t.epsilon is not None]
+    assert max(t.delta for t in asked) <= 1 / (10 * max(t.episodes for t in asked)) * (1 + 1e-9)
+    assert 1.0 in {t.epsilon for t in asked}
+    # everybody meets the same luck
+    assert len({t.stream(0).random() for t in asked if t.seed == 1}) == 1
 
 
 def test_the_world_of_icu_sepsis_is_found_on_the_shelf_that_is_asked(tmp_path):
@@ -181,16 +240,19 @@ def test_the_world_of_icu_sepsis_is_found_on_the_shelf_that_is_asked(tmp_path):
     shelf.mkdir(parents=True)
     (shelf / "world.npz").write_bytes(b"not a world")
     path = tmp_path / "icu.toml"
-    path.write_text(
-        RECIPE.replace('name = "riverswim_homogeneous"\nstates = 3', 'name = "icu_sepsis_bins"').replace(
-            ', "mixture"', ""
-        )
-    )
+    path.write_text(RECIPE.replace('name = "riverswim_homogeneous", states = 3', 'name = "icu_sepsis_bins"'))
     with pytest.raises(CardError, match="not the ICU-Sepsis world"):
-        compare_job(path, Home(tmp_path / "home", tmp_path / "shelf"))
+        study_job(path, Home(tmp_path / "home", tmp_path / "shelf"))
 
 
-def test_a_row_beyond_the_range_reads_as_more_than_the_range():
-    row = {"agent": "x", "variant": "", "episodes": 1000, "epsilon": None, "trust": "none", "family": "counts"}
-    priced = Priced("t", [row | {"mean": 0.0}, row | {"episodes": 10, "mean": 1.0}])
-    assert priced.told(None) == "> 1,000" and priced.told(10) == "≤ 10" and priced.told(1000) == "1,000"
+@pytest.mark.parametrize(
+    ("points", "first"),
+    [
+        ({10: 5.0, 100: 0.5, 1000: 0.4}, 100),
+        ({10: 0.1, 100: 5.0, 1000: 0.4}, 1000),
+        ({10: 0.1, 100: 0.2, 1000: 5.0}, math.inf),
+        ({10: 1.0}, 10),
+    ],
+)
+def test_to_have_learnt_is_to_stay_learnt(points, first):
+    assert needed(points, 1.0) == first

@@ -13,16 +13,15 @@ from prefect.client.schemas.schedules import CronSchedule
 from prefect.exceptions import ParameterTypeError, SignatureMismatchError
 
 import flows.server.recorded
-from flows.config.home import Home
+from flows.config.home import Home, Work
 from flows.config.recipe import Promote
-from flows.config.setting import Work
 from flows.jobs.promotion import reasons_to_hold
-from flows.server.client import trigger
 from flows.server.deployments import EXAMPLE_CRON, FLOWS, deploy, nightly, reproduce, simulate
+from flows.server.serving import trigger
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import read_pairs
-from reports.facts.answers import Comparison
-from reports.facts.verdict import Verdict
+from pipeline.facts.answers import Comparison
+from pipeline.facts.verdict import Verdict
 from tests.flows.shop import lay_out
 from tests.jobs import nightly_job
 

@@ -1,4 +1,4 @@
-"""Two lineages of real people in one ledger: charged together, or disjoint, person by person."""
+"""Two lineages of real people in one ledger: charged together, or declared disjoint by an earlier version."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ import pytest
 from flows.config.home import Home
 from flows.config.setting import setting
 from flows.jobs.intake import ingest_job
-from flows.jobs.run import register_job
+from flows.jobs.pricing import plan_recipe
+from flows.jobs.registration import register_job
 from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.logs.store import latest
 from tests.flows.shop import lay_out, rows
+from tests.flows.verb import reticent
 from tests.jobs import run_job
 from tests.learners.linear_shop import RECIPE as LINEAR
 from tests.learners.linear_shop import lay_out_linear
+from tests.ledger.disjoint import disjoint
 
 
 @pytest.fixture
@@ -26,13 +29,14 @@ def ward(tmp_path):
     """Makes a lineage of a name in one ledger, of some customers."""
     home = Home(tmp_path / "home")
 
-    def make(name, first, count, *, cap=1.0, register=True, **more):
+    def make(name, first, count, *, cap=1.0, apart=()):
         log = [(f"c{first + int(u[1:])}", *rest) for u, *rest in rows(count)]
         folder = lay_out(tmp_path / name, kind="real", ledger="../ledger.db", cap=cap, log=log)
         card = folder / "card.toml"
         card.write_text(card.read_text().replace('name = "shop"', f'name = "{name}"'))
-        if register:
-            register_job(str(folder), home, **more)
+        register_job(str(folder), home)
+        if apart:
+            disjoint(open_ledger(tmp_path / "ledger.db", create=False), name, *apart)
         return folder, home
 
     return make
@@ -60,7 +64,7 @@ def test_a_copied_card_under_another_name_spends_the_same_budget(ward):
 
 def test_disjoint_lineages_count_nobody_twice(ward, tmp_path):
     a, home = ward("a", 0, 300)
-    b, _ = ward("b", 250, 300, disjoint_from=["a"])
+    b, _ = ward("b", 250, 300, apart=["a"])
     for folder in (a, b):
         ingest_job(str(folder), home)
     (in_a, none), (in_b, aside) = people(a, home), people(b, home)
@@ -76,10 +80,24 @@ def test_disjoint_lineages_count_nobody_twice(ward, tmp_path):
     assert joined <= 1 and book.account("a").lost == max(book.account("a").spent, joined)
 
 
+def test_whoever_is_declared_disjoint_from_one_more_ingests_again(ward, tmp_path):
+    """The people of the other were not looked up at its ingest, although its ledger has no entry since."""
+    ward("a", 0, 300)
+    c, home = ward("c", 500, 300, apart=["a"])
+    b, _ = ward("b", 300, 300, apart=["a"])
+    for folder in (b, c):
+        ingest_job(str(folder), home)
+    disjoint(open_ledger(tmp_path / "ledger.db", create=False), "b", "c")
+    with pytest.raises(CardError, match=r"declared disjoint from a, c.*ingest again"):
+        run(b, home)
+    ingest_job(str(b), home)
+    assert not people(b, home)[0] & people(c, home)[0] and run(b, home)
+
+
 def test_a_person_who_is_found_in_both_changes_nobody_else_and_no_outcome(ward):
     """The attack: one person's overlap, there or not, and whether anything else differs."""
     a, home = ward("a", 0, 300)
-    b, _ = ward("b", 299, 200, disjoint_from=["a"])
+    b, _ = ward("b", 299, 200, apart=["a"])
     ingest_job(str(a), home)
     ingest_job(str(b), home)
     with_them, aside = people(b, home)
@@ -87,7 +105,7 @@ def test_a_person_who_is_found_in_both_changes_nobody_else_and_no_outcome(ward):
     assert aside <= 3 and "c299" not in with_them
     (home.root.parent / "ledger.db").rename(other)
     ward("a", 0, 299)
-    ward("b", 299, 200, disjoint_from=["a"])
+    ward("b", 299, 200, apart=["a"])
     for name in ("a", "b"):
         ingest_job(str(home.root.parent / name), alone)
     without, _ = people(b, alone)
@@ -95,33 +113,54 @@ def test_a_person_who_is_found_in_both_changes_nobody_else_and_no_outcome(ward):
     run(b, alone)
 
 
-def test_what_was_ingested_before_it_was_declared_disjoint_is_not_released(ward):
+def test_what_was_ingested_before_it_was_declared_disjoint_is_not_released(ward, tmp_path):
     a, home = ward("a", 0, 300)
     b, _ = ward("b", 250, 300)
     for folder in (b, a):
         ingest_job(str(folder), home)
-    register_job(str(b), home, amend=True, disjoint_from=["a"])
+    disjoint(open_ledger(tmp_path / "ledger.db", create=False), "b", "a")
     with pytest.raises(CardError, match=r"before it was declared disjoint from a.*ingest again"):
         run(b, home)
     ingest_job(str(b), home)
-    assert not people(a, home)[0] & people(b, home)[0]
     run(b, home)
+    with pytest.raises(CardError, match=r"before it was declared disjoint from b.*ingest again"):
+        run(a, home)
+    ingest_job(str(a), home)
+    assert not people(a, home)[0] & people(b, home)[0]
     run(a, home)
 
 
-def test_people_of_before_this_version_stay_charged_together(ward, monkeypatch):
-    """A log that was ingested before its lineage was registered is of people whom the ledger does not know."""
-    a, home = ward("a", 0, 300, register=False)
+def test_where_nobody_was_declared_disjoint_the_ledger_knows_nobody(ward, tmp_path):
+    """So whatever an older version of the program declares, it finds entries of people whom it does not know."""
+    a, home = ward("a", 0, 300)
     ingest_job(str(a), home)
-    register_job(str(a), home)
     run(a, home)
-    b, _ = ward("b", 0, 300, register=False)
-    with pytest.raises(CardError, match="whose ids this ledger does not know"):
-        register_job(str(b), home, disjoint_from=["a"])
-    assert latest(home.store, "a").claimed == 0
-    # the same bytes are read once more, now that people are known
+    book = open_ledger(tmp_path / "ledger.db", create=False)
+    assert not book.knows_people() and latest(home.store, "a").claimed == 0
+    assert not any("claimed" in e.body for e in book.entries())
+
+
+def test_what_was_charged_for_people_whom_nobody_looked_up_is_charged_together_and_the_plan_says_so(ward, tmp_path):
+    """The attack: a version that knows of no claims releases beside a lineage that was declared disjoint."""
+    a, home = ward("a", 0, 300)
     ingest_job(str(a), home)
-    assert latest(home.store, "a").claimed == 1
+    run(a, home)
+    b, _ = ward("b", 0, 300, apart=["a"])
+    ingest_job(str(b), home)
+    assert people(b, home) == (people(a, home)[0], 0), "all are in both"
+    with pytest.raises(BudgetError, match="left 0 of 1"):
+        run(b, home)
+    told = plan_recipe(str(b / "private.toml"), home)
+    assert told.together == ["a"] and not told.allowed and told.spent_before == 1
+
+
+def test_a_new_declaration_is_refused_with_what_to_do_instead(ward, tmp_path):
+    a, home = ward("a", 0, 300)
+    before = open_ledger(tmp_path / "ledger.db", create=False).entries()
+    for words in (["--disjoint-from", "x"], ["--disjoint-from=x"], ["--amend", "--disjoint-from", "x"]):
+        found = reticent("--home", home.root, "register", a, *words, cwd=tmp_path)
+        assert found.returncode == 2 and "separate people, separate ledgers" in found.stderr
+    assert open_ledger(tmp_path / "ledger.db", create=False).entries() == before
 
 
 @pytest.mark.parametrize("name", ["linear", "halves", "once", "one_step"])

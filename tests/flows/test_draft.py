@@ -7,11 +7,13 @@ import random
 import tomllib
 from datetime import date, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
 
 import reticent
+from flows.verbs import raw_logs
 from tests.flows.shop import lay_out
 from tests.flows.verb import invoke
 
@@ -48,11 +50,12 @@ def test_a_messy_log_becomes_a_card_that_ingests_it(log, tmp_path):
     assert values["source"]["order_by"] == "visit date" and "step" not in values["source"]["columns"]
     assert values["domain"]["horizon"] == 4 and values["domain"]["states"]["other"]
     assert all(edge % 5 == 0 for edge in values["domain"]["states"]["bins"]["edges"])
-    assert values["domain"]["actions"]["labels"]["Bêta bloquant"] == ["Bêta bloquant", "bêta bloquant "]
+    assert values["domain"]["actions"]["labels"] == ["Bêta bloquant", "Régime sans sel", "rien"]
+    assert values["domain"]["actions"]["same_as"] == {"bêta bloquant ": "Bêta bloquant"}
     assert (values["reward"]["range"], values["reward"]["steps"]) == ([0.0, 1250.0], 50)
     assert any("3 lines" in note for note in draft.notes)
     assert any("'clinic card'" in note and "protected as several" in note for note in draft.notes)
-    card = reticent.load_card(draft.save(tmp_path / "card.toml"))
+    card = reticent.load_card(draft.save(tmp_path))
     store = reticent.Store(tmp_path / "home")
     store.register(card)
     answer = store.ingest(card)
@@ -117,10 +120,33 @@ def test_the_shell_prints_the_card_and_keeps_what_was_seen_apart(log, tmp_path):
     done = invoke("draft", log, "--user", "patient_id")
     assert done.exit_code == 0 and tomllib.loads(done.stdout)["unit"]["user"] == "patient_id"
     assert "400" in done.stderr and "400 " not in done.stdout.replace("users_public = 400", "")
-    told = json.loads(invoke("draft", log, "--to", tmp_path / "c.toml", "--json").stdout)
-    assert Path(told["file"]).read_text() == told["card"]
-    with pytest.raises(reticent.CardError, match="exists"):
-        invoke("draft", log, "--to", tmp_path / "c.toml", catch_exceptions=False)
+    told = json.loads(invoke("draft", log, "--to", tmp_path, "--json").stdout)
+    assert Path(told["file"]) == tmp_path / "card.toml" and (tmp_path / "card.toml").read_text() == told["card"]
+    assert (tmp_path / "recipe.toml").read_text() == told["recipe"]
+    for place, said in (
+        (tmp_path, "exists"),
+        (tmp_path / "c.toml", "name the folder"),
+        (tmp_path / "x", "lies elsewhere"),
+    ):
+        with pytest.raises(reticent.CardError, match=said):
+            invoke("draft", log, "--to", place, catch_exceptions=False)
+
+
+@pytest.mark.parametrize(("people", "share"), [(400, None), (1700, 0.3)])
+def test_the_drafted_recipe_holds_people_out_where_there_are_enough_to_judge(tmp_path, people, share):
+    log = tmp_path / "visits.csv"
+    log.write_text("\n".join(clinic(people)) + "\n")
+    assert invoke("draft", log, "--user", "patient_id", "--to", tmp_path).exit_code == 0
+    recipe = tmp_path / "recipe.toml"
+    told = tomllib.loads(recipe.read_text())
+    assert (
+        told.get("evaluate", {}).get("people") == share
+        and tomllib.loads((tmp_path / "card.toml").read_text())["schema_version"] == 2
+    )
+    assert ("1,667 people" in recipe.read_text()) == (share is None)
+    for verb, file in (("register", "card.toml"), ("plan", recipe)):
+        done = invoke(verb, tmp_path / file, *(["--no-quality"] if verb == "plan" else []))
+        assert done.exit_code == 0, (done.output, done.exception)
 
 
 @pytest.mark.parametrize(
@@ -140,8 +166,6 @@ def test_files_that_are_no_tables_are_refused(tmp_path):
     with pytest.raises(reticent.CardError, match="is no file"):
         reticent.draft(tmp_path / "none.csv")
     (tmp_path / "a.csv").write_text("a;b\n1;2\n")
-    with pytest.raises(reticent.LogError, match="separated by ';'"):
-        reticent.draft(tmp_path / "a.csv")
     (tmp_path / "a.xlsx").write_text("x")
     with pytest.raises(reticent.CardError, match="not a table"):
         reticent.draft([tmp_path / "a.xlsx"])
@@ -164,7 +188,7 @@ def test_a_date_orders_whatever_it_is_called_and_a_part_of_a_word_does_not():
         for i in range(60)
         for h in range(3)
     ]
-    assert tomllib.loads(reticent.draft(pl.DataFrame(rows)).toml)["source"]["order_by"] == "recorded"
+    assert tomllib.loads(reticent.draft(pl.DataFrame(rows), paid="each").toml)["source"]["order_by"] == "recorded"
 
 
 def test_torn_lines_of_ndjson_are_set_aside(tmp_path):
@@ -192,7 +216,7 @@ def test_money_that_comes_at_the_end_of_sessions_of_any_length_is_counted(tmp_pa
     values = tomllib.loads(draft.toml)
     assert values["reward"]["empty"] == 0.0 and values["source"]["last_row"] == "ends"
     assert any("over with its last row" in note for note in draft.notes)
-    card, store = reticent.load_card(draft.save(tmp_path / "card.toml")), reticent.Store(tmp_path / "home")
+    card, store = reticent.load_card(draft.save(tmp_path)), reticent.Store(tmp_path / "home")
     store.register(card)
     answer = store.ingest(card, shop())
     rows = pl.read_parquet(sorted(Path(answer["folder"]).glob("part-*.parquet")))
@@ -214,7 +238,7 @@ def test_an_outcome_is_no_action_and_booleans_are_rewards_however_they_are_writt
         for i in range(60)
         for h in range(3)
     ]
-    values = tomllib.loads(reticent.draft(pl.DataFrame(rows)).toml)
+    values = tomllib.loads(reticent.draft(pl.DataFrame(rows), paid="each").toml)
     assert values["domain"]["actions"]["column"] == "nudge" and values["source"]["columns"]["reward"] == "passed"
     assert (values["reward"]["range"], values["reward"]["steps"]) == ([0.0, 1.0], 1)
 
@@ -225,14 +249,14 @@ def test_where_a_step_led_is_not_taken_for_where_it_began():
         for i in range(60)
         for h in range(3)
     ]
-    draft = reticent.draft(pl.DataFrame(rows))
+    draft = reticent.draft(pl.DataFrame(rows), paid="each")
     assert tomllib.loads(draft.toml)["domain"]["states"]["column"] == "state"
     assert any('add next_state = "next_state"' in note for note in draft.notes)
 
 
 def test_what_is_guessed_from_content_alone_is_said():
     rows = [{"user": i, "week": h, "q": "ab"[h % 2], "w": "xyz"[i % 3], "e": i % 2} for i in range(60) for h in (0, 1)]
-    notes = reticent.draft(pl.DataFrame(rows)).notes
+    notes = reticent.draft(pl.DataFrame(rows), paid="each").notes
     for column, option in (("q", "--state"), ("w", "--action"), ("e", "--reward")):
         assert any(f"'{column}' is only guessed" in note and option in note for note in notes)
 
@@ -250,30 +274,45 @@ def test_ids_that_begin_anew_in_each_site_or_file_are_not_one_person_without_a_w
         told = [(i, v, *draw.choices("ab", k=2), draw.randint(0, 1)) for i in range(50) for v in range(1, 4)]
         lines = [",".join(map(str, row)) for row in told]
         (tmp_path / f"{site}.csv").write_text("\n".join([head, *lines]) + "\n")
-    draft = reticent.draft([tmp_path / f"{site}.csv" for site in sites])
-    assert any("begin anew in each file" in note for note in draft.notes)
+    files = [tmp_path / f"{site}.csv" for site in sites]
     frames = [pl.read_csv(tmp_path / f"{site}.csv").with_columns(pl.lit(site).alias("site")) for site in sites]
-    draft = reticent.draft(pl.concat(frames))
-    assert any("begin anew in each 'site'" in note for note in draft.notes)
+    for log, apart in ((files, "each file"), (pl.concat(frames), "each 'site'")):
+        with pytest.raises(reticent.CardError, match=f"(?s)begin anew in {apart}.*--several each"):
+            reticent.draft(log)
+        assert any(f"begin anew in {apart}" in note for note in reticent.draft(log, several="each").notes)
     assert not any("begin anew" in note for note in reticent.draft(frames[0]).notes)
 
 
-@pytest.mark.parametrize(
-    ("cells", "said"),
-    [
-        (["3,5", "12,25", "1.250,5"], "a decimal comma; write 3.5"),
-        (["1,250", "12,250.5", "3,100"], "commas between thousands; write 1250"),
-        (["31.12.2025", "1.2.2026", "3.4.2026"], "dates; write 2026-01-31"),
-        (["12/31/2025 10:00", "1/2/2026 9:00", "3/4/26"], "dates; write 2026-01-31"),
-        (["3.5 €", "12 €", "1 EUR"], "a unit; write 12.5"),
-    ],
-)
-def test_numbers_and_dates_that_ingest_would_read_as_texts_are_named(cells, said):
-    rows = [{"user": i, "week": h, "odd": cells[i % 3], "offer": "xy"[i % 2]} for i in range(60) for h in (0, 1)]
-    with pytest.raises(reticent.CardError, match=f"cannot tell which column is the state.*'odd' holds .*{said}"):
-        reticent.draft(pl.DataFrame(rows))
-    with pytest.raises(reticent.CardError, match=f"'odd' holds .*{said}"):
-        reticent.draft(pl.DataFrame(rows), state="odd")
+NUMBERS = {"1234,5": "{:.2f}|,", "1.234,5": "{:,.2f}|.,", "1,234.5": "{:,.2f}|", "1 234,5": "{:,.2f}|\u202f,"}
+
+
+def written(number: float, form: str) -> str:
+    text, _, marks = NUMBERS[form].partition("|")
+    return text.format(number).translate(
+        str.maketrans({} if not marks else dict(zip(",."[-len(marks) :], marks, strict=True)))
+    )
+
+
+@pytest.mark.parametrize("form", [*NUMBERS])
+@pytest.mark.parametrize(("unit", "day"), [("", "%d.%m.%Y"), (" EUR", "%Y-%m-%d")])
+def test_numbers_and_dates_as_the_log_writes_them_become_keys_of_the_card(tmp_path, form, unit, day):
+    draw, rows = random.Random(DRAW), list[dict[str, str]]()
+    for who in range(80):
+        for h in range(3):
+            paid = written(draw.randint(0, 9) + 1000.0 * draw.randint(0, 3) + 0.5, form) + unit
+            when = (date(2026, 1, 20) + timedelta(days=20 * h)).strftime(day)
+            rows.append(
+                {"user": f"u{who}", "on": when, "mood": draw.choice("ab"), "offer": draw.choice("xy"), "paid": paid}
+            )
+    draft = reticent.draft(pl.DataFrame(rows), order="on")
+    values = tomllib.loads(draft.toml)
+    assert values["source"].get("numbers") == form
+    assert values["source"].get("dates") == ("dd.mm.yyyy" if "." in day else None)
+    assert values["source"].get("units", {}) == ({"paid": {"EUR": 1.0}} if unit else {})
+    store, card = reticent.Store(tmp_path / "home"), reticent.load_card(draft.save(tmp_path))
+    store.register(card)
+    answer = store.ingest(card, pl.DataFrame(rows))
+    assert (answer["users"], answer["rows"], answer["quarantined"]) == (80, 240, {})
 
 
 def test_rewards_that_are_no_numbers_are_refused_here_and_not_at_register():
@@ -294,3 +333,140 @@ def test_a_flag_that_is_true_in_the_middle_is_no_end():
     ]
     draft = reticent.draft(pl.DataFrame(rows))
     assert "terminated" not in draft.toml and any("before the last row" in note for note in draft.notes)
+
+
+HEAD = "patient,seen,tmp,drug,well"
+
+
+def ward(name: str, head: str, people: range, folder: Path) -> Path:
+    draw, lines = random.Random(len(name)), [head]
+    for who in people:
+        for day in (2, 12, 22):
+            lines.append(f"{who},{day}.1.2026,{draw.randint(360, 400) / 10},{draw.choice('ab')},{draw.randint(0, 1)}")
+    (folder / name).write_text("\n".join(lines) + "\n")
+    return folder / name
+
+
+def test_files_with_other_headers_are_shown_side_by_side_with_the_mapping_to_add(tmp_path):
+    files = [ward("n.csv", HEAD, range(40), tmp_path)]
+    files.append(ward("s.csv", "Patient-Nr,seen,Temp,drug,well", range(50, 90), tmp_path))
+    files.append(ward("w.csv", HEAD.replace(",", ";"), range(100, 140), tmp_path))
+    files[2].write_text(files[2].read_text().replace(",", ";"))
+    with pytest.raises(reticent.CardError) as told:
+        invoke("draft", *files, "--to", tmp_path, catch_exceptions=False)
+    assert told.value.exit_code == 2
+    assert "n.csv: patient, seen, tmp, drug, well\n  s.csv: Patient-Nr, seen, Temp" in str(told.value)
+    line = "--rename Patient-Nr=patient --rename Temp=tmp"
+    assert line in str(told.value) and not (tmp_path / "card.toml").exists()
+    done = invoke("draft", *files, "--to", tmp_path, *line.split())
+    assert done.exit_code == 0, done.stderr
+    source = tomllib.loads((tmp_path / "card.toml").read_text())["source"]
+    assert source["rename"] == {"Patient-Nr": "patient", "Temp": "tmp"} and source["separator"] == "auto"
+    for verb in ("register", "ingest"):
+        done = invoke("--home", tmp_path / "home", verb, tmp_path / "card.toml", "--json")
+        assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["users"] == 120
+
+
+def test_a_terminal_is_asked_and_its_answer_taken(tmp_path, monkeypatch):
+    files = [ward("n.csv", HEAD, range(40), tmp_path)]
+    files.append(ward("s.csv", HEAD.replace("patient", "Pat."), range(50, 90), tmp_path))
+    monkeypatch.setattr(raw_logs.sys, "stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr(raw_logs.sys, "stderr", SimpleNamespace(isatty=lambda: True, write=len, flush=int))
+    asked = list[str]()
+    monkeypatch.setattr(raw_logs, "say", asked.append)
+    monkeypatch.setattr(raw_logs.typer, "prompt", lambda *_, **__: "1")
+    raw_logs.draft(files, to=tmp_path)
+    assert any("--rename Pat.=patient" in line for line in asked)
+    assert tomllib.loads((tmp_path / "card.toml").read_text())["source"]["rename"] == {"Pat.": "patient"}
+
+
+def visits(people: int = 60, **more) -> pl.DataFrame:
+    """Two visits a person on different days; ``more``: a column and its cell of (person, visit)."""
+    draw = random.Random(DRAW)
+    return pl.DataFrame(
+        [
+            {"patient": f"p{i}", "on": f"2026-01-{3 + 9 * h:02}", "mood": draw.choice("ab"), "drug": draw.choice("xyz")}
+            | {"score": draw.randint(0, 3)}
+            | {name: make(i, h) for name, make in more.items()}
+            for i in range(people)
+            for h in range(2)
+        ]
+    )
+
+
+def test_unique_date_times_are_never_episodes():
+    frame = visits(encounter=lambda i, h: f"2026-01-{3 + 9 * h:02}T{i // 60:02}:{i % 60:02}")
+    values = tomllib.loads(reticent.draft(frame).toml)
+    assert values["source"]["columns"]["episode_id"] == "patient"
+    with pytest.raises(reticent.CardError, match="each would be an episode of one step"):
+        reticent.draft(frame, episode="encounter")
+
+
+def test_rows_of_one_day_ask_which_counts(tmp_path):
+    frame = visits(entered=lambda i, h: f"2026-02-01T10:{i:02}")
+    frame = pl.concat(
+        [
+            frame,
+            frame.with_columns(pl.lit("2026-03-01T09:00").alias("entered"), pl.lit(9, dtype=pl.Int64).alias("score")),
+        ]
+    )
+    with pytest.raises(reticent.CardError, match=r"(?s)stand at the same 'on'.*--several last:entered.*--several each"):
+        reticent.draft(frame, order="on")
+    draft = reticent.draft(frame, order="on", several="last:entered")
+    values = tomllib.loads(draft.toml)
+    assert values["source"]["same_place"] == {"keep": "last", "by": "entered"} and values["domain"]["horizon"] == 2
+
+
+def test_units_that_differ_ask_what_each_is_worth():
+    frame = visits(weight=lambda i, h: f"{50 + i} kg" if i % 5 else f"{50_000 + i} g")
+    with pytest.raises(reticent.CardError, match=r"--unit weight:kg=1 --unit weight:g=0\.001"):
+        reticent.draft(frame, state="weight")
+    draft = reticent.draft(frame, state="weight", unit={"weight": {"kg": 1.0, "g": 0.001}})
+    values = tomllib.loads(draft.toml)
+    assert values["source"]["units"] == {"weight": {"kg": 1.0, "g": 0.001}}
+    assert all(50 < edge < 120 for edge in values["domain"]["states"]["bins"]["edges"])
+
+
+def test_an_outcome_in_every_row_asks_whether_it_is_paid_once_and_then_bounds_the_total():
+    frame = visits(cured=lambda i, h: i % 2)
+    with pytest.raises(reticent.CardError, match=r"(?s)every row of an episode holds the same 'cured'.*--paid last"):
+        reticent.draft(frame, reward="cured")
+    reward = tomllib.loads(reticent.draft(frame, reward="cured", paid="last").toml)["reward"]
+    assert (reward["paid"], reward["total"]) == ("last", 1)
+    assert "total" not in tomllib.loads(reticent.draft(frame, reward="cured", paid="each").toml)["reward"]
+
+
+def test_a_last_row_that_holds_the_outcome_alone_is_no_step():
+    frame = visits().with_columns(pl.lit(None, dtype=pl.Int64).alias("score"))
+    late = frame.filter(pl.col("on") == "2026-01-12").with_columns(
+        pl.lit("2026-06-01").alias("on"), pl.lit(None, dtype=pl.String).alias("drug"), pl.Series("score", [0, 1] * 30)
+    )
+    values = tomllib.loads(reticent.draft(pl.concat([frame, late]), reward="score").toml)
+    assert values["source"]["last_row"] == "outcome" and values["domain"]["horizon"] == 2
+    assert values["reward"]["empty"] == 0.0 and values["reward"]["total"] == 1
+    assert "other" not in values["domain"]["actions"]
+
+
+def test_labels_in_several_spellings_are_one_and_shown():
+    spelt = ["50 mg", "50mg", "50 MG ", "none", "None"]
+    draft = reticent.draft(visits(600, dose=lambda i, h: spelt[(i + h) % 5]), action="dose", paid="each")
+    actions = tomllib.loads(draft.toml)["domain"]["actions"]
+    assert len(actions["labels"]) == 2 and len(actions["same_as"]) == 3
+    assert any("same_as" in note and "'50 MG '" in note for note in draft.notes)
+
+
+def test_a_state_of_several_columns_and_what_stays_out_are_said():
+    frame = visits(300, age=lambda i, h: 20 + i % 60)
+    draft = reticent.draft(frame)
+    assert any("not in the card: 'age'" in note and "--state mood --state age" in note for note in draft.notes)
+    states = tomllib.loads(reticent.draft(frame, state=["mood", "age"]).toml)["domain"]["states"]
+    assert (
+        states["from"] == ["mood", "age"] and states["bins"]["mood"] == ["a", "b"] and len(states["bins"]["age"]) == 2
+    )
+
+
+def test_ids_of_rows_ask_for_those_of_people():
+    frame = visits().rename({"patient": "who"}).with_row_index("uuid")
+    with pytest.raises(reticent.CardError, match=r"(?s)every row has its own 'uuid'.*--user who"):
+        reticent.draft(frame)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from flows.config.home import Home
-from flows.config.setting import Work
+from flows.config.home import Home, Work
 from flows.jobs.intake import ingest_job
 from flows.jobs.proof import verify_run_job
-from flows.jobs.run import register_job
+from flows.jobs.registration import register_job
 from flows.jobs.snapshots import inspect_job
 from pipeline.declaration.card import load_card
 from pipeline.ledger.chain import BudgetError

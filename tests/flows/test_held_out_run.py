@@ -13,9 +13,11 @@ from flows.config.recipe import load_recipe
 from flows.config.setting import Setting
 from flows.jobs.run import run_recipe
 from pipeline.declaration.card import CardError, load_card
+from pipeline.evaluation.intervals import deviations, level_of
 from pipeline.learners import held_out
 from pipeline.learners.held_out import ASKED
 from pipeline.learners.policy_files import PolicyFiles
+from pipeline.learners.tabular_evaluation import CLIP
 from pipeline.ledger.ledger import open_ledger
 from pipeline.privacy.release_file import read_release
 from pipeline.transaction.transaction import Transaction
@@ -162,7 +164,10 @@ def test_without_noise_the_evaluation_is_the_exact_one(shop):
         ("dp-apvi", "[privacy]\nepsilon = 1.0", HELD, "Gaussian"),
         ("dp-apvi", "[privacy]\nrho = 1.0", "[evaluate]\npeople = 1.0\n", "people"),
         ("dp-apvi", "[privacy]\nrho = 1.0", "[evaluate]\npeople = -0.1\n", "people"),
-        ("dp-apvi", "[privacy]\nrho = 1.0", HELD + "[nightly]\nfirst = 2026-01-01\n", "on which dates"),
+        ("dp-apvi", "[privacy]\nrho = 1.0", HELD + "[nightly]\nfirst = 2026-01-01\n", "[schedule]"),
+        ("dp-apvi", "[privacy]\nrho = 1.0", HELD + "dates = 'monthly'\n", "[schedule]"),
+        ("dp-one-step", "[privacy]\nrho = 1.0", "[nightly]\nfirst = 2026-01-01\n", "[schedule]"),
+        ("dp-one-step", "[privacy]\nrho = 1.0", "[nightly]\nfirst = 2026-01-01\nepoch = 2\n", "[schedule]"),
     ],
 )
 def test_what_cannot_be_evaluated_is_refused(shop, agent, privacy, more, word):
@@ -206,3 +211,24 @@ def test_real_people_are_evaluated_behind_their_gate_and_the_run_verifies(tmp_pa
     words = ["ledger", "verify", run, "--card", str(tmp_path / "card.toml")]
     done = invoke("--home", tmp_path / "home", *words)
     assert done.exit_code == 0, done.output
+
+
+@pytest.mark.parametrize(("agent", "rho"), [("dp-apvi", 0.5), ("dp-one-step", 4.0)])
+def test_a_plan_tells_how_wide_verdicts_are_at_the_last_date_of_a_calendar(shop, published, agent, rho):
+    dates = [f"2090-{month:02}-01" for month in range(1, 13)]
+    recipe = write(
+        shop, "dated", agent, f"[privacy]\nrho = {rho}", f"{HELD}[schedule]\nrelease = {json.dumps(dates)}\n"
+    )
+    calendar = call(shop, "plan", "--no-quality", recipe)["calendar"]
+    found, paid = calendar["verdicts"], calendar["paid"]
+    assert paid == (12 if rho < 1 else 2)
+    first = 1 + len({e.body["run_key"] for e in ledger(shop).entries() if "look" in e.body})
+    assert (found["look"], found["last_look"]) == (first, first + paid - 1)
+    wide = [deviations(level_of(k)) for k in (first, first + paid - 1)]
+    assert found["last_half_width"] / found["half_width"] == pytest.approx(wide[1] / wide[0])
+    assert deviations(level_of(12)) / deviations(level_of(1)) == pytest.approx(1.6, abs=0.01)
+    if agent == "dp-apvi":
+        clip = int(read_release(shop / "home" / "runs" / published).derived[CLIP][0])
+        of_run = told(shop, published)["evaluation"]["noise_variance"] ** 0.5
+        # half of its rho, scores cut at one range, and as many people as are declared
+        assert found["half_width"] / wide[0] == pytest.approx(of_run / clip * 2**0.5, rel=0.15)

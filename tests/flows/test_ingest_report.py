@@ -16,8 +16,7 @@ import reticent
 from flows.config.home import Home, card_at
 from flows.jobs.snapshots import purge_job
 from pipeline.declaration.toml import DamagedError, LogError
-from pipeline.logs.editions import check_delivery
-from pipeline.logs.store import snapshots
+from pipeline.logs.store import check_delivery, snapshots
 from tests.flows.shop import lay_out, rows
 from tests.flows.verb import invoke
 

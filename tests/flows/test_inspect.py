@@ -10,10 +10,10 @@ import pytest
 
 from flows.config.home import Home
 from flows.jobs.intake import ingest_job
-from flows.jobs.run import register_job
+from flows.jobs.registration import register_job
 from flows.jobs.snapshots import inspect_job
 from flows.terminal.inspection_page import inspection_page as page
-from flows.terminal.terminal import plain
+from flows.terminal.screen import plain
 from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger

@@ -7,12 +7,13 @@ import stat
 from fractions import Fraction
 
 import numpy as np
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 from flows.config.home import Home
 from flows.jobs.intake import ingest_job
-from flows.jobs.run import register_job
+from flows.jobs.registration import register_job
 from pipeline.declaration.card import CardError
 from pipeline.learners import tabular
 from pipeline.learners.offline_agents import read_stored
@@ -21,7 +22,8 @@ from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.verify import verify_run
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import RealDataError, SeededNoise
-from tests.flows.shop import lay_out
+from tests.flows.shop import lay_out, rows
+from tests.flows.verb import reticent
 from tests.jobs import plan_job, run_job
 
 
@@ -138,6 +140,20 @@ def test_the_baseline_on_exact_counts_is_marked_and_free(shop, home):
     assert "not private" in page
 
 
+def test_prices_in_cents_are_summed_to_the_cent(tmp_path):
+    """0.29 of a hundredth each is the 29th point of the lattice, although 0.29 · 100 is less than 29 in binary."""
+    log = [(*row[:5], f"0.{i % 100:02}", row[6]) for i, row in enumerate(rows(300))]
+    shop = lay_out(tmp_path / "cents", log=log)
+    card = shop / "card.toml"
+    card.write_text(card.read_text().replace("range = [0.0, 2.0]\nsteps = 2", "range = [0.0, 1.0]\nsteps = 100"))
+    for words in (("ingest", shop), ("run", shop / "exact.toml")):
+        assert reticent(*words, "--home", tmp_path / "home", cwd=tmp_path).returncode == 0
+    summed = pq.read_table(next((tmp_path / "home" / "runs").glob("exact-*/release.parquet")))
+    found = summed.filter(pc.equal(summed["table"], "r_sa"))["value"].to_pylist()
+    # half steps around the middle of the range
+    assert sum(found) == sum(2 * int(sale.removeprefix("0.")) - 100 for *_, sale, _ in log)
+
+
 def test_a_run_without_a_snapshot_says_ingest_first(tmp_path, shop):
     with pytest.raises(CardError, match="ingest"):
         run_job(str(shop / "private.toml"), Home(tmp_path / "empty"))
@@ -160,6 +176,19 @@ def test_real_data_needs_a_registration_and_its_ledger_never_moves(tmp_path, rea
     ingest_job(str(real), other)
     with pytest.raises(BudgetError, match="left"):
         run_job(str(real / "greedy.toml"), other)
+
+
+def test_nobody_spends_more_than_the_cap_of_real_people_in_the_shell(tmp_path):
+    """Leaving costs less than half of a run; whoever stays pays all of it."""
+    shop = lay_out(tmp_path / "shop", kind="real", ledger="ledger.db", cap=1.0)
+    recipe = (shop / "private.toml").read_text()
+    (shop / "more.toml").write_text(recipe.replace("rho = 1.0", "rho = 1.9"))
+    for words in (("register", shop), ("ingest", shop)):
+        assert reticent(*words, cwd=tmp_path).returncode == 0
+    refused = reticent("run", shop / "more.toml", cwd=tmp_path)
+    assert refused.returncode == 4 and ", left 1 of 1; ask for at most what is left" in refused.stderr
+    account = json.loads(reticent("ledger", "show", "--card", shop, "--json", cwd=tmp_path).stdout)["datasets"][0]
+    assert account["spent_rho"] == 0
 
 
 def test_real_data_refuses_seeded_and_no_noise_before_any_row(tmp_path, real):

@@ -12,10 +12,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipeline.environments.riverswim import riverswim_homogeneous
+from pipeline.facts.report import read_report
 from pipeline.mdp.planning import optimal_values, policy_value
-from pipeline.simulation.simulate import sample_log
-from reports.facts.report import read_report
+from pipeline.worlds.catalog import riverswim_homogeneous
+from pipeline.worlds.simulated_logs import sample_log
 from tests.flows.service import prefect_server
 from tests.flows.test_played_runs import call
 from tests.flows.test_recorded import reticent

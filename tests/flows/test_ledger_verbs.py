@@ -53,6 +53,53 @@ def test_an_old_ledger_restored_with_its_store_is_refused_by_what_was_kept(offic
     assert code == 4 and f"lacks entry {lacking}" in said["problem"]
 
 
+@pytest.fixture
+def forked(office, tmp_path):
+    """Two ledgers of one past, where the same runs were made: entry by entry the same numbers, and other hashes."""
+    root, _ = office
+    shutil.copytree(root, tmp_path / "fork")
+    for there in (root, tmp_path / "fork"):
+        run_job(str(there / "people" / "pure.toml"), Home(there / "home"))
+    return root, tmp_path / "fork"
+
+
+@pytest.mark.parametrize("kept", ["head", "certificate"])
+def test_a_ledger_of_another_past_is_refused_by_what_was_kept_although_it_is_as_long(forked, kept):
+    root, fork = forked
+    (_, head), (_, other) = reticent(root, "head"), reticent(fork, "head")
+    assert head["seq"] == other["seq"] and head["hash"] != other["hash"]
+    newest = max((root / "home" / "runs").glob("*/certificate.json"), key=lambda p: p.stat().st_mtime_ns)
+    proof = ("--head", f"{head['seq']}:{head['hash']}") if kept == "head" else ("--certificate", newest)
+    assert reticent(root, "verify", *proof)[0] == 0
+    code, said = reticent(fork, "verify", *proof)
+    assert code == 4 and f"lacks entry {head['seq'] - (kept == 'certificate')}" in said["problem"]
+
+
+def test_no_run_is_charged_to_a_ledger_of_another_past(forked):
+    """It has an entry for all that this store drew, from the other draws: only an entry's hash can tell."""
+    root, fork = forked
+    # published runs would tell as well, where they were not moved elsewhere
+    shutil.rmtree(root / "home" / "runs")
+    shutil.copy2(fork / "people" / "ledger.db", root / "people" / "ledger.db")
+    done = invoke("--home", root / "home", "run", root / "people" / "both.toml")
+    assert isinstance(done.exception, BudgetError) and "which this store has seen" in str(done.exception)
+    assert reticent(fork, "show")[1]["datasets"] == reticent(root, "show")[1]["datasets"]
+
+
+def test_no_cap_is_amended_below_what_is_spent(office):
+    root, _ = office
+    card = root / "people" / "card.toml"
+    text, spent = card.read_text(), reticent(root, "show")[1]["datasets"][0]["spent_rho"]
+    before = reticent(root, "head")
+    card.write_text(text.replace("rho = 10.0", f"rho = {spent / 2}"))
+    done = invoke("--home", root / "home", "register", root / "people", "--amend")
+    assert isinstance(done.exception, CardError) and f"is below what is spent, {spent:.6g}" in str(done.exception)
+    card.write_text(text)
+    assert reticent(root, "head") == before
+    card.write_text(text.replace("rho = 10.0", f"rho = {spent + 1}"))
+    assert invoke("--home", root / "home", "register", root / "people", "--amend").exit_code == 0
+
+
 @pytest.mark.parametrize("head", ["", "none", "3:abc"])
 def test_what_is_no_head_is_the_operators_mistake(office, head):
     with pytest.raises(CardError, match="--head"):

@@ -17,9 +17,9 @@ from pipeline.learners import linear
 from pipeline.ledger.ledger import open_ledger
 from pipeline.privacy.release_file import read_release
 from pipeline.statistics.held_out import held_out_loss, part_costs
-from pipeline.statistics.linear_layout import declared_map
-from pipeline.transaction.recovery import fits
-from pipeline.transaction.release_once import key_of
+from pipeline.statistics.linear_plan import declared_map
+from pipeline.transaction.drawing import key_of
+from pipeline.transaction.place import fits
 from pipeline.transaction.transaction import Transaction
 from tests.flows.shop import rows
 from tests.flows.test_held_out_run import HELD, call, shop, told, write
@@ -59,7 +59,7 @@ def test_other_people_say_what_the_policy_is_worth(featured, published):
     assert found["calibrated"] is False, "coverage was measured for other sizes"
     assert told(featured, published)["verdict"]["improvement"]["status"] == "modelled"
     page = (featured / "home" / "runs" / published / "report.md").read_text()
-    assert "What practice does there is not told by the regressions." in page
+    assert "What practice does there is not known from this release." in page
 
 
 def test_one_entry_pays_for_both_parts_and_the_verifier_finds_the_same(featured, published, agent):

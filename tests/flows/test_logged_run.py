@@ -16,6 +16,7 @@ from pipeline.declaration.card import CardError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.privacy.release_file import read_release
 from pipeline.statistics.held_out import held_out_loss
+from pipeline.statistics.moment_layout import half
 from tests.flows.shop import CARD, rows
 from tests.flows.test_held_out_run import HELD, call, told, write
 from tests.flows.verb import invoke
@@ -64,7 +65,8 @@ def test_the_page_and_the_certificate_say_that_rows_told_practice(shop, publishe
     certificate = told(shop, published, "certificate.json")
     assert certificate["joint"]["estimator"] == found["estimator"]
     (scores,) = [s for s in certificate["joint"]["evaluate"]["sums"] if "b_sum" in s["tables"]]
-    assert scores["joint"]["scores"] == 5, "the check has a sum of its own, in the price of all"
+    told_of = scores["joint"]["scores"], scores["joint"]["halved"]
+    assert told_of == (6, 2), "the check has a sum of its own, in the price of all"
     page = (shop / "home" / "runs" / published / "report.md").read_text()
     assert re.search(r"Logged probabilities \| z = [-−]?\d.* \| in the same release", page)
     done = invoke("--home", shop / "home", "ledger", "verify", published)
@@ -72,10 +74,10 @@ def test_the_page_and_the_certificate_say_that_rows_told_practice(shop, publishe
     assert call(shop, "run", shop / f"{published.rsplit('-', 1)[0]}.toml")["replayed"]
 
 
-def test_all_five_sums_have_one_price(shop, published):
+def test_all_six_sums_have_one_price(shop, published):
     release = read_release(shop / "home" / "runs" / published)
     sums = next(m for m in release.mechanisms if m.table == "b_sum")
-    assert sums.shape == (5,) and sums.l2_squared == 4 * 5 * 2**32
+    assert sums.shape == (6,) and sums.l2_squared == 4 * (4 * 2**32 + 2 * half(2**16) ** 2)
     if "regressions" not in release.joint["learn"]:
         assert held_out_loss(release.mechanisms, release.joint) == release.joint_rho
     entries = open_ledger(Home(shop / "home").root / "ledger.db", create=False).entries()
@@ -85,7 +87,7 @@ def test_all_five_sums_have_one_price(shop, published):
 
 def test_plan_says_it_before_anything_is_spent(shop):
     said = call(shop, "plan", write(shop, "planned", privacy="[privacy]\nrho = 1.0", more=LOGGED))
-    assert "J = 5 scores" in json.dumps(said) and "tabular-dr-logged" in json.dumps(said)
+    assert "J = 6 scores" in json.dumps(said) and "tabular-dr-logged" in json.dumps(said)
 
 
 def test_what_is_no_chance_is_set_aside_and_stops_no_run(shop):

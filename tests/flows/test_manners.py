@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import reticent
+from tests.flows import verb
 from tests.flows.shop import lay_out
 from tests.flows.verb import invoke
 
@@ -50,6 +51,31 @@ def test_a_wrong_key_of_a_card_is_answered_with_the_right_one(shop, was, written
     assert text != (shop / "card.toml").read_text()
     with pytest.raises(reticent.CardError, match=rf"unknown key; did you mean '{meant}'\?"):
         reticent.load_card(shop / "card.toml")
+
+
+@pytest.mark.parametrize(
+    ("more", "instead"),
+    [('[evaluate]\nagainst = "first-0123456789"\n', "evaluate.against: no longer a key; a policy is")],
+)
+def test_a_key_of_an_earlier_version_is_answered_with_what_to_do_instead(shop, more, instead):
+    path = shop / "private.toml"
+    path.write_text(f"{path.read_text()}\n{more}")
+    with pytest.raises(reticent.CardError, match=instead):
+        reticent.plan(path)
+
+
+@pytest.mark.parametrize(
+    ("typed", "instead"),
+    [
+        ("register shop --disjoint-from=other", "separate people, separate ledgers"),
+        ("simulate --values", "docs/research.md"),
+        ("simulate riverswim --values --json", "docs/research.md"),
+        ("store export shop --to x", "the files that they came from"),
+    ],
+)
+def test_so_is_a_verb_or_an_option_of_an_earlier_version(tmp_path, typed, instead):
+    found = verb.reticent(*typed.split(), cwd=tmp_path)
+    assert found.returncode == 2 and instead in found.stderr and "is no more" in found.stderr
 
 
 @pytest.mark.parametrize(

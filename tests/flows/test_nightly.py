@@ -13,18 +13,17 @@ from pathlib import Path
 import pytest
 
 import pipeline.ledger.ledger as book
-from flows.config.home import Home
+from flows.config.home import Home, Work
 from flows.config.recipe import Promote, load_recipe
-from flows.config.setting import Work
 from flows.jobs.nightly import alert, watch_of
 from flows.jobs.promotion import Alias
 from pipeline.declaration.toml import LogError
+from pipeline.facts.answers import NightAnswer
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.privacy.noise import SeededNoise
-from reports.facts.answers import NightAnswer
-from reports.night import night_page
 from reports.page import percent
+from reports.run.comparison import night_page
 from tests import jobs
 from tests.flows.shop import SCHEDULE, lay_out, rows
 from tests.learners.lq_shop import lay_out_plant

@@ -9,10 +9,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from flows.config.setting import Work, plain_step
+from flows.config.home import Work, plain_step
 from flows.jobs import nightly
+from flows.jobs.intake import ingest_job
 from flows.jobs.nightly import watch_of
-from flows.jobs.run import register_job
+from flows.jobs.registration import register_job
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import LogError
 from pipeline.logs.store import latest
@@ -20,6 +21,7 @@ from tests.flows.nights import Shop, customers
 from tests.flows.test_side_outputs import RECORDS
 from tests.flows.verb import invoke
 from tests.jobs import nightly_job, run_job
+from tests.ledger.disjoint import disjoint
 
 STRICT = "[tolerance]\nunknown_label = 0.0\n"
 
@@ -161,19 +163,39 @@ def test_no_news_for_too_long_alerts_the_operator_and_no_server(tmp_path, monkey
     assert said[-1] == "alert: no new log of night for 2 days; the policy in use stays"
 
 
-def test_another_dataset_may_be_declared_apart_after_a_night_on_which_nothing_came_in(tmp_path, monkeypatch):
+def test_a_night_on_which_nothing_came_in_keeps_a_dataset_that_was_declared_apart(tmp_path, monkeypatch):
     """Nobody's rows were read then, so the ledger knows of all whose were."""
     shop = Shop(tmp_path, monkeypatch)
-    shop.append(1, [])
-    shop.append(2)
-    shop.append(3, customers(100, 40))
     other = tmp_path / "other"
     shutil.copytree(shop.folder, other)
     card, ledger = other / "card.toml", '"../shop/ledger.db"'
     card.write_text(card.read_text().replace('name = "shop"', 'name = "other"').replace('"ledger.db"', ledger))
-    register_job(str(other), shop.home, disjoint_from=["shop"])
+    register_job(str(other), shop.home)
+    disjoint(shop.ledger, "other", "shop")
+    shop.append(1, [])
+    shop.append(2)
+    shop.append(3, customers(100, 40))
     # whoever leaves the counter and joins the other is charged as if replaced in it: never too little
     paid = [e.body for e in shop.ledger.entries("shop") if e.kind == "INTENT"]
     assert not any("rho_add_remove" in body for body in paid)
     shop.ledger.intent("other", "a" * 64, Fraction(1), {"rho_add_remove": "1/2", "claimed": True})
     assert shop.ledger.account("other").lost == sum(Fraction(body["rho"]) for body in paid) + Fraction(1, 2)
+
+
+def test_no_night_reads_what_came_in_before_its_dataset_was_declared_disjoint(tmp_path, monkeypatch):
+    """Two deliveries wait: of the first nobody asked who is in the other dataset too."""
+    shop = Shop(tmp_path, monkeypatch)
+    other = tmp_path / "other"
+    shutil.copytree(shop.folder, other)
+    card = other / "card.toml"
+    text = card.read_text().replace('name = "shop"', 'name = "other"')
+    card.write_text(text.replace('"ledger.db"', '"../shop/ledger.db"'))
+    register_job(str(other), shop.home)
+    ingest_job(str(other), shop.home)
+    shop.deliver(customers(0, 40))
+    disjoint(shop.ledger, "shop", "other")
+    shop.on(2)
+    shop.deliver(customers(1000, 40))
+    with pytest.raises(CardError, match=r"before it was declared disjoint from other.*ingest again"):
+        shop.append(2)
+    assert shop.ledger.account("shop").spent == 0

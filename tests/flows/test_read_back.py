@@ -6,11 +6,12 @@ import shutil
 
 import pytest
 
-import flows.jobs.read_back as reading
-import flows.jobs.run as running
+import flows.jobs.publish as reading
 from flows.config.home import Home
+from flows.jobs import publish as publishing
 from flows.jobs.intake import ingest_job
-from flows.jobs.run import register_job, run_recipe
+from flows.jobs.registration import register_job
+from flows.jobs.run import run_recipe
 from flows.jobs.snapshots import inspect_job
 from tests.flows.shop import lay_out
 
@@ -30,8 +31,8 @@ def replay(made, tmp_path, monkeypatch):
     root, first = made
     shutil.copytree(root, tmp_path / "office")
     wrote: list[str] = []
-    publish = running.publish_run
-    monkeypatch.setattr(running, "publish_run", lambda *a: wrote.append("again") or publish(*a))
+    publish = publishing.publish_run
+    monkeypatch.setattr(publishing, "publish_run", lambda *a: wrote.append("again") or publish(*a))
 
     def again(change=lambda folder, home: None):
         folder, home = tmp_path / "office" / "shop", Home(tmp_path / "office" / "home")

@@ -10,7 +10,7 @@ import pytest
 
 from flows.config.home import Home
 from flows.jobs.intake import ingest_job
-from flows.jobs.run import register_job
+from flows.jobs.registration import register_job
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from tests.jobs import run_job

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from flows.config.home import Home
-from flows.config.setting import Work
+from flows.config.home import Home, Work
 from flows.jobs.intake import ingest_job
-from flows.jobs.run import register_job
+from flows.jobs.registration import register_job
 from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger

@@ -1,88 +1,78 @@
-"""``reproduce`` from outside on a tiny grid: JSON shape, files, determinism, and rows found again."""
+"""``reproduce`` from outside on a tiny grid: JSON shape, files, determinism, rows found again; shipped studies."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from flows.config.home import Home
-from flows.jobs.reproduce import reproduce_job
+from flows.config.home import Home, paper_studies
+from flows.config.study_recipes import load_study
+from flows.jobs.reproduce import study_job
 from pipeline.declaration.card import CardError
-from pipeline.simulation.linear_trials import measure
-from pipeline.studies import study as kept_cells
-from pipeline.studies.paper_003 import BUDGETS, EPISODES, MORE_EPISODES, RUNS, STUDY, WORLDS, full_grid, grid
-from pipeline.studies.study import measure_cells
-from reports.studies import all_papers
-from reports.studies.all_papers import Entry, find
-from reports.studies.page_003 import study_003
+from pipeline.online import cells as kept_cells
+from pipeline.online.cells import measure, measure_cells
 from tests.flows.verb import invoke
 
-TINY = partial(grid, episodes=(20, 1000), budgets=(1.0, 25.0), worlds=(0,), runs=2)
-ONE = replace(STUDY, name="tiny", cells=TINY, full_cells=TINY, cells_a_process=10**6)
 KEYS = {"agent", "variant", "trust", "world", "episodes", "rho", "epsilon", "delta", "calibration", "constants"}
 KEYS |= {"metric", "mean", "std", "runs"}
 FILES = {"table.parquet", "table.csv", "figure.svg", "figure.png", "page.html", "page.md", "result.json"}
 
 
+def tiny(folder: Path) -> Path:
+    """Figure 1 of paper 003 at two K and two budgets, in one world."""
+    text = paper_studies("003-figure-1a")["003-figure-1a"].read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if not line.startswith("full = ")]
+    text = "\n".join(lines).replace("[5, 20, 50, 100, 200, 500, 1000, 5000, 10_000, 100_000]", "[20, 1000]")
+    text = text.replace(', { name = "linear_003", instance = 1 }', "").replace("runs = 20", "runs = 2")
+    path = folder / "003-figure-1a.toml"
+    path.write_text(text.replace("[1.0, 5.0, 25.0]", "[1.0, 25.0]"), encoding="utf-8")
+    return path
+
+
 @pytest.fixture
-def tiny(monkeypatch):
-    monkeypatch.setattr(all_papers, "STUDIES", {n: Entry(ONE, study_003) for n in ("003-figure-1a", "003-figure-1b")})
+def shipped(tmp_path, monkeypatch):
+    path = tiny(tmp_path)
+    monkeypatch.setattr("flows.jobs.reproduce.paper_studies", lambda name: {"003-figure-1a": path})
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0})
+    return path
 
 
-def test_one_json_object_of_the_agreed_shape_and_seven_files(tiny, tmp_path):
+def test_one_json_object_of_the_agreed_shape_and_its_files(shipped, tmp_path):
     done = invoke("--home", tmp_path, "reproduce", "003-figure-1a", "--json")
     assert done.exit_code == 0, done.output
     result = json.loads(done.stdout)
     assert {"name", "rows", "claims", "files"} <= set(result) and result["name"] == "003-figure-1a"
     assert all(set(r) >= KEYS for r in result["rows"])
-    assert all({"claim", "holds", "regime"} <= set(c) and isinstance(c["holds"], bool) for c in result["claims"])
-    agents = {"dp-vapvi", "vapvi", "pevi", "uniform", "behaviour", "always-first"}
-    assert {r["agent"] for r in result["rows"]} == agents
-    for r in result["rows"]:
-        private = r["agent"] == "dp-vapvi"
-        assert r["metric"] == "suboptimality" and r["noise"] == "simulation, not private"
-        assert r["trust"] == ("central" if private else "none")
-        assert (r["rho"] in (1.0, 25.0)) if private else (r["rho"] is None and r["epsilon"] is None)
-        assert (r["tie_share"] is None) == (r["variant"] == "control")
+    assert all(
+        {"claim", "holds", "regime", "rule"} <= set(c) and isinstance(c["holds"], bool) for c in result["claims"]
+    )
+    assert {r["agent"] for r in result["rows"]} == {
+        "dp-vapvi", "vapvi", "pevi", "uniform", "behaviour", "always-first"}  # fmt: skip
     paths = [Path(f) for f in result["files"]]
     assert {p.name for p in paths} == FILES and all(p.is_absolute() and p.is_file() for p in paths)
-    kept = json.loads((tmp_path / "reproductions" / "003-figure-1a" / "result.json").read_text())
-    assert kept["rows"] == result["rows"] and kept["claims"] == result["claims"]
+    kept = json.loads((tmp_path / "studies" / "003-figure-1a" / "result.json").read_text())
+    assert kept["rows"] == result["rows"] and kept["claims"] == result["claims"] and kept["recipe"]["study"]
+    everything = json.loads(invoke("--home", tmp_path, "reproduce", "all", "--json").stdout)
+    assert everything["cells"]["kept"] == everything["cells"]["all"] and everything["rows"] == result["rows"]
+    assert everything["claims"][0] == {"name": "003-figure-1a", **result["claims"][0]}
 
 
-def test_the_literal_calibration_is_said_to_spend_its_true_rho(tiny, tmp_path):
-    result = reproduce_job("003-figure-1b", Home(tmp_path))
+def test_the_literal_calibration_is_said_to_spend_its_true_rho(shipped, tmp_path):
+    result = study_job(shipped, Home(tmp_path))
     true = {(r["variant"], r["rho"]): r["true_rho"] for r in result["rows"] if r["agent"] == "dp-vapvi"}
     assert true["literal", 1.0] == pytest.approx(22.5, abs=0.1) and true["literal", 25.0] > 560
     assert true["normalised", 1.0] < 1 and true["centred", 25.0] == 25.0 and true["one-shot", 1.0] == 1.0
     assert result["claims"][0]["holds"] is False and "22.6" in result["claims"][0]["regime"]
+    means = {(r["agent"], r["variant"], r["rho"], r["episodes"]): r["mean"] for r in result["rows"]}
+    # all contenders plan on the same log, private ones on their own noise
+    assert means["vapvi", "literal", None, 1000] == means["pevi", "literal, matched β", None, 1000]
+    assert means["dp-vapvi", "centred", 1.0, 1000] != means["dp-vapvi", "centred", 25.0, 1000]
 
 
-def test_a_second_study_measures_nothing_anew_and_other_homes_find_the_same(tiny, tmp_path, monkeypatch):
-    first = reproduce_job("all", Home(tmp_path / "a"))
-    assert len(first["rows"]) == len(TINY()) and {c["name"] for c in first["claims"]} == set(all_papers.STUDIES)
-    again = reproduce_job("003-figure-1a", Home(tmp_path / "b"))
-    assert again["rows"] == first["rows"]
-    page = tmp_path / "reproductions" / "003-figure-1a"
-    pages = [(tmp_path / home / "reproductions" / "003-figure-1a" / "page.html").read_bytes() for home in "ab"]
-    assert pages[0] == pages[1] and not page.exists()
-
-    def refuse(cell):
-        raise AssertionError(f"measured again: {cell}")
-
-    study = replace(ONE, measure=refuse)
-    assert measure_cells(study, TINY(), tmp_path / "a" / "reproductions" / "cells") == first["rows"]
-    monkeypatch.setattr(kept_cells, "closure_digest", lambda modules: "other code")
-    with pytest.raises(AssertionError, match="measured again"):
-        measure_cells(study, TINY(), tmp_path / "a" / "reproductions" / "cells")
-
-
-def test_a_broken_run_goes_on_where_it_was(tmp_path):
-    cells, seen = TINY()[:4], []
+def test_kept_rows_are_found_again_by_the_same_code_and_a_broken_run_goes_on(shipped, tmp_path, monkeypatch):
+    cells, seen = load_study(shipped).listed()[:4], []
 
     def once(cell):
         if len(seen) == 2:
@@ -90,41 +80,45 @@ def test_a_broken_run_goes_on_where_it_was(tmp_path):
         seen.append(cell)
         return measure(cell)
 
+    monkeypatch.setattr(kept_cells, "measure", once)
     with pytest.raises(KeyboardInterrupt):
-        measure_cells(replace(ONE, measure=once), cells, tmp_path)
+        measure_cells(cells, tmp_path / "cells")
+    monkeypatch.setattr(kept_cells, "measure", measure)
     told = []
-    rows = measure_cells(ONE, cells, tmp_path, lambda done, total: told.append((done, total)))
-    assert [r["world"] for r in rows] == [measure(c)["world"] for c in cells]
-    assert told == [(3, 4), (4, 4)]
+    rows = measure_cells(cells, tmp_path / "cells", lambda done, total: told.append((done, total)))
+    assert rows == [measure(c) for c in cells] and told == [(3, 4), (4, 4)]
+
+    def refuse(cell):
+        raise AssertionError(f"measured again: {cell}")
+
+    monkeypatch.setattr(kept_cells, "measure", refuse)
+    assert measure_cells(cells, tmp_path / "cells") == rows
+    monkeypatch.setattr(kept_cells, "closure_digest", lambda modules: "other code")
+    with pytest.raises(AssertionError, match="measured again"):
+        measure_cells(cells, tmp_path / "cells")
 
 
 def test_processes_give_the_rows_of_this_one(tmp_path, monkeypatch):
-    cells = TINY()[:4]
+    cells = load_study(tiny(tmp_path)).listed()[:2]
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
-    assert measure_cells(replace(STUDY, cells_a_process=2), cells, tmp_path) == [measure(c) for c in cells]
+    assert measure_cells(cells, tmp_path / "cells") == [measure(c) for c in cells]
 
 
 def test_an_unknown_name_lists_the_known_ones(tmp_path):
-    with pytest.raises(CardError, match=r"no study 'figure-9'; there are: 003-figure-1a, .*, all"):
-        find("figure-9")
+    done = invoke("--home", tmp_path, "reproduce", "figure-9")
+    assert isinstance(done.exception, CardError)
+    assert "no study 'figure-9'; there are: 000-joint, 001-figure-2, 002-table-1" in str(done.exception)
 
 
-def test_the_default_grid_is_the_promised_one():
-    assert {1000, 5000} <= set(EPISODES) and EPISODES[0] == 5 and EPISODES[-1] == 100_000
-    assert BUDGETS == (1.0, 5.0, 25.0) and RUNS >= 20 and len(WORLDS) >= 2
-    assert len(set(grid())) == len(grid()) and set(EPISODES) < set(MORE_EPISODES)
-    small, large = grid(), full_grid()
-    assert {(c.name, c.learner, c.rho) for c in small} == {(c.name, c.learner, c.rho) for c in large}
+# name -> cells of the quick grid and of the full one
+SIZES = {
+    "000-joint": (454, 1726), "001-figure-2": (419, 2099), "002-table-1": (1052, 4172), "003-figure-1a": (420, 1575),
+    "004-regret": (762, 1864),
+}  # fmt: skip
 
 
-def test_a_million_episodes_still_fit_the_sums():
-    cells = [c for c in full_grid() if c.episodes == 1_000_000 and c.world == 4 and c.rho in (None, 25.0)]
-    rows = [measure(replace(c, runs=1)) for c in cells]
-    assert max(r["mean"] for r in rows if r["agent"] == "dp-vapvi") < 0.05
-
-
-def test_all_contenders_plan_on_the_same_log_and_private_ones_on_their_own_noise():
-    cells = [c for c in grid(episodes=(1000,), worlds=(0,), runs=2) if c.learner is not None]
-    rows = {(r["agent"], r["variant"], r["rho"]): r["mean"] for r in map(measure, cells)}
-    assert rows["vapvi", "literal", None] == rows["pevi", "literal, matched β", None]
-    assert rows["dp-vapvi", "centred", 1.0] != rows["dp-vapvi", "centred", 5.0]
+def test_shipped_studies_are_of_their_names_and_sizes():
+    for name, path in paper_studies("all").items():
+        study = load_study(path)
+        assert study.study.name == name and study.claims and study.study.words
+        assert (len(study.listed()), len(study.listed(full=True))) == SIZES[name]

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from flows.config.home import Home
-from flows.config.setting import known_to_runs
+from flows.config.lineage import known_to_runs
 from flows.jobs.book import verify_job
 from pipeline.declaration.toml import exit_code
 from pipeline.ledger.chain import BudgetError
@@ -39,7 +39,7 @@ def test_a_ledger_that_lacks_the_entry_of_a_run_is_refused_before_anything_is_re
             job(shop.recipe, shop.home)
         assert exit_code(refused.value) == 4
     assert shop.ledger.entries() == before
-    found = verify_job(shop.ledger, shop.home, [])
+    found = verify_job(shop.ledger, shop.home)
     assert not found["ok"] and "lacks entry 9" in found["problem"]
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from flows.jobs.promotion import Alias
+from pipeline.facts.promise import declared
 from pipeline.files import json_text
 from pipeline.learners.decisions import decision_files
 from pipeline.mdp.policy import Policy
-from reports.facts.dataset import declared
 from tests.flows.shop import lay_out
 from tests.flows.test_policy_verbs import card
 from tests.flows.verb import reticent

@@ -16,8 +16,8 @@ from flows.jobs.intake import ingest_job
 from flows.store import Store
 from flows.terminal.screen import Pace, duration, progress_lines
 from pipeline.declaration.card import CardError
-from pipeline.logs import work
-from pipeline.logs.crews import OnDask
+from pipeline.logs import spills
+from pipeline.logs.elsewhere import OnDask
 from pipeline.logs.sources import Sources
 from pipeline.logs.summing import DEFAULT_MEMORY, Resources
 from tests.flows.shop import lay_out
@@ -126,11 +126,11 @@ def test_a_store_gives_jobs_what_was_asked(tmp_path: Path) -> None:
 
 def likely(rows: int, memory: int) -> int:
     card = make_card(Path(), ["log.csv"])
-    return work.likely_partitions(card, Sources((), {}, {}, None, rows), memory)
+    return spills.likely_partitions(card, Sources((), {}, {}, None, rows), memory)
 
 
 def test_less_memory_makes_more_partitions_and_too_little_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work, "most_partitions", lambda: 2048)
+    monkeypatch.setattr(spills, "most_partitions", lambda: 2048)
     assert [likely(10_000_000, m << 20) for m in (640, 1024, 1 << 20)] == [39, 11, 11]
     assert likely(20_000_000_000, 8 << 30) == 2048
     with pytest.raises(CardError, match=r"need about 5\.2 GiB; give --memory more"):
@@ -141,15 +141,15 @@ def test_as_many_partitions_as_files_may_be_open(monkeypatch: pytest.MonkeyPatch
     limits: list[Any] = [(256, 512)]
     monkeypatch.setattr(resource, "getrlimit", lambda _: limits[-1])
     monkeypatch.setattr(resource, "setrlimit", lambda _, both: limits.append(both))
-    assert work.most_partitions() == 384
-    work.allow_files(100)
+    assert spills.most_partitions() == 384
+    spills.allow_files(100)
     assert limits == [(256, 512)]
-    work.allow_files(384)
+    spills.allow_files(384)
     assert limits[-1] == (512, 512)
 
 
 def test_ingest_cuts_as_memory_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work, "ROWS_PER_PARTITION", 50)
+    monkeypatch.setattr(spills, "ROWS_PER_PARTITION", 50)
     shop = lay_out(tmp_path / "shop")
     made = ingest_job(str(shop), Home(tmp_path / "home"))
     assert made["partitions"] > 5

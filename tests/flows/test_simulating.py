@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flows.api_worlds import world_values
 from flows.config.home import Home
 from flows.jobs.intake import ingest_job
-from flows.jobs.simulated_logs import LogOptions, simulate_logs
-from flows.store import Store
+from flows.jobs.simulated_logs import LogOptions, simulate_logs, world_folder
 from pipeline.declaration.card import CardError, load_card
+from pipeline.worlds.catalog import WORLDS, load_world
+from pipeline.worlds.exact import world_values
 from tests.flows.verb import reticent
 from tests.jobs import run_job
 
@@ -146,13 +146,16 @@ def test_parameters_are_read_as_toml_or_as_a_bare_word():
     assert asked.arguments() == read
 
 
-def test_the_page_of_worlds_prints_what_the_command_prints():
-    rows = world_values(store=Store(SHELF.parent / "nowhere", shelf=SHELF))["worlds"]
-    page = (SHELF.parent / "docs" / "worlds.md").read_text(encoding="utf-8")
-    for row in rows:
-        assert f"`{row['world']}`" in page
-        for value in row["values"].values():
-            assert f"{value:.6g}" in page, row
+def page_of_worlds() -> str:
+    return (SHELF.parent / "docs" / "research.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_the_page_of_worlds_has_every_value_of_those_that_are_shipped(tmp_path: Path, name: str):
+    world = load_world(name, world_folder(name, Home(tmp_path, SHELF)))
+    assert f"`{name}`" in page_of_worlds()
+    for value in world_values(world, world.steps(None)).values():
+        assert f"{value:.6g}" in page_of_worlds(), name
 
 
 @pytest.mark.parametrize(
@@ -165,13 +168,13 @@ def test_the_page_of_worlds_prints_what_the_command_prints():
         ("CliffWalking-v1` `--param is_slippery=true`", 20, ("is_slippery=true",)),
     ],
 )
-def test_the_page_of_worlds_has_gymnasiums_values(line: str, horizon: int, param: tuple[str, ...]):
+def test_the_page_of_worlds_has_gymnasiums_values(tmp_path: Path, line: str, horizon: int, param: tuple[str, ...]):
     name = f"gymnasium:{line.partition('`')[0]}"
-    row = world_values([name], LogOptions(horizon=horizon, params=param), store=Store(SHELF))["worlds"][0]
-    values = row["values"]
-    page = (SHELF.parent / "docs" / "worlds.md").read_text(encoding="utf-8")
-    shown = f"{horizon} | {row['states']} | {values['optimal']:.6g} | {values['uniform']:.6g} |"
-    assert f"| `gymnasium:{line} | {shown}" in page
+    world = load_world(name, tmp_path, **LogOptions(params=param).arguments())
+    values = world_values(world, horizon)
+    live = {label for s, label in enumerate(world.raw_labels) if s not in world.ends}
+    shown = f"{horizon} | {len(live)} | {values['optimal']:.6g} | {values['uniform']:.6g} |"
+    assert f"| `gymnasium:{line} | {shown}" in page_of_worlds()
 
 
 def test_the_verb_prints_one_json_object_and_refuses_half_a_request(tmp_path: Path):
@@ -180,5 +183,3 @@ def test_the_verb_prints_one_json_object_and_refuses_half_a_request(tmp_path: Pa
     assert {"episodes", "dataset", "card", "files", "values"} <= set(facts) and "preferred" in facts["values"]
     assert reticent("simulate", "--logs", cwd=tmp_path).returncode == 2
     assert reticent("simulate", "random", cwd=tmp_path).returncode == 2
-    values = reticent("simulate", "riverswim", "--values", "--behaviour", "near-optimal-0.3", cwd=tmp_path)
-    assert "optimal 3.39726" in values.stdout and "near-optimal-0.3" in values.stdout

@@ -14,7 +14,7 @@ HEAVY = {
     "cvxpy", "distributed", "dp_accounting", "jinja2", "numpy", "opendp", "polars", "prefect", "scipy",
     "scipy.optimize", "scipy.stats", "sqlalchemy", "vl_convert",
     # of the house: what simulates a run, and what makes one again
-    "flows.jobs.made_again", "pipeline.learners.forecast", "pipeline.simulation.surrogate",
+    "flows.jobs.made_again", "pipeline.learners.forecast", "pipeline.worlds.surrogate",
 }  # fmt: skip
 _CODE = """
 import atexit, sys
@@ -26,8 +26,13 @@ runpy.run_module("flows.cli", run_name="__main__")
 _PLAIN = {"numpy", "polars", "sqlalchemy"}
 
 
-def imported(folder: Path, *verb: object) -> set[str]:
-    """The heavy ones among the modules that a verb has loaded when it ends."""
+_ROOMS = ("pipeline", "flows", "reports")
+# what one module more, with all that it brings, would pass
+_MOST = {"--help": 16, "ledger": 60, "register": 70, "ingest": 74, "plan": 121, "run": 132}
+
+
+def loaded(folder: Path, *verb: object) -> set[str]:
+    """The modules that a verb has loaded when it ends."""
     told = folder / "modules"
     root = Path(__file__).resolve().parents[2]
     # the interpreter takes the first argument away before the verb reads its own
@@ -41,7 +46,24 @@ def imported(folder: Path, *verb: object) -> set[str]:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return HEAVY & set(told.read_text().split())
+    return set(told.read_text().split())
+
+
+def imported(folder: Path, *verb: object) -> set[str]:
+    """The heavy ones among them."""
+    return HEAVY & loaded(folder, *verb)
+
+
+def of_the_house(folder: Path, *verb: object) -> list[str]:
+    return sorted(name for name in loaded(folder, *verb) if name.split(".")[0] in _ROOMS)
+
+
+@pytest.mark.parametrize("verb", [("--help",), ("register", "SHOP"), ("ingest", "SHOP"), ("ledger", "show")])
+def test_a_verb_loads_the_modules_that_it_runs(shop, verb):
+    found = of_the_house(shop, *(shop if word == "SHOP" else word for word in verb))
+    assert len(found) <= _MOST[verb[0]], found
+    rooms = ("pipeline.learners", "pipeline.audits", "pipeline.online", "reports.run")
+    assert not [name for name in found if name.startswith(rooms)]
 
 
 @pytest.fixture(scope="module")
@@ -64,3 +86,16 @@ def test_plan_and_a_replay_load_no_solver_no_sampler_and_no_page(shop):
     assert {"cvxpy", "vl_convert"} <= imported(shop, "run", recipe)
     assert imported(shop, "run", recipe) <= _PLAIN
     assert imported(shop, "ledger", "show") <= _PLAIN
+
+
+def test_a_plan_and_a_run_load_the_learner_of_their_agent_alone(shop):
+    # a release of its own
+    recipe = shop / "half.toml"
+    recipe.write_text((shop / "private.toml").read_text().replace("rho = 1.0", "rho = 0.5"))
+    others = {f"pipeline.learners.{name}" for name in ("held_out", "linear", "lq", "tabular_evaluation")}
+    drawing, asking = {"flows.jobs.publish", "flows.jobs.promotion"}, {"flows.jobs.foresight", "flows.jobs.intake"}
+    for verb, apart in (("plan", drawing), ("run", asking)):
+        found = of_the_house(shop, verb, recipe)
+        assert len(found) <= _MOST[verb], found
+        assert not [name for name in found if name.startswith(("pipeline.audits", "pipeline.online"))]
+        assert not (others | apart) & set(found)

@@ -8,10 +8,9 @@ from threading import Thread
 import polars as pl
 import pytest
 
-from flows.config.home import Home, card_at
-from flows.config.setting import Work
+from flows.config.home import Home, Work, card_at
 from flows.jobs.intake import ingest_job
-from flows.jobs.snapshots import export_job, purge_job
+from flows.jobs.snapshots import purge_job
 from pipeline.declaration.card import CardError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.logs.store import snapshots
@@ -76,6 +75,18 @@ def purge_that_dies(shop, home, monkeypatch):
         patched.setattr("shutil.rmtree", dies)
         with pytest.raises(KeyboardInterrupt):
             purge_job(str(shop), home, keep=1, yes=True)
+
+
+def test_a_purge_takes_what_killed_ingests_and_sums_left_and_keeps_the_snapshots(used):
+    shop, home = used
+    lineage, there = home.store / "shop", [s.number for s in snapshots(home.store, "shop")]
+    (lineage / ".ingest").mkdir()
+    for left in (lineage / ".ingest/spill-0000.arrow", lineage / "snapshot-0001/.sums"):
+        left.write_bytes(b"rows")
+    told = purge_job(str(shop), home, keep=len(there), yes=True)
+    assert (told["snapshots"], told["paths"]) == ([], [".ingest", "snapshot-0001/.sums"])
+    assert not list(lineage.rglob(".sums")) and not (lineage / ".ingest").exists()
+    assert [s.number for s in snapshots(home.store, "shop")] == there
 
 
 def test_a_purge_that_died_blocks_no_later_one_and_is_noted_once(tmp_path, monkeypatch):
@@ -160,14 +171,3 @@ def test_the_store_and_all_in_it_are_the_owners_alone(used):
     for path in [home.store, *home.store.rglob("*")]:
         mode = stat.S_IMODE(path.stat().st_mode)
         assert mode == (0o700 if path.is_dir() else 0o600), (path, oct(mode))
-
-
-def test_an_export_is_a_look_and_never_goes_where_runs_are_published(used):
-    shop, home = used
-    with pytest.raises(CardError, match="below runs/"):
-        export_job(str(shop), home, home.runs / "raw")
-    r = export_job(str(shop), home, home.root / "out")
-    looks = open_ledger(home.root / "ledger.db", create=False).inspections("shop")
-    assert [e.seq for e in looks] == [r["ledger_entry"]]
-    assert r["minari"] == "shop-v2" and r["episodes"] == 500 and r["steps"] > 0
-    assert not [p for p in tree(home.runs) if "hdf5" in p]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.terminal.terminal import Drawn, Grid, Pairs, Place, Title, plain, put
+from flows.terminal.screen import Drawn, Grid, Pairs, Place, Title, plain, put
 from tests.flows.service import ROOT, clean_environment
 from tests.flows.shop import lay_out
 
@@ -110,7 +110,7 @@ def test_plain_text_says_all_but_what_only_a_screen_shows():
 def test_labels_and_lines_are_text_whatever_they_hold(capsys, monkeypatch):
     from rich.console import Console
 
-    from flows.terminal.terminal import draw
+    from flows.terminal.screen import draw
 
     console = Console(width=80, force_terminal=True, highlight=False, markup=False)
     with console.capture() as found:

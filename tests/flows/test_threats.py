@@ -1,4 +1,4 @@
-"""What docs/threat_model.md says of a service, tried: another account, a foreign page, who knows the secret, kills."""
+"""What docs/privacy.md says of a service, tried: another account, a foreign page, who knows the secret, kills."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def alive(pid: int) -> bool:
 def child(served: Served) -> int:
     pid = served.process.pid
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    (server,) = [int(c) for c in children if b"prefect_api" in Path(f"/proc/{c}/cmdline").read_bytes()]
+    (server,) = [int(c) for c in children if b"deployments.py" in Path(f"/proc/{c}/cmdline").read_bytes()]
     return server
 
 

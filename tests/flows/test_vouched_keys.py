@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flows.config.home import Home
-from flows.jobs.run import register_job
+from flows.jobs.registration import register_job
 from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
@@ -54,7 +54,7 @@ def test_a_second_host_has_its_own_key_and_the_chain_knows_both(office, tmp_path
 
 
 def test_an_entry_signed_by_nobody_the_ledger_knows_is_damage(office):
-    from pipeline.ledger.keys import operator_key, signatures_problem
+    from pipeline.ledger.publication import operator_key, signatures_problem
 
     root, _run = office
     entries = open_ledger(root / "people" / "ledger.db", create=False).entries()
@@ -78,7 +78,8 @@ def test_without_a_ledger_nothing_is_promoted_or_exported(office, tmp_path):
 
 
 def test_a_page_that_another_version_draws_does_not_replace_the_vouched_one(office, monkeypatch):
-    import flows.jobs.publish as publishing
+    """The vouched page stands, and is the report; where it is gone, no other takes its place."""
+    import reports.run.run_page as drawing
 
     root, run = office
     page = root / "home" / "runs" / run / "report.html"
@@ -86,10 +87,13 @@ def test_a_page_that_another_version_draws_does_not_replace_the_vouched_one(offi
     page.unlink()
     reticent(root, "report", run)
     assert page.read_bytes() == before
-    monkeypatch.setattr(publishing, "render_html", lambda *_: "<html>newer</html>")
+    monkeypatch.setattr(drawing, "render_html", lambda *_: "<html>newer</html>")
+    assert reticent(root, "report", run)[0] == 0
+    assert page.read_bytes() == before
+    page.unlink()
     with pytest.raises(BudgetError, match="other pages"):
         reticent(root, "report", run)
-    assert page.read_bytes() == before
+    assert not page.exists()
 
 
 def test_the_maker_knows_its_arithmetic():
@@ -153,3 +157,42 @@ def test_another_valid_run_in_the_place_of_a_run_is_not_taken_for_it(office, put
     assert reticent(root, "ledger", "verify", "current")[1]["run"] == other
     with pytest.raises(CardError, match="is a run's name"):
         reticent(root, "promote", other, "--pointer", run)
+
+
+@pytest.mark.parametrize("form", ["current", "runs/current", "a prefix of a path"])
+@pytest.mark.parametrize("where", ["elsewhere", "beside, by its path", "a name in a file"])
+def test_a_pointer_leads_to_a_run_beside_it_and_nowhere_else(office, tmp_path, monkeypatch, form, where):
+    """A forged folder of the same name elsewhere, to which the pointer was redirected, passed for the run in use."""
+    root, run = office
+    runs = root / "home" / "runs"
+    reticent(root, "promote", run)
+    forged = tmp_path / "elsewhere" / run
+    shutil.copytree(runs / run, forged)
+    flip_policy(forged)
+    (runs / "current").unlink()
+    if where == "a name in a file":
+        (runs / "current").write_text(f"{forged}\n")
+    else:
+        (runs / "current").symlink_to(forged if where == "elsewhere" else runs / ".." / "runs" / run)
+    monkeypatch.chdir(runs)
+    named = {"current": "current", "runs/current": runs / "current", "a prefix of a path": "./current"}[form]
+    for verb in (["ledger", "verify", named], ["policy", "show", named], ["report", named], ["promote", named]):
+        with pytest.raises(CardError, match=r"leads to|no run begins|link, and no pointer"):
+            reticent(root, *verb)
+    code, said = reticent(root, "ledger", "verify")
+    assert code == 4 and "leads to" in said["problem"]
+    # what to do, as it says
+    (runs / "current").unlink()
+    assert reticent(root, "promote", run)[1]["now"] == run
+    assert reticent(root, "ledger", "verify", named)[1]["run"] == run and reticent(root, "ledger", "verify")[0] == 0
+
+
+def test_what_is_behind_a_pointer_is_what_is_verified(office):
+    """The run beside it, whatever form its name takes."""
+    root, run = office
+    runs = root / "home" / "runs"
+    reticent(root, "promote", run)
+    flip_policy(runs / run)
+    for named in ("current", runs / "current", runs / run, run):
+        code, proof = reticent(root, "ledger", "verify", named)
+        assert code == 4 and proof["run"] == run

@@ -17,13 +17,12 @@ from typing import Any
 from unittest import mock
 
 import pipeline.ledger.ledger
-import pipeline.transaction.release_once
 from flows.cli import main
 from flows.config.home import Home
 from flows.config.setting import setting
 from flows.jobs.nights import nightly_counter
 from pipeline.privacy.noise import SeededNoise
-from pipeline.transaction.release_once import key_of
+from pipeline.transaction.drawing import key_of
 from tests.jobs import run_job
 
 
@@ -57,7 +56,7 @@ def clock(at: datetime) -> Any:
 
 def seeded_run(recipe: str, home: Path, shelf: Path | None, seed: int, day: date | None = None) -> dict[str, Any]:
     """``run RECIPE [--night DAY]`` with fixed noise and a fixed secret of the ledger, which no command line offers."""
-    with mock.patch.object(pipeline.transaction.release_once, "read_key", lambda file: bytes(32)):
+    with mock.patch.object(pipeline.ledger.ledger.Ledger, "people_key", lambda ledger, store: bytes(32)):
         return run_job(recipe, Home(home, shelf), noise=SeededNoise(seed), day=day)
 
 

@@ -20,18 +20,32 @@ from tests.goldens.places import ROOT, copied
 TODAY = datetime(2024, 1, 5, 4, tzinfo=UTC)
 COUNT, LINEAR, CONTROL = "count-46cb716e1c", "linear-b354a19fdb", "control-0fe3879882"
 EXACT = "exact-7f650f5fcd-simulation-not-private"
-COMPARE = """[compare]
+COMPARE = """[study]
 name = "golden"
-families = ["counts"]
-[world]
-name = "riverswim_homogeneous"
-states = 3
-[privacy]
+[[cells]]
+worlds = [{ name = "riverswim_homogeneous", states = 3 }]
+episodes = [10]
+agents = ["uniform", { name = "behaviour", of = "uniform" }, "best-constant"]
+[[cells]]
+worlds = [{ name = "riverswim_homogeneous", states = 3 }]
+episodes = [10]
+agents = [{ name = "no-data", of = "dp-ucbvi-jdp" }, { name = "no-data", of = "dp-apvi" }]
 epsilon = [1.0]
 delta = 1e-6
-[runs]
-episodes = { first = 10, last = 100, per_decade = 1 }
 runs = 2
+[[cells]]
+worlds = [{ name = "riverswim_homogeneous", states = 3 }]
+episodes = { first = 10, last = 100, per_decade = 1 }
+agents = ["apvi", "ucbvi", "dp-apvi", "dp-ucbvi-jdp", "dp-ucbvi-ldp", "counts-shuffle"]
+epsilon = [1.0]
+delta = 1e-6
+runs = 2
+[[claims]]
+words = "privacy is never free of charge"
+metric = "needed"
+of = { private = true }
+comparison = "at least"
+than = { agent = "plain" }
 """
 SIMULATE = """[recipe]
 name = "golden"
@@ -184,7 +198,6 @@ def _operator(d: Desk) -> None:
     d.ask("ingest loop", "ingest", d.shelf / "loop")
     d.ask("store purge, shown", "store", "purge", d.shelf / "toeplitz", "--keep", 1)
     d.ask("store purge", "store", "purge", d.shelf / "toeplitz", "--keep", 1, "--yes")
-    d.ask("store export", "store", "export", d.shelf / "shop", "--to", d.made / "minari")
     d.ask("ledger show, later", "ledger", "show")
 
 
@@ -193,7 +206,6 @@ def _simulations(d: Desk) -> None:
         recipe = d.made / f"{name}.toml"
         recipe.write_text(text, encoding="utf-8")
         d.ask(name, verb, recipe)
-    d.ask("simulate --values", "simulate", "--values")
     to = d.made / "swim"
     d.ask("simulate --logs", "simulate", "riverswim", "--logs", "--episodes", 20, "--to", to)
     d.keep("simulate --logs: the card", (to / "card.toml").read_text(encoding="utf-8").splitlines())

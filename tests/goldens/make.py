@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.goldens import answers, keys, numbers, shelf
+from tests.goldens import answers, keys, numbers, second_shelf, shelf
 from tests.goldens.adapter import clock, reticent
 from tests.goldens.places import HOME, write_expected
 
@@ -96,6 +96,7 @@ def make_slow() -> None:
 
 MAKERS: dict[str, Callable[[], None]] = {
     "home": make_home,
+    "second": second_shelf.make,
     "keys": make_keys,
     "numbers": make_numbers,
     "answers": make_answers,

@@ -10,13 +10,14 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 HOME = HERE / "home"
+SECOND = HERE / "second"
 EXPECTED = HERE / "expected"
 _WIDTH = 118
 
 
-def copied(to: Path) -> Path:
-    """The golden home, copied to ``to``; its shelf is in it."""
-    shutil.copytree(HOME, to)
+def copied(to: Path, home: Path = HOME) -> Path:
+    """A golden home, copied to ``to``; its shelf is in it."""
+    shutil.copytree(home, to)
     return to
 
 

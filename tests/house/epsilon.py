@@ -1,4 +1,4 @@
-"""What an ε means: table and picture of docs/choose_epsilon.md.  `python -P -m tests.house.epsilon` writes them."""
+"""What an ε means: table and picture of docs/privacy.md.  `python -P -m tests.house.epsilon` writes them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scipy.special import ndtr, ndtri
 
 from pipeline.privacy.losses import safe_epsilon
 
-PAGE = Path(__file__).parents[2] / "docs" / "choose_epsilon.md"
+PAGE = Path(__file__).parents[2] / "docs" / "privacy.md"
 PICTURE = PAGE.with_name("epsilon.svg")
 EPSILONS, DELTA = (0.5, 1.0, 3.0, 8.0), 1e-6
 ROWS = re.compile(r"(<!-- epsilon -->\n\|.*\n\|.*\n)((?:\|.*\n)+)")

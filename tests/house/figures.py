@@ -1,24 +1,36 @@
 """How large the house is: ``python -P -m tests.house.figures [FOLDER]`` (default: this checkout).
 
-Lines, code lines (without blanks, comments and docstrings), files, forks on a family of agents, untyped dictionaries,
-base names that occur twice, file lengths, and the share of documented parameters among names used from other rooms.
+Code lines (without blanks, comments and docstrings), lines, files, lines of tests, import lines, names of public
+classes that stand in several modules, files with one importer, verbs; and, of this checkout only, the project's modules
+that each verb loads and crosses, the frames from the shell to the first sum over rows, and processor time beside
+bare imports.
 """
 
 from __future__ import annotations
 
 import ast
-import re
 import statistics
+import subprocess
 import sys
-from collections import Counter, defaultdict
-from collections.abc import Iterator
+import tempfile
+from collections import defaultdict
 from pathlib import Path
 
-from tests.house.imports import ROOT, files, imports, tree_of
+from tests.house.imports import ROOT, files, imports, nodes_of, tree_of
 
-_FORK = re.compile(r"is_lq|is_linear|isinstance\([^)]*(?:Lq|LQ|Linear)[A-Za-z]*\)")
-_UNTYPED = re.compile(r"(?:dict|Mapping)\[str, Any\]")
-_DOCUMENTED = r"(?m)^\s*(?:[\w`*]+,\s*)*[`*]*{0}`*(?:,\s*[\w`*]+)*\s*(?::.*)?$|``{0}\b"
+# what a child prints last: how many of the project's modules it has loaded
+_LOADED = """
+import sys
+from flows.cli import main
+sys.argv = ["reticent", *sys.argv[1:]]
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+finally:
+    tops = ("pipeline", "flows", "reports", "reticent")
+    print(sum(m.split(".")[0] in tops for m in sys.modules), file=sys.stderr)
+"""
 
 
 def code_lines(source: str) -> int:
@@ -37,75 +49,156 @@ def code_lines(source: str) -> int:
     return sum(bool(text.strip()) and not text.strip().startswith("#") and n not in prose for n, text in lines)
 
 
-def _room(module: str) -> str:
-    parts = module.split(".")
-    return ".".join(parts[:2]) if parts[0] != "reports" else parts[0]
+def _import_lines(path: Path) -> int:
+    """Lines of import statements, wherever they stand."""
+    found = (n for n in nodes_of(path) if isinstance(n, ast.Import | ast.ImportFrom))
+    return sum((n.end_lineno or n.lineno) - n.lineno + 1 for n in found)
 
 
-def _documented(node: ast.stmt) -> Iterator[bool]:
-    """Whether each parameter of a function or class is in its docstring."""
-    if isinstance(node, ast.FunctionDef):
-        text = ast.get_docstring(node) or ""
-        names = [a.arg for a in [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]]
-    elif isinstance(node, ast.ClassDef):
-        text = ast.get_docstring(node) or ""
-        made = [b for b in node.body if isinstance(b, ast.FunctionDef) and b.name == "__init__"]
-        if made:
-            text += ast.get_docstring(made[0]) or ""
-            names = [a.arg for a in [*made[0].args.args[1:], *made[0].args.kwonlyargs]]
-        else:
-            fields = (b.target for b in node.body if isinstance(b, ast.AnnAssign))
-            names = [t.id for t in fields if isinstance(t, ast.Name) and not t.id.startswith("_")]
-    else:
-        return
-    for name in names:
-        yield re.search(_DOCUMENTED.format(re.escape(name)), text) is not None
-
-
-def documented(root: Path = ROOT) -> dict[str, tuple[int, int]]:
-    """Room -> (documented, all) parameters of its functions and classes that another room imports."""
-    used: dict[str, set[str]] = defaultdict(set)
-    for module, path in files(root):
-        for node in ast.walk(tree_of(path)):
-            if isinstance(node, ast.ImportFrom) and node.module and _room(node.module) != _room(module):
-                used[node.module] |= {a.name for a in node.names}
-    found: dict[str, tuple[int, int]] = {}
+def _class_names(root: Path) -> dict[str, int]:
+    """Name of a public class -> modules that define one of that name."""
+    found: dict[str, set[str]] = defaultdict(set)
     for module, path in files(root):
         for node in tree_of(path).body:
-            if getattr(node, "name", None) in used[module]:
-                marks = list(_documented(node))
-                done, all_of = found.get(_room(module), (0, 0))
-                found[_room(module)] = done + sum(marks), all_of + len(marks)
-    return found
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found[node.name].add(module)
+    return {name: len(modules) for name, modules in found.items()}
+
+
+def _one_importer(root: Path) -> int:
+    """Modules that exactly one other module of the product imports."""
+    modules = {module for module, _ in files(root)}
+    importers: dict[str, set[str]] = defaultdict(set)
+    for module, path in files(root):
+        for node in nodes_of(path):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                named = [f"{node.module}.{a.name}" for a in node.names]
+                for imported in {n if n in modules else node.module for n in named}:
+                    importers[imported].add(module)
+    for module, imported, _ in imports(root):
+        importers[imported].add(module)
+    return sum(len(importers[m] - {m}) == 1 for m in modules)
+
+
+# what a user imports, and what types a command
+_DOORS = ("reticent", "flows.cli", "flows.api", "flows.api_worlds", "flows.store")
+_INSIDE = ("pipeline", "flows", "reports")
+
+
+def _used(node: ast.AST) -> set[str]:
+    """Names that a function or class uses; ``.`` where it patches a module inside by its name."""
+    nodes = list(ast.walk(node))
+    found = {n.id for n in nodes if isinstance(n, ast.Name)} | {n.arg for n in nodes if isinstance(n, ast.arg)}
+    texts = (n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str))
+    return found | {"." for text in texts if text.split(".")[0] in _INSIDE and "." in text and " " not in text}
+
+
+def inner_tests(root: Path) -> str:
+    """Test functions that use a name inside of the product, themselves or by their file's helpers, of all of them."""
+    inner = whole = 0
+    for path in (root / "tests").rglob("test_*.py"):
+        found = {"."}
+        for node in nodes_of(path):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in _INSIDE:
+                found |= {a.asname or a.name for a in node.names if f"{node.module}" not in _DOORS}
+            elif isinstance(node, ast.Import):
+                inside = [a for a in node.names if a.name.split(".")[0] in _INSIDE and a.name not in _DOORS]
+                found |= {a.asname or a.name.split(".")[0] for a in inside}
+        named = {n.name: _used(n) for n in tree_of(path).body if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+        while more := {name for name, used in named.items() if used & found} - found:
+            found |= more
+        tests = {name for name in named if name.startswith("test_")}
+        inner, whole = inner + len(tests & found), whole + len(tests)
+    return f"{inner} of {whole} ({inner / whole:.0%})"
 
 
 def figures(root: Path = ROOT) -> dict[str, str]:
-    """Name -> figure, as text."""
+    """Name -> figure, of the source as it lies there."""
     texts = {path: path.read_text(encoding="utf-8") for _, path in files(root)}
-    lengths = [len(t.splitlines()) for t in texts.values() if t.strip()]
-    names = Counter(p.name for p in texts if p.name != "__init__.py")
-    twice = sorted(n for n, times in names.items() if times > 1)
-    done, all_of = map(sum, zip(*documented(root).values(), strict=True))
-    rooms = {_room(m) for m, _ in files(root)}
-    arrows = {(_room(a), _room(b)) for a, b, _ in imports(root) if b.split(".")[0] in {r.split(".")[0] for r in rooms}}
+    tests = [path.read_text(encoding="utf-8") for path in (root / "tests").rglob("*.py")]
+    names = _class_names(root)
+    three, two = (sum(n >= least for n in names.values()) for least in (3, 2))
     return {
-        "lines": f"{sum(lengths)}",
         "code lines": f"{sum(map(code_lines, texts.values()))}",
-        "files that are not empty": f"{len(lengths)}",
-        "longest file, median": f"{max(lengths)}, {statistics.median(lengths):g} lines",
-        "arrows between rooms": f"{sum(a != b for a, b in arrows)}",
-        "forks on a family of agents": f"{sum(len(_FORK.findall(t)) for t in texts.values())}",
-        "untyped dictionaries": f"{sum(len(_UNTYPED.findall(t)) for t in texts.values())}",
-        "base names that occur twice": f"{len(twice)}" + (f" ({', '.join(twice)})" if len(twice) < 12 else ""),
-        "documented parameters": f"{done} of {all_of} ({done / all_of:.0%})",
+        "lines": f"{sum(len(t.splitlines()) for t in texts.values())}",
+        "files that are not empty": f"{sum(bool(t.strip()) for t in texts.values())}",
+        "lines of Python in tests": f"{sum(len(t.splitlines()) for t in tests)}",
+        "test functions that use inner names": inner_tests(root),
+        "import lines": f"{sum(_import_lines(path) for path in texts)}",
+        "public class names in three modules or more / two or more": f"{three} / {two}",
+        "files with one importer": f"{_one_importer(root)}",
     }
 
 
+def verbs() -> int:
+    """Verbs at the top level, groups of verbs among them."""
+    from flows.cli import app
+
+    return len(app.registered_commands) + len(app.registered_groups)
+
+
+def loaded(arguments: list[str]) -> int:
+    """Modules of the project that a fresh process has loaded at the end of a command."""
+    child = [sys.executable, "-P", "-c", _LOADED, *arguments]
+    done = subprocess.run(child, capture_output=True, text=True, check=True, cwd=ROOT)
+    return int(done.stderr.split()[-1])
+
+
+def loads() -> dict[str, str]:
+    """What the verbs load, in an example's home."""
+    from tests.house.journey import lay_out
+
+    with tempfile.TemporaryDirectory() as place:
+        lay_out(folder := Path(place))
+        at, recipe = ["--home", str(folder / "home")], str(folder / "once.toml")
+        found = {
+            "ingest": loaded([*at, "ingest", str(folder / "card.toml")]),
+            "run": loaded([*at, "run", recipe]),
+            "plan": loaded([*at, "plan", recipe]),
+            "ledger show": loaded([*at, "ledger", "show"]),
+        }
+    return {"modules loaded by " + " / ".join(found): " / ".join(map(str, found.values()))}
+
+
+def replay(rounds: int = 5) -> str:
+    """Processor time of a run that is replayed, beside that of bare imports of numpy, polars and pyarrow."""
+    from tests.benchmarks.start_up import processor_seconds
+    from tests.house.journey import lay_out
+
+    times: dict[str, list[float]] = {"replay": [], "bare": []}
+    with tempfile.TemporaryDirectory() as place:
+        lay_out(folder := Path(place))
+        at = ["-m", "flows.cli", "--home", str(folder / "home")]
+        run = [*at, "run", str(folder / "once.toml")]
+        for command in ([*at, "ingest", str(folder / "card.toml")], run):
+            processor_seconds(command)
+        for _ in range(rounds):
+            times["replay"].append(processor_seconds(run))
+            times["bare"].append(processor_seconds(["-c", "import numpy, polars, pyarrow"]))
+    return f"{statistics.median(times['replay']) / statistics.median(times['bare']):.2f}"
+
+
+def whole_ingest(rows: int = 2_000_000, rounds: int = 3) -> str:
+    """Processor time of the command ``ingest`` beside that of the same ingest within a process that has imported."""
+    from tests.benchmarks.ingest_speed import command_beside_process
+
+    with tempfile.TemporaryDirectory() as place:
+        return f"{command_beside_process(Path(place), rows, rounds):.2f}"
+
+
 def main() -> None:
-    """Print the figures of a checkout."""
+    """Print the figures of a checkout; of this one, what its verbs do as well."""
     root = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT
-    for name, figure in figures(root).items():
-        print(f"{name:28} {figure}")
+    found = figures(root)
+    if root == ROOT:
+        from tests.house.journey import crossed
+
+        found |= loads() | crossed()
+        found["verbs at the top level"] = str(verbs())
+        found["ingest of 2 000 000 rows, command / in process (CPU)"] = whole_ingest()
+        found["replaying run / bare imports (CPU)"] = replay()
+    for name, figure in found.items():
+        print(f"{name:60} {figure}")
 
 
 if __name__ == "__main__":

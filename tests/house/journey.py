@@ -16,6 +16,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import numpy as np
+
 from flows.cli import main as reticent
 
 TOPS = ("pipeline.", "flows.", "reports.")
@@ -57,15 +59,32 @@ class Watch:
 
     def __init__(self) -> None:
         self.modules: set[str] = set()
-        self.moves, self._last = 0, ""
+        self.moves, self._last, self.frames = 0, "", 0
 
-    def __call__(self, frame: FrameType, event: str, _: Any) -> None:
-        """See :func:`sys.setprofile`."""
+    def __call__(self, frame: FrameType, event: str, called: Any) -> None:
+        if event == "c_call" and not self.frames and _sums(called):
+            self.frames = _depth(frame)
         name = frame.f_globals.get("__name__", "")
         if event == "call" and name.startswith(TOPS) and frame.f_code.co_name not in ("<module>", "<lambda>"):
             self.modules.add(name)
             self.moves += name != self._last
             self._last = name
+
+
+def _sums(called: Any) -> bool:
+    """Whether a C function is one that adds rows into cells."""
+    return called is np.bincount or (
+        isinstance(getattr(called, "__self__", None), np.ufunc) and called.__name__ == "at"
+    )
+
+
+def _depth(frame: FrameType | None) -> int:
+    """The product's frames up to this one, lambdas included."""
+    depth = 0
+    while frame is not None:
+        depth += frame.f_globals.get("__name__", "").startswith(TOPS)
+        frame = frame.f_back
+    return depth
 
 
 def watched(arguments: Sequence[str]) -> Watch:
@@ -96,11 +115,21 @@ def lay_out(folder: Path) -> None:
         (folder / f"{name}.toml").write_text(RECIPE.format(name, more), encoding="utf-8")
 
 
-def main() -> None:
-    """Print modules and moves of ingest, run and a night."""
+def crossed() -> dict[str, str]:
+    """Modules that ``run`` and a night cross, and the frames from the shell to the first sum over rows."""
+    found = journeys()
+    return {
+        "modules crossed by a run / a night": f"{len(found['run'].modules)} / {len(found['night'].modules)}",
+        "frames from the shell to the first sum over rows": str(found["run"].frames),
+    }
+
+
+def journeys() -> dict[str, Watch]:
+    """Ingest, run and a night, watched."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         lay_out(folder)
+        found: dict[str, Watch] = {}
         # the first time imports modules, whose class bodies are calls too
         for home in ("warm", "home"):
             at = ["--home", str(folder / home)]
@@ -109,9 +138,9 @@ def main() -> None:
                 "run": watched([*at, "run", str(folder / "once.toml")]),
                 "night": watched([*at, "nightly", str(folder / "night.toml")]),
             }
-    for name, w in found.items():
-        print(f"{name:12} {len(w.modules):4} modules {w.moves:6} moves")
+        return found
 
 
 if __name__ == "__main__":
-    main()
+    for name, w in journeys().items():
+        print(f"{name:12} {len(w.modules):4} modules {w.moves:6} moves")

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.house.floors import AGENTS_MAY_NOT, FLOORS, LOADERS, ONLY_IN, RELEASE_PATH, SEEDED, TIES
+from tests.house.floors import AGENTS_MAY_NOT, FLOORS, LOADERS, ONLINE, ONLY_IN, PLAYS, RELEASE_PATH, SEEDED, TIES
 from tests.house.imports import TOPS, files, imports, nodes_of, room_of, tree_of
 
 _MODULE = re.compile(r"(?:pipeline|flows|reports)(?:\.\w+)+(?=:\w+$|$)")
@@ -48,6 +48,11 @@ def agents_beyond_releases(root: Path) -> list[str]:
     return [
         f"{m} imports {i}" for m, i in _named(root) if m.startswith("pipeline.agents") and i.startswith(AGENTS_MAY_NOT)
     ]
+
+
+def online_out_of_place(root: Path) -> list[str]:
+    """Online agents are played by flows, audits and studies only: no learner rests on a simulation of users."""
+    return [f"{m} imports {i}" for m, i in _named(root) if i.startswith(ONLINE) and not m.startswith(PLAYS)]
 
 
 def libraries_out_of_place(root: Path) -> list[str]:
@@ -157,6 +162,7 @@ def _defined(path: Path) -> set[str]:
 
 
 RULES = (
+    online_out_of_place,
     names_that_are_gone,
     upward,
     agents_beyond_releases,

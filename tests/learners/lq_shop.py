@@ -31,6 +31,7 @@ columns = {{ user_id = "who", episode_id = "e", step = "t", terminated = "over" 
 rho = {cap}
 delta = 1e-5
 ledger = "{ledger}"
+reserve = 0
 """
 RECIPE = '[recipe]\nname = "{name}"\ncard = "card.toml"\nagent = "{agent}"\n{rest}\n'
 RECIPES = {

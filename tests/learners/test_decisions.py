@@ -9,8 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.agents.against_behaviour import AgainstPractice
-from pipeline.learners.decisions import decision_files, policy_of, practice_facts
+from pipeline.learners.decisions import decision_files, policy_of
 from pipeline.learners.policy_files import PolicyFiles, shown_cells, shown_lines
+from pipeline.learners.tabular_facts import practice_facts
 from pipeline.mdp.policy import Policy
 
 

@@ -9,20 +9,18 @@ import numpy as np
 import polars as pl
 import pytest
 
-import pipeline.logs.screening as screen_module
-import pipeline.statistics.lq_moments as lq_module
+import pipeline.logs.second_pass as screen_module
 import pipeline.statistics.private_sum as private_sum
 from pipeline.declaration.card import LqCard, load_any_card
-from pipeline.learners.lq_learning import lq_request
-from pipeline.learners.terms import Lq
+from pipeline.learners.lq import LqLearner
+from pipeline.learners.terms import Lq, Privacy, Terms
 from pipeline.logs.contribution_bounding import CapsAgain
 from pipeline.logs.ingest import ingest
-from pipeline.statistics.gram_moves import BallMoves
 from pipeline.statistics.joint_loss import lq_loss
-from pipeline.statistics.lq_layout import LqPlan
-from pipeline.statistics.lq_moments import draw_lq, lq_sums
+from pipeline.statistics.lq import LqSums, draw_lq
+from pipeline.statistics.private_sum import PrivateSum
 from tests.learners.lq_shop import CARD
-from tests.logs.snapshot_rows import SnapshotRows
+from tests.logs.snapshot_rows import rows_of
 
 Q = 64
 
@@ -44,8 +42,9 @@ def card_of(folder, m: int) -> LqCard:
     return card
 
 
-def plan_of(folder, m: int = 1) -> LqPlan:
-    return lq_request(card_of(folder, m), "dp-lqr", Fraction(1), Lq(cut=(1.0, 1.0), steps=Q)).plan
+def plan_of(folder, m: int = 1) -> PrivateSum:
+    terms = Terms("here", "dp-lqr", Privacy(rho=1.0), lq=Lq(cut=(1.0, 1.0), steps=Q))
+    return LqLearner().plan(card_of(folder, m), terms).summed
 
 
 def episode(states, controls, e=0):
@@ -84,7 +83,7 @@ def points(folder, m: int) -> np.ndarray:
         card = card_of(place, m)
         lines = ["who,e,t,p,f,over", *(",".join(map(str, r)) for r in person)]
         (place / "log.csv").write_text("\n".join(lines) + "\n")
-        gram, cross = lq_sums(plan, SnapshotRows(ingest(card, place / "store"), card))
+        gram, cross = plan.layout.add(rows_of(ingest(card, place / "store"), card)).values()
         i, j = np.triu_indices(2)
         found.append(np.concatenate([gram[i, j] * np.where(i == j, 1.0, np.sqrt(2)), cross.ravel()]))
     return np.array(found)
@@ -115,17 +114,10 @@ class Recorder:
         return Fraction(0)
 
 
-class Nobody:
-    data_kind = "synthetic"
-
-    def batches(self):
-        return iter(())
-
-
-def emitted_loss(plan: LqPlan, found: np.ndarray) -> float:
+def emitted_loss(plan: PrivateSum, found: np.ndarray) -> float:
     """Largest loss of the people at the noise that the release really draws."""
     noise = Recorder()
-    draw_lq(plan, Nobody(), noise)
+    draw_lq(plan, [], noise)
     sizes = dict(noise.asked)
     assert sum(n for n, _ in noise.asked) == 3 + 2, noise.asked
     gram, cross = moves(found)
@@ -145,29 +137,29 @@ def counted(tmp_path_factory):
 def test_each_table_moves_as_far_as_claimed_and_no_further(counted, tmp_path, m):
     plan = plan_of(tmp_path, m)
     gram, cross = moves(counted[m])
-    assert gram.max() == pytest.approx(plan.tables[0].replace.l2_squared, rel=1e-9)
-    assert cross.max() == pytest.approx(plan.tables[1].replace.l2_squared, rel=1e-9)
-    assert emitted_loss(plan, counted[m]) <= plan.summed.rho * (1 + 1e-9) <= 1 + 1e-9
+    assert gram.max() == pytest.approx(plan.layout.tables[0].replace.l2_squared, rel=1e-9)
+    assert cross.max() == pytest.approx(plan.layout.tables[1].replace.l2_squared, rel=1e-9)
+    assert emitted_loss(plan, counted[m]) <= plan.rho * (1 + 1e-9) <= 1 + 1e-9
 
 
 def test_the_certificate_recomputes_the_same_loss_from_scales_alone(tmp_path):
     plan = plan_of(tmp_path, 3)
-    assert lq_loss(plan.summed.mechanisms, plan.joint()) == plan.summed.rho
+    assert lq_loss(plan.mechanisms, plan.layout.joint()) == plan.rho
     for change in ({"episodes": 2}, {"steps": 32}, {"square": 1}):
         with pytest.raises(ValueError, match=r"sensitivity|squared length"):
-            lq_loss(plan.summed.mechanisms, plan.joint() | change)
+            lq_loss(plan.mechanisms, plan.layout.joint() | change)
     with pytest.raises(ValueError, match="no LQ release"):
-        lq_loss(plan.summed.mechanisms[:1], plan.joint())
+        lq_loss(plan.mechanisms[:1], plan.layout.joint())
 
 
-def unclipped(plan, batch):
+def unclipped(layout, batch):
     return np.trunc(np.hstack([batch.x, batch.u]) * Q), np.trunc(batch.following * Q)
 
 
 def test_a_twin_that_does_not_cut_is_caught(monkeypatch, tmp_path):
-    monkeypatch.setattr(lq_module, "lattice_rows", unclipped)
+    monkeypatch.setattr(LqSums, "rows", unclipped)
     plan = plan_of(tmp_path)
-    assert emitted_loss(plan, points(tmp_path / "p", 1)) > 100 * plan.summed.rho
+    assert emitted_loss(plan, points(tmp_path / "p", 1)) > 100 * plan.rho
 
 
 def test_a_twin_with_half_the_noise_is_caught(monkeypatch, tmp_path, counted):
@@ -178,15 +170,16 @@ def test_a_twin_with_half_the_noise_is_caught(monkeypatch, tmp_path, counted):
 
 def test_a_twin_that_forgets_a_table_is_caught(monkeypatch, tmp_path, counted):
     def gram_only(self, rates, relation="replace"):
-        return BallMoves(self.square, self.rows_each).cost(rates["gram"], Fraction(0), Fraction(0))
+        return right(self, rates if len(rates) == 1 else {"gram": rates["gram"]}, relation)
 
-    monkeypatch.setattr(LqPlan, "cost", gram_only)
+    right = LqSums.cost
+    monkeypatch.setattr(LqSums, "cost", gram_only)
     assert emitted_loss(plan_of(tmp_path), counted[1]) > 1.05
 
 
 def test_a_twin_that_charges_m_and_not_its_square_is_caught(monkeypatch, tmp_path, counted):
-    root = property(lambda self: math.isqrt(self.domain.episodes_each) * self.domain.horizon)
-    monkeypatch.setattr(LqPlan, "rows_each", root)
+    root = property(lambda self: math.isqrt(self.episodes_each) * self.horizon)
+    monkeypatch.setattr(LqSums, "rows_each", root)
     assert emitted_loss(plan_of(tmp_path, 4), counted[4]) > 3.5
 
 
@@ -212,10 +205,9 @@ def test_rows_of_a_snapshot_are_those_of_a_loop(tmp_path):
     (tmp_path / "log.csv").write_text("\n".join(lines) + "\n")
     snapshot = ingest(card, tmp_path / "store", partitions=3)
     plan = plan_of(tmp_path)
-    whole = lq_sums(plan, SnapshotRows(snapshot, card))
+    whole = list(plan.layout.add(rows_of(snapshot, card)).values())
     for size in (1, 7, 1000):
-        for a, b in zip(lq_sums(plan, SnapshotRows(snapshot, card, size=size)), whole, strict=True):
-            np.testing.assert_array_equal(a, b)
+        np.testing.assert_equal(list(plan.layout.add(rows_of(snapshot, card, size)).values()), whole)
     rows = pl.concat([pl.read_parquet(p) for p in snapshot.part_files]).sort("user_id", "step")
     gram, cross = np.zeros((2, 2), int), np.zeros((2, 1), int)
     for r in rows.iter_rows(named=True):

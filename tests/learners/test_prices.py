@@ -9,19 +9,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-import pipeline.learners.linear as linear_room
 import pipeline.learners.tabular_learning as learning
 from flows.config.home import Home
 from flows.config.setting import setting
 from pipeline.learners.learner import typeable
-from pipeline.learners.linear import LinearRun
-from pipeline.learners.linear_learning import learn_linear
+from pipeline.learners.linear import LinearRun, learn_linear
 from pipeline.learners.offline_agents import AGENTS
 from pipeline.learners.tabular import TabularRun
 from pipeline.learners.terms import Privacy, Terms
 from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import Release
-from pipeline.statistics.linear_calibration import released_statistics
+from pipeline.statistics.linear_sums import released_statistics
 from tests.flows.shop import lay_out
 from tests.learners import linear_shop
 from tests.learners.linear_shop import lay_out_linear
@@ -81,7 +79,7 @@ def test_the_first_states_cost_their_share_to_the_last_integer(tmp_path):
 
 def test_an_audit_attacks_at_most_two_steps(tmp_path, monkeypatch):
     plan, seen = linear_run(tmp_path, "linear"), list[int]()
-    monkeypatch.setattr(linear_room, "linear_target", lambda p: seen.append(p.domain.horizon))
+    monkeypatch.setattr("pipeline.audits.regressions.linear_target", lambda p: seen.append(p.domain.horizon))
     assert plan.request.plan.domain.horizon == 3
     plan.targets(SeededNoise(0))
     assert seen == [2]

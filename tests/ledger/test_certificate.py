@@ -8,8 +8,7 @@ from fractions import Fraction
 
 import pytest
 
-from pipeline.ledger.step_checks import same_number
-from pipeline.ledger.steps import counter_key
+from pipeline.ledger.steps import counter_key, same_number
 from pipeline.ledger.verify import _charged
 from pipeline.privacy.losses import safe_epsilon, spent_budget
 from pipeline.privacy.release import Mechanism

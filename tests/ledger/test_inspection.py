@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipeline.ledger.account import card_hash
-from pipeline.ledger.assumptions import Route, assumptions
+from pipeline.ledger.certificate import Route, assumptions
 from pipeline.ledger.ledger import open_ledger
 
 CHANGED = "the card was changed after somebody had looked at the data"

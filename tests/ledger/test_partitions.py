@@ -9,6 +9,7 @@ import pytest
 
 from pipeline.declaration.card import CardError
 from pipeline.ledger.account import spent_of
+from pipeline.ledger.attempts import Holder, paid_for
 from pipeline.ledger.chain import BudgetError
 
 CHARGES = [(p, Fraction(r, 7)) for p in (None, 0, 1, 2) for r in (1, 3)]
@@ -83,3 +84,27 @@ def test_partitions_never_change_and_survive_an_amendment(place, make_card):
         with pytest.raises(CardError, match="'partitions' never changes"):
             book.register(make_card(), amend=True, partitions=other)
     assert book.register(make_card(budget={"rho": 20.0}), amend=True).body["partitions"] == 3
+
+
+def test_a_dead_attempt_at_other_people_pays_for_nobody_here(place, make_card):
+    """It had charged its own partition and drawn nothing; only whoever was charged for it may go on for nothing."""
+    book = place.open(create=True)
+    book.register(make_card(budget={"rho": 2.0}), partitions=2)
+    died = book.intent("tiny", "k", Fraction(1), {}, holder=Holder("a", "here"), partition=0)
+    other = book.intent("tiny", "k", Fraction(1), {}, holder=Holder("b", "here"), partition=1)
+    again = book.intent("tiny", "k", Fraction(1), {}, holder=Holder("c", "here"), partition=0)
+    assert [Fraction(e.body["rho"]) for e in (died, other, again)] == [1, 1, 0]
+    assert [paid_for(book.entries(), e) for e in (died, other, again)] == [1, 1, 1]
+
+
+def test_the_parts_of_another_dataset_are_other_parts(place, make_card):
+    """Its partition 1 may hold whoever is in partition 0 here."""
+    book = place.open(create=True)
+    for name in ("a", "b"):
+        book.register(make_card(name=name, kind="real", budget={"rho": 1.0, "ledger": "l.db"}), partitions=2)
+    book.intent("a", "one", Fraction(3, 4), {}, partition=1)
+    for part in (0, 1, None):
+        with pytest.raises(BudgetError, match=r"left 0\.25 of 1"):
+            book.intent("b", "other", Fraction(1, 2), {}, partition=part)
+    # of its own, those of another part pay nothing
+    book.intent("a", "two", Fraction(1), {}, partition=0)

@@ -10,9 +10,9 @@ import pytest
 
 from flows.config.home import Home
 from flows.jobs.intake import ingest_job
-from pipeline.ledger.assumptions import Route
+from pipeline.facts.report import Certificate
+from pipeline.ledger.certificate import Route
 from pipeline.ledger.verify import verify_run
-from reports.facts.report import Certificate
 from tests.flows.nights import Shop, customers
 from tests.flows.shop import lay_out, rows
 from tests.jobs import nightly_job, run_job

@@ -1,4 +1,4 @@
-"""A card of ``docs/formats.md``, changed and ingested, and what must come of it."""
+"""A card of ``docs/card.md``, changed and ingested, and what must come of it."""
 
 from __future__ import annotations
 

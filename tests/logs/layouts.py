@@ -1,4 +1,4 @@
-"""One small log, written in every layout that people hold; and the cards of ``docs/formats.md``."""
+"""One small log, written in every layout that people hold; and the cards of ``docs/card.md``."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ import numpy as np
 import polars as pl
 
 from pipeline.declaration.card import AnyCard, Card, LqCard
+from tests.documents import section
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "formats.md"
+FORMATS = section("card.md", "## Formats")
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,12 @@ LOG = [
 
 
 def cards() -> dict[str, dict[str, Any]]:
-    """Heading -> the card below it."""
-    sections = PAGE.read_text(encoding="utf-8").split("\n## ")[1:]
-    return {s.partition("\n")[0]: tomllib.loads(s.partition("```toml\n")[2].partition("```")[0]) for s in sections}
+    """Heading -> the card below it: its own tables in place of those of the common card."""
+    common, *parts = FORMATS.split("\n### ")
+    base, *own = (tomllib.loads(s.partition("```toml\n")[2].partition("```")[0]) for s in (common, *parts))
+    made = {s.partition("\n")[0]: base | tables for s, tables in zip(parts, own, strict=True)}
+    # a card of vectors has no rewards
+    return {head: {k: v for k, v in card.items() if k != "reward" or "cost" not in card} for head, card in made.items()}
 
 
 def card_of(values: dict[str, Any], folder: Path) -> AnyCard:
@@ -218,7 +222,7 @@ def write_flat(folder: Path, log: list[Told] = LOG) -> Path:
     return folder / "log.csv"
 
 
-# heading of docs/formats.md -> writer of its files, which returns one of them
+# heading of docs/card.md -> writer of its files, which returns one of them
 WRITERS: dict[str, Callable[[Path], Path]] = {
     "Minari in HDF5": write_minari_hdf5,
     "Minari in Arrow": write_minari_arrow,

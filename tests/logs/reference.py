@@ -1,4 +1,4 @@
-"""The rules of docs/rules.md once more, as loops over one episode at a time: an independent reference for the tests."""
+"""The rules of docs/card.md once more, as loops over one episode at a time: an independent reference for the tests."""
 
 from __future__ import annotations
 

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 
 from pipeline.declaration.card import Card
 from pipeline.declaration.toml import DamagedError
+from pipeline.logs import aggregate as counting
 from pipeline.logs import contribution_bounding as bounding
-from pipeline.logs import leaves as counting
-from pipeline.logs.aggregate import count_rows
+from pipeline.logs.aggregate import count_new, count_rows
 from pipeline.logs.contribution_bounding import hash_width, keyed_hash
-from pipeline.logs.leaves import CountLeaf, count_new
 from pipeline.logs.store import Snapshot, part_file
 from tests.conftest import card_dict
 
@@ -68,7 +67,7 @@ def leaves(card: Card, nights: list[list[tuple[int, int, int, int]]]) -> list[di
     with tempfile.TemporaryDirectory() as name:
         for number, steps in enumerate(nights):
             log = snapshot(Path(name), number, ingested(steps, card.unit.episodes_per_user))
-            tables, fresh = count_new([log], card, seen, KEY, CountLeaf(card))
+            tables, fresh = count_new([log], card, seen, KEY)
             seen = np.concatenate([seen, fresh])
             found.append(tables)
     return found
@@ -131,8 +130,8 @@ def test_replacing_one_person_changes_that_persons_part_alone(nights, others, un
 def test_a_membership_that_looks_at_others_is_caught(monkeypatch):
     """A broken twin: whoever comes in the first partition decides for all."""
 
-    def crowd(rows, card, seen, key):
-        return original(rows, card, seen, key) if seen.is_empty() else original(rows, card, seen, key).clear()
+    def crowd(rows, card, seen, *more):
+        return original(rows, card, seen, *more) if seen.is_empty() else original(rows, card, seen, *more).clear()
 
     original = counting.pick_new
     monkeypatch.setattr(counting, "pick_new", crowd)
@@ -145,18 +144,18 @@ def test_a_membership_that_looks_at_others_is_caught(monkeypatch):
 def test_several_snapshots_of_one_night_are_taken_in_their_order(tmp_path):
     card = card_of("never", 1)
     both = [snapshot(tmp_path, 1, [(1, 0, 0, 0)]), snapshot(tmp_path, 2, [(1, 0, 1, 1), (2, 0, 1, 1)])]
-    tables, fresh = count_new(both, card, np.empty((0, 2), dtype=np.uint64), KEY, CountLeaf(card))
+    tables, fresh = count_new(both, card, np.empty((0, 2), dtype=np.uint64), KEY)
     assert tables["n_sa"][0].tolist() == [[1, 0], [0, 1]] and len(fresh) == 2
 
 
 def test_hashes_need_the_key_and_ids_are_their_text(tmp_path):
     card, nobody = card_of("never", 1), np.empty((0, 2), dtype=np.uint64)
     night = snapshot(tmp_path, 1, [(1, 0, 0, 0)])
-    one, other = (count_new([night], card, nobody, key, CountLeaf(card))[1] for key in (KEY, b"o" * 32))
+    one, other = (count_new([night], card, nobody, key)[1] for key in (KEY, b"o" * 32))
     assert one.shape == other.shape == (1, 2) and (one != other).all()
     rows = pl.read_parquet(part_file(night.folder, 1)).with_columns(pl.col("user_id").cast(pl.String))
     rows.write_parquet(part_file(night.folder, 1))
-    assert len(count_new([night], card, one, KEY, CountLeaf(card))[1]) == 0
+    assert len(count_new([night], card, one, KEY)[1]) == 0
     assert count_rows(rows, card)["n_sa"].sum() == 1
 
 

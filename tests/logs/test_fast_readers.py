@@ -21,7 +21,8 @@ import pytest
 from pipeline.declaration.toml import LogError
 from pipeline.logs import sources
 from pipeline.logs.decode import NUMBERS
-from pipeline.logs.readers import arrow, lines, ndjson
+from pipeline.logs.readers import arrow, lines
+from pipeline.logs.readers import lines as ndjson
 from pipeline.logs.readers.batch import RECORD_BYTES, cell_type, readable_times
 
 
@@ -65,7 +66,7 @@ def line_by_line(told: list[bytes], columns: list[str], lists: frozenset[str]) -
         except UnicodeDecodeError:
             bad.append(number)
             continue
-        cells = None if len(line) > RECORD_BYTES or "\0" in text else ndjson._parsed(text, columns, lists)
+        cells = None if len(line) > RECORD_BYTES or "\0" in text else ndjson._object(text, columns, lists)
         if cells is None:
             bad.append(number)
         else:

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.declaration.toml import LogError
-from pipeline.logs.editions import check_delivery
 from pipeline.logs.ingest import ingest
-from pipeline.logs.readers import arrow, lines, ndjson
-from pipeline.logs.readers import rows as framing
-from pipeline.logs.store import Snapshot
+from pipeline.logs.readers import arrow, lines
+from pipeline.logs.readers import batch as framing
+from pipeline.logs.readers import lines as ndjson
+from pipeline.logs.store import Snapshot, check_delivery
 
 from .conftest import canonical, make_card, quarantine
 
@@ -143,7 +143,7 @@ def test_the_flat_reader_and_the_parser_read_a_line_alike(pairs: Any, ascii_only
     except UnicodeEncodeError:
         return
     batch = ndjson._batch(lines.frame_block(data, 1), ["a", "é"])
-    alone = ndjson._parsed(line, ["a", "é"])
+    alone = ndjson._object(line, ["a", "é"])
     assert batch.frame.rows() == ([] if alone is None else [tuple(alone)])
     assert len(batch.malformed) == (alone is None)
 
@@ -164,7 +164,7 @@ def test_lines_of_many_shapes_stay_in_their_order(shapes: int, piece: int, monke
         "[]",
     ]
     batch = ndjson._batch(lines.frame_block("\n".join([*told, *told, ""]).encode(), 1), ["a", "b"])
-    alone = [cells for line in told if (cells := ndjson._parsed(line, ["a", "b"])) is not None]
+    alone = [cells for line in told if (cells := ndjson._object(line, ["a", "b"])) is not None]
     assert [list(row) for row in batch.frame.rows()] == alone * 2 and batch.malformed["line"].to_list() == [
         7,
         8,

@@ -10,15 +10,14 @@ import numpy as np
 import pytest
 
 from pipeline.declaration.card import Card, load_card
-from pipeline.environments.worlds import load_world
 from pipeline.logs.ingest import ingest
 from pipeline.logs.store import Snapshot
-from pipeline.operator import hidden_state as hidden
+from pipeline.operator import confounding as hidden
 from pipeline.operator.advice import advice
-from pipeline.operator.hidden_state import hidden_state
+from pipeline.operator.confounding import hidden_state
 from pipeline.operator.inspection import inspect_tables
-from pipeline.simulation.simulate import sample_log
-from pipeline.simulation.synthetic_logs import write_log
+from pipeline.worlds.catalog import load_world
+from pipeline.worlds.simulated_logs import sample_log, write_log
 
 from .conftest import make_card
 
@@ -139,7 +138,8 @@ def logged(icu: Card, behaviour: str, people: int, folder: Path) -> tuple[Snapsh
 def test_a_uniform_log_hides_nothing_and_is_not_warned_of(tmp_path: Path, icu: Card) -> None:
     snapshot, card = logged(icu, "uniform", 100_000, tmp_path)
     f = inspect_tables(snapshot, card)
-    assert f["hidden_state"]["checked"] and len(f["hidden_state"]["tests"]) == 8
+    tests = f["hidden_state"]["tests"]
+    assert f["hidden_state"]["checked"] and {t["kind"] for t in tests} == {"state", "past"}
     assert not any(t["speaks"] for t in f["hidden_state"]["tests"])
     assert codes(f, card) == set()
 
@@ -186,20 +186,8 @@ def test_people_with_habits_are_no_hidden_state_however_often_they_come(tmp_path
     f = binned(tmp_path, rows)
     assert f["checked"] and not any(t["speaks"] for t in f["tests"])
     # the broken twin counts every row as if each were another person's
-    whole = hidden._first_visits
-    monkeypatch.setattr(hidden, "_first_visits", lambda *a: every_visit(whole, *a))
+    monkeypatch.setattr(hidden, "_first_visits", lambda rows: rows)
     assert any(t["speaks"] for t in binned(tmp_path, rows)["tests"])
-
-
-def every_visit(_: Any, sources: Any, card: Card, roles: list[str], share: float) -> Any:
-    import polars as pl
-
-    from pipeline.logs.decode import decode
-    from pipeline.logs.sources import read_batches
-
-    frames = [frame for i in range(len(sources.paths)) for _, frame in read_batches(sources, card, i)]
-    whole = [decode(f, card).with_columns(f[f"raw_{role}"] for role in roles) for f in frames]
-    return pl.concat(whole)
 
 
 def test_a_dependence_on_the_number_is_found_in_its_bin_only(tmp_path: Path) -> None:
@@ -244,10 +232,53 @@ def test_without_the_files_it_says_why_nothing_was_checked(tmp_path: Path) -> No
     (tmp_path / "log.csv").unlink()
     gone = hidden_state(ingest_of(tmp_path), card)
     assert not gone["checked"] and "nothing matches" in gone["why_not"]
-    assert "hidden_state" not in codes(f, card)
+    told = {w["code"]: w for w in advice(f | {"hidden_state": gone}, card)}["hidden_state_unchecked"]
+    assert "says nothing about confounding" in told["means"] and "nothing matches" in told["what"]
 
 
 def ingest_of(folder: Path) -> Any:
     from pipeline.logs.store import latest
 
     return latest(folder / "store", "tiny")
+
+
+def ward(folder: Path, people: int = 3000, *, order: bool = False, past: bool = False) -> dict[str, Any]:
+    """Three visits; ``lab`` drives the treatment; ``past``: a hidden trait drives it and the reward."""
+    draw, lines = np.random.default_rng(7), ["user,on,t,x,lab,noise,a,r"]
+    for who in range(people):
+        trait = draw.random() < 0.5
+        for t in range(3):
+            x, lab = draw.uniform(-1, 1), draw.uniform(0, 100)
+            chance = 0.2 + 0.6 * (trait if past else lab > 60)
+            good = draw.random() < (0.2 + 0.6 * trait if past else 0.5)
+            action = int(draw.random() < chance)
+            lines.append(
+                f"u{who},2026-01-{1 + 3 * t:02},{t},{x:.3f},{lab:.1f},{draw.choice(['k', 'l'])},{action},{good:d}"
+            )
+    (folder / "log.csv").write_text("\n".join(lines) + "\n")
+    states = {"column": "x", "labels": None, "bins": {"by": "x", "edges": [0.0]}, "ends": ["end"], "other": True}
+    card = make_card(folder, ["log.csv"], domain={"states": states})
+    values = card.model_dump()
+    values["source"]["columns"] |= {"user_id": "user", "episode_id": "user", "step": None if order else "t"}
+    values["source"] |= {"order_by": "on"} if order else {}
+    made = Card.model_validate(values).placed(folder)
+    f = {**inspect_tables(ingest(made, folder / "store"), made)}
+    return f | {"told": {w["code"]: w for w in advice(f, made)}}
+
+
+@pytest.mark.parametrize("order", [False, True])
+def test_a_column_that_the_card_leaves_out_and_that_drove_the_treatment_is_named(tmp_path: Path, order: bool) -> None:
+    f = ward(tmp_path, order=order)
+    assert {t["column"] for t in f["hidden_state"]["tests"] if t["speaks"]} == {"lab"}
+    assert {"lab", "noise", "x", "the state before", "the reward before"} <= {
+        t["column"] for t in f["hidden_state"]["tests"]
+    }
+    told = f["told"]["hidden_column"]
+    assert 'from = ["x", "lab"]' in told["do"] and "markov = 'aggregated'" in told["do"] and "lab" in told["what"]
+    assert "hidden_past" not in f["told"]
+
+
+def test_a_trait_that_no_column_holds_shows_in_the_past(tmp_path: Path) -> None:
+    f = ward(tmp_path, past=True)
+    assert {t["column"] for t in f["hidden_state"]["tests"] if t["speaks"]} == {"the reward before"}
+    assert "hidden_past" in f["told"] and "hidden_column" not in f["told"]

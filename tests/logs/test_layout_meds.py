@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 from pipeline.logs.ingest import ingest
+from pipeline.logs.readers import batch as framing
 from pipeline.logs.readers import meds
-from pipeline.logs.readers import rows as framing
 from pipeline.logs.readers.batch import Asked
 
 from .conftest import canonical

@@ -12,7 +12,7 @@ import pytest
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import LogError
 from pipeline.logs.ingest import ingest
-from pipeline.logs.readers import rows as framing
+from pipeline.logs.readers import batch as framing
 
 from .conftest import canonical, quarantine
 from .layout_ingest import changed, expected, taken, transitions

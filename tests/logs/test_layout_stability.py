@@ -14,7 +14,7 @@ import pytest
 
 from pipeline.declaration.toml import LogError
 from pipeline.logs.ingest import ingest
-from pipeline.logs.readers import rows as framing
+from pipeline.logs.readers import batch as framing
 
 from .conftest import canonical
 from .layouts import (

@@ -13,11 +13,11 @@ from pipeline.logs.ingest import ingest
 from pipeline.logs.readers.arrow import row_count
 from pipeline.logs.readers.batch import field
 from pipeline.logs.readers.batch import take_fields as inside
-from pipeline.operator.hidden_state import hidden_state
+from pipeline.operator.inspection import hidden_state
 
 from .conftest import canonical
 from .layout_ingest import changed, expected, taken, transitions
-from .layouts import WRITERS, card_of, cards, write_d4rl, write_flat, write_meds, write_minari_hdf5
+from .layouts import FORMATS, WRITERS, card_of, cards, write_d4rl, write_flat, write_meds, write_minari_hdf5
 
 TABULAR = [head for head in WRITERS if head not in ("Minari in Arrow", "obp")]
 # in these a cut-off episode does not say where its last step led
@@ -36,7 +36,7 @@ def test_one_log_gives_the_same_transitions_in_every_layout(head: str, tmp_path:
 def test_small_batches_change_nothing(head: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     WRITERS[head](tmp_path)
     whole = canonical(taken(head, tmp_path))
-    for module in ("rows", "in_order", "minari"):
+    for module in ("batch", "in_order", "hdf5"):
         monkeypatch.setattr(f"pipeline.logs.readers.{module}.BATCH_ROWS", 3)
     monkeypatch.setattr("pipeline.logs.readers.lines.BLOCK_BYTES", 70)
     again = ingest(card_of(cards()[head], tmp_path), tmp_path / "store-2")
@@ -44,8 +44,8 @@ def test_small_batches_change_nothing(head: str, tmp_path: Path, monkeypatch: py
 
 
 def test_every_row_of_the_page_has_a_card_and_every_card_a_row() -> None:
-    page = (Path(__file__).resolve().parents[2] / "docs" / "formats.md").read_text(encoding="utf-8")
-    listed = {line.split("`")[1] for line in page.splitlines() if line.startswith("| `") and "format" not in line}
+    table = FORMATS.partition("| `format` |")[2].partition("\n\n")[0]
+    listed = {line.split("`")[1] for line in table.splitlines() if line.startswith("| `")}
     # a reader of one's own has its card in tests/test_extend.py
     assert listed - {"module:object"} == {values["source"]["format"] for values in cards().values()}
     assert list(cards()) == list(WRITERS)
@@ -111,7 +111,7 @@ def test_what_the_states_hide_is_looked_for_in_every_layout(tmp_path: Path) -> N
     write_flat(tmp_path)
     snapshot = taken("Flat transitions", tmp_path)
     found = hidden_state(snapshot, card_of(cards()["Flat transitions"], tmp_path))
-    assert found["why_not"] == "no state stands for two raw values that were logged often enough"
+    assert found["why_not"] == "no state was seen with two values of a column often enough"
 
 
 def test_what_stands_inside_a_cell_is_a_column(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Minari itself writes what is read here, and reads what is written here."""
+"""Minari itself writes what is read here."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipeline.declaration.card import CardError
 from pipeline.logs.ingest import ingest
-from pipeline.operator.leaving import export_minari
 
-from .conftest import canonical, make_card
+from .conftest import canonical
 from .layouts import LOG, Told, card_of, cards, flags
 
 LAKE = cards()["Minari in HDF5"]
@@ -112,66 +110,3 @@ def test_a_long_episode_is_whole(form: str, steps: int, tmp_path: Path, monkeypa
     assert snapshot.source_rows == steps + 2 and snapshot.quarantined == {"beyond_horizon": steps - 1000}
     assert by_number(rows)[1] == expected(LOG[:1])[0]
     assert [row[3] for row in by_number(rows)[0]] == [s - 1 for s in states[1:1001]]
-
-
-def exported(folder: Path, card: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
-    snapshot = ingest(card, folder / "store")
-    out = export_minari(snapshot, card, folder / "out")
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(folder / "out"))
-    return snapshot, minari.load_dataset(out.name)
-
-
-def test_minari_reads_an_exported_snapshot_row_by_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = written(tmp_path, "hdf5", LOG, monkeypatch)
-    snapshot, dataset = exported(tmp_path, lake(folder, "hdf5"), monkeypatch)
-    assert (dataset.total_episodes, dataset.total_steps) == (snapshot.episodes, snapshot.rows)
-    read = [
-        [
-            (int(e.observations[t]), int(e.actions[t]), float(e.rewards[t]), int(e.observations[t + 1]),
-             bool(e.terminations[t]), bool(e.truncations[t]))
-            for t in range(len(e.actions))
-        ]
-        for e in dataset
-    ]  # fmt: skip
-    assert read == by_number(canonical(snapshot)) == expected(LOG)
-    assert dataset.observation_space == gym.spaces.Discrete(6) and dataset.action_space == gym.spaces.Discrete(2)
-
-
-def test_where_nobody_knows_the_next_state_the_export_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "log.csv").write_text("user,episode,t,s,a,r\nu,1,0,x,0,1\nv,1,0,y,1,0\nv,1,1,x,0,0\n", encoding="utf-8")
-    card = make_card(tmp_path, ["log.csv"])
-    _, dataset = exported(tmp_path, card, monkeypatch)
-    assert [e.observations.tolist() for e in dataset] == [[0, 5], [1, 0, 5]]
-    assert dataset.observation_space.n == 6
-
-
-def test_vectors_and_costs_are_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from .layouts import write_minari_arrow
-
-    write_minari_arrow(tmp_path)
-    snapshot, dataset = exported(tmp_path, card_of(cards()["Minari in Arrow"], tmp_path), monkeypatch)
-    rows = canonical(snapshot).sort("user_id", "step")
-    first = dataset[0]
-    assert first.observations[:-1].tolist() == rows["observation"].to_list()[: len(first.actions)]
-    assert first.rewards.tolist() == [-(1 + 0.25 + 0), -(4 + 1 + 1)]
-
-
-def test_an_export_is_its_owners_and_never_written_over(tmp_path: Path) -> None:
-    from .layouts import write_flat
-
-    write_flat(tmp_path)
-    card = card_of(cards()["Flat transitions"], tmp_path)
-    snapshot = ingest(card, tmp_path / "store")
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "out").mkdir()
-    link = tmp_path / "out" / f".{card.name}-v{snapshot.number}.partial"
-    link.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(CardError, match="a link"):
-        export_minari(snapshot, card, tmp_path / "out")
-    assert not any((tmp_path / "elsewhere").iterdir())
-    link.unlink()
-    out = export_minari(snapshot, card, tmp_path / "out")
-    assert [oct(p.stat().st_mode)[-3:] for p in sorted(out.folder.rglob("*"))] == ["700", "600", "600"]
-    assert b"p1" not in (out.folder / "data" / "main_data.hdf5").read_bytes()
-    with pytest.raises(CardError, match="exists already"):
-        export_minari(snapshot, card, tmp_path / "out")

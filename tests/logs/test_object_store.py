@@ -1,4 +1,4 @@
-"""Source files that come from another file system (docs/scale.md): copied in by pyarrow, ingested as ever."""
+"""Source files that come from another file system (docs/operate.md): copied in by pyarrow, ingested as ever."""
 
 from __future__ import annotations
 

@@ -19,19 +19,18 @@ import pytest
 from pipeline.declaration.card import AnyCard
 from pipeline.declaration.code import code_digest
 from pipeline.declaration.toml import LogError
-from pipeline.logs.crews import OnDask, OnProcesses
-from pipeline.logs.elsewhere import Here, Seen, Task, Trouble, attempt
+from pipeline.logs.elsewhere import Here, OnDask, OnProcesses, Seen, Task, Trouble, attempt
 from pipeline.logs.ingest import ingest
 from pipeline.logs.sources import Sources
+from pipeline.logs.spills import likely_processes
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import Resources
-from pipeline.logs.work import likely_processes
 from tests.logs.dask_cluster import dask_cluster
 
 from .conftest import make_card, quarantine
 from .layouts import WRITERS, card_of, cards
+from .test_killed import files_of
 from .test_one_persons_bytes import FORMATS, GOOD, NASTY
-from .test_resume import files_of
 
 ROOT = Path(__file__).parents[2]
 BROKEN = (
@@ -51,9 +50,9 @@ class Elsewhere:
     since: int = 7
     apart: Sequence[str] = ("other",)
 
-    def claim(self, users: Sequence[str]) -> Sequence[bool]:
+    def claim(self, people: Sequence[Sequence[str]]) -> Sequence[str | None]:
         """By the last letter."""
-        return [not user.endswith("3") for user in users]
+        return [None if texts[0].endswith("3") else texts[0] for texts in people]
 
 
 @dataclass(frozen=True)
@@ -178,12 +177,12 @@ def test_a_killed_process_changes_no_byte(over: str, tmp_path: Path) -> None:
     assert files_of(made) == files_of(ingest(card, tmp_path / "other", partitions=5))
 
 
-def test_processes_that_die_again_end_the_ingest_and_the_next_goes_on(tmp_path: Path) -> None:
-    card, told = write_tables(tmp_path), list[str]()
+def test_processes_that_die_again_end_the_ingest_and_the_next_begins_anew(tmp_path: Path) -> None:
+    card = write_tables(tmp_path)
     with Dying("partition 3", None) as dying, pytest.raises(RuntimeError, match=r"partition 3: 2 processes .* -9.*mem"):
         ingest(card, tmp_path / "store", partitions=5, resources=Resources(elsewhere=dying))
-    made = ingest(card, tmp_path / "store", partitions=5, resources=Resources(say=told.append))
-    assert len(told) == 1 and any(f" {n} of 5 partitions are done" in told[0] for n in (3, 4))
+    assert not (tmp_path / "store" / card.name / ".ingest").exists()
+    made = ingest(card, tmp_path / "store", partitions=5)
     assert files_of(made) == files_of(ingest(card, tmp_path / "other", partitions=5))
 
 
@@ -191,7 +190,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from pipeline.logs.ingest import ingest
-from pipeline.logs.crews import OnProcesses
+from pipeline.logs.elsewhere import OnProcesses
 from pipeline.logs.summing import Resources
 from tests.logs.test_on_processes import write_tables
 folder = Path(sys.argv[1])

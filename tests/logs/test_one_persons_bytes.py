@@ -25,8 +25,9 @@ from pipeline.declaration.card import AnyCard
 from pipeline.declaration.toml import LogError
 from pipeline.logs import spills
 from pipeline.logs.ingest import ingest
-from pipeline.logs.readers import lines, ndjson
-from pipeline.logs.readers import rows as framing
+from pipeline.logs.readers import batch as framing
+from pipeline.logs.readers import lines
+from pipeline.logs.readers import lines as ndjson
 from pipeline.logs.readers.batch import RECORD_BYTES, Batch
 
 from .conftest import canonical, make_card, quarantine
@@ -204,8 +205,8 @@ TWINS = [
     (FORMATS[0], "pipeline.logs.readers.lines.frame_block", _whole_blocks, b"x\xff"),
     (FORMATS[1], "pipeline.logs.readers.lines.frame_block", _whole_blocks, b"x\xff"),
     (FORMATS[0], "pipeline.logs.readers.lines.frame_lines", _joined, b'"x'),
-    (FORMATS[2], "pipeline.logs.readers.rows.find_odd_text", _whole_batches, b"x\xff"),
-    (FORMATS[3], "pipeline.logs.readers.rows.find_odd_text", _whole_batches, b"x\xff"),
+    (FORMATS[2], "pipeline.logs.readers.batch.find_odd_text", _whole_batches, b"x\xff"),
+    (FORMATS[3], "pipeline.logs.readers.batch.find_odd_text", _whole_batches, b"x\xff"),
 ]
 
 

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.logs.ingest import ingest
+from pipeline.logs.readers import batch as framing
 from pipeline.logs.readers import rlds_lerobot
-from pipeline.logs.readers import rows as framing
 from pipeline.logs.readers.batch import RECORD_BYTES
 
 from .conftest import canonical

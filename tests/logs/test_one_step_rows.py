@@ -9,10 +9,9 @@ import pytest
 from pipeline.logs.one_step_rows import RETURN_STEPS
 from pipeline.logs.one_step_scores import RATIO_STEPS, OneStepScores
 from pipeline.logs.one_step_sums import FeatureQuestion, FollowQuestion, add_people
-from pipeline.statistics.moment_layout import STEPS as PARTS
 from pipeline.statistics.moment_layout import MomentLayout
 from pipeline.statistics.one_step_layout import FEATURES, PRACTICE_ROWS, STEPS, WEIGHT, FeatureLayout, FollowLayout
-from pipeline.statistics.scores import Clips
+from pipeline.statistics.scores import FADING, PLACEBOS, SCORES, Clips
 from tests.statistics.test_sensitivity import tiny
 
 H = 6
@@ -111,7 +110,8 @@ def scores_of(card, rng, nothing=False):
     values = np.vstack([rng.integers(0, RETURN_STEPS, (H, K)), np.zeros((1, K), dtype=np.int64)])
     weights = ratio * rng.integers(1, 3, (H, K))
     clips = Clips(0.0, 6.0, spread=8.0)
-    return OneStepScores(action, weights, RATIO_STEPS**2 // ratio, values, rng.integers(0, RETURN_STEPS, K), clips)
+    before = (rng.integers(0, RETURN_STEPS, K), *rng.integers(-RETURN_STEPS // 2, RETURN_STEPS // 2, (2, K)))
+    return OneStepScores(action, weights, RATIO_STEPS**2 // ratio, values, *before, clips)
 
 
 @pytest.mark.parametrize("dynamics", ["stationary", "per_step"])
@@ -121,27 +121,31 @@ def test_scores_are_those_of_a_loop_to_the_bit_and_nobody_changes_anothers(dynam
     a, found = asked.action, asked.of(card, rows)
     scale, expected = 6.0 / RETURN_STEPS / RATIO_STEPS, []
     for user in range(60):
-        psi = own = placebo = episodes = before = 0
+        psi = own = lost = past = episodes = before = 0
+        went = list[float]()
         for r in rows.filter(pl.col("user_id") == user).iter_rows(named=True):
             t, (here, there) = r["step"], cells(card, r)
             follows = a[here] < 0 or a[here] == r["action"]
             paid = round(r["reward"] / 6 * RETURN_STEPS)
             if t == 0:
-                psi, episodes = psi + int(asked.values[0, here]) * RATIO_STEPS, episodes + 1
+                psi, episodes, went = psi + int(asked.values[0, here]) * RATIO_STEPS, episodes + 1, []
             elif a[here] >= 0:
                 surprise = (RATIO_STEPS if follows else 0) - int(asked.chance[here])
-                placebo += surprise * int(asked.practice[before] - asked.practice[here])
+                lost += surprise * int(asked.practice[before] - asked.practice[here] - asked.lost[here])
+                weights = [FADING ** (len(went) - 1 - k) for k in range(len(went))]
+                past += surprise * (round(np.dot(weights, went) / sum(weights)) - int(asked.past[here]))
             after = 0 if there is None else int(asked.values[t + 1, there])
+            went.append(paid + (0 if there is None else int(asked.practice[there])) - int(asked.practice[here]))
             psi += follows * int(asked.weights[t, here]) * (paid + after - int(asked.values[t, here]))
             own += paid * RATIO_STEPS
             before = here
-        psi, own, placebo = (x * scale / episodes for x in (psi, own, placebo))
-        expected.append(asked.clips.scaled(*(np.array([x]) for x in (psi, own, placebo)))[0])
+        scores = (x * scale / episodes for x in (psi, own, lost, past))
+        expected.append(asked.clips.scaled(*(np.array([x]) for x in scores))[0])
     assert (found == np.array(expected)).all()
     alone = np.vstack([asked.of(card, rows.filter(pl.col("user_id") == user)) for user in range(60)])
     assert (found == alone).all()
-    layout = MomentLayout(card.name, card.kind, dynamics, 4)
-    assert (layout.add_up(found)["b_sum"] == np.rint(PARTS * np.clip(found, -1, 1)).sum(0)).all()
+    layout = MomentLayout(card.name, card.kind, dynamics, len(SCORES), halved=PLACEBOS)
+    assert (layout.add_up(found)["b_sum"] == np.rint(layout.lengths * np.clip(found, -1, 1)).sum(0)).all()
 
 
 def test_where_nothing_changes_nobody_gains():

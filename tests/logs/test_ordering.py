@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from pipeline.declaration.card import Card
-from pipeline.logs import wide
+from pipeline.logs import decode as wide
 from pipeline.logs.ingest import ingest
 from pipeline.logs.store import source_hash
 from tests.conftest import card_dict

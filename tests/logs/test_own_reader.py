@@ -13,11 +13,10 @@ import pytest
 
 from pipeline.declaration.card import Card, load_card
 from pipeline.declaration.toml import CardError, LogError
-from pipeline.ledger.assumptions import Route
-from pipeline.ledger.certificate import assumptions
-from pipeline.logs.formats import Reader
+from pipeline.ledger.certificate import Route, assumptions
 from pipeline.logs.ingest import ingest
 from pipeline.logs.readers.batch import NO_LINES, Batch, lines_from
+from pipeline.logs.sources import Reader
 from tests.documents import blocks
 
 FILES = ("diary.py", "diary.toml", "visits.diary")

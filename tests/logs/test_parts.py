@@ -9,13 +9,14 @@ import pytest
 
 from flows.config.home import Home
 from flows.jobs.intake import ingest_job
-from pipeline.logs.parts import evaluates, part_key, split_people
+from pipeline.logs.parts import Split, evaluates, part_key, split_people
 from pipeline.logs.store import latest
 from pipeline.logs.summing import forget
 from tests.flows.shop import lay_out, rows
 
 SECRET = bytes(range(32))
 SHARE = Fraction(3, 10)
+SPLIT = Split(SHARE, part_key(SECRET, "shop"))
 
 
 def ingested(folder, log=None):
@@ -33,7 +34,7 @@ def people(snapshot):
 
 def test_parts_are_whole_people_and_all_of_them(tmp_path):
     snapshot = ingested(tmp_path)
-    learn, evaluate = split_people(snapshot, SHARE, SECRET)
+    learn, evaluate = split_people(snapshot, SPLIT)
     a, b, all_of = people(learn), people(evaluate), people(snapshot)
     assert not set(a["user_id"]) & set(b["user_id"])
     keys = ["user_id", "episode_id", "step"]
@@ -47,7 +48,7 @@ def test_what_others_are_in_the_log_moves_nobody(tmp_path):
     log = rows()
     one = ingested(tmp_path / "one", log)
     other = ingested(tmp_path / "other", [r for r in log if r[0] != "c7"])
-    for whole, less in zip(split_people(one, SHARE, SECRET), split_people(other, SHARE, SECRET), strict=True):
+    for whole, less in zip(split_people(one, SPLIT), split_people(other, SPLIT), strict=True):
         kept = people(whole).filter(pl.col("user_id") != "c7")
         keys = ["user_id", "episode_id", "step"]
         assert kept.sort(keys).equals(people(less).sort(keys))
@@ -69,10 +70,10 @@ def test_another_secret_or_lineage_is_another_split():
 
 def test_parts_are_secret_kept_for_a_retry_and_gone_afterwards(tmp_path):
     snapshot = ingested(tmp_path)
-    learn, _ = split_people(snapshot, SHARE, SECRET)
+    learn, _ = split_people(snapshot, SPLIT)
     before = learn.part_files[0].stat()
     assert before.st_mode & 0o077 == 0 and learn.folder.stat().st_mode & 0o077 == 0
-    assert split_people(snapshot, SHARE, SECRET)[0].part_files[0].stat().st_mtime_ns == before.st_mtime_ns
+    assert split_people(snapshot, SPLIT)[0].part_files[0].stat().st_mtime_ns == before.st_mtime_ns
     forget(snapshot)
     assert [p.name for p in snapshot.folder.iterdir() if "parts" in p.name] == []
 

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.declaration.toml import LogError
-from pipeline.logs.editions import check_delivery
 from pipeline.logs.ingest import ingest
 from pipeline.logs.readers import arrow, lines
 from pipeline.logs.readers.batch import RECORD_BYTES
+from pipeline.logs.store import check_delivery
 
 from .conftest import canonical, make_card, quarantine
 
@@ -152,24 +152,26 @@ def test_a_file_without_rows_is_an_edition_and_its_operator_hears_of_it(tmp_path
 
 
 @pytest.mark.parametrize("block", [1, 7, RECORD_BYTES - 1, lines.BLOCK_BYTES])
-def test_lines_that_are_no_text_are_set_aside_alone(
+def test_lines_that_are_no_text_or_no_row_are_set_aside_alone(
     block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     long = b"z" * RECORD_BYTES
     odd = [b"v,1,0,\xff,0,1", b"v,1,0,\0,0,1", b"v,1,0,%s,0,1" % long, b"v,1,0,x,0,1\xc3"]
+    odd += [b"v,1,0,x,0,1,2", b"v,1,0", b"v,1,0,x\ry,0,1"]
     if block < len(long):
         monkeypatch.setattr(lines, "BLOCK_BYTES", block if block > 7 else 4096 * block)
     (tmp_path / "log.csv").write_bytes(TEXT.encode() + b"\n".join([*odd, b"w,1,0,x,0,1", long, b""]))
     snapshot = ingest(make_card(tmp_path, ["log.csv"]), tmp_path / "store")
     assert canonical(snapshot)["user_id"].to_list() == ["u", "u", "w"]
     filed = quarantine(snapshot.folder)
-    assert filed.select("line", "rule").rows() == [(n, "malformed_line") for n in (4, 5, 6, 7, 9)]
+    assert filed.select("line", "rule").rows() == [(n, "malformed_line") for n in (*range(4, 11), 12)]
     assert [text[:13] for text in filed["text"]] == [
-        "v,1,0,\\xff,0,", "v,1,0,\\x00,0,", "v,1,0,zzzzzzz", "v,1,0,x,0,1\\x", "zzzzzzzzzzzzz",
+        "v,1,0,\\xff,0,", "v,1,0,\\x00,0,", "v,1,0,zzzzzzz", "v,1,0,x,0,1\\x",
+        "v,1,0,x,0,1,2", "v,1,0", "v,1,0,x\ry,0,1", "zzzzzzzzzzzzz",
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("user", [[1.5, 2.0], [[1], [2]], [b"u", b"v"]])
+@pytest.mark.parametrize("user", [[True, False], [[1], [2]], [b"u", b"v"]])
 def test_user_ids_of_another_type_are_refused(tmp_path: Path, user: list[Any]) -> None:
     FRAME.with_columns(pl.Series("user", user)).write_parquet(tmp_path / "log.parquet")
     with pytest.raises(LogError, match=r"log.parquet: column 'user' is .*; write it as integers or text"):

@@ -11,10 +11,10 @@ from pydantic import ValidationError
 
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import LogError
-from pipeline.logs.editions import check_delivery
 from pipeline.logs.ingest import ingest
 from pipeline.logs.rules import RULES
-from pipeline.logs.store import Snapshot
+from pipeline.logs.store import Snapshot, check_delivery
+from tests.documents import section
 
 from .conftest import HEAD, canonical, make_card, quarantine
 
@@ -30,8 +30,7 @@ def fates(snapshot: Snapshot) -> list[tuple[int, str, str]]:
 
 
 def test_the_table_of_rules_is_the_table_of_the_documentation() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "rules.md").read_text(encoding="utf-8")
-    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    rows = [line for line in section("card.md", "## Rules").splitlines() if line.startswith("| `")]
     assert rows == [f"| `{rule.name}` | {rule.effect} | {rule.meaning} |" for rule in RULES]
 
 
@@ -125,7 +124,7 @@ def test_rewards_that_are_booleans_are_1_and_0_in_whatever_case_a_program_writes
 
 def test_a_csv_with_other_separators_is_refused_in_words_that_help(tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_bytes(b"\xef\xbb\xbfu;e;t;s;a;r\r\n1;1;0;x;0;0,5\r\n")
-    with pytest.raises(LogError, match=r"log.csv: line 1: missing_column.*cells are separated by ';'.*with commas"):
+    with pytest.raises(LogError, match=r"log.csv: line 1: missing_column.*cells are separated by ';'.*separator = "):
         ingest(make_card(tmp_path, ["log.csv"]), tmp_path / "store")
 
 

@@ -14,24 +14,23 @@ from pipeline.agents.apvi import model
 from pipeline.agents.doubly_robust import aim, question
 from pipeline.agents.pessimism import constants
 from pipeline.declaration.card import Card, task_of
-from pipeline.learners.evaluation_terms import Evaluate
 from pipeline.learners.offline_agents import plan_run
 from pipeline.learners.tabular_evaluation import STAGE
-from pipeline.learners.terms import Terms
+from pipeline.learners.terms import Evaluate, Terms
 from pipeline.logs import doubly_robust_rows
 from pipeline.logs.aggregate import count_rows
 from pipeline.logs.decode import LEAST_CHANCE
 from pipeline.logs.doubly_robust_rows import REACH, TabularScores
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import SeededNoise
-from pipeline.simulation.simulate import sample_people
-from pipeline.simulation.surrogate import draw_surrogate
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
-from pipeline.statistics.counts import private_counts
 from pipeline.statistics.layout import ExactSums
 from pipeline.statistics.moment_layout import PEOPLE, SQUARES, SUMS, MomentLayout
-from pipeline.statistics.scores import Clips
+from pipeline.statistics.planning_counts import private_counts
+from pipeline.statistics.scores import FADING, PLACEBOS, Clips
+from pipeline.worlds.simulated_logs import sample_people
+from pipeline.worlds.surrogate import draw_surrogate
 from tests.campaigns.tabular_evaluation import with_chances
 from tests.conftest import card_dict
 from tests.made_up import add_scores
@@ -67,14 +66,17 @@ def by_hand(card, rows, q, aimed=None, cut=16.0):
         mine = rows.filter(pl.col("user_id") == user)
         each = []
         for episode in mine["episode_id"].unique(maintain_order=True):
-            psi = own = placebo = off = 0.0
-            before = None
+            psi = own = lost = past = off = 0.0
+            before, went = None, list[float]()
             for r in mine.filter(pl.col("episode_id") == episode).iter_rows(named=True):
                 t, s, a, s2 = r["step"], r["state"], r["action"], r["next_state"]
                 if before is None:
                     psi += q.V[t, s]
                 else:
-                    placebo += q.placebo[t, s, a] * (q.W[t - 1, before] - q.W[t, s])
+                    lost += q.surprise[t, s, a] * (q.W[t - 1, before] - q.W[t, s] - q.lost[t, s])
+                    fades = [FADING ** (len(went) - 1 - k) for k in range(len(went))]
+                    past += q.surprise[t, s, a] * (np.dot(fades, went) / sum(fades) - q.past[t, s])
+                went.append(r["reward"] + (0.0 if s2 is None else q.W[t + 1, s2]) - q.W[t, s])
                 after = 0.0 if s2 is None else q.V[t + 1, s2]
                 w = q.w[t, s, a]
                 chance = None if aimed is None else r["behavior_prob"]
@@ -84,7 +86,7 @@ def by_hand(card, rows, q, aimed=None, cut=16.0):
                 psi += w * (r["reward"] + after - q.Q[t, s, a])
                 own += r["reward"]
                 before = s
-            each.append((psi, own, psi - own, placebo, *([off] if aimed is not None else [])))
+            each.append((psi, own, psi - own, lost, past, *([off] if aimed is not None else [])))
         found.append(np.mean(each, axis=0))
     return np.array(found)
 
@@ -131,9 +133,9 @@ def test_scores_by_logged_chances_are_those_of_a_loop(made):
     )
     found = TabularScores(q, clips, aim=aimed).of(card, rows)
     expected = by_hand(card, rows, q, aimed)
-    np.testing.assert_allclose(found[:, :4] * clips.widths + clips.centres, expected[:, :4], atol=1e-10)
-    np.testing.assert_allclose(found[:, 4] * REACH * clips.spread, expected[:, 4], atol=1e-10)
-    assert np.isfinite(found).all() and len(set(found[:, 4])) > 3
+    np.testing.assert_allclose(found[:, :5] * clips.widths + clips.centres, expected[:, :5], atol=1e-10)
+    np.testing.assert_allclose(found[:, 5] * REACH * clips.spread, expected[:, 5], atol=1e-10)
+    assert np.isfinite(found).all() and len(set(found[:, 5])) > 3
 
 
 def test_the_releases_own_chances_weigh_as_the_release_does(made):
@@ -143,11 +145,11 @@ def test_the_releases_own_chances_weigh_as_the_release_does(made):
     where = tuple(rows[c].to_numpy() for c in ("step", "state", "action"))
     rows = rows.with_columns(pl.Series("behavior_prob", np.nan_to_num(chances[where], nan=0.3)))
     logged = TabularScores(q, clips, aim=aimed).of(card, rows)
-    np.testing.assert_allclose(logged[:, :4], TabularScores(q, clips).of(card, rows), atol=1e-12)
+    np.testing.assert_allclose(logged[:, :5], TabularScores(q, clips).of(card, rows), atol=1e-12)
     # a log that tells nothing is weighed by the release, and nothing is off
     silent = rows.with_columns(behavior_prob=pl.lit(None, dtype=pl.Float64))
     blind = TabularScores(q, clips, aim=aimed).of(card, silent)
-    assert (blind[:, :4] == TabularScores(q, clips).of(card, silent)).all() and not blind[:, 4].any()
+    assert (blind[:, :5] == TabularScores(q, clips).of(card, silent)).all() and not blind[:, 5].any()
 
 
 def test_the_least_chances_are_cut_without_a_word(made):
@@ -172,7 +174,7 @@ def everybody(card):
 def test_nobodys_rows_move_the_sums_further_than_is_charged(made, monkeypatch):
     """All pairs of many people through the code that scores and sums: one of them in the place of another."""
     card, _, (q, aimed) = made
-    layout = MomentLayout("tiny", "synthetic", card.domain.dynamics, 5, 8)
+    layout = MomentLayout("tiny", "synthetic", card.domain.dynamics, 6, 8, PLACEBOS)
     scores = TabularScores(q, Clips(0.0, 3.0, 1.0), aim=aimed).of(card, everybody(card))
     tables = [layout.add_up(person[None]) for person in scores]
     at = np.array([np.concatenate([t[SUMS], t[SQUARES], 8 * t[PEOPLE]]) for t in tables]).astype(float)
@@ -231,7 +233,7 @@ def test_nobody_beside_changes_a_persons_scores(made, logged):
 
 def test_sums_of_the_scores_are_the_tables(made):
     card, people, (q, _) = made
-    layout, scores = MomentLayout("tiny", "synthetic", card.domain.dynamics, 4), TabularScores(q, Clips(0.0, 3.0, 8.0))
+    layout, scores = MomentLayout("tiny", "synthetic", card.domain.dynamics, 5), TabularScores(q, Clips(0.0, 3.0, 8.0))
     tables = add_scores(card, layout, scores, people).tables
     each = np.concatenate([scores.of(card, rows) for rows in people])
     assert tables[PEOPLE][0] == len(each) == 300
@@ -260,6 +262,6 @@ def test_the_mean_is_the_policys_value_in_the_counted_process():
 def test_a_score_that_is_no_number_moves_no_sum_beyond_its_clip(made):
     """A clip lets NaN through, and as an integer it is -2^63: its sum would tell how many people have one, exactly."""
     card, people, (q, _) = made
-    layout, broken = MomentLayout("tiny", "synthetic", card.domain.dynamics, 4), replace(q, w=np.full_like(q.w, np.nan))
+    layout, broken = MomentLayout("tiny", "synthetic", card.domain.dynamics, 5), replace(q, w=np.full_like(q.w, np.nan))
     tables = add_scores(card, layout, TabularScores(broken, Clips(0.0, 3.0, 8.0)), people).tables
     assert (np.abs(tables[SUMS]) <= layout.steps * 300).all()

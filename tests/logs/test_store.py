@@ -12,9 +12,17 @@ from pathlib import Path
 import pytest
 
 from pipeline.declaration.toml import CardError, DamagedError, LogError
-from pipeline.logs.editions import check_delivery, earlier_twin
 from pipeline.logs.ingest import ingest
-from pipeline.logs.store import check_parts, find_snapshot, intact, latest, load, snapshots
+from pipeline.logs.store import (
+    check_delivery,
+    check_parts,
+    earlier_twin,
+    find_snapshot,
+    intact,
+    latest,
+    load,
+    snapshots,
+)
 from pipeline.logs.summing import Resources
 
 from .conftest import canonical, make_card, quarantine

@@ -9,14 +9,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-import pipeline.logs.second_pass as second_pass
 from pipeline.declaration.card import LqCard, load_any_card
 from pipeline.logs.ingest import ingest
 from pipeline.logs.store import Snapshot
-from pipeline.logs.summing import Resources
 from tests.learners.lq_shop import CARD
 from tests.logs.conftest import canonical, quarantine
-from tests.logs.snapshot_rows import SnapshotRows
+from tests.logs.snapshot_rows import rows_of
 
 SPLIT = CARD.format(kind="synthetic", ledger="home", cap=9.0, m=1, people=20)
 LISTS = SPLIT.replace('columns = ["p", "v"]', 'column = "x", dimension = 2')
@@ -188,38 +186,10 @@ def test_replacing_a_person_moves_nobody_elses_rows(tmp_path):
     assert found[0].equals(found[1]) and found[0].equals(found[2])
 
 
-def test_a_killed_ingest_of_vectors_goes_on_to_the_same_bytes(tmp_path, monkeypatch):
-    rows = [(f"w{i}", 0, t, [0.1 * t, 0.2], [0.3], None, False) for i in range(40) for t in range(4)]
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-    whole = ingested(tmp_path / "a", rows, "ndjson", partitions=4)
-    judge, calls = second_pass.screen_vectors, []
-
-    def dies(*args):
-        calls.append(1)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return judge(*args)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(second_pass, "screen_vectors", dies)
-        with pytest.raises(KeyboardInterrupt):
-            ingested(tmp_path / "b", rows, "ndjson", partitions=4)
-    said: list[str] = []
-    again = ingest(
-        load_any_card(tmp_path / "b" / "card.toml"),
-        tmp_path / "b" / "store",
-        partitions=4,
-        resources=Resources(say=said.append),
-    )
-    assert "resuming" in said[0] and again.data_digest == whole.data_digest
-    assert [p.read_bytes() for p in again.part_files] == [p.read_bytes() for p in whole.part_files]
-
-
 def test_a_row_that_leads_nowhere_counts_nowhere(tmp_path):
     s = ingested(tmp_path, GOOD)
     card = load_any_card(tmp_path / "card.toml")
     assert isinstance(card, LqCard)
-    [batch] = SnapshotRows(s, card).batches()
+    [batch] = rows_of(s, card)
     np.testing.assert_array_equal(batch.x, [[1.0, 0.25], [0.5, 0.25]])
     np.testing.assert_array_equal(batch.following, [[0.5, 0.25], [0.25, -0.25]])

@@ -8,8 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from pipeline.mdp.observed_features import KINDS, ObservedMap, observed_map
-from pipeline.statistics.gram_moves import BallMoves, moves
+from pipeline.mdp.features import KINDS, ObservedMap, observed_map
+from pipeline.statistics.gram import BallMoves, moves
 
 ONE_HOT = ((1, 0, 0), (0, 1, 0), (0, 0, 1))
 MAPS = [ObservedMap(kind, 4, 1.5, 2, ONE_HOT, waves=7, bandwidth=0.3, seed=3) for kind in KINDS]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline.environments.lq_systems import lq_instance
 from pipeline.mdp.riccati import cautious_gains, expected_costs, occupancies, riccati, simulated_episodes
 from pipeline.mdp.rollout import LinearRollout
-from pipeline.simulation.lq_rollouts import moments, rollout_cost
+from pipeline.online.plants import moments, rollout_cost
+from pipeline.worlds.plants import lq_instance
 
 WORLDS = [lq_instance(i) for i in (1, 3, 5)]
 

@@ -13,14 +13,12 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from dp_accounting import dp_event, gaussian_mechanism, privacy_accountant, privacy_accountant_test
-from dp_accounting import gaussian_mechanism_test as of_gaussians
+from dp_accounting import dp_event, privacy_accountant, privacy_accountant_test
 from dp_accounting.rdp import rdp_privacy_accountant as theirs
 from dp_accounting.rdp import rdp_privacy_accountant_test as of_accountants
 
 from pipeline.privacy.budget import delta_from_rho, epsilon_from_rho, rho_of_pure
 from pipeline.privacy.continual import Tree
-from pipeline.privacy.losses import gdp_epsilon
 
 Relation = privacy_accountant.NeighboringRelation
 # what of their tests is about something that we do not have
@@ -152,18 +150,6 @@ def test_their_accountants_tests_pass_on_our_losses(name, monkeypatch):
     )
     run(of_accountants.RdpPrivacyAccountantTest, name)
     assert asked, "nothing of ours was asked"
-
-
-@pytest.mark.parametrize("name", cases(of_gaussians.GaussianTest))
-def test_their_gaussian_mechanisms_tests_pass_on_our_conversion(name, monkeypatch):
-    right = gaussian_mechanism.get_epsilon_gaussian
-
-    def ours(sigma, delta, tol=1e-12):
-        # at the ends of delta, and where there is no noise, theirs has conventions; ours refuses the question
-        return gdp_epsilon(1 / (2 * sigma**2), delta) if 0 < delta < 1 and 0 < sigma < math.inf else right(sigma, delta)
-
-    monkeypatch.setattr(gaussian_mechanism, "get_epsilon_gaussian", ours)
-    run(of_gaussians.GaussianTest, name)
 
 
 def test_an_accountant_that_halves_its_losses_fails_their_tests(monkeypatch):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -36,6 +38,16 @@ def test_index_is_the_printed_formula(ends: tuple[float, float], steps: int, rew
 def test_what_is_no_number_is_the_lowest_reward() -> None:
     """A file may say anything; what it says moves a sum by no more than a reward may."""
     assert RewardLattice(-1.0, 3.0, 8, centred=False).index(np.array([np.nan, 3.0])).tolist() == [0, 8]
+
+
+@pytest.mark.parametrize(("low", "steps"), [("0", 10), ("0", 100), ("0", 1000), ("-1", 100), ("-2.5", 40)])
+def test_every_point_of_the_lattice_written_as_a_decimal_is_its_own_index(low: str, steps: int) -> None:
+    """A reward is a decimal in a file; in binary it may lie a hair below its point, which it counts as all the same."""
+    points = [float(Decimal(low) + Decimal(k) / steps) for k in range(steps + 1)]
+    lattice = RewardLattice(float(low), float(low) + 1.0, steps, centred=True)
+    assert lattice.index(np.array(points)).tolist() == list(range(steps + 1))
+    # and what lies truly between two points counts as the lower one
+    assert lattice.index(np.array(points[1:]) - 1e-6 / steps).tolist() == list(range(steps))
 
 
 @pytest.mark.parametrize("width", [0.5, 1.0, 2.0, 3.0])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
+from statistics import NormalDist
 
 import mpmath
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.privacy.budget import down, epsilon_from_rho, up
-from pipeline.privacy.losses import safe_epsilon
+from pipeline.privacy.losses import membership_advantage, safe_epsilon
 
 
 @given(st.fractions(min_value=-(10**9), max_value=10**9))
@@ -44,3 +46,15 @@ def test_the_safe_conversion_errs_upwards_and_hardly(rho, delta):
     if exact > 0:
         assert exact <= safe_epsilon(rho, delta) <= exact * (1 + mpmath.mpf(10) ** -9)
         assert epsilon_from_rho(rho, delta) == pytest.approx(float(exact), rel=1e-10)
+
+
+@pytest.mark.parametrize("rho", [1e-4, 0.01, 0.3, 1.0, 4.0])
+def test_no_test_of_membership_beats_a_coin_by_more_than_is_printed(rho):
+    """The best test against a Gaussian of this rho; of pure and approximate losses the worst there is."""
+    best = 2 * NormalDist().cdf((rho / 2) ** 0.5) - 1
+    assert best <= membership_advantage(rho, None, None) <= 1.6 * best
+    for epsilon, delta in ((0.1, 0.0), (1.0, 1e-6), (3.0, 0.01)):
+        # randomised response, and a slip that tells all
+        right = math.exp(epsilon) / (1 + math.exp(epsilon)) * (1 - delta) + delta
+        assert membership_advantage(None, epsilon, delta) == pytest.approx(2 * right - 1)
+    assert membership_advantage(None, None, None) == 1

@@ -2,43 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise, SimulatedWorld, admit_release
 from pipeline.privacy.opendp_noise import OpenDpNoise, gaussian_scale
 from tests.privacy.handles import REAL, SYNTHETIC
+from tests.privacy.test_samplers import fits_gaussian, fits_laplace
 
-DRAWS, THRESHOLD = 40_000, 1e-6
-
-
-def pmf(log_weight, reach):
-    k = np.arange(-reach, reach + 1)
-    w = np.exp(log_weight(k))
-    return k, w / w.sum()
-
-
-def p_value(draws, log_weight, reach):
-    """Chi-square of draws against a discrete law, tails pooled to at least 10 expected."""
-    k, p = pmf(log_weight, reach)
-    keep = p * len(draws) >= 10
-    seen = np.array([(draws == x).sum() for x in k[keep]])
-    observed, expected = np.append(seen, len(draws) - seen.sum()), np.append(p[keep], 1 - p[keep].sum()) * len(draws)
-    if expected[-1] < 1:
-        observed, expected = observed[:-1], expected[:-1] * (observed[:-1].sum() / expected[:-1].sum())
-    return stats.chisquare(observed, expected).pvalue
-
-
-def gaussian(variance):
-    return lambda k: -(k**2) / (2 * variance)
-
-
-def laplace(scale):
-    return lambda k: -np.abs(k) / scale
+DRAWS = 40_000
 
 
 @pytest.mark.parametrize("noise", [OsNoise(), OpenDpNoise(), SeededNoise(7)], ids=["os", "opendp", "seeded"])
@@ -46,20 +20,14 @@ def laplace(scale):
 def test_gaussian_law_is_accepted_and_thirty_percent_off_rejected(noise, variance):
     draws = noise.gaussian(DRAWS, variance, SYNTHETIC)
     assert draws.dtype == np.int64
-    reach = math.ceil(20 * math.sqrt(variance))
-    assert p_value(draws, gaussian(variance), reach) > THRESHOLD
-    for wrong in (0.7, 1.3):
-        assert p_value(draws, gaussian(variance * wrong**2), reach) < THRESHOLD
+    assert [fits_gaussian(draws, variance, off) for off in (1.0, 0.7, 1.3)] == [True, False, False]
 
 
 @pytest.mark.parametrize("noise", [OsNoise(), OpenDpNoise(), SeededNoise(7)], ids=["os", "opendp", "seeded"])
 @pytest.mark.parametrize("scale", [Fraction(3, 2), Fraction(80)])
 def test_laplace_law_is_accepted_and_thirty_percent_off_rejected(noise, scale):
     draws = noise.laplace(DRAWS, scale, SYNTHETIC)
-    reach = math.ceil(50 * scale)
-    assert p_value(draws, laplace(float(scale)), reach) > THRESHOLD
-    for wrong in (0.7, 1.3):
-        assert p_value(draws, laplace(float(scale) * wrong), reach) < THRESHOLD
+    assert [fits_laplace(draws, scale, off) for off in (1.0, 0.7, 1.3)] == [True, False, False]
 
 
 def test_operating_system_noise_is_never_the_same_and_takes_no_seed():

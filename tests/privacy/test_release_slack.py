@@ -14,7 +14,7 @@ from pipeline.privacy.budget import epsilon_from_rho
 from pipeline.privacy.fast_noise import LARGEST_VARIANCE, TV_BOUND, FastOsNoise
 from pipeline.privacy.losses import spent_budget
 from pipeline.privacy.noise import OsNoise
-from pipeline.privacy.release import Mechanism, Release, total_delta_slack, with_sampler_slack
+from pipeline.privacy.release import Mechanism, Release, check_slack, total_delta_slack, with_sampler_slack
 from pipeline.privacy.release_file import describe, describe_mechanism, mechanism_from, read_release, release_files
 from tests.privacy.handles import REAL
 
@@ -33,6 +33,16 @@ def test_only_draws_of_the_table_add_to_delta():
     assert by_hand <= total_delta_slack(fast) <= by_hand * (1 + Fraction(1, 10**11))
     with pytest.raises(ValueError, match="finite epsilon"):
         with_sampler_slack((GAUSSIAN,), FastOsNoise(), math.inf)
+
+
+def test_less_than_twice_the_distance_of_all_draws_is_refused_and_that_is_accepted():
+    """At ε = 0 either neighbour's draws may be off: once is half of what delta loses."""
+    least = 2 * GAUSSIAN.drawn * TV_BOUND
+    check_slack([replace(GAUSSIAN, delta_slack=least)], FastOsNoise())
+    check_slack(with_sampler_slack((GAUSSIAN, LAPLACE, WIDE), FastOsNoise(), 0.0), FastOsNoise())
+    for short in (Fraction(0), least / 2, least * Fraction(99, 100)):
+        with pytest.raises(ValueError, match="share of delta is not counted"):
+            check_slack([replace(GAUSSIAN, delta_slack=short)], FastOsNoise())
 
 
 def test_slacks_of_all_tables_add_and_all_are_taken_from_delta():

@@ -9,8 +9,8 @@ from functools import reduce
 import numpy as np
 import pytest
 
-from pipeline.privacy.shuffle import NoiseBits
-from pipeline.privacy.shuffle_calibration import (
+from pipeline.privacy.shuffle import (
+    NoiseBits,
     delivered_epsilon,
     of_one_episode,
     shuffle_delta,

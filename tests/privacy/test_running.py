@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pipeline.privacy.continual import SquareRoot, Tree
-from pipeline.privacy.factorisation import NoiseBlocks, Once
+from pipeline.privacy.continual import CounterFullError, LazyTree, NoiseBlocks, Once, RunningSum, SquareRoot, Tree
 from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise, SimulatedWorld
-from pipeline.privacy.running import CounterFullError, LazyTree, RunningSum
 from tests.privacy.handles import REAL
 
 WORLD = SimulatedWorld("tests")
@@ -146,7 +144,7 @@ def test_a_tree_that_draws_what_is_read_has_the_covariances_of_the_whole_tree(es
 
 
 def test_a_twin_that_draws_halves_anew_has_other_covariances(monkeypatch):
-    monkeypatch.setattr("pipeline.privacy.running._LazyNodes._was_read_inside", lambda *_: False)
+    monkeypatch.setattr("pipeline.privacy.continual._LazyNodes._was_read_inside", lambda *_: False)
     twin = covariance(read(LazyTree(ENDS), 10_000))
     whole = covariance(read(Tree(ENDS[-1]), 10_000, 1))
     assert np.abs(twin - whole).max() > 3 * NEAR * whole.max()

@@ -24,9 +24,9 @@ from pipeline.privacy.shuffle import (
     message_bytes,
     randomize,
     shuffle,
+    tight_bits,
     to_bytes,
 )
-from pipeline.privacy.shuffle_calibration import tight_bits
 from tests.privacy.handles import REAL
 
 WORLD = SimulatedWorld("shelf")

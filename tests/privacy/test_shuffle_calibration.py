@@ -7,12 +7,14 @@ from math import comb, exp, log
 
 import numpy as np
 import pytest
+from dp_accounting.pld import privacy_loss_distribution as pld
 
-from pipeline.privacy.losses import gdp_delta, gdp_epsilon
-from pipeline.privacy.shuffle import WHOLE, NoiseBits
-from pipeline.privacy.shuffle_calibration import (
+from pipeline.privacy.shuffle import (
+    WHOLE,
+    NoiseBits,
     binomial_window,
     delivered_epsilon,
+    gaussian_delta,
     loss_laws,
     paper_bits,
     paper_total,
@@ -21,7 +23,6 @@ from pipeline.privacy.shuffle_calibration import (
     smallest_total,
     tight_bits,
 )
-from tests.privacy.loss_distributions import TwoLaws, pld_epsilon
 
 
 def binomial(n, q):
@@ -57,7 +58,11 @@ def test_another_accountant_agrees():
     with np.errstate(divide="ignore"):
         one, other = np.log(np.append(0.0, low[:-1])), np.log(low)
     laws = [{k: float(p) for k, p in enumerate(x) if p > -80} for x in (one, other)]
-    theirs = pld_epsilon([TwoLaws(laws[0], laws[1], times=1)] * 2, 1e-4, interval=1e-4)
+    losses = [
+        pld.from_two_probability_mass_functions(*pair, value_discretization_interval=1e-4, symmetric=True)
+        for pair in (laws, laws[::-1])
+    ]
+    theirs = losses[0].compose(losses[1]).get_epsilon_for_delta(1e-4)
     assert shuffle_epsilon(n, 0.5, 1, 1, 1e-4) == pytest.approx(theirs, rel=1e-3)
     # twelve counters: findings/shuffle-lq.md has 6.81e-6 of one accountant and 6.85e-6 of the other, rounding up
     assert shuffle_delta(700, 0.5, 6, 6, 1.0) == pytest.approx(6.78e-6, rel=1e-3)
@@ -65,7 +70,7 @@ def test_another_accountant_agrees():
 
 def test_a_large_batch_is_nearly_gaussian():
     mu_squared = 4 * 60 / 3_000_000
-    assert shuffle_delta(3_000_000, 0.5, 30, 30, 0.04) == pytest.approx(gdp_delta(mu_squared / 2, 0.04), rel=5e-3)
+    assert shuffle_delta(3_000_000, 0.5, 30, 30, 0.04) == pytest.approx(gaussian_delta(mu_squared / 2, 0.04), rel=5e-3)
 
 
 @pytest.mark.parametrize(("horizon", "three", "lean"), [(2, 669, 447), (5, 1671, 1114), (10, 3341, 2228)])
@@ -89,7 +94,8 @@ def test_the_papers_bits_deliver_far_more_privacy_than_asked(horizon, delivered)
     found = delivered_epsilon(paper_bits(users, horizon, 1.0, 1e-5), 6 * horizon, 1e-5)
     assert found == pytest.approx(delivered, abs=0.0006)
     # so many bits are a Gaussian
-    assert found == pytest.approx(gdp_epsilon(2 * 6 * horizon / users, 1e-5), rel=3e-3)
+    rho = 2 * 6 * horizon / users
+    assert gaussian_delta(rho, found * 1.003) < 1e-5 < gaussian_delta(rho, found / 1.003)
 
 
 @pytest.mark.parametrize("users", [1, 50, 669, 670, 1400, 10**5, 10**9, 10**12])

@@ -16,6 +16,7 @@ import pipeline.privacy
 from pipeline.privacy import inversion
 from pipeline.privacy.csprng import Words, gaussian_by_rejection, laplace_by_rejection
 from pipeline.privacy.inversion import Law, Table, draw, first_words, invert, make_table
+from tests.privacy.test_samplers import Script
 
 ROOM = Path(pipeline.privacy.__file__).parent
 LAWS = [
@@ -116,19 +117,6 @@ def test_too_little_precision_is_never_taken_for_a_floor():
     assert inversion._upper_half(law, 64, 70) is None
     found = inversion._upper_half(law, 64, 192)
     assert found == list(make_table(law, 64).thresholds[law.reach(64) :])
-
-
-class Script(Words):
-    """Words written down in advance."""
-
-    def __init__(self, *given):
-        super().__init__()
-        self._given = list(given)
-
-    def take(self, n):
-        taken, self._given = self._given[:n], self._given[n:]
-        assert len(taken) == n
-        return np.array(taken, dtype=np.uint64)
 
 
 @pytest.mark.parametrize("law", LAWS[1:4] + LAWS[5:7], ids=lambda law: f"{law.kind} {law.scale}")

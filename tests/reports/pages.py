@@ -8,14 +8,14 @@ from pathlib import Path
 from flows.config.home import Home
 from flows.jobs.audit import audit_job
 from flows.jobs.intake import ingest_job
+from flows.jobs.reproduce import study_job
 from reports.run.run_page import render_html
-from reports.studies.page_003 import study_003
 from tests.flows.shop import lay_out
+from tests.flows.test_comparing import RECIPE
 from tests.jobs import run_job
 from tests.learners.linear_shop import lay_out_linear
 from tests.learners.lq_shop import lay_out_plant
 from tests.reports.sample import sample_report, sample_view
-from tests.reports.test_reproduction import GOOD, study_rows
 from tests.reports.verdicts import judged
 
 SCRIPT = "<script>document.title='owned'</script><img src=x onerror=document.title='owned'>"
@@ -43,7 +43,9 @@ def pages(root: Path) -> dict[str, Path]:
     states = [f"state {i}" for i in range(716)]
     big = render_html(sample_report(dataset={"live_states": states}), sample_view(20, states, scattered=True))
     answers = {"better": judged("better", "synthetic"), "not_told_apart": judged("not_told_apart")}
-    study = study_003("003-figure-1b", study_rows(GOOD)).page.html
+    (root / "tiny.toml").write_text(RECIPE, encoding="utf-8")
+    files = study_job(root / "tiny.toml", Home(root / "studied"))["files"]
+    study = next(Path(f) for f in files if f.endswith("page.html")).read_text(encoding="utf-8")
     drawn = {answer: render_html(report, sample_view()) for answer, report in answers.items()}
     made = {**drawn, "big": big, "study": study, "audit": _audit(root)}
     for name, html in made.items():

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from reports.facts.policy import Decisions
-from reports.facts.report import Report
+from pipeline.facts.learnt import Decisions
+from pipeline.facts.report import Report
 
 _CONSTANTS = {
     "preset": "practical",

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from reports.run.run_page import render_html
 from tests.reports.browser import CHROMIUM, Tab, browser
 from tests.reports.contrast import CONTRAST
 from tests.reports.pages import HEBREW, LABELS, LONG, pages
+from tests.reports.sample import sample_report, sample_view
 
 pytestmark = [
     pytest.mark.service,
@@ -96,7 +98,7 @@ def test_the_first_screen_answers_and_shows_what_on(made, tab, name, size):
         assert 0 <= box[0] < box[1] <= size[1] and box[2] > 0, (what, box)
     # the picture is as wide as the column
     assert not drawn or tab.ask("document.querySelector('.range').clientWidth") >= min(size[0] - 48, 900)
-    assert tab.ask("document.querySelectorAll('#opening .cards > div').length") == 3
+    assert tab.ask("document.querySelectorAll('#opening .cards > div').length") == 4
     assert tab.ask("document.querySelector('#opening #guarantee') !== null")
 
 
@@ -116,7 +118,7 @@ def test_paper_has_a_box_to_sign_in(made, tab, tmp_path, name):
     assert not tab.ask("document.querySelector('.line').checkVisibility()")
     paper = tab.pdf(tmp_path / "signed.pdf")
     first = subprocess.run(["pdftotext", "-l", "1", paper, "-"], capture_output=True, text=True, check=True).stdout
-    assert "Signature" in first and "Suboptimality" in first
+    assert "Signature" in first and "suboptimality" in first
 
 
 @pytest.mark.parametrize("size", SCREENS)
@@ -178,6 +180,18 @@ def test_pale_text_is_caught(made, tab, tmp_path):
     assert any(f[0] < 4.5 for f in tab.ask(CONTRAST))
 
 
+@pytest.mark.parametrize("name", RUNS)
+def test_a_page_prints_on_six_sheets_and_the_appendix_opens_on_a_screen(made, tab, tmp_path, name):
+    tab.open(made[name], width=680, height=1000)
+    closed = "document.querySelector('#mechanisms').checkVisibility({contentVisibilityAuto: true})"
+    before = tab.ask(closed)
+    paper = tab.pdf(tmp_path / "paper.pdf")
+    printed = subprocess.run(["pdftotext", paper, "-"], capture_output=True, text=True, check=True).stdout
+    assert printed.count("\f") <= 6 and "Noise scales: calibration" not in printed
+    tab.ask("document.querySelectorAll('details').forEach(d => { d.open = true })")
+    assert not before and tab.ask(closed)
+
+
 # words at the first and last line of each figure, and so much empty room above all of them
 _MARKS = """(room => {
 document.querySelectorAll('.figure svg').forEach((s, i) => ['Top', 'End'].forEach((word, last) => {
@@ -209,8 +223,13 @@ def test_paper_cuts_no_figure(made, tab, tmp_path, name):
 
 
 def test_a_figure_cut_in_two_is_noticed(made, tab, tmp_path):
-    tall = "<style>@media print { .figure svg { max-height: none !important; height: 300mm !important; } }</style>"
-    careless = edited(made, "big", tmp_path / "careless.html", "</head>", f"{tall}</head>")
+    style = "max-height: none !important; height: 600mm !important; width: 100% !important;"
+    tall = f"<style>@media print {{ .figure svg {{ {style} }} }}</style>"
+    states = [f"state {i}" for i in range(30)]
+    made["narrow"] = tmp_path / "narrow.html"
+    few = sample_view(3, states, scattered=True)
+    made["narrow"].write_text(render_html(sample_report(dataset={"live_states": states}), few))
+    careless = edited(made, "narrow", tmp_path / "careless.html", "</head>", f"{tall}</head>")
     tab.open(careless)
     assert cut_figures(tab, tmp_path, 0)[1]
 

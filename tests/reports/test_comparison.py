@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline.facts.answers import Comparison
+from pipeline.facts.report import Report
 from pipeline.mdp.policy import Policy
-from reports.facts.answers import Comparison
-from reports.facts.report import Report
 from reports.run.comparison import TableSide, compare_runs, sentences
 from tests.reports.sample import sample_facts
 

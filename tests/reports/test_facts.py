@@ -10,7 +10,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 
-from reports.facts.report import Report, read_report, report_schema, shipped_schema
+from pipeline.facts.report import Report, read_report, report_schema, shipped_schema
 from tests.goldens.places import HOME
 from tests.reports.sample import sample_facts
 

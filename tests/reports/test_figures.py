@@ -2,10 +2,9 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
-from reports.facts.report import Report
-from reports.figures.policy_figure import policy_figure
-from reports.figures.range_figure import Mark, Panel, ends, range_figure
-from reports.run.answer import answer_figure, verdict_of
+from pipeline.facts.report import Report
+from reports.run.answer import Mark, Panel, answer_figure, ends, range_figure, verdict_of
+from reports.run.policy_sections import policy_figure
 from tests.reports.sample import sample_report, sample_view
 from tests.reports.verdicts import judged
 
@@ -48,11 +47,12 @@ def test_long_or_equal_action_labels_become_codes() -> None:
 def test_a_large_policy_shows_the_most_evidenced_states_and_says_so() -> None:
     view = sample_view(60, [f"s{i}" for i in range(45)])
     view.evidence[:, :5] = 0
+    view.evidence[:, 5] = 1e6
     figure = policy_figure(view)
     said = words(figure.svg)
     assert "s4" not in said
     assert "s5" in said
-    assert "40 states" in figure.note
+    assert "24 states" in figure.note
     assert "of 45" in figure.note
     assert "first 50 steps" in figure.note
 
@@ -84,19 +84,26 @@ def test_what_only_a_model_says_of_real_people_is_not_drawn_first() -> None:
     assert not figure(judged("withheld", "real"))
 
 
-def test_a_picture_says_practice_new_policy_constant_and_difference() -> None:
+def test_a_picture_says_practice_new_policy_and_difference() -> None:
     said = words(figure(judged("better", "synthetic")))
-    assert said.index("current practice") < said.index("new policy") < said.index("always 7 (model)")
+    assert said.index("current practice") < said.index("new policy") < said.index("difference")
+    # what a constant policy is worth only a model says
+    assert not [word for word in said if "always" in word]
+    assert "score: sum of the rewards of an episode" in said
     assert {"0.748 (0.733 to 0.763)", "difference", "+0.060 (0.051 to 0.070)", "0: as now"} <= set(said)
 
 
 def test_marks_stand_at_their_shares_of_the_axis() -> None:
     panel = Panel([Mark("m", "w", 2.0, 1.0, 3.0)])
-    assert ends(panel) == (1.0, 3.0)
-    root = ElementTree.fromstring(range_figure([panel], "k", "t").svg)
+    # 0 stands on the axis, and all that is possible where the marks can still be told apart on it
+    assert ends(panel) == (0.0, 3.0)
+    assert ends(Panel([Mark("m", "w", 2.0, 1.0, 3.0)], possible=(0.0, 10.0))) == (0.0, 10.0)
+    assert ends(Panel([Mark("m", "w", 2.0, 1.0, 3.0)], possible=(0.0, 1e6))) == (0.0, 3.0)
+    assert ends(Panel([Mark("m", "w", -2.0, -3.0, -1.0)])) == (-3.0, 0.0)
+    root = ElementTree.fromstring(range_figure([Panel([Mark("m", "w", 1.5, 1.0, 3.0)])], "k", "t").svg)
     [dot] = root.iter(f"{SVG}circle")
     assert dot.get("cx") == "50.00%"
     # one value alone still has an axis, and an open end reaches the edge
     low, high = ends(Panel([Mark("m", "w", 0.5)]))
-    assert low < 0.5 < high
+    assert low <= 0 < 0.5 <= high
     assert 'x2="100%"' in range_figure([Panel([Mark("m", "w", None, 0.5)])], "k", "t").svg

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from reports.page import about, clean, interval, loss, markdown, number, percent, span
+from reports.page import about, clean, interval, loss, markdown, names, number, percent, span
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,10 @@ def test_an_interval_is_rounded_outward_to_two_digits_of_its_width(ends: tuple[f
     assert interval(*ends) == text
 
 
+def test_an_interval_as_narrow_as_a_rounding_is_one_number() -> None:
+    assert interval(0.802157603859, 0.802157603859 * (1 + 2e-16)) == "0.8022"
+
+
 def test_an_estimate_is_no_finer_than_its_interval() -> None:
     assert about(0.71023, 0.66129, 0.75981) == "0.710"
     assert about(3.2519, 1.493, 5.049) == "3.3"
@@ -79,6 +83,16 @@ def test_markdown_shows_hostile_text_as_written() -> None:
     assert markdown("1. item") == "1\\. item"
     assert (markdown("0.98"), markdown("user_id"), markdown("_x_")) == ("0.98", "user_id", "\\_x\\_")
     assert "\n" not in markdown("a\n\n# b")
+
+
+def test_no_two_names_are_cut_to_the_same_text_and_a_number_says_of_what() -> None:
+    assert names(["0", "12"], "action", 20) == ["action 0", "action 12"]
+    long = ["dialysis at home, morning", "dialysis at home, evening", "short"]
+    found = names(long, "action", 16)
+    assert len(set(found)) == 3 and found[2] == "short" and max(map(len, found)) <= 16
+    # what cannot be told apart by its ends stands whole
+    middle = [f"{'a' * 10}{i}{'b' * 10}" for i in range(2)]
+    assert names(middle, "action", 8) == middle
 
 
 def test_hidden_characters_become_visible() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pipeline.facts.answers import Comparison
+from pipeline.facts.learnt import Gains
+from pipeline.facts.report import Report
 from pipeline.mdp.policy import Policy
-from reports.facts.answers import Comparison
-from reports.facts.policy import Gains
-from reports.facts.report import Report
 from reports.run.comparison import GainsSide, TableSide, compare_runs, sentences
 from tests.reports.sample import sample_report
 from tests.reports.test_lq_report import report as controller

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from reports.facts.policy import Gains
-from reports.facts.report import Report
-from reports.figures.range_figure import MOST_LINES, gains_figure
+from pipeline.facts.learnt import Gains
+from pipeline.facts.report import Report
+from reports.run.answer import MOST_LINES, gains_figure
 from reports.run.run_page import render_html, render_markdown
 
 NASTY = ["<script>alert(1)</script>", "a | b", "place"]

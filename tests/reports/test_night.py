@@ -7,8 +7,8 @@ import pytest
 from flows.config.home import Home
 from flows.jobs.playing import play_job
 from flows.jobs.simulated_logs import LogOptions, simulate_logs
-from reports.facts.answers import NightAnswer
-from reports.night import log_page, night_page, simulation_page, slug, study_page
+from pipeline.facts.answers import NightAnswer
+from reports.run.comparison import log_page, night_page, simulation_page, slug, study_page
 from tests.flows.shop import lay_out
 from tests.flows.test_playing import RECIPE
 from tests.jobs import nightly_job

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reports.facts.policy import Decisions
-from reports.facts.report import Report
+from pipeline.facts.learnt import Decisions
+from pipeline.facts.report import Report
 from reports.page import interval, number, percent
-from reports.run.policy_table import runs
+from reports.run.policy_sections import runs
 from reports.run.run_page import render_html, render_markdown
 from tests.reports.sample import sample_facts, sample_report, sample_view
 
@@ -91,7 +91,7 @@ def test_the_twins_say_the_same_words() -> None:
         "n_sas",
         "not covered",
         "reticent ledger verify",
-        "v_behavior",
+        "Policy that made the log",
         "CLARABEL",
         "9f86d08188",
     ):
@@ -101,14 +101,16 @@ def test_the_twins_say_the_same_words() -> None:
 
 def test_a_page_says_for_whom_anything_changes() -> None:
     view = sample_view()
+    view = replace(view, practice=np.full(view.practice.shape, np.nan))
     silent = np.zeros(view.abstains.shape, dtype=bool)
     silent[:, 0] = True
     kept = view.evidence[:, 1:].sum() / view.evidence.sum()
     for page in (render(sample_report(), replace(view, abstains=silent)) for render in (render_html, render_markdown)):
         states = len(view.state_labels)
-        assert f"recommends something in {states - 1} of {states} states, which hold {percent(kept)}" in page
-        assert "For everybody else nothing changes." in page
-    assert "For everybody else" not in render_html(sample_report(), replace(view, abstains=np.zeros_like(silent)))
+        # one number for one fact
+        assert page.count(f"{states - 1} of {states} states ({percent(kept, 2)} of decisions)") == 1
+        assert "Elsewhere current practice goes on." in page
+    assert "Elsewhere" not in render_html(sample_report(), replace(view, abstains=np.zeros_like(silent)))
 
 
 def test_an_estimate_is_not_called_a_guarantee_and_a_bound_is_not_denied() -> None:
@@ -116,7 +118,7 @@ def test_an_estimate_is_not_called_a_guarantee_and_a_bound_is_not_denied() -> No
         assert "not a guarantee" in page
     for page in both(sample_facts(value={"status": "bound"})):
         assert "not a guarantee" not in page
-        assert "Status: bound" in page
+        assert "That the interval contains the value was measured on logs" in page
 
 
 def test_aggregated_states_are_said_to_be_bins() -> None:
@@ -130,7 +132,6 @@ def test_aggregated_states_are_said_to_be_bins() -> None:
 def test_a_simulation_says_that_it_is_not_private(noise: str) -> None:
     for page in both(sample_facts(guarantee={"noise": noise})):
         assert "simulation, not private" in page
-        assert "In plain terms" not in page
     for page in both(sample_facts()):
         assert "simulation, not private" not in page
 
@@ -187,8 +188,8 @@ def test_a_policy_too_large_to_print_is_cut_and_says_so() -> None:
     html, text = both(facts, view)
     assert len(html.encode()) < 300_000
     for page in (html, text):
-        assert "Shown: the 40 states with most released evidence, of 60." in page
-        assert "Only the 40 states with most released evidence are printed." in page
+        assert "Shown: the 24 states with most released evidence, of 60." in page
+        assert "Shown: the 24 states with most released evidence; reticent policy show lists all." in page
         assert "Only the first 120 rows are printed" in page
 
 

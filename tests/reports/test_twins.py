@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from pipeline.facts.learnt import Baseline
 from reports.page import about, clean, interval, number
 from tests.reports.pages import reports
 
@@ -106,14 +107,20 @@ def told(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield f"constants.{role}.{key}", clean(key)
             yield f"constants.{role}.{key}", number(value)
     for key, value in facts.get("truth", {}).items():
-        yield f"truth.{key}", number(value)
+        exact = "zero" in facts["model_baselines"]
+        yield f"truth.{key}", number(value, 4 if exact else 2 if key == "suboptimality" else 3)
     for key in ("assumptions", "not_covered"):
         for words in facts[key]:
             yield key, words
     yield "guarantee.sentence", facts["guarantee"]["sentence"]
-    for baseline in facts["model_baselines"].values():
-        if baseline.get("estimate") is not None:
-            low, high = baseline.get("lower"), baseline.get("upper")
+    # the best constant is no policy that a page compares with: its estimate misled
+    for name, baseline in facts["model_baselines"].items():
+        if name not in ("practice", "uniform", "zero") or (name == "practice" and "evaluation" in facts):
+            continue
+        low, high = baseline.get("lower"), baseline.get("upper")
+        # an interval that is nearly the whole range stands on no page
+        whole = Baseline.model_validate(baseline).trivial
+        if baseline.get("estimate") is not None and (low is None or not whole):
             told = low is not None and high is not None
             yield "model_baselines", about(baseline["estimate"], low, high) if told else number(baseline["estimate"], 3)
     for m in facts["mechanisms"]:

@@ -4,87 +4,138 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from html import unescape
 
 import numpy as np
 import pytest
 
 from flows.jobs.publish import standing
 from pipeline.declaration.card import Card
-from reports.facts.dataset import Made
-from reports.facts.learnt import Baseline, Contained, LearntFacts
-from reports.facts.measurement import EvaluationFacts
-from reports.facts.report import Report
-from reports.facts.verdict import decide, forecast, stricter
+from pipeline.facts.evaluation import Evaluated
+from pipeline.facts.learnt import Baseline, Contained, LearntFacts, Practice
+from pipeline.facts.promise import Made
+from pipeline.facts.report import Report
+from pipeline.facts.verdict import forecast, stricter
 from reports.page import interval
-from reports.run.answer import reason, sentence, shell_line, verdict_of
-from reports.run.opening import changes, cost_card, whom_card
-from reports.run.run_page import render_html, render_markdown
+from reports.run.answer import OPERATOR, hidden_traits, reason, score, sentence, shell_line, verdict_of
+from reports.run.run_page import (
+    changes,
+    cost_card,
+    next_card,
+    render_html,
+    render_markdown,
+    sure_card,
+    whom_card,
+)
 from reports.run.value_sections import half_width, overlaps
 from tests.conftest import card_dict
 from tests.reports.sample import sample_report, sample_view
-from tests.reports.verdicts import CHANGES, evaluation, judged
+from tests.reports.verdicts import CHANGES, decided, evaluation, judged
 
 
 @pytest.mark.parametrize("kind", ["real", "synthetic"])
-@pytest.mark.parametrize("answer", CHANGES)
+@pytest.mark.parametrize("answer", [*CHANGES, "conditional"])
 def test_page_markdown_and_shell_say_the_same_answer(answer: str, kind: str) -> None:
     report = judged(answer, kind)
     verdict = verdict_of(report)
-    said = shell_line(verdict, report.guarantee.epsilon, binned=False)
-    assert verdict.answer == answer
+    said = sentence(verdict)
+    assert shell_line(verdict, report.guarantee.epsilon, binned=False).startswith(said)
+    assert verdict.answer == ("better" if answer == "conditional" else answer)
     head = said[0].upper() + said[1:]
     html, text = (render(report, sample_view()) for render in (render_html, render_markdown))
     assert f"<h1>{head}</h1>" in html and text.startswith(f"# {head}\n")
-    assert verdict.why in text.replace("\\", "")
-    # suboptimality, the three cards and the promise stand in the first section
+    assert reason(verdict, report.evaluation) in text.replace("\\", "")
+    # suboptimality, the four cards and the promise stand in the first section
     first = html[: html.index("<nav")]
-    for words in ("Suboptimality", "For whom it changes", "What it costs in privacy", "Who signs", 'id="guarantee"'):
+    cards = "For whom it changes", "How sure", "What it costs in privacy", "What next"
+    for words in ("suboptimality", *cards, 'id="guarantee"', "<span>Signature</span>"):
         assert words in first
+    # the operator's check is named once
+    assert unescape(html).count(OPERATOR) == text.replace("\\", "").count(OPERATOR) == 1
 
 
 def test_an_answer_is_that_of_the_interval() -> None:
     data = judged("better").dataset
     for lower, upper, answer in ((0.01, 0.03, "better"), (-0.03, -0.01, "worse"), (-0.01, 0.03, "not_told_apart")):
         found = evaluation(improvement={"estimate": (lower + upper) / 2, "lower": lower, "upper": upper})
-        assert decide(found, data, 1.0).answer == answer
+        assert decided(found, data, 1.0).answer == answer
     # at 95 % an estimate counts from 2.33 standard errors on, its interval reaches to 1.96
     for estimate, answer in ((0.023, "not_told_apart"), (0.0240, "better"), (-0.0240, "worse")):
         ends = {"estimate": estimate, "lower": estimate - 0.0196, "upper": estimate + 0.0196}
-        assert decide(evaluation(improvement=ends), data, 1.0).answer == answer
-    assert decide(evaluation(placebo=-4.1), data, 1.0).answer == "withheld"
-    assert decide(evaluation(placebo=-3.9), data, 1.0).answer == "better"
-    assert decide(evaluation(changes=False, placebo=9.0), data, 1.0).answer == "nothing_changes"
-    assert "[evaluate] people" in decide(None, data, 1.0).why
+        assert decided(evaluation(improvement=ends), data, 1.0).answer == answer
+    assert decided(evaluation(placebo=-4.1), data, 1.0).answer == "withheld"
+    assert decided(evaluation(past=4.1), data, 1.0).answer == "withheld"
+    assert decided(evaluation(placebo=-3.9), data, 1.0).answer == "better"
+    assert decided(evaluation(changes=False, placebo=9.0), data, 1.0).answer == "nothing_changes"
+    assert "[evaluate] people" in decided(None, data, 1.0).why
 
 
 @pytest.mark.parametrize("found", [evaluation(calibrated=False), evaluation()])
-def test_what_is_not_certified_never_stands_first_of_real_people(found: EvaluationFacts) -> None:
+def test_what_is_not_certified_never_stands_first_of_real_people(found: Evaluated) -> None:
     markov = "declared" if not found.calibrated else "aggregated"
-    real, made_up = (decide(found, judged("better", kind, markov).dataset, 1.0) for kind in ("real", "synthetic"))
+    real, made_up = (decided(found, judged("better", kind, markov).dataset, 1.0) for kind in ("real", "synthetic"))
     assert (real.answer, made_up.answer) == ("withheld", "better")
     for verdict in (real, made_up):
         assert verdict.improvement is not None and verdict.improvement.status == "modelled" and not verdict.holds
     assert "not a guarantee" in sentence(made_up)
-    certified = decide(evaluation(), judged("better").dataset, 1.0)
+    certified = decided(evaluation(), judged("better").dataset, 1.0)
     assert certified.holds and "guarantee" not in sentence(certified)
 
 
-def test_a_difference_that_hidden_state_may_have_made_unseen_is_not_certified() -> None:
-    hidden = evaluation(hidden=0.07)
-    for answer in ("better", "worse"):
-        found = evaluation(hidden=0.07, **(CHANGES[answer] or {}))
-        real, made_up = (decide(found, judged("better", kind).dataset, 1.0) for kind in ("real", "synthetic"))
-        assert (real.answer, made_up.answer) == ("withheld", answer)
-        assert not real.holds and not made_up.holds
-        assert "sees too little" in real.why
-    # what holds 0 claims nothing that a placebo could speak against
-    open_ = decide(evaluation(hidden=0.07, **(CHANGES["not_told_apart"] or {})), judged("better").dataset, 1.0)
-    assert open_.answer == "not_told_apart"
-    assert open_.improvement is not None and open_.improvement.status == "evaluated"
-    # a placebo that leans to the same side speaks against a difference before it withholds the answer
-    leaning, away = (evaluation(placebo=z).outweighed for z in (2.1, -2.1))
-    assert leaning and not away and not evaluation(placebo=1.9).outweighed
-    assert hidden.outweighed and not hidden.certified("declared") and not evaluation(hidden=None).outweighed
+def test_what_hidden_traits_may_have_made_is_better_on_a_condition_only() -> None:
+    data = judged("better").dataset
+    for answer, sign in (("better", 1), ("worse", -1)):
+        ends = CHANGES[answer] or {}
+        open_ = (evaluation(**ends, hidden=0.07), evaluation(**ends, past=2.1 * sign), evaluation(**ends, reach=0.09))
+        for found in open_:
+            verdict = decided(found, data)
+            # the interval is as sure as before: the condition stands beside it
+            assert verdict.answer == answer and verdict.improvement is not None
+            assert verdict.improvement.status == "evaluated" and verdict.conditional and not verdict.holds
+            assert "if the recorded state explains the choices (95 %)" in sentence(verdict)
+            assert "than current practice" not in sentence(verdict)
+        for found in (evaluation(**ends), evaluation(**ends, past=-2.1 * sign)):
+            assert not decided(found, data).conditional
+            assert sentence(decided(found, data)).startswith(f"{answer} than current practice by ")
+    # what holds 0 claims nothing that hidden traits could have made
+    none = decided(evaluation(**{**(CHANGES["not_told_apart"] or {}), "hidden": 0.07}), data)
+    assert none.answer == "not_told_apart" and not none.conditional
+    assert "recorded state" not in sentence(none) and not hidden_traits(none)
+
+
+def test_a_condition_says_why_and_how_strong_a_trait_would_have_to_be() -> None:
+    report = judged("conditional", "synthetic")
+    html, text = (render(report, sample_view()) for render in (render_html, render_markdown))
+    for page in (html, text.replace("\\", ""), " ".join(hidden_traits(verdict_of(report)))):
+        assert "The card pays at the end of an episode only, so no check on this log can see a trait" in page
+        assert (
+            "To explain all of this gain, a trait that half of the people have, and that doubles the odds of the "
+            "advised action, would have to change the score directly by at least 0.31."
+        ) in page
+    assert "<h1>Better by 0.051 to 0.070 if the recorded state explains the choices (95 %)</h1>" in html
+    for words in ("unchecked", "Confirmed on one condition", "no check on this log can show it", "Ask, then decide"):
+        assert words in html
+    [unknown] = hidden_traits(decided(evaluation(strength=None), report.dataset, pays_at_the_end=True))
+    assert "pays at the end" in unknown
+    # nothing is said of the strength where hidden traits are excluded
+    assert len(hidden_traits(decided(evaluation(), report.dataset))) == 1
+
+
+def test_the_word_of_an_operator_is_told_as_his() -> None:
+    report = judged("better", practice="recorded")
+    verdict = decided(evaluation(reach=None, hidden=None), report.dataset, recorded=True)
+    assert verdict.holds and "nothing on the log proves it" in hidden_traits(verdict)[0]
+    assert "| Choices | recorded: the operator declares that" in render_markdown(report, sample_view())
+
+
+def test_a_verdict_of_before_is_read_as_it_was() -> None:
+    told = judged("better").model_dump()
+    del told["verdict"]["confounding"]
+    for key in ("past", "reach", "strength"):
+        del told["evaluation"][key]
+    old = Report.model_validate(told)
+    assert verdict_of(old).holds and old.model_dump() == told
+    assert "<h1>Better than current practice by 0.051 to 0.070 (95 %)" in render_html(old, sample_view())
 
 
 def test_bins_say_nothing_about_people() -> None:
@@ -121,8 +172,8 @@ def test_half_widths_of_other_splits_follow_from_released_variances() -> None:
 def test_diagnostics_have_a_price_or_are_free() -> None:
     page = render_markdown(judged("better"), sample_view())
     assert "| effective sample size | 5,210 | free |" in page and "| ρ = 0.02 |" in page
-    assert "Half-width, had 50 % judged" in page and "| Placebo | z = 0.7 |" in page
-    assert "How it was judged" not in render_markdown(judged("not_evaluated"), sample_view())
+    assert "Margin with 50 % held out" in page and "| Placebo, the course before a choice | z = 0.7 |" in page
+    assert "How it was tested" not in render_markdown(judged("not_evaluated"), sample_view())
 
 
 def test_overlap_is_told_by_how_often_states_are_visited() -> None:
@@ -152,7 +203,7 @@ def test_for_whom_it_changes_counts_the_decisions_that_differ() -> None:
     [change], total = changes(told, 0.0)
     assert (change.run.state, change.usual, change.decisions, total) == (0, 0, 3000.0, 5000.0)
     card = whom_card(better, told, verdict_of(better))
-    assert card.answer == "About 60 % of decisions" and card.rows == (("a, step 0–1:", "x → y"),)
+    assert card.answer == "About 60 % of decisions" and card.rows == (("a:", "x → y"),)
     # practice does the same three times of four: a fourth of its decisions change all the same
     mostly = replace(told, action=np.zeros((2, 2), dtype=np.int64))
     [change], _ = changes(mostly, 0.0)
@@ -160,7 +211,7 @@ def test_for_whom_it_changes_counts_the_decisions_that_differ() -> None:
     never = replace(mostly, practice=np.array([[[1.0, 0.0], [0.5, 0.5]]]))
     assert changes(never, 0.0)[0] == [] and whom_card(better, never, verdict_of(better)).rows == ()
     silent = whom_card(judged("nothing_changes"), told, verdict_of(judged("nothing_changes")))
-    assert silent.answer == "For nobody"
+    assert silent.answer == "Nobody"
 
 
 def test_what_noise_alone_may_count_is_nobodys_decision() -> None:
@@ -174,26 +225,69 @@ def test_what_noise_alone_may_count_is_nobodys_decision() -> None:
 
 def test_too_few_people_are_told_how_many_would_do() -> None:
     many = judged("not_evaluated").dataset
-    assert "[evaluate] people = 0.3" in decide(None, many, 1.0).why
+    assert "[evaluate] people = 0.3" in decided(None, many, 1.0).why
     few = many.model_copy(update={"users_public": 93})
-    why = decide(None, few, 1.0).why
+    why = decided(None, few, 1.0).why
     assert "93 people are too few to hold any out: that takes at least 1,700" in why and "[evaluate]" not in why
 
 
 def test_the_first_screen_says_what_is_counted() -> None:
     report = judged("better")
-    assert "What is counted: rewards of 0 to 1 a step" in render_markdown(report, sample_view())
+    assert "Score: rewards of 0 to 1 a step, summed over an episode." in render_markdown(report, sample_view())
     paid = report.dataset.model_copy(update={"reward_on_entering": {"survived": 1.0, "died": 0.0}})
-    told = report.model_copy(update={"dataset": paid})
-    assert "What is counted: 1 for survived, summed" in render_markdown(told, sample_view())
+    told = render_markdown(report.model_copy(update={"dataset": paid}), sample_view())
+    assert "the share of people with the end “survived”, from 0 (worst) to 1 (best)." in told
+    assert "The difference: 5.1 to 7.0 more of 100." in told
+    several = paid.model_copy(update={"reward_on_entering": {"survived": 1.0, "died": -1.0}})
+    assert "Score: 1 for survived, −1 for died, summed" in score(report.model_copy(update={"dataset": several}))
+
+
+@pytest.mark.parametrize(
+    ("answer", "next_"),
+    [
+        ("better", ("Promote it", "reticent promote demo-1a2b3c.")),
+        ("conditional", ("Ask, then decide", "in a trial.")),
+        ("worse", ("Keep current practice", "do not promote it.")),
+        ("not_told_apart", ("Get more people", "people instead of 100,000.")),
+        ("nothing_changes", ("Keep current practice", "say more.")),
+        ("withheld", ("Keep current practice", "Do not use the estimate.")),
+        ("not_evaluated", ("Hold people out", "[evaluate] people = 0.3")),
+        ("few", ("Get more people", "takes at least 1,700 in all.")),
+    ],
+)
+def test_what_to_do_next_follows_from_the_answer_in_three_lines(answer: str, next_: tuple[str, str]) -> None:
+    report = judged("not_evaluated", users_public=93) if answer == "few" else judged(answer)
+    found = next_card(report, verdict_of(report))
+    assert found.answer == next_[0] and next_[1] in " ".join(found.words) and len(found.words) <= 3
+
+
+def test_what_is_established_over_all_decisions_is_not_so_for_a_single_state() -> None:
+    report = judged("better")
+    none = Practice(known_share=1.0, followed_share=0.5, apart_share=0.0, cells=[(0, 0, 0.5, 0.1, False)])
+    for told, words in (
+        (none, "Established over all decisions; for no single state on its own."),
+        (none.model_copy(update={"apart_share": 0.25}), "by the released model, for 25 % of the states."),
+        (None, "Established over all decisions; single states were not compared."),
+    ):
+        shown = report.model_copy(update={"practice": told})
+        assert words in " ".join(sure_card(shown, verdict_of(shown)).words)
+    open_ = judged("not_told_apart")
+    assert "Established" not in " ".join(sure_card(open_, verdict_of(open_)).words)
 
 
 def test_privacy_is_told_as_odds_and_as_a_test() -> None:
-    words = " ".join(cost_card(sample_report()).words)
-    assert "all of it together would be ε = " in words
-    assert "at most 2,200" in words and "right at most 86 times in 100" in words
+    card = cost_card(sample_report())
+    words = " ".join(card.words)
+    assert card.answer == "Weak: at most 86 in 100" and "all of it together would be ε = " in words
+    assert (
+        "the odds of any guess about that person at most 2,200-fold (except with a probability of 1 in 1,000,000)"
+        in words
+    )
+    assert words.index("attacker") < words.index("-fold") < words.index("ε = 7.676")
     pure = sample_report(guarantee={"pure": True, "rho": None, "epsilon": 1.0, "delta": 0.0})
-    assert "right at most 74 times in 100" in " ".join(cost_card(pure).words)
+    assert cost_card(pure).answer == "Strong: at most 74 in 100"
+    middle = sample_report(guarantee={"rho": 0.18, "epsilon": 2.95})
+    assert cost_card(middle).answer.startswith("Moderate: ")
     assert cost_card(sample_report(guarantee={"noise": "none"})).answer == "No promise"
 
 
@@ -252,16 +346,16 @@ def test_no_number_is_beyond_what_an_episode_can_pay() -> None:
 def test_what_nobody_measured_is_told_from_what_a_check_speaks_against() -> None:
     found = evaluation(calibrated=False)
     report = judged("better", "real")
-    verdict = decide(found, report.dataset, 1.0)
+    verdict = decided(found, report.dataset, 1.0)
     assert verdict.answer == "withheld" and sentence(verdict).startswith("no calibrated verdict: ")
     said = interval(found.improvement.lower, found.improvement.upper)
     assert f"By the model alone the difference is {said}, modelled: not a guarantee." in reason(verdict)
-    against = decide(evaluation(calibrated=False, placebo=9.0), report.dataset, 1.0)
+    against = decided(evaluation(calibrated=False, placebo=9.0), report.dataset, 1.0)
     assert sentence(against) == "no verdict: the estimate is withheld" and "By the model alone" not in reason(against)
 
 
 def test_no_number_of_people_makes_bins_tell_of_people() -> None:
-    binned, declared = (decide(None, judged("better", "real", m).dataset, 1.0).why for m in ("aggregated", "declared"))
+    binned, declared = (decided(None, judged("better", "real", m).dataset, 1.0).why for m in ("aggregated", "declared"))
     assert "hide part of what was logged" in binned and "hold people out" not in binned
     assert "[evaluate] people" in declared
 
@@ -269,21 +363,38 @@ def test_no_number_of_people_makes_bins_tell_of_people() -> None:
 def test_logged_probabilities_that_do_not_fit_withhold_and_cut_weights_certify_nothing() -> None:
     data = judged("better").dataset
     for z, answer in ((4.1, "withheld"), (-4.1, "withheld"), (3.9, "better"), (-1.9, "better")):
-        assert decide(evaluation(ratios=z), data, 1.0).answer == answer
-    assert "logged probabilities" in decide(evaluation(ratios=-4.1), data, 1.0).why
-    cut = decide(evaluation(ratios=-2.1), data, 1.0)
+        assert decided(evaluation(ratios=z), data, 1.0).answer == answer
+    assert "logged probabilities" in decided(evaluation(ratios=-4.1), data, 1.0).why
+    cut = decided(evaluation(ratios=-2.1), data, 1.0)
     assert cut.improvement is not None and cut.improvement.status == "modelled" and not cut.holds
 
 
 def test_a_policy_that_no_model_values_stands_beside_nothing() -> None:
     report = judged("better")
     alone = replace_baselines(report, {"this policy": Baseline(lower=0.0, estimate=None)})
-    assert "Simple policies" not in render_markdown(alone, sample_view())
+    assert "By the released model alone" not in render_markdown(alone, sample_view())
     beside = {
         "this policy": Baseline(lower=0.0, estimate=None),
         "uniform": Baseline(estimate=0.4, lower=0.1, upper=0.6),
     }
-    assert "Simple policies" in render_markdown(replace_baselines(report, beside), sample_view())
+    assert "By the released model alone" in render_markdown(replace_baselines(report, beside), sample_view())
+
+
+def test_a_simple_policy_whose_interval_is_the_whole_range_stands_on_no_page() -> None:
+    """As of 100 000 people at rho 0.1: always 1 was valued 1 (0 to 1), in truth .69."""
+    report = sample_report(value={"lower": 0.0, "upper": 1.0, "lower_flag": "trivial", "upper_flag": "trivial"})
+    whole = {"lower": 0.0, "upper": 0.9999999999999999, "lower_trivial": 0.0, "upper_trivial": 1.0}
+    nothing = {
+        "best constant": Baseline(action="1", estimate=0.987, **whole),
+        "practice": Baseline(estimate=0.986, **whole),
+    }
+    known = {"uniform": Baseline(estimate=0.41, lower=0.2, upper=0.6, lower_trivial=0.0, upper_trivial=1.0)}
+    for render in (render_html, render_markdown):
+        alone = render(replace_baselines(report, nothing), sample_view())
+        beside = render(replace_baselines(report, nothing | known), sample_view())
+        assert "By the released model alone" not in alone
+        assert "By the released model alone" in beside and "0.20 to 0.60" in beside
+        assert not any(said in page for page in (alone, beside) for said in ("0.987", "0.986", "0.99", "always 1"))
 
 
 def replace_baselines(report: Report, beside: dict[str, Baseline]) -> Report:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from reports.facts.measurement import EvaluationFacts
-from reports.facts.report import Report
-from reports.facts.verdict import decide
+from pydantic import TypeAdapter
+
+from pipeline.evaluation.confounding import confounding
+from pipeline.facts.evaluation import Evaluated
+from pipeline.facts.promise import DeclaredPlant, DeclaredTables
+from pipeline.facts.report import Report
+from pipeline.facts.verdict import Verdict, decide
 from tests.reports.sample import sample_facts
 
 _EVALUATION: dict[str, Any] = {
@@ -22,6 +26,9 @@ _EVALUATION: dict[str, Any] = {
     "half_width": 0.0093,
     "placebo": 0.7,
     "hidden": 0.012,
+    "past": 0.4,
+    "reach": 0.35,
+    "strength": 0.31,
     "calibrated": True,
     "changes": True,
     "person_variance": 0.51,
@@ -56,7 +63,7 @@ CHANGES: dict[str, dict[str, Any] | None] = {
 }
 
 
-def evaluation(**changes: Any) -> EvaluationFacts:
+def evaluation(**changes: Any) -> Evaluated:
     """A made-up evaluation.
 
     Parameters
@@ -64,7 +71,28 @@ def evaluation(**changes: Any) -> EvaluationFacts:
     changes
         What differs from one that is clearly better.
     """
-    return EvaluationFacts.model_validate(copy.deepcopy(_EVALUATION) | changes)
+    return TypeAdapter(Evaluated).validate_python(copy.deepcopy(_EVALUATION) | changes)
+
+
+def decided(
+    found: Evaluated | None,
+    data: DeclaredTables | DeclaredPlant,
+    rho: float | None = 1.0,
+    *,
+    pays_at_the_end: bool = False,
+    recorded: bool | None = None,
+) -> Verdict:
+    """The verdict, as a run comes to it.
+
+    Parameters
+    ----------
+    found, data, rho
+        See :func:`~pipeline.facts.verdict.decide`.
+    pays_at_the_end, recorded
+        See :func:`~pipeline.evaluation.confounding.confounding`.
+    """
+    hidden = confounding(found, horizon=data.horizon, pays_at_the_end=pays_at_the_end, recorded=recorded)
+    return decide(found, data, rho, hidden)
 
 
 def judged(answer: str, kind: str = "real", markov: str = "declared", **dataset: Any) -> Report:
@@ -73,10 +101,11 @@ def judged(answer: str, kind: str = "real", markov: str = "declared", **dataset:
     Parameters
     ----------
     answer
-        One of :data:`CHANGES`.
+        One of :data:`CHANGES`, or ``conditional``: better, if the recorded state explains the choices.
     kind, markov, dataset
         Of the card.
     """
+    end, answer = answer == "conditional", "better" if answer == "conditional" else answer
     changes = CHANGES[answer]
     told = sample_facts(
         dataset={"kind": kind, "markov": markov, **dataset},
@@ -87,10 +116,10 @@ def judged(answer: str, kind: str = "real", markov: str = "declared", **dataset:
     found = None
     if changes is not None:
         found = evaluation(**changes)
-        told["evaluation"] = found.model_dump()
-        ends = {k: found.value.model_dump()[k] for k in ("lower", "upper", "estimate")}
+        told["evaluation"] = TypeAdapter(Evaluated).dump_python(found)
+        ends = {k: getattr(found.value, k) for k in ("lower", "upper", "estimate")}
         told["value"] |= ends | {"status": "evaluated", "gap": found.value.upper - found.value.lower}
         told["model_baselines"]["this policy"] = {"lower": 0.66123, "upper": 0.75987, "estimate": 0.7102}
     bare = Report.model_validate(told)
-    told["verdict"] = decide(found, bare.dataset, bare.guarantee.rho).model_dump()
+    told["verdict"] = decided(found, bare.dataset, bare.guarantee.rho, pays_at_the_end=end).model_dump()
     return Report.model_validate(told)

@@ -16,8 +16,8 @@ from pipeline.mdp.features import FeatureMap
 from pipeline.privacy.noise import DataHandle
 from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
+from pipeline.statistics.linear_sums import Batch, Side, StreamRows
 from pipeline.statistics.regression import Window
-from pipeline.statistics.regression_rows import Batch, Side, StreamRows
 
 H = 2
 Row = tuple[int, int, float, int]  # state, action, reward, next state; END is the state after the last

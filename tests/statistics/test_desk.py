@@ -8,14 +8,20 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from pipeline.environments.linear_003 import linear_003
+from pipeline.online.linear import linear_003
 from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive import InteractiveRegression
-from pipeline.statistics.linear_calibration import draw_one_shot, planned_calls, released_statistics, true_rho
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
+from pipeline.statistics.linear_sums import (
+    TalliedRows,
+    count_rows,
+    draw_one_shot,
+    planned_calls,
+    released_statistics,
+    true_rho,
+)
 from pipeline.statistics.regression import MechanismClosedError, Window
-from pipeline.statistics.regression_rows import TalliedRows, count_rows
 from tests.statistics.linear_people import random_map
 
 ONE, NONE = Fraction(1), Window(0, 1)

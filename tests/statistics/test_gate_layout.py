@@ -12,7 +12,8 @@ import pytest
 from pipeline.logs.second_pass import count_people
 from pipeline.logs.store import quarantine_schema
 from pipeline.privacy.noise import OsNoise, SeededNoise
-from pipeline.statistics.layout import TABLE, ExactSums, GateLayout
+from pipeline.privacy.release import SET_ASIDE
+from pipeline.statistics.layout import ExactSums, GateLayout
 from pipeline.statistics.private_sum import PrivateSum
 
 RULES = ("gap", "repeat", "unknown_label", "bad_reward", "over_cap")
@@ -42,7 +43,7 @@ def counted(tmp_path, card, layout, person):
     apart = frame["rule"] == "repeat"
     frame.filter(~apart).write_parquet(tmp_path / "quarantine-0000.parquet")
     frame.filter(apart).write_parquet(tmp_path / "quarantine-0000-more.parquet")
-    return layout.count(count_people(tmp_path, card))[TABLE]
+    return layout.count(count_people(tmp_path, card))[SET_ASIDE]
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 4])
@@ -79,7 +80,7 @@ def test_the_extremes_attain_the_sensitivity(number):
     (table,) = layout.tables
     summed = PrivateSum(layout, (table.mechanism(9),))
     one, other = summed.worst_pair(layout.count)
-    move = layout.count(one)[TABLE] - layout.count(other)[TABLE]
+    move = layout.count(one)[SET_ASIDE] - layout.count(other)[SET_ASIDE]
     assert (move**2).sum() == table.replace.l2_squared and summed.rho == Fraction(table.replace.l2_squared, 18)
 
 
@@ -87,7 +88,7 @@ def test_the_noise_is_the_mechanisms_and_real_people_get_the_operating_systems()
     layout = GateLayout("tiny", "synthetic", RULES[:2])
     summed = PrivateSum(layout, (layout.tables[0].mechanism(400),))
     sums = ExactSums("tiny", "synthetic", "people", layout.count({"gap+repeat": 7, "gap": 3}))
-    drawn = np.array([summed.draw(sums, SeededNoise(i)).tables[TABLE] for i in range(2000)])
+    drawn = np.array([summed.draw(sums, SeededNoise(i)).tables[SET_ASIDE] for i in range(2000)])
     assert np.abs(drawn.mean(0) - [10, 7]).max() < 2 and np.abs(drawn.var(0) / 400 - 1).max() < 0.15
     assert summed.draw(sums, OsNoise()).noise == "os"
 

@@ -8,21 +8,17 @@ from fractions import Fraction
 
 import numpy as np
 import polars as pl
-import pyarrow.parquet as pq
 import pytest
 
 from pipeline.files import private_folder
 from pipeline.logs.aggregate import count_rows, needed, person_rows
-from pipeline.logs.leaves import CountLeaf, count_new
-from pipeline.logs.parts import Split, evaluates, hold_apart, part_key, those_apart
+from pipeline.logs.parts import Split, evaluates, part_key, split_people
 from pipeline.logs.store import Snapshot, part_file
-from pipeline.privacy.continual import continual
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.held_out import held_out_loss, of_others, part_costs, part_facts, parts_cost
 from pipeline.statistics.moment_layout import MomentLayout
-from pipeline.statistics.target_layout import TargetLayout
-from tests.privacy.test_continual import matrix
+from pipeline.statistics.target_plan import TargetLayout
 from tests.statistics.test_sensitivity import tiny
 
 KEY, SHARE = part_key(bytes(32), "tiny"), Fraction(1, 2)
@@ -133,7 +129,7 @@ def test_counts_and_scores_of_those_who_evaluate_cost_their_sum_and_some_pair_th
 
 
 def test_a_third_sum_beside_the_scores_is_paid_by_the_worst_pair_and_nobody_pays_more_for_crossing(card):
-    """The scores of a policy take four fifths, the difference to another run's the rest: one person is in both."""
+    """The scores of a policy take four fifths, a third sum the rest, as in older ledgers: one person is in both."""
     counts, _ = sums_of(card)
     scores = MomentLayout("tiny", "synthetic", "stationary", 4).summed(Fraction(4, 5))
     third = of_others(MomentLayout("tiny", "synthetic", "stationary", 1).summed(Fraction(1, 5)))
@@ -209,70 +205,103 @@ def test_stages_of_targets_are_bounded_jointly_there_too(card):
     )
 
 
-NIGHTS, ASKED = 3, (2, 3)
+@pytest.mark.parametrize("forged", [{"halved": 4}, {"halved": 20}, {"halved": -1}, {"scores": 1, "halved": 0}])
+def test_fewer_or_shorter_scores_than_were_summed_are_refused(forged):
+    """What a release says of its sums prices it: nobody lowers the price by saying less."""
+    ours = MomentLayout("tiny", "synthetic", "stationary", 5, halved=(3, 4)).summed(Fraction(1, 2))
+    whole = part_facts([ours])
+    none = {"rho_exact": "0", "rho_add_remove": "0", "sums": []}
+    told = {"learn": none, "evaluate": whole}
+    assert held_out_loss(ours.mechanisms, told) == ours.rho
+    (facts,) = whole["sums"]
+    lying = {**facts, "joint": {**facts["joint"], **forged}}
+    with pytest.raises(ValueError, match="they cost more"):
+        held_out_loss(ours.mechanisms, {"learn": none, "evaluate": {**whole, "sums": [lying]}})
 
 
-def night_sums(card, rho=Fraction(1), steps=4):
-    counts = count_sum(card, Ask(rho, counter=continual("tree", NIGHTS)))
-    return counts, MomentLayout(card.name, "synthetic", "stationary", 1, steps).summed(rho)
+RESERVE = Fraction(3, 4)
+TAUGHT = Split(Fraction(1, 4), KEY, RESERVE)
 
 
-def over_the_nights(card, counts, scores, user, person, night, folder, *, apart=True, once=True):
-    """All that one person adds to the rows of a counter and to two evaluations, in units of the noise.
-
-    Through the code that counts and asks: ``apart`` and ``once`` are False in broken twins.
-    """
-    split, seen, key = Split(SHARE, KEY), np.empty((0, 2), dtype=np.uint64), b"key"
-    rows = person_rows(person, card).with_columns(pl.lit(int(user)).alias("user_id"))
-    rows.write_parquet(part_file(private_folder(folder), 0))
-    there = Snapshot(card.name, 1, folder, "synthetic", card.domain_hash(), "", "", 1, 1, 1, 1, {}, 1)
-    leaves, asked = [], []
-    for tonight in range(1, NIGHTS + 1):
-        new = [there] if tonight == night else []
-        tables, fresh = count_new(new, card, seen, key, CountLeaf(card), split if apart else None)
-        leaves.append(np.concatenate([tables[m.table].ravel() / np.sqrt(m.variance) for m in counts.mechanisms]))
-        mine = np.empty((0, 2), dtype=np.uint64)
-        if tonight in ASKED:
-            since = [there] if night <= tonight else []
-            home = folder / f"asked-{tonight}"
-            mine = hold_apart(since, card, split, seen, key, home)
-            people = sum(pq.read_metadata(p).num_rows for p in those_apart(home, card).part_files)
-            state, _, paid, _ = person[0][0]
-            moved = scores.layout.add_up(np.array([[2 * paid - 1 + state * 0.5]] * people).reshape(-1, 1))
-            asked.append(np.concatenate([moved[m.table] / np.sqrt(m.variance) for m in scores.mechanisms]))
-        seen = np.concatenate([seen, fresh, *([mine] if once else [])])
-    drawn = matrix(continual("tree", NIGHTS))[0] @ np.array(leaves)
-    # of nobody the layout says what stands in the tables without them
-    nobody = np.concatenate(
-        [scores.layout.add_up(np.zeros((0, 1)))[m.table] / np.sqrt(m.variance) for m in scores.mechanisms]
-    )
-    return np.concatenate([drawn.ravel(), *(a - nobody for a in asked)])
+def whoever():
+    """An id of each kind: who teaches, who judges, and who is reserved and does neither; two of each."""
+    found = {"teaches": [], "judges": [], "neither": []}
+    for user in map(str, range(64)):
+        (judges,), (reserved,) = (evaluates([user], share, KEY) for share in (TAUGHT.share, RESERVE))
+        found["judges" if judges else "neither" if reserved else "teaches"].append(user)
+    return [(user, kind) for kind, users in found.items() for user in users[:2]]
 
 
-def worst(card, folder, **twin):
-    """Largest loss of replacing one person by another, of any id, rows and night."""
-    counts, scores = night_sums(card)
-    ids = [next(i for i in IDS if evaluates([i], SHARE, KEY) == [held]) for held in (False, True)]
-    found = [
-        over_the_nights(card, counts, scores, user, person, night, folder / f"{user}-{i}-{night}", **twin)
-        for user in ids
-        for i, person in enumerate(everybody(card))
-        for night in range(1, NIGHTS + 1)
+def people_of(card, users, folder, number):
+    """An edition of these people's rows."""
+    rows = [person_rows(p, card).with_columns(pl.lit(u).alias("user_id")) for u, p in users]
+    empty = person_rows(everybody(card)[0], card).with_columns(pl.lit("").alias("user_id")).clear()
+    pl.concat([empty, *rows]).write_parquet(part_file(private_folder(folder / f"snapshot-{number:04d}"), 0))
+    place = folder / f"snapshot-{number:04d}"
+    return Snapshot(card.name, number, place, "synthetic", card.domain_hash(), "", str(folder), 1, 1, 1, 1, {}, 1)
+
+
+def read_of(card, counts, scores, log, folder, since):
+    """What two people add to both parts, through the code that parts them: of each, rows in two editions, or none."""
+    private_folder(folder)
+    first, second = ([(u, rows[t]) for u, rows in log if rows[t] is not None] for t in (0, 1))
+    earlier = [people_of(card, first, folder, 1)]
+    parts = split_people(people_of(card, second, folder, 2), TAUGHT, earlier if since else ())
+    adds, found = alone(card, counts, scores), []
+    for i, part in enumerate(parts):
+        there = set(pl.read_parquet(part.part_files)["user_id"])
+        found += [adds[str(rows)][i] for u, rows in second if u in there]
+    return sum(found, np.zeros(len(next(iter(adds.values()))[0]))), [
+        set(pl.read_parquet(p.part_files)["user_id"]) for p in parts
     ]
+
+
+def test_whoever_is_reserved_and_does_not_judge_moves_nothing(card, tmp_path):
+    counts, scores = sums_of(card)
+    for user, kind in whoever():
+        moved, (learn, judge) = read_of(
+            card, counts, scores, [(user, (None, everybody(card)[0]))], tmp_path / user, False
+        )
+        assert (user in learn, user in judge) == (kind == "teaches", kind == "judges")
+        assert moved.any() == (kind != "neither")
+    # a twin without a reserve teaches with everybody who does not judge
+    twin = Split(TAUGHT.share, KEY)
+    frame = pl.DataFrame({"user_id": [u for u, _ in whoever()]})
+    assert set(twin.cut(frame)[0]["user_id"]) == {u for u, kind in whoever() if kind != "judges"}
+
+
+@pytest.mark.parametrize("since", [False, True])
+def test_no_change_of_id_rows_or_arrival_costs_more_than_is_charged_and_one_costs_it(card, tmp_path, since):
+    """One person of any id, with other rows, who came in with the first edition, with the second, or never."""
+    counts, scores = sums_of(card)
+    some = [None, *everybody(card)[:1], *everybody(card)[-1:]]
+    # somebody else, whose part must not move
+    ids = whoever()
+    fixed = [("other", (None, everybody(card)[0]))]
+    found = []
+    for n, (user, _) in enumerate(ids[::2]):
+        for i, rows in enumerate(itertools.product(some, repeat=2)):
+            moved, _ = read_of(card, counts, scores, [*fixed, (user, rows)], tmp_path / f"{n}-{i}", since)
+            found.append(moved)
     ends = np.array(found)
-    return float((((ends[:, None] - ends[None]) ** 2).sum(-1) / 2).max()), counts, scores
+    loss = float((((ends[:, None] - ends[None]) ** 2).sum(-1) / 2).max())
+    # a person is asked once at most, whenever they came: leaving one evaluation for another does not occur
+    assert loss == pytest.approx(float(cost(counts, scores)), rel=1e-9)
 
 
-def test_over_all_nights_no_replacement_costs_more_than_is_charged_and_one_costs_it(card, tmp_path):
-    loss, counts, scores = worst(card, tmp_path)
-    told = facts(counts, scores)
-    charged = held_out_loss((*counts.mechanisms, *scores.mechanisms), told)
-    (_, leaf), (_, joining) = part_costs((*counts.mechanisms, *scores.mechanisms), told)
-    assert charged == max(counts.rho, scores.rho, leaf + joining, 2 * joining)
-    assert loss == pytest.approx(float(charged), rel=1e-9)
+def test_a_twin_by_which_one_persons_arrival_moves_the_edition_of_all_loses_more(card, tmp_path):
+    """Broken: people judge who came after the last edition that brought anybody new, as the rows have it."""
+    counts, scores = sums_of(card)
+    judges = [u for u in map(str, range(64)) if evaluates([u], TAUGHT.share, KEY)[0]]
+    worst = everybody(card)[-1]
+    others = [(u, (worst, worst)) for u in judges[2:6]]
 
+    def asked(moved, folder):
+        since = any(rows[0] is None and rows[1] is not None for _, rows in [*others, moved])
+        return read_of(card, counts, scores, [*others, moved], folder, since)[0]
 
-@pytest.mark.parametrize("twin", [{"apart": False}, {"once": False}], ids=["counted too", "asked on every date"])
-def test_twins_that_use_a_person_twice_lose_more_than_is_charged(card, tmp_path, twin):
-    loss, counts, scores = worst(card, tmp_path, **twin)
-    assert loss > 1.1 * float(held_out_loss((*counts.mechanisms, *scores.mechanisms), facts(counts, scores)))
+    one = asked((judges[1], (worst, worst)), tmp_path / "one")
+    two = asked((judges[1], (None, worst)), tmp_path / "two")
+    late = asked((judges[1], (None, None)), tmp_path / "none")
+    found = max(float(((a - b) ** 2).sum() / 2) for a, b in itertools.combinations((one, two, late), 2))
+    assert found > 1.1 * float(cost(counts, scores))

@@ -11,14 +11,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pipeline.privacy.continual import SquareRoot, Tree, levels
-from pipeline.privacy.factorisation import Once
+from pipeline.privacy.continual import CounterFullError, Once, SquareRoot, Tree, levels
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.losses import Trust
 from pipeline.privacy.noise import RealDataError, SeededNoise, SimulatedWorld
 from pipeline.privacy.release import total_delta_slack
-from pipeline.privacy.running import CounterFullError
-from pipeline.privacy.shuffle_calibration import delivered_epsilon
+from pipeline.privacy.shuffle import delivered_epsilon
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive_counts import (
     GaussianCounts,

@@ -11,15 +11,13 @@ import pytest
 from pipeline.agents.linear_backup import LinearConstants, linear_task
 from pipeline.agents.pevi import pevi
 from pipeline.agents.vapvi import vapvi
-from pipeline.environments.linear_003 import linear_003
+from pipeline.online.linear import linear_003
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.joint_loss import joint_loss, lq_loss
-from pipeline.statistics.linear_calibration import draw_one_shot, true_rho
-from pipeline.statistics.linear_layout import declared_map, features_digest
-from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
-from pipeline.statistics.regression_rows import count_rows
+from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms, declared_map, features_digest
+from pipeline.statistics.linear_sums import count_rows, draw_one_shot, true_rho
 from tests.statistics import lq_people
 
 ASKS = {
@@ -105,9 +103,15 @@ def test_tables_of_something_else_are_refused():
 @pytest.mark.parametrize("quiet", ["gram", "target"])
 def test_an_lq_table_without_noise_has_no_loss(quiet):
     plan = lq_people.plan_of()
-    facts = {"horizon": 2, "episodes": 1, "steps": plan.steps, "square": plan.square, "bounds": [1.0, 1.0, 1.0]}
+    facts = {
+        "horizon": 2,
+        "episodes": 1,
+        "steps": plan.layout.steps,
+        "square": plan.layout.square,
+        "bounds": [1.0, 1.0, 1.0],
+    }
     facts["variant"] = "linear_quadratic"
-    mechanisms = plan.summed.mechanisms
-    assert lq_loss(mechanisms, facts) == plan.summed.rho
+    mechanisms = plan.mechanisms
+    assert lq_loss(mechanisms, facts) == plan.rho
     with pytest.raises(ValueError, match="no noise"):
         lq_loss([replace(m, variance=None) if m.table == quiet else m for m in mechanisms], facts)

@@ -21,14 +21,10 @@ from pipeline.statistics.ask import Ask
 from pipeline.statistics.count_layout import CountLayout, StartLayout
 from pipeline.statistics.interactive import call_window
 from pipeline.statistics.layout import Layout, Relation, Sensitivity, Table
-from pipeline.statistics.linear_calibration import _counted
-from pipeline.statistics.linear_layout import CallLayout, OneShotLayout
 from pipeline.statistics.linear_plan import LinearTerms
-from pipeline.statistics.lq_moments import lq_sums
-from pipeline.statistics.lq_rows import SimulatedRows
+from pipeline.statistics.linear_sums import CallLayout, OneShotLayout, _counted, count_rows
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.regression import Window
-from pipeline.statistics.regression_rows import count_rows
 from tests.statistics import lq_people
 from tests.statistics.linear_people import people, plan_of, random_map, rows_of
 from tests.statistics.test_sensitivity import episodes, tiny, vectors
@@ -102,11 +98,9 @@ def of_one_shot(features: FeatureMap | None = None) -> Case:
 
 
 def of_moments() -> Case:
-    plan = lq_people.plan_of()
-    each = [lq_sums(plan, SimulatedRows((one,))) for one in lq_people.everybody()]
-    return Case(
-        plan, {"gram": np.array([g.ravel() for g, _ in each]), "target": np.array([x.ravel() for _, x in each])}
-    )
+    layout = lq_people.layout_of()
+    each = [layout.add([one]) for one in lq_people.everybody()]
+    return Case(layout, {name: np.array([sums[name].ravel() for sums in each]) for name in ("gram", "target")})
 
 
 CASES: dict[str, Callable[[], Case]] = {
@@ -240,13 +234,8 @@ def test_the_worst_pair_of_extreme_people_is_as_far_apart_as_claimed(name):
 
 def test_the_worst_pair_of_lq_people_is_as_far_apart_as_claimed():
     plan = lq_people.plan_of(n=2, d=2, steps=4096)
-
-    def sums(person):
-        gram, target = lq_sums(plan, SimulatedRows((person,)))
-        return {"gram": gram, "target": target}
-
-    pair = plan.summed.worst_pair(sums)
-    assert 0.99 < _loss(plan.summed, [sums(p) for p in pair]) / float(plan.summed.rho) <= 1 + 1e-9
+    pair = plan.worst_pair(lambda person: plan.layout.add([person]))
+    assert 0.99 < _loss(plan, [plan.layout.add([p]) for p in pair]) / float(plan.rho) <= 1 + 1e-9
 
 
 def _loss(summed: PrivateSum, sides: Sequence[Mapping[str, np.ndarray]]) -> float:

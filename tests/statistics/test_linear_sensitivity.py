@@ -12,16 +12,15 @@ import pytest
 import pipeline.mdp.features as features_module
 import pipeline.statistics.interactive as desk_module
 import pipeline.statistics.linear_plan as plan_module
-from pipeline.environments.linear_003 import feature_map
 from pipeline.mdp.features import FeatureMap
+from pipeline.online.linear import feature_map
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld, symmetric_noise
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.gram_moves import BallMoves, Moves, moves, table_moves
+from pipeline.statistics.gram import BallMoves, Moves, moves, table_moves
 from pipeline.statistics.interactive import InteractiveRegression
-from pipeline.statistics.linear_calibration import joining_rho, true_rho
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
+from pipeline.statistics.linear_sums import Batch, Quantiser, StreamRows, joining_rho, true_rho
 from pipeline.statistics.regression import Window
-from pipeline.statistics.regression_rows import Batch, Quantiser, StreamRows
 from tests.statistics.linear_people import Silent, loss, people, plan_of, points, random_map, rows_of, script
 
 ONE = Fraction(1)

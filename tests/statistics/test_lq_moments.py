@@ -8,28 +8,27 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise
-from pipeline.statistics.ask import Ask
-from pipeline.statistics.lq_moments import draw_lq, lattice_rows, lq_sums, released_moments
-from pipeline.statistics.lq_rows import Episodes, SimulatedRows, on_lattice
-from tests.statistics.lq_people import everybody, person, plan_of
+from pipeline.statistics.lq import SummedRows, Transitions, draw_lq, entry_deviations, released_moments
+from tests.statistics.lq_people import everybody, layout_of, person, plan_of, variances_of
 
 
 def test_sums_are_those_of_a_loop_over_rows():
     r = np.random.default_rng(0)
-    plan = plan_of(3, 2, 4, steps=32, state_bound=2.0, control_bound=0.5, successor_bound=1.5)
-    batch = Episodes(r.normal(size=(20, 6, 3)), r.normal(size=(20, 5, 2)), r.integers(0, 6, 20))
+    layout = layout_of(3, 2, 4, steps=32, bounds=(2.0, 0.5, 1.5))
+    batch = LqBatch(r.normal(size=(20, 6, 3)), r.normal(size=(20, 5, 2)), 20)
     gram, cross = np.zeros((5, 5), int), np.zeros((5, 3), int)
-    for states, controls, length in zip(batch.states, batch.controls, batch.lengths, strict=True):
-        for h in range(min(length, 4)):
+    for states, controls in zip(batch.states, batch.controls, strict=True):
+        for h in range(4):
             x, u, y = states[h] / 2, controls[h] / 0.5, states[h + 1] / 1.5
             w = min(1, 1 / np.linalg.norm(x), 1 / np.linalg.norm(u))
             y = y * w / max(1, np.linalg.norm(y * w))
             z = np.array([int(v * 32) for v in (*(x * w), *(u * w))])
             gram += np.outer(z, z)
             cross += np.outer(z, [int(v * 32) for v in y])
-    halves = SimulatedRows(tuple(Episodes(*(v[s] for v in vars(batch).values())) for s in (slice(7), slice(7, None))))
-    found = lq_sums(plan, halves)
+    halves = [LqBatch(batch.states[s], batch.controls[s], 0) for s in (slice(7), slice(7, None))]
+    found = list(layout.add(halves).values())
     # the loop shortens in another order: a product on the edge of the lattice may fall to its other side
     assert np.abs(found[0] - gram).max() <= 32 and np.abs(found[1] - cross).max() <= 32
 
@@ -39,65 +38,52 @@ def test_a_row_that_is_too_long_is_shortened_as_a_whole():
     A, B = np.array([[0.5, 0.2], [0.0, 0.4]]), np.array([[0.1], [0.5]])
     r = np.random.default_rng(1)
     x, u = r.normal(size=(500, 2)), r.normal(size=(500, 1))
-    batch = Episodes(np.stack([x, x @ A.T + u @ B.T], 1), u[:, None], np.ones(500, int))
-    plan = plan_of(2, 1, 1, steps=2**19, state_bound=0.5, control_bound=0.3, successor_bound=1.0)
-    z, y = (v / 2**19 for v in lattice_rows(plan, batch))
+    batch = LqBatch(np.stack([x, x @ A.T + u @ B.T], 1), u[:, None], 500)
+    layout = layout_of(2, 1, 1, steps=2**19, bounds=(0.5, 0.3, 1.0))
+    z, y = (v / 2**19 for v in layout.rows(batch))
     assert (np.linalg.norm(x, axis=1) > 0.5).mean() > 0.5
     np.testing.assert_allclose(y, z[:, :2] * 0.5 @ A.T + z[:, 2:] * 0.3 @ B.T, atol=1e-5)
 
 
 def test_values_are_truncated_toward_zero_and_stay_in_the_ball_whatever_they_are():
-    plan = plan_of(2, 2, 1, steps=25)
-    z, y = lattice_rows(plan, person([[0.99, -0.05], [-0.05, 0.0399]], [[-0.5, 0.0]]))
+    layout = layout_of(2, 2, 1, steps=25)
+    z, y = layout.rows(person([[0.99, -0.05], [-0.05, 0.0399]], [[-0.5, 0.0]]))
     np.testing.assert_array_equal(np.hstack([z, y]), [[24, -1, -12, 0, -1, 0]])
     r = np.random.default_rng(0)
     for size in (1e-300, 1.0, 1e9, 1e200, 1.7e308):
-        wild = Episodes(r.normal(size=(200, 2, 2)).clip(-1, 1) * size, r.uniform(-9, 9, (200, 1, 2)), np.ones(200, int))
-        z, y = lattice_rows(plan, wild)
+        wild = LqBatch(r.normal(size=(200, 2, 2)).clip(-1, 1) * size, r.uniform(-9, 9, (200, 1, 2)), 200)
+        z, y = layout.rows(wild)
         for v in (z[:, :2], z[:, 2:], y):
             assert ((v * v).sum(1) <= 25**2).all() and (v == np.trunc(v)).all()
     # 3-4-5 and 7-24-25 lie on the ball: no rounding throws them out
-    z, _ = lattice_rows(plan, person([[0.6, 0.8], [0, 0]], [[0.28, -0.96]]))
+    z, _ = layout.rows(person([[0.6, 0.8], [0, 0]], [[0.28, -0.96]]))
     np.testing.assert_array_equal(z, [[15, 20, 7, -24]])
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("where", [0, 1, 2])
 def test_rows_that_are_no_numbers_count_as_absent_and_move_nobody_else(bad, where):
-    plan, fine = plan_of(), person([[0.5], [0.2], [0.1]], [[0.3], [0.4]])
+    layout, fine = layout_of(), person([[0.5], [0.2], [0.1]], [[0.3], [0.4]])
     values = [[0.5], [0.2], [0.3]]
     values[where] = [bad]
     broken = person([values[0], values[1]], [values[2]])
-    expected = lq_sums(plan, SimulatedRows((fine,)))
-    for found, want in zip(lq_sums(plan, SimulatedRows((broken, fine))), expected, strict=True):
-        np.testing.assert_array_equal(found, want)
-
-
-def test_nothing_behind_an_episodes_length_is_read():
-    plan = plan_of(horizon=3)
-    one = person([[0.5], [0.2], [9.0], [9.0]], [[0.3], [9.0], [np.nan]], length=1)
-    short = person([[0.5], [0.2]], [[0.3]])
-    for found, want in zip(*(lq_sums(plan, SimulatedRows((p,))) for p in (one, short)), strict=True):
-        np.testing.assert_array_equal(found, want)
+    np.testing.assert_equal(layout.add([broken, fine]), layout.add([fine]))
 
 
 def test_batches_without_episodes_or_without_steps_add_nothing():
-    plan, fine = plan_of(), person([[0.5], [0.2]], [[0.3]])
-    nobody = Episodes(np.zeros((0, 3, 1)), np.zeros((0, 2, 1)), np.zeros(0, int))
-    idle = Episodes(np.zeros((4, 1, 1)), np.zeros((4, 0, 1)), np.zeros(4, int))
-    found = lq_sums(plan, SimulatedRows((nobody, fine, idle)))
-    for a, b in zip(found, lq_sums(plan, SimulatedRows((fine,))), strict=True):
-        np.testing.assert_array_equal(a, b)
+    layout, fine = layout_of(), person([[0.5], [0.2]], [[0.3]])
+    nobody = LqBatch(np.zeros((0, 3, 1)), np.zeros((0, 2, 1)), 0)
+    idle = LqBatch(np.zeros((4, 1, 1)), np.zeros((4, 0, 1)), 4)
+    np.testing.assert_equal(layout.add([nobody, fine, idle]), layout.add([fine]))
 
 
 def test_noise_has_the_stated_scale_and_no_other():
     plan = plan_of(2, 1, steps=16)
-    nobody = SimulatedRows(())
-    releases = [draw_lq(plan, nobody, SeededNoise(s)).tables for s in range(400)]
+    releases = [draw_lq(plan, [], SeededNoise(s)).tables for s in range(400)]
     gram, cross = (np.array([r[t] for r in releases]).astype(float) for t in ("gram", "target"))
     assert (gram == gram.transpose(0, 2, 1)).all()
     off, diagonal = gram[:, *np.triu_indices(3, 1)], gram[:, range(3), range(3)]
-    a, b = plan.variances
+    a, b = variances_of(plan)
     for drawn, variance in ((diagonal, a), (off, a / 2), (cross, b)):
         spread = 5 * np.sqrt(2 / drawn.size)
         ratio = (drawn**2).mean() / variance
@@ -106,41 +92,38 @@ def test_noise_has_the_stated_scale_and_no_other():
 
 def test_a_release_says_what_it_cost_and_planners_see_bounds_as_units():
     plan = plan_of(2, 1, steps=16)
-    one = SimulatedRows((person([[0.5, 0.1], [0.2, 0.3]], [[0.4]]),))
+    one = [person([[0.5, 0.1], [0.2, 0.3]], [[0.4]])]
     release = draw_lq(plan, one, SeededNoise(0))
     seen = released_moments(plan, release)
-    assert release.rho == plan.summed.rho <= 1 and seen.shape == (2, 1)
+    assert release.rho == plan.rho <= 1 and seen.shape == (2, 1)
     np.testing.assert_array_equal(seen.gram * 256, release.tables["gram"])
-    assert seen.gram_sd**2 * 256**2 == pytest.approx(plan.variances[0] / 2)
+    assert seen.gram_sd**2 * 256**2 == pytest.approx(variances_of(plan)[0] / 2)
     silent = plan_of(2, 1, steps=16, rho=None)
     exact = released_moments(silent, draw_lq(silent, one, SeededNoise(0)))
     assert exact.gram_sd == exact.cross_sd == 0
-    np.testing.assert_array_equal(exact.cross * 256, lq_sums(plan, one)[1])
+    np.testing.assert_array_equal(exact.cross * 256, plan.layout.add(one)["target"])
 
 
-class Unread:
-    data_kind = "real"
-
-    def batches(self):
-        raise AssertionError("rows were read")
+def unread():
+    raise AssertionError("rows were read")
 
 
 def test_real_data_is_refused_to_every_other_noise_before_a_row_is_read():
-    real = plan_of(kind="real")
+    real, logged = plan_of(data_kind="real"), SummedRows("real", unread)
     for plan, rows, noise in (
-        (real, Unread(), SeededNoise(0)),
-        (plan_of(kind="real", rho=None), Unread(), OsNoise()),
-        (plan_of(), Unread(), OsNoise()),
-        (real, SimulatedRows(()), OsNoise()),
+        (real, logged, SeededNoise(0)),
+        (plan_of(data_kind="real", rho=None), logged, OsNoise()),
+        (plan_of(), logged, OsNoise()),
+        (real, [], OsNoise()),
     ):
         with pytest.raises(RealDataError):
             draw_lq(plan, rows, noise)
     with pytest.raises(AssertionError, match="rows were read"):
-        draw_lq(real, Unread(), OsNoise())
+        draw_lq(real, logged, OsNoise())
 
 
 def test_operating_system_noise_releases():
-    release = draw_lq(plan_of(steps=4096), SimulatedRows(tuple(everybody()[:50])), OsNoise())
+    release = draw_lq(plan_of(steps=4096), everybody()[:50], OsNoise())
     assert release.noise == "os" and release.tables["target"].shape == (2, 1)
 
 
@@ -150,27 +133,24 @@ def test_plans_that_would_overflow_and_rows_of_another_shape_are_refused():
     with pytest.raises(OverflowError, match="noise"):
         plan_of(steps=2**20, rho=Fraction(1, 10**6), horizon=50)
     with pytest.raises(ValueError, match="more episodes than declared"):
-        lq_sums(plan_of(), SimulatedRows(tuple(everybody()[:51])))
+        layout_of().add(everybody()[:51])
     with pytest.raises(ValueError, match="other dimensions"):
-        lq_sums(plan_of(n=2), SimulatedRows(tuple(everybody()[:1])))
-    with pytest.raises(ValueError, match="episodes need"):
-        Episodes(np.zeros((1, 2, 1)), np.zeros((1, 2, 1)), np.ones(1, int))
-    for change in ({"horizon": 0}, {"state_bound": 0.0}, {"control_bound": np.inf}):
+        layout_of(n=2).add(everybody()[:1])
+    for change in ({"horizon": 0}, {"steps": 0}, {"bounds": (0.0, 1.0, 1.0)}, {"bounds": (1.0, np.inf, 1.0)}):
         with pytest.raises(ValueError, match="at least 1"):
-            replace(plan_of().domain, **change)
-    for change in ({"rho": Fraction(0)}, {"steps": 0}, {"split": {"gram": Fraction(1)}}):
+            replace(layout_of(), **change)
+    for change in ({"rho": Fraction(0)}, {"gram_share": Fraction(1)}):
         with pytest.raises(ValueError, match="positive"):
-            replace(plan_of(), **({"ask": Ask(**change)} if "steps" not in change else change))
-    with pytest.raises(ValueError, match="no noise"):
-        _ = plan_of(rho=None).variances
+            plan_of(**change)
+    assert entry_deviations(plan_of(rho=None)) == (0.0, 0.0)
 
 
 def test_rows_are_cut_to_their_balls_and_never_stretched():
     """A successor that is longer than its ball is shortened, after the factor that the whole row gets."""
     rng = np.random.default_rng(0)
     rows = [rng.normal(0, scale, (500, n)) for n, scale in ((3, 1.0), (2, 0.3), (3, 5.0))]
-    fine = 2.0**40
-    z, following = on_lattice(rows, np.ones(500, dtype=bool), (fine,) * 3, (2**81,) * 3)
+    fine = 2**20
+    z, following = layout_of(3, 2, steps=fine).rows(Transitions(*rows))
     for before, after in zip(rows, (z[:, :3] / fine, z[:, 3:] / fine, following / fine), strict=True):
         assert after.any(axis=1).all()
         lengths = np.linalg.norm(after, axis=1)
@@ -184,6 +164,6 @@ def test_a_size_of_nothing_is_refused(size):
 
 
 def test_the_coarsest_lattice_has_one_step():
-    assert plan_of(steps=1).square == 2
+    assert layout_of(steps=1).square == 2
     with pytest.raises(ValueError, match="step"):
         plan_of(steps=0)

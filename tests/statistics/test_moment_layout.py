@@ -9,18 +9,18 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from pipeline.statistics.moment_layout import PEOPLE, SQUARES, STEPS, SUMS, MomentLayout
+from pipeline.statistics.moment_layout import PEOPLE, SQUARES, STEPS, SUMS, MomentLayout, half
+from pipeline.statistics.scores import PLACEBOS, SCORES
 
 
-def layout(scores=1, steps=8):
-    return MomentLayout("tiny", "synthetic", "stationary", scores, steps)
+def layout(scores=1, steps=8, halved=()):
+    return MomentLayout("tiny", "synthetic", "stationary", scores, steps, halved)
 
 
 def points(of):
     """What every person of the lattice adds to the three tables, flat."""
-    k = np.arange(-of.steps, of.steps + 1) / of.steps
     found = []
-    for person in itertools.product(k, repeat=of.scores):
+    for person in itertools.product(*(np.arange(-b, b + 1) / b for b in of.lengths)):
         tables = of.add_up(np.array([person]))
         found.append(np.concatenate([tables[name] for name in (SUMS, SQUARES, PEOPLE)]))
     return np.array(found)
@@ -41,6 +41,42 @@ def test_one_person_moves_as_far_as_claimed_and_no_further(scores, steps):
         assert ((at[:, None, columns] - at[None, :, columns]) ** 2).sum(-1).max() == table.replace.l2_squared
         assert np.abs(at[:, None, columns] - at[None, :, columns]).sum(-1).max() == table.replace.l1
         assert (at[:, columns] ** 2).sum(-1).max() == table.add_remove.l2_squared
+
+
+@pytest.mark.parametrize("steps", [2, 4, 6, 8, 64])
+def test_a_halved_score_costs_half_and_no_neighbour_more(steps):
+    """Every pair of people with one halved score, then of two beside a whole one where they can be listed."""
+    short, rates = half(steps), {SUMS: Fraction(1), SQUARES: Fraction(1), PEOPLE: Fraction(steps**2)}
+    for of in (layout(1, steps, (0,)), *([layout(3, steps, (1, 2))] if steps <= 4 else [])):
+        at, weight = points(of), np.array([1] * 2 * of.scores + [steps**2])
+        h = len(of.halved)
+        apart = (((at[:, None] - at[None]) ** 2) * weight).sum(-1).max()
+        assert apart == of.cost(rates) == 4 * ((of.scores - h) * steps**2 + h * short**2)
+        assert (at**2 * weight).sum(-1).max() == of.cost(rates, "add_remove")
+        for i, name in enumerate((SUMS, SQUARES)):
+            columns = slice(i * of.scores, (i + 1) * of.scores)
+            table, move = next(t for t in of.tables if t.name == name), at[:, None, columns] - at[None, :, columns]
+            assert (move**2).sum(-1).max() == table.replace.l2_squared and np.abs(move).sum(
+                -1
+            ).max() == table.replace.l1
+            # a table alone may be moved by less than is charged for joining, never by more
+            assert (at[:, columns] ** 2).sum(-1).max() <= table.add_remove.l2_squared
+            assert np.abs(at[:, columns]).sum(-1).max() <= table.add_remove.l1
+
+
+def test_two_placebos_cost_what_one_did():
+    of, before = layout(len(SCORES), STEPS, PLACEBOS), layout(4, STEPS)
+    rates = {SUMS: Fraction(1), SQUARES: Fraction(1), PEOPLE: Fraction(0)}
+    assert of.cost(rates) <= before.cost(rates) == 16 * STEPS**2
+    assert of.cost(rates, "add_remove") <= Fraction(19, 4) * STEPS**2 < before.cost(rates, "add_remove")
+    # the twin: five whole scores at the price of four
+    assert layout(len(SCORES), STEPS).cost(rates) > of.cost(rates) + 3 * STEPS**2
+
+
+def test_a_twin_that_halves_the_price_and_not_the_clip_is_caught():
+    of = layout(1, 8, (0,))
+    long = np.array([[t[SUMS][0], t[SQUARES][0]] for t in (layout(1, 8).add_up(np.array([[y]])) for y in (-1.0, 1.0))])
+    assert ((long[0] - long[1]) ** 2).sum() > of.cost({SUMS: Fraction(1), SQUARES: Fraction(1), PEOPLE: Fraction(0)})
 
 
 @pytest.mark.parametrize("scores", [4, 5])

@@ -10,12 +10,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from pipeline.mdp.observed_features import ObservedMap
+from pipeline.mdp.features import ObservedMap
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.gram_moves import BallMoves, table_moves
-from pipeline.statistics.linear_calibration import draw_one_shot, one_shot_sum
+from pipeline.statistics.gram import BallMoves, table_moves
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
-from pipeline.statistics.regression_rows import Batch, Side, StreamRows, TalliedRows, Tallies
+from pipeline.statistics.linear_sums import Batch, Side, StreamRows, TalliedRows, Tallies, draw_one_shot, one_shot_sum
 from tests.statistics.linear_people import Silent
 
 ONE = Fraction(1)

@@ -12,20 +12,20 @@ from pipeline.privacy.release import Release
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.consistency import certify_projection, project, project_cvxpy
 from pipeline.statistics.count_layout import CountLayout
-from pipeline.statistics.counts import noise_bound, private_counts
 from pipeline.statistics.planning_counts import (
     Drift,
     Prepared,
     _sharing_pays,
     fit_visits,
+    noise_bound,
     prepare,
+    private_counts,
     slack_of,
     step_drift,
     step_totals,
 )
 from pipeline.statistics.private_sum import PrivateSum
-from tests.campaigns.constants_worlds import Setting, setting
-from tests.campaigns.planning_study import world
+from tests.statistics.planning_worlds import Setting, river, ward
 
 
 def released(made: Setting, people: int, seed: int, ask: Ask | None = None):
@@ -74,7 +74,7 @@ def test_a_wrong_level_is_caught_by_the_optimality_conditions(monkeypatch, wrong
 
 
 def test_tables_that_are_consistent_already_stay_to_the_bit():
-    made = setting("icu-like", 1)
+    made = ward(1)
     log, release = released(made, 5000, 1, Ask())
     found = prepared(release, made.card, "practical", share=False)
     assert (found.counts.n_sas == log.tables["n_sas"]).all()
@@ -86,11 +86,11 @@ def test_totals_fall_and_are_never_nothing():
     assert totals.tolist() == [100.0, 85.0, 85.0, 1.0]
 
 
-@pytest.mark.parametrize(("name", "people"), [("riverswim 6x20", 3000), ("icu-like", 20000)])
-def test_drift_is_nothing_where_there_is_none(name, people):
+@pytest.mark.parametrize(("world", "people"), [(lambda _: river(), 3000), (ward, 20000)], ids=["river", "ward"])
+def test_drift_is_nothing_where_there_is_none(world, people):
     found = []
     for seed in range(12):
-        made = world(name, 70 + seed % 2)
+        made = world(70 + seed % 2)
         raw = released(made, people, seed)[1].tables["n_sas"].astype(float)
         found.append(step_drift(raw, made.mechanisms(Ask(rho=1.0))[0].standard_deviation ** 2))
     # two kernels drawn apart are 0.2 away from each other
@@ -99,7 +99,7 @@ def test_drift_is_nothing_where_there_is_none(name, people):
 
 
 def test_steps_are_shared_only_where_they_agree():
-    still, moving = (setting(name, 3) for name in ("icu-like", "icu-like drifting"))
+    still, moving = ward(3), ward(3, drifting=True)
     shared = prepared(released(still, 20000, 3)[1], still.card, "practical")
     apart = prepared(released(moving, 20000, 3)[1], moving.card, "practical")
     assert shared.shared and shared.counts.n_sas.shape[0] == 1
@@ -111,13 +111,13 @@ def test_steps_are_shared_only_where_they_agree():
 
 def test_rewards_that_drift_keep_the_steps_apart():
     # the reward comes at the last step only, and is estimated
-    made = setting("icu-like", 3, rewards="estimate")
+    made = ward(3, estimate=True)
     found = prepared(released(made, 20000, 3)[1], made.card, "practical")
     assert found.drift is not None and found.drift.unseen and not found.shared
 
 
 def test_no_evidence_is_no_agreement():
-    made = setting("icu-like", 3)
+    made = ward(3)
     for seed in range(3, 8):
         # in one run of 60 the noise of some cell passes for visits
         found = prepared(released(made, 100, seed)[1], made.card, "practical")
@@ -126,7 +126,7 @@ def test_no_evidence_is_no_agreement():
 
 
 def test_a_second_table_of_visits_is_fitted_in_by_least_squares():
-    made = setting("icu-like", 3)
+    made = ward(3)
     log, release = released(made, 20000, 3, Ask(rho=1.0, tables="two_tables", split={"n_sa": 0.1, "n_sas": 0.9}))
     truth = log.tables["n_sas"].sum(-1)
     fitted = fit_visits(private_counts(release, made.card)).sum(-1)
@@ -138,7 +138,7 @@ def test_a_second_table_of_visits_is_fitted_in_by_least_squares():
 
 @pytest.mark.parametrize("preset", ["paper", "tail"])
 def test_other_presets_keep_the_papers_programme(preset):
-    made = setting("icu-like", 3)
+    made = ward(3)
     found = prepared(released(made, 20000, 3)[1], made.card, preset)
     assert found.drift is None and not found.shared and found.certify().programme == "cells"
 
@@ -155,7 +155,7 @@ def test_where_nothing_was_counted_no_steps_are_shared():
 
 
 def test_a_visit_carries_the_noise_of_the_successors_that_are_left():
-    made = setting("icu-like", 1)
+    made = ward(1)
     _, release = released(made, 5000, 1)
     counts = prepared(release, made.card, "practical", share=False).counts
     left = float(np.count_nonzero(counts.n_sas, axis=-1).mean())

@@ -19,12 +19,10 @@ from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.count_layout import StartLayout
 from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.layout import ExactSums
-from pipeline.statistics.linear_calibration import draw_one_shot
 from pipeline.statistics.linear_plan import LinearTerms
-from pipeline.statistics.lq_moments import draw_lq
-from pipeline.statistics.lq_rows import SimulatedRows
+from pipeline.statistics.linear_sums import count_rows, draw_one_shot
+from pipeline.statistics.lq import draw_lq
 from pipeline.statistics.private_sum import PrivateSum, Trust
-from pipeline.statistics.regression_rows import count_rows
 from tests.statistics import lq_people
 from tests.statistics.linear_people import plan_of, random_map, rows_of, script
 from tests.statistics.test_sensitivity import tiny
@@ -62,7 +60,7 @@ def one_shot(noise, epsilon):
 
 
 def moments(noise, epsilon):
-    return draw_lq(lq_people.plan_of(), SimulatedRows((lq_people.everybody()[0],)), noise, epsilon=epsilon)
+    return draw_lq(lq_people.plan_of(), lq_people.everybody()[:1], noise, epsilon=epsilon)
 
 
 def rows(noise, epsilon):
@@ -125,8 +123,8 @@ def test_a_share_that_is_not_listed_is_refused_before_the_first_draw(draw):
 
 def test_a_symmetric_table_is_drawn_at_half_its_variance_and_charged_for_it():
     """The table serves small variances only: off the diagonal it may serve where on the diagonal it does not."""
-    everywhere = replace(lq_people.plan_of().summed, mechanisms=tuple(
-        replace(m, variance=2 * (1 + LARGEST_VARIANCE // 2)) for m in lq_people.plan_of().summed.mechanisms
+    everywhere = replace(lq_people.plan_of(), mechanisms=tuple(
+        replace(m, variance=2 * (1 + LARGEST_VARIANCE // 2)) for m in lq_people.plan_of().mechanisms
     ))  # fmt: skip
     symmetric = {t.name for t in everywhere.layout.tables if t.symmetric}
     listed = {m.table: m.delta_slack for m in everywhere.with_slack(FAST, 5.0).mechanisms}
@@ -160,7 +158,7 @@ def test_a_sum_prices_itself():
     assert gaussian.rho == total_rho(gaussian.mechanisms) and total_epsilon(laplace.mechanisms) == 1
     assert total_delta_slack(gaussian.with_slack(FAST, 5.0).mechanisms) > 0
     assert count_sum(tiny(), Ask()).rho is None
-    moments = lq_people.plan_of().summed
+    moments = lq_people.plan_of()
     assert moments.rho < sum(m.rho for m in moments.mechanisms)
 
 

@@ -11,13 +11,12 @@ from itertools import product
 import numpy as np
 import pytest
 
-from pipeline.privacy.continual import SquareRoot, levels
+from pipeline.privacy.continual import CounterFullError, SquareRoot, levels
 from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise, SimulatedWorld
-from pipeline.privacy.running import CounterFullError
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.mixture_message import LATTICE, MOVE, PARTS, Message, Visits
+from pipeline.statistics.mixture import LATTICE, MOVE, PARTS, Message, fixed, local, paper_000, paper_001, tree
 from pipeline.statistics.online_sum import asked_rho, cost_of, tight
-from pipeline.statistics.regularizers import fixed, local, paper_000, paper_001, tree
+from pipeline.statistics.regression import Visits
 from tests.privacy.handles import REAL
 
 S, A, WORLD = 2, 2, SimulatedWorld("tests")
@@ -222,16 +221,16 @@ def test_ridge_is_positive_definite_and_the_paper_shift_keeps_its_bounds(make, s
     for visits in episodes_of(m, n):
         plain.observe(visits)
         noisy.observe(visits)
-        ridge, b = noisy.ridge(), noisy.bounds
-        lowest = np.linalg.eigvalsh(ridge.Lambda)[..., 0]
+        ridge = b = noisy.ridge()
+        lowest = np.linalg.eigvalsh(ridge.V)[..., 0]
         assert (lowest >= b.lambda_min[:, None] * (1 - 1e-9)).all()
         if shift == "paper":
-            added = ridge.Lambda - plain.ridge().Lambda + 0.01 * np.eye(S)
+            added = ridge.V - plain.ridge().V + 0.01 * np.eye(S)
             e = np.linalg.eigvalsh(added)
             assert (e[..., 0] >= b.lambda_min[:, None]).all()
             assert (e[..., -1] <= b.lambda_max[:, None]).all()
             wrong = ridge.U - plain.ridge().U
-            norm = np.sqrt(np.einsum("hbi,hbi->hb", wrong, np.linalg.solve(ridge.Lambda, wrong[..., None])[..., 0]))
+            norm = np.sqrt(np.einsum("hbi,hbi->hb", wrong, np.linalg.solve(ridge.V, wrong[..., None])[..., 0]))
             assert (norm <= b.nu[:, None]).all()
 
 
@@ -272,12 +271,12 @@ def test_floor_raises_low_eigenvalues_alone_and_a_prior_answers_where_nothing_wa
     x = np.array([0.6, 0.8])
     r.observe(visit(x, 0.5, 0, 0, 5000, 5000))
     ridge, exact = r.ridge(), 5000 * np.outer(x, x)
-    e = np.linalg.eigvalsh(ridge.Lambda)
-    assert (e[..., 0] >= r.bounds.lambda_min[:, None] - 1e-9).all()
+    e = np.linalg.eigvalsh(ridge.V)
+    assert (e[..., 0] >= ridge.lambda_min[:, None] - 1e-9).all()
     # an added shift would move the seen direction by 1.3 edges or more
-    assert abs(x @ (ridge.Lambda[0, 0] - exact) @ x) < (r.bounds.lambda_min[0] - 0.01)
+    assert abs(x @ (ridge.V[0, 0] - exact) @ x) < (ridge.lambda_min[0] - 0.01)
     quiet = tree(m, 9, Ask(epsilon=math.inf, delta=1e-5), 0.01, WORLD, SeededNoise(0), **settings).ridge()
-    np.testing.assert_allclose(np.linalg.solve(quiet.Lambda, quiet.U[..., None]), 0.5, atol=1e-12)
+    np.testing.assert_allclose(np.linalg.solve(quiet.V, quiet.U[..., None]), 0.5, atol=1e-12)
 
 
 def test_reward_rows_move_by_the_declared_squared_length():

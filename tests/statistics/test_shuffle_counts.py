@@ -9,8 +9,8 @@ import pytest
 
 from pipeline.privacy.losses import Trust
 from pipeline.privacy.noise import RealDataError, SeededNoise
-from pipeline.statistics.batch_counts import BatchLayout, BatchTables, NoisyTables, pooled
-from pipeline.statistics.batch_privatizers import BatchPrivatizer, noisy_tables, private_batch
+from pipeline.statistics.interactive_counts import BatchPrivatizer, noisy_tables, private_batch
+from pipeline.statistics.online_counts import BatchLayout, BatchTables, NoisyTables, pooled
 
 SHAPE = (3, 2, 2)
 

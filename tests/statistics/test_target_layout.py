@@ -18,14 +18,13 @@ from pipeline.logs.target_sums import add_targets, first_rows
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.joint_loss import one_step_loss
-from pipeline.statistics.target_layout import STEPS, TargetLayout, pair_cost
-from pipeline.statistics.target_plan import VALUE_STEPS, Question, TargetPlan, window
+from pipeline.statistics.target_plan import STEPS, VALUE_STEPS, Question, TargetLayout, TargetPlan, pair_cost, window
 from tests.audits.broken import drawing_sum
 from tests.statistics.test_sensitivity import tiny
 
 
-def plan_of(card, rows=2, cap=1, rho=1.0):
-    return TargetPlan(card, Ask(rho), rows, cap, spread=4, version=1)
+def plan_of(card, rows=2, cap=1, rho=1.0, groups=0):
+    return TargetPlan(card, Ask(rho), rows, cap, spread=4, version=1, groups=groups)
 
 
 def people(card, rewards=(0.0, 1.0)):
@@ -58,11 +57,11 @@ def moves(plan, stage, asked):
     return np.array(sorted(found), dtype=np.int64)
 
 
-def middle(plan):
+def middle(plan, group=None):
     """Both ends of a reward leave the window."""
     low, high = plan.span
     unit = (high - low) / VALUE_STEPS
-    return Question(np.full(plan.layout("v").shape, round(0.5 / unit)), round(0.25 / unit))
+    return Question(np.full(plan.layout("v").shape, round(0.5 / unit)), round(0.25 / unit), group)
 
 
 CASES = {
@@ -109,11 +108,42 @@ def test_both_stages_cost_what_was_asked_and_the_verifier_finds_the_same():
     plan = plan_of(tiny("stationary", horizon=5, total=1.0), rows=3, rho=0.7)
     assert plan.cost is not None
     assert 0.69 < plan.cost <= Fraction(7, 10)
-    told = {"stages": {s: plan.layout(s).joint() for s in STEPS}}
+    told = {"stages": {s: plan.layout(s).joint() for s in plan.stages}}
     assert one_step_loss(plan.mechanisms, told) == plan.cost
     lying = {"stages": {**told["stages"], "q": {**told["stages"]["q"], "rows": 1}}}
     with pytest.raises(ValueError, match="squared sensitivity"):
         one_step_loss(plan.mechanisms, lying)
+
+
+@pytest.mark.parametrize("group", [[0, 0], [1, 0]])
+@pytest.mark.parametrize(("rows", "cap"), [(2, 1), (2, 2)])
+@pytest.mark.parametrize("case", ["stationary", "two episodes"])
+def test_sums_by_group_move_as_little_as_is_charged_and_no_less(case, rows, cap, group):
+    plan = plan_of(tiny(**CASES[case]), rows, cap, groups=max(group) + 1)
+    layout = plan.layout("c")
+    points = moves(plan, "c", middle(plan, np.array(group)))
+    apart = ((points[:, None] - points[None]) ** 2).sum(-1).max()
+    assert apart == 4 * layout.steps**2 * layout.square
+    assert 2 * (points**2).sum(-1).max() == apart
+    told = {"stages": {s: plan.layout(s).joint() for s in plan.stages}}
+    assert one_step_loss(plan.mechanisms, told) == plan.cost
+
+
+def test_groups_that_rows_choose_move_more_than_is_charged():
+    """The twin whose groups are not computed from released numbers: one person moves the rows of all others."""
+    plan = plan_of(tiny("stationary", horizon=2, total=1.0), groups=2)
+    others = [person_rows([[(s, a, 1.0, 2) for s, a in ((0, 0), (1, 1))]], plan.card) for _ in range(3)]
+    moved = {}
+    for person in ([[(0, 0, 1.0, 2)]], [[(1, 1, 1.0, 2)]]):
+        rows = [*others, person_rows(person, plan.card)]
+        visits = add_targets(plan, None, rows).tables["v_count"][0]
+        for twin, group in (("honest", np.array([0, 1])), ("of rows", (visits > visits.min()).astype(np.int64))):
+            tables = add_targets(plan, middle(plan, group), rows).tables
+            point = np.concatenate([STEPS["c"] * tables["c_count"].ravel(), tables["c_sum"].ravel()])
+            moved.setdefault(twin, []).append(point)
+    bound = 4 * STEPS["c"] ** 2 * plan.layout("c").square
+    far = {twin: int(((a - b) ** 2).sum()) for twin, (a, b) in moved.items()}
+    assert far["honest"] <= bound < far["of rows"]
 
 
 def test_the_window_is_exact_and_bounded():
@@ -130,9 +160,9 @@ def test_a_cap_takes_the_first_rows_of_each_key_in_the_order_of_the_log():
     assert first_rows(user, key, 3, 2).tolist() == [True, True, True, False, True, True]
 
 
-@pytest.mark.parametrize("stage", ["v", "q"])
+@pytest.mark.parametrize("stage", ["v", "c", "q"])
 def test_the_audit_comes_close_to_its_claim_and_catches_less_noise(stage):
-    plan = plan_of(tiny("stationary", horizon=3, total=1.0, labels=("x", "y", "z")), rows=3, rho=2.0)
+    plan = plan_of(tiny("stationary", horizon=3, total=1.0, labels=("x", "y", "z")), rows=3, rho=2.0, groups=2)
     target = stage_target(plan, stage)
     assert target.attained == pytest.approx(1)
     assert not attack(target, SeededNoise(1), draws=4000).violates

@@ -8,21 +8,18 @@ import numpy as np
 import pytest
 
 import pipeline.ledger.steps
-import pipeline.privacy.factorisation
-import pipeline.transaction.continual_draw
-import pipeline.transaction.continual_release
+import pipeline.privacy.continual
+import pipeline.transaction.continual_step
 import pipeline.transaction.transaction
 from flows.config.setting import setting
 from flows.jobs.nights import nightly_counter
 from pipeline.ledger.chain import BudgetError, Entry
 from pipeline.ledger.ledger import Ledger
-from pipeline.ledger.step_checks import mispriced
-from pipeline.ledger.steps import committed_steps, overtaken, step_price
-from pipeline.privacy.continual import continual
-from pipeline.privacy.factorisation import NoiseBlocks, squared_weights
+from pipeline.ledger.steps import committed_steps, mispriced, overtaken, step_price
+from pipeline.privacy.continual import NoiseBlocks, continual, squared_weights
 from pipeline.privacy.release import Mechanism
 from pipeline.privacy.release_file import describe_mechanism, read_release
-from pipeline.transaction.kept_steps import KeptSteps, digest
+from pipeline.transaction.continual_step import KeptSteps, digest
 from tests.flows.nights import Shop, customers
 
 KINDS = ("tree", "toeplitz")
@@ -38,7 +35,7 @@ def dies(*_args, **_kwargs):
 
 # where a night dies: what is replaced, whether its rows were drawn, whether the release survives
 DEATHS = {
-    "after INTENT": (pipeline.transaction.continual_draw.Night, "count", False, False),
+    "after INTENT": (pipeline.transaction.continual_step, "draw_step", False, False),
     "after the draw": (KeptSteps, "write", True, False),
     "before the rename": (pipeline.transaction.transaction, "write_attempt", True, False),
     "before COMMIT": (Ledger, "commit", True, True),
@@ -60,7 +57,7 @@ def truly_spent(shop, drawn, kind):
 @pytest.fixture
 def draws(monkeypatch):
     """Leaves (since, night) of every call that drew noise."""
-    found, draw, exact_rows = [], NoiseBlocks.draw, pipeline.privacy.factorisation.exact_rows
+    found, draw, exact_rows = [], NoiseBlocks.draw, pipeline.privacy.continual.exact_rows
     due = []
 
     def noted(rows, leaf, size):
@@ -72,7 +69,7 @@ def draws(monkeypatch):
         found.append((ends[0], ends[-1]))
         return draw(self, rows)
 
-    monkeypatch.setattr(pipeline.privacy.factorisation, "exact_rows", noted)
+    monkeypatch.setattr(pipeline.privacy.continual, "exact_rows", noted)
     monkeypatch.setattr(NoiseBlocks, "draw", drawn)
     return found
 
@@ -165,7 +162,7 @@ def test_a_counter_that_is_charged_too_little_is_caught(tmp_path, monkeypatch, f
             return step_price(entries, before, counter, mechanisms[:-1])
         return step_price(entries, before, counter, mechanisms) if not before else Fraction(0)
 
-    monkeypatch.setattr(pipeline.transaction.continual_release, "step_price", cheap)
+    monkeypatch.setattr(pipeline.transaction.continual_step, "step_price", cheap)
     shop.append(1, customers(0, 60))
     shop.deliver(customers(60, 60))
     with monkeypatch.context() as dead, pytest.raises(KilledError):
@@ -193,10 +190,14 @@ def test_a_night_that_another_store_overtook_is_neither_drawn_nor_committed():
     """Two stores on one ledger: intervals that overlap would count people twice and pay once."""
     first, other = night_entries((1, 1), (2, 3))
     assert overtaken(first, "shop", {"key": "k", "since": 2, "night": 2}).t == 3
+    # the last night of the other's interval is counted there as well
+    assert overtaken(first, "shop", {"key": "k", "since": 3, "night": 4}).t == 3
     assert overtaken(first, "shop", {"key": "k", "since": 4, "night": 4}) is None
     assert mispriced(other, "shop", "k") is None
     twice, _ = night_entries((1, 1), (2, 3), (2, 2))
     assert mispriced(twice, "shop", "k").body["counter"]["night"] == 2
+    touching, _ = night_entries((1, 1), (2, 3), (3, 4))
+    assert mispriced(touching, "shop", "k").body["counter"]["night"] == 4
 
 
 def night_entries(*intervals):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import platform
 import shutil
 import threading
 
 import pytest
 
 from flows.config.home import Home
-from flows.config.setting import ledger_for, newest_snapshot, setting
+from flows.config.lineage import ledger_for, newest_snapshot
+from flows.config.setting import setting
 from flows.jobs.intake import ingest_job
-from flows.jobs.run import register_job
+from flows.jobs.registration import register_job
 from pipeline.disk import DISK
 from pipeline.learners import tabular
 from pipeline.ledger.chain import AttemptLostError, BudgetError
@@ -19,10 +21,10 @@ from pipeline.ledger.ledger import Ledger
 from pipeline.privacy.noise import OsNoise
 from pipeline.privacy.release import total_rho
 from pipeline.statistics.private_sum import PrivateSum
-from pipeline.transaction.place import drawn_folders, one_at_a_time, refuse_old_ledger
-from pipeline.transaction.recovery import recover
+from pipeline.transaction.place import drawn_folders, one_at_a_time, recover, refuse_old_ledger
 from pipeline.transaction.release_once import release_once
 from tests.flows.shop import lay_out
+from tests.flows.verb import reticent
 
 
 class Died(BaseException):
@@ -80,8 +82,10 @@ def test_any_run_of_the_lineage_settles_it(died_before_commit):
 
 
 def test_an_unfinished_draw_is_deleted_and_its_cost_stays(people, monkeypatch):
-    def die(*_):
-        raise Died
+    def die(path, to):
+        if to.parent.name == "releases":
+            raise Died
+        path.replace(to)
 
     with monkeypatch.context() as m:
         m.setattr(DISK, "move", die)
@@ -107,6 +111,24 @@ def test_a_living_attempt_elsewhere_is_neither_committed_nor_deleted(died_before
     assert len(drawn_folders(home.store, "shop")) == 1
     with one_at_a_time(home.store / "shop") as place:
         assert len(recover("shop", ledger, home.store, place).committed) == 1
+
+
+def test_a_copy_of_the_store_on_another_machine_takes_nothing_over_while_the_first_may_live(
+    died_before_commit, tmp_path, monkeypatch
+):
+    """The copy has the lock's token too: only the machine's name says that this lock holds nobody back there."""
+    folder, home = died_before_commit
+    shutil.copytree(home.root, tmp_path / "copy")
+    copy, run = Home(tmp_path / "copy"), ("run", folder / "private.toml", "--home", tmp_path / "copy")
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(platform, "node", lambda: "another machine")
+        refused = reticent(*run, cwd=tmp_path)
+        assert refused.returncode == 4 and "being drawn elsewhere" in refused.stderr
+    assert [e.kind for e in ledger_of(died_before_commit).entries()].count("COMMIT") == 0
+    assert len(drawn_folders(copy.store, "shop")) == len(drawn_folders(home.store, "shop")) == 1
+    # on its own machine it is dead: the lock is free
+    assert reticent("run", folder / "private.toml", "--home", home.root, cwd=tmp_path).returncode == 0
+    assert [e.kind for e in ledger_of(died_before_commit).entries()].count("DRAW") == 1
 
 
 def test_two_stores_with_one_ledger_draw_a_release_once(people, tmp_path, monkeypatch):
@@ -213,6 +235,30 @@ def test_a_damaged_note_in_the_store_is_refused(people, name, content):
     next((home.store / "shop").glob(name)).write_text(content)
     with pytest.raises(BudgetError, match="is damaged"):
         refuse_old_ledger("shop", ledger_of(people), home.store)
+
+
+def test_a_ledger_that_lost_a_draw_alone_is_refused_and_nothing_is_drawn_for_its_charge(people, monkeypatch):
+    """A copy of between INTENT and DRAW: by it nothing was drawn, and the next run would go on for nothing."""
+    folder, _ = people
+    aggregate, draw = tabular.aggregate, PrivateSum.draw
+
+    def copied(*args):
+        shutil.copy2(folder / "ledger.db", folder / "copy.db")
+        return aggregate(*args)
+
+    def die(*args):
+        draw(*args)
+        raise Died
+
+    with monkeypatch.context() as m, pytest.raises(Died):
+        m.setattr(tabular, "aggregate", copied)
+        m.setattr(PrivateSum, "draw", die)
+        m.setattr("pipeline.ledger.attempts.end_leases", lambda *_: None)
+        release(people)
+    assert [e.kind for e in ledger_of(people).entries()][-2:] == ["INTENT", "DRAW"]
+    shutil.move(folder / "copy.db", folder / "ledger.db")
+    with pytest.raises(BudgetError, match="which this store has seen"):
+        release(people)
 
 
 def test_a_draw_that_the_ledger_never_heard_of_means_an_old_ledger(people):

@@ -14,23 +14,24 @@ import pyarrow.parquet as pq
 import pytest
 
 from flows.config.home import Home
+from flows.config.lineage import ledger_for, newest_snapshot
 from flows.config.recipe import load_recipe
-from flows.config.setting import ledger_for, newest_snapshot, setting
+from flows.config.setting import setting
 from flows.jobs.intake import ingest_job
-from flows.jobs.run import register_job
+from flows.jobs.registration import register_job
 from flows.jobs.snapshots import purge_job
 from pipeline.declaration.card import CardError, load_card
 from pipeline.learners.tabular_facts import setting_hash
 from pipeline.ledger.chain import AttemptLostError, BudgetError
 from pipeline.ledger.ledger import open_ledger
-from pipeline.logs import summing, work
+from pipeline.logs import spills
 from pipeline.logs.aggregate import CountSums
 from pipeline.logs.store import write_manifest
-from pipeline.logs.summing import Resources
 from pipeline.privacy.noise import OsNoise
 from pipeline.transaction.place import read_attempt, write_attempt
 from pipeline.transaction.release_once import release_once
 from tests.flows.shop import lay_out
+from tests.flows.verb import reticent
 from tests.jobs import plan_job, run_job
 
 
@@ -59,8 +60,15 @@ def test_noise_that_would_saturate_is_refused_before_anything_is_charged(people,
 
 def test_a_delta_that_would_publish_somebody_is_refused_on_real_data(people):
     folder, home = people
-    with pytest.raises(CardError, match="too large for 400 people"):
-        run_job(recipe(folder, "loose", "epsilon = 1.0\ndelta = 0.01"), home)
+    # a tenth of a person of 400 is 0.00025
+    for delta in (0.01, 0.0003):
+        with pytest.raises(CardError, match="too large for 400 people"):
+            run_job(recipe(folder, "loose", f"epsilon = 1.0\ndelta = {delta}"), home)
+    card = (folder / "card.toml").read_text()
+    for delta, code in ((0.0003, 2), (0.00025, 0)):
+        other = lay_out(folder.parent / f"delta-{code}")
+        (other / "card.toml").write_text(card.replace("delta = 1e-6", f"delta = {delta}"))
+        assert reticent("register", other, cwd=other).returncode == code
 
 
 def test_a_saturated_draw_is_fatal(monkeypatch):
@@ -199,11 +207,9 @@ def test_a_bound_is_claimed_for_the_measured_setting_only():
     assert setting_hash(card, seed.terms) in measured
 
 
-def test_a_run_that_died_in_its_sum_pays_again_but_reads_only_the_rest(tmp_path, monkeypatch):
-    """No refund, ever; the partial sums are the store's alone and are gone once the release is there."""
-    monkeypatch.setattr(work, "ROWS_PER_PARTITION", 200)
-    monkeypatch.setattr(summing, "KEEP_AFTER", 0.0)
-    monkeypatch.setattr(summing, "_COST", 1e9)
+def test_a_run_that_died_in_its_sum_sums_anew_and_is_not_paid_twice(tmp_path, monkeypatch):
+    """The dead attempt drew nothing, so the next takes over what it was charged; no sum stays on disk."""
+    monkeypatch.setattr(spills, "ROWS_PER_PARTITION", 200)
     folder, home = lay_out(tmp_path / "people", kind="real", ledger="ledger.db", cap=2.0), Home(tmp_path / "home")
     register_job(str(folder), home)
     parts = ingest_job(str(folder), home)["partitions"]
@@ -219,14 +225,11 @@ def test_a_run_that_died_in_its_sum_pays_again_but_reads_only_the_rest(tmp_path,
     monkeypatch.setattr(CountSums, "add", deadly)
     with pytest.raises(KeyboardInterrupt):
         run_job(str(folder / "private.toml"), home)
-    [kept] = home.root.rglob(".sums")
-    assert kept.is_relative_to(home.store) and parts > 4
+    assert parts > 4 and not list(home.root.rglob(".sums*"))
+    read.clear()
     monkeypatch.setattr(CountSums, "add", lambda *args: (read.extend(f.name for f in args[2]), add(*args)))
-    told = []
-    told_home = Home(home.root, resources=Resources(say=told.append))
-    run_job(str(folder / "private.toml"), told_home)
-    assert read == [f"part-{i:04d}.parquet" for i in range(parts)] and f"3 of {parts} partitions" in told[0]
-    assert not list(home.root.rglob(".sums*"))
+    run_job(str(folder / "private.toml"), home)
+    assert read == [f"part-{i:04d}.parquet" for i in range(parts)]
     book = open_ledger(folder / "ledger.db", create=False)
     assert [e.kind for e in book.entries()] == ["REGISTER", "KEY", "INTENT", "INTENT", "DRAW", "COMMIT", "PUBLISH"]
     assert [e.body["rho"] for e in book.entries() if e.kind == "INTENT"] == ["1", "0"]
@@ -243,14 +246,14 @@ def test_a_card_that_was_changed_since_its_registration_draws_nothing(people):
     assert ledger.account("shop").spent == 0
 
 
-def test_partial_sums_that_a_dead_run_left_go_with_the_release_and_with_its_replay(people):
+def test_partial_sums_that_an_older_version_left_go_with_the_release_and_with_its_replay(people):
     """They are exact sums of people's rows: a run that died after its COMMIT leaves them to the next."""
     folder, home = people
     s = setting(str(folder / "private.toml"), home)
     snapshot, ledger = newest_snapshot(s.card, home), ledger_for(s.card, home)
     for replayed in (False, True):
-        for path in summing.KeptSums(snapshot, None).paths:
-            path.write_bytes(b"sums")
+        for name in (".sums", ".sums.partial", ".sums.new"):
+            (snapshot.folder / name).write_bytes(b"sums")
         found = release_once(s.card, snapshot.number, s.plan, ledger, home.store, OsNoise())
         assert found.replayed is replayed and not list(home.root.rglob(".sums*"))
 

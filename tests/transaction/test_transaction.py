@@ -15,26 +15,24 @@ import pytest
 
 import pipeline.transaction.transaction as machine
 from flows.config.home import Home
-from flows.config.setting import ledger_for, newest_snapshot, setting
+from flows.config.lineage import ledger_for, newest_snapshot
+from flows.config.setting import setting
 from flows.jobs.intake import ingest_job
-from flows.jobs.nights import nightly_counter
-from flows.jobs.run import register_job
+from flows.jobs.registration import register_job
 from pipeline.disk import DISK
 from pipeline.learners import tabular
 from pipeline.ledger import attempts
 from pipeline.ledger.attempts import MOST_LOST
 from pipeline.ledger.chain import AttemptLostError, BudgetError
 from pipeline.ledger.ledger import Ledger
-from pipeline.ledger.step_checks import counters_problem
-from pipeline.privacy.continual import continual
-from pipeline.privacy.factorisation import NoiseBlocks, squared_weights
+from pipeline.ledger.steps import counters_problem
+from pipeline.privacy.continual import NoiseBlocks, continual, squared_weights
 from pipeline.privacy.noise import AnnouncedNoise, NoiseSource, OsNoise, SimulatedWorld
 from pipeline.privacy.release_file import read_release
 from pipeline.statistics.private_sum import PrivateSum
-from pipeline.transaction import continual_draw
-from pipeline.transaction.kept_steps import KeptSteps
-from pipeline.transaction.place import drawn_folders, one_at_a_time
-from pipeline.transaction.recovery import recover
+from pipeline.transaction import continual_step
+from pipeline.transaction.continual_step import KeptSteps
+from pipeline.transaction.place import drawn_folders, one_at_a_time, recover
 from pipeline.transaction.release_once import release_once
 from pipeline.transaction.transaction import State, Transaction, open_lineage, transaction
 from tests.flows.nights import Shop, customers
@@ -92,12 +90,12 @@ class Caller:
         return 0 if more < 0 else self.before + 1 + int(more)
 
 
-def one_off(folder: Path, patch: pytest.MonkeyPatch) -> Caller:
+def one_off(folder: Path, patch: pytest.MonkeyPatch, recipe: str = "private") -> Caller:
     shop = lay_out(folder / "people", kind="real", ledger="ledger.db", cap=100.0)
     home = Home(folder / "home")
     register_job(str(shop), home)
     ingest_job(str(shop), home)
-    s = setting(str(shop / "private.toml"), home)
+    s = setting(str(shop / f"{recipe}.toml"), home)
     rho = s.plan.charge()[0]
     assert rho is not None
 
@@ -108,6 +106,11 @@ def one_off(folder: Path, patch: pytest.MonkeyPatch) -> Caller:
     found = Caller(home, lambda: ledger_for(s.card, home), call, rho, rho)
     watch(patch, PrivateSum, found.draws)
     return found
+
+
+def pure(folder: Path, patch: pytest.MonkeyPatch) -> Caller:
+    """The same for pure ε: all of its noise is Laplace's."""
+    return one_off(folder, patch, "pure")
 
 
 def step(folder: Path, patch: pytest.MonkeyPatch) -> Caller:
@@ -125,43 +128,33 @@ def step(folder: Path, patch: pytest.MonkeyPatch) -> Caller:
     return found
 
 
-def evaluated(folder: Path, patch: pytest.MonkeyPatch) -> Caller:
-    """A step on which people evaluate: rows, and what they say, are paid again where they may be drawn again."""
-    more = "[evaluate]\npeople = 0.3\ndates = [2026-01-03]\n"
-    shop = Shop(folder, patch, cap=100.0, evaluate=more, public=2000)
-    shop.append(1, customers(0, 40))
-    shop.on(3)
-    shop.deliver(customers(40, 40))
-    (first,) = [e for e in shop.ledger.entries() if e.kind == "INTENT"]
-    joint = nightly_counter(setting(shop.recipe, shop.home)).evaluation.joint_body()
-    counter, whole = continual("tree", 8), Fraction(joint["rho_exact"])
-    due = squared_weights([row for t in (2, 3) for row in counter.rows(t)])
-    again = Fraction(first.body["rho"]) * Fraction(due, counter.cost) + Fraction(joint["evaluate"]["rho_exact"])
-    again += whole - Fraction(first.body["rho"])
-    found = Caller(shop.home, lambda: shop.ledger, lambda: shop.append(3).curated, whole, again, 1)
-    watch(patch, NoiseBlocks, found.draws)
-    return found
-
-
-CALLERS = {"a one-off release": one_off, "a step of a continual release": step, "a step that is evaluated": evaluated}
+CALLERS = {
+    "a one-off release": one_off,
+    "pure": pure,
+    "a step of a continual release": step,
+}
 
 
 def watch(patch: pytest.MonkeyPatch, owner: Any, draws: list[int]) -> None:
     """Write down every draw of ``owner`` when the operating system is first asked for noise."""
-    draw, gaussian, asked = owner.draw, OsNoise.gaussian, [True]
+    draw, asked = owner.draw, [True]
 
     def begins(*args: Any) -> Any:
         asked[0] = False
         return draw(*args)
 
-    def witnessed(*args: Any) -> Any:
-        if not asked[0]:
-            draws.append(1)
-        asked[0] = True
-        return gaussian(*args)
+    def witnessed(noise: Callable[..., Any]) -> Callable[..., Any]:
+        def drawn(*args: Any) -> Any:
+            if not asked[0]:
+                draws.append(1)
+            asked[0] = True
+            return noise(*args)
+
+        return drawn
 
     patch.setattr(owner, "draw", begins)
-    patch.setattr(OsNoise, "gaussian", witnessed)
+    for law in ("gaussian", "laplace"):
+        patch.setattr(OsNoise, law, witnessed(getattr(OsNoise, law)))
 
 
 @contextmanager
@@ -226,9 +219,13 @@ def same(one: Any, other: Any) -> bool:
     )
 
 
-@pytest.mark.parametrize("killed", [False, True], ids=["raised", "killed"])
-@pytest.mark.parametrize("name", CALLERS)
-def test_every_crash_point_has_one_recovery(tmp_path, monkeypatch, name, killed):
+# of Laplace noise each step once: what an error cleans up does not depend on the noise
+DEATHS = [(name, death) for name in CALLERS for death in ("raised", "killed") if (name, death) != ("pure", "raised")]
+
+
+@pytest.mark.parametrize(("name", "death"), DEATHS)
+def test_every_crash_point_has_one_recovery(tmp_path, monkeypatch, name, death):
+    killed = death == "killed"
     now, begun = tmp_path / "now", tmp_path / "begun"
     caller = CALLERS[name](now, monkeypatch)
     shutil.copytree(now, begun)
@@ -315,7 +312,7 @@ def test_a_schedule_whose_sums_die_for_ever_pays_once(tmp_path, monkeypatch, nam
     caller = CALLERS[name](tmp_path, monkeypatch)
     for _ in range(12):
         with monkeypatch.context() as dead, pytest.raises(DiedError):
-            for owner, sums in ((tabular, "aggregate"), (continual_draw, "count_new")):
+            for owner, sums in ((tabular, "aggregate"), (continual_step, "count_new")):
                 dead.setattr(owner, sums, dies_after(lambda *_: None))
             dead.setattr(attempts, "end_leases", lambda *_: None)
             caller.call()
@@ -343,7 +340,8 @@ def test_a_schedule_whose_draws_die_for_ever_stops_until_somebody_looks(tmp_path
     assert caller.charged() == caller.whole + MOST_LOST * caller.again
 
 
-def test_whoever_was_taken_over_draws_nothing(tmp_path, monkeypatch):
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+def test_whoever_was_taken_over_draws_nothing(tmp_path, monkeypatch, law):
     """A machine slept past its lease before it drew: the one that took its charge over may draw, and it may not."""
     caller = one_off(tmp_path, monkeypatch)
     with monkeypatch.context() as dead, pytest.raises(DiedError):
@@ -353,9 +351,8 @@ def test_whoever_was_taken_over_draws_nothing(tmp_path, monkeypatch):
     caller.call()
     drawn = list[int]()
     with pytest.raises(BudgetError, match="took this one over"):
-        AnnouncedNoise(OsNoise(), lambda: (caller.ledger().draw(slept), drawn.append(1))).gaussian(
-            1, 10, SimulatedWorld("a")
-        )
+        announced = AnnouncedNoise(OsNoise(), lambda: (caller.ledger().draw(slept), drawn.append(1)))
+        getattr(announced, law)(1, 10, SimulatedWorld("a"))
     assert not drawn and caller.charged() == caller.whole
 
 

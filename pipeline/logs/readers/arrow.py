@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.declaration.toml import LogError
-from pipeline.logs.readers.batch import RECORD_BYTES, Batch
-from pipeline.logs.readers.rows import batch_rows, frame_rows, types_of
+from pipeline.logs.readers.batch import RECORD_BYTES, Batch, batch_rows, frame_rows, types_of
 
 _FAULTS = (
     pa.ArrowException, pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError, EOFError,
@@ -30,16 +29,7 @@ def _damaged(path: Path, kind: str, rows: int | None = None) -> LogError:
 
 @dataclass(frozen=True)
 class Table:
-    """An open file.
-
-    Parameters
-    ----------
-    types
-        Column name -> type, as the file declares it.
-    read
-        The rows of some columns, a bounded number at a time; asked once.  Raises LogError if the file is truncated or
-        damaged.
-    """
+    """An open file."""
 
     types: dict[str, pl.DataType]
     read: Callable[[list[str]], Iterator[Batch]]
@@ -49,10 +39,7 @@ class Table:
 def open_parquet(path: Path, most: int = RECORD_BYTES) -> Generator[Table]:
     """A Parquet file; a row of more than ``most`` bytes is malformed.
 
-    Raises
-    ------
-    LogError
-        If the file is no readable Parquet file.
+    Raises LogError if the file is no readable Parquet file.
     """
     with _open_parquet(path) as file:
         yield Table(types_of(file.schema_arrow), partial(_parquet_rows, path, file, most))
@@ -101,10 +88,7 @@ _SMALL = 1 << 16
 def open_ipc(path: Path) -> Generator[Table]:
     """An Arrow file or stream.
 
-    Raises
-    ------
-    LogError
-        If the file is no readable Arrow file.
+    Raises LogError if the file is no readable Arrow file.
     """
     try:
         source = pa.OSFile(str(path), "rb")

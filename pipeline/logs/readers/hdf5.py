@@ -1,13 +1,28 @@
-"""HDF5: plain arrays of one file, as columns.  Whatever leads to another file is refused."""
+"""HDF5: plain arrays of one file, as columns.  Whatever leads to another file is refused.
+
+Minari: T actions between T + 1 observations, in HDF5 or in Arrow.
+
+Columns: ``episode``, ``step``, ``observations``, ``next_observations``, ``actions``, ``rewards``, ``terminations``,
+``truncations``, ``infos/…``; the parts of a Dict space are ``observations/part``.  What the card calls a vector is read
+as a list of numbers, all else as text: the type of one episode's arrays speaks for no other.  An episode that cannot be
+read so is malformed, alone.
+
+HDF5: a group an episode.  Episodes come in the order of their numbers; row n of the file is its n-th transition.
+
+Arrow or Parquet: a folder an episode, whose name is its number, one file in it; the last row is padding around the last
+observation.  A file is read whole, batch after batch: a record batch is no episode.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 import zlib
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +32,23 @@ from numpy.typing import NDArray
 
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import LogError
-from pipeline.logs.readers.batch import RECORD_BYTES
+from pipeline.logs.decode import NUMBERS
+from pipeline.logs.readers import hdf5
+from pipeline.logs.readers.arrow import open_ipc, open_parquet
+from pipeline.logs.readers.batch import (
+    BATCH_ROWS,
+    NO_LINES,
+    NUMBERED,
+    PLACE,
+    RECORD_BYTES,
+    Asked,
+    Batch,
+    cell_type,
+    field,
+    lines_from,
+    mark_numbers,
+    read_facts,
+)
 
 # groups inside groups; a group that holds itself has no end
 _DEEPEST = 8
@@ -31,15 +62,7 @@ FAULTS = (OSError, RuntimeError, KeyError, ValueError, TypeError, AttributeError
 def library(path: Path) -> Any:
     """The package h5py.
 
-    Parameters
-    ----------
-    path
-        Of the file that needs it, for the message.
-
-    Raises
-    ------
-    CardError
-        If it is not installed.
+    Raises CardError if it is not installed.
     """
     try:
         import h5py
@@ -52,10 +75,7 @@ def library(path: Path) -> Any:
 def open_hdf5(path: Path) -> Generator[Any]:
     """The open file.
 
-    Raises
-    ------
-    LogError
-        If it is no HDF5 file, or damaged.
+    Raises LogError if it is no HDF5 file, or damaged.
     """
     h5py = library(path)
     try:
@@ -73,16 +93,10 @@ def open_hdf5(path: Path) -> Generator[Any]:
 class Stored:
     """An array of a file; nothing of it is read yet.
 
-    Parameters
-    ----------
-    data
-        What h5py opened.
-    dtype, shape
-        Of all entries.  To ask h5py again costs as much as to read a short array.
-    chunk
-        Shape of its chunks; None where it is stored in one piece.
-    filters
-        What its chunks went through when they were written, by HDF5's numbers.
+    ``data``: what h5py opened.
+    ``dtype``, ``shape``: of all entries.  To ask h5py again costs as much as to read a short array.
+    ``chunk``: shape of its chunks; None where it is stored in one piece.
+    ``filters``: what its chunks went through when they were written, by HDF5's numbers.
     """
 
     data: Any
@@ -98,10 +112,8 @@ class Stored:
 def arrays(group: Any, path: Path, where: str, depth: int = 0) -> dict[str, Stored]:
     """Data sets of a group by name, ``outer/inner`` of groups inside; nothing is read yet.
 
-    Raises
-    ------
-    LogError
-        For a link, a data set that lies in another file, groups without end, or one that claims more than fits.
+    Raises LogError for a link, a data set that lies in another file, groups without end, or one that claims more than
+    fits.
     """
     h5py = library(path)
     if depth > _DEEPEST:
@@ -120,10 +132,7 @@ def arrays(group: Any, path: Path, where: str, depth: int = 0) -> dict[str, Stor
 def member(group: Any, name: str, path: Path, where: str) -> Any:
     """What stands in a group under a name.
 
-    Raises
-    ------
-    LogError
-        If it is a link, perhaps to another file.
+    Raises LogError if it is a link, perhaps to another file.
     """
     h5py, key = library(path), name.encode()
     if group.id.links.get_info(key).type != h5py.h5l.TYPE_HARD:
@@ -138,10 +147,7 @@ def member(group: Any, name: str, path: Path, where: str) -> Any:
 def array(group: Any, name: str, path: Path, where: str) -> Stored | None:
     """The data set ``outer/inner`` of a group; None if there is none.
 
-    Raises
-    ------
-    LogError
-        As of :func:`arrays`.
+    Raises LogError as of :func:`arrays`.
     """
     for part in name.split("/"):
         if not isinstance(group, library(path).Group):
@@ -191,10 +197,7 @@ def _numbers(dtype: Any, shape: tuple[int, ...]) -> pl.DataType:
 def values(data: Stored, low: int, high: int) -> NDArray[Any]:
     """Entries ``low … high - 1`` as ``(n, size)`` numbers, or ``(n,)`` texts (objects).
 
-    Raises
-    ------
-    LogError
-        If a chunk that was written is not whole.
+    Raises LogError if a chunk that was written is not whole.
     """
     h5py = library(Path())
     if data.chunk is not None:
@@ -296,3 +299,251 @@ def _plain(values: NDArray[Any]) -> NDArray[Any]:
     kind = np.dtype(np.float32) if values.dtype == np.float16 else values.dtype.newbyteorder("=")
     native = np.ascontiguousarray(values, dtype=kind)
     return native[:, 0] if native.shape[1] == 1 else native
+
+
+NEXT = "next_"
+_NAME = re.compile(r"episode_(\d{1,18})")
+_SEEN = "observations"
+# rows of a record batch that pyarrow's dataset writer cuts an episode into
+_ONE_BATCH = 2**16
+
+
+def _asked_types(asked: Asked) -> dict[str, pl.DataType]:
+    return NUMBERED | {name: NUMBERS if name in asked.lists else pl.String() for name in asked.but(*NUMBERED)}
+
+
+def minari_hdf5_types(path: Path, asked: Asked) -> dict[str, pl.DataType]:
+    """Columns and types, as they are asked for.
+
+    Raises LogError if the file is damaged, holds no episode, or fewer than ``metadata.json`` beside it tells.
+    """
+    with hdf5.open_hdf5(path) as file:
+        found = len(_episodes(file))
+    if not found:
+        raise LogError(f"{path.name}: no episode_0, episode_1, …; is this a Minari file?")
+    beside = path.with_name("metadata.json")
+    if (total := read_facts(beside).get("total_episodes", found)) != found:
+        raise LogError(f"{path.name}: {found} episodes, metadata.json tells of {total}; copy the data set again")
+    return _asked_types(asked)
+
+
+def read_minari_hdf5(path: Path, asked: Asked) -> Iterator[Batch]:
+    """Yield transitions; an episode whose arrays cannot be read or do not fit together is malformed.
+
+    Raises LogError if the file is damaged.
+    """
+    row = 1
+    with hdf5.open_hdf5(path) as file:
+        held = _Held(asked)
+        for number, name in _episodes(file):
+            fault: str | None = None
+            try:
+                for columns, steps in _pieces(hdf5.member(file, name, path, "/"), asked, path, name):
+                    held.add(columns, number, steps)
+                    if held.rows >= BATCH_ROWS:
+                        yield held.batch(row, NO_LINES)
+                        row, held = row + held.rows, _Held(asked)
+            except (LogError, *hdf5.FAULTS) as e:
+                fault = str(e) if isinstance(e, LogError) else f"cannot be read ({type(e).__name__})"
+            if fault is not None:
+                lost = pl.DataFrame({"line": [row + held.rows], "text": [f"{name}: {fault}"]})
+                yield held.batch(row, lost)
+                row, held = row + held.rows + 1, _Held(asked)
+        if held.rows:
+            yield held.batch(row, NO_LINES)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a column is found in an episode: array, whether one entry later, which number of each entry."""
+
+    base: str
+    later: int
+    entry: int | None
+
+    def of(self, values: NDArray[Any], rows: int) -> NDArray[Any]:
+        """Its entries of so many rows."""
+        cut = values[self.later : rows + self.later]
+        return cut if self.entry is None else cut[:, [self.entry]]
+
+
+class _Held:
+    """Rows of some episodes, to be made into one batch."""
+
+    def __init__(self, asked: Asked) -> None:
+        self._asked, self.rows = asked, 0
+        self._pieces: dict[str, list[NDArray[Any]]] = {name: [] for name in asked.but(*NUMBERED)}
+        self._numbers: list[NDArray[np.int64]] = []
+        self._steps: list[NDArray[np.int64]] = []
+
+    def add(self, columns: dict[str, NDArray[Any]], number: int, steps: range) -> None:
+        """Some transitions of an episode."""
+        for name, pieces in self._pieces.items():
+            pieces.append(columns[name])
+        self._numbers.append(np.full(len(steps), number))
+        self._steps.append(np.arange(steps.start, steps.stop))
+        self.rows += len(steps)
+
+    def batch(self, first: int, lost: pl.DataFrame) -> Batch:
+        """The columns that were asked for."""
+        if not self.rows:
+            return Batch(pl.DataFrame(schema={c: _asked_types(self._asked)[c] for c in self._asked.columns}),
+                         lines_from(first, 0), lost)  # fmt: skip
+        made = pl.DataFrame({"_n": np.concatenate(self._numbers), "step": np.concatenate(self._steps)})
+        frame = made.with_columns(
+            pl.concat(
+                # one type for all entries would read one episode by another's
+                _cells(np.concatenate(list(alike)), lists=name in self._asked.lists)
+                for _, alike in groupby(pieces, key=lambda values: (values.dtype, values.shape[1:]))
+            ).alias(name)
+            for name, pieces in self._pieces.items()
+        )
+        frame = frame.with_columns(mark_numbers(self._asked.mark, pl.col("_n")).alias("episode"))
+        return Batch(frame.select(self._asked.columns), lines_from(first, self.rows), lost)
+
+
+def _pieces(group: Any, asked: Asked, path: Path, where: str) -> Iterator[tuple[dict[str, NDArray[Any]], range]]:
+    """Columns and numbers of the steps of an episode, a bounded number of them at a time."""
+    places = {name: _place(group, name, path, where) for name in asked.but(*NUMBERED)}
+    bases = dict.fromkeys(["rewards", *(place.base for place in places.values())])
+    data = {base: _array(group, base, path, where) for base in bases}
+    _check_fit(group, data)
+    for name, place in places.items():
+        _check_type(name, place, hdf5.type_of(data[place.base]), lists=name in asked.lists)
+    read, steps = {place.base for place in places.values()}, len(data["rewards"])
+    for low in range(0, steps, BATCH_ROWS):
+        high = min(low + BATCH_ROWS, steps)
+        found = {base: hdf5.values(data[base], low, high + 1) for base in read}
+        if odd := [base for base, values in found.items() if hdf5.no_text(values).any()]:
+            raise LogError(f"{odd[0]}: {hdf5.NO_TEXT}")
+        yield {name: at.of(found[at.base], high - low) for name, at in places.items()}, range(low, high)
+
+
+def _array(group: Any, name: str, path: Path, where: str) -> hdf5.Stored:
+    found = hdf5.array(group, name, path, where)
+    if found is None:
+        raise LogError(f"no {name}")
+    return found
+
+
+def _place(group: Any, name: str, path: Path, where: str) -> _Place:
+    base, later = _base(name)
+    entry = PLACE.fullmatch(base)
+    if entry is None or hdf5.array(group, base, path, where) is not None:
+        return _Place(base, later, None)
+    return _Place(entry[1], later, int(entry[2]))
+
+
+def _check_fit(group: Any, data: dict[str, hdf5.Stored]) -> None:
+    steps = len(data["rewards"])
+    if str(group.attrs.get("total_steps", steps)) != str(steps):
+        raise LogError(f"rewards holds {steps} entries, total_steps is another number")
+    for base, x in data.items():
+        allowed = {_SEEN: (steps + 1,), "infos": (steps, steps + 1)}.get(base.split("/")[0], (steps,))
+        if len(x) not in allowed:
+            raise LogError(f"{base} holds {len(x)} entries, rewards {steps}")
+
+
+def _check_type(name: str, at: _Place, dtype: pl.DataType, *, lists: bool) -> None:
+    numbers = dtype.is_numeric() or dtype == pl.Boolean
+    several = dtype.size if isinstance(dtype, pl.Array) else 0
+    if at.entry is not None:
+        fits = at.entry < several
+    else:
+        fits = (numbers or several > 0) if lists else (numbers or dtype == pl.String)
+    if not fits:
+        raise LogError(f"{name}: entries are {dtype}, and cannot be read as {'a vector' if lists else 'one cell'}")
+
+
+def _cells(values: NDArray[Any], *, lists: bool) -> pl.Series:
+    """Entries of one type: lists of numbers, or the text that this type gives."""
+    if lists:
+        return pl.Series(values.astype(np.float64)).cast(NUMBERS)
+    cells = hdf5.series(values)
+    return cells.cast(pl.Float64).fill_nan(None).cast(pl.String) if cells.dtype.is_float() else cells.cast(pl.String)
+
+
+def _episodes(file: Any) -> list[tuple[int, str]]:
+    """Numbers and names of the groups, in order."""
+    return sorted((int(name[1]), name[0]) for key in file if (name := _NAME.fullmatch(key)) is not None)
+
+
+def minari_arrow_types(path: Path, asked: Asked) -> dict[str, pl.DataType]:
+    """Columns and types, as they are asked for.
+
+    Raises LogError if the file's folder is no episode's, or the episode before or after it is missing.
+    """
+    number, data = _number(path), path.parent.parent
+    total = read_facts(data / "metadata.json").get("total_episodes", number + 1)
+    if not isinstance(total, int):
+        raise LogError(f"{data.name}/metadata.json: total_episodes is no whole number; copy the data set again")
+    beside = [n for n in (number - 1, number + 1) if 0 <= n < total and not (data / str(n)).is_dir()]
+    if beside:
+        raise LogError(f"{data.name}: episode {beside[0]} is missing; copy the data set again")
+    return _asked_types(asked)
+
+
+def read_minari_arrow(path: Path, asked: Asked) -> Iterator[Batch]:
+    """Yield the transitions of one episode.
+
+    It is malformed if the file is damaged, ``metadata.json`` beside tells of another number, or it is longer than one
+    record batch: pyarrow writes batches as they are done, and nothing in the file tells their order.
+    """
+    try:
+        cells = _arrow_cells(path, asked)
+    except LogError as e:
+        lost = pl.DataFrame({"line": [1], "text": [f"{path.parent.name}: {e}"]})
+        yield _Held(asked).batch(1, lost)
+        return
+    rows = len(next(iter(cells.values())))
+    cells["step"] = pl.Series(np.arange(rows))
+    cells["episode"] = pl.Series([f"{asked.mark}{_number(path)}"]).new_from_index(0, rows)
+    yield Batch(pl.DataFrame([cells[name].alias(name) for name in asked.columns]), lines_from(1, rows), NO_LINES)
+
+
+def _arrow_cells(path: Path, asked: Asked) -> dict[str, pl.Series]:
+    """Columns of the T transitions of an episode."""
+    with (open_parquet if path.suffix == ".parquet" else open_ipc)(path) as file:
+        bases, cells = _found(tuple(file.types.items()), tuple(asked.but(*NUMBERED)), asked.lists)
+        batches = list(file.read(bases))
+    if odd := [batch.malformed["text"][0] for batch in batches if len(batch.malformed)]:
+        raise LogError(odd[0])
+    rows = sum(len(batch.frame) for batch in batches)
+    steps = max(0, rows - 1)
+    if rows > _ONE_BATCH:
+        raise LogError(f"{rows} rows: Minari's Arrow writer does not keep the order of so many")
+    if read_facts(path.with_name("metadata.json")).get("total_steps", steps) != steps:
+        raise LogError(f"{rows} rows, metadata.json tells of another number of steps and one more observation")
+    stored = pl.concat([b.frame for b in batches] or [pl.DataFrame(schema={base: file.types[base] for base in bases})])
+    found = {n: stored[c] if isinstance(c, str) else stored.select(c).to_series() for n, c in cells.items()}
+    return {name: cell.slice(_base(name)[1], steps) for name, cell in found.items()}
+
+
+@lru_cache
+def _found(
+    types: tuple[tuple[str, pl.DataType], ...], names: tuple[str, ...], lists: frozenset[str]
+) -> tuple[list[str], dict[str, str | pl.Expr]]:
+    """The columns of a file that ``names`` stand in; and of each name, its column or how it is taken out of one."""
+    stored, bases, cells = dict(types), list[str](), dict[str, str | pl.Expr]()
+    for name in names:
+        it = field(base := _base(name)[0], stored)
+        dtype = None if it is None else cell_type(it[0], lists=name in lists)
+        if it is None or dtype is None or (name in lists and dtype == pl.String):
+            raise LogError(f"{name}: {'not there' if it is None else f'is {it[0]}'}")
+        bases += it[1].meta.root_names()
+        cells[name] = base if base in stored else it[1]
+        if name in lists and dtype != NUMBERS:
+            cells[name] = pl.concat_list(it[1].cast(pl.Float64))
+    return list(dict.fromkeys(bases)), cells
+
+
+def _base(name: str) -> tuple[str, int]:
+    """Where a column is found: array, whether one entry later."""
+    return (name.removeprefix(NEXT), 1) if name.startswith(NEXT + _SEEN) else (name, 0)
+
+
+def _number(path: Path) -> int:
+    name = path.parent.name
+    if not (name.isascii() and name.isdecimal() and len(name) <= 18):
+        raise LogError(f"{name}/{path.name}: not in a folder with an episode's number; Minari writes data/0, data/1, …")
+    return int(name)

@@ -19,9 +19,11 @@ import polars as pl
 
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import LogError
+from pipeline.logs.contribution_bounding import whose
 from pipeline.logs.decode import read_flag
 from pipeline.logs.readers import hdf5
 from pipeline.logs.readers.batch import (
+    BATCH_ROWS,
     NO_LINES,
     NUMBERED,
     Asked,
@@ -33,21 +35,13 @@ from pipeline.logs.readers.batch import (
     readable_times,
     take_fields,
 )
-from pipeline.logs.readers.rows import BATCH_ROWS
 
 
 @dataclass(frozen=True)
 class Cut:
     """What tells where an episode ends.
 
-    Parameters
-    ----------
-    user
-        Column of user ids; None where the episode itself is the unit.
-    flags
-        Columns that are true at the last row of an episode.
-    chain
-        Pairs (where the row leads, where the next row stands): an episode ends where they differ.
+    ``user``: column of user ids; None where the episode itself is the unit.
     """
 
     user: str | None
@@ -71,10 +65,8 @@ class Cutter:
     def number_rows(self, batch: Batch) -> Batch:
         """The batch with ``episode`` (text) and ``step`` (0-based); a row whose flag cannot be read is set aside.
 
-        Raises
-        ------
-        LogError
-            Where there are no users, if something is set aside: nobody knows which rows belong together then.
+        Raises LogError where there are no users, if something is set aside: nobody knows which rows belong together
+        then.
         """
         cut = self._cut
         over, unread = self._flags(batch.frame)
@@ -84,7 +76,7 @@ class Cutter:
                 f"{self._path.name}: line {batch.malformed['line'][0]}: malformed, or a flag in it cannot be read, and "
                 "here the order of the rows tells the episodes; mend the line"
             )
-        user = pl.lit(0) if cut.user is None else pl.col(cut.user)
+        user = pl.lit(0) if cut.user is None else whose(pl.col(cut.user), batch.frame.schema[cut.user])
         rows = batch.frame.select(
             user.alias("_user"),
             over.filter(~unread).alias("_over"),
@@ -131,10 +123,7 @@ _Read = Callable[[Path, Asked], Iterator[Batch]]
 def transition_types(path: Path, asked: Asked, inner: _Types) -> dict[str, pl.DataType]:
     """The table's columns and the two that are made.
 
-    Raises
-    ------
-    LogError
-        If the table has an ``episode`` or ``step`` of its own.
+    Raises LogError if the table has an ``episode`` or ``step`` of its own.
     """
     types = inner(path, replace(asked, columns=asked.but(*NUMBERED)))
     if own := [name for name in NUMBERED if name in types]:
@@ -145,10 +134,7 @@ def transition_types(path: Path, asked: Asked, inner: _Types) -> dict[str, pl.Da
 def read_transitions(path: Path, asked: Asked, inner: _Read, cut: Cut) -> Iterator[Batch]:
     """Yield the table's batches, rows numbered.
 
-    Raises
-    ------
-    LogError
-        Where there are no users, if a line is malformed or a flag cannot be read.
+    Raises LogError where there are no users, if a line is malformed or a flag cannot be read.
     """
     cutter = Cutter(cut, path, asked.mark)
     for batch in inner(path, replace(asked, columns=asked.but(*NUMBERED))):
@@ -162,12 +148,8 @@ _TIMEOUTS = "timeouts"
 def d4rl_types(path: Path, asked: Asked, cut: Cut) -> dict[str, pl.DataType]:
     """Columns and their types.
 
-    Raises
-    ------
-    LogError
-        If the file is damaged, or its arrays have different lengths.
-    CardError
-        If the file tells of timeouts and the card does not: episodes would run into each other.
+    Raises LogError if the file is damaged, or its arrays have different lengths.
+    Raises CardError if the file tells of timeouts and the card does not: episodes would run into each other.
     """
     with hdf5.open_hdf5(path) as file:
         data = hdf5.arrays(file, path, "/")
@@ -181,10 +163,7 @@ def d4rl_types(path: Path, asked: Asked, cut: Cut) -> dict[str, pl.DataType]:
 def read_d4rl(path: Path, asked: Asked, cut: Cut) -> Iterator[Batch]:
     """Yield the rows, a bounded number at a time.
 
-    Raises
-    ------
-    LogError
-        If the file is damaged, or, where there are no users, a flag cannot be read.
+    Raises LogError if the file is damaged, or, where there are no users, a flag cannot be read.
     """
     cutter = Cutter(cut, path, asked.mark)
     with hdf5.open_hdf5(path) as file:

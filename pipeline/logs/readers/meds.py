@@ -28,10 +28,7 @@ _BY = ["subject_id", "episode"]
 def meds_types(path: Path, meds: Meds) -> dict[str, pl.DataType]:
     """Columns that windows have.
 
-    Raises
-    ------
-    LogError
-        If the shard is damaged or no MEDS.
+    Raises LogError if the shard is damaged or no MEDS.
     """
     types = parquet_types(path)
     subject, time, code, number = (types.get(name, pl.Object()) for name in _COLUMNS)
@@ -52,10 +49,7 @@ def meds_types(path: Path, meds: Meds) -> dict[str, pl.DataType]:
 def read_meds(path: Path, asked: Asked, meds: Meds, horizon: int) -> Iterator[Batch]:
     """Yield windows, at most one beyond the horizon; a window's row is that of the event that opened its episode.
 
-    Raises
-    ------
-    LogError
-        If the shard is damaged.
+    Raises LogError if the shard is damaged.
     """
     meds_types(path, meds)
     ends, held, seen = _last_rows(path), pl.DataFrame(), 0

@@ -18,6 +18,7 @@ from pathlib import Path
 import polars as pl
 
 from pipeline.declaration.toml import LogError
+from pipeline.logs.contribution_bounding import whose
 from pipeline.logs.decode import read_flag
 from pipeline.logs.readers.arrow import parquet_types, read_parquet, row_count
 from pipeline.logs.readers.batch import (
@@ -46,10 +47,7 @@ _MADE: dict[str, pl.DataType] = {**NUMBERED, "terminated": pl.Boolean(), "trunca
 def rlds_types(path: Path, asked: Asked) -> dict[str, pl.DataType]:
     """Columns of a step and their types.
 
-    Raises
-    ------
-    LogError
-        If the file is damaged, or lacks the flags that RLDS has.
+    Raises LogError if the file is damaged, or lacks the flags that RLDS has.
     """
     types = _step_types(parquet_types(path))
     if missing := [name for name in _FLAGS if name not in types]:
@@ -61,18 +59,10 @@ def rlds_types(path: Path, asked: Asked) -> dict[str, pl.DataType]:
 def read_rlds(path: Path, asked: Asked, user: str | None = None, *, real: bool = False) -> Iterator[Batch]:
     """Yield transitions, each at the row its first half stands in.
 
-    Parameters
-    ----------
-    user
-        Column of user ids: a person's steps are joined by that person's steps alone.  None where there is none.
-    real
-        Real people: where every row is a step, only their ids keep one's rows from moving another's.
-
-    Raises
-    ------
-    LogError
-        If the file is damaged, or people are real and have no ids where a row is a step; where steps of nobody stand in
-        rows, also if one is set aside.
+    ``user``: column of user ids: a person's steps are joined by that person's steps alone.  None where there is none.
+    ``real``: real people: where every row is a step, only their ids keep one's rows from moving another's.
+    Raises LogError if the file is damaged, or people are real and have no ids where a row is a step; where steps of
+    nobody stand in rows, also if one is set aside.
     """
     stored = parquet_types(path)
     types, nested = _step_types(stored), STEPS in stored
@@ -124,7 +114,7 @@ def _lost(rows: pl.DataFrame, why: str) -> pl.DataFrame:
 
 def _whose(user: str | None, types: Types) -> pl.Expr:
     found = None if user is None else field(user, types)
-    return pl.lit(0) if found is None else found[1]
+    return pl.lit(0) if found is None else whose(found[1], found[0])
 
 
 def _step_types(stored: Types) -> dict[str, pl.DataType]:
@@ -206,10 +196,8 @@ def lerobot_root(path: Path) -> Path:
 def lerobot_types(path: Path, asked: Asked) -> dict[str, pl.DataType]:
     """Columns and their types.
 
-    Raises
-    ------
-    LogError
-        If the file is damaged, has no episode or frame index, or fewer frames are there than ``meta/info.json`` tells.
+    Raises LogError if the file is damaged, has no episode or frame index, or fewer frames are there than
+    ``meta/info.json`` tells.
     """
     types = parquet_types(path)
     if missing := [own for own in INDICES.values() if not types.get(own, pl.Object()).is_integer()]:

@@ -1,0 +1,172 @@
+"""``reticent policy serve``: the policy in use answers ``POST /act`` over HTTP, and writes nothing down.
+
+A question names a person and where they are.  Neither reaches a log, a file or an error's text, there is no other
+address, and nothing can be changed.  Whoever asks shows a secret that lies in the home, for its owner alone.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import signal
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field, ValidationError
+
+from flows.config.home import CardLike, Home
+from flows.jobs.opened import Policy, Run, find_run
+from flows.server.serving import ACCESS, access
+from pipeline.declaration.card import CardError
+from pipeline.declaration.toml import Strict
+from pipeline.files import private_folder
+from pipeline.ledger.chain import BudgetError
+
+URL, SECRET = "RETICENT_ACT_URL", "RETICENT_ACT_SECRET"
+# bytes of a question, and seconds that one may take to come in
+_MOST, _PATIENCE = 1 << 16, 10
+
+
+class Question(Strict):
+    """Where somebody is: a state, an observation or both, at a step from 0; ``raw``: as the log's column holds it."""
+
+    step: Annotated[int, Field(ge=0, lt=2**31)]
+    state: str | None = None
+    observation: list[float] | None = None
+    person: str | None = None
+    raw: bool = False
+
+
+class RefusedError(Exception):
+    """A question that gets no answer: an HTTP status and what the caller is told."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+@dataclass
+class Served:
+    """The policy that a name leads to, read again when it leads to another run."""
+
+    home: Home
+    run: str
+    card: CardLike | None
+    _kept: tuple[Path, Policy] | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def policy(self) -> Policy:
+        """The one in use now.
+
+        Raises CardError if the name leads nowhere.
+        Raises BudgetError if a file of the run is not the one that the ledger vouches for.
+        """
+        with self._lock:
+            folder = find_run(self.home, self.run)
+            if self._kept is None or self._kept[0] != folder:
+                self._kept = folder, Run(self.home, folder, self.card).policy
+            return self._kept[1]
+
+    def answer(self, body: bytes) -> Mapping[str, Any]:
+        """What the policy says to one question.
+
+        Raises RefusedError if it is none, or the policy in use cannot be read.
+        """
+        try:
+            policy = self.policy()
+        except (CardError, BudgetError) as e:
+            raise RefusedError(503, f"no policy is in use that may be served ({type(e).__name__})") from None
+        try:
+            asked = Question.model_validate_json(body)
+        except ValidationError:
+            raise RefusedError(
+                400, f"the body is a JSON object with keys among {', '.join(Question.model_fields)}"
+            ) from None
+        if asked.state is None and asked.observation is None:
+            raise RefusedError(400, "give step, and a state, an observation, or both")
+        try:
+            if asked.observation is None:
+                found = policy.act(asked.state, asked.step, raw=asked.raw, sample=True, person=asked.person)
+            else:
+                here, step = np.array([asked.observation]), np.array([asked.step])
+                found = policy.met_by(asked.person, policy.observe(here, step, asked.state)[0])
+        except (CardError, ValueError, TypeError) as e:
+            text = str(e) if isinstance(e, CardError) else "that is nowhere where this policy decides"
+            raise RefusedError(400, text) from None
+        return {"run": policy.stored.of.run, **found}
+
+
+def handler(served: Served, secret: str) -> type[BaseHTTPRequestHandler]:
+    """What is done with a connection."""
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout, server_version, sys_version, protocol_version = _PATIENCE, "reticent", "", "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            try:
+                status, told = 200, served.answer(self._body())
+            except RefusedError as e:
+                status, told = e.status, {"error": str(e)}
+                # what was not read of it must not be taken for the next question
+                self.close_connection = True
+            content = json.dumps(told, ensure_ascii=False, allow_nan=False).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.send_header("Cache-Control", "no-store")
+            self.end_headers()
+            self.wfile.write(content)
+
+        def _body(self) -> bytes:
+            shown = self.headers.get("Authorization", "").encode()
+            if not hmac.compare_digest(shown, f"Bearer {secret}".encode()):
+                raise RefusedError(401, "the secret is missing or wrong: Authorization: Bearer SECRET")
+            if self.path != "/act":
+                raise RefusedError(404, "there is /act alone")
+            length = self.headers.get("Content-Length", "")
+            if not (length.isascii() and length.isdigit() and int(length) <= _MOST):
+                raise RefusedError(413, f"a question has a Content-Length of at most {_MOST}")
+            return self.rfile.read(int(length))
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Nothing: neither a state nor a person reaches a log."""
+
+    return Handler
+
+
+class Server(ThreadingHTTPServer):
+    """Answers several connections at once, and says nothing of those that break."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Nothing: a traceback might hold a question."""
+
+
+def serve_policy(home: Home, run: str, card: CardLike | None, port: int, say: Callable[[str], None]) -> None:
+    """Answer until a signal ends it.
+
+    Raises CardError if there is no such run, the port is taken, or others may read the secret.
+    Raises BudgetError if a file of the run is not the one that the ledger vouches for.
+    """
+    served = Served(home, run, card)
+    # what is wrong with it is said now, and not to the first who asks
+    served.policy()
+    place = private_folder(home.root / "act")
+    try:
+        server = Server(("127.0.0.1", port), BaseHTTPRequestHandler)
+    except OSError as e:
+        raise CardError(f"policy serve: port {port} cannot be had ({e.strerror}); give another --port") from None
+    with server, suppress(KeyboardInterrupt):
+        address = f"http://127.0.0.1:{server.server_port}/act"
+        server.RequestHandlerClass = handler(served, access(place / ACCESS, address, (URL, SECRET), ""))
+        # as Ctrl-C does
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        say(f"answering POST {address} by {run}; its secret is in {place / ACCESS}; stop with Ctrl-C or SIGTERM")
+        server.serve_forever()

@@ -1,0 +1,97 @@
+"""May traits that nobody recorded have made the difference?  Decided from released checks and declarations, no rows.
+
+A policy looks better where practice gave the advised action to people who would have done well in any case.  If the
+declared state holds all that drives both, it cannot.  Two sums of :class:`~pipeline.facts.evaluation.Evaluated`
+check that: ``placebo`` asks whether the course before a choice goes with the choice, ``past`` whether earlier rewards
+do.
+"""
+
+from __future__ import annotations
+
+import math
+
+from pipeline.declaration.domain import RECORDED
+from pipeline.declaration.numbers import number
+from pipeline.facts.evaluation import LEANS, Evaluated
+from pipeline.facts.verdict import PLACEBO, Confounding
+
+# below it a trait that moves only rewards can make a difference without the check of earlier rewards showing it
+REACH = 0.1
+_BLIND = "so no check on this log can see a trait that moves only the outcome."
+
+
+def confounding(
+    found: Evaluated | None, *, horizon: int, pays_at_the_end: bool, recorded: bool | None
+) -> Confounding | None:
+    """What is known of hidden traits behind a difference; None where there is none to speak of.
+
+    ``recorded``: whether ``practice = "recorded"`` was registered before the ledger's first answer; None: it is not
+    declared.
+    """
+    if found is None or not found.changes:
+        return None
+    strength = None if found.strength is None else float(found.strength)
+    checks = [float(z) for z in (found.placebo, found.past) if z is not None]
+    far = max(checks, key=abs, default=0.0)
+    if abs(far) > PLACEBO:
+        why = (
+            f"A sum that must come out as zero lies {number(abs(far), 2)} standard errors from it: something outside "
+            "of the declared state drives both what is done and what comes of it."
+        )
+        return Confounding(status="seen", why=why, strength=strength)
+    more = _why_the_word_does_not_count(found, horizon, recorded) if recorded is not None else ""
+    if recorded is not None and not more:
+        return Confounding(status="declared", why=f"{RECORDED[0].upper()}{RECORDED[1:]}.", strength=strength)
+    if blind := _why_unchecked(found, horizon, pays_at_the_end):
+        return Confounding(status="unchecked", why=f"{blind}, {_BLIND}{more}", strength=strength)
+    if open_ := _why_not_excluded(found, checks):
+        return Confounding(status="not_excluded", why=f"{open_}{more}", strength=strength)
+    why = (
+        f"A hidden trait that the checks could miss would explain at most {number(found.hidden, 2, 'up')}, less than "
+        "the lower end of this difference."
+    )
+    return Confounding(status="checked", why=f"{why}{more}", strength=strength)
+
+
+def _why_the_word_does_not_count(found: Evaluated, horizon: int, recorded: bool | None) -> str:
+    """Of the operator, whose word excludes hidden traits behind choices, and not those behind the course."""
+    does_not = " The operator declares that choices were recorded, which does not count:"
+    if not recorded:
+        return f"{does_not} it was registered after the ledger's first answer."
+    if horizon > 1 and found.placebo is None:
+        return f"{does_not} the course before a choice was not checked."
+    if horizon > 1 and abs(float(found.placebo or 0.0)) > LEANS:
+        z = number(abs(float(found.placebo or 0.0)), 2)
+        return f"{does_not} the course before a choice goes with the choice, by {z} standard errors."
+    return ""
+
+
+def _why_unchecked(found: Evaluated, horizon: int, pays_at_the_end: bool) -> str:
+    if pays_at_the_end:
+        return "The card pays at the end of an episode only"
+    if horizon == 1 and found.past is None:
+        return "Episodes have one step, and no earlier ones of the same people were looked at"
+    if found.reach is None or found.hidden is None:
+        return "No check of earlier rewards was released"
+    if found.reach >= REACH:
+        return ""
+    reach = number(found.reach, 2, "down")
+    return f"Earlier rewards tell too little of later ones (reach {reach}; {REACH:g} is needed)"
+
+
+def _why_not_excluded(found: Evaluated, checks: list[float]) -> str:
+    gain = found.improvement
+    sign = math.copysign(1.0, gain.estimate)
+    least = max(0.0, gain.lower if sign > 0 else -gain.upper)
+    leaning = max((z * sign for z in checks), default=0.0)
+    if least == 0:
+        return "The interval of the difference holds 0, so there is no difference that a check could clear."
+    if leaning > LEANS:
+        z = number(leaning, 2)
+        return f"A sum that must come out as zero leans to the side of the difference, by {z} standard errors."
+    if found.hidden is not None and found.hidden < least:
+        return ""
+    return (
+        f"A hidden trait that the checks could miss may explain up to {number(found.hidden, 2, 'up')}, and the lower "
+        f"end of this difference is {number(least, 2, 'down')}."
+    )

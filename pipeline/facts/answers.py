@@ -1,0 +1,614 @@
+"""What jobs say besides a report: a run that was made, a night, and what changed between two runs.
+
+``model_dump()`` of any of them is what ``--json`` prints.
+
+What ``plan`` says: what a run would release and cost, what is left, and what quality to expect.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from pipeline.facts.learnt import Truth, ValueFacts
+from pipeline.facts.promise import CounterFacts, Guarantee, Joint, MechanismFacts, Number, Part
+from pipeline.facts.verdict import Verdict
+
+
+class Left(Part):
+    """Budget of a lineage: ``spent_rho`` so far and ``remaining_rho``."""
+
+    spent_rho: Number
+    remaining_rho: Number
+
+
+class RunAnswer(Part):
+    """A run that was made.
+
+    Parameters
+    ----------
+    run, folder, report
+        Its name, its folder, its page.
+    replayed
+        Whether the release was committed before, so that nothing was charged.
+    ledger
+        The lineage now.
+    guarantee, verdict, value, counter, truth
+        As its report states them.
+    """
+
+    run: str
+    folder: str
+    report: str
+    replayed: bool
+    ledger: Left
+    guarantee: Guarantee
+    verdict: Verdict
+    value: ValueFacts
+    counter: CounterFacts | None = None
+    truth: Truth | None = None
+
+
+class Charge(Part):
+    """An INTENT of the ledger, without its time: the times of two entries of a draw tell how long it took.
+
+    Parameters
+    ----------
+    entry, release, attempt
+        Its number, the beginning of the release's key, and which attempt it was.
+    snapshot, night
+        What was released: a snapshot, or a night of a counter.
+    rho, total_rho
+        What it cost, and all that was charged until then.
+    committed
+        Whether a COMMIT followed.
+    """
+
+    entry: int
+    release: str
+    snapshot: int | None = None
+    night: int | None = None
+    attempt: int
+    rho: Number
+    committed: bool
+    total_rho: Number
+
+
+class NightFacts(Part):
+    """What a night did.
+
+    Parameters
+    ----------
+    recipe, dataset
+        Names.
+    snapshot, due
+        The edition that was released, and the date of the calendar it is for; None for a counter.
+    unchanged
+        Whether the committed release stands.
+    charged_rho, charges
+        What this night was charged, and all charges of the lineage.
+    """
+
+    recipe: str
+    dataset: str
+    snapshot: int | None
+    due: str | None
+    unchanged: bool
+    charged_rho: Number
+    charges: list[Charge]
+
+
+class IntervalOf(Part):
+    """``lower``, ``upper``, ``estimate`` and ``status`` of one run's value."""
+
+    lower: Number
+    upper: Number | None
+    estimate: Number | None
+    status: str
+
+
+class ValueChange(Part):
+    """The values of runs ``a`` and ``b``.
+
+    Parameters
+    ----------
+    a, b
+        The older run and the newer one.
+    lower_gain
+        By how much the lower end moved; None where one of the two claims none.
+    overlap
+        Whether the intervals do; None where one has no upper end.
+    """
+
+    a: IntervalOf
+    b: IntervalOf
+    lower_gain: Number | None
+    overlap: bool | None
+
+
+class BudgetAt(Part):
+    """What a run cost and where its lineage stood; None where nothing was charged.
+
+    Parameters
+    ----------
+    rho, epsilon, delta
+        Of the release.
+    spent_rho, remaining_rho, cap_rho
+        Of the lineage when it was committed.
+    """
+
+    rho: Number | None
+    epsilon: Number | None
+    delta: Number | None
+    spent_rho: Number | None
+    remaining_rho: Number | None
+    cap_rho: Number | None
+
+
+class DecisionAt(Part):
+    """The likeliest ``action`` and its ``probability``; None where the policy abstains."""
+
+    action: str | None
+    probability: Number | None
+
+
+class CellChange(Part):
+    """A cell in which two policies differ.
+
+    Parameters
+    ----------
+    step, state
+        Which cell.
+    a, b
+        What the older and the newer policy do.
+    distance
+        Total variation between them; 1 where one abstains.
+    tie
+        Whether either run had a tie there.
+    """
+
+    step: int
+    state: str
+    a: DecisionAt
+    b: DecisionAt
+    distance: Number
+    tie: bool
+
+
+class CellChanges(Part):
+    """Cells in which two policies differ.
+
+    Parameters
+    ----------
+    total, differ, share, of_ties
+        All cells, those that differ, as a share, and those of them where either run had a tie.
+    rows
+        Each cell that differs; absent where only the numbers are told.
+    """
+
+    total: int
+    differ: int
+    share: Number
+    of_ties: int
+    rows: list[CellChange] | None = None
+
+
+class GainChange(Part):
+    """One gain of two controllers: ``step``, ``action`` by ``observation``, in ``a`` and in ``b``."""
+
+    step: int
+    action: str
+    observation: str
+    a: Number
+    b: Number
+
+
+class GainChanges(Part):
+    """How far apart two controllers are; gains of scaled observations.
+
+    Parameters
+    ----------
+    total, differ
+        All gains, and those that differ.
+    norms, distance
+        Frobenius norms of both over all steps, and of the difference.
+    change
+        Distance over the first norm; None where that is 0.
+    rows
+        Each gain that differs, the largest difference first; absent where only the numbers are told.
+    """
+
+    total: int
+    differ: int
+    norms: list[Number]
+    distance: Number
+    change: Number | None
+    rows: list[GainChange] | None = None
+
+
+class Comparison(Part):
+    """What changed from run ``a`` to run ``b``.
+
+    Parameters
+    ----------
+    a, b, snapshots
+        Their names and snapshots.
+    verdict, value, budget
+        Their verdicts, their values, and what each cost.
+    settings
+        Settings that differ, by dotted name.
+    cells, abstain_share
+        Of two tables of decisions; the share of cells in which each abstains.
+    gains
+        Of two linear controllers.
+    """
+
+    a: str
+    b: str
+    snapshots: list[int | None]
+    verdict: list[Verdict]
+    value: ValueChange
+    budget: list[BudgetAt]
+    settings: dict[str, list[object]]
+    gains: GainChanges | None = None
+    cells: CellChanges | None = None
+    abstain_share: list[Number] | None = None
+
+    def in_numbers(self) -> Comparison:
+        """The same without the cells or gains themselves."""
+        told = self.model_dump()
+        for part in ("cells", "gains"):
+            told.get(part, {}).pop("rows", None)
+        return Comparison.model_validate(told)
+
+
+class Promotion(Part):
+    """Whether a fresh run is in use now.
+
+    Parameters
+    ----------
+    pointer, before, now
+        Which alias, and the runs it named before and names now.
+    promoted
+        Whether the fresh run was put in use.
+    held
+        Why it was not.
+    changes
+        Against the run in use; None where there was nothing to compare with.
+    accepted
+        Entry of the ledger in which the recipe answers for a gain that no check clears of hidden traits; absent where
+        it need not.
+    """
+
+    pointer: str
+    before: str | None
+    now: str | None
+    promoted: bool
+    held: list[str]
+    changes: Comparison | None
+    accepted: int | None = None
+
+
+class NightAnswer(RunAnswer):
+    """A night that was done: its run, what it did, and what is in use now.
+
+    Parameters
+    ----------
+    night, promotion
+        Released facts, like all of a run's.
+    exit
+        Of the operator's shell: not 0 where the log breaks its card.
+    """
+
+    night: NightFacts
+    promotion: Promotion
+    exit: int
+
+
+class CallFacts(Part):
+    """A planned question of an adaptive planner; its noise follows earlier answers.
+
+    Parameters
+    ----------
+    name, tables
+        Of the question, and what its answer releases.
+    sensitivity
+        Why its noise suffices, in words.
+    adaptive
+        Whether its scale is not known beforehand.
+    rho, rho_exact
+        What it costs; None where nothing is private.
+    """
+
+    name: str
+    sensitivity: str
+    tables: list[str]
+    adaptive: bool
+    rho: Number | None
+    rho_exact: str | None
+
+
+class LimitFacts(Part):
+    """What one more charge may cost at most: the limit it is ``of``, its ``cap_rho``, and ``left_rho``."""
+
+    of: str
+    cap_rho: Number
+    left_rho: Number
+
+
+class Fits(Part):
+    """The largest budget still allowed, ``rho`` or ``epsilon``, and the ``ratio`` of visits to noise that it buys."""
+
+    epsilon: Number | None = None
+    rho: Number | None = None
+    ratio: Number | None = None
+
+
+class WhatIf(Part):
+    """Visits of one cell against their noise, if all cells were visited alike.
+
+    Parameters
+    ----------
+    rho, epsilon, people
+        Another budget, and other people.
+    visits, noise, ratio
+        Of one (step, state, action).
+    """
+
+    rho: Number | None
+    epsilon: Number | None
+    people: Number
+    visits: Number
+    noise: Number
+    ratio: Number
+
+
+class Band(Part):
+    """``mean`` over simulated runs, and the ``low`` and ``high`` ends that hold eight of ten."""
+
+    mean: Number
+    low: Number
+    high: Number
+
+
+class Reference(Part):
+    """The policy that learns nothing: its ``name``, and its ``suboptimality``."""
+
+    name: str
+    suboptimality: Number
+
+
+class Rival(Part):
+    """Another way to spend the same budget on the same card, as simulated on the recipe's own worlds.
+
+    Parameters
+    ----------
+    agent, release
+        Its name, and which tables of counts it releases; None where it releases no counts.
+    dynamics
+        ``stationary`` where the card would have to declare it; None: as the card is.
+    suboptimality, reason
+        Mean over a few runs, or why there is none.
+    """
+
+    agent: str
+    release: str | None = None
+    dynamics: str | None = None
+    suboptimality: Number | None = None
+    reason: str | None = None
+
+    @property
+    def name(self) -> str:
+        """In words."""
+        of = "" if self.release is None else f" ({self.release})"
+        return f"{self.agent}{of}{'' if self.dynamics is None else f' with dynamics = {self.dynamics!r}'}"
+
+
+class Quality(Part):
+    """What policy to expect, or why none is simulated.
+
+    Parameters
+    ----------
+    world, declared, episodes, draws
+        Where it was simulated, whether the recipe declares that world, and how much.
+    reason
+        Why nothing was simulated; then there is no more.
+    optimum, suboptimality, without_noise, reference, share
+        The best policy's value, what is lost against it, the same without noise, and as a share of what is lost by
+        learning nothing.
+    abstains
+        Share of the cells.
+    rivals, prefers, why
+        Other agents and releases that fit the card, the one that loses least, and the reason in a sentence: a rival
+        only where it is clearly better than the recipe's own.
+    proposes
+        A declaration that would leave less noise, where the declared world allows it.
+    is_not
+        What this does not say.
+    cached
+        Whether it was simulated before.
+    """
+
+    world: str | None
+    declared: bool = False
+    episodes: int
+    reason: str | None = None
+    draws: int = 0
+    optimum: Number | None = None
+    suboptimality: Band | None = None
+    without_noise: Band | None = None
+    reference: Reference | None = None
+    share: Number | None = None
+    abstains: Number | None = None
+    rivals: list[Rival] = Field(default_factory=list[Rival])
+    prefers: Rival | None = None
+    why: str | None = None
+    proposes: str | None = None
+    is_not: str
+    cached: bool = False
+
+
+class PriceOfEpsilon(Part):
+    """What one ``epsilon`` costs: as pure DP (``pure_rho``), and with a ``delta`` (``rho``)."""
+
+    epsilon: Number
+    pure_rho: Number
+    delta: Number
+    rho: Number
+
+
+class PeopleFacts(Part):
+    """Of the declared people, how many ``teach`` and how many ``judge``; all others do neither, for this recipe."""
+
+    teach: int
+    judge: int
+
+
+class NightsPlan(Part):
+    """The counter's part of a plan.
+
+    Parameters
+    ----------
+    key, kind, cost
+        Of the counter, see :class:`~pipeline.facts.promise.CounterFacts`.
+    nights, first, last
+        How many, and the dates of the first and the last.
+    night, drawn, left
+        Today's (None outside the dates), nights with a release, nights after today.
+    replays, charge_rho
+        Whether a run today draws nothing, and what it is charged.
+    standard_deviation, times_one_release
+        Of each table's sums, and their variance beside one release at the same rho: ``tonight`` and at ``worst``.
+    """
+
+    key: str
+    kind: str
+    nights: int
+    first: str
+    last: str
+    cost: int
+    night: int | None
+    drawn: int
+    left: int
+    replays: bool
+    charge_rho: Number
+    standard_deviation: dict[str, dict[str, Number]]
+    times_one_release: dict[str, Number]
+
+
+class VerdictsPlan(Part):
+    """What the interval of the gain is at least, on either side, reward units: by the privacy noise alone.
+
+    The k-th evaluation of a ledger has level 1 - 0.05 / (k (k + 1)), so each date's interval is wider than the last's.
+
+    Parameters
+    ----------
+    look, half_width
+        Of the next date that is charged: which evaluation it is.
+    last_look, last_half_width
+        Of the last date that the budget pays.
+    """
+
+    look: int
+    half_width: Number
+    last_look: int
+    last_half_width: Number
+
+
+class CalendarPlan(Part):
+    """The calendar's part of a plan; dates are ISO.
+
+    Parameters
+    ----------
+    release
+        ``nightly``, ``weekly``, ``monthly``, or its dates.
+    rho_each, rho_life
+        What one date charges, and all of them from the first to the last; None where the calendar has no end.
+    drawn, due, stands
+        Dates with a release so far, today's date of the calendar, and whether its release is among them.
+    next, to_come
+        The next date that is charged, and how many there are; None where the calendar has no end.
+    paid, last, refused, limit
+        How many of these the budget pays before it refuses one, the last of them, the one it refuses, and which limit
+        (``lifetime``, ``month``, ``year``) says so; None where nothing is refused within a century.
+    verdicts
+        Where people evaluate on each of these dates.
+    """
+
+    release: str | list[str]
+    rho_each: Number
+    rho_life: Number | None
+    drawn: int
+    due: str | None
+    stands: bool
+    next: str | None
+    to_come: int | None
+    paid: int
+    last: str | None
+    refused: str | None
+    limit: str | None
+    verdicts: VerdictsPlan | None = None
+
+
+class PlanAnswer(Part):
+    """What a run would spend and what is left.
+
+    Parameters
+    ----------
+    dataset, recipe, agent
+        Names.
+    mechanisms, joint
+        What would be released, table by table or question by question, and what a joint bound rests on.
+    rho, epsilon, delta
+        What it costs; None where nothing is private.
+    spent_before, remaining_after, cap_rho, delta_of_lineage, epsilon_before, epsilon_after
+        The lineage, before and after it.
+    replays, allowed, limit, fits
+        Whether a run would draw nothing, whether it would be refused, by which limit, and what would still fit.
+    gate
+        Rules of the log that may stop a run of real people before its budget is spent; None of synthetic ones.
+    people
+        Who teaches and who judges, where not everybody teaches.
+    together
+        Datasets that were declared disjoint from this one and are charged together with it all the same: one of the two
+        was charged for people whom the ledger does not know.
+    counter, calendar
+        With [nightly], and with [schedule].
+    visits_per_cell_if_even, noise_per_cell, what_if, people_needed
+        Of counts: visits against noise, at this budget and at others.
+    most_squares, squares_a_direction_needs
+        Of a controller: how far all declared rows reach, and how far a direction must to be told from the noise.
+    quality
+        Where it was asked for.
+    """
+
+    dataset: str
+    recipe: str
+    agent: str
+    mechanisms: list[MechanismFacts | CallFacts]
+    joint: Joint | None = None
+    rho: Number | None
+    epsilon: Number | None
+    delta: Number | None
+    spent_before: Number
+    remaining_after: Number
+    cap_rho: Number
+    delta_of_lineage: Number
+    epsilon_before: Number
+    epsilon_after: Number
+    replays: bool
+    allowed: bool
+    limit: LimitFacts
+    people: PeopleFacts | None = None
+    together: list[str] | None = None
+    counter: NightsPlan | None = None
+    calendar: CalendarPlan | None = None
+    fits: Fits | None
+    gate: list[str] | None = None
+    visits_per_cell_if_even: Number | None = None
+    noise_per_cell: dict[str, Number] | None = None
+    what_if: list[WhatIf]
+    people_needed: dict[str, int]
+    most_squares: Number | None = None
+    squares_a_direction_needs: Number | None = None
+    quality: Quality | None = None
+    price_of_epsilon: PriceOfEpsilon | None = None

@@ -1,0 +1,288 @@
+"""What was measured of a policy: on other people than those who chose it, or in a known world.
+
+In a known world an online agent is played over seeds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Annotated
+
+from pydantic import SerializerFunctionWrapHandler, WithJsonSchema, model_serializer
+
+from pipeline.facts.promise import Dump, Number, Part
+
+# standard errors of a check on the side of a difference, beyond which the check speaks against it
+LEANS = 2.0
+# who evaluates: fewer people than that say nothing of a policy, and their number hardly hides in its noise
+LEAST_PEOPLE = 500
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A two-sided interval, ``lower`` to ``upper``, and the ``estimate`` inside it; reward units an episode."""
+
+    estimate: Number
+    lower: Number
+    upper: Number
+
+    def __post_init__(self) -> None:
+        if not self.lower <= self.estimate <= self.upper:
+            raise ValueError(f"lower <= estimate <= upper; got {self.lower}, {self.estimate}, {self.upper}")
+
+    def clipped(self, least: float, most: float) -> Interval:
+        """The same within what is possible at all, reward units."""
+        return Interval(*(min(max(x, least), most) for x in (self.estimate, self.lower, self.upper)))
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """A number that says how far an estimate can be relied on: ``name`` and ``value``.
+
+    ``price``: what it cost in zCDP beside the rest of the release; 0 where it follows from what was released anyway.
+    """
+
+    name: str
+    value: Number
+    price: Annotated[int | float | Fraction, WithJsonSchema({"type": "number"})] = 0.0
+
+    def __post_init__(self) -> None:
+        # a part of a budget is exact, a number of a file is none
+        if isinstance(self.price, Fraction):
+            object.__setattr__(self, "price", float(self.price))
+
+
+@dataclass(frozen=True)
+class Against:
+    """What each person would gain over the policy of another ``run``, on average, paired: ``improvement``."""
+
+    run: str
+    improvement: Interval
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What a policy is worth, measured on people who did not choose it: released and declared values only, no rows.
+
+    People are split by a keyed hash of their id. One part learns; the other, which the policy has never seen, says what
+    it is worth, what current practice is worth, and what the difference is.
+
+    ``estimator``: ``tabular-dr``, ``one-step-dr`` or ``linear-dr``; ``-logged`` behind it where rows tell practice
+    themselves.
+    ``people``, ``share``: released, hence noisy, number of people of the evaluation part, and their declared share.
+    ``level``, ``look``: of each two-sided interval, and which evaluation on this lineage this is, from 1, as the ledger
+    counts them; the level is corrected for it.
+    ``value``, ``practice``, ``improvement``: of the policy, of current practice as measured, and the paired difference.
+    ``half_width``: of the interval of an improvement that lies above 0; another one is wider.
+    ``placebo``: z of a sum that must come out zero if the declared state holds all that drives both treatment and
+    outcome: what was lost before, beside how a person is treated then.  None where nothing lies before a row.  Beyond 4
+    on either side the answer is withheld.
+    ``hidden``: the largest gain, reward units, that state outside of the declared one may make unseen: a larger one the
+    placebos would have shown in 19 of 20 runs.  None where no check could have shown it.
+    ``calibrated``, ``changes``: whether coverage was measured for this code and a range of settings that holds this
+    one; whether the policy does anything else than practice.
+    ``person_variance``, ``noise_variance``: of one person's paired difference, in squared reward units, from which
+    follow the people that would be needed; and of the estimated improvement by the privacy noise alone.
+    ``diagnostics``: how far all this can be relied on.
+    ``against``: the policy beside that of another run, in reports of earlier versions.
+    ``ratios``: z of what people's weights exceed their mean by, which logged probabilities determine: 0 if these are
+    right, and few weights are cut.  None where they are not used.  Beyond 4 on either side the answer is withheld.
+    ``past``: z of a sum over earlier rewards that must come out as zero like ``placebo``; None where none was released.
+    ``reach``: lower 95 % end of the share of the spread of gains that a trait behind them would have put into ``past``,
+    were rewards all that it moves; None where nothing lies before a row, or nothing changes.
+    ``strength``: reward units an episode: a trait of half of the people that doubles the odds of what the policy does,
+    and moves rewards alone, would have to be worth that much to explain the gain.  None where no gain is told from 0.
+    ``judged_before``: why who judges is not fresh, as a sentence: an earlier release by another recipe read them.
+    None: they are.
+    """
+
+    estimator: str
+    people: Number
+    share: Number
+    level: Number
+    look: int
+    value: Interval
+    practice: Interval
+    improvement: Interval
+    half_width: Number
+    placebo: Number | None
+    hidden: Number | None
+    calibrated: bool
+    changes: bool
+    person_variance: Number
+    noise_variance: Number
+    diagnostics: tuple[Diagnostic, ...] = ()
+    against: Against | None = None
+    ratios: Number | None = None
+    past: Number | None = None
+    reach: Number | None = None
+    strength: Number | None = None
+    judged_before: str | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_none(self, handler: SerializerFunctionWrapHandler) -> Dump:
+        """A fact behind ``diagnostics`` that is None is absent."""
+        return {key: x for key, x in handler(self).items() if x is not None or key in ("placebo", "hidden")}
+
+    @property
+    def told_apart(self) -> bool:
+        """Whether the interval of the improvement lies on one side of 0."""
+        return self.improvement.lower > 0 or self.improvement.upper < 0
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether the people who judge decided which changes stay: of one step, by how often they follow them."""
+        return self.estimator == "one-step-dr"
+
+    @property
+    def cut(self) -> bool:
+        """Whether weights that were cut may make a difference that is told from 0, by what logged probabilities say."""
+        return self.told_apart and self.ratios is not None and self.ratios < -LEANS
+
+    def certified(self, markov: str) -> bool:
+        """Whether the intervals are of people, with a coverage that was measured for a run like this.
+
+        ``markov``: of the card; bins that hide part of the state tell of no people.
+        """
+        return self.calibrated and markov == "declared" and not self.cut and self.judged_before is None
+
+    def within(self, least: float, most: float) -> Evaluated:
+        """The same, with no interval beyond what is possible at all: ``least`` and ``most`` that any policy has."""
+        apart = most - least
+        value, practice = self.value.clipped(least, most), self.practice.clipped(least, most)
+        return replace(self, value=value, practice=practice, improvement=self.improvement.clipped(-apart, apart))
+
+
+class Spread(Part):
+    """Of independent runs.
+
+    Parameters
+    ----------
+    mean, std
+        Over the runs; ``std`` divides by runs - 1.
+    lower, upper
+        Student's interval of the mean at ``level``; None with one run.
+    least, most
+        Of the runs.
+    level
+        Of the interval.
+    median
+        Of the runs; None in a report of an older version.
+    """
+
+    mean: Number
+    std: Number
+    lower: Number | None
+    upper: Number | None
+    least: Number
+    most: Number
+    level: Number
+    median: Number | None = None
+
+
+class Curve(Part):
+    """Regret summed up to an episode.
+
+    Parameters
+    ----------
+    episodes
+        At which the curve is read.
+    mean, std
+        Over the runs, at each of them.
+    """
+
+    episodes: list[int]
+    mean: list[Number]
+    std: list[Number]
+
+
+class PlayedAgent(Part):
+    """One agent in the world, over all seeds.
+
+    Parameters
+    ----------
+    agent, variant, trust, constants
+        Who, in which of its ways, whom its users trust, and what was chosen.
+    role
+        ``agent``; ``plain``: plays beside it without noise; ``control``: learns nothing, or gets no data.
+    runs
+        How many.
+    true_epsilon
+        What the noise that was drawn costs a user, at the delta asked.
+    suboptimality
+        v* - v of the policy emitted at the end, exactly, in reward units; None where the agent emits none.
+    regret
+        Summed over all episodes, exactly.
+    curve
+        Of the regret.
+    facts
+        What it said of its first run, by name.
+    """
+
+    agent: str
+    variant: str
+    role: str
+    trust: str
+    constants: str | None
+    runs: int
+    true_epsilon: Number | None
+    suboptimality: Spread | None
+    regret: Spread
+    curve: Curve
+    facts: dict[str, str]
+
+
+class Communication(Part):
+    """What one user sends, at most.
+
+    Parameters
+    ----------
+    who
+        To whom, and what it is, in words.
+    messages, bits
+        How many, and their size together.
+    """
+
+    who: str
+    messages: int
+    bits: int
+
+
+class Simulation(Part):
+    """An online agent that was played in a known world.
+
+    Parameters
+    ----------
+    world
+        With its parameters, in words.
+    episodes, runs, seed
+        K users who came one by one, independent runs, and the seed of the first; its policy is the one emitted.
+    optimum
+        v*: value of the best policy.
+    value
+        Of the emitted policy, exactly.
+    suboptimality
+        What that loses against the best, exactly.
+    price
+        How much more the emitted policies lose on average than those of the agent without noise beside it; None where
+        nothing is private.
+    agents
+        The agent, then what plays beside it.
+    communication
+        What a user sends.
+    proposal
+        What would do better here at the same promise, in words; None: nothing that is known.
+    """
+
+    world: str
+    episodes: int
+    runs: int
+    seed: int
+    optimum: Number
+    value: Number
+    suboptimality: Number
+    price: Number | None
+    agents: list[PlayedAgent]
+    communication: Communication | None
+    proposal: str | None = None

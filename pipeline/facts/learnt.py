@@ -1,0 +1,522 @@
+"""What a run learnt: ``value``, ``constants``, ``model_baselines``, ``practice`` and what else can be checked.
+
+A policy as a page draws it, a table of actions or the gains of a controller, and the constants that chose it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.facts.evaluation import Evaluated
+from pipeline.facts.promise import Joint, Matrix, Number, Part
+from pipeline.mdp.policy import Policy
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What one unit of each of d named features adds to Q.
+
+    Parameters
+    ----------
+    names
+        Of the features.
+    values
+        ``(H, d)``, in reward units.
+    """
+
+    names: list[str]
+    values: Floats
+
+    def __post_init__(self) -> None:
+        if self.values.ndim != 2 or self.values.shape[1] != len(self.names):
+            raise ValueError(f"values must be (H, {len(self.names)}); got {self.values.shape}")
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """A tabular policy beside the released counts that support it.
+
+    Parameters
+    ----------
+    state_labels
+        The L live states.
+    action_labels
+        The A actions.
+    action
+        ``(H, L)`` int, the most likely action.
+    abstains
+        ``(H, L)`` bool: "not enough evidence: keep current practice".
+    share
+        ``(H, L)`` probability of ``action``.
+    tie
+        ``(H, L)`` bool: another action looks equally good.
+    evidence
+        ``(H or 1, L, A)`` released, hence noisy, counts.
+    practice
+        ``(H or 1, L, A)`` share of each action in the released counts; NaN where there are too few.
+    weights
+        Of a linear policy.
+    """
+
+    state_labels: list[str]
+    action_labels: list[str]
+    action: NDArray[np.int64]
+    abstains: Bools
+    share: Floats
+    tie: Bools
+    evidence: Floats
+    practice: Floats
+    weights: Weights | None = None
+
+    def __post_init__(self) -> None:
+        cells = self.action.shape
+        if len(cells) != 2 or cells[1] != len(self.state_labels):
+            raise ValueError(f"action must be (H, {len(self.state_labels)}); got {cells}")
+        for name in ("abstains", "share", "tie"):
+            if getattr(self, name).shape != cells:
+                raise ValueError(f"{name} must be {cells}; got {getattr(self, name).shape}")
+        tables = {(steps, cells[1], len(self.action_labels)) for steps in (1, cells[0])}
+        for name in ("evidence", "practice"):
+            if getattr(self, name).shape not in tables:
+                raise ValueError(f"{name} must be one of {sorted(tables)}; got {getattr(self, name).shape}")
+
+
+def decisions(
+    labels: tuple[list[str], list[str]],
+    policy: Policy,
+    tied: Bools,
+    evidence: Floats,
+    practice: Floats | None = None,
+    weights: Weights | None = None,
+) -> Decisions:
+    """A policy as a page draws it.
+
+    Parameters
+    ----------
+    labels
+        Live states and actions.
+    policy
+        As emitted.
+    tied
+        ``(H, L)``: several actions were equally good.
+    evidence
+        ``(H or 1, L, A)``: released counts of each pair, or what Gram matrices hold of it.
+    practice
+        ``(H or 1, L, A)`` shares of the actions taken; None where no counts were released.
+    weights
+        Of a linear policy.
+    """
+    return Decisions(
+        *labels,
+        action=policy.probabilities.argmax(-1),
+        abstains=policy.abstains,
+        share=policy.probabilities.max(-1),
+        tie=tied,
+        evidence=evidence,
+        practice=np.full(evidence.shape, np.nan) if practice is None else practice,
+        weights=weights,
+    )
+
+
+@dataclass(frozen=True)
+class Gains:
+    """A linear controller u = K_h x, both scaled.
+
+    Parameters
+    ----------
+    observation, action
+        Names of the n coordinates and the d controls.
+    gains
+        ``(H, d, n)``.
+    """
+
+    observation: list[str]
+    action: list[str]
+    gains: Floats
+
+    def __post_init__(self) -> None:
+        if self.gains.shape[1:] != (len(self.action), len(self.observation)):
+            raise ValueError(f"gains must be (H, {len(self.action)}, {len(self.observation)}); got {self.gains.shape}")
+
+
+PolicyView = Decisions | Gains
+
+
+class Preset(Part):
+    """Named constants and whose each is.
+
+    Parameters
+    ----------
+    preset
+        Name of the set.
+    values
+        By name.
+    source
+        ``paper``, or why another value was chosen.
+    """
+
+    preset: str
+    values: dict[str, Number]
+    source: dict[str, str]
+
+
+class PlannerFacts(Part):
+    """All that the questions of an adaptive planner depend on, besides the data; part of the release's key.
+
+    Parameters
+    ----------
+    agent, version, variant, calibration, split, variance, seed_of_ties
+        Which planner, and how it asks.
+    constants, beta
+        Its constants; ``beta`` of PEVI alone.
+    shares, steps, bounds
+        Of the budget (exact fractions as text), of the lattices, and of rewards.
+    can_end, episodes, vetoes
+        Of the card.
+    """
+
+    agent: str
+    version: int
+    constants: dict[str, Number | str]
+    beta: Number | None
+    seed_of_ties: int
+    variant: str
+    calibration: str
+    split: bool
+    variance: bool
+    shares: list[str]
+    steps: list[int]
+    bounds: list[Number]
+    can_end: bool
+    episodes: int
+    vetoes: list[tuple[str, str]]
+
+
+class Constants(Part):
+    """Every constant of a policy over declared states.
+
+    Parameters
+    ----------
+    policy, bounds
+        Constants that chose the policy, and those behind the interval; None where they are the same.
+    penalty
+        Of the pessimism.
+    failure_probability
+        Of all bounds together.
+    slack
+        Of the consistency step.
+    threshold
+        Evidence above which an action counts as seen.
+    seed_of_ties
+        Breaks ties; hides nothing.
+    part_of_the_release
+        Whether another value of any of them would be another release, with its own charge.
+    planner
+        Of a linear planner.
+    """
+
+    policy: Preset
+    bounds: Preset | None
+    penalty: str | None = None
+    failure_probability: Number
+    slack: str | None = None
+    threshold: Number
+    seed_of_ties: int
+    part_of_the_release: bool = False
+    planner: PlannerFacts | None = None
+
+
+class PlayedConstants(Part):
+    """Every constant of an online agent.
+
+    Parameters
+    ----------
+    policy
+        Its preset and the numbers in it.
+    bounds
+        None: its value is known, or measured over seeds.
+    options
+        Every option of ``[agent]`` with its value; null: derived from the rest.
+    """
+
+    policy: Preset
+    bounds: Preset | None = None
+    options: dict[str, Number | str | bool | None]
+
+
+class PlantConstants(Part):
+    """Every constant of a linear controller, and how well the log explored the plant.
+
+    Parameters
+    ----------
+    policy, bounds
+        As in :class:`Constants`; there is no interval, so ``bounds`` is None.
+    gamma
+        Largest gain at which no control is cut.
+    parameter_norm
+        Declared largest norm of [A, B].
+    directions
+        Eigenvalues of the released Gram matrix, largest first.
+    floor, raised
+        Noise floor in the same units, and how many directions lie below it.
+    """
+
+    policy: Preset
+    bounds: Preset | None
+    gamma: Number
+    parameter_norm: Number | None
+    directions: list[Number]
+    floor: Number
+    raised: int
+
+
+# what an interval certifies; ``estimate`` is what version 0.1 called ``modelled``
+Status = Literal["proved", "evaluated", "bound", "modelled", "estimate"]
+UNMEASURED = "containment: neither proved nor measured for these constants and this process"
+NO_GUARANTEE: tuple[Status, ...] = ("modelled", "estimate")
+
+
+class ValueFacts(Part):
+    """The value of the policy, the expected sum of rewards of one episode, as far as the release tells it.
+
+    Parameters
+    ----------
+    lower, upper
+        The interval; ``upper`` None where there is none but the trivial one.
+    estimate
+        The value in the released model; None where asking for it would be a release of its own.
+    lower_trivial, upper_trivial
+        What any policy has at least and at most.
+    gap
+        Upper less lower end.
+    optimal_upper
+        Upper end for any policy.
+    lower_flag, upper_flag
+        ``trivial`` where no other end is claimed.
+    status
+        ``proved``: the paper's theorem, with all its conditions.  ``evaluated``: measured on people who did not choose
+        the policy.  ``bound``: containment was measured for logs made just as this one was made.  ``modelled`` (once
+        ``estimate``): of the released model alone, no guarantee.
+    assumes
+        What that rests on, in sentences.
+    start
+        Whence the distribution of first states.
+    """
+
+    lower: Number
+    upper: Number | None
+    estimate: Number | None
+    lower_trivial: Number
+    upper_trivial: Number
+    gap: Number | None
+    optimal_upper: Number | None
+    lower_flag: Literal["trivial"] | None = None
+    upper_flag: Literal["trivial"] | None = None
+    status: Status
+    assumes: list[str]
+    start: Literal["released", "declared"]
+
+
+class Baseline(Part):
+    """A simple policy in the same released model; ends as in :class:`ValueFacts`.
+
+    Parameters
+    ----------
+    action
+        Of the best constant policy.
+    lower, upper, estimate, lower_trivial, upper_trivial
+        In reward units; a plant's baselines have an estimate alone.
+    """
+
+    action: str | None = None
+    lower: Number | None = None
+    upper: Number | None = None
+    estimate: Number | None
+    lower_trivial: Number | None = None
+    upper_trivial: Number | None = None
+
+    @property
+    def trivial(self) -> bool:
+        """Whether the interval is nearly the whole declared range: then the estimate says nothing either."""
+        if self.lower is None or self.lower_trivial is None or self.upper_trivial is None:
+            return False
+        upper = self.upper_trivial if self.upper is None else self.upper
+        return upper - self.lower >= 0.95 * (self.upper_trivial - self.lower_trivial)
+
+
+class Practice(Part):
+    """The policy beside current practice, over the cells in which it recommends something.
+
+    Parameters
+    ----------
+    known_share
+        Share of these cells in which the release tells what practice does.
+    followed_share, apart_share
+        Of the known cells: how much of practice agrees, and where the two are told apart; None where none is known.
+    cells
+        ``[step, state, share of practice that agrees, gain, told apart]`` of each known cell.
+    """
+
+    known_share: Number
+    followed_share: Number | None
+    apart_share: Number | None
+    cells: list[tuple[int, int, Number, Number, bool]]
+
+
+class CaseFacts(Part):
+    """``cells`` that fell into one case of the consistency step, and ``certified``: those that were solved again."""
+
+    cells: int
+    certified: int
+
+
+class ConsistencyFacts(Part):
+    """How the noisy counts were made consistent, and its certificate.
+
+    Parameters
+    ----------
+    programme
+        ``cells``: paper 003's, one a cell; ``tables``: least squares, one a table.
+    steps_shared
+        Whether the released counts of all steps were made one table; None where that was no question.
+    drift, drift_error
+        Estimated mean squared distance of a step's kernel from that of all steps, and its standard error without
+        drift; None where the visits drown in the noise.
+    solver
+        That solved cells again.
+    cells, certified
+        All of them, and those that were solved again.
+    cases
+        The same by case.
+    largest_relative_difference, tolerance
+        Between closed form and solver, as a power of ten above it, and the largest that is allowed.
+    """
+
+    programme: Literal["cells", "tables"] = "cells"
+    steps_shared: bool | None = None
+    drift: Number | None = None
+    drift_error: Number | None = None
+    solver: str
+    cells: int
+    certified: int
+    cases: dict[str, CaseFacts]
+    largest_relative_difference: Number
+    tolerance: Number
+
+
+class FeatureFacts(Part):
+    """The declared feature map: ``kind``, ``dimension``, and ``balanced``: whether it is in John's position."""
+
+    kind: str
+    dimension: int
+    balanced: bool
+
+
+class PlantModel(Part):
+    """The estimated plant, next x = A x + B u: ``A (n, n)`` and ``B (n, d)`` of scaled vectors."""
+
+    A: Matrix
+    B: Matrix
+
+
+class PolicyFacts(Part):
+    """The policy in three numbers.
+
+    Parameters
+    ----------
+    tie_share, abstain_share
+        Shares of the cells in which actions tie, and in which it recommends nothing.
+    tied
+        ``[step, state]`` of each tie; absent of a controller.
+    left_zero
+        Of a controller: whether any gain differs from doing nothing.
+    """
+
+    tie_share: Number
+    abstain_share: Number
+    tied: list[tuple[int, int]] | None = None
+    left_zero: bool | None = None
+
+
+class Truth(Part):
+    """True values in a synthetic world.
+
+    Parameters
+    ----------
+    v_star, v_policy, v_behavior, v_uniform
+        Of the best policy, of this one, of the one that made the log, of uniform choice.
+    v_policy_model
+        Of this one in the process that the interval is about.
+    suboptimality
+        What this one loses against the best.
+    v_zero, v_fixed_gain, v_certainty
+        Of a plant: doing nothing, a fixed gain of a wrong model, the same method without privacy.
+    """
+
+    v_star: Number
+    v_policy: Number
+    v_policy_model: Number
+    suboptimality: Number
+    v_behavior: Number
+    v_uniform: Number
+    v_zero: Number | None = None
+    v_fixed_gain: Number | None = None
+    v_certainty: Number | None = None
+
+
+class Contained(Part):
+    """A measurement: ``inside`` of ``draws`` intervals held the value, on fresh logs of this very setting.
+
+    Parameters
+    ----------
+    world, behaviour, episodes
+        How those logs were made.
+    draws, inside
+        How many, and how many intervals held the value.
+    """
+
+    world: str
+    behaviour: str
+    episodes: int
+    draws: int
+    inside: int
+
+
+@dataclass(frozen=True)
+class LearntFacts:
+    """What one learner adds to a report; a part that it does not have is None.
+
+    Parameters
+    ----------
+    constants, value, model_baselines, policy
+        As in :class:`~pipeline.facts.report.Report`, which every learner has.
+    practice, consistency
+        Of released counts.
+    joint, features
+        Of released sums that were bounded jointly, and the feature map they were taken of.
+    model
+        Of a controller.
+    evaluation
+        What people who did not choose the policy say of it.
+    contained
+        What makes a bound of the interval, if the log was made as those of the measurement.
+    """
+
+    constants: Constants | PlantConstants
+    value: ValueFacts
+    model_baselines: dict[str, Baseline]
+    policy: PolicyFacts
+    practice: Practice | None = None
+    joint: Joint | None = None
+    consistency: ConsistencyFacts | None = None
+    features: FeatureFacts | None = None
+    model: PlantModel | None = None
+    evaluation: Evaluated | None = None
+    contained: Contained | None = None

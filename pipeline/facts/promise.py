@@ -1,0 +1,585 @@
+"""What a run promises and what it cost: ``guarantee``, ``mechanisms``, ``joint``, ``counter`` and ``ledger``.
+
+What all parts of ``report.json`` have in common: closed, frozen, and dumped as they were given.
+
+The ``dataset`` of report.json: what the card declares about the data; nothing in it was counted.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    SerializerFunctionWrapHandler,
+    WithJsonSchema,
+    model_serializer,
+    model_validator,
+)
+
+from pipeline.declaration.card import AnyCard, Card, LqCard
+from pipeline.declaration.linear_quadratic import Vector
+from pipeline.declaration.toml import table_in
+from pipeline.privacy.release import Running, ShuffledBits
+
+# an integer stays one: 40 is not written as 40.0
+Number = Annotated[int | float, WithJsonSchema({"type": "number"})]
+Matrix = list[list[Number]]
+# an object of JSON, as it is dumped for a file or for ``--json``; nothing reads it again
+Dump = dict[str, Any]
+
+
+def present(**parts: object) -> Dump:
+    """Those parts that are there: one that is None is absent from what is dumped, and not null."""
+    return {name: part for name, part in parts.items() if part is not None}
+
+
+class Part(BaseModel):
+    """An object of ``report.json``.
+
+    A key that was not given is absent from the dump, which is something else than null; keys stay in the order in which
+    they were given.  So what was read is written again byte for byte.
+    """
+
+    # of many models few are used: a schema is built where one is
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+    _given: tuple[str, ...] = PrivateAttr(())
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _remember(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        made = handler(data)
+        if (given := table_in(data)) is not None:
+            made._given = tuple(given)
+        return made
+
+    @model_serializer(mode="wrap")
+    def _as_given(self, handler: SerializerFunctionWrapHandler) -> Dump:
+        told = handler(self)
+        return {key: told[key] for key in self._given if key in told}
+
+    def parts(self) -> Dump:
+        """What was given, part by part, for another part that has them too."""
+        return {key: getattr(self, key) for key in self._given}
+
+
+class Guarantee(Part):
+    """The promise of one release; losses are rounded up, None where there is no noise.
+
+    Parameters
+    ----------
+    sentence
+        All of it in plain words.
+    relation, unit, trust_model
+        Which two logs look alike, whose rows differ between them, and who sees the raw rows.
+    rho, epsilon, delta
+        zCDP, and what follows from it at ``delta``; of a pure guarantee ``delta`` is 0.
+    pure
+        Whether ``epsilon`` holds with no ``delta``.
+    asked
+        The recipe's ``rho``, ``epsilon`` and ``delta``, as far as it names them.
+    calibration
+        ``tight``, or ``paper``: noise as printed there.
+    sampler
+        Program that drew the noise.
+    data_kind
+        Of the card.
+    noise
+        ``os``, ``seeded`` (a simulation, protects nobody) or ``none``.
+    claim
+        To whom the promise is made.
+    protected
+        The record that is protected where files name no people.
+    """
+
+    sentence: str
+    relation: str
+    unit: str
+    trust_model: str
+    rho: Number | None
+    epsilon: Number | None
+    delta: Number | None
+    pure: bool
+    asked: dict[str, Number]
+    calibration: str
+    sampler: str
+    data_kind: Literal["synthetic", "real"]
+    noise: Literal["os", "seeded", "none"]
+    claim: str
+    protected: str | None = None
+
+
+class MechanismFacts(Part):
+    """One noisy table as the release describes it; exact fractions as text.
+
+    Parameters
+    ----------
+    name
+        Of the noise.
+    table, shape, cells, unit
+        What was released, and what one integer of it stands for.
+    l2_squared, l1
+        What one person may move; exact.
+    sensitivity
+        The one of the two that the noise is scaled to.
+    sensitivity_rule
+        Why that is so.
+    variance, laplace_scale
+        Parameter of the discrete Gaussian, or of the discrete Laplace.
+    scale
+        The same as a float: standard deviation, or the Laplace scale.
+    rho, rho_exact, epsilon
+        Loss; ``epsilon`` of a pure mechanism only.
+    delta_slack
+        What the sampler adds to delta, where that is not 0.
+    running
+        Where the table is a running sum over nights.
+    shuffled
+        Where it is the ones of a batch of shuffled messages.
+    """
+
+    name: str
+    table: str
+    shape: list[int]
+    cells: int
+    unit: str
+    l2_squared: int
+    l1: int
+    sensitivity: Number
+    sensitivity_rule: str
+    variance: int | None
+    laplace_scale: str | None
+    scale: Number
+    rho: Number | None
+    rho_exact: str | None
+    epsilon: Number | None
+    delta_slack: str | None = None
+    running: Running | None = None
+    shuffled: ShuffledBits | None = None
+
+
+class StageJoint(Part):
+    """One stage of a one-step release.
+
+    Parameters
+    ----------
+    rows, cap
+        Rows of one person that count, and rows of one person in a key.
+    keys
+        How many keys there are.
+    steps
+        Lattice steps from 0 to the largest target.
+    """
+
+    rows: int
+    cap: int
+    keys: int
+    steps: int
+
+
+class SumJoint(Part):
+    """One private sum of a part of the people.
+
+    Parameters
+    ----------
+    tables
+        Their names.
+    add_remove
+        Squared move of each where one person joins or leaves.
+    joint
+        What a bound on them together rests on; None where their costs add up.
+    """
+
+    tables: list[str]
+    add_remove: list[int]
+    joint: dict[str, int] | None
+
+
+class PartJoint(Part):
+    """What one part of the people is charged.
+
+    Parameters
+    ----------
+    rho_exact, rho_add_remove
+        Exact cost of replacing one person, and of one who joins or leaves.
+    sums
+        What is drawn of them.
+    regressions
+        What the cost of regressions rests on, whose scales follow answers.
+    """
+
+    rho_exact: str
+    rho_add_remove: str
+    sums: list[SumJoint]
+    regressions: Joint | None = None
+
+
+class Joint(Part):
+    """What tables cost together where they were bounded jointly, and what that bound rests on.
+
+    Parameters
+    ----------
+    rho_exact
+        Exact rational; None where nothing is private.
+    rule, variant
+        How the bound was found, and for which kind of release.
+    split, horizon, episodes, square, features_sha256, weights, tag, reward, steps, bounds
+        The numbers it is computed from; see :mod:`pipeline.statistics.joint_loss`.
+    stages, spread, version
+        Of a one-step release: the sizes of both stages, and what else defines the question of the second.
+    share, estimator, learn, evaluate
+        Where people were held out: their declared share, how they evaluate, and what each part costs.
+    """
+
+    rho_exact: str | None
+    rule: str | None = None
+    variant: str | None = None
+    split: bool | None = None
+    horizon: int | None = None
+    episodes: int | None = None
+    square: int | None = None
+    features_sha256: str | None = None
+    weights: dict[str, int] | None = None
+    tag: int | None = None
+    reward: int | None = None
+    steps: int | None = None
+    bounds: list[Number] | None = None
+    stages: dict[str, StageJoint] | None = None
+    spread: int | None = None
+    version: int | None = None
+    share: str | None = None
+    estimator: str | None = None
+    learn: PartJoint | None = None
+    evaluate: PartJoint | None = None
+
+
+class EpochFacts(Part):
+    """Where sums begin anew with every epoch of so many ``nights``; tables of ``opening`` are read when it begins."""
+
+    nights: int
+    opening: list[str]
+
+
+class CounterFacts(Part):
+    """Which counter, which night of it, and how noisy the sums of that night are.
+
+    Parameters
+    ----------
+    kind
+        Of the factorisation.
+    key
+        The counter's key in the ledger.
+    night, nights, date, first, since
+        Which night it is, of how many, its date, that of the first, and the first night that this draw covers.
+    cost, error
+        See :class:`pipeline.privacy.release.Running`.
+    drawn_sha256
+        Digest of the rows that were drawn.
+    share
+        Of the people who are in no leaf, because they evaluate; absent where everybody is counted.
+    epochs
+        Absent where all sums run on.
+    standard_deviation
+        Of this night's sums, by table.
+    times_one_release
+        Their variance beside one release of the same sums at the same budget.
+    """
+
+    kind: str
+    key: str
+    night: int
+    nights: int
+    date: str
+    first: str
+    since: int
+    cost: int
+    error: Number
+    drawn_sha256: str
+    standard_deviation: dict[str, Number]
+    times_one_release: Number
+    share: str | None = None
+    epochs: EpochFacts | None = None
+
+
+class GateFacts(Part):
+    """What was drawn before the release, and let it pass: how many people broke rules that the card tolerates.
+
+    Parameters
+    ----------
+    mechanism
+        Its counts, and their noise.
+    entry, hash
+        Its COMMIT in the ledger.
+    """
+
+    mechanism: MechanismFacts
+    entry: int
+    hash: str
+
+
+class Declared(Part):
+    """What is declared about the people of any dataset.
+
+    Parameters
+    ----------
+    name
+        The lineage in the ledger.
+    kind
+        Whether somebody real is in the log.
+    user
+        Column that names a person, or the record that is protected where files name none.
+    episodes_per_user
+        At most so many episodes of a person count.
+    users_public
+        Number of people; public.
+    recurs
+        Whether a person may return in a later batch.
+    horizon
+        Steps of an episode.
+    snapshot
+        Number of the ingested snapshot; None for a night of a counter, whose number would tell when the log changed.
+    """
+
+    name: str
+    kind: Literal["synthetic", "real"]
+    user: str
+    episodes_per_user: int
+    users_public: int
+    recurs: str
+    horizon: int
+    snapshot: int | None
+
+
+# beside a simulated log
+RECORD = "generated.json"
+
+
+class Made(Part):
+    """How a simulated log was made.
+
+    Parameters
+    ----------
+    world, behaviour, seed, episodes
+        World and policy that made it, seed of the draws, and how many there are.
+    sha256
+        Of the files' digests, in order.
+    """
+
+    world: str
+    behaviour: str
+    seed: int
+    episodes: int
+    sha256: str
+
+
+class DeclaredVector(Part):
+    """Observation or control of a plant.
+
+    Parameters
+    ----------
+    names
+        Of its coordinates.
+    scale
+        A logged number is divided by its coordinate's scale.
+    center
+        What is taken from it before; None: nothing.
+    radius
+        Length beyond which a scaled vector is shortened.
+    """
+
+    names: list[str]
+    scale: list[Number]
+    center: list[Number] | None = None
+    radius: Number
+
+
+class DeclaredTables(Declared):
+    """States and actions by label, and rewards on a lattice.
+
+    Parameters
+    ----------
+    live_states, ends, actions
+        The L live states, the ends of an episode, the A actions.
+    vetoes
+        Pairs of state and action that no policy may take.
+    dynamics
+        Whether each step has tables of its own.
+    markov
+        ``aggregated`` where the declared states hide part of what was logged.
+    practice
+        ``recorded`` where the operator declares that the row's state and step alone decided every choice.
+    start
+        Whether the distribution of first states is released or declared.
+    cell_cap
+        With stationary dynamics: how often one person counts in one cell at most.
+    reward_kind
+        ``table`` or ``on_entering`` where the card declares the rewards.
+    reward_range, reward_unit, reward_total
+        Least and greatest reward, a step of the lattice, and the most that one person's rewards sum to.
+    start_declared
+        Probability of each first state.
+    reward_table
+        ``(L, A)`` declared mean rewards, or one such table a step.
+    reward_on_entering
+        What a step pays for the state that it leads to, 0 for a label that is not named.
+    state_features
+        Names of the declared public numbers of every live state.
+    observation
+        Numbers logged beside the state, for linear agents.
+    first_observations
+        Where episodes begin, as logged, where that is declared.
+    """
+
+    live_states: list[str]
+    ends: list[str]
+    actions: list[str]
+    vetoes: list[tuple[str, str]]
+    dynamics: Literal["per_step", "stationary"]
+    markov: Literal["declared", "aggregated"]
+    practice: Literal["recorded"] | None = None
+    start: Literal["released", "declared"]
+    cell_cap: int | None
+    reward_kind: str
+    reward_range: tuple[Number, Number]
+    reward_unit: Number
+    reward_total: Number | None
+    start_declared: dict[str, Number] | None = None
+    reward_table: Matrix | list[Matrix] | None = None
+    reward_on_entering: dict[str, Number] | None = None
+    state_features: list[str] | None = None
+    observation: DeclaredVector | None = None
+    first_observations: Matrix | None = None
+
+
+class FirstState(Part):
+    """Declared ``mean (n,)`` and ``second_moment (n, n)`` of the first observation, scaled."""
+
+    mean: list[Number]
+    second_moment: Matrix
+
+
+class Cost(Part):
+    """What a step costs: x'Qx + u'Ru, ``Q (n, n)`` and ``R (d, d)``."""
+
+    Q: Matrix
+    R: Matrix
+
+
+class DeclaredPlant(Declared):
+    """A linear plant with quadratic costs, next x = A x + B u + noise; A and B are not declared.
+
+    Parameters
+    ----------
+    dynamics
+        Tells a plant from tables.
+    markov, start
+        Always declared.
+    observation, action
+        The vectors x and u.
+    start_declared
+        Moments of the first x.
+    noise_covariance
+        ``(n, n)``.
+    parameter_norm
+        Largest norm of [A, B]; None where not declared.
+    cost
+        Q and R.
+    """
+
+    dynamics: Literal["linear_quadratic"]
+    markov: Literal["declared"]
+    observation: DeclaredVector
+    action: DeclaredVector
+    start: Literal["declared"]
+    start_declared: FirstState
+    noise_covariance: Matrix
+    parameter_norm: Number | None
+    cost: Cost
+
+
+def record_of(card: AnyCard) -> Path:
+    """Where it stands how a simulated log was made.
+
+    Parameters
+    ----------
+    card
+        Of the log.
+    """
+    return card.folder / Path(card.source.files[0]).parent / RECORD
+
+
+def declared(card: AnyCard, snapshot: int | None) -> DeclaredTables | DeclaredPlant:
+    """What a card declares, as the page says it.
+
+    Parameters
+    ----------
+    card
+        Of either kind.
+    snapshot
+        Its number; None for a night of a counter.
+    """
+    unit = card.unit.model_dump(include={"user", "episodes_per_user", "users_public", "recurs"})
+    alike = {"name": card.name, "kind": card.kind, **unit, "horizon": card.domain.horizon}
+    return _tables(card, alike, snapshot) if isinstance(card, Card) else _plant(card, alike, snapshot)
+
+
+def _plant(card: LqCard, alike: Dump, snapshot: int | None) -> DeclaredPlant:
+    d, cost = card.domain, card.quadratic
+    return DeclaredPlant(
+        **alike,
+        dynamics=d.dynamics,
+        markov="declared",
+        observation=vector_facts(d.observation),
+        action=vector_facts(d.action),
+        start="declared",
+        start_declared=FirstState(mean=d.start.mean, second_moment=d.first_moment().tolist()),
+        noise_covariance=d.noise().tolist(),
+        parameter_norm=d.parameter_norm,
+        cost=Cost(Q=cost.Q.tolist(), R=cost.R.tolist()),
+        snapshot=snapshot,
+    )
+
+
+def vector_facts(v: Vector) -> DeclaredVector:
+    """The declared names, scales and radius of a vector.
+
+    Parameters
+    ----------
+    v
+        Observation or control of a card.
+    """
+    return DeclaredVector(names=v.labels, scale=v.scales, radius=v.radius, **present(center=v.center))
+
+
+def _tables(card: Card, alike: Dump, snapshot: int | None) -> DeclaredTables:
+    d, r = card.domain, card.reward
+    return DeclaredTables(
+        **alike,
+        live_states=d.live_states,
+        ends=list(d.states.ends),
+        actions=d.action_labels,
+        vetoes=[(str(s), str(a)) for s, a in d.vetoes],
+        dynamics=d.dynamics,
+        markov=d.markov,
+        **present(practice=d.practice),
+        start="released" if d.start == "released" else "declared",
+        cell_cap=d.cell_cap,
+        reward_kind=r.kind,
+        reward_range=r.range,
+        reward_unit=r.unit,
+        reward_total=r.total,
+        **present(
+            start_declared=None if d.start == "released" else dict(d.start),
+            reward_table=r.table,
+            reward_on_entering=r.on_entering,
+            state_features=None if d.states.features is None else list(d.states.features.columns),
+            observation=None if d.observation is None else vector_facts(d.observation),
+            first_observations=d.first_observations,
+        ),
+        snapshot=snapshot,
+    )

@@ -1,0 +1,184 @@
+"""A trial's world as a deployment sees it: the card it would declare, what policies are worth in it, the proposal."""
+
+# ruff: noqa: N806  (the letters of the paper)
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.declaration.card import AnyCard, Card, LqCard
+from pipeline.mdp.planning import occupancies, policy_value
+from pipeline.online.places import place_of
+from pipeline.online.plants import lost_by
+from pipeline.online.registry import find
+from pipeline.online.rollouts import optimum, world_of
+from pipeline.online.trial import Trial, run_named
+from pipeline.worlds.plants import LqSystem
+from pipeline.worlds.synthetic import short, simulated_card
+from pipeline.worlds.world import World
+
+Array = NDArray[np.float64]
+
+
+def proposal_of(trial: Trial) -> str | None:
+    """What does better here: counts in place of a linear mixture; one table for all steps, where they are alike."""
+    if trial.agent in _COUNTS and trial.world != "random_mixture":
+        return _COUNTS[trial.agent]
+    defaults = find(trial.agent).defaults
+    if "pooled" not in defaults or trial.agent in ("counts-shuffle", "sdp-pe") or trial.knobs.get("pooled"):
+        return None
+    if isinstance(place_of(trial.world, trial.params), LqSystem):
+        return None
+    mdp = world_of(trial)
+    learnt = trial.knobs.get("rewards") == "learnt"
+    alike = [mdp.transitions, *([mdp.rewards] if learnt else [])]
+    if mdp.horizon < 2 or any((x != x[:1]).any() for x in alike):
+        return None
+    return (
+        "every step of this world has the same transitions: with `pooled = true` under [agent] one table serves all "
+        "steps, which leaves less noise at the same promise"
+    )
+
+
+_BETTER = (
+    "in a world of states and actions {} learns from counts at the same promise; no constant of this agent's bonus "
+    "came near it in a ladder of six states (docs/research.md)"
+)
+_COUNTS = {
+    "private-linopt-vi": _BETTER.format("`dp-ucbvi-jdp`"),
+    "private-linopt-po": _BETTER.format("`dp-ucbvi-jdp`"),
+    "ldp-ucrl-vtr": "in a world of states and actions try `dp-ucbvi-ldp`, which sends counts: in a ladder of six "
+    "states it lost about half as much at ε = 10; at ε = 1 neither learnt from 10,000 episodes (docs/research.md)",
+}
+
+
+class Worth:
+    """Exact values in a trial's world."""
+
+    def __init__(self, trial: Trial) -> None:
+        self._plant = found if isinstance(found := place_of(trial.world, trial.params), LqSystem) else None
+        self._mdp = None if self._plant is not None else world_of(trial)
+        self.best = (
+            -self._plant.expected_cost(self._plant.optimal_gains())
+            if self._plant is not None
+            else optimum(world_of(trial))
+        )
+
+    def read(self, policy: Sequence[Any] | None) -> Array:
+        """An emitted policy as probabilities ``(H, S, A)`` or gains; one that is not told is uniform, or zero."""
+        if self._plant is not None:
+            # 0.0 + turns a minus zero into a zero
+            return self._plant.zero_gains() if policy is None else 0.0 + np.array(policy, dtype=np.float64)
+        assert self._mdp is not None
+        A = self._mdp.shape[2]
+        if policy is None:
+            return np.full(self._mdp.shape, 1 / A)
+        found = np.array(policy)
+        return np.eye(A)[found] if found.ndim == 2 else found
+
+    def lost(self, policy: Array) -> float:
+        """V* - V^pi, in reward units; of a plant J - J*."""
+        if self._plant is not None:
+            return lost_by(self._plant, policy)
+        assert self._mdp is not None
+        return self.best - policy_value(self._mdp, policy)
+
+    def visits(self, policy: Array) -> Array:
+        """``(H, S, A)`` share of users who come there under the policy."""
+        assert self._mdp is not None
+        return occupancies(self._mdp, policy)
+
+    def trivial(self) -> tuple[float, float]:
+        """Least and most that any policy can have, or that is known of it."""
+        if self._plant is not None:
+            worst = -self._plant.expected_cost(self._plant.zero_gains())
+            return min(worst, self.best), 0.0
+        assert self._mdp is not None
+        r = self._mdp.rewards
+        return float(r.min((1, 2)).sum()), float(r.max((1, 2)).sum())
+
+
+# nothing is charged: a lineage of nobody's data
+_LINEAGE, _LONGEST = "simulated_", 63
+_COLUMNS = {"user_id": "user", "episode_id": "episode", "step": "step"}
+_VECTORS = _COLUMNS | {"next_observation": "next_observation"}
+# where nothing is private
+_DELTA = 1e-6
+
+
+def declared_world(trial: Trial) -> AnyCard:
+    """The card of a trial's world; K users are declared, and nobody is behind them."""
+    found = place_of(trial.world, trial.params)
+    return _tables(trial, found) if isinstance(found, World) else _plant(trial, found)
+
+
+def lineage_of(trial: Trial) -> str:
+    """Under which name the ledger vouches for simulations in this world."""
+    return (_LINEAGE + re.sub("[^a-z0-9]+", "_", str(run_named(trial.world)).lower()).strip("_"))[:_LONGEST]
+
+
+def plant_domain(system: LqSystem) -> dict[str, Any]:
+    """``[domain]`` and ``[cost]`` of a linear plant, as plain values of a card."""
+    n, d = system.shape
+    return {
+        "domain": {
+            "dynamics": "linear_quadratic",
+            "horizon": system.horizon,
+            "noise_covariance": system.covariance.tolist(),
+            "parameter_norm": max(1.0, float(np.linalg.norm(np.hstack([system.A, system.B])))),
+            "observation": {"column": "observation", "dimension": n, "radius": 1.0},
+            "action": {"column": "action", "dimension": d, "radius": float(system.gamma)},
+            "start": {"mean": system.start.tolist()},
+        },
+        "cost": {"Q": system.cost.Q.tolist(), "R": system.cost.R.tolist()},
+    }
+
+
+def plant_card(system: LqSystem, *, name: str, episodes: int, rho: float) -> dict[str, Any]:
+    """Plain values of the card of a plant's log, one episode a user."""
+    columns = _VECTORS | {"user_id": "user_id", "episode_id": "episode_id"}
+    tables = plant_domain(system) | {"source": {"files": ["episodes-*.parquet"], "columns": columns}}
+    return simulated_card(name, tables, episodes=episodes, rho=rho)
+
+
+def _plant(trial: Trial, system: LqSystem) -> LqCard:
+    return LqCard.model_validate(_declared(trial, plant_domain(system) | {"source": _source(_VECTORS)}))
+
+
+def _tables(trial: Trial, world: World) -> Card:
+    mdp = world_of(trial)
+    same = all((x == x[:1]).all() for x in (mdp.transitions, mdp.rewards))
+    ends = ["end"] if mdp.horizon == 1 else []
+    low, high = min(0.0, float(mdp.rewards.min())), float(mdp.rewards.max())
+    tables = {
+        "domain": {
+            "horizon": mdp.horizon,
+            "dynamics": "stationary" if same and mdp.horizon > 1 else "per_step",
+            "states": {"column": "state", "labels": short(_told_apart(world.raw_labels)), "ends": ends},
+            "actions": {"column": "action", "labels": short(_told_apart(world.actions))},
+        },
+        "reward": {"kind": "estimate", "range": [low, high if high > low else low + 1.0]},
+        "source": _source(_COLUMNS | {"reward": "reward", "next_state": "next_state"}),
+    }
+    return Card.model_validate(_declared(trial, tables))
+
+
+def _declared(trial: Trial, tables: dict[str, Any]) -> dict[str, Any]:
+    m, delta = trial.episodes_per_user, trial.delta or _DELTA
+    name, K = lineage_of(trial), trial.episodes
+    return simulated_card(name, tables, episodes=K, episodes_per_user=m, delta=delta, user="user")
+
+
+def _source(columns: dict[str, str]) -> dict[str, Any]:
+    return {"files": ["none.csv"], "columns": columns}
+
+
+def _told_apart(labels: Sequence[str]) -> list[str]:
+    """Every raw state under a label of its own, and none under that of the end."""
+    many = Counter(labels)
+    return [f"{label} ({i})" if many[label] > 1 or label == "end" else label for i, label in enumerate(labels)]

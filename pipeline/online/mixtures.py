@@ -1,0 +1,402 @@
+"""Trials of the linear mixture agents: papers 000 and 001 in any tabular world, or a mixture of kernels.
+
+Knobs of the linear mixture agents: what a trial may set, what each is where nothing is said, and the tuned ones.
+
+Where a value is called tuned it was chosen on seeds from 1000 on, none of which any reported figure uses.  Choices
+after the noise cost no privacy; ``growth`` and ``gram_share`` are fixed before anything is seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
+from functools import cache, partial
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.agents.batch_pace import plan_starts
+from pipeline.agents.linopt_po import TUNED_STEP, linopt_po, step_size
+from pipeline.agents.linopt_vi import linopt_vi, planned
+from pipeline.agents.mixture_backup import (
+    LearntRewards,
+    MixtureTask,
+    Problem,
+    Radii,
+    Regression,
+    ldp,
+    ldp_theory,
+    linopt,
+    linopt_rewards,
+    ucrl_vtr,
+)
+from pipeline.declaration.card import CardError
+from pipeline.mdp.features import RewardFeatures, dense_one_hot, one_hot
+from pipeline.mdp.planning import policy_value
+from pipeline.mdp.rollout import Agent
+from pipeline.online.rollouts import EpisodeWorld, as_control, named_world, play
+from pipeline.online.trial import OnlineAgent, Outcome, Plain, Preset, SumsTarget, Trial, Trust, curve
+from pipeline.privacy.continual import Mechanism
+from pipeline.privacy.losses import Guarantee
+from pipeline.privacy.noise import SeededNoise, SimulatedWorld
+from pipeline.privacy.release import Release
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.mixture import CountedRegularizer, Leaf, Message, Shift, fixed, local, tree
+from pipeline.statistics.online_sum import asked_rho
+from pipeline.statistics.regression import Visits
+from pipeline.worlds.catalog import Mixture, random_mixture
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What tells one linear mixture agent from another.
+
+    ``trust``: whom a user must trust.
+    ``plain``: the same planner without noise.
+    ``growth``: see :class:`Settings`; without noise a plan costs no more than its time.
+    """
+
+    trust: Trust
+    c: float
+    plain: str | None = None
+    growth: float = 1.02
+    mirror: bool = False
+    page: Literal["000", "001"] = "000"
+
+
+KINDS: Mapping[str, Kind] = {
+    "ucrl-vtr": Kind("none", 0.015, growth=1.005, page="001"),
+    "linopt-po": Kind("none", 0.01, mirror=True),
+    "private-linopt-vi": Kind("joint", 0.0, "ucrl-vtr"),
+    "private-linopt-po": Kind("joint", 0.0, "linopt-po", mirror=True),
+    "ldp-ucrl-vtr": Kind("local", 0.0, "ucrl-vtr", page="001"),
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Knobs by name.
+
+    ``bonus``: c, which multiplies the bonus; None: tuned, or 1 as printed.
+    ``lam``: λ in squares of the longest row; None: 1 where values are at most H, as printed.
+    """
+
+    constants: Preset = "practical"
+    features: Literal["block", "dense"] = "block"
+    unit: bool = True
+    counter: Mechanism = "bottom-up"
+    leaf: Leaf = "batch"
+    bonus: float | None = None
+    growth: float = 1.02
+    lam: float | None = 0.01
+    shift: Shift = "floor"
+    prior: float = 1.0
+    gram_share: float = 0.2
+    rewards: Literal["known", "learnt"] = "known"
+    reward_share: float = 0.2
+    eta: float = TUNED_STEP
+
+
+# the noise of a paper: rows as they are, a plain tree over episodes; what follows the noise is said by ``constants``
+_PRINTED = Settings(unit=False, counter="plain", leaf="episode")
+# without noise the prior would answer for unseen states, and the floor is zero
+_PLAIN = Settings(prior=0.0)
+
+
+def printed(base: Settings, kind: Kind) -> Settings:
+    """What the pseudo-code prints beside its noise: bonus, growth, prior, rewards, lambda, step, dense features.
+
+    ``kind``: of the agent: paper 000 learns the rewards, paper 001 knows them.
+    """
+    return replace(
+        base,
+        constants="paper",
+        features="dense",
+        unit=base.unit and kind.trust != "none",
+        growth=1.0,
+        lam=None,
+        shift="paper",
+        prior=0.0,
+        gram_share=0.5,
+        rewards="learnt" if kind.page == "000" else "known",
+        reward_share=0.5,
+        eta=1.0,
+    )
+
+
+# options that are one of some words, as their types say
+_WORDS: Mapping[str, tuple[Any, ...]] = {
+    **{name: get_args(kind) for name, kind in get_type_hints(Settings).items() if get_origin(kind) is Literal},
+    "unit": (True, False),
+}
+
+
+def settings_of(trial: Trial) -> Settings:
+    """The trial's knobs, over the defaults of its calibration.
+
+    Raises CardError if a knob is unknown, or its value is of another kind.
+    """
+    base = {"paper": _PRINTED, None: _PLAIN}.get(trial.calibration, Settings())
+    kind = KINDS[trial.agent]
+    base = replace(base, growth=kind.growth)
+    knobs = {key: value for key, value in trial.knobs.items() if key != "of"}
+    replace(trial, options=tuple(knobs.items())).over(defaults_of(trial.agent))
+    for key, value in knobs.items():
+        if key in _WORDS and value not in _WORDS[key]:
+            raise CardError(f"{trial.agent}: {key} is one of {_WORDS[key]}; got {value!r}")
+        number = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+        if key not in _WORDS and not number:
+            raise CardError(f"{trial.agent}: {key} is a number, at least 0; got {value!r}")
+    return replace(printed(base, kind) if knobs.get("constants") == "paper" else base, **knobs)
+
+
+def defaults_of(agent: str) -> dict[str, Plain]:
+    """Every option of an agent with its default, where the calibration is tight."""
+    return asdict(replace(Settings(), growth=KINDS[agent].growth))
+
+
+def variant_of(trial: Trial, s: Settings) -> str:
+    """The words that tell one way to run an agent from another."""
+    words = ["unit" if s.unit else "as printed", s.features]
+    if KINDS[trial.agent].trust == "joint":
+        words.append(f"{s.counter} over {'batches' if s.leaf == 'batch' else 'episodes'}")
+    return ", ".join([*words, f"rewards {s.rewards}"])
+
+
+def bonus_of(agent: str, s: Settings) -> float:
+    """c, as given, as printed, or tuned."""
+    return s.bonus if s.bonus is not None else 1.0 if s.constants == "paper" else KINDS[agent].c
+
+
+def constants_of(trial: Trial, s: Settings) -> str:
+    """Everything that was chosen, in a line."""
+    how = "as printed, " if s.constants == "paper" else "tuned, " if s.bonus is None else ""
+    words = [f"{how}c {bonus_of(trial.agent, s):g}", f"growth {s.growth:g}"]
+    words.append("lambda 1 for values up to H" if s.lam is None else f"lambda {s.lam:g}")
+    if trial.epsilon is not None:
+        words += [f"{s.shift}", f"prior {s.prior:g}"]
+        words += [f"gram share {s.gram_share:g}"] if trial.calibration == "tight" else []
+    if KINDS[trial.agent].mirror:
+        words.append(f"eta {s.eta:g} x paper")
+    return ", ".join(words)
+
+
+# purposes of a trial's streams
+_WORLD, _NOISE, _TIES = 0, 1, 2
+# of a whole episode: what is still declared where nothing can be won, so that units exist
+_LEAST = 2**-30
+
+
+def no_data(trial: Trial) -> Outcome:
+    """The agent of option ``of``, to whom no statistics ever arrive: noise, bonus, ties and known rewards remain."""
+    of = str(trial.knobs["of"])
+    return as_control(mixture_agent(replace(trial, agent=of), deaf=True), of)
+
+
+class _Deaf:
+    """A regularizer to which episodes come without their statistics."""
+
+    def __init__(self, inner: CountedRegularizer) -> None:
+        self._inner, self.ridge = inner, inner.ridge
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def observe(self, visits: Visits) -> None:
+        """Count the episodes, and drop what they say."""
+        nothing = visits.count[:0]
+        rows = visits.phi[:0], visits.response[:0]
+        self._inner.observe(Visits(nothing, nothing, *rows, nothing, visits.episodes))
+
+
+def mixture_agent(trial: Trial, deaf: bool = False) -> Outcome:
+    """Value iteration or mirror descent in a linear mixture, as :data:`~.mixture_settings.KINDS` says of the agent."""
+    s, world = settings_of(trial), _world(trial.world, trial.params)
+    problem, guarantee = problem_of(trial, s, world)
+    if deaf:
+        problem = replace(
+            problem,
+            transitions=_deafened(problem.transitions),
+            rewards=None if problem.rewards is None else _deafened(problem.rewards),
+        )
+    agent: Agent = (
+        linopt_po(problem, s.growth, s.eta * step_size(problem.task))
+        if KINDS[trial.agent].mirror
+        else linopt_vi(problem, s.growth, trial.stream(_TIES))
+    )
+    played = play(agent, EpisodeWorld(world.mdp, trial.stream(_WORLD)))
+    each = played.regret
+    at, regret = curve(each)
+    delta = trial.delta or 0.0
+    facts = {
+        "trust": guarantee.trust.value,
+        "variant": variant_of(trial, s),
+        "constants": constants_of(trial, s),
+        "true_rho": None if guarantee.rho is None else float(guarantee.rho),
+        "true_epsilon": guarantee.epsilon(delta) if trial.delta else None,
+        "tie_share": None if played.result.ndim == 3 else float(planned(problem, trial.stream(_TIES)).tied.mean()),
+        "v_star": world.optimum,
+        "final_loss": world.optimum - policy_value(world.mdp, _as_probabilities(played.result, world.mdp.shape[2])),
+        "last_tenth": float(each[-max(1, trial.episodes // 10) :].mean()),
+        "plans": len(plan_starts(trial.episodes, s.growth)),
+        "unknowns": problem.task.features.unknowns,
+    }
+    return Outcome(at, regret, facts, played.result.tolist(), _released(problem))
+
+
+def _released(problem: Problem) -> Release:
+    """Both regressions' sums as one release, that of rewards under names of its own."""
+    first, *more = (r.regularizer.release() for r in (problem.transitions, problem.rewards) if r is not None)
+    return first if not more else first.beside(more[0], "rewards_")
+
+
+def _as_probabilities(policy: NDArray[Any], actions: int) -> NDArray[Any]:
+    return np.eye(actions)[policy] if policy.ndim == 2 else policy
+
+
+def _deafened(regression: Regression) -> Regression:
+    regularizer: Any = _Deaf(regression.regularizer)  # pyright: ignore[reportArgumentType]
+    return replace(regression, regularizer=regularizer)
+
+
+@cache
+def _world(name: str, params: tuple[tuple[str, Any], ...]) -> Mixture:
+    mdp = named_world(name, params)
+    if name == "random_mixture":
+        # its agents know the kernels
+        world = random_mixture(**dict(params))
+    else:
+        world = Mixture(name, mdp, one_hot(*mdp.shape[1:]), mdp.transitions.reshape(mdp.horizon, -1))
+    if (world.mdp.rewards < 0).any():
+        raise CardError(f"world {name}: has negative rewards; linear mixture agents need rewards of at least 0")
+    return world
+
+
+def problem_of(trial: Trial, s: Settings, world: Mixture) -> tuple[Problem, Guarantee]:
+    """What the agent is given, and what its noise guarantees."""
+    task = _task(trial, s, world)
+    radii, reward_radii = _radii(trial, s)
+    source = SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes)))
+    of_transitions, *of_rewards = _shared(task, s)
+    transitions = _regularizer(trial, s, *of_transitions, source)
+    if not of_rewards:
+        return Problem(task, Regression(transitions, radii)), transitions.guarantee
+    counted = _regularizer(trial, replace(s, prior=0.0), *of_rewards[0], source)
+    both = Regression(transitions, radii), Regression(counted, reward_radii)
+    return Problem(task, *both), transitions.guarantee.beside(counted.guarantee)
+
+
+def targets_of(trial: Trial) -> list[SumsTarget]:
+    """What an audit attacks: each regression's sums, at its part of the budget."""
+    counter = None if KINDS[trial.agent].trust == "local" else settings_of(trial).counter
+    return [SumsTarget(message, ask, counter) for message, ask in messages_of(trial)]
+
+
+def messages_of(trial: Trial) -> list[tuple[Message, Ask]]:
+    """What one episode adds to each regression, and the part of the budget asked for it."""
+    s = settings_of(trial)
+    task = _task(trial, s, _world(trial.world, trial.params))
+    return [(message, _ask(trial, share, gram_share)) for message, share, gram_share in _shared(task, s)]
+
+
+def cost_of(trial: Trial) -> tuple[Fraction | None, Fraction]:
+    """What all sums of the trial cost one user, exactly (None without noise), and what is claimed.  Nobody plays."""
+    _, guarantee = problem_of(trial, settings_of(trial), _world(trial.world, trial.params))
+    return guarantee.rho, sum((asked_rho(ask) for _, ask in messages_of(trial)), Fraction(0))
+
+
+def _task(trial: Trial, s: Settings, world: Mixture) -> MixtureTask:
+    _, S, A = world.mdp.shape  # noqa: N806
+    features = world.features
+    if s.features == "dense" and features.psi is None:
+        features = dense_one_hot(S, A)
+    rewards = world.mdp.rewards
+    if s.rewards == "learnt":
+        rewards = LearntRewards(RewardFeatures(None, S, A), world.mdp.rewards.max((1, 2)))
+    return MixtureTask(rewards, features, trial.episodes, s.unit)
+
+
+def _shared(task: MixtureTask, s: Settings) -> list[tuple[Message, Fraction, float]]:
+    """Messages, their shares of the budget, and those of their Gram matrices."""
+    if s.rewards == "known":
+        return [(transition_message(task), Fraction(1), s.gram_share)]
+    part = Fraction(s.reward_share)
+    return [(transition_message(task), 1 - part, s.gram_share), (reward_message(task), part, 0.5)]
+
+
+def transition_message(task: MixtureTask) -> Message:
+    """What one episode adds to the transition counters; steps 0 .. H-2."""
+    f, tops = task.features, task.tops
+    ranges = np.maximum(tops[1:-1], _LEAST * tops[0])
+    return Message(f.blocks, f.dimension, f.stretch, tuple(ranges.tolist()), float(tops[0]), task.unit)
+
+
+def reward_message(task: MixtureTask) -> Message:
+    """What one episode adds to the reward counters; every step."""
+    if not isinstance(task.rewards, LearntRewards):
+        raise ValueError("these rewards are known; nothing about them is released")
+    f, most = task.rewards.features, np.maximum(task.most, _LEAST * task.tops[0])
+    return Message(f.blocks, f.dimension, 1.0, tuple(most.tolist()), float(most.max()), False, "rewards")
+
+
+def _ask(trial: Trial, share: Fraction, gram_share: float) -> Ask:
+    if trial.epsilon is None or trial.calibration is None:
+        raise CardError(f"{trial.agent} needs epsilon and delta")
+    delta = trial.delta if trial.delta is not None else 1e-5
+    return Ask(
+        epsilon=trial.epsilon,
+        delta=delta,
+        calibration=trial.calibration,
+        split={"gram": Fraction(gram_share)},
+        part=share,
+    )
+
+
+def _regularizer(
+    trial: Trial, s: Settings, m: Message, share: Fraction, gram_share: float, noise: SeededNoise
+) -> CountedRegularizer:
+    world, lam = SimulatedWorld(trial.place), _lambda(s, m)
+    trust = KINDS[trial.agent].trust
+    if trust == "none":
+        return fixed(m, trial.episodes, lam, world, noise)
+    ask = _ask(trial, share, gram_share)
+    try:
+        if trust == "local":
+            return local(m, trial.episodes, ask, lam, world, noise, shift=s.shift, prior=s.prior)
+        batches = len(plan_starts(trial.episodes, s.growth)) if s.leaf == "batch" else None
+        made = partial(tree, mechanism=s.counter, shift=s.shift, prior=s.prior, batches=batches)
+        return made(m, trial.episodes, ask, lam, world, noise)
+    except ValueError as e:
+        raise CardError(f"{trial.agent}: {e}") from None
+
+
+def _lambda(s: Settings, m: Message) -> float:
+    """λ in the squared units of a row; the printed 1 is for values up to H, and so (V_max / H)^2."""
+    if s.lam is None:
+        return (1.0 if m.unit else m.value**2) / m.horizon**2
+    return s.lam * (1.0 if s.unit else float(m.row_bound.max() ** 2))
+
+
+def _radii(trial: Trial, s: Settings) -> tuple[Radii, Radii]:
+    """Bonus of transitions and rewards, by paper and trust."""
+    kind, c = KINDS[trial.agent], bonus_of(trial.agent, s)
+    as_printed = s.constants == "paper"
+    if kind.trust == "local":
+        transitions = ldp(c)
+        if as_printed and trial.epsilon is not None:
+            transitions = ldp_theory(trial.epsilon, trial.delta or 0.1, c=c)
+        return transitions, linopt_rewards(c)
+    if kind.trust == "joint" or (as_printed and kind.page == "000"):
+        return linopt(c), linopt_rewards(c)
+    return ucrl_vtr(c, printed=as_printed), linopt_rewards(c)
+
+
+def _registered(name: str) -> OnlineAgent:
+    kind, defaults = KINDS[name], defaults_of(name)
+    bare = OnlineAgent(mixture_agent, kind.trust, kind.plain, defaults=defaults, unread=no_data)
+    return bare if kind.trust == "none" else replace(bare, targets=targets_of, cost=cost_of)
+
+
+AGENTS = {name: _registered(name) for name in KINDS}

@@ -1,0 +1,85 @@
+"""Online agents and controls by name: what ``simulate``, ``compare``, ``audit`` and the studies can let play.
+
+A new agent is one :class:`~pipeline.online.trial.OnlineAgent` in the ``AGENTS`` of its module.  One of another
+package is named ``module:object`` and is the same type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+from pipeline.declaration.code import is_plugin, plugin
+from pipeline.declaration.toml import CardError
+from pipeline.online import logged, mixtures, plants, rollouts, shuffle, tabular
+from pipeline.online.trial import Facts, Measured, OnlineAgent, Outcome, Trial, sent_by_user
+
+
+def no_data(trial: Trial) -> Outcome:
+    """The control to whom no data ever arrives: the agent of option ``of``, with its noise, ties and known rewards.
+
+    Raises CardError if ``of`` is none of those that can be kept from their data.
+    """
+    of = str(trial.knobs.get("of"))
+    play = AGENTS[of].unread if of in AGENTS else None
+    if play is None:
+        known = ", ".join(name for name, agent in AGENTS.items() if agent.unread is not None)
+        raise CardError(f"no-data: option 'of' is one of {known}; got {of!r}")
+    return play(trial)
+
+
+AGENTS: Mapping[str, OnlineAgent] = {
+    **rollouts.AGENTS,
+    **logged.AGENTS,
+    **tabular.AGENTS,
+    **plants.AGENTS,
+    "no-data": OnlineAgent(no_data, defaults={"of": None}),
+    **mixtures.AGENTS,
+    **shuffle.AGENTS,
+}
+
+
+# nights name the private agent alone: there one counter, hence one trust model, is all there is
+_ALSO = {"dp-ucbvi": "dp-ucbvi-jdp"}
+
+
+def called(name: str) -> str:
+    """The name under which an agent of a recipe is played."""
+    return _ALSO.get(name, name)
+
+
+def find(name: str) -> OnlineAgent:
+    """The registration of an agent.
+
+    Raises CardError if there is none of that name (the message lists those there are), or a plug-in is not permitted or
+    no agent.
+    """
+    if is_plugin(name):
+        return plugin(name, OnlineAgent)
+    if name not in AGENTS:
+        raise CardError(f"no online agent {name!r}; there are: {', '.join(AGENTS)}, and module:object")
+    return AGENTS[name]
+
+
+def run(trial: Trial) -> Outcome:
+    """Play one trial; the same trial gives the same outcome."""
+    return find(trial.agent).play(trial)
+
+
+def measure(trial: Trial) -> Measured:
+    """The same as plain values, in a process of its own."""
+    return plain_values(trial, run(trial))
+
+
+def plain_values(trial: Trial, out: Outcome) -> Measured:
+    """The outcome of a trial for a kept result, and what one user sent for all of their episodes."""
+    sent = sent_by_user(out.release, len(out.policy or ()), out.numbers, trial.episodes_per_user)
+    facts = cast("Facts", dict(out.facts))
+    return {"marks": out.marks, "regret": out.regret, "facts": facts, "policy": out.policy, "sent": sent}
+
+
+def modules_of(trial: Trial) -> tuple[str, ...]:
+    """The modules whose code decides what a trial measures: its agent's, and that of a world of your own."""
+    agent = str(trial.knobs.get("of")) if trial.agent == "no-data" else trial.agent
+    own = [name.partition(":")[0] for name in (agent, trial.world) if is_plugin(name)]
+    return (find(agent).play.__module__, *own)

@@ -1,0 +1,356 @@
+"""Online agents in simulated worlds: the runners, and exact regret.
+
+One loop, :func:`play`, runs every agent.  What an agent asks for is public (who follows which policy); what it gets
+are whole episodes (:class:`EpisodeWorld`), counts that an interactive mechanism released (:class:`CountWorld`), private
+tables of one batch (:class:`BatchWorld`), or episodes of a plant (:class:`~pipeline.online.plants.PlantWorld`).
+Within a batch the policy is fixed, so its tables are drawn from the exact law, a chain of multinomials: a batch of 10^9
+users costs what one of ten does.
+
+Policies that learn nothing, in any tabular world: what an online agent must beat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.declaration.toml import CardError
+from pipeline.mdp.model import TabularMDP
+from pipeline.mdp.planning import optimal_values, policy_value
+from pipeline.mdp.policy import Policy, constant, set_values
+from pipeline.mdp.policy import uniform as uniformly
+from pipeline.mdp.rollout import Batch, BatchRollout, Rollout, Trajectory
+from pipeline.online.places import RELEASE, typed_place
+from pipeline.online.trial import OnlineAgent, Outcome, Trial, staged_curve
+from pipeline.privacy.noise import SeededNoise
+from pipeline.statistics.interactive_counts import BatchPrivatizer
+from pipeline.statistics.online_counts import (
+    BatchLayout,
+    BatchTables,
+    InteractiveCounts,
+    NoisyTables,
+    OnlineCounts,
+    PrivateBatch,
+    Tally,
+)
+from pipeline.worlds.catalog import builds_horizon
+from pipeline.worlds.world import World, multinomials, sample_count_tables
+
+Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Answer = TypeVar("Answer")
+Asked = TypeVar("Asked")
+Told = TypeVar("Told")
+
+
+@dataclass(frozen=True)
+class Played(Generic[Answer]):
+    """A run: of each rollout its last episode and the mean loss of its episodes, exactly, reward units.
+
+    ``result``: what the agent returned.
+    """
+
+    ends: list[int]
+    losses: list[float]
+    result: Answer
+
+    @property
+    def regret(self) -> Array:
+        """Of every episode ``(K,)``."""
+        return np.repeat(self.losses, np.diff(self.ends, prepend=0))
+
+
+def play(agent: Generator[Asked, Told, Answer], world: Callable[[Asked], tuple[Told, int, float]]) -> Played[Answer]:
+    """Run an agent until it returns.
+
+    ``world``: what the agent is answered, how many episodes that took, and what each lost.
+    """
+    ends, losses = list[int](), list[float]()
+    ask = next(agent)
+    while True:
+        told, episodes, lost = world(ask)
+        ends.append(episodes + (ends[-1] if ends else 0))
+        losses.append(lost)
+        try:
+            ask = agent.send(told)
+        except StopIteration as end:
+            return Played(ends, losses, end.value)
+
+
+class EpisodeWorld:
+    """Answers with whole episodes; ``rng`` belongs to the world alone, so that agents can share worlds.
+
+    It draws H + 1 numbers an episode, whatever the agent and however it asks; the choices of a stochastic policy come
+    from a stream spawned off ``rng``.
+    """
+
+    def __init__(self, mdp: TabularMDP, rng: np.random.Generator) -> None:
+        self._mdp, self._sampler, self._best = mdp, Sampler(mdp, rng), optimum(mdp)
+        self._last: Rollout | None = None
+        self._lost = 0.0
+
+    def __call__(self, ask: Rollout) -> tuple[Trajectory, int, float]:
+        """One policy may serve many episodes: it is valued once."""
+        if ask is not self._last:
+            p = ask.probabilities
+            self._lost = self._best - policy_value(
+                self._mdp, np.eye(self._mdp.shape[2])[ask.policy] if p is None else p
+            )
+        self._last = ask
+        return self._sampler.episodes(ask), ask.episodes or 1, self._lost
+
+
+class Sampler:
+    """Draws episodes by inverting the cumulated start ``(S,)`` and transitions ``(H, S, A, S)``."""
+
+    def __init__(self, mdp: TabularMDP, rng: np.random.Generator) -> None:
+        self._rng, self._choices = rng, rng.spawn(1)[0]
+        self._start, self._moves, self._rewards = mdp.start.cumsum(), mdp.transitions.cumsum(-1), mdp.rewards
+
+    def episodes(self, ask: Rollout) -> Trajectory:
+        """What was asked for, one episode or several at once."""
+        H, S, _ = self._rewards.shape  # noqa: N806
+        n = ask.episodes or 1
+        u = self._rng.random((n, H + 1))
+        chosen = self._chosen(ask, n)
+        states, actions = np.empty((n, H + 1), dtype=np.int64), np.empty((n, H), dtype=np.int64)
+        # a cumulated row may end a rounding below 1
+        states[:, 0] = np.minimum(self._start.searchsorted(u[:, 0], side="right"), S - 1)
+        for h in range(H):
+            s = states[:, h]
+            actions[:, h] = a = chosen[h, s] if chosen.ndim == 2 else chosen[h, np.arange(n), s]
+            if n == 1:
+                states[0, h + 1] = min(int(self._moves[h, s[0], a[0]].searchsorted(u[0, h + 1], side="right")), S - 1)
+            else:
+                states[:, h + 1] = np.minimum((self._moves[h, s, a] <= u[:, h + 1, None]).sum(-1), S - 1)
+        rewards = self._rewards[np.arange(H), states[:, :-1], actions]
+        one = ask.episodes is None
+        return Trajectory(states[0], actions[0], rewards[0]) if one else Trajectory(states, actions, rewards)
+
+    def _chosen(self, ask: Rollout, n: int) -> Integers:
+        """Actions ``(H, S)``, or ``(H, n, S)`` of a stochastic policy: what each episode would do in each state."""
+        p = ask.probabilities
+        if p is None:
+            return ask.policy.astype(np.int64)
+        u = self._choices.random((p.shape[0], n, 1, 1))
+        return np.minimum((p.cumsum(-1)[:, None] <= u).sum(-1), p.shape[-1] - 1)
+
+
+class CountWorld:
+    """Answers with counts that an interactive mechanism released; ``rng`` belongs to the world alone."""
+
+    def __init__(self, mdp: TabularMDP, counts: InteractiveCounts, rng: np.random.Generator) -> None:
+        self._mdp, self._counts, self._rng, self._best = mdp, counts, rng, optimum(mdp)
+        self._highest = mdp.rewards.max((1, 2))
+
+    def __call__(self, ask: Batch) -> tuple[OnlineCounts, int, float]:
+        """Within a batch the policy is fixed: its tables have an exact law."""
+        mdp, highest, counts, rng = self._mdp, self._highest, self._counts, self._rng
+        lost = self._best - policy_value(mdp, ask.policy)
+        people = walked(mdp, ask.policy, ask.episodes, rng) if counts.protocol else None
+        if people is None:
+            n_sas = sample_count_tables(mdp, ask.policy, ask.episodes, rng).n_sas
+        else:
+            n_sas = visits_of(people, mdp.shape)
+            people = replace(people, rewards=people.rewards / np.where(highest > 0, highest, 1.0))
+        bits = rounded_rewards(n_sas.sum(-1), mdp.rewards, highest, rng) if counts.layout.rewards else None
+        counts.add(Tally(ask.episodes, n_sas, bits, people, ask.policy > 0))
+        return counts.counts(), ask.episodes, lost
+
+
+def walked(mdp: TabularMDP, policy: NDArray[Any], episodes: int, rng: np.random.Generator) -> Trajectory:
+    """Whole episodes of users who follow one policy, one row each."""
+    return Sampler(mdp, rng).episodes(Rollout(policy, episodes))
+
+
+def visits_of(people: Trajectory, shape: tuple[int, int, int]) -> Integers:
+    """Transitions ``(H, S, A, S)`` of whole episodes, summed."""
+    H, S, A = shape  # noqa: N806
+    n_sas = np.zeros((H, S, A, S), dtype=np.int64)
+    states = people.states
+    np.add.at(
+        n_sas, (np.broadcast_to(np.arange(H), people.actions.shape), states[:, :-1], people.actions, states[:, 1:]), 1
+    )
+    return n_sas
+
+
+def rounded_rewards(visits: Integers, rewards: Array, highest: Array, rng: np.random.Generator) -> Integers:
+    """Sum of -1 or +1 a visit ``(H, S, A)``: each reward in [0, highest] rounded at random to an end of its range."""
+    top = np.where(highest > 0, highest, 1.0)[:, None, None]
+    return 2 * rng.binomial(visits, np.clip(rewards / top, 0.0, 1.0)) - visits
+
+
+@dataclass(frozen=True)
+class PlayedBatch:
+    """One batch that was played: its users, what was kept of them, and the noisy sums that left it."""
+
+    users: int
+    layout: BatchLayout
+    noisy: NoisyTables
+
+
+class BatchWorld:
+    """Answers with private tables of one batch, and keeps what left each; ``rng`` belongs to the world alone.
+
+    Raises ValueError if rewards are not in [0, 1]: they travel as bits.
+    """
+
+    def __init__(
+        self,
+        mdp: TabularMDP,
+        privatizer: BatchPrivatizer,
+        rng: np.random.Generator,
+        noise: SeededNoise,
+        *,
+        protocol: bool = False,
+    ) -> None:
+        if mdp.rewards.min() < 0 or mdp.rewards.max() > 1:
+            raise ValueError("rewards must be in [0, 1]: a user sends each as one bit, rounded at random")
+        self._mdp, self._privatizer, self._rng, self._noise, self._protocol = mdp, privatizer, rng, noise, protocol
+        self._best = optimum(mdp)
+        self.batches = list[PlayedBatch]()
+
+    def __call__(self, ask: BatchRollout) -> tuple[PrivateBatch, int, float]:
+        """Policies without users are left out."""
+        mdp, rng = self._mdp, self._rng
+        played, (first, stop) = ask.episodes > 0, ask.steps
+        policies, episodes = ask.policies[played], ask.episodes[played]
+        layout = BatchLayout((stop - first, *mdp.shape[1:]), ask.lean, ask.rewards, ends=stop == mdp.horizon)
+        earned = set_values(mdp.transitions, mdp.rewards, mdp.start, policies)
+        users = int(episodes.sum())
+        whole, people = sample_batch(mdp, policies, episodes, rng), None
+        if self._protocol:
+            each = [walked(mdp, p, int(n), rng) for p, n in zip(policies, episodes, strict=True)]
+            people = [v for walk in each for v in layout.values(_between(walk, first, stop))]
+            n_sas = np.sum([visits_of(walk, mdp.shape) for walk in each], axis=0)
+            whole = BatchTables(users, n_sas, rng.binomial(n_sas.sum(-1), mdp.rewards))
+        kept = BatchTables(users, whole.n_sas[first:stop], whole.r_sa[first:stop], people)
+        private = self._privatizer.release(kept, layout, self._noise)
+        self.batches.append(PlayedBatch(users, layout, private.noisy))
+        return private, users, self._best - float(episodes @ earned) / users
+
+
+def _between(people: Trajectory, first: int, stop: int) -> Trajectory:
+    return Trajectory(people.states[:, first : stop + 1], people.actions[:, first:stop], people.rewards[:, first:stop])
+
+
+def sample_batch(mdp: TabularMDP, policies: Integers, episodes: Integers, rng: np.random.Generator) -> BatchTables:
+    """Tables of all steps when ``episodes (M,)`` users follow each of ``policies (M, H, S)``; rewards as bits."""
+    H, S, A = mdp.shape  # noqa: N806
+    n_sas, states = np.zeros((H, S, A, S), dtype=np.int64), np.arange(S)
+    people = multinomials(episodes, np.broadcast_to(mdp.start, (len(episodes), S)), rng)
+    for h in range(H):
+        a = policies[:, h]
+        moved = multinomials(people, mdp.transitions[h][states, a], rng)
+        np.add.at(n_sas[h], (np.broadcast_to(states, a.shape), a), moved)
+        people = moved.sum(1)
+    return BatchTables(int(episodes.sum()), n_sas, rng.binomial(n_sas.sum(-1), mdp.rewards))
+
+
+def as_printed(trial: Trial) -> bool:
+    """Whether the trial asks for the constants that a paper prints.
+
+    Raises CardError if the option is neither ``practical`` nor ``paper``.
+    """
+    if (said := trial.knobs.get("constants", "practical")) not in ("practical", "paper"):
+        raise CardError(f"{trial.agent}: constants is one of practical, paper; got {said!r}")
+    return said == "paper"
+
+
+def emitted(policy: NDArray[np.float64]) -> list[Any]:
+    """A policy ``(H, S, A)`` as an outcome holds it: actions where it never draws."""
+    return (policy.argmax(-1) if np.isin(policy, (0, 1)).all() else policy).tolist()
+
+
+def as_control(found: Outcome, of: str) -> Outcome:
+    """The outcome of an agent that was kept from its data, as a row of a control."""
+    more = {"trust": "none", "variant": "control", "of": of, "true_rho": None, "true_epsilon": None}
+    return replace(found, facts={**found.facts, **more}, release=None)
+
+
+def uniform(trial: Trial) -> Outcome:
+    """Every action equally likely."""
+    H, S, A = world_of(trial).shape  # noqa: N806
+    return _always(trial, uniformly(H, S, A))
+
+
+def always_first(trial: Trial) -> Outcome:
+    """Action 0 everywhere: what a tie broken by index would copy."""
+    return _constant(trial, 0)
+
+
+def always_right(trial: Trial) -> Outcome:
+    """The last action everywhere: nearly optimal in RiverSwim without any learning."""
+    return _constant(trial, world_of(trial).shape[2] - 1)
+
+
+def best_constant(trial: Trial) -> Outcome:
+    """The action that is worth most when it is played everywhere: known only to whoever knows the world."""
+    mdp = world_of(trial)
+    H, S, A = mdp.shape  # noqa: N806
+    worth = [policy_value(mdp, constant(H, S, A, a)) for a in range(A)]
+    return _constant(trial, int(np.argmax(worth)))
+
+
+def behaviour(trial: Trial) -> Outcome:
+    """The world's logging policy of option ``of``."""
+    return _always(trial, logging_policy(trial, str(trial.knobs.get("of", "uniform"))))
+
+
+def logging_policy(trial: Trial, name: str) -> Policy:
+    """A logging policy of the trial's world, by name.
+
+    Raises CardError if the world has no policy of that name.
+    """
+    H = world_of(trial).horizon  # noqa: N806
+    p = typed_place(trial.world, trial.params, World).behaviours(name, H)
+    return Policy(p, np.zeros(p.shape[:2], dtype=bool))
+
+
+def world_of(trial: Trial) -> TabularMDP:
+    """The trial's world, cut at its horizon (``horizon`` among its parameters, else the world's own)."""
+    return named_world(trial.world, trial.params)
+
+
+@cache
+def named_world(name: str, params: tuple[tuple[str, object], ...]) -> TabularMDP:
+    """The same by name and parameters.
+
+    Raises CardError if there is no such world or parameter.
+    """
+    own = not name.startswith(RELEASE) and builds_horizon(name)
+    horizon = None if own else dict(params).get("horizon")
+    world = typed_place(name, params, World)
+    return world.mdp(world.steps(None if horizon is None else int(str(horizon))))
+
+
+def optimum(mdp: TabularMDP) -> float:
+    """V* from the start distribution, reward units."""
+    return float(mdp.start @ optimal_values(mdp)[1][0])
+
+
+def _constant(trial: Trial, action: int) -> Outcome:
+    H, S, A = world_of(trial).shape  # noqa: N806
+    return _always(trial, constant(H, S, A, action))
+
+
+def _always(trial: Trial, policy: Policy) -> Outcome:
+    mdp = world_of(trial)
+    loss = optimum(mdp) - policy_value(mdp, policy)
+    at, summed = staged_curve([trial.episodes], [loss])
+    facts = {"trust": "none", "variant": "control", "final_loss": loss, "optimum": optimum(mdp)}
+    return Outcome(at, summed, facts, emitted(policy.probabilities))
+
+
+AGENTS = {
+    "uniform": OnlineAgent(uniform),
+    "always-first": OnlineAgent(always_first),
+    "always-right": OnlineAgent(always_right),
+    "best-constant": OnlineAgent(best_constant),
+    "behaviour": OnlineAgent(behaviour, defaults={"of": "uniform"}),
+}

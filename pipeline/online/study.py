@@ -1,0 +1,684 @@
+"""A study as a TOML file: worlds × agents × budgets × seeds, and claims that its rows are held against.
+
+A claim is a sentence with a metric, a selector of rows, and a comparison: no verdict is given by hand.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, Literal, NotRequired, Self, TypedDict, cast
+
+import numpy as np
+from pydantic import AfterValidator, Field, field_validator, model_validator
+
+from pipeline.declaration.numbers import number
+from pipeline.declaration.toml import CardError, Name, Strict
+from pipeline.online.cells import (
+    AnyCell,
+    Budget,
+    Found,
+    Metric,
+    Options,
+    Parameter,
+    Rows,
+    band,
+    end_loss,
+    growth,
+    place_of,
+    pooled,
+    spent,
+    standard_error,
+    sweep,
+)
+from pipeline.online.linear import Cell as LinearCell
+from pipeline.online.linear import Contender
+from pipeline.online.places import refuse_unknown_place
+from pipeline.online.registry import AGENTS, called, find
+from pipeline.online.trial import Calibration, Plain
+
+# a difference counts where it is larger than this many standard errors
+SURE = 3.0
+# what counts as having learnt: this share of what uniform choice loses
+BAR = 0.1
+# a slope is "about" a number within this much
+ABOUT = 0.2
+# the world of paper 003's Appendix F; its cells are measured by `linear_trials`, with a budget in rho
+LINEAR = "linear_003"
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Runs = Annotated[int, Field(ge=1, le=1000)]
+Episode = Annotated[int, Field(ge=1, le=10**10)]
+
+
+class RegimeVerdict(TypedDict):
+    """The verdict on a claim for one variant, and in words what was found."""
+
+    variant: str
+    holds: bool
+    regime: str
+
+
+class Judged(TypedDict):
+    """A claim as a result carries it: the sentence, the verdict, what was found, the rule; each variant's verdict."""
+
+    claim: str
+    holds: bool
+    regime: str
+    rule: str
+    variants: NotRequired[list[RegimeVerdict]]
+
+
+def known_world(world: Mapping[str, Parameter]) -> Mapping[str, Parameter]:
+    """Refuse a world without a name, or one that nobody knows."""
+    if not isinstance(world.get("name"), str):
+        raise ValueError("a world has a 'name'; docs/research.md lists the worlds")
+    try:
+        if world["name"] != LINEAR:
+            refuse_unknown_place(str(world["name"]))
+    except CardError as e:
+        raise ValueError(str(e)) from None
+    return world
+
+
+class Even(Strict):
+    """Numbers of episodes at even ratios, ``last`` included; ``per_decade`` for a factor of ten."""
+
+    first: Annotated[int, Field(ge=2)]
+    last: Annotated[int, Field(ge=2, le=10**10)]
+    per_decade: Annotated[int, Field(ge=1, le=10)] = 2
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.first >= self.last:
+            raise ValueError(f"'first' must be below 'last'; got {self.first} and {self.last}")
+        return self
+
+    @property
+    def counts(self) -> list[int]:
+        """The numbers."""
+        steps = max(1, round(self.per_decade * math.log10(self.last / self.first)))
+        grid = np.rint(self.first * (self.last / self.first) ** (np.arange(steps + 1) / steps))
+        return list(dict.fromkeys(int(n) for n in grid))
+
+
+Told = Mapping[str, Plain]
+
+
+class Sizes(Strict):
+    """What ``--full`` changes of a grid."""
+
+    worlds: list[Annotated[dict[str, Parameter], AfterValidator(known_world)]] | None = None
+    episodes: list[Episode] | Even | None = None
+    epsilon: list[Positive] | None = None
+    runs: Runs | None = None
+
+
+class Cells(Strict):
+    """A grid: worlds × episodes × agents × budgets × runs; run i has seed ``seed + i``.
+
+    An agent is a name, or a table with its ``name`` and its options.  Agents without privacy have no budget.
+    """
+
+    worlds: Annotated[list[Annotated[dict[str, Parameter], AfterValidator(known_world)]], Field(min_length=1)]
+    episodes: list[Episode] | Even
+    agents: Annotated[list[str | dict[str, Plain]], Field(min_length=1)]
+    epsilon: list[Positive] = Field(default_factory=list[float])
+    rho: list[Positive] = Field(default_factory=list[float])
+    delta: Annotated[float, Field(gt=0, lt=1)] | None = None
+    calibration: list[Calibration] = Field(default_factory=lambda: ["tight"])
+    runs: Runs = 1
+    seed: Annotated[int, Field(ge=0)] = 0
+    only_full: bool = False
+    full: Sizes = Sizes()
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self._linear:
+            return self
+        for name, options in self._agents():
+            try:
+                # of sdp-pe the option `trust` may say that nothing is hidden
+                private = find(name).private and ("trust", "none") not in options
+            except CardError as e:
+                raise ValueError(str(e)) from None
+            if private and not (self.epsilon and self.delta):
+                raise ValueError(f"{name} needs 'epsilon' and 'delta'")
+        return self
+
+    @property
+    def _linear(self) -> bool:
+        return any(w["name"] == LINEAR for w in self.worlds)
+
+    def _agents(self) -> Iterator[tuple[str, Options]]:
+        for told in self.agents:
+            table: Told = {"name": told} if isinstance(told, str) else told
+            yield called(str(table.get("name"))), tuple((k, v) for k, v in table.items() if k != "name")
+
+    def listed(self, full: bool) -> Sequence[AnyCell]:
+        """The cells of the quick grid, or of the full one."""
+        if self.only_full and not full:
+            return []
+        asked = self.model_copy(update=self.full.model_dump(exclude_none=True) if full else {})
+        episodes = (
+            Even.model_validate(asked.episodes).counts if not isinstance(asked.episodes, list) else asked.episodes
+        )
+        if self._linear:
+            return list(asked._linear_cells(episodes))
+        # the longest runs first, so that no process is left with one at the end
+        budgets = [Budget(e, self.delta, c) for c in self.calibration for e in asked.epsilon]
+        places, runs = [place_of(w) for w in asked.worlds], range(self.seed, self.seed + asked.runs)
+        return sweep(places, sorted(episodes, reverse=True), list(asked._agents()), budgets, runs)
+
+    def _linear_cells(self, episodes: Sequence[int]) -> Iterator[LinearCell]:
+        for name, options in self._agents():
+            learner = Contender(cast("Any", name), **cast("dict[str, Any]", dict(options))) if options else None
+            for rho in self.rho or [None]:
+                for K in episodes:  # noqa: N806
+                    for world in self.worlds:
+                        yield LinearCell(name, learner, rho, K, cast("int", world["instance"]), self.runs)
+
+
+# what a column must be: a value or one of several, text with *, or a place among the numbers of that column
+Wanted = bool | str | float | list[str | float]
+Selector = Mapping[str, Wanted]
+_COLUMNS = {*Found.__annotations__, "of"} - {"marks", "curve_mean", "curve_std", "totals", "facts"}
+_PLACES: Mapping[str, Callable[[Sequence[float]], float]] = {"largest": max, "smallest": min}
+
+
+def _known_columns(wanted: Selector) -> Selector:
+    if unknown := sorted(set(wanted) - _COLUMNS - {"private", "from", "to"}):
+        raise ValueError(f"rows have no column {unknown[0]!r}; there are: {', '.join(sorted(_COLUMNS))}")
+    return wanted
+
+
+Selected = Annotated[dict[str, Wanted], AfterValidator(_known_columns)]
+
+
+def column(row: Found, key: str) -> object:
+    """What a row says under a column; ``of`` is the agent that was kept from its data."""
+    return row["facts"].get("of") if key == "of" else row.get(key)
+
+
+def select(rows: Rows, wanted: Selector) -> list[Found]:
+    """Rows that a selector names.
+
+    ``private`` (true or false) tells who drew noise, ``from`` and ``to`` bound the episodes.  ``largest`` and
+    ``smallest`` are among the rows that the other keys leave.
+    """
+    found = [r for r in rows if all(_fits(r, k, v) for k, v in wanted.items())]
+    for key, place in wanted.items():
+        if isinstance(place, str) and place in _PLACES and key in ("episodes", "epsilon", "rho"):
+            there = [cast("float", r[key]) for r in found if r[key] is not None]
+            found = [r for r in found if there and r[key] == _PLACES[place](there)]
+    return found
+
+
+def is_private(row: Found) -> bool:
+    """Whether an agent was asked a loss and read data."""
+    return row["variant"] != "control" and not (row["epsilon"] is row["rho"] is None)
+
+
+def _fits(row: Found, key: str, wanted: Wanted) -> bool:
+    if key == "private":
+        return is_private(row) is wanted
+    if key in ("from", "to"):
+        return (row["episodes"] >= cast("float", wanted)) if key == "from" else row["episodes"] <= cast("float", wanted)
+    if wanted in (*_PLACES, "next smaller") and key in ("episodes", "epsilon", "rho"):
+        return True
+    found = column(row, key)
+    if found is ...:
+        return True
+    each = wanted if isinstance(wanted, list) else [wanted]
+    return any(fnmatchcase(str(found), w) if isinstance(w, str) else found == w for w in each)
+
+
+@dataclass(frozen=True)
+class Point:
+    """A value that a claim is about, with its standard error, and the row it belongs to."""
+
+    row: Found
+    value: float
+    error: float = 0.0
+
+
+def partners(rows: Rows, row: Found, wanted: Selector, along: str | None = None) -> list[Found]:
+    """Rows that a row is compared with: those selected, in the same world and, where they have them, at the same K
+    and budget; of the same agent and variant unless the selector names an agent (``plain``: its own without noise).
+    All points of a curve are kept that goes ``along`` a column.
+    """
+    wanted = dict(wanted)
+    if wanted.get("agent") == "plain":
+        wanted["agent"] = find(row["agent"]).plain or ""
+    same = ("world",) if "agent" in wanted else ("world", "agent", "variant")
+    found = [r for r in rows if all(r[k] == row[k] for k in same if k not in wanted)]
+    found = [r for r in found if all(_fits(r, k, v) for k, v in wanted.items())]
+    for key in ("episodes", "epsilon", "rho", "calibration", "variant"):
+        if key == along:
+            continue
+        if key not in wanted:
+            # a control or an agent without noise stands beside every budget, a control at one K beside every K
+            any_will_do = key in ("episodes", "variant")
+            found = [r for r in found if r[key] == row[key]] or [r for r in found if any_will_do or r[key] is None]
+        elif wanted[key] == "next smaller":
+            mine = cast("float", row[key])
+            smaller = [x for r in found if (x := cast("float | None", r[key])) is not None and x < mine]
+            found = [r for r in found if smaller and r[key] == max(smaller)]
+    return select(found, wanted)
+
+
+class Claim(Strict):
+    """A sentence and its rule.
+
+    The value of each row of ``of`` is its ``metric``, less that of ``minus``, over that of ``over``; ``slope`` makes
+    one value of a curve (the exponent of K, or of 1/ε).  Where several rows stand against one, the least counts.
+    """
+
+    words: str
+    metric: Literal["mean", "spent", "growth", "end", "needed"] = "mean"
+    of: Selected
+    minus: Selected | None = None
+    over: Selected | None = None
+    slope: Literal["episodes", "epsilon"] | None = None
+    comparison: Literal["at most", "at least", "about", "below", "above", "not above"]
+    value: float | None = None
+    than: Selected | None = None
+    holds: Literal["every", "most", "some"] = "every"
+
+    @model_validator(mode="after")
+    def _comparable(self) -> Self:
+        if self.comparison in ("below", "above", "not above") and self.than is None:
+            raise ValueError(f"{self.comparison!r} needs 'than'")
+        if self.comparison == "about" and self.than is not None:
+            raise ValueError("'about' compares with 'value' alone")
+        if self.than is None and self.value is None:
+            raise ValueError("give 'value', or 'than'")
+        return self
+
+    @property
+    def rule(self) -> str:
+        """When it holds, in words."""
+        what = {
+            "mean": "the mean", "spent": "what the noise is worth over what was asked",
+            "growth": "regret after K over that after K / 10", "end": "what an episode costs at the end",
+            "needed": f"the episodes from which on the mean stays within {BAR:.0%} of what uniform choice loses",
+        }[self.metric]  # fmt: skip
+        what += "".join(f" {word} {said(s)}'s" for word, s in (("less", self.minus), ("over", self.over)) if s)
+        if self.slope is not None:
+            what = f"the exponent of {'K' if self.slope == 'episodes' else '1/ε'} in {what}"
+        value = "" if self.value is None else f"{number(self.value)}"
+        if self.than is not None:
+            times = f"{value} times " if value else ""
+            apart = self.comparison in ("below", "above", "not above") and self.metric != "needed"
+            sure = f" by {SURE:.0f} standard errors" if apart else ""
+            value = f"{times}that of {said(self.than)}{sure}"
+        elif self.comparison == "about":
+            value += f" (within {ABOUT:g})"
+        many = {"every": "in every row", "most": "in most rows", "some": "in some row"}[self.holds]
+        return f"{what} is {self.comparison} {value}, {many} of {said(self.of)}"
+
+    @property
+    def _along(self) -> str | None:
+        return "episodes" if self.metric == "needed" else self.slope
+
+    def _curve(self, row: Found) -> tuple[object, ...]:
+        """What the rows have in common that make one value."""
+        keys = {"agent", "variant", "world", "epsilon", "rho", "calibration", "episodes"} - {self._along}
+        return tuple(row.get(k) for k in sorted(keys))
+
+    def points(self, rows: Rows, chosen: Rows) -> list[Point]:
+        """The values of the chosen rows."""
+        found = [p for row in chosen if (p := self._point(rows, row)) is not None]
+        along = self._along
+        if along is None:
+            return found
+        groups: dict[tuple[object, ...], list[Point]] = {}
+        for p in found:
+            if p.row[along] is not None:
+                groups.setdefault(self._curve(p.row), []).append(p)
+        if self.metric == "needed":
+            return [Point(g[0].row, needed({p.row["episodes"]: p.value for p in g}, BAR)) for g in groups.values()]
+        return [Point(g[-1].row, _exponent(along, g)) for g in groups.values() if len(g) > 1]
+
+    def _point(self, rows: Rows, row: Found) -> Point | None:
+        value, error = self._read(row)
+        if self.minus is not None:
+            base = self._least(rows, row, self.minus)
+            if base is None:
+                return None
+            value, error = value - base.value, math.hypot(error, base.error)
+        over = {"agent": "uniform"} if self.metric == "needed" else self.over
+        if over is not None:
+            base = self._least(rows, row, over)
+            if base is None:
+                return None
+            value, error = value / base.value, error / base.value
+        return Point(row, value, error)
+
+    def _least(self, rows: Rows, row: Found, wanted: Selector) -> Point | None:
+        found = [Point(r, *self._read(r)) for r in partners(rows, row, wanted)]
+        return min(found, key=lambda p: p.value, default=None)
+
+    def _read(self, row: Found) -> tuple[float, float]:
+        if self.metric in ("mean", "needed"):
+            return row["mean"], standard_error(row)
+        return {"spent": spent, "growth": growth, "end": end_loss}[self.metric](row), 0.0
+
+    def judges(self, rows: Rows, extra: Selector) -> bool:
+        """Whether there is anything to judge, of the rows that ``extra`` leaves."""
+        curves: dict[tuple[object, ...], list[Found]] = {}
+        for row in self._chosen(rows, extra):
+            curves.setdefault(self._curve(row), []).append(row)
+        return any(self._judged(rows, curve) for curve in curves.values())
+
+    def _chosen(self, rows: Rows, extra: Selector) -> list[Found]:
+        return select([r for r in rows if all(_fits(r, k, v) for k, v in extra.items())], self.of)
+
+    def _judged(self, rows: Rows, chosen: Rows) -> list[tuple[bool, Point, float]]:
+        """Each value, whether the claim holds of it, and what it is compared with."""
+        judged: list[tuple[bool, Point, float]] = []
+        for p in self.points(rows, chosen):
+            if self.than is None:
+                value = cast("float", self.value)
+                judged.append((self._holds(p, Point(p.row, value)), p, value))
+                continue
+            others = self.points(rows, partners(rows, p.row, self.than, self._along))
+            if others:
+                q = min(others, key=lambda o: o.value)
+                times = 1.0 if self.value is None else self.value
+                judged.append((self._holds(p, Point(q.row, times * q.value, times * q.error)), p, q.value))
+        return judged
+
+    def verdict(self, rows: Rows, extra: Selector) -> tuple[bool, str] | None:
+        """Whether it holds for the rows that ``extra`` leaves, and what was found; None: there is nothing to judge."""
+        judged = self._judged(rows, self._chosen(rows, extra))
+        if not judged:
+            return None
+        if self.metric == "needed" and (void := _learnt_by_nobody(rows, [p.row for _, p, _ in judged])):
+            return False, void
+        held = sum(h for h, _, _ in judged)
+        enough = {"every": held == len(judged), "most": 2 * held > len(judged), "some": held > 0}[self.holds]
+        return enough, self._found(judged, held)
+
+    def _holds(self, p: Point, q: Point) -> bool:
+        if self.comparison == "about":
+            return abs(p.value - q.value) <= ABOUT
+        # equal up to a rounding is equal
+        slack = 1e-9 * abs(q.value) if math.isfinite(q.value) else 0.0
+        if self.comparison in ("at most", "at least"):
+            return p.value <= q.value + slack if self.comparison == "at most" else p.value >= q.value - slack
+        sure = SURE * math.hypot(p.error, q.error)
+        if self.comparison == "not above":
+            return p.value - q.value <= sure
+        return (q.value - p.value if self.comparison == "below" else p.value - q.value) > max(sure, slack)
+
+    def _found(self, judged: Sequence[tuple[bool, Point, float]], held: int) -> str:
+        def told(one: tuple[bool, Point, float]) -> str:
+            _, p, q = one
+            against = "" if self.than is None else f" against {self._told(q, p.row)}"
+            return f"{self._told(p.value, p.row)}{against}"
+
+        if len(judged) <= 4:
+            names = _labels([p.row for _, p, _ in judged])
+            return "; ".join(f"{name}: {told(j)}" if name else told(j) for name, j in zip(names, judged, strict=True))
+        ends = [told(f(judged, key=lambda j: j[1].value)) for f in (min, max)]
+        wrong = [(name, j) for name, j in zip(_labels([p.row for _, p, _ in judged]), judged, strict=True) if not j[0]]
+        regime = f"in {held} of {len(judged)}: {ends[0]} to {ends[1]}"
+        return regime + (f"; not so: {'; '.join(f'{n} ({told(j)})' for n, j in wrong)}" if 0 < len(wrong) <= 4 else "")
+
+    def _told(self, value: float, row: Found) -> str:
+        if self.metric == "needed":
+            return "more than tried" if math.isinf(value) else f"{value:,.0f}"
+        return number(value, 3, "up" if self.metric == "spent" else "nearest")
+
+
+def _learnt_by_nobody(rows: Rows, judged: Rows) -> str:
+    """Why episodes needed say nothing: an agent that is kept from its data meets the bar too; empty where none does."""
+    curves: dict[tuple[str, str], dict[int, float]] = {}
+    for row in rows:
+        of = row["facts"].get("of") if row["agent"] == "no-data" else None
+        uniform = [r["mean"] for r in rows if r["agent"] == "uniform" and r["world"] == row["world"]]
+        if of is not None and uniform and any((r["agent"], r["world"]) == (of, row["world"]) for r in judged):
+            # at several budgets the worst of the controls
+            curve = curves.setdefault((of, row["world"]), {})
+            curve[row["episodes"]] = max(curve.get(row["episodes"], 0.0), row["mean"] / min(uniform))
+    met = {who: n for who, curve in curves.items() if math.isfinite(n := needed(curve, BAR))}
+    each = "; ".join(
+        f"{of} without data meets the bar from {n:,.0f} episodes on in {world}" for (of, world), n in met.items()
+    )
+    return f"void: {each}" if each else ""
+
+
+def said(wanted: Selector) -> str:
+    """A selector in words."""
+    each = (" or ".join(map(str, v)) if isinstance(v, list) else str(v) for v in wanted.values())
+    return ", ".join(v if k == "agent" else f"{k} {v}" for k, v in zip(wanted, each, strict=True)) or "every row"
+
+
+def _labels(rows: Rows) -> list[str]:
+    """What tells rows apart."""
+    keys = ("agent", "variant", "world", "episodes", "epsilon", "rho", "calibration")
+    varying = [k for k in keys if len({r[k] for r in rows}) > 1]
+    if "agent" in varying or "calibration" in varying:
+        varying = [k for k in varying if k != "variant"]
+    letters = {"epsilon": "ε = ", "rho": "ρ = ", "episodes": "K = "}
+
+    def told(key: str, value: object) -> str:
+        return f"{letters.get(key, '')}{number(value) if isinstance(value, int | float) else value}"
+
+    return [", ".join(told(k, v) for k in varying if (v := cast("object", r[k])) is not None) for r in rows]
+
+
+def label_of(rows: Rows, ignored: Sequence[str] = ()) -> list[str]:
+    """Names of the lines of a figure: the agent, and what tells its rows apart but for the ignored columns."""
+    bare = [cast("Found", {**r, **dict.fromkeys((*ignored, "agent"), None)}) for r in rows]
+    return [", ".join(filter(None, (r["agent"], told))) for r, told in zip(rows, _labels(bare), strict=True)]
+
+
+def _exponent(along: str, points: Sequence[Point]) -> float:
+    """Least-squares slope of log y over log K, or over log 1/ε."""
+    at = [float(p.row["episodes"]) if along == "episodes" else 1 / cast("float", p.row["epsilon"]) for p in points]
+    return float(np.polyfit(np.log(at), np.log([max(p.value, 1e-9) for p in points]), 1)[0])
+
+
+def needed(points: Mapping[int, float], bar: float) -> float:
+    """The first n from which on every value is at most ``bar``; infinite: not in this range.
+
+    >>> needed({10: 3.0, 100: 0.5, 1000: 2.0, 10_000: 0.4, 100_000: 0.1}, 1.0)
+    10000
+    """
+    found = math.inf
+    for n in sorted(points, reverse=True):
+        if points[n] > bar:
+            break
+        found = n
+    return found
+
+
+def first_meeting(episodes: int | None, least: int, most: int) -> str:
+    """Where a bar is first met, in words: no earlier than was tried, and beyond the range where it is not met.
+
+    >>> first_meeting(10, 10, 100), first_meeting(30, 10, 100), first_meeting(None, 10, 100)
+    ('≤ 10', '30', '> 100')
+    """
+    if episodes is None:
+        return f"> {most:,}"
+    return f"≤ {episodes:,}" if episodes <= least else f"{episodes:,}"
+
+
+class Head(Strict):
+    """What a study is called, what it is about, and what is measured of each cell."""
+
+    name: Name
+    title: str = ""
+    words: list[str] = Field(default_factory=list[str])
+    metric: Metric = "suboptimality"
+    pool_worlds: bool = False
+
+
+class Drawn(Strict):
+    """The figure: what its x axis is, what a panel is, and which rows are drawn."""
+
+    x: Literal["curve", "episodes"] = "episodes"
+    panel: Literal["world", "epsilon", "rho"] = "epsilon"
+    of: list[Selected] = Field(default_factory=list[Selected])
+    log_y: bool = True
+
+
+class Needed(TypedDict):
+    """Episodes from which on an agent's mean, and nine runs in ten, meet the bar; None: not up to ``most``."""
+
+    agent: str
+    trust: str
+    epsilon: float | None
+    episodes: int | None
+    episodes_nine_in_ten: int | None
+    most: int
+
+
+class Study(Strict):
+    """One study.
+
+    ``variants`` are selectors by name: each claim is judged on every one, and the first one's verdict counts.
+    """
+
+    study: Head
+    cells: Annotated[list[Cells], Field(min_length=1)]
+    variants: dict[str, Selected] = Field(default_factory=dict[str, Selected])
+    claims: list[Claim] = Field(default_factory=list[Claim])
+    figure: Drawn = Drawn()
+
+    @field_validator("cells")
+    @classmethod
+    def _one_kind(cls, cells: list[Cells]) -> list[Cells]:
+        if len({w["name"] == LINEAR for c in cells for w in c.worlds}) > 1:
+            raise ValueError(f"{LINEAR} has its own agents; give it a study of its own")
+        return cells
+
+    @model_validator(mode="after")
+    def _selects_its_rows(self) -> Self:
+        """Refuse a selector that names what no cell has, and a claim that would judge nothing."""
+        grids = {name: foreseen(self.listed(full), self.study.metric) for name, full in (("", False), ("full ", True))}
+        rows = [row for grid in grids.values() for row in grid]
+        selectors = [(f"variants.{name}", wanted) for name, wanted in self.variants.items()]
+        for i, c in enumerate(self.claims):
+            parts = {"of": c.of, "minus": c.minus, "over": c.over, "than": c.than}
+            selectors += [(f"claims.{i}.{part}", wanted) for part, wanted in parts.items() if wanted is not None]
+        selectors += [(f"figure.of.{i}", wanted) for i, wanted in enumerate(self.figure.of)]
+        for where, wanted in selectors:
+            _refuse_unknown(where, wanted, rows)
+        for name, grid in grids.items():
+            measured = pooled(grid) if self.study.pool_worlds else grid
+            for i, c in enumerate(self.claims):
+                if not any(c.judges(measured, extra) for extra in self.variants.values() or [{}]):
+                    base = "; the metric 'needed' is over 'uniform' in the same world" if c.metric == "needed" else ""
+                    raise ValueError(f"claims.{i}: in the {name}grid no row can be judged by: {c.rule}{base}")
+        return self
+
+    def listed(self, full: bool = False) -> list[AnyCell]:
+        """Every cell, once."""
+        return list(dict.fromkeys(cell for grid in self.cells for cell in grid.listed(full)))
+
+    def judged(self, rows: Rows) -> list[Judged]:
+        """Every claim with its verdict."""
+        rows = pooled(rows) if self.study.pool_worlds else rows
+        found: list[Judged] = []
+        for claim in self.claims:
+            asked = {name: claim.verdict(rows, extra) for name, extra in (self.variants or {"": {}}).items()}
+            each = {name: found for name, found in asked.items() if found is not None}
+            holds, regime = next(iter(each.values()), (False, f"no row to judge: {said(claim.of)}"))
+            told = Judged(claim=claim.words, holds=holds, regime=regime, rule=claim.rule)
+            if self.variants:
+                told["variants"] = [RegimeVerdict(variant=v, holds=h, regime=r) for v, (h, r) in each.items()]
+            found.append(told)
+        return found
+
+
+def foreseen(cells: Sequence[AnyCell], metric: Metric) -> list[Found]:
+    """Rows that cells will give, each with the value 1; ``...``, where only a run can tell, fits every selector."""
+    found: dict[tuple[object, ...], dict[str, Any]] = {}
+    for cell in cells:
+        known: dict[str, Any]
+        if isinstance(cell, LinearCell):
+            variant = "control" if cell.learner is None else cell.learner.variant
+            known = {"agent": cell.name, "variant": variant, "rho": cell.rho, "epsilon": None, "of": None}
+        else:
+            # an agent that is kept from its data has no budget as a policy, and is never private
+            unread = cell.agent == "no-data"
+            budget = Budget() if unread and metric == "suboptimality" else Budget(cell.epsilon, None, cell.calibration)
+            known = {"agent": cell.agent, "variant": "control" if unread else ..., "world": cell.place, "rho": None}
+            known |= {"epsilon": budget.epsilon, "calibration": budget.calibration, "of": cell.knobs.get("of")}
+        known["episodes"] = cell.episodes
+        found[tuple(known.values())] = known
+    return [cast("Found", dict.fromkeys(Found.__annotations__, ...) | k | _worth(k, metric)) for k in found.values()]
+
+
+def _worth(known: Mapping[str, Any], metric: Metric) -> dict[str, Any]:
+    """What is measured of a row foreseen: noise as asked, and a regret of 1 an episode."""
+    marks = [known["episodes"] / 10, known["episodes"]]
+    noise = {"true_rho": known["rho"], "true_epsilon": known["epsilon"], "facts": {"of": known["of"]}}
+    return noise | {"metric": metric, "mean": 1.0, "std": 0.0, "runs": 1, "marks": marks, "curve_mean": marks}
+
+
+def _refuse_unknown(where: str, wanted: Selector, rows: Rows) -> None:
+    """Raise where a selector names an agent, a world, a size or a budget that no row has."""
+    for key in ("agent", "of", "world", "episodes", "epsilon", "rho", "calibration"):
+        value = wanted.get(key, [])
+        for one in value if isinstance(value, list) else [value]:
+            place = one in (*_PLACES, "next smaller") or (key, one) == ("agent", "plain")
+            if not place and not any(_fits(r, key, one) for r in rows):
+                there = sorted({cast("Any", v) for r in rows if (v := column(r, key)) is not None})
+                named = repr(one) if isinstance(one, str) else number(one)
+                known = ", ".join(map(number, there)) or "none"
+                raise ValueError(f"{where}: no cell has {key} {named}; there are: {known}")
+
+
+def bar_of(rows: Rows) -> float | None:
+    """The suboptimality that counts as having learnt in the world of the rows.
+
+    None where worlds are several, no uniform choice played, or regret is measured.
+    """
+    uniform = [r["mean"] for r in rows if r["agent"] == "uniform" and r["metric"] == "suboptimality" and r["totals"]]
+    return BAR * uniform[0] if uniform and len({r["world"] for r in rows}) == 1 else None
+
+
+def needed_table(rows: Rows, bar: float) -> list[Needed]:
+    """Episodes for the same quality of each agent at each budget, without noise first.
+
+    An agent that plays in several ways is named with each.
+    """
+    mine = [r for r in rows if r["variant"] != "control"]
+    ways: dict[str, dict[tuple[str, str | None], Found]] = {}
+    for r in mine:
+        ways.setdefault(r["agent"], {}).setdefault((r["variant"], r["calibration"]), r)
+    names = {
+        (agent, *way): name if len(each) > 1 else agent
+        for agent, each in ways.items()
+        for way, name in zip(each, label_of(list(each.values()), ("episodes", "epsilon")), strict=True)
+    }
+    groups: dict[tuple[str, float | None, str], list[Found]] = {}
+    for r in mine:
+        name = names[r["agent"], r["variant"], r["calibration"]]
+        groups.setdefault((r["agent"], r["epsilon"], name), []).append(r)
+    found: list[Needed] = []
+    order = sorted(groups.items(), key=lambda g: (g[0][1] is not None, _rank(g[0][0]), g[0][2], g[0][1]))
+    for (_, epsilon, agent), mine in order:
+        means, edges = {r["episodes"]: r["mean"] for r in mine}, {r["episodes"]: band(r)["high"] for r in mine}
+        mean, nine = (None if math.isinf(n := needed(points, bar)) else int(n) for points in (means, edges))
+        found.append(
+            Needed(
+                agent=agent,
+                trust=mine[0]["trust"],
+                epsilon=epsilon,
+                episodes=mean,
+                episodes_nine_in_ten=nine,
+                most=max(r["episodes"] for r in mine),
+            )
+        )
+    return found
+
+
+def _rank(agent: str) -> int:
+    return list(AGENTS).index(agent) if agent in AGENTS else len(AGENTS)

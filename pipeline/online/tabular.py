@@ -1,0 +1,289 @@
+"""UCBVI and its private kin: one planner, four trust models.
+
+Options of a trial, all with defaults: ``constants`` (``practical``; ``paper``: a plan an episode, and a bonus that
+covers all with probability 0.9) and what follows from it: ``c``, ``noise``, ``z`` and ``iota`` of the bonus, ``growth``
+and ``visits`` of the batches; ``first`` of these; ``pooled`` (one table for all steps); ``rewards`` (``known`` |
+``learnt``); ``warm_start``, a run that released counts; ``episodes_per_user``: m, most episodes of one user, who may
+come at any time; for joint privacy ``mechanism`` and ``leaves`` of the counter; for the shuffle model ``honest``, and
+``protocol`` (true: every message is sent and shuffled, as bytes).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from pipeline.agents.batch_pace import Pace, batch_ends
+from pipeline.agents.ucbvi import CountTask, UcbviConstants, practical, practical_joint, practical_local, theory, ucbvi
+from pipeline.declaration.card import CardError
+from pipeline.mdp.model import TabularMDP
+from pipeline.mdp.planning import policy_value
+from pipeline.online.places import counts_before
+from pipeline.online.rollouts import CountWorld, as_control, as_printed, emitted, optimum, play, world_of
+from pipeline.online.trial import (
+    CountsTarget,
+    OnlineAgent,
+    Outcome,
+    Plain,
+    ShuffledTarget,
+    Trial,
+    Trust,
+    run_named,
+    staged_curve,
+)
+from pipeline.privacy.noise import SeededNoise, SimulatedWorld
+from pipeline.privacy.release import Release
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.interactive_counts import CountMechanism, ShuffledCounts, exact, joint, local
+from pipeline.statistics.online_counts import InteractiveCounts, OnlineCounts, OnlineLayout, Tally
+from pipeline.statistics.online_sum import asked, asked_rho
+
+DEFAULTS: dict[str, Plain] = {
+    "c": None,
+    "noise": None,
+    "z": None,
+    "iota": None,
+    "constants": "practical",
+    "growth": None,
+    "visits": None,
+    "first": None,
+    "pooled": False,
+    "rewards": "known",
+    "mechanism": None,
+    "leaves": None,
+    "honest": 1.0,
+    "protocol": False,
+    "episodes_per_user": 1,
+    "warm_start": None,
+}
+# noise rows of a square-root counter are kept: so many numbers of 8 bytes are 128 MB
+_NOISE_IN_MEMORY = 2**24
+# nobody hides in a batch of few, and its noise is that of any other
+_CROWD = 64
+_NOISE = 1
+
+Make = Callable[[Trial, OnlineLayout, int, SeededNoise], InteractiveCounts]
+
+
+def plain_ucbvi(trial: Trial) -> Outcome:
+    """UCBVI on exact counts."""
+    return _played(trial, lambda t, layout, most, noise: exact(layout, most, _world(t), noise))
+
+
+def dp_ucbvi_jdp(trial: Trial) -> Outcome:
+    """DP-UCBVI on a continual counter."""
+    return _played(trial, _joint)
+
+
+def dp_ucbvi_ldp(trial: Trial) -> Outcome:
+    """DP-UCBVI on local messages."""
+    return _played(trial, _local)
+
+
+def counts_shuffle(trial: Trial) -> Outcome:
+    """The same planner on shuffled one-bit messages, a batch a release."""
+    return _played(trial, _shuffled)
+
+
+def no_data(trial: Trial) -> Outcome:
+    """The private agent of option ``of`` without its users' counts: noise, ties and known rewards remain."""
+    of = str(trial.knobs["of"])
+    asked = replace(trial, agent=of, options=tuple((k, v) for k, v in trial.options if k != "of"))
+    found = _played(asked, lambda t, layout, most, noise: _Deaf(_PRIVATE[of](t, layout, most, noise)))
+    return as_control(found, of)
+
+
+class _Deaf:
+    """An interactive mechanism to which users come without their counts."""
+
+    def __init__(self, inner: InteractiveCounts) -> None:
+        self._inner, self.layout, self.guarantee, self.protocol = inner, inner.layout, inner.guarantee, False
+
+    def add(self, tally: Tally) -> None:
+        """Count the users, and drop what they say."""
+        rewards = None if tally.rewards is None else 0 * tally.rewards
+        self._inner.add(Tally(tally.episodes, 0 * tally.transitions, rewards, possible=tally.possible))
+
+    def counts(self) -> OnlineCounts:
+        """Noise."""
+        return self._inner.counts()
+
+    def release(self) -> Release:
+        """Noise."""
+        return self._inner.release()
+
+
+def _shuffled(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> InteractiveCounts:
+    ask = ask_of(t)
+    if layout.pooled:
+        raise CardError(f"{t.agent}: in the shuffle model every step needs counters of its own; leave out pooled")
+    honest, protocol = float(t.knobs.get("honest", 1.0)), bool(t.knobs.get("protocol", False))
+    return ShuffledCounts(layout, *asked(ask), _world(t), noise, honest, protocol=protocol)
+
+
+def _local(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> InteractiveCounts:
+    return local(layout, t.episodes, ask_of(t), _world(t), noise)
+
+
+def _joint(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> InteractiveCounts:
+    how: dict[str, Any] = {key: t.knobs[key] for key in ("leaves",) if key in t.knobs}
+    return joint(layout, most, t.episodes, ask_of(t), _world(t), noise, mechanism=mechanism_of(t, layout, most), **how)
+
+
+def mechanism_of(trial: Trial, layout: OnlineLayout, most: int) -> CountMechanism:
+    """The counter of joint privacy: as chosen, else the square root, where all its noise rows fit into memory."""
+    if (chosen := trial.knobs.get("mechanism")) is not None:
+        return chosen
+    steps = most if trial.knobs.get("leaves", "batches") == "batches" else trial.episodes
+    cells = sum(math.prod(t.shape) for t in layout.tables)
+    return "square-root" if steps * cells <= _NOISE_IN_MEMORY else "bottom-up"
+
+
+_PRIVATE: Mapping[str, Make] = {"dp-ucbvi-jdp": _joint, "dp-ucbvi-ldp": _local, "counts-shuffle": _shuffled}
+
+
+def _played(trial: Trial, make: Make) -> Outcome:
+    mdp = world_of(trial)
+    trial.over(DEFAULTS)
+    layout = layout_of(trial, mdp)
+    task = _task(mdp, layout)
+    pace = pace_of(trial, layout)
+    noise = SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes)))
+    counts = make(trial, layout, pace.most, noise)
+    constants = constants_of(trial, mdp)
+    agent = ucbvi(task, pace, constants, counts_before(trial, layout))
+    played = play(agent, CountWorld(mdp, counts, trial.stream(0)))
+    learnt = played.result.policy
+    best = optimum(mdp)
+    at, summed = staged_curve(played.ends, played.losses)
+    promise = counts.guarantee
+    facts = {
+        "trust": promise.trust.value,
+        "variant": _variant(trial, layout),
+        "constants": f"{constants}; batches × {pace.growth:g}, visits × {1 + pace.visits:g}",
+        "true_rho": None if promise.rho is None else float(promise.rho),
+        "true_epsilon": None if trial.delta is None else promise.epsilon(trial.delta),
+        "tie_share": played.result.tie_share,
+        "shape": [*mdp.shape[1:], mdp.horizon],
+        "batches": len(played.ends),
+        **({"bytes_a_user_sent": counts.sent} if isinstance(counts, ShuffledCounts) and counts.protocol else {}),
+        "noise_sd": float(np.max(counts.counts().sd_sas)),
+        "final_loss": best - policy_value(mdp, learnt),
+        "last_batch_loss": played.losses[-1],
+        "optimum": best,
+    }
+    return Outcome(at, summed, facts, emitted(learnt), counts.release())
+
+
+def targets_of(trial: Trial) -> list[CountsTarget | ShuffledTarget]:
+    """What an audit attacks: the counts at the trial's budget, where all of them are released alike."""
+    layout, ask, knobs = layout_of(trial, world_of(trial)), ask_of(trial), trial.knobs
+    if trial.agent == "counts-shuffle":
+        users = pace_of(trial, layout).ends[0]
+        return [ShuffledTarget(layout, ask, users, float(knobs.get("honest", 1.0)))]
+    most = pace_of(trial, layout).most
+    mechanism = None if trial.agent == "dp-ucbvi-ldp" else mechanism_of(trial, layout, most)
+    return [CountsTarget(layout, ask, mechanism)]
+
+
+def cost_of(trial: Trial) -> tuple[Fraction | None, Fraction]:
+    """What the trial's counts cost one user, exactly (None where no rho is claimed), and what is claimed."""
+    layout = layout_of(trial, world_of(trial))
+    noise = SeededNoise(np.random.SeedSequence((_NOISE, trial.seed, trial.episodes)))
+    counts = _PRIVATE[trial.agent](trial, layout, pace_of(trial, layout).most, noise)
+    return counts.guarantee.rho, asked_rho(ask_of(trial))
+
+
+def _task(mdp: TabularMDP, layout: OnlineLayout) -> CountTask:
+    lowest, highest = mdp.rewards.min((1, 2)), mdp.rewards.max((1, 2))
+    task = CountTask(None, 0 * lowest, highest, mdp.start, layout)
+    return task if layout.rewards else replace(task, rewards=mdp.rewards, lowest=lowest)
+
+
+def constants_of(trial: Trial, mdp: TabularMDP) -> UcbviConstants:
+    """Of the bonus: the defaults, changed by the trial's options."""
+    knobs, (H, S, A) = trial.knobs, mdp.shape  # noqa: N806
+    changed = {key: float(knobs[key]) for key in ("c", "noise", "z", "iota") if key in knobs}
+    if as_printed(trial):
+        return replace(theory(H * S * A, trial.episodes), **changed)
+    return replace(_CHOSEN.get(trial.agent, practical)(trial.episodes), **changed)
+
+
+# what was chosen for a trust model alone, beside the defaults of all
+_CHOSEN = {"dp-ucbvi-jdp": practical_joint, "dp-ucbvi-ldp": practical_local}
+_VISITS = {"dp-ucbvi-jdp": 0.5}
+
+
+def pace_of(trial: Trial, layout: OnlineLayout) -> Pace:
+    """When its batches end."""
+    knobs = trial.knobs
+    crowd = _CROWD if trial.agent == "counts-shuffle" else 1
+    printed = as_printed(trial)
+    growth, first = float(knobs.get("growth", 1.0 if printed else 2.0)), int(knobs.get("first", crowd))
+    declared = len(batch_ends(trial.episodes, growth, first))
+    visits = float(knobs.get("visits", math.inf if printed else _VISITS.get(trial.agent, 1.0)))
+    if trial.agent in ("ucbvi", "dp-ucbvi-ldp"):
+        # no batch costs them anything
+        return Pace(trial.episodes, growth, first, visits=visits)
+    # room for every cell to end three batches, and then as many leaves as the same levels of a tree hold
+    most = 2 ** (declared + 3 * math.prod(layout.cells)).bit_length() - 1
+    return Pace(trial.episodes, growth, first, most, visits)
+
+
+def layout_of(trial: Trial, mdp: TabularMDP) -> OnlineLayout:
+    """Which counts it keeps.
+
+    Raises CardError if the world differs from step to step and the counts are pooled, or learnt rewards can be
+    negative.
+    """
+    knobs, (H, S, A) = trial.knobs, mdp.shape  # noqa: N806
+    learnt, pooled = knobs.get("rewards", "known") == "learnt", bool(knobs.get("pooled", False))
+    alike = [mdp.transitions, *([mdp.rewards] if learnt else [])]
+    if pooled and any((x != x[:1]).any() for x in alike):
+        raise CardError(f"{trial.agent}: {trial.world} differs from step to step; leave out pooled")
+    if learnt and mdp.rewards.min() < 0:
+        raise CardError(f"{trial.agent}: rewards of {trial.world} can be negative; use rewards = 'known'")
+    return OnlineLayout(H, S, A, pooled, learnt, trial.episodes_per_user, apart=trial.agent == "dp-ucbvi-ldp")
+
+
+def _variant(trial: Trial, layout: OnlineLayout) -> str:
+    words = ["pooled" if layout.pooled else "per step"]
+    words += ["rewards learnt"] if layout.rewards else []
+    words += [str(trial.knobs[key]) for key in ("mechanism", "leaves") if key in trial.knobs]
+    words += [f"{layout.episodes} episodes a user"] if layout.episodes > 1 else []
+    words += [f"started from {run_named(warm)}"] if (warm := trial.knobs.get("warm_start")) is not None else []
+    return ", ".join(words)
+
+
+def ask_of(trial: Trial) -> Ask:
+    """The budget of its counts.
+
+    Raises CardError if it has none, or asks for scales that no paper prints.
+    """
+    epsilon, delta = trial.need_budget()
+    if trial.calibration == "paper":
+        raise CardError(f"{trial.agent}: no paper prints scales for its counts; use calibration = 'tight'")
+    return Ask(epsilon=epsilon, delta=delta)
+
+
+def _world(trial: Trial) -> SimulatedWorld:
+    return SimulatedWorld(trial.place)
+
+
+def _private(play: Callable[[Trial], Outcome], trust: Trust, cost: bool = False) -> OnlineAgent:
+    return OnlineAgent(
+        play, trust, "ucbvi", defaults=DEFAULTS, targets=targets_of, cost=cost_of if cost else None, unread=no_data
+    )
+
+
+AGENTS = {
+    "ucbvi": OnlineAgent(plain_ucbvi, defaults=DEFAULTS),
+    "dp-ucbvi-jdp": _private(dp_ucbvi_jdp, "joint", cost=True),
+    "dp-ucbvi-ldp": _private(dp_ucbvi_ldp, "local"),
+    "counts-shuffle": _private(counts_shuffle, "shuffle"),
+}

@@ -1,0 +1,340 @@
+"""One run of an online agent in a simulated world: what is asked, what came out, and what an agent registers.
+
+A trial is plain values, so that it can travel to another process and name a kept result.  What an agent is to the rest
+of the house is one :class:`OnlineAgent`; :mod:`pipeline.online.registry` knows them by name.
+
+What an audit attacks of an online agent: the path from a user's data to what is released, as plain values.
+
+An agent's registration names these for a trial; :mod:`pipeline.audits.message_paths` makes an audit target of each.
+Nobody plays.
+
+What one user sends, at most, over all of their episodes: to whom, in how many messages and bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Literal, Required, TypeAlias, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.declaration.toml import CardError
+from pipeline.privacy.release import Release
+
+if TYPE_CHECKING:
+    from pipeline.statistics.ask import Ask
+    from pipeline.statistics.interactive_counts import BatchPrivatizer, CountMechanism
+    from pipeline.statistics.lq import LqMessage, ResidualMessage
+    from pipeline.statistics.mixture import Message
+    from pipeline.statistics.online_counts import BatchLayout, OnlineLayout
+    from pipeline.statistics.private_sum import PrivateSum
+
+
+@dataclass(frozen=True)
+class CountsTarget:
+    """Noisy counts of online users.
+
+    ``mechanism``: the counter of joint privacy (``fresh``: each batch is one release); None: every user sends a local
+    message.
+    """
+
+    layout: OnlineLayout
+    ask: Ask
+    mechanism: CountMechanism | None
+
+
+@dataclass(frozen=True)
+class ShuffledTarget:
+    """Shuffled one-bit counts.
+
+    ``honest``: declared share of users who add their noise bits, in (0, 1].
+    """
+
+    layout: OnlineLayout
+    ask: Ask
+    users: int
+    honest: float
+
+
+@dataclass(frozen=True)
+class BatchTarget:
+    """The counts of one batch of ``users`` under a batch privatizer (paper 002)."""
+
+    layout: BatchLayout
+    users: int
+    privatizer: BatchPrivatizer
+
+
+@dataclass(frozen=True)
+class SumsTarget:
+    """Noisy sums of linear mixture agents, of Private-OFU-RL, or of private adaptive LQR."""
+
+    message: Message | LqMessage | ResidualMessage
+    ask: Ask
+    mechanism: CountMechanism | None
+
+
+# a private sum of count tables, or of linear-quadratic moments, stands for its one release
+Target: TypeAlias = "CountsTarget | ShuffledTarget | BatchTarget | SumsTarget | PrivateSum"
+
+
+_NUMBER_BITS = 64
+
+
+class Sent(TypedDict):
+    """To whom a user sends, and what, in words; how many messages, and their size together."""
+
+    who: str
+    messages: int
+    bits: int
+
+
+def sent_by_user(release: Release | None, steps: int, numbers: int, episodes: int) -> Sent | None:
+    """Read off what left the private sum; None where nothing is private.
+
+    ``episodes``: of one user, at most.
+    """
+    if release is None or release.noise == "none":
+        return None
+    if release.trust_model == "local":
+        size = sum(m.cells for m in release.mechanisms)
+        who = "the server: one message of noisy integers an episode, drawn on the user's device"
+        return Sent(who=who, messages=episodes, bits=episodes * size * _NUMBER_BITS)
+    if bits := [(m.shuffled, m.cells) for m in release.mechanisms if m.shuffled is not None]:
+        messages = episodes * max(cells * (1 + b.each) for b, cells in bits)
+        tag = max(math.ceil(math.log2(max(2, cells))) for _, cells in bits)
+        who = "the shuffler: one-bit messages, each under the number of its counter; at most, over all batches"
+        return Sent(who=who, messages=messages, bits=messages * (1 + tag))
+    return in_the_clear("the curator" if release.trust_model == "central" else "the server", steps * episodes, numbers)
+
+
+def in_the_clear(whom: str, steps: int, numbers: int) -> Sent:
+    """Whole episodes, a message a step."""
+    return Sent(who=f"{whom}: the whole episode, in the clear", messages=steps, bits=steps * numbers * _NUMBER_BITS)
+
+
+Trust = Literal["none", "central", "joint", "local", "shuffle"]
+# a tuple is a row, or the rows of a matrix
+Plain = str | int | float | bool | None | tuple[Any, ...]
+Calibration = Literal["tight", "paper"]
+# of an online agent: as its pseudo-code is printed, or chosen by us
+Preset = Literal["practical", "paper"]
+
+
+def run_named(said: Plain) -> Plain:
+    """What is said of a knob or a world as a page shows it: a run by its name, whatever folder it lies in here."""
+    named = isinstance(said, str) and said.startswith(("release:", "run:"))
+    return str(said).rpartition("/")[2] if named else said
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One agent, one world, one seed.
+
+    ``agent``, ``world``, ``params``: A name of :mod:`pipeline.online.registry`; name and sorted parameters of the
+    world.
+    ``epsilon``, ``delta``: the loss of one user that is asked for; both None without privacy.
+    ``calibration``: ``tight`` or ``paper``; None without privacy.
+    ``seed``: of everything random: the world's stream must not depend on the agent, so that agents meet the same luck.
+    """
+
+    agent: str
+    world: str
+    params: tuple[tuple[str, Plain], ...]
+    episodes: int
+    epsilon: float | None = None
+    delta: float | None = None
+    calibration: Calibration | None = None
+    options: tuple[tuple[str, Plain], ...] = ()
+    seed: int = 0
+
+    @property
+    def knobs(self) -> dict[str, Any]:
+        """The options by name."""
+        return dict(self.options)
+
+    def need_budget(self) -> tuple[float, float]:
+        """Epsilon and delta; a CardError where one is missing."""
+        if self.epsilon is None or self.delta is None:
+            raise CardError(f"{self.agent} needs epsilon and delta")
+        return self.epsilon, self.delta
+
+    def over(self, defaults: Mapping[str, Any], **words: Sequence[str]) -> dict[str, Any]:
+        """The options over an agent's defaults."""
+        if unknown := sorted(set(self.knobs) - set(defaults)):
+            raise CardError(f"{self.agent}: no option {unknown[0]!r}; there are: {', '.join(defaults)}")
+        found = {**defaults, **self.knobs}
+        for name in (name for name in words if found[name] not in words[name]):
+            raise CardError(f"{self.agent}: {name} must be one of {', '.join(words[name])}; got {found[name]!r}")
+        return found
+
+    def told(self, **more: Plain) -> Trial:
+        """The same with further options."""
+        return replace(self, options=tuple(sorted({**self.knobs, **more}.items())))
+
+    @property
+    def episodes_per_user(self) -> int:
+        """Most episodes of one user; 1 for an agent that prices no more."""
+        return int(self.knobs.get("episodes_per_user", 1))
+
+    @property
+    def place(self) -> str:
+        """World and parameters in words."""
+        # a matrix is written in the recipe
+        params = (k if isinstance(v, tuple) else f"{k} {v}" for k, v in self.params)
+        return ", ".join([str(run_named(self.world)), *params])
+
+    def stream(self, purpose: int) -> np.random.Generator:
+        """Generator of one purpose; 0 is the world's, the same for every agent in it."""
+        return np.random.default_rng((purpose, self.seed, self.episodes if purpose else 0))
+
+
+class Facts(TypedDict, total=False):
+    """What an agent said of its run, as far as studies read it; an agent may say more.  Most is as in a :class:`Row`.
+
+    ``left_zero_at``, ``shape``: first episode whose gain was not zero (None: never); (H, S, A) in the order the agent
+    says it.
+    """
+
+    trust: Required[Trust]
+    variant: str
+    constants: str | None
+    true_rho: float | None
+    true_epsilon: float | None
+    tie_share: float | None
+    of: str | None
+    final_loss: float
+    left_zero_at: int | None
+    shape: list[int]
+
+
+class Measured(TypedDict):
+    """An :class:`Outcome` as plain values, as it is kept, and what one user sends where it is private."""
+
+    marks: list[int]
+    regret: list[float]
+    facts: Facts
+    policy: list[Any] | None
+    sent: Sent | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a trial measured.
+
+    ``marks``, ``regret`` ``(n,)``: episodes, the last is K, and the regret summed up to each of them: V* - V^pi
+    exactly, reward units.
+    ``policy``: the policy at the end as nested lists: actions ``(H, S)`` or probabilities ``(H, S, A)``; of a linear
+    plant the gains ``(H, d, n)``.  None: the agent says nothing of it.
+    """
+
+    marks: list[int]
+    regret: list[float]
+    facts: Mapping[str, Any]
+    policy: list[Any] | None = None
+    release: Release | None = field(default=None, compare=False, repr=False)
+    numbers: int = 3
+
+
+NOTHING_LEARNT = ("uniform", "always-first", "always-right")
+NOTHING_CONTROLLED = ("zero", "fixed-gain")
+
+
+@dataclass(frozen=True)
+class OnlineAgent:
+    """One registration: everything that the house asks of an online agent.  One of your own is the same type.
+
+    ``trust``: whom a user must trust; ``none``: the agent claims no privacy.
+    ``plain``, ``controls``: names of what plays beside it: an agent without noise (the same planner, where there is
+    one), and policies that learn nothing.
+    ``defaults``: every option of ``[agent]`` in a recipe with its default; None: the agent derives it from the trial.
+    ``cost``: what all that a trial releases costs one user, and what is claimed: exact rho, zCDP.  Given where an audit
+    attacks a counter with fewer leaves than the trial's own.
+    """
+
+    play: Callable[[Trial], Outcome]
+    trust: Trust = "none"
+    plain: str | None = None
+    controls: tuple[str, ...] = NOTHING_LEARNT
+    defaults: Mapping[str, Plain] = field(default_factory=dict[str, Plain])
+    targets: Callable[[Trial], Sequence[Target]] | None = None
+    cost: Callable[[Trial], tuple[Fraction | None, Fraction]] | None = None
+    unread: Callable[[Trial], Outcome] | None = None
+    from_logs: bool = False
+
+    @property
+    def private(self) -> bool:
+        """Whether it claims privacy, and needs epsilon and delta."""
+        return self.trust != "none"
+
+    @property
+    def baselines(self) -> tuple[str, ...]:
+        """Who plays beside it: itself without noise, and what learns nothing."""
+        return (*(() if self.plain is None else (self.plain,)), *self.controls)
+
+
+SIMULATION = "simulation, not private"
+
+
+class Row(TypedDict):
+    """What a study measured of one agent at one setting.
+
+    ``agent``, ``variant``, ``trust``: who played, in which of its ways (``control``: nothing is learnt), and whom a
+    user must trust.
+    ``world``, ``episodes``, ``calibration``, ``constants``: where, how long, whose noise, and what was chosen beside
+    it; None where there is none.
+    ``rho``, ``epsilon``: as asked, exactly; both None without privacy.
+    ``messages``, ``bits``: what one user sends, at most over the runs; None without privacy.
+    ``metric``, ``mean``, ``std``, ``runs``: what was measured, over independent runs in this world; ``std`` divides by
+    runs - 1.
+    ``tie_share``: share of the (step, state) pairs where clipping left several best actions; None for a control.
+    """
+
+    agent: str
+    variant: str
+    trust: Trust
+    world: str
+    episodes: int
+    rho: float | None
+    epsilon: float | None
+    delta: float | None
+    calibration: str | None
+    constants: str | None
+    metric: str
+    mean: float
+    std: float
+    runs: int
+    true_rho: float | None
+    true_epsilon: float | None
+    messages: int | None
+    bits: int | None
+    tie_share: float | None
+    noise: str
+
+
+_A_DECADE = 20
+
+
+def marks(episodes: int) -> NDArray[np.int64]:
+    """Episodes at which a curve is read: all small ones, then 20 a decade, then K."""
+    decades = np.log10(episodes)
+    grid = np.rint(10 ** np.arange(0, decades, 1 / _A_DECADE)).astype(np.int64)
+    return np.unique(np.append(grid, episodes))
+
+
+def curve(regret: NDArray[np.float64]) -> tuple[list[int], list[float]]:
+    """Marks and summed regret of per-episode ``regret (K,)``."""
+    at = marks(len(regret))
+    return at.tolist(), regret.cumsum()[at - 1].tolist()
+
+
+def staged_curve(ends: Sequence[int], losses: Sequence[float]) -> tuple[list[int], list[float]]:
+    """The same where the loss of an episode stays ``losses[i]`` up to episode ``ends[i]``: exact, at any K."""
+    last = np.asarray(ends, dtype=np.int64)
+    summed = np.append(0.0, np.cumsum(np.diff(np.append(0, last)) * np.asarray(losses)))
+    at = marks(int(last[-1]))
+    return at.tolist(), np.interp(at, np.append(0, last), summed).tolist()

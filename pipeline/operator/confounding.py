@@ -1,0 +1,315 @@
+"""Did whoever logged the data see more than the card's states?  Tests of logged actions against raw rows.
+
+Null hypothesis: within a state and a step, the logged action does not depend on any other column of the file, nor on
+what was there before.  Where it fails, who got which action depends on something the counts cannot see (confounding by
+indication), and more data does not help.  The test is the generalised Cochran-Mantel-Haenszel statistic over strata
+(Landis, Heyman and Koch 1978): ``Q = d' V⁻ d``, d the summed differences between observed and expected counts of (group
+of values, action), V their exact covariance given the margins of each stratum; Q is chi-squared under the null.
+
+Three kinds of columns are tested.  *state*: the raw values that the state stands for.  *beside*: every other column of
+the file that was measured, also those the card leaves out; an effect of the action that the same row reports differs
+with the action too, and only who made the log can tell the two apart.  *past*: the state and the reward of the row
+before, among rows with the same action before (and, of the reward, the same state): a placebo, since a declared state
+that holds all that matters leaves nothing for them to say; a habit of a person is held by the action before.
+
+Only a person's *first* visit to each state is used, so that rows of one table belong to different people.  A first
+visit is decided by what came before; a random one of several would be picked more often after actions that make
+people stay, and that alone would look like dependence.
+"""
+
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from pipeline.declaration.card import Card, CardError
+from pipeline.declaration.source import constant
+from pipeline.declaration.toml import LogError
+from pipeline.logs.contribution_bounding import keyed_hash
+from pipeline.logs.decode import decode, number_of, number_steps, unfold
+from pipeline.logs.readers.batch import cell_type
+from pipeline.logs.sources import Sources, choose_reader, examine, read_batches, readers_of
+from pipeline.logs.store import Snapshot
+from pipeline.operator.advice import Facts
+from pipeline.operator.look import NUMBER, keys_of
+
+# chance of one false alarm in a whole inspection, all states and columns together
+SIGNIFICANCE = 0.001
+# a smaller difference between action distributions (total variation, beyond what chance makes) is not worth a word
+EFFECT = 0.05
+# people and rows looked at; more would cost time and memory and add no power that matters
+PEOPLE, _ROWS = 300_000, 2_000_000
+# columns beside the card's that are looked at
+_BESIDE = 60
+_GROUPS, _ACTIONS, _EXPECTED = 8, 30, 5.0
+# fewest people in a group of raw values, and for each action that was seen
+_SMALL, _PER_ACTION = 100, 10
+# of the cells of a column, numbers where it is one of numbers, and different texts of one that names rows
+_MOSTLY, _NAMES = 0.9, 0.5
+# roles that say where a row stands, what was done and what came of it: no measurement before the action
+_NOT_MEASURED = (
+    "user", "episode", "step", "order", "entered", "action", "reward", "next_state", "next_bin", "terminated",
+    "truncated", "behavior_prob", "observation", "next_observation",
+)  # fmt: skip
+_PAST = {"past@state": "the state before", "past@reward": "the reward before"}
+
+Array = NDArray[np.float64]
+
+
+def hidden_state(snapshot: Snapshot, card: Card) -> Facts:
+    """Test every state of the card against the columns of the source files, read again, and against the row before.
+
+    ``card``: names the source files, which must still be there.
+    Returns ``checked`` and ``why_not``; ``significance``, ``effect``; ``tests``, one a (state, column) with enough
+    rows: ``kind`` (state, beside, past), ``people``, ``p_value``, ``difference`` (largest total-variation distance
+    between the actions at one group of values and those of the whole state in the same strata, beyond chance), ``at``
+    (that group), ``speaks``.
+    """
+    try:
+        sources, names = _with_all_columns(examine(card), card)
+        share = min(1.0, PEOPLE / max(1, snapshot.users), _ROWS / max(1, snapshot.source_rows))
+        rows = _rows(sources, card, list(names), share)
+    except (CardError, LogError) as e:
+        return _facts(str(e), [])
+    first = _first_visits(rows)
+    later = _first_visits(rows.filter(pl.col("past@state").is_not_null()))
+    tables: list[tuple[int, str, tuple[Array, list[str]]]] = []
+    for s in range(len(card.domain.live_states)):
+        here, after = first.filter(pl.col("state") == s), later.filter(pl.col("state") == s)
+        for role in [*names, *_PAST]:
+            found = after.drop_nulls(role) if role in _PAST else here
+            if (table := _table(found, role, card)) is not None:
+                tables.append((s, role, table))
+    if not tables:
+        return _facts("no state was seen with two values of a column often enough", [])
+    kinds = {role: "beside" if role.startswith("beside") else "state" for role in names} | dict.fromkeys(_PAST, "past")
+    tests: list[Facts] = [
+        {"state": card.domain.live_states[s], "column": (names | _PAST)[role], "kind": kinds[role]}
+        | _verdict(counts, labels, len(tables))
+        for s, role, (counts, labels) in tables
+    ]
+    return _facts(None, tests)
+
+
+def _facts(why_not: str | None, tests: list[Facts]) -> Facts:
+    return {
+        "checked": why_not is None,
+        "why_not": why_not,
+        "significance": SIGNIFICANCE,
+        "effect": EFFECT,
+        "tests": tests,
+    }
+
+
+def _with_all_columns(sources: Sources, card: Card) -> tuple[Sources, dict[str, str]]:
+    """The files with every column that all of them have, under the roles ``beside@i``; and what is tested, by role."""
+    held, readers, ours = list[dict[str, str]](), readers_of(card), card.source.rename or {}
+    for file in sources.files:
+        reader = choose_reader(readers, card, file.path, file.name)
+        types = reader.types(file.path, file.asked) if reader.types is not None else None
+        every = (
+            keys_of(file.path) if types is None else [n for n, dtype in types.items() if cell_type(dtype) is not None]
+        )
+        held.append({ours.get(name, name): name for name in every})
+    shared = set[str].intersection(*map(set, held)) if held else set[str]()
+    more = sorted(shared - {*sources.roles.values(), *ours})[:_BESIDE]
+    beside = {f"beside@{i}": column for i, column in enumerate(more)}
+    files = tuple(
+        replace(
+            file,
+            asked=replace(file.asked, columns=[*file.asked.columns, *(names[column] for column in more)]),
+            own={**file.own, **{column: [names[column]] for column in more}},
+        )
+        for file, names in zip(sources.files, held, strict=True)
+    )
+    dtypes = {**sources.dtypes, **dict.fromkeys(beside, pl.String())}
+    found = replace(sources, files=files, roles={**sources.roles, **beside}, dtypes=dtypes)
+    told = card.log.steps if card.source.layout == "wide" else sources.roles
+    named = {
+        role: column if isinstance(column, str) else ", ".join(c for c in column if constant(c) is None)
+        for role, column in told.items()
+        if role.partition("@")[0] not in _NOT_MEASURED
+    }
+    # of one column that plays two parts, the ends are told by its texts, the state by its number
+    once = {column: role for role, column in named.items()} | {c: r for r, c in named.items() if r == "bin"}
+    return found, {role: column for column, role in once.items()} | beside
+
+
+def _rows(sources: Sources, card: Card, read: list[str], share: float) -> pl.DataFrame:
+    """Rows of a share of the people, as they are screened, with ``raw_<role>`` of each role and the row before."""
+    frames = [
+        _some_people(frame, card.name, share).with_columns(
+            pl.lit(index, dtype=pl.Int32).alias("file"), pl.lit(0, dtype=pl.Int64).alias("line")
+        )
+        for index in range(len(sources.files))
+        for _, frame in read_batches(sources, card, index)
+    ]
+    if not frames:
+        raise LogError(f"{card.name}: the files hold no rows")
+    raw = pl.concat(frames, how="vertical_relaxed")
+    steps = raw
+    if card.source.layout == "wide":
+        steps = unfold(raw, card)
+        beside = [f"raw_{role}" for role in read if role.startswith("beside")]
+        steps = steps.with_columns(raw[name].gather(steps["origin"]) for name in beside)
+    rows = decode(steps, card)
+    if card.source.order_by is not None:
+        rows, _ = number_steps(rows, steps, card)
+    rows = rows.with_columns(steps[f"raw_{role}"].gather(rows["row"]) for role in read)
+    rows = rows.filter(~pl.col("unreadable")).sort("user_id", "episode_id", "step")
+    same = (pl.col("user_id") == pl.col("user_id").shift()) & (pl.col("episode_id") == pl.col("episode_id").shift())
+    follows = same & (pl.col("step") == pl.col("step").shift() + 1)
+    before = {"past@state": "state", "past@action": "action", "past@reward": "reward"}
+    rows = rows.with_columns(pl.when(follows).then(pl.col(name).shift()).alias(role) for role, name in before.items())
+    live = len(card.domain.live_states)
+    usable = (pl.col("state") < live) & (pl.col("step") < card.domain.horizon)
+    return rows.filter(usable).drop_nulls("action")
+
+
+def _first_visits(rows: pl.DataFrame) -> pl.DataFrame:
+    """Each person's first visit to each state."""
+    ordered = rows.sort("episode_id", "step")
+    return ordered.unique(["user_id", "state"], keep="first", maintain_order=True)
+
+
+def _some_people(frame: pl.DataFrame, salt: str, share: float) -> pl.DataFrame:
+    """Rows of a share of all people, chosen by a keyed hash of the id."""
+    if share >= 1:
+        return frame
+    people = frame.select(pl.col("raw_user").unique())
+    chosen = keyed_hash(people["raw_user"].cast(pl.String), f"{salt} inspect") < int(share * 2**64)
+    return frame.join(people.filter(chosen), on="raw_user", how="semi", maintain_order="left")
+
+
+def _strata(rows: pl.DataFrame, role: str) -> NDArray[np.int64]:
+    """Within which rows are compared: of one step, and after the same action (and state)."""
+    by = {"past@state": ["past@action"], "past@reward": ["past@action", "past@state"]}.get(role, [])
+    return rows.select(pl.struct("step", *by).rank("dense").cast(pl.Int64) - 1).to_series().to_numpy()
+
+
+def _table(rows: pl.DataFrame, role: str, card: Card) -> tuple[Array, list[str]] | None:
+    """Counts ``(strata, groups, actions)`` of one state, small groups and rare actions merged; None if one is left."""
+    if len(rows) < 2 * _SMALL:
+        return None
+    raw = rows[role if role in _PAST else f"raw_{role}"]
+    enough = max(_SMALL, _PER_ACTION * rows["action"].n_unique())
+    groups = min(_GROUPS, max(2, len(rows) // enough))
+    if role == "past@state":
+        labels = dict(enumerate(card.domain.state_labels))
+        group, labels = _texts(raw.replace_strict(labels, default=None, return_dtype=pl.String), groups)
+    elif _is_number(raw := _without_units(raw)):
+        group, labels = _numbers(raw, groups)
+    elif raw.n_unique() > _NAMES * len(raw):
+        return None
+    else:
+        group, labels = _texts(raw, groups)
+    strata = _strata(rows, role)
+    shape = int(strata.max()) + 1, len(labels), len(card.domain.action_labels)
+    flat = np.ravel_multi_index((strata, group, rows["action"].to_numpy()), shape)
+    counts = np.bincount(flat, minlength=int(np.prod(shape))).reshape(shape).astype(np.float64)
+    small = counts.sum((0, 2)) < enough
+    counts, labels = _merged(counts, small, 1), [x for x, few in zip(labels, small, strict=True) if not few]
+    labels += ["the rest"] * (counts.shape[1] - len(labels))
+    # what is too small even together stands aside: it is chosen by its raw values alone
+    big = counts.sum((0, 2)) >= enough
+    counts, labels = counts.compress(big, 1), [x for x, keep in zip(labels, big, strict=True) if keep]
+    if len(labels) <= 1:
+        return None
+    most = np.argsort(-counts.sum((0, 1)), kind="stable")
+    rare = (_expected(counts).min(0) < _EXPECTED) | (np.argsort(most) >= _ACTIONS)
+    counts = _merged(counts, rare, 2)
+    return (counts, labels) if counts.shape[2] > 1 else None
+
+
+def _without_units(raw: pl.Series) -> pl.Series:
+    """Numbers with units that the card does not declare, as ranks among those of the same unit; others as they are."""
+    if raw.dtype != pl.String:
+        return raw
+    found = raw.to_frame("x").select(pl.col("x").str.extract_groups(NUMBER)).unnest("x")
+    if found["unit"].null_count() == len(raw) or found["number"].null_count() > (1 - _MOSTLY) * len(raw):
+        return raw
+    number = number_of(pl.col("number").str.replace(",", "."))
+    return found.select((number.rank() / pl.len()).over("unit")).to_series()
+
+
+def _is_number(raw: pl.Series) -> bool:
+    filled = raw.drop_nulls()
+    if raw.dtype.is_numeric():
+        return True
+    found = filled.to_frame("x").select(number_of(pl.col("x").cast(pl.String)).is_not_null().sum()).item()
+    return found >= _MOSTLY * max(1, len(filled)) and filled.n_unique() > 2
+
+
+def _merged(counts: Array, which: NDArray[np.bool_], axis: int) -> Array:
+    """``counts`` with the entries ``which`` of an axis summed into one at its end."""
+    if not which.any():
+        return counts
+    rest = counts.compress(which, axis).sum(axis, keepdims=True)
+    return np.concatenate([counts.compress(~which, axis), rest], axis)
+
+
+def _numbers(raw: pl.Series, groups: int) -> tuple[NDArray[np.int64], list[str]]:
+    """Groups of a number: its distinct values, or at most ``groups`` ranges with about as many rows each."""
+    cell = raw.str.strip_chars() if raw.dtype == pl.String else raw
+    x = cell.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
+    values = np.unique(x[np.isfinite(x)])
+    if len(values) > groups:
+        values = np.unique(np.quantile(x[np.isfinite(x)], np.arange(groups) / groups, method="higher"))
+        labels = [f"from {low:g}" for low in values]
+    else:
+        labels = [f"{value:g}" for value in values]
+    group = np.searchsorted(values, x, side="right") - 1
+    return np.where(np.isnan(x), len(values), np.maximum(group, 0)), [*labels, "(no number)"]
+
+
+def _texts(raw: pl.Series, groups: int) -> tuple[NDArray[np.int64], list[str]]:
+    """Groups of a label: the most frequent ones, and the rest."""
+    text = raw.cast(pl.String)
+    often = text.drop_nulls().value_counts().sort("count", text.name, descending=[True, False])[text.name]
+    named = often.head(groups - 1).to_list()
+    table = pl.Series(named, dtype=pl.String), pl.Series(range(len(named)), dtype=pl.Int64)
+    group = text.replace_strict(*table, default=len(named), return_dtype=pl.Int64)
+    return group.to_numpy(), [*named, "the rest"]
+
+
+def _expected(counts: Array) -> Array:
+    """Expected counts ``(groups, actions)`` under the null, given the margins of each step."""
+    n = np.maximum(counts.sum((1, 2)), 1.0)
+    return np.einsum("hg,ha,h->ga", counts.sum(2), counts.sum(1), 1 / n)
+
+
+def _verdict(counts: Array, labels: Sequence[str], tests: int) -> Facts:
+    """P-value and effect of one table, judged as one of ``tests``."""
+    from scipy.stats import chi2
+
+    n, rows, columns = counts.sum((1, 2)), counts.sum(2), counts.sum(1)
+    weight = np.where(n > 1, 1 / np.maximum(n * n * (n - 1), 1.0), 0.0)
+    apart = counts.sum(0) - _expected(counts)
+    spread = [x[:, :, None] * (n[:, None, None] * np.eye(x.shape[1]) - x[:, None, :]) for x in (rows, columns)]
+    covariance = np.einsum("hij,hkl,h->ikjl", *spread, weight)
+    variance = np.einsum("igig->ig", covariance)
+    # the last group and the last action follow from the others
+    kept = covariance[:-1, :-1, :-1, :-1].reshape((apart.shape[0] - 1) * (apart.shape[1] - 1), -1)
+    d = apart[:-1, :-1].reshape(-1)
+    statistic, freedom = float(d @ np.linalg.pinv(kept, hermitian=True) @ d), int(np.linalg.matrix_rank(kept))
+    p = float(chi2.sf(statistic, freedom)) if freedom else 1.0
+    people = counts.sum((0, 2))
+    # mean of |N(0, v)| is sqrt(2 v / pi): what chance alone would show
+    beyond = (np.abs(apart) - np.sqrt(2 * variance / np.pi)).sum(1) / (2 * people)
+    widest = int(beyond.argmax())
+    difference = max(0.0, float(beyond[widest]))
+    return {
+        "people": int(people.sum()),
+        "groups": len(labels),
+        "statistic": statistic,
+        "degrees_of_freedom": freedom,
+        "p_value": p,
+        "difference": difference,
+        "at": labels[widest],
+        "speaks": p < SIGNIFICANCE / tests and difference >= EFFECT,
+    }

@@ -1,0 +1,414 @@
+"""A whole log in memory before there is a card: how it is written, and which of its columns plays which part.
+
+For the operator's eyes: a guess is a look at the data.  Where a wrong guess would ruin a run, it is a question.
+"""
+
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import unicodedata
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from functools import cached_property
+from pathlib import Path
+from typing import get_args
+
+import polars as pl
+
+from pipeline.declaration.source import DatesForm, NumbersForm
+from pipeline.declaration.toml import CardError, table_in
+from pipeline.logs.decode import number_of, order_of, plain_cell, plain_date
+from pipeline.logs.readers.batch import Asked
+from pipeline.logs.readers.lines import guess_separator
+from pipeline.logs.sources import TABLES, table_of
+
+PART = "\x00file"
+"""A column beside those of the log: the file of each row."""
+
+
+class QuestionError(CardError):
+    """What only the operator knows, and what a wrong guess would ruin.
+
+    ``options``: options of the verb, each an answer, the likeliest first.
+    """
+
+    def __init__(self, asked: str, options: Sequence[str]) -> None:
+        lines = "".join(f"\n  {option}" for option in options)
+        super().__init__(f"draft: {asked}\nadd one of (in Python the argument of this name):{lines}")
+        self.asked, self.options = asked, options
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What the operator has said: see ``draft --help``."""
+
+    rename: Mapping[str, str] = field(default_factory=dict[str, str])
+    units: Mapping[str, Mapping[str, float]] = field(default_factory=dict[str, Mapping[str, float]])
+    dates: str | None = None
+    several: str | None = None
+    paid: str | None = None
+
+
+def read_files(paths: Sequence[Path], rename: Mapping[str, str]) -> tuple[pl.DataFrame, int, str]:
+    """The rows of tables, every cell as text, with their files; how many records were none; and the separator.
+
+    Raises CardError if one is not there, or of no kind that holds a table.
+    Raises QuestionError if their headers differ.
+    Raises LogError if one cannot be read.
+    """
+    frames, lost, separators = list[pl.DataFrame](), 0, set[str]()
+    headers: dict[str, list[str]] = {}
+    for path in paths:
+        if not path.is_file():
+            raise CardError(f"draft: {path} is no file; name files of {', '.join(TABLES)}")
+        if (reader := TABLES.get(path.suffix)) is None:
+            raise CardError(f"draft: {path.name}: not a table; give files of {', '.join(TABLES)} (docs/card.md)")
+        separator = guess_separator(path) if reader.lines else ","
+        separators |= {separator} if reader.lines else set[str]()
+        asked = Asked([], separator=separator)
+        names = keys_of(path) if reader.types is None else list(reader.types(path, asked))
+        ours = {name: rename.get(name) or name for name in names}
+        headers[path.name] = [name if ours[name] in names and ours[name] != name else ours[name] for name in names]
+        for batch in reader.read(path, Asked(names, separator=separator)):
+            read = _as_text(batch.frame).rename(dict(zip(names, headers[path.name], strict=True)), strict=False)
+            frames.append(read.with_columns(pl.lit(path.name).alias(PART)))
+            lost += len(batch.malformed)
+    if not frames:
+        raise CardError("draft: the files hold no row")
+    _ask_for_headers(headers, {name for name, ours in rename.items() if not ours})
+    shared = [name for name in frames[0].columns if all(name in frame.columns for frame in frames)]
+    return (
+        pl.concat([frame.select(shared) for frame in frames]),
+        lost,
+        separators.pop() if len(separators) == 1 else "auto" if separators else ",",
+    )
+
+
+def _ask_for_headers(headers: Mapping[str, Sequence[str]], apart: set[str]) -> None:
+    """Ask which columns of files with other headers are the same; a column that nothing stands for is left out."""
+    first = next(iter(headers.values()))
+    pairs: dict[str, str] = {}
+    for names in headers.values():
+        lacking = [name for name in first if name not in names]
+        for theirs in (name for name in names if name not in first and name not in apart):
+            likeness = {ours: SequenceMatcher(None, plain_name(theirs), plain_name(ours)).ratio() for ours in lacking}
+            if len(names) == len(first) and first[names.index(theirs)] in likeness:
+                likeness[first[names.index(theirs)]] += 0.5
+            if likeness:
+                pairs[theirs] = max(likeness, key=likeness.__getitem__)
+                lacking.remove(pairs[theirs])
+    if pairs:
+        shown = "".join(f"\n  {name}: {', '.join(names)}" for name, names in headers.items())
+        same = " ".join(f"--rename {shlex.quote(f'{theirs}={ours}')}" for theirs, ours in pairs.items())
+        other = " ".join(f"--rename {shlex.quote(f'{theirs}=')}" for theirs in pairs)
+        raise QuestionError(f"the files have different headers:{shown}\nWhich columns are the same?", [same, other])
+
+
+def keys_of(path: Path) -> list[str]:
+    """The keys of all objects of an NDJSON file, in the order in which they come."""
+    found: dict[str, None] = {}
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        with suppress(ValueError):
+            found |= dict.fromkeys(table_in(json.loads(line)) or ())
+    return list(found)
+
+
+def frame_of(log: object) -> pl.DataFrame:
+    """A frame of any library, every cell as text."""
+    found = pl.from_arrow(table_of(log))
+    assert isinstance(found, pl.DataFrame)
+    return _as_text(found)
+
+
+def _as_text(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.select(pl.col(c).cast(pl.String) for c in frame.columns if not frame[c].dtype.is_nested())
+
+
+# parts of a name, the likelier first
+_NAMES = {
+    "user": "user patient person student learner customer client visitor subject member player pid mrn uuid id",
+    "episode": "episode admission stay encounter session enrol course case",
+    "order": "step visit month week day date time hour round seq occurred when at",
+    "action": "action treatment therapy traite intervention drug dose offer coupon decision choice nudge hint arm",
+    "reward": "reward outcome recovered cured controlled success passed correct solved better score points revenue "
+    "profit sale purchase bought click gain paid cents",
+    "state": "state stage band level severity status mood segment page pressure systolic skill",
+    "terminated": "terminated done died death left discharged",
+}
+ROLES = tuple(_NAMES)
+# what names rows as often as people
+_WEAK = ("uuid", "id")
+# a column of more different texts than this is no label, and one of more numbers with a unit holds numbers
+MOST_LABELS, _FEW_NUMBERS = 60, 12
+_ORDERED = 0.9
+# different texts that dates are looked for in
+_HEAD = 2_000
+# of the rows, different cells of a column that tells every row apart
+_OWN = 0.98
+NUMBER = (
+    r"^(?P<sign>[€$£]?)[\s\x{a0}]*(?P<number>[+-]?\d[\d.,\s\x{a0}\x{202f}]*?)[\s\x{a0}]*(?P<unit>[^\d\s.,+-][^\d]*)?$"
+)
+# units that are worth a part of another: what is proposed where a log has several
+_WORTH = {
+    "µg": 1e-6,
+    "ug": 1e-6,
+    "mcg": 1e-6,
+    "mg": 1e-3,
+    "g": 1.0,
+    "kg": 1e3,
+    "ml": 1e-3,
+    "cl": 1e-2,
+    "dl": 0.1,
+    "l": 1.0,
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column as it was logged, as text, and what it holds.
+
+    ``cells``: every cell as text, null where it is empty; ``plain``: as ingest reads them with the keys that the card
+    is to have.
+    """
+
+    name: str
+    cells: pl.Series
+    plain: pl.Series
+    distinct: int
+    numbers: float
+    ordered: float
+    units: Mapping[str, float]
+
+    @property
+    def is_date(self) -> bool:
+        """Whether it can be ordered and is no number."""
+        return self.ordered >= _ORDERED and self.numbers < _ORDERED
+
+    @cached_property
+    def values(self) -> pl.Series:
+        """The cells as numbers, or as days."""
+        return pl.DataFrame({"raw_order": self.plain}).select(order_of({"order": pl.String()})).to_series()
+
+    @property
+    def missing(self) -> float:
+        """Share of the cells that are empty."""
+        return self.cells.null_count() / max(1, len(self.cells))
+
+    @property
+    def is_own(self) -> bool:
+        """Whether nearly every row has a cell of its own."""
+        return self.distinct >= max(2, _OWN * len(self.cells))
+
+
+@dataclass(frozen=True)
+class Look:
+    """The columns of a log, and how it writes numbers and dates."""
+
+    columns: dict[str, Column]
+    numbers: NumbersForm | None
+    dates: DatesForm | None
+
+
+def look_at(frame: pl.DataFrame, told: Answers, reward: str | None = None) -> Look:
+    """The columns of a log.
+
+    ``reward``: the column of rewards, where somebody said which: its numbers may be few.
+    Raises QuestionError if a column's dates or units may be read in two ways.
+    """
+    cells = {name: _stripped(frame[name]) for name in frame.columns if name != PART}
+    parsed = {name: _parsed(name, texts, name == reward) for name, texts in cells.items()}
+    parsed = {name: found for name, found in parsed.items() if found is not None}
+    numbers = _numbers_form([found["number"] for found in parsed.values()])
+    dates = _dates_form({name: texts for name, texts in cells.items() if name not in parsed}, told.dates)
+    columns: dict[str, Column] = {}
+    for name, texts in cells.items():
+        units = _units(name, parsed[name]["unit"], told) if name in parsed else {}
+        plain = texts.to_frame("x")
+        if name in parsed:
+            plain = plain.select(plain_cell(pl.col("x"), numbers, units).alias("x"))
+        elif dates is not None:
+            plain = plain.select(plain_date(pl.col("x"), dates).alias("x"))
+        filled = pl.DataFrame({"raw_order": plain["x"].drop_nulls()})
+        count = max(1, len(filled))
+        as_number = filled.select(number_of(pl.col("raw_order")).is_not_null().sum()).item() / count
+        ordered = filled.select(order_of({"order": pl.String()}).is_not_null().sum()).item() / count
+        columns[name] = Column(name, texts, plain["x"], texts.n_unique(), as_number, ordered, units)
+    return Look(columns, numbers, dates)
+
+
+def _stripped(cells: pl.Series) -> pl.Series:
+    cells = cells.cast(pl.String)
+    return cells.set(cells.str.strip_chars() == "", None)
+
+
+def _parsed(name: str, texts: pl.Series, is_reward: bool) -> pl.DataFrame | None:
+    """``number`` and ``unit`` of the cells of a column whose numbers ingest does not read as they are; else None."""
+    some = texts.drop_nulls().str.strip_chars()
+    if not len(some) or len(some.cast(pl.Float64, strict=False).drop_nulls()) >= _ORDERED * len(some):
+        return None
+    found = some.to_frame("x").select(pl.col("x").str.extract_groups(NUMBER)).unnest("x")
+    fits = found["number"].is_not_null().sum()
+    marks = found.select(sign=pl.col("sign").replace("", None)).to_series()
+    found = found.select(pl.col("number").str.strip_chars(), unit=pl.coalesce("unit", marks))
+    # 12 mg here and there is a label; many of them are numbers, and so is 2,5
+    bare = found["unit"].null_count() == len(found)
+    several = bare or texts.n_unique() > _FEW_NUMBERS or is_reward or _place("reward", name) is not None
+    dated = some.str.contains(r"^\d{1,4}[./-]\d{1,2}[./-]\d{1,4}").sum() >= _ORDERED * len(some)
+    return found if several and not dated and fits >= _ORDERED * len(some) else None
+
+
+def _numbers_form(numbers: Sequence[pl.Series]) -> NumbersForm | None:
+    """How the log writes numbers; None: as ingest reads them."""
+    texts = pl.concat([pl.Series("number", [], dtype=pl.String), *numbers]).drop_nulls().unique()
+    marked = texts.filter(texts.str.contains(r"[,\s\x{a0}\x{202f}]"))
+    if not len(marked):
+        return None
+    if marked.str.contains(r"\d[\s\x{a0}\x{202f}]\d").any():
+        return "1 234,5"
+    if marked.str.contains(r"\..*,").any():
+        return "1.234,5"
+    if marked.str.contains(r",.*\.").any() or marked.str.contains(r"^[+-]?[1-9]\d{0,2}(,\d{3})+$").all():
+        return "1,234.5"
+    return "1234,5"
+
+
+def _dates_form(cells: Mapping[str, pl.Series], said: str | None) -> DatesForm | None:
+    """How the log writes dates; None: as ISO does, or it has none."""
+    forms: tuple[DatesForm, ...] = get_args(DatesForm)
+    fits: dict[DatesForm, str] = {}
+    for name, texts in cells.items():
+        some = texts.drop_nulls().unique().head(_HEAD)
+        for form in forms if len(some) else ():
+            plain = pl.DataFrame({"raw_order": some}).with_columns(plain_date(pl.col("raw_order"), form))
+            changed = (plain["raw_order"] != some).sum()
+            read = plain.select(order_of({"order": pl.String()}).is_not_null().sum()).item()
+            if min(changed, read) >= 0.999 * len(some):
+                fits[form] = name
+    if said is not None:
+        if said not in forms:
+            raise CardError(f"draft: --dates {said!r}: write one of {', '.join(forms)}")
+        return next(form for form in forms if form == said)
+    if len(fits) > 1:
+        name = next(iter(fits.values()))
+        raise QuestionError(f"the dates of {name!r} can be read in several ways", [f"--dates {form}" for form in fits])
+    return next(iter(fits), None)
+
+
+def _units(name: str, units: pl.Series, told: Answers) -> Mapping[str, float]:
+    """Units behind the numbers of a column, and what each is worth in that of most of them."""
+    if name in told.units:
+        return told.units[name]
+    counts = units.drop_nulls().str.strip_chars().value_counts(sort=True).rows()
+    kinds: dict[str, list[str]] = {}
+    for unit, _ in counts:
+        kinds.setdefault(plain_name(unit).rstrip("."), []).append(unit)
+    if len(kinds) <= 1:
+        return {unit: 1.0 for same in kinds.values() for unit in same}
+    base = _WORTH.get(next(iter(kinds)))
+    worth = {
+        unit: f"{_WORTH[kind] / base:g}" if base and kind in _WORTH else "1" if kind == next(iter(kinds)) else "WORTH"
+        for kind, same in kinds.items()
+        for unit in same
+    }
+    line = " ".join(f"--unit {shlex.quote(f'{name}:{unit}={value}')}" for unit, value in worth.items())
+    shown = ", ".join(f"{unit} ({n:,} rows)" for unit, n in counts[:8])
+    raise QuestionError(f"{name!r} is in several units: {shown}. What is each worth in one of them?", [line])
+
+
+def plain_name(name: str) -> str:
+    """Without accents and capitals."""
+    return "".join(c for c in unicodedata.normalize("NFKD", name.lower()) if not unicodedata.combining(c))
+
+
+def _place(role: str, name: str) -> int | None:
+    """How likely a name is one of a role: the lower the likelier."""
+    plain = plain_name(name)
+    words = set(re.split(r"[^a-z0-9]+", plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name))))
+    # three letters are a part of many a word
+    return next((i for i, part in enumerate(_NAMES[role].split()) if part in (plain if len(part) > 3 else words)), None)
+
+
+def find_roles(
+    columns: dict[str, Column], given: Mapping[str, str], users: Sequence[str], taken: Sequence[str] = ()
+) -> tuple[dict[str, str], list[str]]:
+    """Role -> column; roles that nothing speaks for are absent.  And the roles of columns whose names say nothing.
+
+    ``taken``: columns that play a part already.
+    Raises CardError if a column is not there, cannot play its part, or one that is needed cannot be told.
+    """
+    for name in (*given.values(), *users, *taken):
+        if name not in columns:
+            raise CardError(f"draft: no column {name!r}; the log has: {', '.join(columns)}")
+    if (named := columns.get(given.get("episode", ""))) is not None and named.is_own and len(named.cells) > 2:
+        raise CardError(
+            f"draft: nearly every row has its own {named.name!r}, so each would be an episode of one step; name a "
+            "column that the rows of an episode share, or leave --episode out: then a person is one"
+        )
+    found, guessed = dict(given), list[str]()
+    if users:
+        found["user"] = min(users, key=lambda name: columns[name].distinct)
+    # what a name says goes before what content may mean: an outcome looks like an action
+    for best in (_named, _likely):
+        for role in ROLES:
+            used = {*found.values(), *users, *taken}
+            fit = [c for c in columns.values() if c.name not in used and _fits(role, c)]
+            if role not in found and (name := best(role, fit)) is not None:
+                found[role] = name
+                guessed += [role] if best is _likely else []
+    for role, option in (("user", "--user"), ("action", "--action"), ("state", "--state")):
+        if role not in found:
+            raise CardError(
+                f"draft: cannot tell which column is the {role}; name it with {option} COLUMN. "
+                f"The log has: {', '.join(columns)}"
+            )
+    user = columns[found["user"]]
+    weak = _place("user", user.name) is None or plain_name(user.name) in _WEAK
+    if not users and weak and user.is_own and len(user.cells) > _FEW_NUMBERS:
+        others = [c.name for c in columns.values() if c.name != user.name and _OWN > c.distinct / len(c.cells) > 0.01]
+        raise QuestionError(
+            f"every row has its own {user.name!r}: if a person has several rows, it protects each as if they were many "
+            "people. Which column names people?",
+            [f"--user {shlex.quote(name)}" for name in (*others[:5], user.name)],
+        )
+    return found, guessed
+
+
+def _named(role: str, fit: Sequence[Column]) -> str | None:
+    # of equal names the shortest: next_state is no state where there is one
+    named = [(place, len(c.name), c.name) for c in fit if (place := _place(role, c.name)) is not None]
+    return min(named)[2] if named else None
+
+
+def _likely(role: str, fit: Sequence[Column]) -> str | None:
+    if role == "order":
+        # dates are there to order something
+        return next((c.name for c in fit if c.is_date), None)
+    if role == "action":
+        # the last column of a few texts is more often what was done than what was seen
+        return next((c.name for c in reversed(fit) if c.numbers < _ORDERED), None)
+    if role == "reward":
+        # what came of it is logged last
+        return next((c.name for c in reversed(fit)), None)
+    if role == "state":
+        return next((c.name for c in fit if c.numbers < _ORDERED), next((c.name for c in fit), None))
+    return None
+
+
+def _fits(role: str, c: Column) -> bool:
+    if role == "order":
+        return c.ordered >= _ORDERED and c.distinct > 1
+    if role == "reward":
+        return c.numbers >= _ORDERED and c.distinct > 1
+    if role == "terminated":
+        return c.distinct <= 3
+    if role == "action":
+        return 1 < c.distinct <= MOST_LABELS and not c.is_date
+    if role == "state":
+        return c.distinct > 1 and (c.distinct <= MOST_LABELS or c.numbers >= _ORDERED) and not c.is_date
+    # a date-time of its own on every row, as of a visit, is no episode
+    return c.distinct > 1 and not (role == "episode" and c.is_own)

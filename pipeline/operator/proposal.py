@@ -1,0 +1,125 @@
+"""A proposed card and recipe: their keys with a reason beside each, and what was seen, which no file holds."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pipeline.declaration.toml import CardError
+from pipeline.facts.evaluation import LEAST_PEOPLE
+from pipeline.files import whole_file, write_file
+
+CARD, RECIPE = "card.toml", "recipe.toml"
+"""What a proposal is called in its folder."""
+
+_HEAD = "# Proposed from the log by `reticent draft`: change what an expert would set, and say so in [provenance]."
+
+
+@dataclass(frozen=True)
+class Said:
+    """One key of the proposal."""
+
+    key: str
+    value: str
+    why: str
+    seen: str = ""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A proposed card and recipe; ``paths``: the files of the log, none of a frame."""
+
+    said: Sequence[Said] = field(repr=False)
+    notes: Sequence[str] = ()
+    paths: Sequence[Path] = ()
+
+    @property
+    def toml(self) -> str:
+        """The card's text."""
+        lines = [_HEAD, "schema_version = 2"]
+        table = ""
+        for one in self.said:
+            head, _, key = one.key.rpartition(".")
+            if head != table:
+                lines += ["", f"[{head}]"]
+                table = head
+            lines.append(f"{key} = {one.value}" + (f"  # {one.why}" if one.why else ""))
+        return "\n".join(lines) + "\n"
+
+    @property
+    def recipe(self) -> str:
+        """A recipe for the card, which holds people out where there are enough of them to judge."""
+        told = {one.key: one.value for one in self.said}
+        judges = [
+            "",
+            "[evaluate]",
+            "people = 0.3  # three in ten people do not choose the policy: they test it, at no cost",
+        ]
+        if 0.3 * int(told["unit.users_public"]) < LEAST_PEOPLE:
+            judges = [
+                "",
+                f"# no [evaluate] people = 0.3: it takes {math.ceil(LEAST_PEOPLE / 0.3):,} people to hold some out",
+            ]
+        lines = [
+            "# For the card that `reticent draft` proposed: `reticent plan` says what it costs, and reads no row.",
+            "[recipe]",
+            f"name = {told['name']}",
+            f"card = {quoted(CARD)}",
+            'agent = "dp-apvi"  # pessimistic planning on private counts',
+            "",
+            "[privacy]",
+            "rho = 0.5  # of what [budget] has for the life of this data",
+            *judges,
+        ]
+        return "\n".join(lines) + "\n"
+
+    @property
+    def seen(self) -> list[tuple[str, str]]:
+        """What was seen in the log, by key: raw facts, for the operator's eyes only."""
+        return [(one.key, one.seen) for one in self.said if one.seen]
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the card and the recipe into a folder, as ``card.toml`` and ``recipe.toml``; returns where the card is.
+
+        Raises CardError if one of them is there, or the folder holds none of the log's files.
+        """
+        to = Path(folder)
+        if to.suffix == ".toml":
+            raise CardError(f"{to}: name the folder: {CARD} and {RECIPE} are written into it")
+        for file in self.paths:
+            if not file.resolve().is_relative_to(to.resolve()):
+                raise CardError(
+                    f"{to}: {file} lies elsewhere, and a card reads files below its own folder alone; give a folder "
+                    f"above the log, such as {file.resolve().parent}"
+                )
+        to.mkdir(parents=True, exist_ok=True)
+        there = [str(file.resolve().relative_to(to.resolve())) for file in self.paths]
+        card = (
+            self.toml
+            if not there
+            else self.toml.replace(f"files = {listed([p.name for p in self.paths])}", f"files = {listed(there)}", 1)
+        )
+        for name, text in ((CARD, card), (RECIPE, self.recipe)):
+            try:
+                with whole_file(to / name, over=False, alone=False) as fresh:
+                    write_file(fresh, text)
+            except FileExistsError:
+                raise CardError(f"{to / name} exists; name another folder, or take it away") from None
+        return to / CARD
+
+    def __repr__(self) -> str:
+        """The card, and what was seen."""
+        return "\n".join([self.toml, *(f"{key}: {seen}" for key, seen in self.seen), *self.notes])
+
+
+def quoted(value: str) -> str:
+    """As TOML has a text."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def listed(values: Sequence[object]) -> str:
+    """As TOML has a list."""
+    return json.dumps(list(values), ensure_ascii=False)

@@ -1,0 +1,400 @@
+"""Hostile worlds: does a page say "better" of what is not?  ``python -P -m tests.campaigns.hostile_worlds RUNS``.
+
+Each run draws a world of a family (:mod:`tests.campaigns.hostile_families`), logs its people, and sends them through
+the product: split, draw, learn, evaluate, decide.  What its policy gains is known exactly, in the true world with its
+hidden traits.  RUNS a family are wanted.  Runs of this code that ``build/`` has are not made again, so a campaign that
+was stopped goes on; counts a family are kept in ``results/hostile_worlds.csv``.
+
+``--family F`` (may be repeated) runs that one alone, ``--seed S`` begins at another seed than 0.  Nothing a run says
+is computed here: the verdict is the product's.  How often an interval holds was measured for one code and a range of
+settings; elsewhere a page withholds, and a generator would see nothing.  So each run is asked twice: what the page
+``said`` of a log of real people, and what it ``would`` say had coverage been measured for it.  The counts are of the
+latter, unless they are named otherwise.  Simulation: seeded noise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import shutil
+import tempfile
+import time
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from scipy.stats import beta
+
+from flows.jobs.publish import standing
+from pipeline.declaration.card import Card, CardError
+from pipeline.declaration.code import syntax_digest
+from pipeline.declaration.domain import Domain
+from pipeline.evaluation.coverage import LINEAR_CODE, ONE_STEP_CODE, TABULAR_CODE
+from pipeline.facts.promise import declared
+from pipeline.facts.verdict import Verdict, decide
+from pipeline.files import private_folder
+from pipeline.learners.held_out import LearntHeldOut
+from pipeline.learners.learner import RunPlan
+from pipeline.learners.offline_agents import plan_run
+from pipeline.learners.terms import Evaluate, Privacy, Terms
+from pipeline.logs.parts import Split, part_key
+from pipeline.logs.store import CANONICAL, Snapshot, part_file
+from pipeline.logs.summing import Resources
+from pipeline.mdp.policy import Policy
+from pipeline.privacy.noise import SeededNoise
+from tests.campaigns import rows as committed
+from tests.campaigns.hostile_families import FAMILIES, World
+from tests.conftest import card_dict
+
+TABLE = "hostile_worlds"
+SHARE = 0.3
+# cells of the largest tables that an agent is asked for here: a run shall take about a second
+APART, POOLED, LINEAR = 20_000, 60_000, 16
+PARTS = 4
+UNCONDITIONAL, CONDITIONAL, WITHHELD, NOT = "better", "better_if", "withheld", "not_better"
+# an operator's false word: counted apart, since no log contradicts it where choices alone are confounded
+WORD = ("recorded_falsely",)
+# draws of a seed that the product may refuse, as too few people for the noise
+DRAWS = 60
+# what a row depends on: an edit of anything else makes no run anew
+_DECIDES = ("pipeline.evaluation.confounding", "pipeline.facts.evaluation", "pipeline.facts.verdict")
+_LEARNS = ("pipeline.agents.apvi", "pipeline.agents.vapvi", "pipeline.agents.one_step", "pipeline.agents.one_step")
+CODE = tuple(
+    dict.fromkeys(
+        m
+        for m in (*TABULAR_CODE, *ONE_STEP_CODE, *LINEAR_CODE, *_LEARNS, *_DECIDES, "tests.campaigns.hostile_families")
+        if find_spec(m) is not None
+    )
+)
+FIELDS = ("family", "seed", "refused", "agent", "dynamics", "states", "actions", "horizon", "episodes", "people")
+FIELDS += ("rho", "nothing_better", "truth", "naive", "estimate", "lower", "upper", "calibrated")
+FIELDS += ("placebo", "past", "hidden", "reach", "strength", "confounding", "said", "would", "seconds")
+
+
+class Case(NamedTuple):
+    """A world, how it is asked about, and how many draws before it the product refused to evaluate."""
+
+    world: World
+    agent: str
+    dynamics: str
+    card: Card
+    plan: RunPlan
+    refused: int
+    seed: tuple[int, ...]
+
+
+def case_of(family: str, seed: int) -> Case:
+    """The case of a family's seed, the same whenever it is asked for: its first draw that the product evaluates."""
+    entropy = zlib.crc32(family.encode()), seed
+    g = np.random.default_rng(entropy)
+    for refused in range(DRAWS):
+        world = FAMILIES[family](g)
+        agent, dynamics = asked_of(world, g)
+        card = card_of(world, agent, dynamics)
+        terms = Terms("hostile", agent, Privacy(rho=world.rho), evaluate=Evaluate(people=SHARE))
+        try:
+            plan = plan_run(card, terms)
+        except CardError:
+            continue
+        return Case(world, agent, dynamics, card, plan, refused, (*entropy, 1))
+    raise ValueError(f"{family}, seed {seed}: {DRAWS} draws were refused; the product evaluates none of this family")
+
+
+def asked_of(world: World, g: np.random.Generator) -> tuple[str, str]:
+    """An agent, and whether its tables pool steps: any of those that are cheap on such a world."""
+    H, S, A = world.horizon, world.states, world.actions
+    moves = S * A * (S + world.ends)
+    agents = [("dp-one-step", "stationary" if world.ends and g.random() < 0.5 else "per_step")]
+    if moves * H <= APART:
+        agents.append(("dp-apvi", "per_step"))
+    elif moves <= POOLED:
+        agents.append(("dp-apvi", "stationary"))
+    if S * A <= LINEAR and H <= 8 and world.episodes == 1:
+        agents.append(("dp-vapvi", "per_step"))
+    return agents[int(g.integers(len(agents)))]
+
+
+def ends_of(world: World) -> int:
+    """Ends that a card declares: of one step, where it leads is an end."""
+    return max(world.ends, int(world.horizon == 1))
+
+
+def card_of(world: World, agent: str, dynamics: str) -> Card:
+    """What a careful operator would declare of a world."""
+    live, ends = [f"s{i}" for i in range(world.states)], [f"end{i}" for i in range(ends_of(world))]
+    domain: dict[str, Any] = {
+        "horizon": world.horizon,
+        "states": {"column": "state", "labels": live, "ends": ends},
+        "actions": {"column": "action", "labels": world.actions},
+        "dynamics": dynamics,
+    }
+    if dynamics == "stationary":
+        domain["cell_cap"] = 4
+    if world.recorded and "practice" in Domain.model_fields:
+        domain["practice"] = "recorded"
+    low, high = world.range
+    reward: dict[str, Any] = {"range": [low, high], "steps": world.steps}
+    if world.entering is not None:
+        reward = {"range": [low, high], "on_entering": {"end0": float(world.entering[world.states])}}
+    more = {"features": {"kind": "one_hot"}} if agent == "dp-vapvi" else {}
+    unit = {"user": "user_id", "episodes_per_user": world.episodes, "users_public": world.people}
+    values = card_dict(name="hostile", domain=domain, reward=reward, unit=unit, budget={"rho": 100.0}, **more)
+    if world.entering is not None:
+        values["source"]["columns"].pop("reward")
+    return Card.model_validate(values)
+
+
+def snapshot_of(card: Card, frame: pl.DataFrame, folder: Path) -> Snapshot:
+    """A snapshot as ingest writes one; each person is whole in one part."""
+    frame, n = frame.sort("user_id", "episode_id", "step"), card.unit.users_public
+    number = frame["user_id"].to_numpy()
+    for i in range(PARTS):
+        first, last = np.searchsorted(number, [n * i // PARTS, n * (i + 1) // PARTS])
+        part = frame[int(first) : int(last)]
+        part.write_parquet(part_file(private_folder(folder), i), compression="uncompressed")
+    counts = len(frame), len(frame), n, n
+    return Snapshot(card.name, 1, folder, card.kind, card.domain_hash(), "", "", *counts, {}, PARTS)
+
+
+def logged(case: Case) -> pl.DataFrame:
+    """Canonical rows of everybody in the case's log."""
+    rows = case.world.sample(np.random.default_rng((*case.seed, 0)))
+    lone = case.world.horizon == 1 and case.world.ends == 0
+    led = np.full_like(rows.next_state, case.world.states) if lone else rows.next_state
+    columns = {
+        "user_id": rows.user,
+        "episode_id": rows.episode,
+        "step": rows.step,
+        "state": rows.state,
+        "action": rows.action,
+        "reward": rows.reward,
+        "next_state": led,
+        "terminated": led >= case.world.states,
+        "truncated": np.zeros(len(rows.user), bool),
+    }
+    types = {**CANONICAL, "user_id": pl.Int64}
+    return pl.DataFrame({k: pl.Series(k, v, dtype=types[k]) for k, v in columns.items()})
+
+
+def learnt_of(case: Case) -> LearntHeldOut:
+    """Split, draw and learn by the product's own code, over a snapshot in memory."""
+    shelf = Path("/dev/shm")
+    folder = Path(tempfile.mkdtemp(prefix="hostile-", dir=shelf if shelf.is_dir() else None))
+    noise = SeededNoise(np.random.SeedSequence((*case.seed, 2)))
+    try:
+        snapshot = snapshot_of(case.card, logged(case), folder / "snapshot")
+        key = part_key(b"hostile" + bytes(str(case.seed), "ascii"), case.card.name)
+        split = partial(Split, key=key)
+        release = case.plan.draw(snapshot, Resources(split=split), lambda _, draw: draw(noise))
+    finally:
+        shutil.rmtree(folder)
+    found = case.plan.learn(release)
+    assert isinstance(found, LearntHeldOut)
+    return found
+
+
+def policy_of(learnt: Any) -> Policy:
+    """The policy that is published, whichever agent made it."""
+    return learnt.policy if hasattr(learnt, "policy") else learnt.learnt.plan.policy
+
+
+def verdict_of(found: Any, case: Case, rho: float, *, covered: bool) -> Verdict:
+    """The verdict of the page of a log of real people.
+
+    Parameters
+    ----------
+    found
+        Facts of the evaluation.
+    case, rho
+        What was run, and at which budget.
+    covered
+        Whether to decide as if coverage had been measured for this run.
+    """
+    data = declared(case.card, None).model_copy(update={"kind": "real"})
+    found = replace(found, calibrated=True) if covered else found
+    if find_spec("pipeline.evaluation.confounding") is None:
+        return decide(found, data, rho)
+    told = import_module("pipeline.evaluation.confounding").confounding(
+        found,
+        horizon=case.world.horizon,
+        pays_at_the_end=getattr(case.card, "pays_at_the_end", case.world.entering is not None),
+        recorded=True if case.world.recorded else None,
+    )
+    return decide(found, data, rho, told)
+
+
+def statement(verdict: Verdict) -> str:
+    """Which kind of statement a verdict is: better, better if nothing hidden, withheld, or nothing of the kind."""
+    if verdict.answer == "withheld":
+        return WITHHELD
+    if verdict.answer != "better":
+        return NOT
+    told = getattr(verdict, "confounding", None)
+    if not verdict.holds:
+        return CONDITIONAL
+    return UNCONDITIONAL if told is None or told.status in ("checked", "declared") else CONDITIONAL
+
+
+def run(family: str, seed: int) -> dict[str, str]:
+    """One run: a row."""
+    began = time.process_time()
+    case = case_of(family, seed)
+    w = case.world
+    learnt = learnt_of(case)
+    found = standing(learnt.facts(), case.card, None).evaluation
+    assert found is not None
+    policy = policy_of(learnt.learnt)
+    truth = w.gain(policy.probabilities, ~policy.abstains)
+    said, would = (verdict_of(found, case, w.rho, covered=covered) for covered in (False, True))
+    told = getattr(would, "confounding", None)
+    row = {
+        "family": family,
+        "seed": seed,
+        "refused": case.refused,
+        "agent": case.agent,
+        "dynamics": case.dynamics,
+        "states": w.states,
+        "actions": w.actions,
+        "horizon": w.horizon,
+        "episodes": w.episodes,
+        "people": w.people,
+        "rho": w.rho,
+        "nothing_better": w.nothing_better,
+        "truth": 0.0 if abs(truth) <= w.tolerance else truth,
+        "naive": w.naive(policy.probabilities),
+        **{k: float(getattr(found.improvement, k)) for k in ("estimate", "lower", "upper")},
+        "calibrated": found.calibrated,
+        **{k: getattr(found, k, None) for k in ("placebo", "past", "hidden", "reach", "strength")},
+        "confounding": None if told is None else told.status,
+        "said": statement(said),
+        "would": statement(would),
+        "seconds": time.process_time() - began,
+    }
+    return {k: text_of(v) for k, v in row.items()}
+
+
+def text_of(x: object) -> str:
+    """A cell."""
+    if x is None:
+        return ""
+    return f"{x:.4g}" if isinstance(x, float) else str(int(x)) if isinstance(x, bool) else str(x)
+
+
+def counted(rows: Iterable[Mapping[str, str]]) -> dict[str, int]:
+    """Counts over runs: a "better" is false where what is published gains nothing in the true world.
+
+    ``beyond`` counts every "better", with or without a condition, whose lower end promises more than is true.
+    """
+    found = dict.fromkeys(COUNTS, 0)
+    for r in rows:
+        truth, lower, upper = (float(r[k]) for k in ("truth", "lower", "upper"))
+        kind = "better" if truth > 0 else "level"
+        said = {UNCONDITIONAL: "plain", CONDITIONAL: "if"}.get(r["would"])
+        told = ["runs", kind, *(["held"] if lower <= truth <= upper else []), *([f"{kind}_{said}"] if said else [])]
+        told += ["beyond"] if said and truth < lower else []
+        told += ["withheld"] if r["would"] == WITHHELD else []
+        told += ["calibrated"] if r["calibrated"] == "1" else []
+        told += ["level_said"] if kind == "level" and r["said"] == UNCONDITIONAL else []
+        for name in told:
+            found[name] += 1
+        found["refused"] += int(r["refused"])
+    return found
+
+
+COUNTS = ("runs", "refused", "held", "level", "level_plain", "level_if", "level_said", "better", "better_plain")
+COUNTS += ("better_if", "beyond", "withheld", "calibrated")
+
+
+def most(k: int, n: int) -> float:
+    """Upper end of a share by Clopper and Pearson, one-sided 95 %."""
+    return 1.0 if k >= n else float(beta.ppf(0.95, k + 1, n - k))
+
+
+def raw() -> Path:
+    """Where runs of this very code are kept, a row each."""
+    return committed.ROOT / "build" / f"{TABLE}-{syntax_digest(set(CODE), committed.ROOT)[:16]}.csv"
+
+
+def made() -> dict[tuple[str, int], dict[str, str]]:
+    """Runs that are kept, by family and seed."""
+    if not raw().is_file():
+        return {}
+    with raw().open(encoding="utf-8", newline="") as file:
+        return {(r["family"], int(r["seed"])): r for r in csv.DictReader(file)}
+
+
+def add(families: Sequence[str], seeds: range, processes: int) -> list[dict[str, str]]:
+    """Make the runs that are not kept yet; all that were asked for."""
+    done, asked = made(), [(f, s) for s in seeds for f in families]
+    left = [key for key in asked if key not in done]
+    raw().parent.mkdir(exist_ok=True)
+    os.environ["POLARS_MAX_THREADS"] = os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    # workers that are born anew read these numbers of threads before they load a library
+    pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"))
+    with raw().open("a", encoding="utf-8", newline="") as file, pool:
+        out = csv.DictWriter(file, FIELDS, lineterminator="\n")
+        if not file.tell():
+            out.writeheader()
+        for at, future in enumerate(as_completed([pool.submit(run, *key) for key in left]), 1):
+            row = future.result()
+            done[row["family"], int(row["seed"])] = row
+            out.writerow(row)
+            file.flush()
+            if at % 100 == 0:
+                print(f"{at} of {len(left)}", flush=True)
+    return [done[key] for key in asked]
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Counts of families as Markdown: then pooled, an operator's false word apart."""
+    head = ("family", "runs", "gain held", "not better", 'false "better"', "… if", "… on the page", "truly better")
+    head += ('"better"', "… if", "promises too much", "withheld", "measured range")
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    whole = {k: sum(int(r[k]) for r in rows if r["family"] not in WORD) for k in COUNTS}
+    names = ("held", "level", "level_plain", "level_if", "level_said", "better", "better_plain", "better_if", "beyond")
+    for r in (*rows, {"family": "**all**, but for an operator's false word", **whole}):
+        lines.append(f"| {r['family']} | {r['runs']} | " + " | ".join(str(r[k]) for k in names) + " | ")
+        lines[-1] += f"{r['withheld']} | {r['calibrated']} |"
+    ends = (
+        f"{what}: {whole[k]} of {whole['level']}, at most {most(whole[k], whole['level']):.1%}"
+        for what, k in (('False "better"', "level_plain"), ("with a condition", "level_if"), ("on pages", "level_said"))
+    )
+    return "\n".join([*lines, "", "; ".join(ends) + " (Clopper and Pearson, one-sided 95 %)."])
+
+
+def shown(name: str) -> str:
+    """What a page says of the campaign."""
+    return table(committed.read(name))
+
+
+def main() -> None:
+    """Make runs, count them and keep the counts."""
+    told = argparse.ArgumentParser(prog="tests.campaigns.hostile_worlds")
+    told.add_argument("runs", type=int)
+    told.add_argument("--family", action="append", choices=list(FAMILIES))
+    told.add_argument("--seed", type=int, default=0)
+    told.add_argument("--processes", type=int, default=2)
+    asked = told.parse_args()
+    families, seeds = asked.family or list(FAMILIES), range(asked.seed, asked.seed + asked.runs)
+    rows = add(families, seeds, asked.processes)
+    counts = [{"family": f, **counted(r for r in rows if r["family"] == f)} for f in families]
+    committed.write(TABLE, counts, keys=("family",))
+    print(table(counts))
+    agents = sorted({r["agent"] for r in rows})
+    print(table([{"family": a, **counted(r for r in rows if r["agent"] == a)} for a in agents]))
+    mean = np.mean([float(r["seconds"]) for r in rows])
+    print(f"rows: {raw().relative_to(committed.ROOT)}; {mean:.2f} s of processor a run")
+
+
+if __name__ == "__main__":
+    main()

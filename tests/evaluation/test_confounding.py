@@ -1,0 +1,79 @@
+"""What is said of hidden traits: every status, what wins over what, and where a declaration counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pipeline.evaluation.confounding import confounding
+from tests.reports.verdicts import CHANGES, evaluation
+
+LONG: dict[str, Any] = {"horizon": 20, "pays_at_the_end": False, "recorded": None}
+SHORT = {**LONG, "horizon": 1}
+END = {**LONG, "pays_at_the_end": True}
+WORD = {**LONG, "recorded": True}
+LATE = {**LONG, "recorded": False}
+WORSE = CHANGES["worse"] or {}
+OPEN = CHANGES["not_told_apart"] or {}
+BLIND = {"reach": None, "hidden": None, "past": None}
+# what differs from a clean evaluation, what is declared, the status, and a word of why
+TABLE = [
+    ("clean", {}, LONG, "checked", "at most 0.012"),
+    ("a trait may explain all", {"hidden": 0.0512}, LONG, "not_excluded", "up to 0.052"),
+    ("nearly all", {"hidden": 0.0511}, LONG, "checked", "at most 0.052"),
+    ("the course leans to the gain", {"placebo": 2.1}, LONG, "not_excluded", "leans"),
+    ("the course leans away", {"placebo": -2.1}, LONG, "checked", ""),
+    ("the past leans to the gain", {"past": 2.1}, LONG, "not_excluded", "leans"),
+    ("the past leans away", {"past": -3.9}, LONG, "checked", ""),
+    ("leans to the loss", {**WORSE, "past": -2.1}, LONG, "not_excluded", "leans"),
+    ("leans away from the loss", {**WORSE, "past": 2.1}, LONG, "checked", ""),
+    ("may explain all of the loss", {**WORSE, "hidden": 0.0219}, LONG, "not_excluded", "0.021"),
+    ("may not", {**WORSE, "hidden": 0.0218}, LONG, "checked", ""),
+    ("no difference to clear", OPEN, LONG, "not_excluded", "holds 0"),
+    ("the course shows a trait", {"placebo": -4.1}, LONG, "seen", "4.1 standard errors"),
+    ("the past shows a trait", {"past": 4.1}, LONG, "seen", "4.1 standard errors"),
+    ("at 4 it is not seen", {"past": -4.0}, LONG, "checked", ""),
+    ("rewards at the end", {}, END, "unchecked", "end of an episode"),
+    ("the reach is short", {"reach": 0.099}, LONG, "unchecked", "reach 0.099"),
+    ("the reach suffices", {"reach": 0.1}, LONG, "checked", ""),
+    ("no reach", BLIND, LONG, "unchecked", "No check"),
+    ("no bound", {"hidden": None}, LONG, "unchecked", "No check"),
+    ("one step", {**BLIND, "placebo": None}, SHORT, "unchecked", "one step"),
+    ("one step, with earlier episodes", {"placebo": None}, SHORT, "checked", ""),
+    ("one step, whose reach is short", {"placebo": None, "reach": 0.02}, SHORT, "unchecked", "reach 0.02"),
+    ("unchecked wins over a lean", {"placebo": 2.1}, END, "unchecked", ""),
+    ("a word", BLIND, WORD, "declared", "the operator declares"),
+    ("a word, at the end", {}, {**END, "recorded": True}, "declared", "nothing on the log proves it"),
+    ("a word, one step", {**BLIND, "placebo": None}, {**SHORT, "recorded": True}, "declared", ""),
+    ("a word wins over a lean of the past", {"past": 3.9}, WORD, "declared", ""),
+    ("a word, the course not clean", {"placebo": -2.1}, WORD, "checked", "which does not count"),
+    (
+        "a word, the course not clean, nothing checked",
+        {**BLIND, "placebo": 2.1},
+        WORD,
+        "unchecked",
+        "2.1 standard errors",
+    ),
+    ("a word, the course not asked", {**BLIND, "placebo": None}, WORD, "unchecked", "was not checked"),
+    ("seen wins over a word", {"past": 4.1}, WORD, "seen", ""),
+    ("seen wins over the end", {"placebo": 4.1}, END, "seen", ""),
+    ("a word too late", BLIND, LATE, "unchecked", "after the ledger's first answer"),
+    ("too late, and checked anyhow", {}, LATE, "checked", "after the ledger's first answer"),
+    ("too late, and not excluded", {"hidden": 0.07}, LATE, "not_excluded", "after the ledger's first answer"),
+]
+
+
+@pytest.mark.parametrize(("changes", "declared", "status", "why"), [r[1:] for r in TABLE], ids=[r[0] for r in TABLE])
+def test_status_and_why(changes: dict[str, Any], declared: dict[str, Any], status: str, why: str) -> None:
+    told = confounding(evaluation(**changes), **declared)
+    assert told is not None
+    assert told.status == status and why.lower() in told.why.lower(), told
+    assert told.why.endswith(".") and told.excluded == (status in ("checked", "declared"))
+    assert told.strength == 0.31
+
+
+def test_nothing_is_said_of_what_nobody_asked_and_of_what_changes_nothing() -> None:
+    assert confounding(None, **LONG) is None
+    assert confounding(evaluation(changes=False, placebo=9.0), **LONG) is None
+    assert confounding(evaluation(strength=None), **LONG).strength is None

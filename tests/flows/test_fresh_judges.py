@@ -1,0 +1,203 @@
+"""Who judges was reserved from the first registration on: what plan, page and ledger say of it, through the verbs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pipeline.declaration.card import CardError
+from pipeline.ledger.ledger import open_ledger
+from tests.flows.shop import CARD, RECIPE, rows
+from tests.flows.verb import answer, invoke
+
+PEOPLE = 3000
+HELD = "[evaluate]\npeople = {share}\n"
+
+
+def write(folder, name, share=None, rho=1.0, planner=""):
+    path = folder / f"{name}.toml"
+    text = RECIPE.format(name=name, agent="dp-apvi", privacy=f"[privacy]\nrho = {rho}\ngate = 0.0") + planner
+    path.write_text(text + ("" if share is None else HELD.format(share=share)))
+    return path
+
+
+def lay_out(folder, kind="real", more=""):
+    folder.mkdir(exist_ok=True)
+    card = CARD.format(kind=kind, ledger="ledger.db" if kind == "real" else "home", cap=40.0)
+    card = card.replace("users_public = 400", f"users_public = {PEOPLE}") + more
+    (folder / "card.toml").write_text(card)
+    lines = ["customer,visit,t,mood,offer,sale,left", *(",".join(map(str, r)) for r in rows(PEOPLE))]
+    (folder / "log.csv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def call(folder, *words, code=0):
+    return answer(folder / "home", *words, code=code)
+
+
+def told(folder, recipe):
+    run = call(folder, "run", recipe)["run"]
+    return json.loads((folder / "home" / "runs" / run / "report.json").read_text()), run
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory):
+    folder = lay_out(tmp_path_factory.mktemp("shop"))
+    call(folder, "register", folder / "card.toml", "--recipe", write(folder, "known", 0.4, planner="failure = 0.2\n"))
+    call(folder, "ingest", folder / "card.toml")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def first(shop):
+    """A release without judges, then one of the same recipe that has some."""
+    return told(shop, write(shop, "plain"))[0], told(shop, write(shop, "held", 0.3, rho=2.0))[0]
+
+
+def test_plan_says_how_many_teach_and_judge(shop):
+    assert call(shop, "plan", write(shop, "held", 0.3, rho=2.0), "--no-quality")["people"] == {
+        "teach": 1500,
+        "judge": 900,
+    }
+    found = call(shop, "plan", write(shop, "plain"), "--no-quality")
+    assert found["people"] == {"teach": 1500, "judge": 0}
+    # 1,500 people of 3 steps in 2 states, 3 actions and 3 tables
+    assert found["visits_per_cell_if_even"] == 250
+    page = invoke("--home", shop / "home", "plan", shop / "plain.toml", "--no-quality").output
+    assert "people: about 1,500 teach and 0 judge, by a keyed hash of their id" in page
+
+
+def test_more_judges_than_are_reserved_are_refused(shop):
+    done = invoke("--home", shop / "home", "plan", write(shop, "many", 0.6), "--no-quality")
+    assert isinstance(done.exception, CardError)
+    assert "[evaluate] people = 0.6: the ledger of shop reserves 0.5 of its people for judging" in str(done.exception)
+
+
+def test_half_of_the_people_teach_and_the_report_says_so(first):
+    held, said = first[1], "0.5 of the people, by a keyed hash of their id, teach in no release of this ledger"
+    assert all(any(line.startswith(said) for line in r["assumptions"]) for r in first)
+    assert abs(held["evaluation"]["people"] - 900) < 150
+
+
+def test_the_same_recipe_judged_by_reserved_people_is_fresh(first):
+    assert "judged_before" not in first[1]["evaluation"] and first[1]["evaluation"]["look"] == 1
+
+
+def test_another_recipe_is_told_that_its_judges_were_read(shop, first):
+    other, run = told(shop, write(shop, "other", 0.4, planner="failure = 0.3\n"))
+    found = other["evaluation"]
+    assert "read people who judge here, by another recipe" in found["judged_before"] and found["look"] == 2
+    assert other["verdict"]["improvement"]["status"] == "modelled"
+    assert "by another recipe: what it told may have shaped this policy" in other["verdict"]["why"]
+    assert other["value"]["status"] == "modelled"
+    assert any("by another recipe" in line for line in other["value"]["assumes"])
+    call(shop, "ledger", "verify", run, "--card", shop / "card.toml")
+    # replayed, it says the same
+    assert told(shop, shop / "other.toml")[0] == other
+
+
+def test_a_recipe_that_the_ledger_knew_before_is_fresh_all_the_same(shop, first):
+    found = told(shop, shop / "known.toml")[0]["evaluation"]
+    assert "judged_before" not in found
+
+
+def test_a_veto_makes_another_recipe(shop, first):
+    card = shop / "card.toml"
+    before = card.read_text()
+    card.write_text(before.replace('vetoes = [["cold", "call"]]', 'vetoes = [["cold", "call"], ["warm", "mail"]]'))
+    try:
+        found = told(shop, write(shop, "veto", 0.2))[0]["evaluation"]
+    finally:
+        card.write_text(before)
+    assert "by another recipe" in found["judged_before"]
+
+
+def test_another_lineage_of_the_ledger_has_the_same_judges_and_counts_the_same_looks(shop, first):
+    twin = shop / "twin"
+    lay_out(twin)
+    card = twin / "card.toml"
+    card.write_text(card.read_text().replace('name = "shop"', 'name = "twin"').replace("ledger.db", "../ledger.db"))
+    home = shop / "home"
+    answer(home, "register", card)
+    answer(home, "ingest", card)
+    run = answer(home, "run", write(twin, "same", 0.3))["run"]
+    found = json.loads((home / "runs" / run / "report.json").read_text())["evaluation"]
+    looks = [e.body["look"] for e in open_ledger(shop / "ledger.db", create=False).entries() if "look" in e.body]
+    assert found["look"] == max(looks) == len(looks)
+    # the same options on the same domain: the first recipe under another name
+    assert "judged_before" not in found
+
+
+def test_simulated_people_are_reserved_where_their_card_says_so(tmp_path):
+    folder = lay_out(tmp_path / "toy", "synthetic", "reserve = 0.2\n")
+    call(folder, "ingest", folder / "card.toml")
+    plain, _ = told(folder, write(folder, "plain"))
+    assert any(line.startswith("0.2 of the people") for line in plain["assumptions"])
+    done = invoke("--home", folder / "home", "run", write(folder, "held", 0.3))
+    assert isinstance(done.exception, CardError) and "reserves 0.2 of its people" in str(done.exception)
+    held, _ = told(folder, write(folder, "few", 0.2, planner="failure = 0.3\n"))
+    assert "judged_before" not in held["evaluation"], "another recipe taught, and other people"
+
+
+def log_of(folder, first, last):
+    lines = [
+        "customer,visit,t,mood,offer,sale,left",
+        *(",".join(map(str, r)) for r in rows(last) if int(r[0][1:]) >= first),
+    ]
+    (folder / "log.csv").write_text("\n".join(lines) + "\n")
+    call(folder, "ingest", folder / "card.toml")
+
+
+def refused(folder, recipe):
+    done = invoke("--home", folder / "home", "run", recipe)
+    assert isinstance(done.exception, CardError)
+    return str(done.exception)
+
+
+def test_people_who_came_in_after_all_that_was_read_are_fresh(tmp_path):
+    """Everybody of the first edition taught another recipe; who came in since judges."""
+    folder = lay_out(tmp_path / "toy", "synthetic")
+    log_of(folder, 0, 1600)
+    told(folder, write(folder, "plain", planner="failure = 0.3\n"))
+    held = write(folder, "held", 0.5)
+    since = held.read_text() + "since = 1\nusers_since = 1400\n"
+    held.write_text(since)
+    assert "edition 1 is released, so nobody came in after" in refused(folder, held)
+    log_of(folder, 0, PEOPLE)
+    found, run = told(folder, held)
+    of = found["evaluation"]
+    # half of the 1,400 who are new, of 3,000
+    assert abs(of["people"] - 700) < 150 and of["share"] == pytest.approx(0.5 * 1400 / 3000)
+    assert "judged_before" not in of
+    assert call(folder, "plan", held, "--no-quality")["people"] == {"teach": 1500, "judge": 700}
+    assert call(folder, "ledger", "verify", run)["ok"]
+    log_of(folder, 0, PEOPLE + 100)
+    assert "a release has read edition 2, and who came in by then may have been read" in refused(folder, held)
+    # without it, the same people judge who taught
+    held.write_text(since.replace("since = 1\nusers_since = 1400\n", ""))
+    assert "by another recipe" in told(folder, held)[0]["evaluation"]["judged_before"]
+
+
+def test_since_needs_how_many_people_there_were(tmp_path):
+    folder = lay_out(tmp_path / "toy", "synthetic")
+    held = write(folder, "held", 0.5)
+    base = held.read_text()
+    for more, says in (
+        ("since = 1\n", "'since' goes with 'users_since'"),
+        ("since = 1\nusers_since = 4000\n", "are more than all 3,000 declared people"),
+        ("since = 1\nusers_since = 900\n", r"of 900 declared people are 450, and fewer than 500"),
+    ):
+        held.write_text(base + more)
+        assert says in refused(folder, held)
+
+
+def test_an_edition_that_was_purged_tells_nobody_who_is_new(tmp_path):
+    folder = lay_out(tmp_path / "toy", "synthetic")
+    for _ in range(3):
+        call(folder, "ingest", folder / "card.toml")
+    call(folder, "store", "purge", folder / "card.toml", "--keep", 2, "--yes")
+    held = write(folder, "held", 0.5)
+    held.write_text(held.read_text() + "since = 2\nusers_since = 2000\n")
+    assert "edition 1 was purged, so nobody knows who came in later" in refused(folder, held)
+    assert not [e for e in open_ledger(folder / "home" / "ledger.db", create=False).entries() if e.kind == "INTENT"]

@@ -1,0 +1,120 @@
+"""What runs say of hidden traits, through the command line: the demo's kind of log, a declaration, and promotion."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.flows.shop import CARD, RECIPE, SCHEDULE
+from tests.flows.verb import answer, invoke, reticent
+
+PEOPLE = 3000
+PLAIN = CARD.format(kind="synthetic", ledger="home", cap=40.0).replace("users_public = 400", f"users_public = {PEOPLE}")
+# a sale ends a visit and is all that pays, as surviving is in the demo
+END = (
+    PLAIN.replace("steps = 2\n", "steps = 2\non_entering = { sold = 2.0 }\n")
+    .replace('ends = ["gone"]', 'ends = ["sold", "end"]')
+    .replace('reward = "sale", terminated = "left"', 'next_state = "after"')
+)
+RECORDED = END.replace("horizon = 3\n", 'horizon = 3\npractice = "recorded"\n')
+HELD = "[evaluate]\npeople = 0.3\n"
+
+
+def lay_out(folder: Path, card: str) -> Path:
+    """A card and its log: mail warms, calls sell to the warm."""
+    rng, lines = np.random.default_rng(5), ["customer,visit,t,mood,offer,after"]
+    for person in range(PEOPLE):
+        mood = "cold" if rng.random() < 0.6 else "warm"
+        for t in range(3):
+            offer = str(rng.choice(["none", "mail", "call"]))
+            sold = rng.random() < (0.8 if (mood, offer) == ("warm", "call") else 0.05)
+            after = "warm" if offer == "mail" and rng.random() < 0.8 else mood
+            after = "sold" if sold else "end" if t == 2 else after
+            lines.append(f"c{person},0,{t},{mood},{offer},{after}")
+            if sold:
+                break
+            mood = after
+    (folder / "log.csv").write_text("\n".join(lines) + "\n")
+    (folder / "card.toml").write_text(card)
+    return folder
+
+
+def recipe(folder: Path, name: str, rho: float = 2.0, more: str = "") -> Path:
+    path = folder / f"{name}.toml"
+    text = RECIPE.format(name=name, agent="dp-apvi", privacy=f"[privacy]\nrho = {rho}")
+    path.write_text(text + HELD + SCHEDULE + more)
+    return path
+
+
+def told(folder: Path, run: str, file: str = "report.json") -> dict[str, Any]:
+    return json.loads((folder / "home" / "runs" / run / file).read_text())
+
+
+def test_a_gain_that_no_check_clears_is_promoted_on_the_operators_word_alone(tmp_path: Path) -> None:
+    folder = lay_out(tmp_path, END)
+    home = folder / "home"
+    night = answer(home, "nightly", recipe(folder, "careful", more="[promote]\n"))
+    said = night["verdict"]
+    assert (said["answer"], said["improvement"]["status"]) == ("better", "evaluated")
+    assert said["confounding"]["status"] == "unchecked" and "end of an episode" in said["confounding"]["why"]
+    page = (home / "runs" / night["run"] / "report.html").read_text()
+    assert "if the recorded state explains the choices" in page[: page.index("</h1>")]
+    assert "better than current practice" not in page.lower()
+    assert not night["promotion"]["promoted"] and "[promote] accept" in night["promotion"]["held"][0]
+
+    accepted = answer(home, "nightly", recipe(folder, "bold", 2.5, '[promote]\naccept = "unchecked"\n'))
+    assert accepted["promotion"]["promoted"] and accepted["promotion"]["now"] == accepted["run"]
+    entry = accepted["promotion"]["accepted"]
+    (signed,) = answer(home, "ledger", "show")["datasets"][0]["signatures"]
+    assert (signed["entry"], signed["run"]) == (entry, accepted["run"])
+    assert signed["by"] == '[promote] accept = "unchecked" in bold'
+    # in use, it is not signed again
+    again = answer(home, "nightly", folder / "bold.toml")
+    assert not again["promotion"]["promoted"] and again["promotion"]["now"] == accepted["run"]
+    assert answer(home, "ledger", "verify")["ok"]
+    plain = invoke("--home", home, "run", folder / "bold.toml").output
+    assert "if the recorded state explains the choices" in plain and "\nunchecked   The card pays" in plain
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_declaration_counts_from_before_the_first_answer_and_is_told_as_the_operators(
+    tmp_path: Path, late: bool
+) -> None:
+    folder = lay_out(tmp_path, END if late else RECORDED)
+    home = folder / "home"
+    answer(home, "register", folder / "card.toml")
+    answer(home, "ingest", folder / "card.toml")
+    if late:
+        answer(home, "run", recipe(folder, "before"))
+        (folder / "card.toml").write_text(RECORDED)
+        refused = reticent("--home", home, "run", recipe(folder, "after", 2.5), cwd=folder)
+        assert refused.returncode == 2 and "practice: registered None, card says recorded" in refused.stderr
+        answer(home, "register", folder / "card.toml", "--amend")
+    run = answer(home, "run", recipe(folder, "after", 2.5))["run"]
+    report = told(folder, run)
+    said, clean = report["verdict"]["confounding"], abs(report["evaluation"]["placebo"]) <= 2
+    # fresh noise: the course before a choice leans in one run of twenty, and the word does not count
+    assert said["status"] == ("declared" if clean and not late else "unchecked")
+    if late:
+        assert "registered after the ledger's first answer" in said["why"]
+    elif not clean:
+        assert "goes with the choice" in said["why"]
+    word = "the operator declares that choices were made by a program or rule"
+    assert word in told(folder, run, "certificate.json")["data"]["collection"]
+    page = (home / "runs" / run / "report.md").read_text()
+    assert f"recorded: {word}" in page and page.startswith("# Better than current") == (said["status"] == "declared")
+    assert report["dataset"]["practice"] == "recorded"
+    done = invoke("--home", home, "ledger", "verify", run)
+    assert done.exit_code == 0, done.output
+
+
+def test_a_run_that_nobody_evaluates_says_nothing_of_hidden_traits(tmp_path: Path) -> None:
+    folder = lay_out(tmp_path, END)
+    path = recipe(folder, "alone", more="[promote]\n")
+    path.write_text(path.read_text().replace(HELD, ""))
+    night = answer(folder / "home", "nightly", path)
+    assert night["verdict"]["confounding"] is None and night["promotion"]["promoted"]

@@ -1,0 +1,202 @@
+"""A killed ingest leaves nothing; numbers are never given twice; two ingests of a lineage do not meet."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from pipeline.declaration.toml import LogError
+from pipeline.files import open_private
+from pipeline.logs.ingest import ingest
+from pipeline.logs.store import Snapshot, snapshots
+from pipeline.logs.summing import Resources
+
+from .conftest import make_card
+
+ROOT = Path(__file__).parents[2]
+PARTITIONS = 4
+# kills itself with SIGKILL when the named function of the ingest is called for the n-th time, before or after its work
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from pipeline.logs import second_pass, store
+from pipeline.logs import ingest as room
+from tests.logs.conftest import make_card
+folder, name, nth, when = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
+owner = second_pass if name == "screen" else room
+inner, calls = getattr(owner, name), []
+def deadly(*args, **more):
+    calls.append(name)
+    if when == "before" and len(calls) == nth:
+        os.kill(os.getpid(), signal.SIGKILL)
+    result = inner(*args, **more)
+    if when == "after" and len(calls) == nth:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return result
+setattr(owner, name, deadly)
+if name == "end_edition":
+    # asked under the lineage's lock, and once the edition is published
+    store.end_edition = deadly
+room.ingest(make_card(folder, ["*.csv"]), folder / "store", partitions=4)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for part in "ab":
+        lines = [f"{part}{i},1,{t},{'xy?'[i % 3]},{i % 2},{t / 2}" for i in range(40) for t in range(3)]
+        text = "\n".join(["user,episode,t,s,a,r", *lines, "short,line"])
+        (tmp_path / f"log-{part}.csv").write_text(text + "\n", encoding="utf-8")
+    return tmp_path
+
+
+def files_of(snapshot: Snapshot) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in snapshot.folder.iterdir()}
+
+
+def killed(folder: Path, name: str, nth: int, when: str) -> Path:
+    """Run an ingest until it dies; the folder of its work in progress."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "POLARS_MAX_THREADS": "1"}
+    command = [sys.executable, "-P", "-c", KILLED, str(folder), name, str(nth), when]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, timeout=120, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+    return folder / "store" / "tiny" / ".ingest"
+
+
+@pytest.mark.parametrize(
+    ("name", "nth", "when"),
+    [
+        ("gather_nobodys", 1, "after"),
+        ("screen", 3, "before"),
+        ("screen", 3, "after"),
+        ("note_number", 1, "after"),
+    ],
+)
+def test_after_a_killed_ingest_the_next_begins_anew_and_ends_in_the_same_bytes(
+    folder: Path, name: str, nth: int, when: str
+) -> None:
+    work = killed(folder, name, nth, when)
+    assert stat.S_IMODE(work.stat().st_mode) == stat.S_IMODE((work / "built").stat().st_mode) == 0o700
+    assert {stat.S_IMODE(p.stat().st_mode) for p in work.rglob("*") if p.is_file()} == {0o600}
+    assert snapshots(folder / "store", "tiny") == []
+    progress = list[tuple[int, int | None]]()
+    card = make_card(folder, ["*.csv"])
+    heard = Resources(progress=lambda done, total: progress.append((done, total)))
+    again = ingest(card, folder / "store", partitions=PARTITIONS, resources=heard)
+    assert progress[-1] == (242, 242)
+    assert files_of(again) == files_of(ingest(card, folder / "other", partitions=PARTITIONS))
+    assert not work.exists()
+
+
+@pytest.mark.parametrize("night", [None, date(2024, 1, 1)])
+def test_an_ingest_removes_what_is_left_of_dead_ones_and_of_their_sums_even_where_it_reads_nothing(
+    folder: Path, night: date | None
+) -> None:
+    store, card = folder / "store", make_card(folder, ["*.csv"])
+    made = ingest(card, store, night=night)
+    left = [made.folder / ".sums", made.folder / ".sums.partial", made.folder / ".sums.new"]
+    for path in left:
+        path.write_bytes(b"exact sums")
+    (store / "tiny/.ingest/spilt-1").mkdir(parents=True)
+    (store / "tiny/.ingest/spilt-1/spill-0000.arrow").write_bytes(b"rows")
+    again = ingest(card, store, night=night)
+    assert again.number == (2 if night is None else 1)
+    assert not [p for p in left if p.exists()] and not (store / "tiny/.ingest").exists()
+
+
+def test_an_ingest_that_is_interrupted_leaves_no_row(folder: Path) -> None:
+    def stop(done: int, total: int | None) -> None:
+        if (folder / "store/tiny/.ingest/built/part-0000.parquet").exists():
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ingest(make_card(folder, ["*.csv"]), folder / "store", partitions=4, resources=Resources(progress=stop))
+    assert [p.name for p in (folder / "store/tiny").iterdir()] == [".lock"]
+
+
+def test_a_file_that_grows_while_it_is_read_is_refused(folder: Path) -> None:
+    grown = folder.joinpath("log-a.csv").read_text() + "z,1,0,x,0,1\n"
+
+    def grow(done: int, total: int | None) -> None:
+        (folder / "log-a.csv").write_text(grown, encoding="utf-8")
+
+    with pytest.raises(LogError, match="a file changed while it was read"):
+        ingest(make_card(folder, ["*.csv"]), folder / "store", resources=Resources(progress=grow))
+    assert [p.name for p in (folder / "store/tiny").iterdir()] == [".lock"]
+
+
+def test_a_number_is_never_given_twice(folder: Path) -> None:
+    store, card = folder / "store", make_card(folder, ["*.csv"])
+    first = ingest(card, store)
+    shutil.rmtree(first.folder)
+    second = ingest(card, store)
+    assert (first.number, second.number) == (1, 2)
+    shutil.rmtree(store / "tiny")
+    third = ingest(card, store)
+    assert third.number == 3
+    assert third.data_digest == first.data_digest
+    (store / ".last-snapshot-tiny").unlink()
+    shutil.rmtree(third.folder.parent / "snapshot-0003", ignore_errors=False)
+    assert ingest(card, store).number == 1
+
+
+def test_a_damaged_note_of_the_highest_number_says_so(folder: Path) -> None:
+    card = make_card(folder, ["*.csv"])
+    shutil.rmtree(ingest(card, folder / "store").folder)
+    (folder / "store" / ".last-snapshot-tiny").write_text("one")
+    with pytest.raises(LogError, match="write the highest snapshot number ever given"):
+        ingest(card, folder / "store")
+
+
+def test_a_second_ingest_waits_for_the_first_and_shares_its_bytes(folder: Path) -> None:
+    store, card = folder / "store", make_card(folder, ["*.csv"])
+    first = ingest(card, store)
+    told, found, waits = list[str](), list[Snapshot](), threading.Event()
+
+    def say(message: str) -> None:
+        told.append(message)
+        waits.set()
+
+    with open_private(store / "tiny" / ".lock") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        second = threading.Thread(target=lambda: found.append(ingest(card, store, resources=Resources(say=say))))
+        second.start()
+        assert waits.wait(60)
+        assert found == []
+    second.join(60)
+    assert told == ["another ingest of tiny is running; waiting for it to end"]
+    assert [s.number for s in found] == [2] and files_of(found[0]).keys() == files_of(first).keys()
+    assert all(a.samefile(b) for a, b in zip(first.part_files, found[0].part_files, strict=True))
+
+
+@pytest.mark.parametrize("changed", [False, True])
+@pytest.mark.parametrize(
+    ("name", "when", "number"),
+    [
+        ("_read", "before", 1),
+        ("gather_nobodys", "after", 1),
+        ("note_number", "before", 1),
+        ("note_number", "after", 1),
+        ("_publish", "after", 2),
+        ("end_edition", "after", 2),
+    ],
+)
+def test_the_number_of_a_retry_depends_on_no_row(
+    folder: Path, name: str, when: str, number: int, changed: bool
+) -> None:
+    killed(folder, name, 2 if name == "end_edition" else 1, when)
+    if changed:
+        (folder / "log-a.csv").write_text("user,episode,t,s,a,r\nz,1,0,x,0,1\n")
+    card, store = make_card(folder, ["*.csv"]), folder / "store"
+    assert ingest(card, store, partitions=PARTITIONS).number == number
+    assert ingest(card, store, partitions=PARTITIONS).number == number + 1

@@ -1,0 +1,114 @@
+"""A simulated log's card declares what is true of its world."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.declaration.card import Card, CardError
+from pipeline.worlds.catalog import load_world, random_tabular, riverswim, riverswim_inhomogeneous
+from pipeline.worlds.synthetic import COMMENTS, checked, most_paid, possible_rewards, toml_text, world_card
+from pipeline.worlds.world import World, declared_actions, declared_states
+from tests.online.test_simulate import ward
+
+SHELF = Path(__file__).resolve().parents[2] / "datasets"
+
+
+def card_of(world: World, horizon: int, bins: str | None = None, m: int = 1) -> Card:
+    return checked(world_card(world, name="x", horizon=horizon, bins=bins, episodes=90, episodes_per_user=m, rho=2.0))
+
+
+def test_a_chain_is_stationary_markov_and_on_its_lattice():
+    card = card_of(riverswim(), 20)
+    d = card.domain
+    assert (d.dynamics, d.markov, d.live_states, d.cell_cap) == ("stationary", "declared", list("012345"), 4)
+    assert card.reward.range == (0, 1) and card.reward.steps == 200 and card.unit.users_public == 90
+    assert card_of(riverswim(), 20, m=4).unit.users_public == 23
+
+
+def test_a_world_that_differs_by_step_gets_a_table_for_each():
+    assert card_of(riverswim_inhomogeneous(3), 6).domain.dynamics == "per_step"
+    last = card_of(random_tabular(4, 2, 5, reward="last", stationary=True), 5)
+    assert last.domain.dynamics == "per_step"
+
+
+def test_the_total_is_the_most_any_path_can_pay():
+    world = ward()
+
+    def best(s: int, steps: int) -> float:
+        if steps == 0 or world.terminal[s]:
+            return 0.0
+        return max(
+            world.visit_reward[s, a] + world.entry_reward[x] + best(x, steps - 1)
+            for a in range(3)
+            for x in np.flatnonzero(world.transition[s, a])
+        )
+
+    assert most_paid(world, 3) == pytest.approx(max(best(s, 3) for s in np.flatnonzero(world.start)))
+
+
+def test_a_total_is_declared_only_where_it_saves_noise():
+    once = random_tabular(4, 2, 5, seed=1, reward="last")
+    assert card_of(once, 5).reward.total == pytest.approx(once.visit_reward.max(), abs=0.011)
+    assert card_of(riverswim(), 20).reward.total is None
+    assert card_of(load_world("icu_sepsis", SHELF / "icu_sepsis"), 20).reward.total == 1
+
+
+def test_rewards_below_zero_keep_their_units():
+    table = {"visit_reward": np.array([[-100.0, -1.0], [20.0, -10.0]]), "horizon": None}
+    world = World(
+        name="taxi",
+        transition=np.full((2, 2, 2), 0.5),
+        entry_reward=np.zeros(2),
+        start=np.array([1.0, 0.0]),
+        raw_labels=["0", "1"],
+        bin_values={},
+        ends={},
+        policies={},
+        **table,
+    )
+    card = card_of(world, 3)
+    assert card.reward.range == (-100, 20) and card.reward.steps == 40 and card.reward.total is None
+    k = (possible_rewards(world, 3) + 100) / card.reward.unit
+    np.testing.assert_allclose(k, np.round(k), atol=1e-9)
+
+
+@pytest.mark.parametrize(("bins", "live"), [(None, 4), ("4", 4), ("8", 8), ("32", 32), ("all", 713)])
+def test_icu_sepsis_is_one_world_under_cards_of_many_sizes(bins: str | None, live: int):
+    world = load_world("icu_sepsis", SHELF / "icu_sepsis")
+    card = card_of(world, 20, bins)
+    assert len(card.domain.live_states) == live and list(card.domain.states.ends) == ["died", "survived", "end"]
+    assert card.domain.markov == ("declared" if bins == "all" else "aggregated")
+    known = card.domain.state_features
+    assert (None if known is None else known.shape) == ((713, 47) if bins == "all" else None)
+    assert card.reward.on_entering == ({"survived": 1.0} if bins == "all" else None) and card.reward.total == 1
+    assert sorted(set(declared_states(card, world))) == list(range(live + 3))
+    assert len(declared_actions(card, world)) == 25
+
+
+def test_unknown_bins_list_the_known_ones():
+    with pytest.raises(CardError, match=r"no bins '5'; there are: 4, 8, 32, all"):
+        card_of(load_world("icu_sepsis", SHELF / "icu_sepsis"), 20, "5")
+
+
+@pytest.mark.parametrize("label", ["a", 'quo"te', "tab\t", "back\\slash", "ü ≤ 4", "\x7f", "\x01", "🛶"])
+def test_written_toml_reads_back(label: str):
+    values: dict[str, Any] = {
+        "n": 1e-6,
+        "yes": True,
+        "domain": {"states": {"labels": [label, "b"]}, "start": {label: 0.5}},
+        "none": {"left_out": None},
+    }
+    text = toml_text(["head"], values, {"n": "small"}, ("domain.states",))
+    assert "[domain.states]" in text and "# small" in text
+    assert tomllib.loads(text) == {**values, "none": {}}
+
+
+def test_a_written_card_is_the_card():
+    values = world_card(ward(), name="x", horizon=4, bins=None, episodes=9, episodes_per_user=2, rho=2.0)
+    text = toml_text(["head"], values, COMMENTS, ("domain.states", "domain.actions"))
+    assert Card.model_validate(tomllib.loads(text)) == checked(values)

@@ -1,0 +1,84 @@
+"""The shelf's ICU-Sepsis file is the package's world, with its reference values."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.declaration.card import CardError
+from pipeline.mdp.planning import optimal_values, policy_value
+from pipeline.worlds.catalog import load_icu_sepsis
+from pipeline.worlds.exact import world_values
+from pipeline.worlds.world import World
+
+FILE = Path(__file__).resolve().parents[2] / "datasets" / "icu_sepsis" / "world.npz"
+
+
+@pytest.fixture(scope="module")
+def icu() -> World:
+    return load_icu_sepsis(FILE)
+
+
+def test_values_at_twenty_steps_are_the_reference_values(icu: World):
+    mdp = icu.mdp(20)
+    assert mdp.start @ optimal_values(mdp)[1][0] == pytest.approx(0.7922, abs=5e-5)
+    assert policy_value(mdp, icu.behaviours("clinician", 20)) == pytest.approx(0.6920, abs=5e-5)
+    assert policy_value(mdp, icu.behaviours("uniform", 20)) == pytest.approx(0.6854, abs=5e-5)
+
+
+@pytest.mark.parametrize(
+    ("horizon", "optimal", "clinician", "uniform"),
+    [(10, 0.6364, 0.5292, 0.5218), (20, 0.7922, 0.6920, 0.6854), (30, 0.8420, 0.7499, 0.7455)],
+)
+def test_values_at_other_horizons_too(icu: World, horizon: int, optimal: float, clinician: float, uniform: float):
+    values = world_values(icu, horizon)
+    assert values == pytest.approx({"optimal": optimal, "clinician": clinician, "uniform": uniform}, abs=5e-5)
+
+
+def test_expected_reward_is_that_of_the_files_own_reward_array(icu: World):
+    with np.load(FILE) as z:
+        expected = (z["tx_mat"] * z["r_mat"]).sum(-1)
+    np.testing.assert_allclose(icu.expected_reward, expected, atol=1e-12)
+
+
+def test_terminal_states_lead_to_the_end_and_nobody_starts_there(icu: World):
+    assert dict(icu.ends) == {713: "died", 714: "survived", 715: "end"}
+    assert (icu.transition[713:, :, 715] == 1).all()
+    assert icu.start[icu.terminal].sum() == 0
+
+
+def test_every_policy_row_is_a_distribution(icu: World):
+    for name in icu.policies:
+        np.testing.assert_allclose(icu.behaviours(name, 2).sum(-1), 1, atol=1e-12)
+
+
+def test_steps_share_one_copy_of_the_dynamics(icu: World):
+    mdp = icu.mdp(20)
+    assert mdp.transitions.strides[0] == 0
+    assert np.shares_memory(mdp.transitions, icu.transition)
+
+
+def test_the_file_is_a_byte_copy_of_the_packages():
+    digest = hashlib.sha256(FILE.read_bytes()).hexdigest()
+    assert digest == "36498f924c693c6be7ae18f3ce9e1a8e48d41f80f2cc553b3993b1373c8a9109"
+    assert digest in (FILE.parent / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("content", [None, b"", b"not an archive", b"PK\x03\x04 broken"])
+def test_a_missing_or_foreign_file_is_a_card_error(tmp_path: Path, content: bytes | None):
+    path = tmp_path / "world.npz"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(CardError, match="not the ICU-Sepsis world"):
+        load_icu_sepsis(path)
+
+
+def test_arrays_of_another_world_are_refused(tmp_path: Path):
+    path = tmp_path / "world.npz"
+    others = dict.fromkeys(("expert_policy", "sofa_scores", "state_cluster_centers"), np.zeros(2))
+    np.savez(path, tx_mat=np.ones((2, 1, 2)), r_mat=np.ones((2, 1, 2)), d_0=np.ones(2), **others)
+    with pytest.raises(CardError, match="716 states"):
+        load_icu_sepsis(path)

@@ -1,0 +1,75 @@
+"""Random tabular worlds are what their parameters say, and one seed is one world."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import linprog
+
+from pipeline.declaration.card import CardError
+from pipeline.mdp.planning import occupancies, optimal_values, policy_value
+from pipeline.worlds.catalog import icu_like, random_tabular
+
+
+def test_kernels_have_the_asked_successors_and_differ_by_step_unless_stationary():
+    world = random_tabular(12, 3, 6, seed=4, successors=5)
+    assert world.transition.shape == (6, 12, 3, 12)
+    np.testing.assert_array_equal((world.transition > 0).sum(-1), 5)
+    assert not (world.transition[0] == world.transition[1]).all()
+    same = random_tabular(12, 3, 6, seed=4, stationary=True)
+    assert same.transition.shape == (12, 3, 12) and same.stationary and same.mdp(9).horizon == 9
+
+
+def test_rewards_lie_on_hundredths_and_may_be_paid_at_the_last_step_only():
+    last = random_tabular(5, 2, 4, seed=1, reward="last")
+    assert (last.visit_reward[:3] == 0).all() and (last.visit_reward[3] > 0).any()
+    kept = random_tabular(5, 2, 4, seed=1, reward="last", stationary=True)
+    assert not kept.stationary and kept.horizon == 4 and kept.transition.ndim == 3
+    everywhere = random_tabular(5, 2, 4, seed=1).visit_reward
+    np.testing.assert_allclose(100 * everywhere, np.round(100 * everywhere), atol=1e-12)
+    assert (everywhere[:3] > 0).any()
+
+
+def test_the_icu_like_instance_has_its_size_and_its_clinician_like_policy():
+    world = icu_like()
+    assert world.transition.shape == (10, 50, 5, 50) and (world.visit_reward[:9] == 0).all()
+    np.testing.assert_array_equal((world.transition > 0).sum(-1), 8)
+    np.testing.assert_allclose(np.sort(world.policies["preferred"], axis=1), [[0.1] * 4 + [0.6]] * 50)
+
+
+def test_a_seed_is_a_world():
+    first, again, other = (random_tabular(seed=s).transition for s in (1, 1, 2))
+    assert (first == again).all() and not (first == other).all()
+
+
+def test_the_optimum_solves_the_linear_programme_over_occupancies():
+    """An independent route: maximise reward over flows, HiGHS instead of backward induction."""
+    world = random_tabular(4, 3, 5, seed=9, successors=3, reward="last")
+    H, S, A = 5, 4, 3
+    rows, bound = [], []
+    for h in range(H):
+        for s in range(S):
+            row = np.zeros((H, S, A))
+            row[h, s] = 1
+            if h:
+                row[h - 1] -= world.transition[h - 1, :, :, s]
+            rows.append(row.reshape(-1))
+            bound.append(world.start[s] if h == 0 else 0.0)
+    cost = -np.broadcast_to(world.visit_reward, (H, S, A)).reshape(-1)
+    solved = linprog(cost, A_eq=np.array(rows), b_eq=bound, method="highs")
+    mdp = world.mdp(H)
+    assert mdp.start @ optimal_values(mdp)[1][0] == pytest.approx(-solved.fun, abs=1e-9)
+    # a policy's value by its occupancies agrees with backward induction
+    d = occupancies(mdp, world.behaviours("preferred", H))
+    assert (d * world.visit_reward).sum() == pytest.approx(policy_value(mdp, world.behaviours("preferred", H)))
+
+
+@pytest.mark.parametrize("wrong", [{"successors": 11}, {"states": 0}, {"reward": "first"}])
+def test_wrong_sizes_are_refused(wrong: dict[str, object]):
+    with pytest.raises(ValueError, match="must be"):
+        random_tabular(**wrong)  # pyright: ignore[reportArgumentType]
+
+
+def test_another_horizon_than_the_worlds_is_a_card_error():
+    with pytest.raises(CardError, match="defined for a horizon of 10 steps, not 20"):
+        icu_like().mdp(20)
