@@ -13,6 +13,7 @@ True
 from __future__ import annotations
 
 from flows.api import (
+    Store,
     audit,
     compare,
     demo,
@@ -34,7 +35,6 @@ from flows.jobs.datasets import list_datasets as datasets
 from flows.jobs.opened import Policy, Run
 from flows.jobs.simulated_logs import LogOptions
 from flows.server.serving import alert, trigger
-from flows.store import Store
 from pipeline.declaration.card import Card, CardError, LqCard
 from pipeline.declaration.card import load_any_card as load_card
 from pipeline.declaration.toml import LogError

@@ -1,50 +1,340 @@
-"""The Python door: a function for each thing that a person may ask for.  The shell's verbs call these and print.
+"""The door: a function for each thing that a person may ask for, and the store that it is asked of.
 
-Results are values; what ``--json`` prints is their dump.  Refusals are exceptions with the words of the shell:
-``CardError`` (exit 2), ``LogError`` (3), ``BudgetError`` (4).
+A verb of the shell is one of these functions (:mod:`flows.verbs.face`).  Results are values; what ``--json`` prints is
+their dump.  Refusals are exceptions with the words of the shell: ``CardError`` (exit 2), ``LogError`` (3),
+``BudgetError`` (4).  A function loads what it runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
-from flows.store import Store
-from pipeline.facts.answers import PlanAnswer
+from typer import Option
+
+from flows.terminal.screen import MOST, say, working
 
 if TYPE_CHECKING:
+    from flows.config.home import CardLike, Home, Work
     from flows.config.recipe import Recipe
     from flows.jobs.audit import Audited
+    from flows.jobs.book import Book
     from flows.jobs.opened import Run
+    from flows.jobs.promotion import Alias
     from flows.jobs.simulated_logs import LogOptions, WrittenLog
     from flows.server.serving import Health
+    from flows.terminal.plan_page import Plan
     from pipeline.facts.answers import NightAnswer
     from pipeline.facts.promise import Dump
     from pipeline.online.cells import Kept
+    from pipeline.operator.advice import Facts
     from pipeline.operator.proposal import Draft
+    from reports.run.comparison import Page
 
     RecipeLike = str | Path | Recipe
 
+T = TypeVar("T")
+# of the shell
+Night = Annotated[date | None, Option(parser=date.fromisoformat, metavar="YYYY-MM-DD")]
 
-class Plan(PlanAnswer):
-    """See :class:`~pipeline.facts.answers.PlanAnswer`; it shows itself as the shell does, as a page in a notebook."""
+
+class Store:
+    """Where rows, committed releases and runs are kept, and the ledger of synthetic data: what ``--home`` names.
+
+    Its folder ``store/`` is the operator's (mode 0700); ``runs/`` holds what may be published.
+
+    Parameters
+    ----------
+    home
+        Its folder; None: ``$RETICENT_HOME``, else ``./.reticent``.
+    shelf
+        Folder where names of datasets are looked up first.
+    memory
+        Most that an ingest may take, such as ``2GiB``; None: ``$RETICENT_MEMORY``, else 2 GiB.
+    dask
+        Address of a Dask scheduler whose workers sum the rows; None: ``$RETICENT_DASK``, else none.
+    """
+
+    def __init__(
+        self,
+        home: str | Path | None = None,
+        *,
+        shelf: str | Path | None = None,
+        memory: str | None = None,
+        dask: str | None = None,
+    ) -> None:
+        from flows.config.home import open_home
+
+        root, first = (None if place is None else Path(place).expanduser() for place in (home, shelf))
+        self.home = open_home(root, first, memory, dask)
 
     def __repr__(self) -> str:
-        """What the shell prints."""
-        from flows.terminal.plan_page import plan_page
-        from flows.terminal.screen import plain
+        """Its folder."""
+        return f"Store({str(self.home.root)!r})"
 
-        return "\n".join(plain(plan_page(self)))
+    @contextmanager
+    def working(self, label: str, unit: str = "rows") -> Generator[tuple[Home, Work]]:
+        """The home of a long job, which shows how far it is on a terminal or in a notebook, counted in ``unit``."""
+        with working(label, unit) as work:
+            told = replace(self.home.resources, progress=work.progress, say=work.say)
+            yield replace(self.home, resources=told), work
 
-    __str__ = __repr__
+    def carry_out(
+        self,
+        name: str,
+        job: Callable[..., T],
+        what: object,
+        page: Callable[[T], Page] | None = None,
+        unit: str = "rows",
+        **more: object,
+    ) -> T:
+        """Do a long job once: in this process, or, if ``PREFECT_API_URL`` names a server, as a recorded flow there.
 
-    def _repr_html_(self) -> str:
-        from flows.terminal.plan_page import plan_page
-        from flows.terminal.screen import part
+        Parameters
+        ----------
+        name
+            Of the flow.
+        job
+            Is given ``what`` it is about, the home, how its parts are called and whom it tells, and ``more``.
+        page
+            What a server shows of its result.
+        unit
+            What is counted.
+        """
+        with self.working(name, unit) as (home, work):
+            if not os.environ.get("PREFECT_API_URL"):
+                return job(what, home, work, **more)
+            from flows.server.recorded import recorded
 
-        return part(plan_page(self))
+            return recorded(name, lambda step: job(what, home, replace(work, step=step), **more), page)
+
+    def register(
+        self, card: CardLike, *, amend: bool = False, recipes: Annotated[Sequence[str], Option("--recipe")] = ()
+    ) -> Dump:
+        """Fix cap, delta, unit, domain and kind of a dataset in the ledger that its card names.
+
+        Parameters
+        ----------
+        card
+            Path or name; in Python also a loaded one.
+        amend
+            Change registered values, as an entry of its own.
+        recipes
+            A recipe of this card that was chosen before any answer: its verdicts follow none.
+
+        Raises
+        ------
+        CardError
+            If the card is wrong, or differs from its registration.
+        """
+        from flows.jobs.registration import register_job
+
+        return register_job(card, self.home, amend=amend, recipes=recipes)
+
+    def ingest(self, card: CardLike, frame: object = None) -> Dump:
+        """Make the next edition of a log: validate, bound contributions, partition; the answer is the operator's alone.
+
+        It is numbered whatever came in.  At the shell exit 3: the log does not fit its card; the edition stays.
+
+        Parameters
+        ----------
+        card
+            Path or name; in Python also a loaded one.
+        frame
+            The log as a data frame of polars, pandas (2.2 or later) or Arrow; None: the files that the card names.
+
+        Raises
+        ------
+        CardError, LogError
+            If the card is wrong, or a file cannot be read.  Where the log does not fit its card, ``problem`` of the
+            answer says so and the edition stays.
+        """
+        from flows.jobs.intake import ingest_job
+        from flows.terminal.inspection_page import ingest_page
+        from flows.terminal.screen import page
+        from pipeline.files import whole_file, write_file
+        from pipeline.operator.ingest_report import PAGE
+
+        told = self.carry_out("ingest", ingest_job, card, frame=frame)
+        blocks = ingest_page(told["dataset"], told["snapshot"], told["report"])
+        with whole_file(Path(told["folder"]) / PAGE, private=True) as fresh:
+            write_file(fresh, page(f"{told['dataset']}: what was set aside", blocks))
+        return told
+
+    def inspect(self, card: CardLike) -> Facts:
+        """Rows, rules broken, coverage and warnings of the newest edition: raw facts, and the ledger notes the look.
+
+        Parameters
+        ----------
+        card
+            Path or name; in Python also a loaded one.
+        """
+        from flows.jobs import snapshots
+
+        with self.working("looking at the snapshot") as (home, _):
+            return snapshots.inspect_job(card, home)
+
+    def quarantine(self, card: CardLike) -> Dump:
+        """What the newest ingest set aside, by rule, label and step: raw facts, and the ledger notes the look.
+
+        Parameters
+        ----------
+        card
+            Path or name; in Python also a loaded one.
+        """
+        from flows.jobs import snapshots
+
+        with self.working("looking at the quarantine") as (home, _):
+            return snapshots.quarantine_job(card, home)
+
+    def purge(
+        self,
+        card: CardLike,
+        *,
+        keep: Annotated[int, Option(min=0)] = 0,
+        quarantine_only: bool = False,
+        yes: bool = False,
+    ) -> Dump:
+        """Remove raw rows; the ledger and the releases stay, and so does what they gave away.
+
+        Parameters
+        ----------
+        card
+            Path or name; in Python also a loaded one.
+        keep
+            So many of the newest editions stay.
+        quarantine_only
+            Only rows that an ingest set aside.
+        yes
+            Do it; else only what would go is told.
+        """
+        from flows.jobs import snapshots
+
+        return snapshots.purge_job(card, self.home, keep=keep, quarantine_only=quarantine_only, yes=yes)
+
+    def verify(self, card: CardLike) -> Dump:
+        """Read every byte of every edition; at the shell exit 4 where one is not what ingest wrote."""
+        from flows.jobs import snapshots
+
+        with self.working("reading the snapshots") as (home, _):
+            return snapshots.verify_store_job(card, home)
+
+    def open(self, run: str | Path, card: CardLike | None = None) -> Run:
+        """A run that is there.
+
+        Parameters
+        ----------
+        run
+            Its folder, its name or the beginning of it, or a pointer such as ``current``.
+        card
+            Of its dataset; a real one names the ledger that vouches for the run.
+
+        Raises
+        ------
+        CardError
+            If there is none, or several.
+        """
+        from flows.jobs.opened import Run, find_run
+
+        return Run(self.home, find_run(self.home, str(run)), card)
+
+    def serve_policy(
+        self, run: str | Path, *, card: CardLike | None = None, port: Annotated[int, Option(min=0, max=65535)] = 4280
+    ) -> Dump:
+        """Answer `POST /act` on 127.0.0.1 for programs that know the secret, until interrupted.
+
+        No question is written anywhere; the secret is in the home.
+
+        Parameters
+        ----------
+        run
+            Its folder, its name, or a pointer such as ``current``, which is followed when it moves.
+        card
+            Of its dataset; a real one names the ledger that vouches for the run.
+        port
+            On loopback; 0: any that is free.
+
+        Raises
+        ------
+        CardError
+            If there is no such run, or the port is taken.
+        BudgetError
+            If a file of the run is not the one that the ledger vouches for.
+        """
+        from flows.server.acting import serve_policy
+
+        serve_policy(self.home, str(run), card, port, say)
+        return {"served": str(run)}
+
+    def ledger(self, card: CardLike | None = None) -> Book:
+        """What was spent, on whom, by which run.
+
+        Parameters
+        ----------
+        card
+            Whose ledger is meant; None: that of the synthetic datasets of this home.
+
+        Raises
+        ------
+        BudgetError
+            If there is none.
+        """
+        from flows.jobs.book import Book
+
+        return Book(self.home, card)
+
+    def promote(self, run: str | Path, *, pointer: str = "current", card: CardLike | None = None) -> Dump:
+        """Point ``runs/current`` to a run that verifies, whatever the recipe's rule says.
+
+        Parameters
+        ----------
+        run
+            Its folder, its name or the beginning of it.
+        pointer
+            Which pointer; a recipe names its own in ``[promote]``.
+        card
+            Of its dataset; a real one names the ledger that vouches for the run.
+
+        Raises
+        ------
+        CardError
+            If it is no run of this home.
+        BudgetError
+            If it does not verify.
+        """
+        from flows.jobs.proof import require_verified
+        from pipeline.declaration.card import CardError
+
+        runs, made = self.home.runs, self.open(run, card)
+        if made.folder.parent != runs.resolve():
+            raise CardError(f"promote: {made.folder} is no run of {runs}")
+        vouched = require_verified(made.folder, *made.evidence()).vouched
+        return {**self._point(pointer, lambda held: held.promote(made.folder.name)), "vouched": vouched}
+
+    def roll_back(self, *, pointer: str = "current") -> Dump:
+        """Point ``runs/current`` to the run before, and never again to this one.
+
+        Parameters
+        ----------
+        pointer
+            Which pointer.
+        """
+        return self._point(pointer, lambda held: held.roll_back())
+
+    def _point(self, pointer: str, move: Callable[[Alias], object]) -> Dump:
+        """Move a pointer; where it led before, and where it leads now."""
+        from flows.jobs.promotion import Alias
+
+        held = Alias(self.home.runs, pointer)
+        before = held.now()
+        move(held)
+        now = held.now()
+        return {"pointer": held.name, "before": before, "now": now, "folder": str(held.runs / str(now))}
 
 
 def draft(
@@ -111,18 +401,26 @@ def named(recipe: RecipeLike) -> str:
     Parameters
     ----------
     recipe
-        Loaded, or its path or name.
+        Path or name; in Python also a loaded one.
     """
     return str(recipe) if isinstance(recipe, str | Path) else str(recipe.path)
 
 
-def plan(recipe: RecipeLike, *, people: int | None = None, quality: bool = True, store: Store | None = None) -> Plan:
-    """What a run would spend, what is left, and the quality to expect; reads no rows and spends nothing.
+def plan(
+    recipe: RecipeLike,
+    *,
+    people: Annotated[int | None, Option(min=1, max=MOST)] = None,
+    quality: bool = True,
+    store: Store | None = None,
+) -> Plan:
+    """Every mechanism with sensitivity, scale and cost, and the quality to expect; reads no rows and spends nothing.
+
+    At the shell exit 4: the budget does not allow it.
 
     Parameters
     ----------
     recipe
-        Loaded, or its path or name.
+        Path or name; in Python also a loaded one.
     people
         Quality for so many people; None: the card's declared number.
     quality
@@ -142,18 +440,23 @@ def plan(recipe: RecipeLike, *, people: int | None = None, quality: bool = True,
         If a real card is not registered.
     """
     from flows.jobs.pricing import plan_recipe
+    from flows.terminal.plan_page import Plan
 
     home, name = (store or Store()).home, named(recipe)
     told = plan_recipe(name, home).parts()
-    if not quality:
-        return Plan.model_validate(told)
-    from flows.jobs.foresight import forecast_quality
+    if quality:
+        from flows.jobs.foresight import forecast_quality
 
-    return Plan.model_validate(told | {"quality": forecast_quality(name, home, people)})
+        told["quality"] = forecast_quality(name, home, people)
+    return Plan.model_validate(told)
 
 
 def run(
-    recipe: RecipeLike, *, edition: int | None = None, night: date | None = None, store: Store | None = None
+    recipe: RecipeLike,
+    *,
+    edition: Annotated[int | None, Option(min=1)] = None,
+    night: Night = None,
+    store: Store | None = None,
 ) -> Run:
     """Release, policy, certificate and report from an edition of the recipe's card.
 
@@ -162,7 +465,7 @@ def run(
     Parameters
     ----------
     recipe
-        Loaded, or its path or name.
+        Path or name; in Python also a loaded one.
     edition
         Number of the snapshot that is released; None: the newest.
     night
@@ -188,7 +491,7 @@ def run(
 
 
 def demo(*, store: Store | None = None) -> Run:
-    """Register, ingest, release, plan and report on the shipped simulated log; a second demo costs nothing."""
+    """Register, ingest, release, plan and report on the shipped log; a second demo costs nothing."""
     from flows.jobs.opened import Run
     from flows.jobs.run import demo_job
 
@@ -203,7 +506,7 @@ def night_problem(recipe: RecipeLike, *, hours: float = 30.0, store: Store | Non
     Parameters
     ----------
     recipe
-        Loaded, or its path or name.
+        Path or name; in Python also a loaded one.
     hours
         How old the last good night may be.
     store
@@ -221,13 +524,13 @@ def night_problem(recipe: RecipeLike, *, hours: float = 30.0, store: Store | Non
     return {"recipe": watch.recipe, "ok": problem is None, "problem": problem, "last": last}
 
 
-def nightly(recipe: RecipeLike, *, night: date | None = None, store: Store | None = None) -> NightAnswer:
+def nightly(recipe: RecipeLike, *, night: Night = None, store: Store | None = None) -> NightAnswer:
     """Ingest what is there, and do what the recipe declares for this date.
 
     Parameters
     ----------
     recipe
-        Loaded, or its path or name.
+        Path or name; in Python also a loaded one.
     night
         The night's date; None: today (UTC).
     store
@@ -241,6 +544,8 @@ def nightly(recipe: RecipeLike, *, night: date | None = None, store: Store | Non
 
 def doctor(*, store: Store | None = None) -> Health:
     """What is installed, which extras, whether store and ledger are well, and whether a server answers.
+
+    At the shell exit 1: something is wrong.
 
     Parameters
     ----------
@@ -258,11 +563,11 @@ def serve(
     *,
     cron: str | None = None,
     timezone: str = "UTC",
-    limit: int = 1,
-    port: int = 4200,
+    limit: Annotated[int, Option(min=1)] = 1,
+    port: Annotated[int, Option(min=0, max=65535)] = 4200,
     wait: float = 120.0,
     store: Store | None = None,
-) -> None:
+) -> Dump:
     """Register and serve nightly, simulate and reproduce until interrupted.
 
     Starts a Prefect server if ``PREFECT_API_URL`` names none.
@@ -270,13 +575,17 @@ def serve(
     Parameters
     ----------
     recipe
-        What nightly runs where it is not told.
-    cron, timezone
-        When nightly runs; None: an example that is not active.
+        What nightly runs where it is not told: a path or a name.
+    cron
+        Run nightly by this schedule; without: an example that is not active.
+    timezone
+        Of the schedule.
     limit
         Runs at the same time.
-    port, wait
-        Of a server of its own, and for how many seconds it is waited for.
+    port
+        Of a server of its own.
+    wait
+        Seconds to wait for the server.
     store
         Where store and ledger are; None: the default one.
 
@@ -288,7 +597,6 @@ def serve(
     from flows.config.setting import setting
     from flows.jobs.nights import calendar_of
     from flows.server.serving import Service, serve_deployments, server
-    from flows.terminal.screen import say
 
     home = (store or Store()).home
     # a recipe that is wrong is told now, not at night
@@ -297,6 +605,7 @@ def serve(
     service = Service(home.root, str(scheduled.recipe.path), cron, timezone, limit)
     with server(home.root, port, wait, say):
         serve_deployments(service, say)
+    return {"served": ["nightly", "simulate", "reproduce"]}
 
 
 def fetch(name: str, *, shelf: Path | None = None) -> Path:
@@ -315,7 +624,6 @@ def fetch(name: str, *, shelf: Path | None = None) -> Path:
         If the dataset has no such log, or it cannot be brought.
     """
     from flows.jobs.datasets import fetch_dataset
-    from flows.terminal.screen import say
 
     return fetch_dataset(name, shelf, say)
 
@@ -326,7 +634,7 @@ def simulate(recipe: RecipeLike, *, store: Store | None = None) -> Kept:
     Parameters
     ----------
     recipe
-        Loaded, or its path or name; it has ``[world]``.
+        Path or name, in Python also a loaded one; it has ``[world]``.
     store
         Where run and ledger are; None: the default one.
 
@@ -438,20 +746,27 @@ def compare(recipe: RecipeLike, *, full: bool = False, store: Store | None = Non
 
 
 def audit(
-    recipe: RecipeLike, *, draws: int = 20_000, canaries: int = 0, table: bool = False, store: Store | None = None
+    recipe: RecipeLike,
+    *,
+    draws: Annotated[int, Option(min=100, max=MOST)] = 20_000,
+    canaries: Annotated[int, Option(min=0)] = 0,
+    table: bool = False,
+    store: Store | None = None,
 ) -> Audited:
     """Attack a recipe's mechanisms with made-up neighbours: a proved lower bound on the loss beside the claim.
+
+    At the shell exit 0 whatever was proved; `violates` says whether a claim is broken.
 
     Parameters
     ----------
     recipe
-        Loaded, or its path or name.
+        Path or name; in Python also a loaded one.
     draws
         Releases of each neighbour.
     canaries
-        So many made-up people go through ingest and run as well.
+        So many made-up people go through ingest and run as well; try 2000.
     table
-        Draw with the fast sampler in place of the recipe's own: the same law.
+        Draw with the fast sampler in place of the recipe's own: the same law, in seconds instead of minutes.
     store
         Below whose folder the page goes; None: the default one.
 

@@ -6,16 +6,15 @@ import gc
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from flows.api import Store
 from flows.terminal.screen import fail
-from flows.verbs import ledgers, policies, raw_logs, runs, studies
-
-if TYPE_CHECKING:
-    from flows.store import Store
+from flows.verbs import data, runs
+from flows.verbs.face import CHOSEN
 
 # of every verb, before it or behind it; whether a value follows
 _EVERYWHERE = {"--home": True, "--shelf": True, "--memory": True, "--dask": True, "--debug": False}
@@ -62,16 +61,10 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
 )
-for verb in (
-    runs.demo, ledgers.register, raw_logs.draft, raw_logs.ingest, raw_logs.inspect, ledgers.plan, runs.run,
-    studies.simulate, studies.reproduce, studies.compare, studies.audit, runs.report, runs.nightly, runs.compare_runs,
-    runs.promote, runs.serve, runs.trigger, runs.alert, runs.doctor,
-):  # fmt: skip
-    app.command(verb.__name__.replace("_", "-"))(verb)
-app.add_typer(raw_logs.catalog, name="datasets")
-app.add_typer(policies.app, name="policy")
-app.add_typer(ledgers.app, name="ledger")
-app.add_typer(raw_logs.app, name="store")
+app.registered_commands += [*runs.top.registered_commands, *data.top.registered_commands]
+groups = {"datasets": data.catalog, "policy": runs.policy, "ledger": data.ledger, "store": data.store}
+for name, group in groups.items():
+    app.add_typer(group, name=name)
 
 
 def _version(asked: bool) -> None:
@@ -99,12 +92,7 @@ def _options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version, and end.")
     ] = False,
 ) -> None:
-    def store() -> Store:
-        from flows.store import Store
-
-        return Store(home, shelf=shelf, memory=memory, dask=dask)
-
-    runs.choose_store(store)
+    CHOSEN.set(lambda: Store(home, shelf=shelf, memory=memory, dask=dask))
 
 
 def main() -> None:

@@ -42,6 +42,7 @@ def test_every_verb_has_help_and_a_json_flag():
         for leaf in getattr(command, "commands", {"": command}).values():
             assert leaf.help, leaf.name
             assert any("--json" in p.opts for p in leaf.params), leaf.name
+            assert all(p.help for p in leaf.params), [leaf.name, *(p.name for p in leaf.params if not p.help)]
 
 
 def test_the_paper_map_names_files_that_exist_and_have_tests():

@@ -285,6 +285,7 @@ def trigger(deployment: str, parameters: Mapping[str, object] | None = None, *, 
         "name": run.name,
         "state": "UNKNOWN" if state is None else state.type.value,
         "final": state is not None and state.is_final(),
+        "waited": timeout is not None,
         "message": None if state is None else state.message,
         "parameters": run.parameters,
     }

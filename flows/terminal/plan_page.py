@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flows.terminal.screen import Block, Grid, Title
+from flows.terminal.screen import Block, Grid, Title, part, plain
 from pipeline.declaration.numbers import number
 from pipeline.facts.answers import CalendarPlan, Fits, NightsPlan, PlanAnswer, Quality
 from pipeline.facts.promise import MechanismFacts
@@ -14,6 +14,19 @@ _NO_GATE = (
     "gate: NONE: whatever the log holds is released, and a typo in a table of labels costs the whole budget; a "
     "[tolerance] in the card stops such a run (docs/card.md)"
 )
+
+
+class Plan(PlanAnswer):
+    """See :class:`~pipeline.facts.answers.PlanAnswer`; it shows itself as the shell does, as a page in a notebook."""
+
+    def __repr__(self) -> str:
+        """What the shell prints."""
+        return "\n".join(plain(plan_page(self)))
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        return part(plan_page(self))
 
 
 def up(loss: float | None) -> str:

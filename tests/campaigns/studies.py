@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from flows.api import compare, reproduce
-from flows.store import Store
+from reticent import Store, compare, reproduce
 from tests.campaigns.rows import ROOT, Row, markdown, read, write
 
 TRUST = ("trust_riverswim", "trust_mixture", "trust_icu_sepsis")

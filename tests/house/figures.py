@@ -81,7 +81,7 @@ def _one_importer(root: Path) -> int:
 
 
 # what a user imports, and what types a command
-_DOORS = ("reticent", "flows.cli", "flows.api", "flows.api_worlds", "flows.store")
+_DOORS = ("reticent", "flows.cli", "flows.api")
 _INSIDE = ("pipeline", "flows", "reports")
 
 
