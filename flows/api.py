@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from flows.jobs.promotion import Alias
     from flows.jobs.simulated_logs import LogOptions, WrittenLog
     from flows.server.serving import Health
-    from flows.terminal.plan_page import Plan
+    from flows.terminal.plan_page import ShownPlan
     from pipeline.facts.answers import NightAnswer
     from pipeline.facts.promise import Dump
     from pipeline.online.cells import Kept
@@ -174,10 +174,10 @@ class Store:
         card
             Path or name; in Python also a loaded one.
         """
-        from flows.jobs import snapshots
+        from flows.jobs import intake
 
         with self.working("looking at the snapshot") as (home, _):
-            return snapshots.inspect_job(card, home)
+            return intake.inspect_job(card, home)
 
     def quarantine(self, card: CardLike) -> Dump:
         """What the newest ingest set aside, by rule, label and step: raw facts, and the ledger notes the look.
@@ -187,10 +187,10 @@ class Store:
         card
             Path or name; in Python also a loaded one.
         """
-        from flows.jobs import snapshots
+        from flows.jobs import intake
 
         with self.working("looking at the quarantine") as (home, _):
-            return snapshots.quarantine_job(card, home)
+            return intake.quarantine_job(card, home)
 
     def purge(
         self,
@@ -213,16 +213,22 @@ class Store:
         yes
             Do it; else only what would go is told.
         """
-        from flows.jobs import snapshots
+        from flows.jobs import intake
 
-        return snapshots.purge_job(card, self.home, keep=keep, quarantine_only=quarantine_only, yes=yes)
+        return intake.purge_job(card, self.home, keep=keep, quarantine_only=quarantine_only, yes=yes)
 
     def verify(self, card: CardLike) -> Dump:
-        """Read every byte of every edition; at the shell exit 4 where one is not what ingest wrote."""
-        from flows.jobs import snapshots
+        """Read every byte of every edition; at the shell exit 4 where one is not what ingest wrote.
+
+        Parameters
+        ----------
+        card
+            Path or name; in Python also a loaded one.
+        """
+        from flows.jobs import intake
 
         with self.working("reading the snapshots") as (home, _):
-            return snapshots.verify_store_job(card, home)
+            return intake.verify_store_job(card, home)
 
     def open(self, run: str | Path, card: CardLike | None = None) -> Run:
         """A run that is there.
@@ -412,7 +418,7 @@ def plan(
     people: Annotated[int | None, Option(min=1, max=MOST)] = None,
     quality: bool = True,
     store: Store | None = None,
-) -> Plan:
+) -> ShownPlan:
     """Every mechanism with sensitivity, scale and cost, and the quality to expect; reads no rows and spends nothing.
 
     At the shell exit 4: the budget does not allow it.
@@ -439,16 +445,16 @@ def plan(
     BudgetError
         If a real card is not registered.
     """
-    from flows.jobs.pricing import plan_recipe
-    from flows.terminal.plan_page import Plan
+    from flows.jobs.plan import plan_recipe
+    from flows.terminal.plan_page import ShownPlan
 
     home, name = (store or Store()).home, named(recipe)
     told = plan_recipe(name, home).parts()
     if quality:
-        from flows.jobs.foresight import forecast_quality
+        from flows.jobs.plan import forecast_quality
 
         told["quality"] = forecast_quality(name, home, people)
-    return Plan.model_validate(told)
+    return ShownPlan.model_validate(told)
 
 
 def run(

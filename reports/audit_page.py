@@ -11,19 +11,19 @@ from functools import partial
 from pipeline.audits.attack import Verdict
 from pipeline.declaration.numbers import number
 from reports.figures.charts import PALETTE, draw_chart
-from reports.page import Figure, Part, Section, table
-from reports.studies.study_page import Page
+from reports.page import Chapter, Figure, Section, table
+from reports.studies.study_page import StudyPage
 
 BANNER = "an attack with made-up neighbours: no row was read, nothing was charged."
 
 
-def audit_page(name: str, verdicts: Sequence[Verdict], notes: Sequence[str] = ()) -> Page:
+def audit_page(name: str, verdicts: Sequence[Verdict], notes: Sequence[str] = ()) -> StudyPage:
     """What attacks proved, as a page."""
     foot = (
         "Lower bounds by Clopper and Pearson on both error rates, at a threshold fixed in advance; a bound below the "
         "claim is no proof of the claim, which rests on the enumerated sensitivities."
     )
-    return Page("audit", name, f"Audit of {name}", summary(name, verdicts), _parts(verdicts, notes), foot, BANNER)
+    return StudyPage("audit", name, f"Audit of {name}", summary(name, verdicts), _parts(verdicts, notes), foot, BANNER)
 
 
 def summary(name: str, verdicts: Sequence[Verdict]) -> str:
@@ -99,20 +99,13 @@ def bound(v: Verdict) -> str:
     return f"ρ = {number(v.lower_bound_rho, toward='down')}"
 
 
-def _parts(verdicts: Sequence[Verdict], notes: Sequence[str]) -> list[Part]:
-    rows = [
-        (
-            str(v.mechanism),
-            str(v.trust),
-            claim(v),
-            bound(v),
-            f"{v.ratio:.0%}",
-            f"{v.attained:.0%}",
-            f"{v.draws:,}",
-            "yes" if v.violates else "no",
-        )
-        for v in verdicts
-    ]
+def attacked(v: Verdict) -> tuple[str, ...]:
+    """Mechanism, trust, claim, proof, the share of the claim that is proved, and what the pair spends of it."""
+    return str(v.mechanism), str(v.trust), claim(v), bound(v), f"{v.ratio:.0%}", f"{v.attained:.0%}"
+
+
+def _parts(verdicts: Sequence[Verdict], notes: Sequence[str]) -> list[Chapter]:
+    rows = [(*attacked(v), f"{v.draws:,}", "yes" if v.violates else "no") for v in verdicts]
     head = "Mechanism | Trust | Claim | Proved at least | Share | Pair spends | Draws a side | Violates"
     words = (
         f"Each bound holds with confidence {verdicts[0].confidence:.4f}.",
@@ -125,4 +118,4 @@ def _parts(verdicts: Sequence[Verdict], notes: Sequence[str]) -> list[Part]:
     found = table(head, rows, numeric="Share | Pair spends | Draws a side")
     figure = figure_of(verdicts)
     proved = Section("verdicts", "Claim and proof", words, tables=(found,))
-    return [Part("What was proved", (proved, Section("trade-off", "Trade-off", (figure.note,), figure)))]
+    return [Chapter("What was proved", (proved, Section("trade-off", "Trade-off", (figure.note,), figure)))]

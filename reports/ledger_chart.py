@@ -25,25 +25,25 @@ class Spent(Part):
 
 
 class Event(Part):
-    """An ``entry`` of the ledger, and the time it was made ``at``."""
+    """An ``entry`` of the ledger and the time it was made ``at``, with what its kind has.
+
+    ``cap_rho``: of an amendment, the new cap.
+    ``snapshot``: that was looked at.
+    ``what``: was deleted.
+    ``run``, ``by``, ``note``: of a signature, which run, and who answers for it.
+    """
 
     entry: int
     at: str
+    cap_rho: Number | None = None
+    snapshot: int | None = None
+    what: str | None = None
+    run: str | None = None
+    by: str | None = None
+    note: str | None = None
 
 
-class Amended(Event):
-    """A new cap."""
-
-    cap_rho: Number
-
-
-class Inspected(Event):
-    """A look at a snapshot."""
-
-    snapshot: int
-
-
-class Charged(Part):
+class ChargedRun(Part):
     """An INTENT of a release; ``state`` says whether a COMMIT followed."""
 
     entry: int
@@ -54,20 +54,6 @@ class Charged(Part):
     partition: int | None = None
     night: int | None = None
     nights: int | None = None
-
-
-class Purged(Event):
-    """Snapshots that were deleted."""
-
-    what: str
-
-
-class Signed(Event):
-    """A run that somebody answers for."""
-
-    run: str
-    by: str
-    note: str | None
 
 
 class Lineage(Part):
@@ -81,12 +67,12 @@ class Lineage(Part):
     schedule: dict[str, Number]
     limit: LimitFacts
     spending: list[Spent]
-    amendments: list[Amended]
-    inspections: list[Inspected]
-    entries: list[Charged]
+    amendments: list[Event]
+    inspections: list[Event]
+    entries: list[ChargedRun]
     retries: list[Event]
-    purges: list[Purged]
-    signatures: list[Signed]
+    purges: list[Event]
+    signatures: list[Event]
 
 
 def lineage_facts(ledger: Ledger, name: str) -> Lineage:
@@ -104,26 +90,26 @@ def lineage_facts(ledger: Ledger, name: str) -> Lineage:
         schedule={period: float(Fraction(rho)) for period, rho in schedule.items()},
         limit=LimitFacts.model_validate(ledger.left(name).told()),
         spending=spending((e.at, float(Fraction(e.body["rho"]))) for e in charges),
-        amendments=[
-            Amended(entry=e.seq, at=e.at, cap_rho=float(Fraction(e.body["rho"]))) for e in ledger.amendments(name)
-        ],
-        inspections=[Inspected(entry=e.seq, at=e.at, snapshot=e.body["snapshot"]) for e in ledger.inspections(name)],
+        amendments=[_event(e, cap_rho=float(Fraction(e.body["rho"]))) for e in ledger.amendments(name)],
+        inspections=[_event(e, snapshot=e.body["snapshot"]) for e in ledger.inspections(name)],
         entries=[_charged(e, done) for e in charges],
-        retries=[Event(entry=e.seq, at=e.at) for e in entries if e.kind == "RETRY"],
-        purges=[Purged(entry=e.seq, at=e.at, what=_purged(e)) for e in entries if e.kind == "PURGE"],
+        retries=[_event(e) for e in entries if e.kind == "RETRY"],
+        purges=[_event(e, what=_purged(e)) for e in entries if e.kind == "PURGE"],
         signatures=[
-            Signed(entry=e.seq, at=e.at, run=e.body["run"], by=e.body["by"], note=e.body.get("note"))
-            for e in entries
-            if e.kind == "SIGN"
+            _event(e, run=e.body["run"], by=e.body["by"], note=e.body.get("note")) for e in entries if e.kind == "SIGN"
         ],
     )
 
 
-def _charged(e: Entry, done: set[int]) -> Charged:
+def _event(e: Entry, **more: object) -> Event:
+    return Event.model_validate({"entry": e.seq, "at": e.at, **more})
+
+
+def _charged(e: Entry, done: set[int]) -> ChargedRun:
     more = {"partition": e.body["partition"]} if "partition" in e.body else {}
     more |= {key: e.body["counter"][key] for key in ("night", "nights") if "counter" in e.body}
     state = "committed" if e.seq in done else "intent"
-    return Charged(
+    return ChargedRun(
         entry=e.seq, run=e.body["run_key"][:24], state=state, rho=float(Fraction(e.body["rho"])), at=e.at, **more
     )
 

@@ -236,7 +236,7 @@ class Opening:
 
 
 @dataclass(frozen=True)
-class Part:
+class Chapter:
     """Sections for one kind of reader; an appendix is ``folded`` on a screen and left out on paper."""
 
     title: str

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from flows.jobs.foresight import forecast_quality
 from flows.jobs.nightly import run_night
-from flows.jobs.pricing import plan_recipe
+from flows.jobs.plan import forecast_quality, plan_recipe
 from flows.jobs.run import run_recipe
 
 

@@ -121,17 +121,6 @@ class Home:
         return where if "://" in where else (card.folder / where).resolve()
 
 
-def home_folder(asked: Path | None) -> Path:
-    """``--home``, else ``RETICENT_HOME``, else ``./.reticent``.
-
-    ``asked``: ``--home``, or None for ``$RETICENT_HOME``, else ``./.reticent``.
-    """
-    home = (asked or Path(os.environ.get(HOME, ".reticent"))).resolve()
-    if home.exists() and not home.is_dir():
-        raise CardError(f"home {home} is a file; name a folder with --home or RETICENT_HOME")
-    return home
-
-
 @contextmanager
 def environment(name: str, value: str) -> Generator[None]:
     """An environment variable of this process, and of those it starts, until the block is left."""
@@ -149,8 +138,12 @@ def environment(name: str, value: str) -> Generator[None]:
 def open_home(
     home: Path | None = None, shelf: Path | None = None, memory: str | None = None, dask: str | None = None
 ) -> Home:
-    """The home that is meant, and what its sums may use."""
-    return Home(home_folder(home), shelf, choose_resources(memory, dask))
+    """The home that is meant: ``--home``, else ``RETICENT_HOME``, else ``./.reticent``; and what its sums may use."""
+    # a variable that is set to nothing names nothing
+    root = (home or Path(os.environ.get(HOME) or ".reticent")).resolve()
+    if root.exists() and not root.is_dir():
+        raise CardError(f"home {root} is a file; name a folder with --home or RETICENT_HOME")
+    return Home(root, shelf, choose_resources(memory, dask))
 
 
 _UNITS = {"": 1, "MB": 10**6, "GB": 10**9, "TB": 10**12, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
@@ -164,7 +157,7 @@ def choose_resources(memory: str | None = None, dask: str | None = None) -> Reso
     ``dask``: address of a scheduler, e.g. ``tcp://10.0.0.5:8786``; None: the environment's, else this machine.
     """
     memory, dask = memory or os.environ.get("RETICENT_MEMORY"), dask or os.environ.get("RETICENT_DASK")
-    size = DEFAULT_MEMORY if memory is None else size_of(memory)
+    size = size_of(memory) if memory else DEFAULT_MEMORY
     if not dask:
         return Resources(size)
     if not re.fullmatch(r"[a-z]+://\S+", dask):

@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 from pydantic_core import PydanticCustomError
 
 from pipeline.declaration.lineage import Nightly, Schedule
-from pipeline.declaration.toml import CardError, Name, Strict, explain, read_toml
+from pipeline.declaration.toml import CardError, Name, Strict, read_toml, validated
 from pipeline.facts.learnt import Status
 from pipeline.learners.learner import Agent
 from pipeline.learners.offline_agents import AGENTS, find
@@ -27,7 +27,7 @@ def _known(name: str) -> str:
     return name
 
 
-class Head(Strict):
+class RecipeHead(Strict):
     """Which card and which algorithm."""
 
     name: Name
@@ -83,7 +83,7 @@ class Promote(Strict):
 class Recipe(Strict):
     """One offline run, or one night of many."""
 
-    recipe: Head
+    recipe: RecipeHead
     privacy: Privacy | None = None
     planner: Planner = Planner()
     linear: Linear | None = None
@@ -201,7 +201,4 @@ def load_recipe(path: str | Path) -> Recipe:
         raise CardError(f"{path}: this is a study; measure it with `reticent compare {path}`")
     if "world" in values:
         raise CardError(f"{path}: this is the recipe of a simulation; play it with `reticent simulate {path}`")
-    try:
-        return Recipe.model_validate(values).placed(path.resolve())
-    except ValidationError as e:
-        raise CardError(explain(e, str(path), Recipe)) from None
+    return validated(Recipe, values, str(path)).placed(path.resolve())

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from pipeline.declaration.toml import CardError, Name, Strict, explain, read_toml, table_in
+from pipeline.declaration.toml import CardError, Name, Strict, read_toml, table_in, validated
 from pipeline.online.cells import Budget, Parameter, place_of, sweep
 from pipeline.online.places import RELEASE, RUN
 from pipeline.online.registry import called, find
 from pipeline.online.study import Study, known_world
 from pipeline.online.trial import Plain, Trial
-
-Recipe = TypeVar("Recipe", bound=Strict)
 
 
 def _with_runs(values: Mapping[str, object], runs: Path | None) -> dict[str, object]:
@@ -57,7 +55,7 @@ class Player(Strict):
     agent: Annotated[str, AfterValidator(_known)]
 
 
-class Asked(Strict):
+class AskedLoss(Strict):
     """The loss of one user that a deployment would be held to."""
 
     epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -83,7 +81,7 @@ class WorldRecipe(Strict):
     recipe: Player
     world: dict[str, Parameter]
     runs: Runs
-    privacy: Asked | None = None
+    privacy: AskedLoss | None = None
     agent: dict[str, Plain] = Field(default_factory=dict)
     baselines: list[Annotated[str, AfterValidator(_known)]] | None = None
 
@@ -128,7 +126,7 @@ def load_world_recipe(path: Path, runs: Path | None = None) -> WorldRecipe:
         raise CardError(f"{path}: this is a study; measure it with `reticent compare {path}`")
     if not is_world_recipe(values):
         raise CardError(f"{path}: not the recipe of a simulation: it needs [recipe] and [world]; see docs/research.md")
-    return _checked(WorldRecipe, _with_runs(values, runs), path)
+    return validated(WorldRecipe, _with_runs(values, runs), str(path))
 
 
 def load_study(path: Path) -> Study:
@@ -146,11 +144,4 @@ def load_study(path: Path) -> Study:
             f"{path}: not a study: it needs [study] and [[cells]]; see docs/research.md. "
             "To compare two runs say `reticent compare-runs A B`"
         )
-    return _checked(Study, values, path)
-
-
-def _checked(kind: type[Recipe], values: Mapping[str, object], path: Path) -> Recipe:
-    try:
-        return kind.model_validate(values)
-    except ValidationError as e:
-        raise CardError(explain(e, str(path), kind)) from None
+    return validated(Study, values, str(path))

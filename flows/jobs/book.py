@@ -75,7 +75,7 @@ def verify_job(ledger: Ledger, home: Home, kept: Witness = NOTHING) -> Dump:
 
     Returns as :func:`verify_export`; ``recovered`` are lines on what dead runs had left.
     """
-    from flows.config.lineage import known_to_runs
+    from flows.jobs.registration import known_to_runs
     from pipeline.transaction.place import refuse_old_ledger
 
     recovered, checked = list[str](), list[Dump]()
@@ -247,7 +247,7 @@ class Book:
         Raises CardError if the book was opened without a card.
         Raises BudgetError if the lineage is not registered.
         """
-        from flows.config.lineage import ledger_for
+        from flows.jobs.registration import ledger_for
 
         if self.card is None:
             raise CardError("ledger retry: name the card whose draws died")

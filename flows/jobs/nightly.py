@@ -18,7 +18,6 @@ from fractions import Fraction
 from pathlib import Path
 
 from flows.config.home import ALONE, Home, Say, Work, find_recipe
-from flows.config.lineage import known_to_runs, ledger_for
 from flows.config.recipe import load_recipe
 from flows.config.setting import setting
 from flows.jobs.book import sign_job
@@ -26,6 +25,7 @@ from flows.jobs.intake import ingest_edition
 from flows.jobs.nights import due_date, edition_for, night_of
 from flows.jobs.promotion import consider
 from flows.jobs.proof import refuse_changed
+from flows.jobs.registration import known_to_runs, ledger_for
 from flows.jobs.run import Asked, run_recipe
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.declaration.toml import DamagedError, LogError, exit_code

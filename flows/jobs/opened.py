@@ -77,7 +77,7 @@ def find_run(home: Home, run: str) -> Path:
 
 
 @dataclass(frozen=True)
-class Page:
+class RunPage:
     """The page of a run: a notebook shows it whole, a prompt says where it is."""
 
     file: Path
@@ -169,9 +169,9 @@ class Run:
         return Policy(read_stored(self.folder))
 
     @property
-    def report(self) -> Page:
+    def report(self) -> RunPage:
         """The page."""
-        return Page(self.folder / "report.html", self.facts)
+        return RunPage(self.folder / "report.html", self.facts)
 
     def evidence(self, exported: Path | None = None) -> tuple[Entries, AnyCard | None]:
         """How to read the ledger that charged it, and the card of its dataset, as far as they are at hand."""

@@ -14,7 +14,7 @@ from pipeline.declaration.lineage import CATALOG_VARIABLE
 from pipeline.files import json_text, write_folder
 from pipeline.online.cells import Kept, band, curve_points, gathered_rows, kept_of, measure_cells, printed
 from pipeline.online.study import Judged, Study, bar_of, needed_table
-from reports.studies.study_page import Page, draw_study, figure_files, overview, study_page, table_files
+from reports.studies.study_page import StudyPage, draw_study, figure_files, overview, study_page, table_files
 
 
 def reproduce_job(name: str, home: Home, work: Work = ALONE, *, full: bool = False) -> Kept:
@@ -93,7 +93,7 @@ def _measured(path: Path, home: Home, work: Work, *, full: bool) -> _Measured:
 
 def _publish(
     final: Path,
-    page: Page,
+    page: StudyPage,
     result: Kept,
     more_files: Mapping[str, str | bytes],
     more: Sequence[str] = (),

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from datetime import date
 
 from flows.config.home import ALONE, Home, Work
-from flows.config.lineage import known_to_runs, ledger_for, newest_snapshot
 from flows.config.setting import setting
 from flows.jobs.nights import night_of, standing_counter, standing_run
 from flows.jobs.publish import read_back
-from flows.jobs.registration import introduced, register_job
+from flows.jobs.registration import introduced, known_to_runs, ledger_for, newest_snapshot, register_job
 from pipeline.declaration.card import CardError
 from pipeline.facts.answers import Left, RunAnswer
 from pipeline.facts.promise import present

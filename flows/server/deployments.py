@@ -28,7 +28,7 @@ from prefect.client.schemas.objects import DeploymentSchedule
 from prefect.runner import Runner
 from prefect.schedules import Schedule
 from prefect.types.entrypoint import EntrypointType
-from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
 
 from flows.config.home import HOME, SERVED, Home, Work, choose_resources, environment, shipped_recipe
 from flows.jobs.nightly import run_night
@@ -39,7 +39,7 @@ from flows.server.recorded import publish, quietly, task_step
 from flows.terminal.screen import say
 from pipeline.declaration.card import CardError
 from pipeline.declaration.code import PERMITTED, is_plugin
-from pipeline.declaration.toml import Strict, explain, read_toml
+from pipeline.declaration.toml import Strict, read_toml, validated
 from pipeline.worlds.catalog import GYMNASIUM, WORLDS, refuse_unknown_world
 from reports.run.comparison import Page, log_page, night_page, simulation_page, study_page
 
@@ -119,10 +119,7 @@ def read_allowed() -> Allowed:
     about = path.stat()
     if about.st_uid not in (0, os.geteuid()) or about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise CardError(f"{path}: belongs to another account or others may write to it; only its operator may")
-    try:
-        return Allowed.model_validate(read_toml(path)).of(home, served)
-    except ValidationError as e:
-        raise CardError(explain(e, str(path), Allowed)) from None
+    return validated(Allowed, read_toml(path), str(path)).of(home, served)
 
 
 EXAMPLE_CRON = "15 2 * * *"

@@ -16,7 +16,7 @@ _NO_GATE = (
 )
 
 
-class Plan(PlanAnswer):
+class ShownPlan(PlanAnswer):
     """See :class:`~pipeline.facts.answers.PlanAnswer`; it shows itself as the shell does, as a page in a notebook."""
 
     def __repr__(self) -> str:

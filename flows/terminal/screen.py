@@ -72,13 +72,13 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class Chart:
     """Lines that only a screen can show."""
 
     lines: Sequence[str]
 
 
-Block: TypeAlias = str | Title | Pairs | Place | Grid | Drawn
+Block: TypeAlias = str | Title | Pairs | Place | Grid | Chart
 
 
 def put(blocks: Sequence[Block]) -> None:
@@ -106,7 +106,7 @@ def _plain(block: Block) -> list[str]:
         return [f"{name:{max(10, wide)}}  {words}" for name, words in block.rows]
     if isinstance(block, Place):
         return [f"{block.name:10}  {block.where}"]
-    if isinstance(block, Drawn):
+    if isinstance(block, Chart):
         return []
     rows = [list(map(_one_line, block.head)), *(list(map(_one_line, row)) for row in block.rows[: block.most])]
     wide = [max(len(row[i]) for row in rows) for i in range(len(block.head))]
@@ -142,7 +142,7 @@ def draw(blocks: Sequence[Block], console: Console) -> None:
             console.print(Text(rest, style="dim"))
 
 
-def _rich(block: str | Title | Pairs | Grid | Drawn) -> RenderableType:
+def _rich(block: str | Title | Pairs | Grid | Chart) -> RenderableType:
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -151,7 +151,7 @@ def _rich(block: str | Title | Pairs | Grid | Drawn) -> RenderableType:
         return Text(block, overflow="fold")
     if isinstance(block, Title):
         return Text.assemble((block.text, "bold"), f"  {block.more}" if block.more else "", overflow="fold")
-    if isinstance(block, Drawn):
+    if isinstance(block, Chart):
         return Text("\n".join(block.lines), style="cyan", no_wrap=True, overflow="crop")
     if isinstance(block, Pairs):
         pairs = Table.grid(padding=(0, 2))
@@ -203,7 +203,7 @@ def _block(block: Block) -> str:
         return _table((), block.rows, 2, "")
     if isinstance(block, Place):
         return f"<p>{escape(block.name)}: {escape(block.where)}</p>"
-    if isinstance(block, Drawn):
+    if isinstance(block, Chart):
         return ""
     return _table(block.head, block.rows, block.left, block.title)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from flows import api
-from flows.terminal.screen import Block, Drawn, Grid, Place, Title, say
+from flows.terminal.screen import Block, Chart, Grid, Place, Title, say
 from flows.verbs.face import chosen_store, verb
 from pipeline.declaration.numbers import number
 from pipeline.declaration.toml import CardError
@@ -19,11 +19,11 @@ from pipeline.declaration.toml import CardError
 if TYPE_CHECKING:
     from flows.jobs.book import Book
     from flows.jobs.proof import Proof
-    from flows.terminal.plan_page import Plan
+    from flows.terminal.plan_page import ShownPlan
     from pipeline.facts.promise import Dump
     from pipeline.operator.advice import Facts
     from pipeline.operator.proposal import Draft
-    from reports.ledger_chart import Charged, Lineage
+    from reports.ledger_chart import ChargedRun, Lineage
 
 top = typer.Typer()
 catalog = typer.Typer(help="Datasets of the catalog.", no_args_is_help=True)
@@ -283,7 +283,7 @@ def _registered(r: Dump) -> list[str]:
     ]
 
 
-def _planned(r: Plan) -> list[Block]:
+def _planned(r: ShownPlan) -> list[Block]:
     from flows.terminal.plan_page import plan_page
 
     return plan_page(r)
@@ -307,7 +307,7 @@ def _history(datasets: Sequence[Lineage]) -> list[Block]:
     blocks: list[Block] = []
     for d in datasets:
         blocks.append(Title(d.name, f"spent ρ = {d.spent_rho:.6g} of {d.cap_rho:g} (δ = {d.delta:g})"))
-        blocks.append(Drawn(chart(d.spending, d.cap_rho, d.registered_at, now().isoformat(timespec="seconds"))))
+        blocks.append(Chart(chart(d.spending, d.cap_rho, d.registered_at, now().isoformat(timespec="seconds"))))
         if d.schedule:
             limits = ", ".join(f"ρ = {rho:g} a {period}" for period, rho in d.schedule.items())
             blocks.append(f"  schedule: {limits}; left now {d.limit.left_rho:.6g} (of {d.limit.of})")
@@ -324,7 +324,7 @@ def _events(d: Lineage) -> list[Block]:
             for i in d.inspections
         ),
         *((e, e.state, f"{e.rho:.6g}", e.run + _night(e)) for e in d.entries),
-        *((p, "purged", "", p.what) for p in d.purges),
+        *((p, "purged", "", p.what or "") for p in d.purges),
         *((t, "retry", "", "draws that died may be tried again") for t in d.retries),
         *((s, "signed", "", f"{s.run} by {s.by}" + (f": {s.note}" if s.note else "")) for s in d.signatures),
     ]
@@ -332,7 +332,7 @@ def _events(d: Lineage) -> list[Block]:
     return [Grid(("entry", "at", "what", "ρ", "of"), rows, left=5, most=len(rows))] if rows else []
 
 
-def _night(e: Charged) -> str:
+def _night(e: ChargedRun) -> str:
     return "" if e.night is None else f"  night {e.night} of {e.nights}"
 
 

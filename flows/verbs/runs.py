@@ -592,15 +592,11 @@ def _prices(result: Kept) -> list[str]:
 
 
 def _audited(result: Audited) -> list[Block]:
-    from reports.audit_page import bound, claim, summary
+    from reports.audit_page import attacked, summary
 
     head = ("mechanism", "trust", "claimed", "proved ≥", "of it", "the pair spends", "broken", "seconds")
     rows = [
-        (
-            *(v.mechanism, v.trust, claim(v), bound(v), f"{v.ratio:.0%}", f"{v.attained:.0%}"),
-            "yes" if v.violates else "no",
-            str(round(seconds, 2)),
-        )
+        (*attacked(v), "yes" if v.violates else "no", str(round(seconds, 2)))
         for v, seconds in zip(result.verdicts, result.seconds, strict=True)
     ]
     whole = (

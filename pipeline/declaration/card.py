@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError, model_validator
+from pydantic import model_validator
 
 from pipeline.declaration.columns import (
     LogColumns,
@@ -31,7 +31,7 @@ from pipeline.declaration.lineage import Declaration, files_of, sha256_of
 from pipeline.declaration.linear_quadratic import LINEAR_QUADRATIC, Cost, LinearQuadratic
 from pipeline.declaration.source import Source, VectorSource, constant, step_cells
 from pipeline.declaration.toml import CardError as CardError
-from pipeline.declaration.toml import explain, read_toml, table_in
+from pipeline.declaration.toml import read_toml, table_in, validated
 from pipeline.mdp.model import Task
 from pipeline.mdp.riccati import QuadraticCost
 
@@ -211,11 +211,8 @@ def load_any_card(path: str | Path) -> AnyCard:
     if "recipe" in values:
         raise CardError(f"{path}: this is a recipe, not a card; name the card that it runs on")
     kind = LqCard if (table_in(values.get("domain")) or {}).get("dynamics") == LINEAR_QUADRATIC else Card
-    try:
-        folder = path.resolve().parent
-        return kind.model_validate(values, context={"folder": folder}).placed(folder)
-    except ValidationError as e:
-        raise CardError(explain(e, str(path), kind)) from None
+    folder = path.resolve().parent
+    return validated(kind, values, str(path), folder=folder).placed(folder)
 
 
 def load_card(path: Path) -> Card:

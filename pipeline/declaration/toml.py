@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, cast, get_args
+from typing import Annotated, Any, ClassVar, TypeVar, cast, get_args
 
 from pydantic import (
     AfterValidator,
@@ -21,6 +21,7 @@ from pydantic import (
     model_serializer,
 )
 
+M = TypeVar("M", bound=BaseModel)
 # no card or recipe needs more than half of either; the parser takes 3.6 GB for a key of 30 000 parts
 _DEEPEST = 20
 _LARGEST = 4 << 20
@@ -91,6 +92,17 @@ class Strict(BaseModel):
         annotation = cls.model_fields[str(info.field_name)].annotation
         whole = annotation is int or int in get_args(annotation)
         return int(value) if whole and isinstance(value, float) and value.is_integer() else value
+
+
+def validated(kind: type[M], values: object, where: str, **context: object) -> M:
+    """The model of plain values.
+
+    Raises CardError one line for each wrong key: which, what was found, what is allowed.
+    """
+    try:
+        return kind.model_validate(values, context=context or None)
+    except ValidationError as e:
+        raise CardError(explain(e, where, kind)) from None
 
 
 def explain(error: ValidationError, where: str, model: type[BaseModel]) -> str:

@@ -199,7 +199,7 @@ class PlannerFacts(Part):
     vetoes: list[tuple[str, str]]
 
 
-class Constants(Part):
+class TabularConstants(Part):
     """Every constant of a policy over declared states.
 
     Parameters
@@ -257,7 +257,7 @@ class PlantConstants(Part):
     Parameters
     ----------
     policy, bounds
-        As in :class:`Constants`; there is no interval, so ``bounds`` is None.
+        As in :class:`TabularConstants`; there is no interval, so ``bounds`` is None.
     gamma
         Largest gain at which no control is cut.
     parameter_norm
@@ -509,7 +509,7 @@ class LearntFacts:
         What makes a bound of the interval, if the log was made as those of the measurement.
     """
 
-    constants: Constants | PlantConstants
+    constants: TabularConstants | PlantConstants
     value: ValueFacts
     model_baselines: dict[str, Baseline]
     policy: PolicyFacts

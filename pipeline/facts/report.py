@@ -20,13 +20,13 @@ from pipeline.facts.evaluation import Evaluated, Simulation
 from pipeline.facts.learnt import (
     Baseline,
     ConsistencyFacts,
-    Constants,
     FeatureFacts,
     PlantConstants,
     PlantModel,
     PlayedConstants,
     PolicyFacts,
     Practice,
+    TabularConstants,
     Truth,
     ValueFacts,
 )
@@ -211,7 +211,7 @@ class Report(Part):
     guarantee: Guarantee
     verdict: Verdict | None = None
     evaluation: Evaluated | None = None
-    constants: Constants | PlantConstants | PlayedConstants
+    constants: TabularConstants | PlantConstants | PlayedConstants
     value: ValueFacts
     model_baselines: dict[str, Baseline]
     practice: Practice | None = None

@@ -28,11 +28,11 @@ from pipeline.facts.answers import CallFacts
 from pipeline.facts.learnt import (
     UNMEASURED,
     Baseline,
-    Constants,
     Decisions,
     FeatureFacts,
     LearntFacts,
     Preset,
+    TabularConstants,
     Truth,
     ValueFacts,
 )
@@ -243,7 +243,7 @@ def _values(
     return {**of(result.policy), "optimal_upper": best}, simple_policies(allowed, d.horizon, d.action_labels, of)
 
 
-def _constants(learnt: LinearLearnt) -> Constants:
+def _constants(learnt: LinearLearnt) -> TabularConstants:
     request, c = learnt.request, learnt.request.constants
     source = {
         "C": "paper 003 leaves it universal; chosen on simulated instances that no figure uses",
@@ -254,7 +254,7 @@ def _constants(learnt: LinearLearnt) -> Constants:
     if request.method == "pevi":
         values["beta"] = request.multiplier
         source["beta"] = "C √d, as VAPVI's" if request.beta is None else "declared in the recipe"
-    return Constants(
+    return TabularConstants(
         policy=Preset(preset=f"linear, {c.shift} shift", values=values, source=source),
         bounds=None,
         failure_probability=c.failure,

@@ -166,7 +166,7 @@ class LinearRequest:
 
     def calls(self) -> list[dict[str, object]]:
         """The planned calls of an adaptive release, exact costs as text, and the table of first states."""
-        found = [call.describe() for call in planned_calls(self.plan)]
+        found = list(planned_calls(self.plan))
         if (first := self.start_mechanism) is not None:
             facts = {"name": "first states", "sensitivity": first.rule, "adaptive": False, "rho": str(first.rho)}
             found.append({**facts, "tables": ["n_0"], "variance": first.variance})

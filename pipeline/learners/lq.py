@@ -45,15 +45,7 @@ from pipeline.privacy.release_file import describe_mechanism
 from pipeline.statistics.lq import LqSums, draw_lq, entry_deviations, lq_layout, lq_sum, released_moments
 from pipeline.statistics.private_sum import PrivateSum, tell_joining
 from pipeline.transaction.drawing import WHOLE, Stage
-from pipeline.worlds.plants import (
-    LqSystem,
-    check_world,
-    explorer,
-    explorer_value,
-    load_lq_world,
-    simulate,
-    wrong_models,
-)
+from pipeline.worlds import plants
 
 if TYPE_CHECKING:
     from pipeline.audits.attack import AuditTarget, WholePlan
@@ -73,34 +65,47 @@ class LqLearnt:
     """Gains, the model they are optimal for, and values in that model: rewards, that is minus costs.
 
     ``directions``: eigenvalues of the released Gram matrix, largest first: sums of squares along a direction of (x, u),
-    balls of radius 1, to which a row adds at most 2.  Those below ``floor`` are too noisy and were raised to it.
+    balls of radius 1, to which a row adds at most 2.  Those below the run's floor are too noisy and were raised to it.
     """
 
     run: LqRun
     result: LqResult
-    value: Mapping[str, float | None]
-    baselines: Mapping[str, Mapping[str, float]]
-    directions: tuple[float, ...]
-    floor: float
+    directions: list[float]
 
-    @property
-    def left_zero(self) -> bool:
-        """Whether any gain differs from doing nothing."""
-        return bool(np.any(self.result.gains))
+    def _estimate(self, gains: Array) -> float:
+        """Value of gains in the released model."""
+        r, card = self.result, self.run.card
+        first, noise = card.domain.first_moment(), card.domain.noise()
+        # 0.0 + turns a minus zero of a free controller into a zero
+        return 0.0 - expected_cost(r.A, r.B, card.quadratic, gains, first, noise)
 
     def files(self) -> PolicyFiles:
         return gain_files(self.run.card, self.result.gains, self.run.layout.bounds)
 
     def facts(self) -> LearntFacts:
         """A linear controller neither abstains nor ties."""
-        r = self.result
+        r, least = self.result, least_value(self.run.card)
+        value = ValueFacts(
+            lower=least,
+            upper=None,
+            estimate=self._estimate(r.gains),
+            optimal_upper=None,
+            lower_trivial=least,
+            upper_trivial=0.0,
+            gap=None,
+            lower_flag="trivial",
+            upper_flag="trivial",
+            status="modelled",
+            assumes=list(_ASSUMES),
+            start="declared",
+        )
         return LearntFacts(
-            constants=_constants(self),
-            value=_value(self),
-            model_baselines={name: Baseline.model_validate(b) for name, b in self.baselines.items()},
+            constants=self._constants(),
+            value=value,
+            model_baselines={"zero": Baseline(estimate=self._estimate(np.zeros_like(r.gains)))},
             joint=Joint.model_validate(self.run.joint()),
             model=PlantModel(A=r.A.tolist(), B=r.B.tolist()),
-            policy=PolicyFacts(abstain_share=0.0, tie_share=0.0, left_zero=self.left_zero),
+            policy=PolicyFacts(abstain_share=0.0, tie_share=0.0, left_zero=bool(np.any(r.gains))),
         )
 
     def view(self) -> Gains:
@@ -108,30 +113,45 @@ class LqLearnt:
         return Gains(d.observation.labels, d.action.labels, self.result.gains)
 
     def truth(self, world: str, behaviour: str) -> Truth:
-        return Truth.model_validate(lq_truth(self.run, world, behaviour, self.result.gains))
+        return lq_truth(self.run, world, behaviour, self.result.gains)
 
-
-def learn_lq(run: LqRun, release: Release) -> LqLearnt:
-    """Estimate the plant on the released sums, and take its optimal gains.
-
-    Raises ValueError if the release was drawn on other terms.
-    """
-    moments = released_moments(run.summed, release)
-    result = certainty_equivalence(moments, run.task, run.constants)
-    card = run.card
-
-    def estimate(gains: Array) -> float:
-        # 0.0 + turns a minus zero of a free controller into a zero
-        return 0.0 - expected_cost(
-            result.A, result.B, card.quadratic, gains, card.domain.first_moment(), card.domain.noise()
+    def _constants(self) -> PlantConstants:
+        c, layout, domain, usual = self.run.constants, self.run.layout, self.run.card.domain, Lq()
+        share, radius = float(layout.gram_share), domain.observation.radius
+        cut = layout.bounds[0] / radius, layout.bounds[2] / radius
+        tuned = "chosen on simulated plants that no figure uses; part of the release"
+        own = "the recipe's; part of the release"
+        told = {
+            "ridge": (c.ridge, "chosen by us, in sums of squares of (x, u), balls of radius 1"),
+            "floor": (
+                c.floor,
+                "chosen by us: multiples of the noise's spectral norm below which a direction is not trusted",
+            ),
+            "cut of x": (cut[0], tuned if cut == tuple(usual.cut) else own),
+            "cut of next x": (cut[1], tuned if cut == tuple(usual.cut) else own),
+            "share of the Gram matrix": (share, tuned if share == usual.gram_share else own),
+            "lattice steps": (layout.steps, "chosen by us; part of the release"),
+        }
+        values, source = ({name: both[i] for name, both in told.items()} for i in (0, 1))
+        return PlantConstants(
+            policy=Preset.model_validate({"preset": "certainty equivalence", "values": values, "source": source}),
+            bounds=None,
+            gamma=self.run.task.gamma,
+            parameter_norm=domain.parameter_norm,
+            directions=self.directions,
+            floor=self.run.floor,
+            raised=self.result.raised,
         )
 
-    least = least_value(card)
-    value = {"lower": least, "upper": None, "estimate": estimate(result.gains)}
-    value |= {"optimal_upper": None, "lower_trivial": least, "upper_trivial": 0.0}
-    directions = np.linalg.eigvalsh(moments.gram)[::-1]
-    baselines = {"zero": {"estimate": estimate(np.zeros_like(result.gains))}}
-    return LqLearnt(run, result, value, baselines, tuple(map(float, directions)), run.floor)
+
+# the value is an estimate, never a bound
+_ASSUMES = (
+    "values are rewards: minus the expected summed cost of one episode, x'Qx + u'Ru a step",
+    "the plant is the one estimated from the released sums, as if it were the truth (certainty equivalence)",
+    "first state and noise are as the card declares them; the noise has mean 0 and does not depend on the past",
+    "observations stay in their declared ball, so controls are never cut",
+    "the lower end is the least that declared balls allow; no interval is claimed",
+)
 
 
 def least_value(card: LqCard) -> float:
@@ -141,61 +161,7 @@ def least_value(card: LqCard) -> float:
     return -float(d.horizon * sum(worst))
 
 
-def _constants(learnt: LqLearnt) -> PlantConstants:
-    c, layout, domain = learnt.run.constants, learnt.run.layout, learnt.run.card.domain
-    radius = domain.observation.radius
-    source = {
-        "ridge": "chosen by us, in sums of squares of (x, u), balls of radius 1",
-        "floor": "chosen by us: multiples of the noise's spectral norm below which a direction is not trusted",
-        "cut of x": "chosen on simulated plants that no figure uses; part of the release",
-        "cut of next x": "chosen on simulated plants that no figure uses; part of the release",
-        "share of the Gram matrix": "chosen on simulated plants that no figure uses; part of the release",
-        "lattice steps": "chosen by us; part of the release",
-    }
-    usual = Lq()
-    if (chosen := (layout.bounds[0] / radius, layout.bounds[2] / radius)) != tuple(usual.cut):
-        source |= dict.fromkeys(("cut of x", "cut of next x"), "the recipe's; part of the release")
-    if float(layout.gram_share) != usual.gram_share:
-        source["share of the Gram matrix"] = "the recipe's; part of the release"
-    values = {
-        "ridge": c.ridge,
-        "floor": c.floor,
-        "cut of x": chosen[0],
-        "cut of next x": chosen[1],
-        "share of the Gram matrix": float(layout.gram_share),
-        "lattice steps": layout.steps,
-    }
-    return PlantConstants(
-        policy=Preset(preset="certainty equivalence", values=values, source=source),
-        bounds=None,
-        gamma=learnt.run.task.gamma,
-        parameter_norm=domain.parameter_norm,
-        directions=list(learnt.directions),
-        floor=learnt.floor,
-        raised=learnt.result.raised,
-    )
-
-
-def _value(learnt: LqLearnt) -> ValueFacts:
-    """Minus the expected cost in the released model; an estimate, never a bound."""
-    told = {
-        "gap": None,
-        "lower_flag": "trivial",
-        "upper_flag": "trivial",
-        "status": "modelled",
-        "assumes": [
-            "values are rewards: minus the expected summed cost of one episode, x'Qx + u'Ru a step",
-            "the plant is the one estimated from the released sums, as if it were the truth (certainty equivalence)",
-            "first state and noise are as the card declares them; the noise has mean 0 and does not depend on the past",
-            "observations stay in their declared ball, so controls are never cut",
-            "the lower end is the least that declared balls allow; no interval is claimed",
-        ],
-        "start": "declared",
-    }
-    return ValueFacts.model_validate({**learnt.value, **told})
-
-
-def lq_truth(run: LqRun, world: str, behaviour: str, gains: Array) -> dict[str, float]:
+def lq_truth(run: LqRun, world: str, behaviour: str, gains: Array) -> Truth:
     """True values of the policy and of controllers to compare it with.
 
     Returns ``v_star``, ``v_policy``, ``v_policy_model`` (the same: the states are the plant's), ``suboptimality``,
@@ -203,26 +169,26 @@ def lq_truth(run: LqRun, world: str, behaviour: str, gains: Array) -> dict[str, 
     models 30 % wrong), ``v_certainty`` (no privacy, on as many simulated episodes).
     Raises CardError if there is no such world or behaviour, or the card declares another plant.
     """
-    system = load_lq_world(world)
-    check_world(system, run.card)
+    system = plants.load_lq_world(world)
+    plants.check_world(system, run.card)
     best, mine = (0.0 - system.expected_cost(K) for K in (system.optimal_gains(), gains))
-    return {
-        "v_star": best,
-        "v_policy": mine,
-        "v_policy_model": mine,
-        "suboptimality": best - mine,
-        "v_behavior": explorer_value(system, behaviour),
-        "v_uniform": explorer_value(system, "sphere"),
-        "v_zero": 0.0 - system.expected_cost(system.zero_gains()),
-        "v_fixed_gain": 0.0 - float(np.mean([system.expected_cost(K) for K in wrong_models(system)])),
-        "v_certainty": 0.0 - system.expected_cost(_certain(run, system, behaviour)),
-    }
+    return Truth(
+        v_star=best,
+        v_policy=mine,
+        v_policy_model=mine,
+        suboptimality=best - mine,
+        v_behavior=plants.explorer_value(system, behaviour),
+        v_uniform=plants.explorer_value(system, "sphere"),
+        v_zero=0.0 - system.expected_cost(system.zero_gains()),
+        v_fixed_gain=0.0 - float(np.mean([system.expected_cost(K) for K in plants.wrong_models(system)])),
+        v_certainty=0.0 - system.expected_cost(_certain(run, system, behaviour)),
+    )
 
 
-def _certain(run: LqRun, system: LqSystem, behaviour: str) -> Array:
+def _certain(run: LqRun, system: plants.LqSystem, behaviour: str) -> Array:
     """Gains of certainty equivalence on the exact moments of a simulated log."""
     episodes = min(run.layout.episodes, _EPISODES)
-    x, u = simulate(system, explorer(system, behaviour), episodes, np.random.default_rng(_SEED))
+    x, u = plants.simulate(system, plants.explorer(system, behaviour), episodes, np.random.default_rng(_SEED))
     return _gains(run, run.silent, [LqBatch(x, u, episodes)], SeededNoise(_SEED))
 
 
@@ -339,7 +305,13 @@ class LqRun:
         return fitting_rho(left)
 
     def learn(self, release: Release) -> LqLearnt:
-        return learn_lq(self, release)
+        """Estimate the plant on the released sums, and take its optimal gains.
+
+        Raises ValueError if the release was drawn on other terms.
+        """
+        moments = released_moments(self.summed, release)
+        found = certainty_equivalence(moments, self.task, self.constants)
+        return LqLearnt(self, found, np.linalg.eigvalsh(moments.gram)[::-1].tolist())
 
     def unforeseen(self) -> str | None:
         if self.terms.known is None:
@@ -359,13 +331,15 @@ class LqRun:
 
         known = self.terms.known
         assert known is not None
-        system = load_lq_world(known.world)
-        check_world(system, self.card)
+        system = plants.load_lq_world(known.world)
+        plants.check_world(system, self.card)
         best, zero = (system.expected_cost(K) for K in (system.optimal_gains(), system.zero_gains()))
         asked, found = replace(self.summed, layout=self.silent.layout), list[Drawn]()
         for seed in seeds:
             of_log, of_noise = np.random.SeedSequence((seed,)).spawn(2)
-            x, u = simulate(system, explorer(system, known.behaviour), episodes, np.random.default_rng(of_log))
+            x, u = plants.simulate(
+                system, plants.explorer(system, known.behaviour), episodes, np.random.default_rng(of_log)
+            )
             gains = (_gains(self, s, [LqBatch(x, u, episodes)], SeededNoise(of_noise)) for s in (asked, self.silent))
             private, exact = (system.expected_cost(K) - best for K in gains)
             found.append(Drawn(private, exact, zero - best, -best, 0.0))

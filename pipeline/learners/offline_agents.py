@@ -37,22 +37,14 @@ if TYPE_CHECKING:
     from pipeline.audits.attack import AuditTarget
     from pipeline.facts.report import Report
 
-# each with its counterpart with or without noise; ``dp-`` adds noise
-_TWINS: Mapping[str, str] = {
-    "dp-apvi": "apvi",
-    "apvi": "dp-apvi",
-    "dp-ucbvi": "ucbvi",
-    "ucbvi": "dp-ucbvi",
-    "dp-vapvi": "vapvi",
-    "vapvi": "dp-vapvi",
-    "pevi": "dp-vapvi",
-    "dp-one-shot": "one-shot",
-    "one-shot": "dp-one-shot",
-    "dp-one-step": "one-step",
-    "one-step": "dp-one-step",
-    "dp-lqr": "lqr",
-    "lqr": "dp-lqr",
-}
+_METHODS = ["apvi", "ucbvi", "vapvi", "pevi", "one-shot", "one-step", "lqr"]
+# each with its counterpart with or without noise; ``dp-`` adds noise, and PEVI is never asked with it
+_TWINS = {
+    name: twin
+    for method in _METHODS
+    for name, twin in ((f"dp-{method}", method), (method, f"dp-{method}"))
+    if name != "dp-pevi"
+} | {"pevi": "dp-vapvi"}
 # those of feature maps; and those that play to learn
 _LINEAR, _PLAYS = ("vapvi", "pevi", "one-shot"), "ucbvi"
 
@@ -78,12 +70,8 @@ AGENTS: Mapping[str, Agent] = _Agents()
 
 @cache
 def _agent(name: str) -> Agent:
-    twin = _TWINS[name]
-    return Agent(_learner(_method(name)), private=name.startswith("dp-"), twin=twin)
-
-
-def _method(name: str) -> str:
-    return name.removeprefix("dp-")
+    twin, method = _TWINS[name], name.removeprefix("dp-")
+    return Agent(_learner(method), private=name != method, twin=twin)
 
 
 def _learner(method: str) -> Learner:
@@ -114,7 +102,7 @@ def _learner(method: str) -> Learner:
 def rivals(of: str, card: AnyCard, *, private: bool) -> Iterator[tuple[str, Agent]]:
     """The agents that may read a card beside one of them; who plays to learn is no rival of who is played as it is."""
     for name in AGENTS:
-        method = _method(name)
+        method = name.removeprefix("dp-")
         if isinstance(card, Card):
             reads = method != "lqr" and (card.features is not None or method not in _LINEAR)
         else:
@@ -160,28 +148,22 @@ def _codec(kind: str | None) -> Codec:
         from pipeline.learners.gains import read_gains_view, stored_gains
 
         return Codec(("policy",), read_gains_view, stored_gains)
-    from pipeline.learners.decisions import (
-        PLAYED,
-        read_counts_view,
-        read_linear_view,
-        read_played_view,
-        stored_decisions,
-    )
+    from pipeline.learners import decisions
 
     match kind:
         case "linear_observed":
             from pipeline.learners.observed_policy import stored_observed
 
-            return Codec(("policy", "decisions"), read_linear_view, stored_observed)
+            return Codec(("policy", "decisions"), decisions.read_linear_view, stored_observed)
         case "one_step":
             from pipeline.learners.one_step_learning import read_step_view
 
-            return Codec(("policy",), read_step_view, stored_decisions)
+            return Codec(("policy",), read_step_view, decisions.stored_decisions)
         case _:
-            linear = Codec(("policy", "decisions"), read_linear_view, stored_decisions)
-            counts = Codec(("policy",), read_counts_view, stored_decisions)
-            played = Codec(("policy",), read_played_view, stored_decisions)
-            return {None: counts, "linear": linear, PLAYED: played}[kind]
+            linear = Codec(("policy", "decisions"), decisions.read_linear_view, decisions.stored_decisions)
+            counts = Codec(("policy",), decisions.read_counts_view, decisions.stored_decisions)
+            played = Codec(("policy",), decisions.read_played_view, decisions.stored_decisions)
+            return {None: counts, "linear": linear, decisions.PLAYED: played}[kind]
 
 
 def read_view(report: Report, folder: Path) -> PolicyView:

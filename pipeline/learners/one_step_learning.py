@@ -13,7 +13,7 @@ from pipeline.agents import one_step
 from pipeline.agents.one_step_pooling import group_states, pooled_shares, pooled_step
 from pipeline.agents.one_step_value import Seen
 from pipeline.declaration.card import Card, task_of
-from pipeline.facts.learnt import Constants, Decisions, LearntFacts, Preset, Truth, ValueFacts, decisions
+from pipeline.facts.learnt import Decisions, LearntFacts, Preset, TabularConstants, Truth, ValueFacts, decisions
 from pipeline.facts.promise import Joint
 from pipeline.learners.decisions import (
     decision_columns,
@@ -198,7 +198,7 @@ def settings_of(plan: TargetPlan, terms: Terms) -> tuple[Any, ...]:
     return (*([made] if made else []), *([vetoes] if vetoes else []))
 
 
-def _constants(plan: TargetPlan, terms: Terms) -> Constants:
+def _constants(plan: TargetPlan, terms: Terms) -> TabularConstants:
     chosen = _chosen(plan, terms)
     values = {
         "pessimism": chosen.pessimism,
@@ -216,7 +216,7 @@ def _constants(plan: TargetPlan, terms: Terms) -> Constants:
         "cap": "rows a state (or a state and action); part of the release",
         "share of the first stage": "of the budget; part of the release",
     }
-    return Constants(
+    return TabularConstants(
         policy=Preset(preset="one step", values=values, source=source),
         bounds=None,
         failure_probability=terms.planner.failure,

@@ -18,12 +18,12 @@ from pipeline.facts.learnt import (
     UNMEASURED,
     CaseFacts,
     ConsistencyFacts,
-    Constants,
     Contained,
     Decisions,
     LearntFacts,
     Practice,
     Preset,
+    TabularConstants,
     Truth,
     ValueFacts,
 )
@@ -96,12 +96,12 @@ class LearntCounts:
         return tabular_truth(self.card, world, behaviour, self.learnt.plan.policy)
 
 
-def _constants(learnt: CountsResult, p: Planner) -> Constants:
+def _constants(learnt: CountsResult, p: Planner) -> TabularConstants:
     def shown(c: pessimism.Constants) -> Preset:
         values = {"C1": c.C1, "C2": c.C2, "C": c.C, "iota": c.iota}
         return Preset(preset=c.preset, values=values, source=c.source())
 
-    return Constants(
+    return TabularConstants(
         policy=shown(learnt.policy_constants),
         bounds=shown(learnt.bound_constants),
         penalty=p.penalty,

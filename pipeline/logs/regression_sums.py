@@ -32,7 +32,7 @@ from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import HERE, Resources, Sums, sum_snapshot
 from pipeline.mdp.features import ObservedMap
 from pipeline.statistics.layout import whole
-from pipeline.statistics.linear_sums import Batch, Side, Tallies
+from pipeline.statistics.linear_sums import Side, StepRows, Tallies
 from pipeline.statistics.lq import LqSums, SummedRows, Transitions
 
 
@@ -231,7 +231,7 @@ class ObservedRows:
     resources: Resources = HERE
     onto: ObservedMap | None = None
 
-    def __call__(self, h: int, side: Side) -> Iterator[Batch]:
+    def __call__(self, h: int, side: Side) -> Iterator[StepRows]:
         """Rows of step ``h`` of the people of a side; one that leads nowhere known is in none.
 
         ``h``: step, from 0.
@@ -274,7 +274,7 @@ class ObservedRows:
         """d: length of a feature."""
         return self.features.dimension
 
-    def _batch(self, rows: pl.DataFrame, h: int) -> Batch:
+    def _batch(self, rows: pl.DataFrame, h: int) -> StepRows:
         ends, size = self.card.domain.states.first_terminal, self.features.size
         here, after = (list_matrix(rows[c].to_arrow(), size) for c in ("observation", "next_observation"))
         state, action, onto = (rows[c].cast(pl.Int64).to_numpy() for c in ("state", "action", "onto"))
@@ -285,7 +285,7 @@ class ObservedRows:
         else:
             declared = np.array(table, dtype=np.float64)
             reward = (declared if declared.ndim == 2 else declared[h])[state, action]
-        return Batch(
+        return StepRows(
             self.features.of_taken(here, state, action),
             reward / (high - low),
             (self.onto or self.features).of_actions(after, np.where(ended, 0, onto)),

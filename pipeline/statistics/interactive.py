@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pipeline.privacy.noise import NoiseSource, RealDataError
 from pipeline.privacy.release import Mechanism, Release
 from pipeline.statistics.linear_plan import Half, LinearPlan
-from pipeline.statistics.linear_sums import CallLayout, Quantiser, Rows, Side, call_sum, joint_facts, true_rho
+from pipeline.statistics.linear_sums import CallLayout, LinearRows, Quantiser, Side, call_sum, joint_facts, true_rho
 from pipeline.statistics.regression import MechanismClosedError, PrivateRegression, Value, Weight, Window
 
 Integers = NDArray[np.int64]
@@ -37,7 +37,7 @@ class InteractiveRegression:
     """
 
     plan: LinearPlan
-    rows: Rows
+    rows: LinearRows
     noise: NoiseSource
     epsilon: float | None = None
     _done: list[tuple[int, Half]] = field(default_factory=list, init=False)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Literal, NotRequired, TypedDict
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -226,19 +227,11 @@ def features_digest(features: FeatureMap) -> str:
     return hashlib.sha256(head + features.integers.astype("<i8").tobytes()).hexdigest()
 
 
-class DeclaredFeatures(TypedDict):
-    """The ``features`` of ``policy.json``: ``integers (S, A, d)``, and the exact square of their unit as text.
+def declared_map(told: Mapping[str, Any]) -> FeatureMap:
+    """The map that the ``features`` of ``policy.json`` declare.
 
-    ``sample_of``, where it is there, is the map of observations of which the integers are a public sample.
+    ``told``: ``integers (S, A, d)``, the bound ``square``, and the exact square of their unit as text.  ``sample_of``,
+    where it is there, is the map of observations of which the integers are a public sample.
     """
-
-    integers: list[list[list[int]]]
-    square: int
-    unit_squared: str
-    sample_of: NotRequired[str]
-
-
-def declared_map(told: DeclaredFeatures) -> FeatureMap:
-    """The map that ``policy.json`` declares."""
     integers = np.array(told["integers"], dtype=np.int64)
     return FeatureMap(integers, int(told["square"]), Fraction(told["unit_squared"]), told.get("sample_of"))

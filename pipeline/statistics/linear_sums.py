@@ -86,7 +86,7 @@ class Quantiser:
         return np.clip(steps, 1, self.weight_steps).astype(np.int64)
 
 
-class Rows(Protocol):
+class LinearRows(Protocol):
     """Raw data behind the privacy wall.  ``side`` names the people: D, D' or both."""
 
     @property
@@ -165,7 +165,7 @@ def count_rows(
 
 
 @dataclass(frozen=True)
-class Batch:
+class StepRows:
     """Rows of one step: integer ``features (n, d)``, ``reward (n,)``, and where they led.
 
     ``successors (n, A, d)`` integer features of the next state's actions; ``ended (n,)`` where the episode was over
@@ -187,7 +187,7 @@ class StreamRows:
     ``dimension``: d: length of a feature.
     """
 
-    batches: Callable[[int, Side], Iterator[Batch]]
+    batches: Callable[[int, Side], Iterator[StepRows]]
     dimension: int
     data_kind: str = "real"
 
@@ -212,7 +212,7 @@ _FEATURES = 24
 
 
 @dataclass(frozen=True)
-class Row:
+class PersonRow:
     """A made-up person's row of one step: state, action, reward and successor; END comes after the last state."""
 
     state: int
@@ -248,7 +248,7 @@ class _LinearLayout:
     def joint(self) -> dict[str, object]:
         return joint_facts(self.plan)
 
-    def extremes(self) -> Iterator[Row | None]:
+    def extremes(self) -> Iterator[PersonRow | None]:
         """Nobody (None), and those of :func:`extreme_rows`: the worst pair may be somebody against no row at all."""
         yield None
         yield from extreme_rows(self.plan)
@@ -372,7 +372,7 @@ def joint_facts(plan: LinearPlan) -> dict[str, object]:
     return facts
 
 
-def extreme_rows(plan: LinearPlan) -> Iterator[Row]:
+def extreme_rows(plan: LinearPlan) -> Iterator[PersonRow]:
     """Rows of extreme features, rewards and successors: with the absent person, the worst pair of one step is there."""
     S, A, d = plan.features.integers.shape
     f = plan.features.integers.reshape(-1, d)
@@ -383,7 +383,7 @@ def extreme_rows(plan: LinearPlan) -> Iterator[Row]:
     most = {*longest.tolist(), *inner.argmin(0).tolist(), *np.abs(inner).argmin(0).tolist()}
     ends = {0, S - 1, S} if plan.domain.can_end else {0, S - 1}
     for cell, reward, s2 in itertools.product(sorted(most), plan.domain.bounds, ends):
-        yield Row(cell // A, cell % A, reward, s2)
+        yield PersonRow(cell // A, cell % A, reward, s2)
 
 
 _RULE = "sup over two people's rows of |move of svec Gram|²/2σ² + |move of targets|²/2σ², jointly"
@@ -481,37 +481,12 @@ def _printed_moves(plan: LinearPlan, h: int, half: Half) -> tuple[Fraction, Frac
     return layout.moves(call_sum(layout).rates)
 
 
-@dataclass(frozen=True)
-class PlannedCall:
-    """One call of a plan, as it is known before a row is read.
-
-    ``h``, ``half``: step, from 0, and whose rows are summed.
-    ``rho``: what it costs alone, exactly; None without noise.
-    """
-
-    h: int
-    half: Half
-    adaptive: bool
-    rho: Fraction | None
-
-    def describe(self) -> dict[str, object]:
-        """The call as ``plan`` prints it and the ledger keeps it: its exact cost as text, and its tables."""
-        return {
-            "name": f"step {self.h}, {self.half}",
-            "sensitivity": _RULE,
-            "adaptive": self.adaptive,
-            "rho": None if self.rho is None else str(self.rho),
-            "tables": list(call_tables(self.h, self.half)),
-        }
-
-
-def planned_calls(plan: LinearPlan) -> list[PlannedCall]:
-    """All calls, in order.
+def planned_calls(plan: LinearPlan) -> Iterator[dict[str, object]]:
+    """All calls, in order, as ``plan`` prints them and the ledger keeps them: exact cost as text, None without noise.
 
     The paper's scales are charged what each call truly costs alone; :func:`true_rho` is what they cost together.
     """
     last, adaptive = plan.domain.horizon - 1, plan.terms.variant == "centred"
-    found: list[PlannedCall] = []
     for h in range(last, -1, -1):
         twice = plan.terms.variance and plan.terms.variant != "one_shot" and h < last
         halves: tuple[Half, ...] = ("D'", "D") if twice else ("D",)
@@ -519,8 +494,13 @@ def planned_calls(plan: LinearPlan) -> list[PlannedCall]:
             rho = plan.call_rho(h, half, whole=not twice)
             if rho is not None and plan.printed:
                 rho = plan.reach.cost(*_printed_moves(plan, h, half))
-            found.append(PlannedCall(h, half, adaptive, rho))
-    return found
+            yield {
+                "name": f"step {h}, {half}",
+                "sensitivity": _RULE,
+                "adaptive": adaptive,
+                "rho": None if rho is None else str(rho),
+                "tables": list(call_tables(h, half)),
+            }
 
 
 def one_shot_sum(plan: LinearPlan) -> PrivateSum:

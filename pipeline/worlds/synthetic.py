@@ -23,13 +23,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
 
 from pipeline.agents.pessimism import reward_estimate, start_distribution, transition_estimate
 from pipeline.declaration.card import Card, CardError, declared_start, task_of
 from pipeline.declaration.declared_features import StateFeatures
 from pipeline.declaration.domain import OTHER
-from pipeline.declaration.toml import explain
+from pipeline.declaration.toml import validated
 from pipeline.facts.promise import DeclaredTables, Guarantee
 from pipeline.facts.report import read_report
 from pipeline.privacy.release import Release
@@ -71,10 +70,7 @@ def checked(values: Mapping[str, Any]) -> Card:
 
     Raises CardError one line for each key that is wrong.
     """
-    try:
-        return Card.model_validate(values)
-    except ValidationError as e:
-        raise CardError(explain(e, f"card of {values['name']}", Card)) from None
+    return validated(Card, values, f"card of {values['name']}")
 
 
 def world_card(

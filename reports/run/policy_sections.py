@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 
 from pipeline.declaration.numbers import clean, number
-from pipeline.facts.learnt import NO_GUARANTEE, Bools, Constants, Decisions, Floats, Practice, Weights
+from pipeline.facts.learnt import NO_GUARANTEE, Bools, Decisions, Floats, Practice, TabularConstants, Weights
 from pipeline.facts.report import Report
 from reports.figures.charts import HATCH, INK, draw_chart
 from reports.page import Figure, Section, Table, between, names, percent, span, steps, table
@@ -411,7 +411,7 @@ _LINEAR = (
 _PLAYED = "Evidence: the share of users who come there and get this action, in the known world."
 
 
-def policy_section(report: Report, constants: Constants | None, view: Decisions) -> Section:
+def policy_section(report: Report, constants: TabularConstants | None, view: Decisions) -> Section:
     """The policy as a picture of its steps; as a table where it is the same at every step."""
     words: list[str] = []
     if view.abstains.any() and constants is not None:

@@ -26,7 +26,6 @@ from pipeline.facts.evaluation import LEAST_PEOPLE, Simulation
 from pipeline.facts.learnt import (
     NO_GUARANTEE,
     ConsistencyFacts,
-    Constants,
     Decisions,
     FeatureFacts,
     Gains,
@@ -35,6 +34,7 @@ from pipeline.facts.learnt import (
     PlayedConstants,
     PolicyView,
     Preset,
+    TabularConstants,
 )
 from pipeline.facts.promise import CounterFacts, Declared, DeclaredPlant, DeclaredTables, Guarantee, MechanismFacts
 from pipeline.facts.report import LedgerFacts, Report
@@ -42,8 +42,8 @@ from pipeline.facts.verdict import SHARE, Verdict, round_up
 from pipeline.privacy.losses import membership_advantage, safe_epsilon
 from reports.page import (
     Card,
+    Chapter,
     Opening,
-    Part,
     Section,
     Table,
     between,
@@ -579,7 +579,7 @@ def limits_sections(report: Report) -> tuple[Section, ...]:
 _MOST_LABELS = 60
 
 
-def constants_section(report: Report, constants: Constants) -> Section:
+def constants_section(report: Report, constants: TabularConstants) -> Section:
     """Every constant with its source."""
     tables = tuple(
         constants_table(part, f"{caption}: preset “{clean(part.preset)}”")
@@ -852,10 +852,10 @@ def _render(template: str, report: Report, policy: PolicyView) -> str:
     return templates().get_template(template).render(opening=first, parts=parts, run=told)
 
 
-def page(report: Report, policy: PolicyView) -> tuple[Opening, list[Part]]:
+def page(report: Report, policy: PolicyView) -> tuple[Opening, list[Chapter]]:
     """The first screen, and all sections after it: who decides, who approves, and what is for whoever checks."""
     match report.dataset, report.constants, policy:
-        case DeclaredTables() as data, Constants() as constants, Decisions() as view:
+        case DeclaredTables() as data, TabularConstants() as constants, Decisions() as view:
             terms, value = policy_terms(report), value_section(report, data)
             judged = report.evaluation is not None
             decide = (
@@ -909,7 +909,7 @@ def played_page(
     data: DeclaredTables | DeclaredPlant,
     constants: PlayedConstants,
     view: PolicyView,
-) -> tuple[Opening, list[Part]]:
+) -> tuple[Opening, list[Chapter]]:
     """The same of a run that was played in a known world."""
     what = (
         (policy_section(report, None, view), shares_section(view))
@@ -933,5 +933,5 @@ def played_page(
     ]
 
 
-def _part(title: str, *sections: Section | None, folded: bool = False) -> Part:
-    return Part(title, tuple(section for section in sections if section is not None), folded)
+def _part(title: str, *sections: Section | None, folded: bool = False) -> Chapter:
+    return Chapter(title, tuple(section for section in sections if section is not None), folded)

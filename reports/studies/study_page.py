@@ -13,20 +13,20 @@ from pipeline.online.study import Judged, Needed, Study, bar_of, first_meeting, 
 from pipeline.online.trial import Row
 from pipeline.privacy.budget import largest_delta
 from reports.figures.charts import Line, draw_curves, standalone
-from reports.page import Figure, Part, Section, Table, table, templates
+from reports.page import Chapter, Figure, Section, Table, table, templates
 
 BANNER = "simulation, not private: the noise is seeded and the people are invented."
 
 
 @dataclass(frozen=True)
-class Page:
+class StudyPage:
     """A page as words and tables."""
 
     kind: str
     name: str
     title: str
     answer: str
-    parts: Sequence[Part]
+    parts: Sequence[Chapter]
     foot: str
     banner: str = BANNER
 
@@ -41,7 +41,7 @@ class Page:
         return templates().get_template("study.md.j2").render(opening=self, parts=self.parts)
 
 
-def study_page(study: Study, rows: Rows, claims: Sequence[Judged]) -> Page:
+def study_page(study: Study, rows: Rows, claims: Sequence[Judged]) -> StudyPage:
     """Claims, figure and episodes needed first, the numbers after."""
     held = [c["claim"] for c in claims if c["holds"]]
     answer = f"Of {len(claims)} claims checked by a stated rule, {number(len(held))} hold"
@@ -55,14 +55,14 @@ def study_page(study: Study, rows: Rows, claims: Sequence[Judged]) -> Page:
     if bar is not None:
         least = min((r["episodes"] for r in rows if r["variant"] != "control"), default=0)
         first.append(_needed(needed_table(rows, bar), bar, least))
-    return Page(
+    return StudyPage(
         "study",
         study.study.name,
         study.study.title or study.study.name,
         answer,
         [
-            Part("What holds", tuple(first)),
-            Part(
+            Chapter("What holds", tuple(first)),
+            Chapter(
                 "The numbers", (_totals(rows), _privacy(rows), communication(rows), _ties(rows), _setting(study, rows))
             ),
         ],
@@ -70,13 +70,13 @@ def study_page(study: Study, rows: Rows, claims: Sequence[Judged]) -> Page:
     )
 
 
-def overview(results: Sequence[tuple[Study, Sequence[Judged]]]) -> Page:
+def overview(results: Sequence[tuple[Study, Sequence[Judged]]]) -> StudyPage:
     """The verdicts of several studies."""
     claims = [c for _, each in results for c in each]
-    parts = [Part(study.study.title, (claims_section(each, "", study.study.name),)) for study, each in results]
+    parts = [Chapter(study.study.title, (claims_section(each, "", study.study.name),)) for study, each in results]
     answer = f"Of {len(claims)} claims checked by a stated rule, {sum(c['holds'] for c in claims)} hold."
     foot = "Each study has a page of its own beside this one; docs/errata.md says where claims and truth differ."
-    return Page("study", "all", "Five papers, measured anew", answer, parts, foot)
+    return StudyPage("study", "all", "Five papers, measured anew", answer, parts, foot)
 
 
 def draw_study(study: Study, rows: Rows) -> Figure:

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from flows.config.home import Home
-from flows.jobs.foresight import SHIPPED, code_of, forecast_quality
+from flows.jobs.plan import SHIPPED, code_of, forecast_quality
 from pipeline.declaration.card import CardError
 from tests.house.journey import Watch
 

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import flows.jobs.publish
 import pipeline.learners.tabular_learning
-from flows.jobs.intake import ingest_job
+from flows.jobs.intake import ingest_job, purge_job
 from flows.jobs.promotion import Alias
 from flows.jobs.registration import register_job
-from flows.jobs.snapshots import purge_job
 from pipeline.declaration.toml import exit_code
 from pipeline.ledger.chain import BudgetError
 from pipeline.logs.store import latest

@@ -106,3 +106,10 @@ def test_home_and_shelf_can_be_named_by_environment(tmp_path, shop):
     r = reticent("ingest", "shop", cwd=tmp_path, RETICENT_HOME=str(home), RETICENT_SHELF=str(tmp_path))
     assert r.returncode == 0, r.stderr
     assert (home / "store" / "shop").is_dir() and not (tmp_path / ".reticent").exists()
+
+
+def test_a_variable_that_is_set_to_nothing_names_nothing(tmp_path, shop):
+    (place := tmp_path / "somewhere").mkdir()
+    r = verb.reticent("ingest", shop, cwd=place, RETICENT_HOME="", RETICENT_MEMORY="", RETICENT_SHELF="")
+    assert r.returncode == 0, r.stderr
+    assert [p.name for p in place.iterdir()] == [".reticent"]

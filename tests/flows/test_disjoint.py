@@ -10,7 +10,7 @@ import pytest
 from flows.config.home import Home
 from flows.config.setting import setting
 from flows.jobs.intake import ingest_job
-from flows.jobs.pricing import plan_recipe
+from flows.jobs.plan import plan_recipe
 from flows.jobs.registration import register_job
 from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import BudgetError

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from flows.config.home import Home, Work
-from flows.jobs.intake import ingest_job
+from flows.jobs.intake import ingest_job, inspect_job
 from flows.jobs.proof import verify_run_job
 from flows.jobs.registration import register_job
-from flows.jobs.snapshots import inspect_job
 from pipeline.declaration.card import load_card
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger

@@ -12,8 +12,8 @@ import pytest
 
 from flows.config.home import Home
 from flows.config.setting import setting
-from flows.jobs import foresight
-from flows.jobs.foresight import SHIPPED, code_of, forecast_key
+from flows.jobs import plan as foresight
+from flows.jobs.plan import SHIPPED, code_of, forecast_key
 from pipeline.declaration.card import Card, load_card, task_of
 from pipeline.learners import tabular
 from pipeline.mdp.planning import optimal_values
@@ -156,12 +156,12 @@ def test_nothing_of_the_dataset_is_read(tmp_path, few, rivals, monkeypatch):
     def refuse(*args, **kwargs):
         raise AssertionError("a store, a ledger or a log was opened")
 
-    import flows.config.lineage
+    import flows.jobs.registration
 
     for module, name in (
-        (flows.config.lineage, "latest"),
-        (flows.config.lineage, "ledger_for"),
-        (flows.config.lineage, "open_ledger"),
+        (flows.jobs.registration, "latest"),
+        (flows.jobs.registration, "ledger_for"),
+        (flows.jobs.registration, "open_ledger"),
     ):
         monkeypatch.setattr(module, name, refuse)
     monkeypatch.setattr(Home, "store", property(refuse))

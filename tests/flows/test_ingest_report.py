@@ -14,7 +14,7 @@ import pytest
 
 import reticent
 from flows.config.home import Home, card_at
-from flows.jobs.snapshots import purge_job
+from flows.jobs.intake import purge_job
 from pipeline.declaration.toml import DamagedError, LogError
 from pipeline.logs.store import check_delivery, snapshots
 from tests.flows.shop import lay_out, rows

@@ -9,9 +9,8 @@ import shutil
 import pytest
 
 from flows.config.home import Home
-from flows.jobs.intake import ingest_job
+from flows.jobs.intake import ingest_job, inspect_job
 from flows.jobs.registration import register_job
-from flows.jobs.snapshots import inspect_job
 from flows.terminal.inspection_page import inspection_page as page
 from flows.terminal.screen import plain
 from pipeline.declaration.card import CardError

@@ -13,9 +13,9 @@ import pytest
 from flows.config.home import Work
 from flows.config.setting import setting
 from flows.jobs.book import verify_job
+from flows.jobs.intake import purge_job
 from flows.jobs.nights import nightly_counter
 from flows.jobs.proof import verify_run_job
-from flows.jobs.snapshots import purge_job
 from pipeline.declaration.card import CardError, load_card
 from pipeline.facts.answers import NightAnswer
 from pipeline.ledger.chain import BudgetError

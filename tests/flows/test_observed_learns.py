@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from flows.config.home import Home
-from flows.jobs.foresight import forecast_quality
 from flows.jobs.intake import ingest_job
+from flows.jobs.plan import forecast_quality
 from pipeline.declaration.card import CardError
 from pipeline.learners.observed_policy import StoredObserved
 from pipeline.learners.offline_agents import read_stored

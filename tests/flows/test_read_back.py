@@ -9,10 +9,9 @@ import pytest
 import flows.jobs.publish as reading
 from flows.config.home import Home
 from flows.jobs import publish as publishing
-from flows.jobs.intake import ingest_job
+from flows.jobs.intake import ingest_job, inspect_job
 from flows.jobs.registration import register_job
 from flows.jobs.run import run_recipe
-from flows.jobs.snapshots import inspect_job
 from tests.flows.shop import lay_out
 
 

@@ -7,8 +7,8 @@ import shutil
 import pytest
 
 from flows.config.home import Home
-from flows.config.lineage import known_to_runs
 from flows.jobs.book import verify_job
+from flows.jobs.registration import known_to_runs
 from pipeline.declaration.toml import exit_code
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger

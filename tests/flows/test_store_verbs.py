@@ -9,8 +9,7 @@ import polars as pl
 import pytest
 
 from flows.config.home import Home, Work, card_at
-from flows.jobs.intake import ingest_job
-from flows.jobs.snapshots import purge_job
+from flows.jobs.intake import ingest_job, purge_job
 from pipeline.declaration.card import CardError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.logs.store import snapshots

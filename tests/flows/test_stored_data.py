@@ -8,9 +8,8 @@ import polars as pl
 import pytest
 
 from flows.config.home import Home
-from flows.jobs.intake import ingest_job
+from flows.jobs.intake import ingest_job, verify_store_job
 from flows.jobs.registration import register_job
-from flows.jobs.snapshots import verify_store_job
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import DamagedError, exit_code
 from pipeline.ledger.ledger import open_ledger

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.terminal.screen import Drawn, Grid, Pairs, Place, Title, plain, put
+from flows.terminal.screen import Chart, Grid, Pairs, Place, Title, plain, put
 from tests.flows.service import ROOT, clean_environment
 from tests.flows.shop import lay_out
 
@@ -24,7 +24,7 @@ _SHAPES = re.compile("[\u2500-\u259f\u2800-\u28ff]")
 NASTY = "[red]call[/red] \x1b[31m"
 BLOCKS = [
     Title("shop", "spent ρ = 1 of 3"),
-    Drawn(["▁▂▃"]),
+    Chart(["▁▂▃"]),
     Pairs([("guarantee", "ε = 1 at δ = 1e-06"), ("value", "much " * 30)]),
     Grid(("state", "visits"), [(NASTY, "1,200"), *((f"s{i}", "7") for i in range(60))], "Coverage"),
     Place("report", "/somewhere" * 20),

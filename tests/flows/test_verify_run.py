@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from flows.config.home import Home
-from flows.jobs.intake import ingest_job
-from flows.jobs.snapshots import inspect_job
+from flows.jobs.intake import ingest_job, inspect_job
 from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.verify import schema, verify_run
 from pipeline.privacy.losses import safe_epsilon

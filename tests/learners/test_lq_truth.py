@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pipeline.declaration.card import CardError, LqCard, load_any_card, require_linear_quadratic
-from pipeline.learners.lq import LqLearner, LqRun, learn_lq, least_value, lq_truth
+from pipeline.learners.lq import LqLearner, LqRun, least_value, lq_truth
 from pipeline.learners.terms import Lq, Privacy, Terms
 from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.noise import RealDataError, SeededNoise
@@ -29,32 +29,32 @@ def run_of(rho: float | None = None, card: LqCard | None = None, **chosen: Any) 
 def learnt(run: LqRun, episodes: int = 2000):
     world = double_integrator()
     x, u = simulate(world, Controller(world.zero_gains(), 1.0), episodes, np.random.default_rng(1))
-    return learn_lq(run, draw_lq(run.summed, [LqBatch(x, u, episodes)], SeededNoise(0)))
+    return run.learn(draw_lq(run.summed, [LqBatch(x, u, episodes)], SeededNoise(0)))
 
 
 def test_true_values_are_in_the_order_that_they_must_have():
     truth = lq_truth(run_of(), "double-integrator", "sphere", learnt(run_of()).result.gains)
-    assert truth["v_star"] >= truth["v_policy"] == truth["v_policy_model"] > truth["v_zero"] > truth["v_behavior"]
-    assert truth["v_star"] >= truth["v_certainty"] > truth["v_fixed_gain"] > truth["v_zero"]
-    assert truth["suboptimality"] == truth["v_star"] - truth["v_policy"]
-    assert truth["v_star"] == pytest.approx(-1.38823, abs=1e-5)
+    assert truth.v_star >= truth.v_policy == truth.v_policy_model > truth.v_zero > truth.v_behavior
+    assert truth.v_star >= truth.v_certainty > truth.v_fixed_gain > truth.v_zero
+    assert truth.suboptimality == truth.v_star - truth.v_policy
+    assert truth.v_star == pytest.approx(-1.38823, abs=1e-5)
     zero = lq_truth(run_of(), "double-integrator", "zero", double_integrator().zero_gains())
-    assert zero["v_policy"] == zero["v_zero"] == zero["v_behavior"]
+    assert zero.v_policy == zero.v_zero == zero.v_behavior
 
 
 def test_without_noise_the_estimate_is_nearly_the_truth_and_the_declared_balls_bound_it():
     run = run_of()
-    found = learnt(run)
-    world = double_integrator()
-    assert found.value["estimate"] == pytest.approx(-world.expected_cost(found.result.gains), rel=0.02)
-    assert found.baselines["zero"]["estimate"] < found.value["estimate"] < 0
-    assert least_value(run.card) == pytest.approx(-20 * (1 + 0.2)) == found.value["lower"]
-    assert found.left_zero and found.floor == 0 and len(found.directions) == 3
+    found, world = learnt(run), double_integrator()
+    told = found.facts()
+    assert told.value.estimate == pytest.approx(-world.expected_cost(found.result.gains), rel=0.02)
+    assert told.model_baselines["zero"].estimate < told.value.estimate < 0
+    assert least_value(run.card) == pytest.approx(-20 * (1 + 0.2)) == told.value.lower
+    assert told.policy.left_zero and run.floor == 0 and len(found.directions) == 3
 
 
 def test_hopeless_noise_leaves_directions_untrusted_and_says_so():
     found = learnt(run_of(1e-6), 50)
-    assert found.result.raised > 0 and min(found.directions) < found.floor
+    assert found.result.raised > 0 and min(found.directions) < found.run.floor
 
 
 def test_a_release_on_other_terms_is_refused():
@@ -64,7 +64,7 @@ def test_a_release_on_other_terms_is_refused():
     release = draw_lq(run.summed, [LqBatch(x, u, 10)], SeededNoise(0))
     other = run_of(1.0, cut=(1.0, 1.0))
     with pytest.raises(ValueError, match="on other terms"):
-        learn_lq(other, release)
+        other.learn(release)
 
 
 def test_real_people_are_refused_without_a_budget():

@@ -16,7 +16,7 @@ from pipeline.mdp.features import FeatureMap
 from pipeline.privacy.noise import DataHandle
 from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
-from pipeline.statistics.linear_sums import Batch, Side, StreamRows
+from pipeline.statistics.linear_sums import Side, StepRows, StreamRows
 from pipeline.statistics.regression import Window
 
 H = 2
@@ -57,10 +57,10 @@ def rows_of(person: Person, features: FeatureMap, side_of: Callable[[Side], bool
     f = features.integers.astype(np.float64)
     padded = np.concatenate([f, np.zeros((1, *f.shape[1:]))])
 
-    def batches(h: int, side: Side) -> Iterator[Batch]:
+    def batches(h: int, side: Side) -> Iterator[StepRows]:
         if h < len(person) and side_of(side):
             s, a, r, s2 = person[h]
-            yield Batch(f[s, a][None], np.array([r]), padded[s2][None], np.array([s2 == len(f)]))
+            yield StepRows(f[s, a][None], np.array([r]), padded[s2][None], np.array([s2 == len(f)]))
 
     return StreamRows(batches, features.dimension, "synthetic")
 

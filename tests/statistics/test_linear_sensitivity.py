@@ -19,7 +19,7 @@ from pipeline.statistics.ask import Ask
 from pipeline.statistics.gram import BallMoves, Moves, moves, table_moves
 from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
-from pipeline.statistics.linear_sums import Batch, Quantiser, StreamRows, joining_rho, true_rho
+from pipeline.statistics.linear_sums import Quantiser, StepRows, StreamRows, joining_rho, true_rho
 from pipeline.statistics.regression import Window
 from tests.statistics.linear_people import Silent, loss, people, plan_of, points, random_map, rows_of, script
 
@@ -201,7 +201,7 @@ def _lifted(clip: bool, monkeypatch) -> float:
     far = features_module.quantise(np.array([[600.0, -14.0]]), 64)
 
     def batches(h, side):
-        yield Batch(far, np.array([0.5]), far[:, None], np.array([False]))
+        yield StepRows(far, np.array([0.5]), far[:, None], np.array([False]))
 
     plan = LinearPlan(LinearDomain("t", "synthetic", 1, 10), LinearTerms(Ask(ONE), variance=False), fmap)
     desk = InteractiveRegression(plan, StreamRows(batches, 2, "synthetic"), Silent())

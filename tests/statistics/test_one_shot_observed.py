@@ -14,7 +14,15 @@ from pipeline.mdp.features import ObservedMap
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.gram import BallMoves, table_moves
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
-from pipeline.statistics.linear_sums import Batch, Side, StreamRows, TalliedRows, Tallies, draw_one_shot, one_shot_sum
+from pipeline.statistics.linear_sums import (
+    Side,
+    StepRows,
+    StreamRows,
+    TalliedRows,
+    Tallies,
+    draw_one_shot,
+    one_shot_sum,
+)
 from tests.statistics.linear_people import Silent
 
 ONE = Fraction(1)
@@ -34,12 +42,12 @@ def rows_of(plan: LinearPlan, row: Row | None, stretched: float = 1.0) -> Stream
     assert plan.onto is not None
     onto, here = plan.onto, replace(MAP, steps=int(plan.features.square**0.5))
 
-    def batches(h: int, side: Side) -> Iterator[Batch]:
+    def batches(h: int, side: Side) -> Iterator[StepRows]:
         if row is None:
             return
         s, x, a, reward, led = row
         there = (0, 0.0) if led is None else led
-        yield Batch(
+        yield StepRows(
             here.of_taken(np.array([[x]]), np.array([s]), np.array([a])),
             np.array([reward]),
             stretched * onto.of_actions(np.array([[there[1]]]), np.array([there[0]])),
@@ -119,9 +127,9 @@ def test_rows_that_pass_by_add_up_to_what_their_counts_do():
     f = plan.features.integers.astype(np.float64)
     landings = np.concatenate([plan.landings, np.zeros((1, plan.successors))])
 
-    def batches(h: int, side: Side) -> Iterator[Batch]:
+    def batches(h: int, side: Side) -> Iterator[StepRows]:
         for i in np.array_split(np.arange(len(s)), 3):
-            yield Batch(f[s[i], a[i]], np.full(len(i), 0.25), landings[t[i]][:, None], t[i] == M)
+            yield StepRows(f[s[i], a[i]], np.full(len(i), 0.25), landings[t[i]][:, None], t[i] == M)
 
     passed = draw_one_shot(plan, StreamRows(batches, f.shape[-1], "synthetic"), Silent())
     for name in ("gram", "target"):

@@ -14,12 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from flows.config.home import Home
-from flows.config.lineage import ledger_for, newest_snapshot
 from flows.config.recipe import load_recipe
 from flows.config.setting import setting
-from flows.jobs.intake import ingest_job
-from flows.jobs.registration import register_job
-from flows.jobs.snapshots import purge_job
+from flows.jobs.intake import ingest_job, purge_job
+from flows.jobs.registration import ledger_for, newest_snapshot, register_job
 from pipeline.declaration.card import CardError, load_card
 from pipeline.learners.tabular_facts import setting_hash
 from pipeline.ledger.chain import AttemptLostError, BudgetError

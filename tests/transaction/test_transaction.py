@@ -15,10 +15,9 @@ import pytest
 
 import pipeline.transaction.transaction as machine
 from flows.config.home import Home
-from flows.config.lineage import ledger_for, newest_snapshot
 from flows.config.setting import setting
 from flows.jobs.intake import ingest_job
-from flows.jobs.registration import register_job
+from flows.jobs.registration import ledger_for, newest_snapshot, register_job
 from pipeline.disk import DISK
 from pipeline.learners import tabular
 from pipeline.ledger import attempts
