@@ -411,6 +411,11 @@ def continual(name: Kind | Mechanism, steps: int, window: int | None = None) -> 
     return Tree(steps, "plain" if name == "plain" else "bottom-up", window=window)
 
 
+def each_night(steps: int) -> Factorisation:
+    """Every step by itself: a window of one."""
+    return Tree(steps, window=1)
+
+
 def levels(steps: int) -> int:
     """Most nodes of the binary tree that one of ``steps`` steps lies in: floor(log2 T) + 1.
 
