@@ -178,6 +178,13 @@ def is_pointer(path: Path) -> bool:
     return not names_run(path.name) and _history_of(path).is_file()
 
 
+def practice_serves(runs: Path, name: str) -> date | None:
+    """Since when practice serves in place of a run in use; None where it does not, or the name is of no pointer."""
+    if not name or Path(name).name != name or not is_pointer(runs / name):
+        return None
+    return Alias(runs, name).practice_since
+
+
 def redirected(runs: Path) -> str | None:
     """The first pointer of a home that leads elsewhere than to a run beside it, in words, or None."""
     for history in sorted(runs.glob(".*.json")):

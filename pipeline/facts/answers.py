@@ -503,6 +503,10 @@ class NightsPlan(Part):
         Whether a run today draws nothing, and what it is charged.
     standard_deviation, times_one_release
         Of each table's sums, and their variance beside one release at the same rho: ``tonight`` and at ``worst``.
+    window
+        How many nights the sums are of, the last ones; absent: all so far.
+    drift
+        With ``drift`` in the recipe.
     """
 
     key: str
@@ -518,6 +522,26 @@ class NightsPlan(Part):
     charge_rho: Number
     standard_deviation: dict[str, dict[str, Number]]
     times_one_release: dict[str, Number]
+    window: int | None = None
+    drift: DriftPlan | None = None
+
+
+class DriftPlan(Part):
+    """What the comparison of the policy in use with practice can show.
+
+    Parameters
+    ----------
+    rho
+        Of the budget.
+    people
+        Of a night, on average, as declared.
+    least_fall
+        The least fall below practice, reward units an episode, that is called on every second night; None: none is.
+    """
+
+    rho: Number
+    people: Number
+    least_fall: Number | None
 
 
 class VerdictsPlan(Part):

@@ -16,12 +16,13 @@ between the two, and none of these three has an expectation above 0, whatever n_
 
     D(y) = s (Z_p - y N_p) - (1 - s) (Z_u - y N_u),    Z_p - y N_p,    y N_u - Z_u
 
-An episode's part of z - y S lies in an interval of length 2 S, a person's of m times that, so by Hoeffding the sums
-over people are sub-Gaussian around their mean with at most m S^2 n; discrete Gaussian noise is with its variance
-(Canonne, Kamath and Steinke 2020).  Each of the three exceeds sqrt(2 log(1 / a) V), V the sum of both, with a chance of
-at most a; numbers of people in V are replaced by upper bounds.  A y that one of the three exceeds its bound at is none
-that lies between; a night is called where no y is left.  The last two leave the y from ``least`` to ``most``, and what
-D exceeds its bound by is concave in y, so the ends of that range decide.
+A return z / S in [-1, 1] of mean y varies by at most 1 - y^2 and is at most 1 - y above its mean and 1 + y below (of
+all such laws the one on the two ends has the largest moments), and discrete Gaussian noise is sub-Gaussian with its
+variance (Canonne, Kamath and Steinke 2020).  So by Bernstein's inequality each of the three exceeds
+sqrt(2 V x) + c x, x = log(1 / a), with a chance of at most a: V sums the variances of returns and noise, c is a third
+of the farthest that a person moves it; numbers of people in V are replaced by upper bounds.  A y at which one of the
+three exceeds its bound is none that lies between; a night is called where no y is left.  The y are taken a cell of
+[-1, 1] at a time, each of the bounds at its worst within the cell.
 
 People are taken to be independent draws; nothing else is assumed, and no number of people is too small.  The parts of a
 night's level add up to it, and each of T nights has a level of .01 / T: over all nights of a counter, a policy that is
@@ -34,6 +35,7 @@ import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -44,6 +46,7 @@ from pipeline.privacy.release import PLAYED
 from pipeline.statistics.count_layout import leaf_sensitivity, reward_lattice
 from pipeline.statistics.layout import CardLayout, Integers, Sensitivity, Table, whole
 
+Array = NDArray[np.float64]
 # lattice steps of an episode's return
 STEPS = 1000
 # of all nights of a counter together
@@ -137,10 +140,23 @@ class PlayedLayout(CardLayout):
         return whole((told - self.low) / (self.high - self.low) * STEPS + 1e-9, 0, STEPS)
 
     def judge(self, table: Integers, variance: int, share: float, nights: int) -> Night:
-        """What a released table says; ``variance``: of its noise, the others as in :func:`excess`."""
+        """What a released table says; ``variance``: of its noise, the others as in :func:`calls`."""
         means = [self._mean(n, z, variance) for n, z in table.astype(np.float64)]
-        beyond = excess(table, variance, share, nights, self.card.unit.episodes_per_user)
-        return Night(means[POLICY], means[PRACTICE], bool(beyond > 0))
+        called = calls(table, variance, share, nights, self.card.unit.episodes_per_user)
+        return Night(means[POLICY], means[PRACTICE], bool(called))
+
+    def least_fall(self, variance: int, share: float, nights: int, people: float) -> float | None:
+        """The least fall below practice, reward units an episode, that is called on every second night.
+
+        ``people``: of a night, of whose returns the means lie in the middle of the range, where they vary most.
+        Returns None where no fall is.
+        """
+        falls = np.linspace(0, 1, 201)[1:]
+        means = np.stack([-falls, falls], -1)
+        n = people * STEPS * np.array([share, 1 - share])
+        tables = np.stack(np.broadcast_arrays(n, n * means), -1).astype(np.int64)
+        called = calls(tables, variance, share, nights, self.card.unit.episodes_per_user)
+        return float(falls[called.argmax()] * (self.high - self.low)) if called.any() else None
 
     def _mean(self, n: float, z: float, variance: int) -> float | None:
         if n < 10 * math.sqrt(variance):
@@ -150,10 +166,12 @@ class PlayedLayout(CardLayout):
 
 # shares of a night's level: of D, of each arm alone, and of both numbers of people
 _OF_BOTH, _OF_ONE, _OF_PEOPLE = 0.7, 0.1, 0.1
+# ends of the cells of [-1, 1], closer together where returns vary less; 0 is one of them
+_ENDS = -np.cos(np.linspace(0, math.pi, 33))
 
 
-def excess(tables: Integers, variance: float, share: float, nights: int, episodes: int) -> NDArray[np.float64]:
-    """How far released tables ``(..., 2, 2)`` are beyond the bound of the rule ``(...)``: above 0, a night is called.
+def calls(tables: Integers, variance: float, share: float, nights: int, episodes: int) -> NDArray[np.bool_]:
+    """Whether the rule calls the nights of released tables ``(..., 2, 2)``.
 
     ``variance``: of their noise.
     ``share``: of the people who meet the policy, strictly between 0 and 1.
@@ -164,17 +182,21 @@ def excess(tables: Integers, variance: float, share: float, nights: int, episode
     told = np.moveaxis(tables.astype(np.float64), (-2, -1), (0, 1))
     (n_u, z_u), (n_p, z_p) = told[POLICY], told[PRACTICE]
     missed = math.sqrt(2 * variance * math.log(2 / (_OF_PEOPLE * level)))
-    # what people alone may stray by, squared, at most
+    # variances of returns at either end of the range, at most
     of_u, of_p = (episodes * STEPS * np.maximum(n + missed, 0.0) for n in (n_u, n_p))
-    reach = 2 * math.log(1 / (_OF_ONE * level))
-    # where the noise leaves nobody, any mean
-    highest, lowest = (z_u + np.sqrt(reach * (of_u + 2 * variance)), z_p - np.sqrt(reach * (of_p + 2 * variance)))
-    most = np.where(n_u > 0, np.clip(highest / np.maximum(n_u, 1), -1, 1), 1.0)
-    least = np.where(n_p > 0, np.clip(lowest / np.maximum(n_p, 1), -1, 1), -1.0)
+    weights, left = (s * s, (1 - s) ** 2), np.zeros(n_u.shape, dtype=bool)
 
-    def beyond(y: NDArray[np.float64]) -> NDArray[np.float64]:
-        apart = s * (z_p - y * n_p) - (1 - s) * (z_u - y * n_u)
-        spread = s * s * of_p + (1 - s) ** 2 * of_u + variance * (1 + y * y) * (s * s + (1 - s) ** 2)
-        return apart - np.sqrt(2 * math.log(1 / (_OF_BOTH * level)) * spread)
+    def bound(part: float, people: Array, noise: float, far: float) -> Array:
+        """What a statistic exceeds with a chance of so much of the level, ``people`` and ``noise`` its variances."""
+        x = math.log(1 / (part * level))
+        return np.sqrt(2 * x * (people + noise)) + episodes * STEPS * far / 3 * x
 
-    return np.where(least > most, np.inf, np.minimum(beyond(least), beyond(most)))
+    for a, b in pairwise(_ENDS):
+        returns, noise = 1 - min(a * a, b * b), variance * (1 + max(a * a, b * b))
+        apart = s * z_p - (1 - s) * z_u - np.maximum(*(y * (s * n_p - (1 - s) * n_u) for y in (a, b)))
+        both = returns * (weights[0] * of_p + weights[1] * of_u)
+        out = apart > bound(_OF_BOTH, both, noise * sum(weights), max(s * (1 - a), (1 - s) * (1 + b)))
+        out |= z_p - np.maximum(a * n_p, b * n_p) > bound(_OF_ONE, returns * of_p, noise, 1 - a)
+        out |= np.minimum(a * n_u, b * n_u) - z_u > bound(_OF_ONE, returns * of_u, noise, 1 + b)
+        left |= ~out
+    return ~left
