@@ -117,6 +117,11 @@ class Recipe(Strict):
                     "[evaluate] people, under [nightly]: nobody evaluates a counter; take [nightly] out and give a "
                     "calendar, e.g. [schedule] release = 'monthly': each of its dates has a release and a verdict"
                 )
+            if self.nightly.drift is not None and (self.promote is None or self.play is None or self.play.share == 1):
+                raise ValueError(
+                    "[nightly] drift compares people under the policy in use with people under practice, and promotes "
+                    "accordingly: it needs [promote], and [play] share below 1"
+                )
             if self.schedule is not None:
                 raise ValueError("[schedule] is given, but [nightly] has a leaf on every date: take one of them out")
         own = agent.learner.section

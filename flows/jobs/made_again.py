@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +178,8 @@ def _charge_problem(folder: Path, s: Setting, plan: RunPlan, held: Vouched) -> s
         if intent is None or "counter" not in intent.body:
             return "the recipe declares a counter, and the ledger knows none of this run"
         counter = nightly_counter(s, s.guarded if "gate" in intent.body else None)
+        # whatever was in use that night: nothing of it is in the key
+        counter = replace(counter, play=intent.body["counter"].get("play"))
         now, since = intent.body["counter"]["night"], intent.body["counter"]["since"]
         asked = counter.told(now, since)
         key = counter.step_key(now)

@@ -19,22 +19,25 @@ from pathlib import Path
 
 from flows.config.home import ALONE, Home, Say, Work, find_recipe
 from flows.config.recipe import load_recipe
-from flows.config.setting import setting
+from flows.config.setting import Setting, setting
 from flows.jobs.book import sign_job
 from flows.jobs.intake import ingest_edition
 from flows.jobs.nights import due_date, edition_for, night_of
-from flows.jobs.promotion import consider
+from flows.jobs.promotion import Drift, consider
 from flows.jobs.proof import refuse_changed
 from flows.jobs.registration import known_to_runs, ledger_for
 from flows.jobs.run import Asked, run_recipe
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.declaration.toml import DamagedError, LogError, exit_code
-from pipeline.facts.answers import Charge, NightAnswer, NightFacts, Promotion, RunAnswer
-from pipeline.facts.promise import Dump
+from pipeline.facts.answers import Charge, NightAnswer, NightFacts, PlayedFacts, Promotion, RunAnswer
+from pipeline.facts.promise import Dump, present
 from pipeline.files import make_folder, whole_file, write_file
 from pipeline.ledger.chain import Entry
 from pipeline.logs.store import Snapshot, check_delivery
 from pipeline.privacy.noise import NoiseSource
+from pipeline.privacy.release import PLAYED
+from pipeline.privacy.release_file import read_release
+from pipeline.statistics.played import PlayedLayout
 
 ALERT = "RETICENT_ALERT"
 _PATIENCE = 60
@@ -166,6 +169,8 @@ def run_night(
     except Exception as e:
         alert(watch.failed(e, exit_code(e)), work.say)
         raise
+    if night.did.played is not None and night.did.played.drift:
+        alert(f"{night.did.recipe}: {'; '.join(night.promotion.held)}", work.say)
     text, code = watch.done(night.ran.run, night.delivered, night.stale_days), 0
     try:
         check_delivery(night.card, night.delivered, may_be_empty=night.ran.counter is not None)
@@ -205,6 +210,7 @@ def _night(recipe: str, home: Home, work: Work, noise: NoiseSource | None, day: 
     ran = run_recipe(recipe, home, work, noise, tonight, asked, scheduled=True)
     if due is not None and ran.replayed:
         work.say(f"the release of {due} stands, and nothing was charged")
+    drift, played = _fared(s, home.runs / ran.run)
     did = NightFacts(
         recipe=s.recipe.recipe.name,
         dataset=s.card.name,
@@ -213,6 +219,7 @@ def _night(recipe: str, home: Home, work: Work, noise: NoiseSource | None, day: 
         unchanged=ran.replayed,
         charged_rho=float(ledger.account(s.card.name).spent - spent),
         charges=charges(ledger.entries(s.card.name)),
+        **present(played=played),
     )
     # no rule puts to use what is not what was published
     refuse_changed(home.runs / ran.run, ledger.entries)
@@ -220,9 +227,26 @@ def _night(recipe: str, home: Home, work: Work, noise: NoiseSource | None, day: 
     def sign(by: str, note: str) -> int:
         return sign_job(ledger, home.runs / ran.run, f"{by} in {s.recipe.recipe.name}", note, s.card)["entry"]
 
-    promotion = consider(s.recipe.promote, home.runs, ran.run, ran.value.status, ran.verdict, sign)
+    promotion = consider(s.recipe.promote, home.runs, ran.run, ran.value.status, ran.verdict, sign, drift)
     stale_days = s.recipe.watch.stale_days if s.recipe.watch is not None else None
     return _Night(ran, did, promotion, s.card, delivered, stale_days)
+
+
+def _fared(s: Setting, folder: Path) -> tuple[Drift | None, PlayedFacts | None]:
+    """How the people of a night fared under the policy in use and under practice; post-processing of its release."""
+    nightly = s.recipe.nightly
+    if nightly is None or nightly.drift is None:
+        return None, None
+    release = read_release(folder)
+    assert release.counter is not None
+    day, play = date.fromisoformat(release.counter["date"]), release.counter.get("play")
+    if play is None or play["share"] == 1:
+        return Drift(day, None, False, nightly.window), None
+    listed = next(m for m in release.mechanisms if m.table == PLAYED)
+    assert listed.variance is not None
+    night = PlayedLayout(s.tabular).judge(release.tables[PLAYED], listed.variance, play["share"], nightly.nights)
+    told = PlayedFacts(share=play["share"], policy=night.policy, practice=night.practice, drift=night.called)
+    return Drift(day, play["id"], night.called, nightly.window), told
 
 
 def charges(entries: Sequence[Entry]) -> list[Charge]:

@@ -20,6 +20,7 @@ from pipeline.logs.store import find_snapshot
 from pipeline.privacy.budget import fraction_of
 from pipeline.privacy.release import total_delta_slack
 from pipeline.privacy.release_file import describe_mechanism
+from pipeline.statistics.played import Play
 from pipeline.transaction.drawing import key_of
 
 if TYPE_CHECKING:
@@ -58,10 +59,13 @@ def _refuse_slack(s: Setting, run: Guarded) -> None:
         raise no_delta_left(s.card)
 
 
-def standing_counter(s: Setting, entries: Sequence[Entry]) -> ContinualRelease:
-    """The counter of :func:`standing_run`."""
+def standing_counter(s: Setting, entries: Sequence[Entry], play: Play | None = None) -> ContinualRelease:
+    """The counter of :func:`standing_run`.
+
+    ``play``: who meets the policy in use.
+    """
     run = standing_run(s, None, entries)
-    return replace(nightly_counter(s, run), gate=run.gate)
+    return replace(nightly_counter(s, run), gate=run.gate, play=play)
 
 
 def nightly_counter(s: Setting, run: Guarded | None = None) -> ContinualRelease:
@@ -86,7 +90,7 @@ def nightly_counter(s: Setting, run: Guarded | None = None) -> ContinualRelease:
     plan = s.plan if run is None else run.plan
     # an agent without a counter is refused with its recipe
     assert isinstance(plan, TabularRun)
-    return ContinualRelease(s.tabular, plan.privatizer, n.first)
+    return ContinualRelease(s.tabular, plan.privatizer, n.first, played=plan.played)
 
 
 def night_of(day: date | None) -> date:

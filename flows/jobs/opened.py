@@ -46,9 +46,9 @@ def find_run(home: Home, run: str) -> Path:
     """A run's folder by path, full name, unique beginning, or the name of a pointer such as ``current``.
 
     Raises CardError if there is none, or several, or a link that is no pointer to a run beside it stands in the place
-    of one.
+    of one; or practice serves.
     """
-    from flows.jobs.promotion import Alias, is_pointer
+    from flows.jobs.promotion import Alias, is_pointer, practice_serves
 
     # only what is a path from here leaves the home's runs
     with suppress(OSError):
@@ -62,6 +62,10 @@ def find_run(home: Home, run: str) -> Path:
                 )
         if run and (Path(run) / "report.json").is_file():
             return Path(run).resolve()
+    if (since := practice_serves(home.runs, run)) is not None:
+        raise CardError(
+            f"{run}: no run is in use. The last one did worse than current practice on {since}: keep current practice"
+        )
     there = [p for p in sorted(home.runs.glob("*")) if not p.is_symlink() and (p / "report.json").is_file()]
     full = run
     with suppress(OSError):
@@ -297,7 +301,8 @@ class Policy:
         Raises CardError if a share of the people meets the policy and nobody is named, or everybody meets it and
         somebody is.
         """
-        from flows.jobs.sharing import PRACTICE, meets
+        from flows.jobs.sharing import PRACTICE
+        from pipeline.statistics.played import meets
 
         play = self.stored.of.play
         if play is None:

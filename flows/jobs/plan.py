@@ -35,6 +35,7 @@ from pipeline.declaration.numbers import number
 from pipeline.facts.answers import (
     Band,
     CalendarPlan,
+    DriftPlan,
     NightsPlan,
     PeopleFacts,
     PlanAnswer,
@@ -56,12 +57,14 @@ from pipeline.privacy.budget import rho_from_epsilon, up
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.noise import OsNoise
 from pipeline.privacy.release_file import sha256_file
+from pipeline.statistics.played import PlayedLayout
 from pipeline.transaction.drawing import total_charge
 from pipeline.worlds.world import MOST_EPISODES
 
 if TYPE_CHECKING:
     from pipeline.learners.held_out import Evaluation
     from pipeline.statistics.scores import Clips
+    from pipeline.transaction.continual_step import ContinualRelease
     from pipeline.worlds.surrogate import Drawn
 
 # a calendar without an end is followed for so long
@@ -160,7 +163,8 @@ def _nightly_plan(s: Setting, ledger: Ledger) -> tuple[Fraction, NightsPlan]:
         charge = nightly.price(entries, max(since, tonight if inside else 1), since)
     if nightly.gate is not None and not counter_intents(entries, s.card.name, nightly.key):
         charge += nightly.gate.charge()[0] or 0
-    known = {"worst": nightly.sums.mechanisms, **({"tonight": nightly.mechanisms(tonight)} if inside else {})}
+    worst = nightly.sums.mechanisms + (() if nightly.played is None else nightly.played.mechanisms)
+    known = {"worst": worst, **({"tonight": nightly.mechanisms(tonight)} if inside else {})}
     errors = {"worst": max(map(counter.error, range(1, counter.steps + 1)))}
     if inside:
         errors["tonight"] = counter.error(tonight)
@@ -177,11 +181,22 @@ def _nightly_plan(s: Setting, ledger: Ledger) -> tuple[Fraction, NightsPlan]:
         replays=replays,
         charge_rho=float(charge),
         standard_deviation={
-            m.table: {k: listed[i].standard_deviation for k, listed in known.items()}
-            for i, m in enumerate(nightly.sums.mechanisms)
+            m.table: {k: listed[i].standard_deviation for k, listed in known.items()} for i, m in enumerate(worst)
         },
         times_one_release={k: counter.cost * e for k, e in errors.items()},
+        **present(window=counter.window, drift=_drift_plan(s, nightly)),
     )
+
+
+def _drift_plan(s: Setting, nightly: ContinualRelease) -> DriftPlan | None:
+    """What a comparison of the policy in use with practice can show, for as many people a night as are declared."""
+    if nightly.played is None or s.recipe.play is None:
+        return None
+    nights, people = nightly.counter.steps, s.terms.teachers(s.card) / nightly.counter.steps
+    (m,) = nightly.played.mechanisms
+    assert m.variance is not None and m.rho is not None
+    fall = PlayedLayout(nightly.card).least_fall(m.variance, s.recipe.play.share, nights, people)
+    return DriftPlan(rho=float(m.rho), people=people, least_fall=fall)
 
 
 def _calendar_plan(s: Setting, ledger: Ledger, plan: RunPlan, price: Fraction) -> CalendarPlan | None:

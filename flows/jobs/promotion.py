@@ -1,6 +1,8 @@
 """Which run is in use, and should tonight's take its place?  The recipe's rule, read off released facts.
 
-``runs/current`` is a symbolic link that is moved in one step, and what it pointed to before.
+``runs/current`` is a symbolic link that is moved in one step, and what it pointed to before.  Where the run in use did
+worse than current practice it leads nowhere: practice serves, and no rule promotes a run that still holds nights from
+before that date.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import date, timedelta
 from pathlib import Path
 from typing import TypeAlias
 
@@ -27,6 +30,7 @@ from pipeline.files import json_text, remove_file, whole_file, write_file
 from pipeline.learners.decisions import StoredDecisions
 from pipeline.learners.observed_policy import StoredObserved
 from pipeline.learners.offline_agents import read_stored, read_view
+from pipeline.statistics.played import Play
 from pipeline.transaction.place import one_at_a_time
 from reports.page import percent
 from reports.run.answer import sentence
@@ -79,6 +83,23 @@ class Alias:
         """Runs that were rolled back; no rule promotes them again."""
         return frozenset(self._kept()["rejected"])
 
+    @property
+    def practice_since(self) -> date | None:
+        """The date on which the run in use did worse than practice, which serves since; None where a run is in use."""
+        since = self._kept().get("practice_since")
+        return None if since is None or self.now() is not None else date.fromisoformat(since)
+
+    def withdraw(self, day: date) -> None:
+        """Let practice serve, and reject the run in use: it did worse than practice on ``day``."""
+        with one_at_a_time(self.runs):
+            kept, now = self._kept(), self.now()
+            if now is None:
+                return
+            # noted first: killed in between, the run in use is rejected and still there, and the night is tried again
+            self._keep([], [*(r for r in kept["rejected"] if r != now), now], day)
+            remove_file(self.runs / self.name)
+            DISK.sync(self.runs)
+
     def promote(self, run: str) -> None:
         """Point to ``run``.
 
@@ -127,9 +148,12 @@ class Alias:
             return {"history": [], "rejected": []}
         return json.loads(self._file.read_text(encoding="utf-8"))
 
-    def _keep(self, history: Sequence[str], rejected: Sequence[str]) -> None:
+    def _keep(self, history: Sequence[str], rejected: Sequence[str], practice_since: date | None = None) -> None:
+        told: Dump = {"schema_version": 1, "history": list(history), "rejected": list(rejected)}
+        if practice_since is not None:
+            told["practice_since"] = practice_since.isoformat()
         with whole_file(self._file) as fresh:
-            write_file(fresh, json_text({"schema_version": 1, "history": list(history), "rejected": list(rejected)}))
+            write_file(fresh, json_text(told))
 
     def _point(self, run: str) -> None:
         fresh = self.runs / f".{self.name}.new"
@@ -154,6 +178,13 @@ def is_pointer(path: Path) -> bool:
     return not names_run(path.name) and _history_of(path).is_file()
 
 
+def practice_serves(runs: Path, name: str) -> date | None:
+    """Since when practice serves in place of a run in use; None where it does not, or the name is of no pointer."""
+    if not name or Path(name).name != name or not is_pointer(runs / name):
+        return None
+    return Alias(runs, name).practice_since
+
+
 def redirected(runs: Path) -> str | None:
     """The first pointer of a home that leads elsewhere than to a run beside it, in words, or None."""
     for history in sorted(runs.glob(".*.json")):
@@ -171,6 +202,12 @@ def _target(path: Path) -> str | None:
     if path.is_symlink():
         return str(path.readlink())
     return path.read_text(encoding="utf-8").strip() if path.is_file() else None
+
+
+def play_of(folder: Path) -> Play:
+    """Who meets the policy of a run: by its file, or everybody."""
+    told = json.loads((folder / "policy.json").read_text(encoding="utf-8")).get("play")
+    return {"id": folder.name, "share": 1.0} if told is None else {"id": told["id"], "share": told["share"]}
 
 
 def side_of(folder: Path) -> TableSide | GainsSide:
@@ -197,6 +234,25 @@ def compared(a: Path, b: Path) -> Comparison:
         raise CardError(str(e)) from None
 
 
+@dataclass(frozen=True)
+class Drift:
+    """How the people of a night fared under the run that was in use, beside those under practice.
+
+    ``play``: id of the policy that they met; None: nobody met one, or everybody.
+    ``called``: whether it did worse, by the rule.
+    ``window``: how many nights the next runs hold; None: all.
+    """
+
+    day: date
+    play: str | None
+    called: bool
+    window: int | None
+
+    def until(self, since: date) -> date | None:
+        """The first date whose run holds no night up to ``since``; None: there is none."""
+        return None if self.window is None else since + timedelta(days=self.window)
+
+
 def consider(
     rule: Promote | None,
     runs: Path,
@@ -204,13 +260,17 @@ def consider(
     status: Status,
     verdict: Verdict,
     sign: Sign,
+    drift: Drift | None = None,
 ) -> Promotion:
     """Compare a fresh run with the one in use and promote it where the rule allows.
 
     ``rule``: the recipe's; None compares and promotes nothing.
+    ``drift``: of a night that compares the run in use with practice.
     """
     pointer = Alias(runs, rule.pointer if rule is not None else "current")
     before = pointer.now()
+    if drift is not None and drift.called and before is not None and play_of(runs / before)["id"] == drift.play:
+        pointer.withdraw(drift.day)
     changes: Comparison | None = None
     held: list[str] = []
     if before is not None and before != run:
@@ -220,6 +280,7 @@ def consider(
             held = [f"it cannot be compared with {before}, the run in use"]
     if rule is None or before == run:
         return _said(pointer, before, False, [], changes)
+    held += [] if drift is None else _worse_than_practice(drift, pointer.practice_since)
     held += reasons_to_hold(rule, status, verdict, changes)
     if run in pointer.rejected:
         held.append("it was rolled back before")
@@ -230,6 +291,18 @@ def consider(
             accepted = sign(f'[promote] accept = "{rule.accept}"', sentence(verdict))
         pointer.promote(run)
     return _said(pointer, before, not held, held, changes, accepted)
+
+
+def _worse_than_practice(drift: Drift, since: date | None) -> list[str]:
+    """Why no run is promoted after a night on which the run in use did worse than practice."""
+    since = since or (drift.day if drift.called else None)
+    if since is None:
+        return []
+    until = drift.until(since)
+    if until is not None and drift.day >= until:
+        return []
+    end = "until somebody promotes a run by name" if until is None else f"until {until}, when runs hold none of it"
+    return [f"the run in use did worse than current practice on {since}: practice serves {end}"]
 
 
 def reasons_to_hold(rule: Promote, status: Status, verdict: Verdict, changes: Comparison | None) -> list[str]:
@@ -282,6 +355,7 @@ def _said(
     accepted: int | None = None,
 ) -> Promotion:
     """Without the cells or gains themselves, which ``compare-runs`` lists."""
+    since = pointer.practice_since
     return Promotion(
         pointer=pointer.name,
         before=before,
@@ -289,5 +363,5 @@ def _said(
         promoted=promoted,
         held=held,
         changes=None if changes is None else changes.in_numbers(),
-        **present(accepted=accepted),
+        **present(accepted=accepted, practice_since=None if since is None else since.isoformat()),
     )

@@ -13,6 +13,7 @@ from flows.config.setting import setting
 from flows.jobs.nights import night_of, standing_counter, standing_run
 from flows.jobs.publish import read_back
 from flows.jobs.registration import introduced, known_to_runs, ledger_for, newest_snapshot, register_job
+from flows.jobs.sharing import play_in_use
 from pipeline.declaration.card import CardError
 from pipeline.facts.answers import Left, RunAnswer
 from pipeline.facts.promise import present
@@ -78,7 +79,8 @@ def run_recipe(
         work.say(f"releasing {plan.what} of all nights so far of {s.card.name}")
         from pipeline.transaction.continual_step import append_step
 
-        counter, plan = standing_counter(s, ledger.entries()), standing_run(s, None, ledger.entries()).plan
+        counter = standing_counter(s, ledger.entries(), play_in_use(s, home))
+        plan = standing_run(s, None, ledger.entries()).plan
         night = work.step("release")(
             append_step, counter, ledger, home.store, source, night_of(day), scheduled=scheduled, recipe=asks
         )

@@ -1,7 +1,8 @@
 """Who meets a policy: a share of the people, by a hash that ``policy.json`` carries; the others keep current practice.
 
 Whoever serves the policy needs no list of people: the same person meets the same policy whenever they come, and another
-policy is met by others.  Nothing of it concerns what is released.
+policy is met by others.  A counter that compares the two releases the returns of either
+(:mod:`pipeline.statistics.played`); else nothing of it concerns what is released.
 """
 
 from __future__ import annotations
@@ -9,8 +10,12 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 
+from flows.config.home import Home
+from flows.config.setting import Setting
+from flows.jobs.promotion import Alias, play_of
 from pipeline.learners.policy_files import PolicyFiles
-from pipeline.ledger.chain import Body, canonical
+from pipeline.ledger.chain import canonical
+from pipeline.statistics.played import Play
 
 RULE = (
     "sha256 of ID:PERSON in UTF-8; who has its first 8 bytes, as a big-endian integer, below share * 2^64 meets this "
@@ -25,7 +30,9 @@ def shared(files: PolicyFiles, share: float) -> PolicyFiles:
     return replace(files, labels={**files.labels, "play": {"id": told, "share": share, "rule": RULE}})
 
 
-def meets(play: Body, person: str) -> bool:
-    """Whether a person meets the policy."""
-    drawn = int.from_bytes(hashlib.sha256(f"{play['id']}:{person}".encode()).digest()[:8], "big")
-    return drawn < play["share"] * 2**64
+def play_in_use(s: Setting, home: Home) -> Play | None:
+    """Who meets the run in use; None where the recipe compares nothing, or no run is in use."""
+    if s.recipe.nightly is None or s.recipe.nightly.drift is None or s.recipe.promote is None:
+        return None
+    run = Alias(home.runs, s.recipe.promote.pointer).now()
+    return None if run is None else play_of(home.runs / run)

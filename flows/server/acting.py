@@ -22,6 +22,8 @@ from pydantic import Field, ValidationError
 
 from flows.config.home import CardLike, Home
 from flows.jobs.opened import Policy, Run, find_run
+from flows.jobs.promotion import practice_serves
+from flows.jobs.sharing import PRACTICE
 from flows.server.serving import ACCESS, access
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import Strict
@@ -78,8 +80,10 @@ class Served:
 
         Raises RefusedError if it is none, or the policy in use cannot be read.
         """
+        policy = None
         try:
-            policy = self.policy()
+            if practice_serves(self.home.runs, self.run) is None:
+                policy = self.policy()
         except (CardError, BudgetError) as e:
             raise RefusedError(503, f"no policy is in use that may be served ({type(e).__name__})") from None
         try:
@@ -90,6 +94,9 @@ class Served:
             ) from None
         if asked.state is None and asked.observation is None:
             raise RefusedError(400, "give step, and a state, an observation, or both")
+        if policy is None:
+            nothing = {"step": asked.step, "advice": PRACTICE, "action": None}
+            return {"run": None, "policy_id": None, "arm": "practice", "propensity": None, **nothing}
         try:
             if asked.observation is None:
                 found = policy.act(asked.state, asked.step, raw=asked.raw, sample=True, person=asked.person)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flows.terminal.screen import Block, Grid, Title, part, plain
 from pipeline.declaration.numbers import number
-from pipeline.facts.answers import CalendarPlan, Fits, NightsPlan, PlanAnswer, Quality
+from pipeline.facts.answers import CalendarPlan, DriftPlan, Fits, NightsPlan, PlanAnswer, Quality
 from pipeline.facts.promise import MechanismFacts
 
 # of fewer simulated runs the band is all of them
@@ -110,11 +110,21 @@ def _nights(c: NightsPlan) -> list[str]:
     night = "no night of it" if c.night is None else f"night {c.night}"
     sds = ", ".join(f"{table} ± {number(sd[tonight], 3)}" for table, sd in c.standard_deviation.items())
     times, worst = (number(c.times_one_release[k], 3, "up") for k in (tonight, "worst"))
+    of = "" if c.window is None else f"; sums of the last {c.window} nights"
     return [
-        f"counter ({c.kind}, {c.nights} nights from {c.first} to {c.last}): paid once for all of them, {c.drawn} drawn",
+        f"counter ({c.kind}, {c.nights} nights from {c.first} to {c.last}): paid once for all of them, "
+        f"{c.drawn} drawn{of}",
         f"today is {night}, {c.left} left after it; a run {charge}",
         f"noise on the sums: {sds}; variance {times} × one release (at worst {worst} ×, re-releasing {c.nights} ×)",
+        *([] if c.drift is None else [_drift(c.drift)]),
     ]
+
+
+def _drift(d: DriftPlan) -> str:
+    fall = "no fall below practice can be called; take a larger share of the budget, or fewer nights"
+    if d.least_fall is not None:
+        fall = f"a fall of {number(d.least_fall, 3, 'up')} an episode below practice is called on every second night"
+    return f"drift (ρ = {up(d.rho)}): of {number(d.people)} people a night, as declared, {fall}"
 
 
 def _calendar(c: CalendarPlan) -> list[str]:

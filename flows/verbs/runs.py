@@ -217,7 +217,8 @@ def _promotion(p: Promotion) -> list[str]:
         word = "" if p.accepted is None else f', on the word of the recipe: accept = "unchecked" (entry {p.accepted})'
         return [*lines, f"promoted    {p.pointer} is {p.now}{word}"]
     if p.held:
-        return [*lines, f"held        {p.pointer} stays {p.now}: {'; '.join(p.held)}"]
+        stays = "leads to no run" if p.practice_since is not None else f"stays {p.now}"
+        return [*lines, f"held        {p.pointer} {stays}: {'; '.join(p.held)}"]
     return [*lines, f"in use      {p.now}"] if p.now else lines
 
 

@@ -31,6 +31,7 @@ from pipeline.statistics.count_layout import CountLayout
 from pipeline.statistics.layout import ExactSums, GateLayout, Tables
 from pipeline.statistics.moment_layout import MomentLayout
 from pipeline.statistics.one_step_layout import FEATURES, STEPS, WEIGHT, FeatureLayout, FollowLayout
+from pipeline.statistics.played import PlayedLayout
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.target_plan import VALUE_STEPS, Question, Stage, TargetPlan
 
@@ -53,6 +54,18 @@ def counts_target(shipped: PrivateSum) -> AuditTarget:
         words = f"nightly {time.kind}, {time.steps} nights, discrete gaussian"
     made_up = replace(shipped, layout=replace(layout, card=card))
     return tables_target(words, shipped, made_up, partial(count_person, card), total_rho(mechanisms))
+
+
+def played_target(shipped: PrivateSum) -> AuditTarget:
+    """The worst pair of people against every night's returns.
+
+    Raises CardError if there is no noise: there is nothing to claim.
+    """
+    layout = shipped.layout
+    assert isinstance(layout, PlayedLayout) and shipped.time is not None
+    layout = replace(layout, card=layout.card.model_copy(update={"kind": "synthetic"}))
+    words = f"returns of {shipped.time.steps} nights, discrete gaussian"
+    return tables_target(words, shipped, replace(shipped, layout=layout), layout.one, shipped.rho)
 
 
 def gate_target(shipped: PrivateSum) -> AuditTarget:

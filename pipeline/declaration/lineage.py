@@ -219,14 +219,27 @@ class Nightly(Strict):
     """Every night is a leaf of one counter, and the budget is that of all its nights together.
 
     ``nights``, ``first``: how many, and the date of the first (UTC).
+    ``window``: how many nights the sums are of, the last ones; None: all so far.
+    ``drift``: share of the budget on each night's mean reward under the policy in use and under practice; None: none.
     """
 
+    later: ClassVar = {"window": None, "drift": None}
     gone: ClassVar = {
         "epoch": 'a counter only counts; `[schedule] release = "monthly"` draws a fresh release on its dates'
     }
     nights: Annotated[int, Field(ge=1, le=10_000)] = 365
     first: Annotated[date, Field(strict=False)]
     counter: Literal["tree", "toeplitz"] = "tree"
+    window: Annotated[int, Field(ge=1)] | None = None
+    drift: Annotated[float, Field(gt=0, le=0.5)] | None = None
+
+    @model_validator(mode="after")
+    def _forgets_something(self) -> Self:
+        if self.window is not None and self.window >= self.nights:
+            raise ValueError(
+                f"'window' is of fewer nights than all {self.nights}; leave it out, and nothing is forgotten"
+            )
+        return self
 
     @property
     def last(self) -> date:
@@ -238,4 +251,4 @@ class Nightly(Strict):
         """Which rows of noise are drawn on which night."""
         from pipeline.privacy.continual import continual
 
-        return continual(self.counter, self.nights)
+        return continual(self.counter, self.nights, self.window)

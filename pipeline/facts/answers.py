@@ -86,6 +86,8 @@ class NightFacts(Part):
         Whether the committed release stands.
     charged_rho, charges
         What this night was charged, and all charges of the lineage.
+    played
+        Absent where the recipe does not ask for ``drift``, or nobody met a policy.
     """
 
     recipe: str
@@ -95,6 +97,26 @@ class NightFacts(Part):
     unchanged: bool
     charged_rho: Number
     charges: list[Charge]
+    played: PlayedFacts | None = None
+
+
+class PlayedFacts(Part):
+    """How tonight's people fared, seen through noise.
+
+    Parameters
+    ----------
+    share
+        Of the people who met the policy in use.
+    policy, practice
+        Mean reward of an episode under it and under current practice; None where too few people came for the noise.
+    drift
+        Whether the policy did worse, by the rule.
+    """
+
+    share: Number
+    policy: Number | None
+    practice: Number | None
+    drift: bool
 
 
 class IntervalOf(Part):
@@ -277,6 +299,8 @@ class Promotion(Part):
     accepted
         Entry of the ledger in which the recipe answers for a gain that no check clears of hidden traits; absent where
         it need not.
+    practice_since
+        The date on which the policy in use did worse than practice, which serves since; absent where a run is in use.
     """
 
     pointer: str
@@ -286,6 +310,7 @@ class Promotion(Part):
     held: list[str]
     changes: Comparison | None
     accepted: int | None = None
+    practice_since: str | None = None
 
 
 class NightAnswer(RunAnswer):
@@ -478,6 +503,10 @@ class NightsPlan(Part):
         Whether a run today draws nothing, and what it is charged.
     standard_deviation, times_one_release
         Of each table's sums, and their variance beside one release at the same rho: ``tonight`` and at ``worst``.
+    window
+        How many nights the sums are of, the last ones; absent: all so far.
+    drift
+        With ``drift`` in the recipe.
     """
 
     key: str
@@ -493,6 +522,26 @@ class NightsPlan(Part):
     charge_rho: Number
     standard_deviation: dict[str, dict[str, Number]]
     times_one_release: dict[str, Number]
+    window: int | None = None
+    drift: DriftPlan | None = None
+
+
+class DriftPlan(Part):
+    """What the comparison of the policy in use with practice can show.
+
+    Parameters
+    ----------
+    rho
+        Of the budget.
+    people
+        Of a night, on average, as declared.
+    least_fall
+        The least fall below practice, reward units an episode, that is called on every second night; None: none is.
+    """
+
+    rho: Number
+    people: Number
+    least_fall: Number | None
 
 
 class VerdictsPlan(Part):

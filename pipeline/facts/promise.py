@@ -265,6 +265,13 @@ class EpochFacts(Part):
     opening: list[str]
 
 
+class PlayFacts(Part):
+    """Who met a policy: ``id`` of the policy, ``share`` of the people."""
+
+    id: str
+    share: Number
+
+
 class CounterFacts(Part):
     """Which counter, which night of it, and how noisy the sums of that night are.
 
@@ -284,6 +291,10 @@ class CounterFacts(Part):
         Of the people who are in no leaf, because they evaluate; absent where everybody is counted.
     epochs
         Absent where all sums run on.
+    window
+        How many nights the sums are of, the last ones; absent: all so far.
+    play
+        Who met the policy in use, by its id and share; absent where arms are not compared, or nobody met one.
     standard_deviation
         Of this night's sums, by table.
     times_one_release
@@ -304,6 +315,8 @@ class CounterFacts(Part):
     times_one_release: Number
     share: str | None = None
     epochs: EpochFacts | None = None
+    window: int | None = None
+    play: PlayFacts | None = None
 
 
 class GateFacts(Part):

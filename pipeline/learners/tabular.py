@@ -32,6 +32,7 @@ from pipeline.statistics.calibration import (
     count_sum,
     even_visits,
     people_needed,
+    played_sum,
     scale_budget,
     signal_to_noise,
 )
@@ -59,7 +60,9 @@ class Tabular:
             raise ValueError("calibration = 'paper' needs release = 'two_tables'; the paper prints no other")
 
     def plan(self, card: AnyCard, terms: Terms) -> TabularRun:
-        return TabularRun(require_tabular(card), terms, counts_privatizer(require_tabular(card), terms), self.planner)
+        tabular = require_tabular(card)
+        counts, played = counts_privatizer(tabular, terms), played_privatizer(tabular, terms)
+        return TabularRun(tabular, terms, counts, self.planner, played)
 
 
 def counts_privatizer(card: Card, terms: Terms) -> PrivateSum:
@@ -67,12 +70,26 @@ def counts_privatizer(card: Card, terms: Terms) -> PrivateSum:
 
     Raises CardError if the budget is none that counts can have, or its delta means nothing for so few people.
     """
-    ask = terms.ask_for(card)
+    ask = terms.ask_for(card).less(terms.drift)
     try:
         chosen = count_sum(card, ask)
     except ValueError as e:
         raise CardError(f"{terms.where}: [privacy]: {e}") from None
     return chosen if ask.pure else _with_slack(card, chosen, terms.noise())
+
+
+def played_privatizer(card: Card, terms: Terms) -> PrivateSum | None:
+    """The returns of each night that a recipe asks for; None: it asks for none.
+
+    Raises CardError if the card declares its rewards, or the share is too small for a scale.
+    """
+    if not terms.drift or terms.nightly is None:
+        return None
+    try:
+        chosen = played_sum(card, terms.drift, terms.nightly.nights)
+    except ValueError as e:
+        raise CardError(f"{terms.where}: [nightly]: {e}") from None
+    return _with_slack(card, chosen, terms.noise())
 
 
 def _with_slack(card: Card, chosen: PrivateSum, sampler: NoiseSource) -> PrivateSum:
@@ -96,12 +113,16 @@ def no_delta_left(card: AnyCard) -> CardError:
 
 @dataclass(frozen=True)
 class TabularRun:
-    """Count tables, priced one by one."""
+    """Count tables, priced one by one.
+
+    ``played``: of a counter that compares the policy in use with practice night by night; None: of none.
+    """
 
     card: Card
     terms: Terms
     privatizer: PrivateSum
     planner: CountsPlanner
+    played: PrivateSum | None = None
     what = "counts"
     reference = "uniform choice"
     stages = WHOLE
@@ -148,7 +169,8 @@ class TabularRun:
         return stage("release", lambda noise: self.privatizer.draw(aggregate(snapshot, self.card, resources), noise))
 
     def quote(self) -> Quote:
-        card, mechanisms, ask = self.card, self.privatizer.mechanisms, self.terms.ask()
+        card, ask = self.card, self.terms.ask().less(self.terms.drift)
+        mechanisms = self.privatizer.mechanisms + (() if self.played is None else self.played.mechanisms)
         rho, teaching = total_rho(mechanisms), float(1 - self.terms.reserve)
         outlook = Outlook(
             visits_per_cell_if_even=even_visits(card, self.terms.teachers(card)),
@@ -210,13 +232,15 @@ class TabularRun:
     def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
         """Of a counter, one of few leaves."""
         from pipeline.audits.sums import LEAVES
-        from pipeline.audits.tables import counts_target
+        from pipeline.audits.tables import counts_target, played_target
 
-        nightly, shipped = self.terms.nightly, self.privatizer
+        nightly, shipped, played = self.terms.nightly, self.privatizer, self.played
         if nightly is not None:
-            few = nightly.model_copy(update={"nights": min(nightly.nights, LEAVES)})
-            shipped = counts_privatizer(self.card, replace(self.terms, nightly=few))
-        return [counts_target(shipped)]
+            nights = min(nightly.nights, LEAVES)
+            window = None if nightly.window is None or nightly.window >= nights else nightly.window
+            few = replace(self.terms, nightly=nightly.model_copy(update={"nights": nights, "window": window}))
+            shipped, played = counts_privatizer(self.card, few), played_privatizer(self.card, few)
+        return [counts_target(shipped), *([] if played is None else [played_target(played)])]
 
     def whole_plan(self) -> WholePlan | None:
         from pipeline.audits.attack import WholePlan
@@ -225,7 +249,7 @@ class TabularRun:
         nightly, asked = self.terms.nightly, self.terms.ask().zcdp()
         if nightly is None or nightly.nights <= LEAVES or asked is None:
             return None
-        cost = total_rho(self.privatizer.mechanisms)
+        cost = total_rho(self.privatizer.mechanisms + (() if self.played is None else self.played.mechanisms))
         assert cost is not None
         return WholePlan(f"A counter of {LEAVES} of {nightly.nights} nights", cost, asked)
 

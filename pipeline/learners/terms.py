@@ -268,6 +268,13 @@ class Terms:
         whole = Ask(p.rho, p.epsilon, p.delta, p.release, p.calibration, split, counter)
         return whole.less(self.taken) if self.taken else whole
 
+    @property
+    def drift(self) -> Fraction:
+        """What of the budget every night's mean reward is released for, as an exact zCDP rho; 0: nothing."""
+        if self.nightly is None or self.nightly.drift is None:
+            return Fraction(0)
+        return fraction_of(self.nightly.drift) * (self.ask().zcdp() or Fraction(0))
+
     def ask_for(self, card: AnyCard) -> Ask:
         """The same budget, refused where its delta means nothing for so few people.
 

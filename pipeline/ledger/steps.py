@@ -23,8 +23,8 @@ from pipeline.ledger.account import commit_of, registration
 from pipeline.ledger.attempts import may_have_drawn, taken_over
 from pipeline.ledger.chain import Body, Entry, canonical, entries_of
 from pipeline.ledger.looks import is_look
-from pipeline.privacy.continual import Factorisation, Kind, continual, squared_weights
-from pipeline.privacy.release import Mechanism, Running, total_rho
+from pipeline.privacy.continual import Factorisation, Kind, continual, each_night, squared_weights
+from pipeline.privacy.release import PLAYED, Mechanism, Running, total_rho
 from pipeline.privacy.release_file import mechanism_from
 
 
@@ -44,6 +44,8 @@ class CounterBody(TypedDict):
     ``share``: of the people who were in no leaf of an older counter, because they evaluated: exact rational; else
     absent.
     ``epochs``: of an older counter; absent where all sums run on.
+    ``window``: how many nights its sums are of; absent: all so far.
+    ``play``: who met the policy in use, by its id and share; absent where no arms are compared, or nobody met one.
     ``cost``, ``error``: largest squared L2 weight of one person over all T steps; variance of the step's sums in units
     of one row's.
     """
@@ -57,6 +59,8 @@ class CounterBody(TypedDict):
     date: str
     share: NotRequired[str]
     epochs: NotRequired[EpochBody]
+    window: NotRequired[int]
+    play: NotRequired[Body]
     cost: int
     error: float
 
@@ -86,6 +90,7 @@ def counter_key(
     mechanisms: Sequence[Body],
     share: str | None = None,
     epochs: tuple[EpochBody, Body] | None = None,
+    window: int | None = None,
 ) -> str:
     """Hex key of a counter: lineage, registered domain, dates and variances; the same recipe goes on with it.
 
@@ -96,7 +101,8 @@ def counter_key(
     known = [{k: v for k, v in m.items() if k not in ("delta_slack", "running", "scale")} for m in mechanisms]
     table = ["table"] if any("delta_slack" in m for m in mechanisms) else []
     held_out = [] if share is None else [share]
-    parts = [lineage, "counter", domain_hash, [*dates], known, table, *held_out, *(epochs or ())]
+    within = [] if window is None else [{"window": window}]
+    parts = [lineage, "counter", domain_hash, [*dates], known, table, *held_out, *(epochs or ()), *within]
     return hashlib.sha256(canonical(parts).encode()).hexdigest()
 
 
@@ -107,7 +113,7 @@ def key_of_step(lineage: str, domain_hash: str, said: Body) -> str:
     answers = answers_of(said.get("joint"))
     counted = [m for m in said["mechanisms"] if m["table"] not in answers]
     epochs = (told["epochs"], said["joint"]) if "epochs" in told else None
-    return counter_key(lineage, domain_hash, dates, counted, told.get("share"), epochs)
+    return counter_key(lineage, domain_hash, dates, counted, told.get("share"), epochs, told.get("window"))
 
 
 def answers_of(joint: Body | None) -> set[str]:
@@ -123,10 +129,12 @@ def answers_of(joint: Body | None) -> set[str]:
 def time_of(told: CounterBody, table: str = "") -> tuple[Factorisation, int]:
     """The factorisation that a table's sums are read off, and the step of it that stands at this one.
 
-    ``told``, ``table``: of an INTENT, and the table's name; empty: of any that opened no epoch.
+    ``told``, ``table``: of an INTENT, and the table's name; empty: of any that runs on and opened no epoch.
     """
+    if table == PLAYED:
+        return each_night(told["nights"]), told["night"]
     if (epochs := told.get("epochs")) is None:
-        return continual(told["kind"], told["nights"]), told["night"]
+        return continual(told["kind"], told["nights"], told.get("window")), told["night"]
     opened, within = divmod(told["night"] - 1, epochs["nights"])
     if table in epochs["opening"]:
         return continual(told["kind"], -(-told["nights"] // epochs["nights"])), opened + 1
@@ -175,8 +183,10 @@ def step_price(
         return max(Fraction(0), counter_loss(mechanisms) - taken_over(entries, before))
     maybe_drawn = {t for told in drawn for t in range(told["since"], told["night"] + 1)}
     again = sorted(maybe_drawn & set(range(counter["since"], counter["night"] + 1)))
-    due = [row for t in again for row in time_of(counter)[0].rows(t)]
-    twice = [replace(m, running=Running(squared_weights(due), 1, 1.0)) for m in mechanisms]
+    twice: list[Mechanism] = []
+    for m in mechanisms:
+        due = [row for t in again for row in time_of(counter, m.table)[0].rows(t)]
+        twice.append(replace(m, running=Running(squared_weights(due), 1, 1.0)))
     return max(Fraction(0), counter_loss(twice) - taken_over(entries, before))
 
 

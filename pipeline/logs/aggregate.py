@@ -42,7 +42,8 @@ from pipeline.logs.parts import Split
 from pipeline.logs.store import CANONICAL, Snapshot
 from pipeline.logs.summing import HERE, Resources, Sums, sum_snapshot
 from pipeline.statistics.count_layout import Person, reward_lattice
-from pipeline.statistics.layout import ExactSums, Integers, Tables
+from pipeline.statistics.layout import ExactSums, Tables
+from pipeline.statistics.played import Play, PlayedLayout, meets
 
 # a row group of a part file: a batch is then neither cut nor copied together
 BATCH_ROWS = 1 << 18
@@ -227,17 +228,46 @@ def person_rows(person: Person, card: Card) -> pl.DataFrame:
     return pl.DataFrame(flat).with_columns(pl.col(*_INTEGERS).cast(pl.Int32), over)
 
 
+@dataclass(frozen=True)
+class Arms:
+    """Of whose episodes returns are summed, beside the counts of a night.
+
+    ``play``: who meets the policy in use; None: nobody.
+    """
+
+    layout: PlayedLayout
+    play: Play | None
+
+    def add(self, rows: pl.DataFrame, new: pl.DataFrame) -> Tables:
+        """The table of ``rows`` ``user_id, episode_id, reward``, whole episodes of the people ``new``."""
+        k = reward_lattice(self.layout.card).index(rows["reward"].to_numpy())
+        by = rows.select("user_id", "episode_id", pl.Series("k", k)).group_by("user_id", "episode_id")
+        told = by.agg(pl.col("k").sum(), pl.len().alias("rows")).join(
+            new.select("user_id", "person").unique(), on="user_id"
+        )
+        met = [self.play is not None and meets(self.play, person) for person in told["person"]]
+        return self.layout.one((told["k"].to_list(), told["rows"].to_list(), met))
+
+
 def count_new(
-    snapshots: Sequence[Snapshot], card: Card, seen: Hashes, key: bytes, split: Split | None = None
-) -> tuple[Mapping[str, Integers], Hashes]:
+    snapshots: Sequence[Snapshot],
+    card: Card,
+    seen: Hashes,
+    key: bytes,
+    split: Split | None = None,
+    arms: Arms | None = None,
+) -> tuple[Tables, Hashes]:
     """Count what is new in the snapshots, in their order, a partition in memory at a time.
 
     ``seen`` ``(n, hash_width)``: of all nights so far.
     ``split``: who is reserved for judging, and not counted, ever; None: everybody learns.
+    ``arms``: what returns are summed as well; None: none are.
     Returns tables of the leaf, and the hashes ``(k, hash_width)`` to add.
     """
     columns = needed(card)
-    sums = count_rows(pl.DataFrame(schema={name: CANONICAL[name] for name in columns}), card)
+    sums = dict(count_rows(pl.DataFrame(schema={name: CANONICAL[name] for name in columns}), card))
+    if arms is not None:
+        sums |= arms.layout.one(([], [], []))
     known = hash_frame(seen)
     fresh = known.clear()
     for part in (p for s in snapshots for p in s.part_files):
@@ -246,7 +276,8 @@ def count_new(
         rows = rows if split is None else split.cut(rows)[0]
         new = pick_new(rows, card, pl.concat([known, fresh]), key, delivered_texts(part))
         on = ["user_id"] if card.unit.recurs == "never" else ["user_id", "episode_id"]
-        counted = count_rows(rows.join(new, on=on, how="semi", maintain_order="left"), card)
+        counts = rows.join(new, on=on, how="semi", maintain_order="left")
+        counted = {**count_rows(counts, card), **({} if arms is None else arms.add(counts, new))}
         sums = {name: table + counted[name] for name, table in sums.items()}
         fresh = pl.concat([fresh, new.select(fresh.columns)])
     return sums, fresh.to_numpy().astype(np.uint64)

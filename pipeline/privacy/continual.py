@@ -11,6 +11,18 @@ factorisation        rows at step t                cost                  weights
 :class:`SquareRoot`  sum over k of g_k x_{t-k}     sum of g_k^2, k < T   of 1 / ((1 - q) g(q))        16
 ===================  ============================  ====================  ===========================  ================
 
+A *window* of N steps takes all rows of more than N steps out: each sum is that of the last N steps, the steps before
+are forgotten, and the cost no longer grows with T.  A window of one step releases every step by itself.
+
+================================  =============================  ====================================================
+window of N steps                 cost                           weights
+================================  =============================  ====================================================
+:class:`Tree`                     floor(log2 N) + 1              fewest nodes that make up the window
+:class:`SquareRoot`               sum of g_k^2, k < N            of (1 - q^N) / ((1 - q) g(q)), g cut after N terms
+================================  =============================  ====================================================
+
+Cut, g decreases from its first term on, so 1 / g(q) converges (Enestrom and Kakeya), and old noise dies out.
+
 Levels are counted with the logarithm to base 2, and for T sums, the last included.  Paper 000 counts ceil(log2 T):
 right for its T - 1 sums, one short at powers of two when the sum of all T steps is read as well (privacy.md §4).
 
@@ -41,7 +53,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache
 from typing import Literal, Protocol
@@ -96,13 +108,22 @@ class Factorisation(ABC):
     """A = W M as plain arithmetic; see the module.
 
     ``steps``: T, declared: at least 1.
+    ``window``: how many steps a sum is of, the last ones; None: all so far.
     """
 
     steps: int
+    window: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.steps < 1:
             raise ValueError(f"steps must be at least 1; got {self.steps}")
+        if self.window is not None and not 1 <= self.window <= self.steps:
+            raise ValueError(f"a window has at least one of the {self.steps} steps, and no more; got {self.window}")
+
+    @property
+    def longest(self) -> int:
+        """Most steps that a sum is of."""
+        return self.window or self.steps
 
     @property
     def kind(self) -> Kind:
@@ -134,7 +155,7 @@ class Factorisation(ABC):
 
     @abstractmethod
     def error(self, t: int) -> float:
-        """Variance of the sum of the first ``t`` steps, in units of a row's noise: squared length of its weights."""
+        """Variance of the sum at step ``t``, in units of a row's noise: squared length of its weights."""
 
     @abstractmethod
     def rows(self, t: int) -> tuple[Row, ...]:
@@ -145,14 +166,10 @@ class Factorisation(ABC):
 
     @abstractmethod
     def weights(self, t: int) -> Array:
-        """Weights ``(R,)`` of the R rows of steps 1 .. ``t``, in their order, in the sum of the first ``t`` steps."""
-
-    def placed(self, since: int, now: int) -> int:
-        """The step in which people are counted who came in after ``since - 1``, at a run on step ``now``: that one."""
-        return now
+        """Weights ``(R,)`` of the R rows of steps 1 .. ``t``, in their order, in the sum at step ``t``."""
 
     def total(self, t: int, noisy: Callable[[int], Integers]) -> Array:
-        """Sum of the first ``t`` steps ``(n,)``, read off the released rows; post-processing.
+        """Sum at step ``t`` ``(n,)``, read off the released rows; post-processing.
 
         ``noisy``: from a step k to its released rows ``(len(rows(k)), n)``; asked once for each, in order.
         """
@@ -294,25 +311,39 @@ class Tree(Factorisation):
 
     @property
     def draws(self) -> int:
-        return 2 * self.steps - self.steps.bit_count()
+        return sum(self.steps >> level for level in range(levels(self.longest)))
 
     def cost_of(self, steps: int) -> int:
         """For each level, nodes full of the first steps, and one that has the rest."""
         cost = 0
-        for level in range(self.steps.bit_length()):
+        for level in range(levels(self.longest)):
             size = 2**level
             full, rest = divmod(min(steps, self.steps // size * size), size)
             cost += full * size**2 + rest**2
         return cost
 
     def error(self, t: int) -> float:
-        """The sum of :func:`node_variance` over the binary digits of ``t``."""
-        return sum(node_variance(j, self.estimate) for j in digits(t))
+        """The sum of :func:`node_variance` over the nodes that make up the sum."""
+        # in this order it was noted before there were windows
+        return sum(node_variance(j, self.estimate) for j in reversed(self._levels(t)))
+
+    def _levels(self, t: int) -> list[int]:
+        """Levels of the nodes that make up the sum at step ``t``, the oldest first; what is before them is no part."""
+        at, found = max(0, t - self.longest), list[int]()
+        while at < t:
+            # the largest that begins here
+            largest = (t - at).bit_length() - 1
+            found.append(largest if at == 0 else min(largest, largest_node(at)))
+            at += 2 ** found[-1]
+        return found
 
     def rows(self, t: int) -> tuple[Row, ...]:
         """Nodes of 1, 2, 4, ... steps that end at ``t``."""
         check_step(t, self.steps)
-        return tuple(Row(t - 2**j + 1, (1,) * 2**j) for j in range(largest_node(t) + 1))
+        return tuple(Row(t - 2**j + 1, (1,) * 2**j) for j in range(self._nodes(t)))
+
+    def _nodes(self, t: int) -> int:
+        return min(largest_node(t) + 1, levels(self.longest))
 
     def weights(self, t: int) -> Array:
         """See :class:`Factorisation`.
@@ -320,15 +351,18 @@ class Tree(Factorisation):
         The recursion of :func:`node_variance` in closed form: the estimate of a node of 2^j steps is the sum of 2^i
         times the nodes of 2^i steps in it, over 2^(j+1) - 1.
         """
-        found: list[float] = []
-        begin = 0
-        for top in reversed(digits(t)):
+        begin = max(0, t - self.longest)
+        # of the rows before the window none is read
+        found = [0.0] * sum(self._nodes(k) for k in range(1, begin + 1))
+        for top in self._levels(t):
             for k in range(begin + 1, begin + 2**top + 1):
-                within = range(min(top, largest_node(k - begin)) + 1)
+                within = min(top, largest_node(k - begin)) + 1
                 if self.estimate == "plain":
-                    found += [float(i == top) for i in within]
+                    found += [float(i == top) for i in range(within)]
                 else:
-                    found += [2**i / (2 ** (top + 1) - 1) for i in within]
+                    found += [2**i / (2 ** (top + 1) - 1) for i in range(within)]
+                # the node that ends here may begin before the window
+                found += [0.0] * (self._nodes(k) - within)
             begin += 2**top
         return np.array(found)
 
@@ -351,29 +385,35 @@ class SquareRoot(Factorisation):
         return self.steps
 
     def cost_of(self, steps: int) -> int:
-        """The first steps lie in every row."""
-        sums = np.concatenate([[0], np.cumsum(coefficients(self.steps))])
+        """The first steps lie in every row, or in those of a window, and overlap most."""
+        sums = np.concatenate([[0], np.cumsum(_cut(self.steps, self.longest))])
         after = np.arange(1, self.steps + 1)
         moved = sums[after] - sums[np.maximum(after - steps, 0)]
         return int(moved @ moved)
 
     def error(self, t: int) -> float:
-        p = _decoder(self.steps)[:t]
+        p = _decoder(self.steps, self.longest)[:t]
         return float(p @ p)
 
     def rows(self, t: int) -> tuple[Row, ...]:
         check_step(t, self.steps)
-        return (Row(1, tuple(map(int, coefficients(self.steps)[:t][::-1]))),)
+        held = min(t, self.longest)
+        return (Row(t - held + 1, tuple(map(int, coefficients(self.steps)[:held][::-1]))),)
 
     def weights(self, t: int) -> Array:
-        return _decoder(self.steps)[:t][::-1]
+        return _decoder(self.steps, self.longest)[:t][::-1]
 
 
-def continual(name: Kind | Mechanism, steps: int) -> Factorisation:
-    """The factorisation of a name."""
+def continual(name: Kind | Mechanism, steps: int, window: int | None = None) -> Factorisation:
+    """The factorisation of a name; ``window`` as in :class:`Factorisation`."""
     if name in ("toeplitz", "square-root"):
-        return SquareRoot(steps)
-    return Tree(steps, "plain" if name == "plain" else "bottom-up")
+        return SquareRoot(steps, window=window)
+    return Tree(steps, "plain" if name == "plain" else "bottom-up", window=window)
+
+
+def each_night(steps: int) -> Factorisation:
+    """Every step by itself: a window of one."""
+    return Tree(steps, window=1)
 
 
 def levels(steps: int) -> int:
@@ -422,14 +462,20 @@ def coefficients(steps: int) -> Integers:
     return g
 
 
+def _cut(steps: int, longest: int) -> Integers:
+    """:func:`coefficients` ``(T,)``, 0 from the ``longest`` one on."""
+    return np.where(np.arange(steps) < longest, coefficients(steps), 0)
+
+
 @cache
-def _decoder(steps: int) -> Array:
-    """p_0 .. p_{T-1} ``(T,)``: weight of the noise that is k steps old in a running sum; read-only."""
-    g, inverse = coefficients(steps), np.zeros(steps)
+def _decoder(steps: int, longest: int) -> Array:
+    """p_0 .. p_{T-1} ``(T,)``: weight of the noise that is k steps old in a sum of the last ones; read-only."""
+    g, inverse = _cut(steps, longest), np.zeros(steps)
     inverse[0] = 1 / g[0]
     for k in range(1, steps):
         inverse[k] = -(g[k:0:-1] @ inverse[:k]) / g[0]
     p = np.cumsum(inverse)
+    p[longest:] -= p[: steps - longest].copy()
     p.setflags(write=False)
     return p
 
@@ -529,11 +575,11 @@ class _Noise(Protocol):
 def _noise_of(time: Time, blocks: NoiseBlocks) -> _Noise:
     if isinstance(time, LazyTree):
         return _LazyNodes(time, blocks)
-    if isinstance(time, Tree):
+    if isinstance(time, Tree) and time.window is None:
         return _Nodes(time, blocks)
     if isinstance(time, Once):
         return _Summed(blocks)
-    if isinstance(time, Factorisation):
+    if isinstance(time, SquareRoot):
         return _Rows(time, blocks)
     raise TypeError(f"no running sum over {time!r}")
 

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 Integers = NDArray[np.int64]
 
 
-# words of a release that the ledger reads: the variant of its joint cost where people are held out, the gate's table
-HELD_OUT, SET_ASIDE = "held_out", "set_aside"
+# words of a release that the ledger reads: the variant of its joint cost where people are held out, the gate's table,
+# and the table of a counter that is of each night alone
+HELD_OUT, SET_ASIDE, PLAYED = "held_out", "set_aside", "played"
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,8 @@ class Ask:
 
     def less(self, taken: Fraction) -> Ask:
         """What is left of the budget."""
+        if not taken:
+            return self
         if self.pure:
             return replace(self, epsilon=fraction_of(self.epsilon or 0) - taken)
         whole = self.zcdp()

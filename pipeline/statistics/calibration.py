@@ -17,11 +17,12 @@ from fractions import Fraction
 
 from pipeline.declaration.card import Card
 from pipeline.privacy.budget import fraction_of
-from pipeline.privacy.continual import Factorisation
+from pipeline.privacy.continual import Factorisation, each_night
 from pipeline.privacy.noise import LARGEST_SCALE
-from pipeline.privacy.release import Mechanism, Running
+from pipeline.privacy.release import PLAYED, Mechanism, Running
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.count_layout import CountLayout, reward_lattice
+from pipeline.statistics.played import PlayedLayout
 from pipeline.statistics.private_sum import PrivateSum
 
 # no table is starved: a smaller share than this makes one table the bottleneck whatever its sensitivity
@@ -65,6 +66,22 @@ def count_sum(card: Card, ask: Ask) -> PrivateSum:
             f"so small a budget needs noise of scale {widest:.3g}, above {LARGEST_SCALE:.3g}: nothing would be left"
         )
     return PrivateSum(layout, mechanisms, ask.counter)
+
+
+def played_sum(card: Card, rho: Fraction, nights: int) -> PrivateSum:
+    """The private sum of every night's returns, each night alone, for so much of the budget.
+
+    Raises ValueError if the card declares its rewards, so that no log has any, or the noise would leave the safe range.
+    """
+    if card.reward.kind != "estimate":
+        raise ValueError("'drift' reads rewards in the log, and the card declares them; take 'drift' out")
+    layout = PlayedLayout(card)
+    (table,) = layout.tables
+    variance = integer_variances({PLAYED: table.replace.l2_squared}, {PLAYED: Fraction(1)}, rho)[PLAYED]
+    if math.sqrt(variance) > LARGEST_SCALE:
+        raise ValueError(f"so small a 'drift' needs noise of scale {math.sqrt(variance):.3g}: nothing would be left")
+    time = each_night(nights)
+    return PrivateSum(layout, running((table.mechanism(variance),), time), time)
 
 
 def running(mechanisms: tuple[Mechanism, ...], time: Factorisation) -> tuple[Mechanism, ...]:

@@ -52,16 +52,17 @@ from pipeline.ledger.steps import (
     overtaken,
     step_price,
 )
-from pipeline.logs.aggregate import count_new
+from pipeline.logs.aggregate import Arms, count_new
 from pipeline.logs.contribution_bounding import Hashes, hash_width
 from pipeline.logs.parts import Split
 from pipeline.logs.store import Snapshot, numbers, snapshots, sound
 from pipeline.logs.summing import HERE
-from pipeline.privacy.continual import Factorisation
+from pipeline.privacy.continual import Factorisation, each_night
 from pipeline.privacy.noise import Integers, NoiseSource
-from pipeline.privacy.release import Mechanism, Release
+from pipeline.privacy.release import PLAYED, Mechanism, Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.statistics.layout import ExactSums
+from pipeline.statistics.played import Play, PlayedLayout
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.transaction.drawing import WHOLE, key_of
 from pipeline.transaction.gate import Gate
@@ -258,12 +259,16 @@ class ContinualRelease:
 
     ``first``: the date of step 1.
     ``gate``: what must pass before the counter begins, and is charged; None where nothing may stop it.
+    ``played``: returns of each step alone, under the policy in use and under practice; None: none are released.
+    ``play``: who met the policy in use; None: nobody met one.
     """
 
     card: Card
     sums: PrivateSum
     first: date
     gate: Gate | None = None
+    played: PrivateSum | None = None
+    play: Play | None = None
 
     @property
     def counter(self) -> Factorisation:
@@ -273,14 +278,14 @@ class ContinualRelease:
 
     @property
     def size(self) -> int:
-        """Cells of all tables."""
+        """Cells of all tables that later steps read."""
         return sum(m.cells for m in self.sums.mechanisms)
 
     @cached_property
     def key(self) -> str:
-        counter, described = self.counter, [describe_mechanism(m) for m in self.sums.mechanisms]
+        counter, described = self.counter, [describe_mechanism(m) for m in self.mechanisms(1)]
         dates = counter.kind, counter.steps, self.first.isoformat()
-        return counter_key(self.card.name, self.card.domain_hash(), dates, described)
+        return counter_key(self.card.name, self.card.domain_hash(), dates, described, window=counter.window)
 
     def step_key(self, t: int) -> str:
         """Hex key of the release of step 1 .. T; no snapshot and no digest of data is in it."""
@@ -313,7 +318,12 @@ class ContinualRelease:
 
     def mechanisms(self, t: int) -> tuple[Mechanism, ...]:
         """Mechanisms with the noise of the sums at step t."""
-        return self.sums.at(t)
+        return self.sums.at(t) + (() if self.played is None else self.played.at(t))
+
+    def admit(self, noise: NoiseSource) -> None:
+        """Refuse, before any row is read, what would not be private on real data."""
+        for summed in (self.sums, *(() if self.played is None else (self.played,))):
+            summed.admit(noise)
 
     def told(self, t: int, since: int) -> Body:
         """What an INTENT says of a step; ``t`` and ``since`` as in :meth:`describe`."""
@@ -325,7 +335,7 @@ class ContinualRelease:
 
         ``t``, ``since``: the steps ``since .. t`` become known, all but the last of them empty.
         """
-        return {
+        told: CounterBody = {
             "key": self.key,
             "kind": self.counter.kind,
             "nights": self.counter.steps,
@@ -336,6 +346,11 @@ class ContinualRelease:
             "cost": self.counter.cost,
             "error": self.counter.error(t),
         }
+        if self.counter.window is not None:
+            told["window"] = self.counter.window
+        if self.played is not None and self.play is not None:
+            told["play"] = self.play
+        return told
 
     def price(self, entries: Sequence[Entry], t: int, since: int) -> Fraction:
         """What a step charges, as an exact zCDP rho.
@@ -387,7 +402,7 @@ def append_step(
     """
     card = declared.card
     ledger.require(card)
-    declared.sums.admit(noise)
+    declared.admit(noise)
     with open_lineage(card.name, ledger, store) as lineage:
         entries = ledger.entries()
         steps, t = committed_steps(entries, card.name, declared.key), declared.step_on(day)
@@ -444,7 +459,8 @@ def draw_step(
     """
     card, told, time, summed = declared.card, intent.body["counter"], declared.counter, declared.sums
     now, steps = told["night"], range(told["since"], told["night"] + 1)
-    tables, fresh = count_new(waiting, card, kept.seen(hash_width(card)), kept.key, split)
+    arms = None if declared.played is None else Arms(PlayedLayout(card), told.get("play"))
+    tables, fresh = count_new(waiting, card, kept.seen(hash_width(card)), kept.key, split, arms)
     new = np.concatenate([tables[m.table].reshape(-1) for m in summed.mechanisms])
     sums = ExactSums(card.name, card.kind, card.domain.dynamics, tables)
     due = [row for t in steps for row in time.rows(t)]
@@ -452,6 +468,10 @@ def draw_step(
     ends = np.cumsum([len(time.rows(t)) for t in steps])[:-1]
     there: dict[int, Integers] = dict(zip(steps, np.split(drawn, ends), strict=True))
     total = np.rint(time.total(now, lambda t: there[t] if t in there else kept.rows(t))).astype(np.int64)
+    if declared.played is not None:
+        played = tables[PLAYED].reshape(-1)
+        row = declared.played.draw_rows(each_night(time.steps).rows(now), {now: played}.get, noise, sums)
+        total = np.concatenate([total, row[0]])
     mechanisms = declared.mechanisms(now)
     pieces = np.split(total, np.cumsum([m.cells for m in mechanisms])[:-1])
     kept.write(now, intent.body["attempt"], new, fresh, drawn, waiting[-1].number if waiting else None)

@@ -40,6 +40,7 @@ from pipeline.facts.promise import CounterFacts, Declared, DeclaredPlant, Declar
 from pipeline.facts.report import LedgerFacts, Report
 from pipeline.facts.verdict import SHARE, Verdict, round_up
 from pipeline.privacy.losses import membership_advantage, safe_epsilon
+from pipeline.privacy.release import PLAYED
 from reports.page import (
     Card,
     Chapter,
@@ -525,7 +526,10 @@ def mechanisms_section(report: Report) -> Section:
 def _nights(counter: CounterFacts | None) -> tuple[str, ...]:
     if counter is None:
         return ()
-    sums, epochs = "the tables are sums over all nights so far", counter.epochs
+    over = "all nights so far" if counter.window is None else f"the last {number(counter.window)} nights"
+    sums, epochs = f"the tables are sums over {over}", counter.epochs
+    if PLAYED in counter.standard_deviation:
+        sums += f" ({PLAYED}: episodes and returns of this night alone, under the policy in use and under practice)"
     if epochs is not None:
         opening = " and ".join(map(clean, epochs.opening))
         sums = (
