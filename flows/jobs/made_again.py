@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 
 from flows.config.home import Home
@@ -26,7 +27,7 @@ from pipeline.declaration.code import is_plugin
 from pipeline.declaration.toml import read_toml
 from pipeline.facts.promise import Made
 from pipeline.files import copy_file, json_text, write_file
-from pipeline.learners.learner import RunPlan
+from pipeline.learners.learner import Adaptive, RunPlan
 from pipeline.ledger.account import card_hash, reserve_for
 from pipeline.ledger.attempts import Passed, passed_gate
 from pipeline.ledger.chain import Body, Entry, canonical
@@ -40,6 +41,7 @@ from pipeline.transaction.transaction import Curated
 from reports.page import NOT_DRAWN
 
 _CHARGE = "sensitivities, scales and cost, recomputed from the card's layout and the recipe"
+_ASKED = "what later stages asked, recomputed from the answers before them"
 _AGAIN = "made again from card, recipe and release"
 # what the files are made of; the ledger vouches for them
 _INPUTS = ("release.parquet", "recipe.toml")
@@ -100,6 +102,7 @@ def made_again(folder: Path, card: AnyCard, held: Vouched) -> Iterator[Check]:
     if problem is not None:
         return
     other = older or other_maker(held.said.get("made_by"), now)
+    yield judged(_ASKED, _asked_problem(folder, plan), other)
     with tempfile.TemporaryDirectory() as place:
         try:
             _compose(folder, recipe, card, plan, held, gate, Path(place))
@@ -207,6 +210,19 @@ def _charge_problem(folder: Path, s: Setting, plan: RunPlan, held: Vouched) -> s
     if key != intent.body["run_key"]:
         return f"entry {intent.seq} is of another snapshot, domain or recipe"
     return look_problem(held.entries, intent, release.look)
+
+
+def _asked_problem(folder: Path, plan: RunPlan) -> str | None:
+    """Where a release rests on other questions than its own answers make."""
+    try:
+        release = read_release(folder)
+        asked = plan.asked_again(release) if isinstance(plan, Adaptive) else {}
+    except BROKEN as e:
+        return f"nothing can be asked after these answers ({_short(e)})"
+    if set(asked) != set(release.derived):
+        return f"these are {', '.join(sorted(asked)) or 'none'}; the release has {', '.join(sorted(release.derived))}"
+    wrong = [name for name, x in asked.items() if not np.array_equal(x, release.derived[name])]
+    return f"{wrong[0]} is another" if wrong else None
 
 
 def _snapshot(held: Vouched, folder: Path) -> int | None:

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from flows.config.home import Home
 from flows.config.recipe import Recipe
-from pipeline.declaration.card import AnyCard, Card
+from pipeline.declaration.card import AnyCard, Card, task_of
 from pipeline.declaration.code import is_plugin, plugin_digest
 from pipeline.facts.evaluation import Evaluated
 from pipeline.facts.learnt import UNMEASURED, Baseline, Contained, LearntFacts, PolicyView, ValueFacts
@@ -265,8 +265,9 @@ def _confounding(found: Evaluated | None, card: AnyCard, entries: Sequence[Entry
     from pipeline.evaluation.confounding import confounding
 
     recorded = None if card.domain.practice is None else recorded_in_time(entries, card.name)
+    least, most = task_of(card).value_range(0)
     horizon, at_the_end = card.domain.horizon, card.pays_at_the_end
-    return confounding(found, horizon=horizon, pays_at_the_end=at_the_end, recorded=recorded)
+    return confounding(found, horizon=horizon, pays=most - least, pays_at_the_end=at_the_end, recorded=recorded)
 
 
 def write_policy(files: PolicyFiles, folder: Path) -> dict[str, str]:

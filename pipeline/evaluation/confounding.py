@@ -4,6 +4,10 @@ A policy looks better where practice gave the advised action to people who would
 declared state holds all that drives both, it cannot.  Two sums of :class:`~pipeline.facts.evaluation.Evaluated`
 check that: ``placebo`` asks whether the course before a choice goes with the choice, ``past`` whether earlier rewards
 do.
+
+Neither sees a trait that is new at every step, or that moves the last reward alone: a world with one and a world
+without any make the same log, so no released number tells them apart.  What remains is how strong the trait would have
+to be (``strength``): it is ruled out where nothing that an episode pays is worth that much.
 """
 
 from __future__ import annotations
@@ -17,14 +21,18 @@ from pipeline.facts.verdict import PLACEBO, Confounding
 
 # below it a trait that moves only rewards can make a difference without the check of earlier rewards showing it
 REACH = 0.1
+# times what an episode can pay that ``strength`` must be: a trait worth all of that, of half of the people, would have
+# to multiply the odds of the advised action by thirty; no trait of the hostile families that tuned it came near
+IMPLAUSIBLE = 4.0
 _BLIND = "so no check on this log can see a trait that moves only the outcome."
 
 
 def confounding(
-    found: Evaluated | None, *, horizon: int, pays_at_the_end: bool, recorded: bool | None
+    found: Evaluated | None, *, horizon: int, pays: float, pays_at_the_end: bool, recorded: bool | None
 ) -> Confounding | None:
     """What is known of hidden traits behind a difference; None where there is none to speak of.
 
+    ``pays``: by how much two episodes can differ at most, reward units.
     ``recorded``: whether ``practice = "recorded"`` was registered before the ledger's first answer; None: it is not
     declared.
     """
@@ -44,11 +52,11 @@ def confounding(
         return Confounding(status="declared", why=f"{RECORDED[0].upper()}{RECORDED[1:]}.", strength=strength)
     if blind := _why_unchecked(found, horizon, pays_at_the_end):
         return Confounding(status="unchecked", why=f"{blind}, {_BLIND}{more}", strength=strength)
-    if open_ := _why_not_excluded(found, checks):
+    if open_ := _why_not_excluded(found, checks) or _why_not_too_strong(strength, IMPLAUSIBLE * pays):
         return Confounding(status="not_excluded", why=f"{open_}{more}", strength=strength)
     why = (
-        f"A hidden trait that the checks could miss would explain at most {number(found.hidden, 2, 'up')}, less than "
-        "the lower end of this difference."
+        f"A hidden trait that lasts would explain at most {number(found.hidden, 2, 'up')}, less than the lower end of "
+        "this difference; one that does not would have to be worth more than anything that an episode pays."
     )
     return Confounding(status="checked", why=f"{why}{more}", strength=strength)
 
@@ -94,4 +102,15 @@ def _why_not_excluded(found: Evaluated, checks: list[float]) -> str:
     return (
         f"A hidden trait that the checks could miss may explain up to {number(found.hidden, 2, 'up')}, and the lower "
         f"end of this difference is {number(least, 2, 'down')}."
+    )
+
+
+def _why_not_too_strong(strength: float | None, most: float) -> str:
+    """Of traits that leave nothing before the row that they move, which no check sees."""
+    if strength is not None and strength >= most:
+        return ""
+    return (
+        "A trait that is new at every step, or that moves the last reward alone, leaves nothing that a check could "
+        "see. It is ruled out where one that half of the people have, and that doubles the odds of the advised action, "
+        f"would have to be worth {number(most, 2, 'up')}, {IMPLAUSIBLE:g} times all that an episode can pay."
     )

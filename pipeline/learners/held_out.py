@@ -12,10 +12,11 @@ anyway, so free.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,14 +27,14 @@ from pipeline.evaluation.intervals import moments
 from pipeline.facts.evaluation import LEAST_PEOPLE, Diagnostic, Evaluated
 from pipeline.facts.learnt import LearntFacts, PolicyView, Truth
 from pipeline.facts.promise import Joint
-from pipeline.learners.learner import Learnt, Quote, RunPlan, joint_cost, listed_facts
+from pipeline.learners.learner import Adaptive, Learnt, Quote, RunPlan, joint_cost, listed_facts
 from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.terms import Terms
 from pipeline.ledger.chain import Body
 from pipeline.ledger.looks import SINCE
 from pipeline.logs.parts import editions_until, split_people
 from pipeline.logs.store import Snapshot
-from pipeline.logs.summing import Resources
+from pipeline.logs.summing import HERE, Resources
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import HELD_OUT, Mechanism, Release
 from pipeline.privacy.release_file import describe_mechanism
@@ -45,6 +46,8 @@ from pipeline.transaction.drawing import Stage
 if TYPE_CHECKING:
     from pipeline.audits.attack import AuditTarget, WholePlan
     from pipeline.worlds.surrogate import Drawn
+
+T = TypeVar("T")
 
 
 class Evaluation(Protocol):
@@ -306,10 +309,7 @@ class HeldOutRun:
         # scales of regressions follow answers
         if _bare(theirs.mechanisms) != _bare(self._theirs) or known not in ((), mine.mechanisms):
             raise ValueError("this release was drawn on other terms")
-        charged = self.plan.charge()
-        stated: Body = charged[1].get("joint") or {}
-        joint = {k: v for k, v in stated.items() if k != "rho_exact"} or None
-        learnt = self.plan.learn(replace(mine, joint=joint, joint_rho=None if joint is None else charged[0]))
+        learnt = self._learnt(mine)
         if not np.array_equal(theirs.derived[ASKED], _asked(learnt)):
             raise ValueError("the people who evaluate were asked about another policy than this version learns of it")
         share = float(self.share if self.arrived is None else self.arrived.share)
@@ -317,6 +317,29 @@ class HeldOutRun:
         measured = replace(measured, diagnostics=(*measured.diagnostics, *clip_diagnostics(measured, theirs)))
         cost = {"rho_exact": None if release.joint_rho is None else str(release.joint_rho), **(release.joint or {})}
         return LearntHeldOut(found, measured, Joint.model_validate(cost))
+
+    def _learnt(self, mine: Release) -> Learnt:
+        """The policy that other people are asked about."""
+        charged = self.plan.charge()
+        stated: Body = charged[1].get("joint") or {}
+        joint = {k: v for k, v in stated.items() if k != "rho_exact"} or None
+        return self.plan.learn(replace(mine, joint=joint, joint_rho=None if joint is None else charged[0]))
+
+    def asked_again(self, release: Release) -> Mapping[str, NDArray[np.int64]]:
+        """See :class:`~pipeline.learners.learner.Adaptive`."""
+        mine, theirs = _part(release, evaluates=False), _part(release, evaluates=True)
+        learnt, first = self._learnt(mine), self.plan if isinstance(self.plan, Adaptive) else None
+
+        def answered(name: str, draw: Callable[[NoiseSource], T], /) -> T:
+            drawn = {m.table for m in self.evaluation.sums[name].mechanisms}
+            known = tuple(m for m in theirs.mechanisms if m.table in drawn)
+            tables = {m.table: theirs.tables[m.table] for m in known}
+            return cast("T", replace(theirs, mechanisms=known, tables=tables, derived={}))
+
+        # a stage whose answer is known reads no rows
+        nobody = Snapshot(release.dataset, 0, Path(), release.data_kind, "", "", "", 0, 0, 0, 0, {}, 0)
+        theirs_again = self.evaluation.draw(learnt, nobody, HERE, answered).derived
+        return {**({} if first is None else first.asked_again(mine)), **theirs_again, ASKED: _asked(learnt)}
 
     def unforeseen(self) -> str | None:
         return self.plan.unforeseen()

@@ -12,6 +12,9 @@ from decimal import ROUND_FLOOR, Decimal, localcontext
 from fractions import Fraction
 from typing import TYPE_CHECKING, NotRequired, Protocol, TypedDict, runtime_checkable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pipeline.declaration.card import AnyCard, Card
 from pipeline.facts.answers import CallFacts
 from pipeline.facts.learnt import LearntFacts, PolicyView, Truth
@@ -169,6 +172,15 @@ class RunPlan(Drawing, Protocol):
 
     def whole_plan(self) -> WholePlan | None:
         """What this plan costs where :meth:`targets` attacks a smaller one; None where it attacks the plan itself."""
+        ...
+
+
+@runtime_checkable
+class Adaptive(Protocol):
+    """A plan whose later stages ask what earlier answers make; the questions stand in the release."""
+
+    def asked_again(self, release: Release) -> Mapping[str, NDArray[np.int64]]:
+        """All of :attr:`~pipeline.privacy.release.Release.derived`, recomputed from the answers; reads no rows."""
         ...
 
 

@@ -17,7 +17,14 @@ from pipeline.agents.one_step import SPREAD, VERSION
 from pipeline.declaration.card import AnyCard, CardError, require_tabular
 from pipeline.facts.promise import Joint
 from pipeline.learners.learner import Outlook, Quote, fitting_rho, joint_cost, listed_facts
-from pipeline.learners.one_step_learning import LearntStep, drawn_stages, learn_step, settings_of
+from pipeline.learners.one_step_learning import (
+    Integers,
+    LearntStep,
+    drawn_stages,
+    learn_step,
+    next_question,
+    settings_of,
+)
 from pipeline.learners.terms import OneStep, Terms, check_gaussian
 from pipeline.ledger.chain import Body
 from pipeline.logs.store import Snapshot
@@ -192,6 +199,10 @@ class OneStepRun:
 
     def learn(self, release: Release) -> LearntStep:
         return learn_step(self.plan, self.terms, release)
+
+    def asked_again(self, release: Release) -> Mapping[str, Integers]:
+        """See :class:`~pipeline.learners.learner.Adaptive`."""
+        return next_question(self.plan, release).derived
 
     def unforeseen(self) -> str | None:
         """People are simulated row by row, in any world."""

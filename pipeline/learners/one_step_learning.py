@@ -40,8 +40,6 @@ KIND = "one_step"
 CONFIRMED = 0.1
 # of a recipe: they make another policy of the same release
 _FREE = ("pessimism", "support", "floor")
-# what a recipe leaves out where states are pooled by group: less noise is left, and few cells stand out alone
-_POOLED = {"pessimism": 1.0, "support": 1.0, "floor": CONFIRMED}
 
 
 @dataclass(frozen=True)
@@ -179,9 +177,7 @@ def read_step_view(files: PolicyFiles, report: Report, release: Callable[[], Rel
 def _chosen(plan: TargetPlan, terms: Terms) -> OneStep:
     """What the recipe chose; an action that other people have to confirm must be common enough for that."""
     chosen = terms.one_step or OneStep()
-    if plan.groups:
-        left_out = {name: value for name, value in _POOLED.items() if name not in chosen.model_fields_set}
-        chosen = chosen.model_copy(update=left_out)
+    chosen = chosen.by_groups() if plan.groups else chosen
     return chosen.model_copy(update={"floor": max(chosen.floor, CONFIRMED)}) if terms.held_out else chosen
 
 

@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from pipeline.declaration.card import AnyCard
+from pipeline.declaration.card import AnyCard, Card
 from pipeline.declaration.code import is_plugin, plugin_digest
 from pipeline.declaration.lineage import Nightly
 from pipeline.declaration.toml import CardError, Epsilon, Rho, Strict
@@ -110,12 +110,19 @@ class OneStep(Strict):
     ``floor``: least share of a state's rows that an action must have to be recommended.
     """
 
+    # what is left out means where groups of states are asked: less noise is left, and few cells stand out alone
+    of_groups: ClassVar = {"pessimism": 1.0, "support": 1.0, "floor": 0.1}
     rows: Annotated[int, Field(ge=1)] | None = None
     cap: Annotated[int, Field(ge=1)] = 1
     value_share: Annotated[float, Field(gt=0, lt=1)] = 0.15
     pessimism: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.5
     support: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 3.0
     floor: Annotated[float, Field(ge=0, lt=1)] = 0.05
+
+    def by_groups(self) -> OneStep:
+        """What runs where groups of states are asked."""
+        left_out = {k: v for k, v in self.of_groups.items() if k not in self.model_fields_set}
+        return self.model_copy(update=left_out)
 
 
 class Evaluate(Strict):
@@ -344,7 +351,7 @@ def recipe_identity(card: AnyCard, terms: Terms) -> str:
     before.  All else can: agent and options, the declared domain, vetoes and features, how columns are read, and code.
     Of code of one's own, only edition and date may differ: it may make anything of a budget, a share or a seed.
     """
-    own = is_plugin(terms.agent)
+    own, reads = is_plugin(terms.agent), card.source.format
     free, named = (_DATES, terms.agent.rpartition(":")[2]) if own else (_MAY_DIFFER, terms.agent)
 
     def options(section: Strict | None) -> dict[str, object]:
@@ -352,9 +359,12 @@ def recipe_identity(card: AnyCard, terms: Terms) -> str:
         return {k: v for k, v in told.items() if k not in free}
 
     sections = (terms.privacy, terms.planner, terms.linear, terms.lq, terms.one_step, terms.evaluate, terms.nightly)
+    # budget and share decide whether groups are asked, and may differ: what runs then is part of a recipe as well
+    pooling = isinstance(card, Card) and card.domain.dynamics == "stationary"
+    by_groups = (terms.one_step or OneStep()).by_groups().model_dump(mode="json") if pooling else {}
     declared = card.model_dump(mode="json", exclude=_NO_PART, exclude_defaults=True)
-    code = plugin_digest(terms.agent) if own else ""
-    parts = [named, [options(s) for s in sections], declared, _makers(), code]
+    code = [plugin_digest(name) if is_plugin(name) else "" for name in (terms.agent, reads)]
+    parts = [named, [options(s) for s in sections], by_groups, declared, _makers(), code]
     return hashlib.sha256(canonical(parts).encode()).hexdigest()
 
 

@@ -170,6 +170,11 @@ class Question:
     clip: int
     group: Integers | None = None
 
+    @property
+    def derived(self) -> dict[str, Integers]:
+        """What of it stands in a release, by name."""
+        return {"v_value": self.values} | ({} if self.group is None else {"c_group": self.group})
+
 
 def window(counts: Integers, values: Integers, spread: int) -> int:
     """Width at which temporal differences are cut: so many standard deviations of the values over rows.
@@ -276,7 +281,7 @@ class TargetPlan:
             first,
             mechanisms=tuple(m for a in answers for m in a.mechanisms),
             tables={name: table for a in answers for name, table in a.tables.items()},
-            derived={"v_value": question.values} | ({} if question.group is None else {"c_group": question.group}),
+            derived=question.derived,
             joint_rho=self.cost,
             joint=self.joint(),
         )

@@ -181,7 +181,7 @@ _UNTESTED = {"withheld": "Not known", "not_evaluated": "Not tested", "nothing_ch
 _CONDITION = {
     "seen": "A check shows that something outside of the recorded state drives both decisions and outcomes.",
     "declared": "The operator declares that the recorded state alone decided every choice; no log can prove it.",
-    "checked": "An unrecorded trait strong enough to explain the difference would have shown in the checks.",
+    "checked": "An unrecorded trait that lasts would have shown in the checks; no other can be worth the difference.",
     "not_excluded": "An unrecorded trait may explain all of the difference: the checks cannot exclude it.",
     "unchecked": "An unrecorded trait, such as how ill somebody looked, may explain all of the difference: no check on "
     "this log can show it.",

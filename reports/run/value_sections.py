@@ -173,7 +173,7 @@ _SAYS = {
     "weights clipped": "share of people whose weight was cut: the more, the further toward practice",
     "calibration": "the modelled value less the measured one; far from 0: the model is off",
     "reach": f"share of a trait's effect on rewards that they show; below {REACH:g} they show too little",
-    "hidden": "what a hidden trait may explain without the checks showing it",
+    "hidden": "what a hidden trait that lasts may explain without the checks showing it; others leave no trace",
     "people who follow": "share of people whose whole history the policy follows",
 }
 _SHARES = (0.2, 0.3, 0.5)
@@ -238,7 +238,8 @@ def checks_section(report: Report, view: Decisions) -> Section | None:
         rows.append(("Reach of earlier rewards, at least", number(found.reach, 2, "down"), "free", _SAYS["reach"]))
     told = verdict_of(report).confounding
     if found.hidden is not None and told is not None and told.status in ("checked", "not_excluded"):
-        rows.append(("Explained by a hidden trait, at most", number(found.hidden, 2, "up"), "free", _SAYS["hidden"]))
+        most = number(found.hidden, 2, "up")
+        rows.append(("Explained by a hidden trait that lasts, at most", most, "free", _SAYS["hidden"]))
     if found.ratios is not None:
         rows.append(("Logged probabilities", f"z = {number(found.ratios, 2)}", "in the same release", says))
     for d in found.diagnostics:

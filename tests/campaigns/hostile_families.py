@@ -259,6 +259,8 @@ class Twist:
     # what an action is worth more to one end of the trait than to the other (share of the range)
     interacts: Range = (0, 0)
     last_only: bool = False
+    # rewards are moved in the second half of an episode alone
+    late: bool = False
     memory: Range = (1, 1)
     # nobody has the trait at first, and who gets it keeps it; few have it; it turns sign with every step
     emerging: bool = False
@@ -267,6 +269,7 @@ class Twist:
     by_arrival: bool = False
     # places behind one declared state, and how long a person stays in the same kind of place
     fine: Range = (1, 1)
+    stays: Range = (0.4, 0.95)
     # practice: soft, greedy (of any preference), optimal (ties alone), nearly_optimal, harm_elsewhere
     practice: str = "soft"
     spread: Range = (0.2, 1.2)
@@ -340,7 +343,7 @@ def build(g: np.random.Generator, twist: Twist) -> World:
     after = np.concatenate([after, np.broadcast_to(U + np.arange(ends), (U, ends))], 1)
     base = g.normal(0, 0.7, (S, B)).repeat(fine, 0).repeat(fine, 1)
     if fine > 1:
-        stays = _between(g, (0.4, 0.95))
+        stays = _between(g, twist.stays)
         same = kind[:U, None] == kind[after[:, : B * fine]]
         base = base + np.log(stays * same + (1 - stays) / fine)
     leaves = np.log(_between(g, (0.01, 0.12)) * B * fine / max(ends, 1))
@@ -368,7 +371,7 @@ def build(g: np.random.Generator, twist: Twist) -> World:
     level = _between(g, (0.25, 0.75)) + _between(g, (0, 0.2)) * np.clip(good[:U], -1.5, 1.5)
     bonus = missing.repeat(fine, 0) * (0.0 if alike else _between(g, twist.untried_effect))
     hidden = _between(g, twist.on_reward) * z
-    when = np.arange(H) == H - 1 if twist.last_only else np.ones(H, bool)
+    when = np.arange(H) >= (H - 1 if twist.last_only else H / 2 if twist.late else 0)
     # one order of actions for all states, or turned in some: what a trait pushes choices towards, and who gains by it
     order = np.linspace(-1, 1, kinds)[g.permutation(kinds)] * np.ones((S, 1))
     if g.random() < 0.3:
@@ -520,6 +523,16 @@ TWISTS: dict[str, Twist] = {
     "recorded_falsely": Twist(**_TRAIT, on_reward=(0, 0.4), on_next=(0, 1.5), recorded=1.0, horizon=(1, 12)),
 }
 
+# written when the others had been counted, of traits that leave little or nothing before the row that they move
+MORE: dict[str, Twist] = {
+    "trait_new": Twist(**_TRAIT, **_REWARD, memory=(0, 0)),
+    "trait_new_next": Twist(**_TRAIT, **_NEXT, memory=(0, 0)),
+    "trait_new_both": Twist(**_TRAIT, **_REWARD, **_NEXT, memory=(0, 0.1)),
+    "trait_event": Twist(**_TRAIT, on_reward=(0.2, 0.8), rare=True, memory=(0, 0.1)),
+    "trait_late": Twist(**_TRAIT, **_REWARD, late=True, memory=(0.2, 1)),
+    "aliased_new": Twist(fine=(2, 5), stays=(0, 0.3), alike=0.5, effect=(0.01, 0.3), states=(2, 40)),
+}
+
 
 def _storm(g: np.random.Generator) -> World:
     """Anything at once: each twist of some other family, or not."""
@@ -537,6 +550,6 @@ def _of(twist: Twist) -> Callable[[np.random.Generator], World]:
 
 
 FAMILIES: dict[str, Callable[[np.random.Generator], World]] = {
-    **{name: _of(twist) for name, twist in TWISTS.items()},
+    **{name: _of(twist) for name, twist in (TWISTS | MORE).items()},
     "storm": _storm,
 }

@@ -25,8 +25,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
-from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,9 +34,10 @@ import polars as pl
 from scipy.stats import beta
 
 from flows.jobs.publish import standing
-from pipeline.declaration.card import Card, CardError
+from pipeline.declaration.card import Card, CardError, task_of
 from pipeline.declaration.code import syntax_digest
 from pipeline.declaration.domain import Domain
+from pipeline.evaluation.confounding import confounding
 from pipeline.evaluation.coverage import LINEAR_CODE, ONE_STEP_CODE, TABULAR_CODE
 from pipeline.facts.promise import declared
 from pipeline.facts.verdict import Verdict, decide
@@ -68,12 +67,10 @@ WORD = ("recorded_falsely",)
 DRAWS = 60
 # what a row depends on: an edit of anything else makes no run anew
 _DECIDES = ("pipeline.evaluation.confounding", "pipeline.facts.evaluation", "pipeline.facts.verdict")
-_LEARNS = ("pipeline.agents.apvi", "pipeline.agents.vapvi", "pipeline.agents.one_step", "pipeline.agents.one_step")
+_LEARNS = ("pipeline.agents.apvi", "pipeline.agents.vapvi")
 CODE = tuple(
     dict.fromkeys(
-        m
-        for m in (*TABULAR_CODE, *ONE_STEP_CODE, *LINEAR_CODE, *_LEARNS, *_DECIDES, "tests.campaigns.hostile_families")
-        if find_spec(m) is not None
+        (*TABULAR_CODE, *ONE_STEP_CODE, *LINEAR_CODE, *_LEARNS, *_DECIDES, "tests.campaigns.hostile_families")
     )
 )
 FIELDS = ("family", "seed", "refused", "agent", "dynamics", "states", "actions", "horizon", "episodes", "people")
@@ -222,12 +219,12 @@ def verdict_of(found: Any, case: Case, rho: float, *, covered: bool) -> Verdict:
     """
     data = declared(case.card, None).model_copy(update={"kind": "real"})
     found = replace(found, calibrated=True) if covered else found
-    if find_spec("pipeline.evaluation.confounding") is None:
-        return decide(found, data, rho)
-    told = import_module("pipeline.evaluation.confounding").confounding(
+    least, most = task_of(case.card).value_range(0)
+    told = confounding(
         found,
         horizon=case.world.horizon,
-        pays_at_the_end=getattr(case.card, "pays_at_the_end", case.world.entering is not None),
+        pays=most - least,
+        pays_at_the_end=case.card.pays_at_the_end,
         recorded=True if case.world.recorded else None,
     )
     return decide(found, data, rho, told)

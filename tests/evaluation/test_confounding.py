@@ -9,7 +9,9 @@ import pytest
 from pipeline.evaluation.confounding import confounding
 from tests.reports.verdicts import CHANGES, evaluation
 
-LONG: dict[str, Any] = {"horizon": 20, "pays_at_the_end": False, "recorded": None}
+# the strength of a clean evaluation is .31: four times all that an episode can pay
+LONG: dict[str, Any] = {"horizon": 20, "pays": 0.0775, "pays_at_the_end": False, "recorded": None}
+RICH = {**LONG, "pays": 0.0776}
 SHORT = {**LONG, "horizon": 1}
 END = {**LONG, "pays_at_the_end": True}
 WORD = {**LONG, "recorded": True}
@@ -18,8 +20,12 @@ WORSE = CHANGES["worse"] or {}
 OPEN = CHANGES["not_told_apart"] or {}
 BLIND = {"reach": None, "hidden": None, "past": None}
 # what differs from a clean evaluation, what is declared, the status, and a word of why
-TABLE = [
+TABLE: list[tuple[str, dict[str, Any], dict[str, Any], str, str]] = [
     ("clean", {}, LONG, "checked", "at most 0.012"),
+    ("a trait that is new at every step may be worth it", {}, RICH, "not_excluded", "would have to be worth 0.32, 4"),
+    ("a loss too", WORSE, RICH, "not_excluded", "new at every step"),
+    ("a word excludes it", {}, {**RICH, "recorded": True}, "declared", ""),
+    ("a lasting one is said first", {"hidden": 0.0512}, RICH, "not_excluded", "up to 0.052"),
     ("a trait may explain all", {"hidden": 0.0512}, LONG, "not_excluded", "up to 0.052"),
     ("nearly all", {"hidden": 0.0511}, LONG, "checked", "at most 0.052"),
     ("the course leans to the gain", {"placebo": 2.1}, LONG, "not_excluded", "leans"),
@@ -76,4 +82,5 @@ def test_status_and_why(changes: dict[str, Any], declared: dict[str, Any], statu
 def test_nothing_is_said_of_what_nobody_asked_and_of_what_changes_nothing() -> None:
     assert confounding(None, **LONG) is None
     assert confounding(evaluation(changes=False, placebo=9.0), **LONG) is None
-    assert confounding(evaluation(strength=None), **LONG).strength is None
+    unknown = confounding(evaluation(strength=None), **LONG)
+    assert unknown is not None and unknown.strength is None and unknown.status == "not_excluded"

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from fractions import Fraction
 
+import numpy as np
 import pytest
 
 from flows.config.home import Home
@@ -13,6 +14,7 @@ from flows.config.recipe import load_recipe
 from flows.config.setting import Setting
 from flows.jobs.run import run_recipe
 from pipeline.declaration.card import CardError, load_card
+from pipeline.learners.held_out import HeldOutRun, _asked
 from pipeline.ledger.ledger import open_ledger
 from pipeline.privacy.release_file import read_release
 from pipeline.statistics.held_out import held_out_loss
@@ -118,8 +120,17 @@ def test_another_veto_is_another_question_too(shop, tmp_path):
 @pytest.fixture(scope="module")
 def pooled(tmp_path_factory):
     """A shop whose steps share their tables: 3,000 people are heard from rho = 11 on."""
-    folder = tmp_path_factory.mktemp("pooled")
-    card = CARD.format(kind="synthetic", ledger="home", cap=100.0)
+    return lay_out_pooled(tmp_path_factory.mktemp("pooled"))
+
+
+@pytest.fixture(scope="module")
+def moods(tmp_path_factory):
+    """The same with states enough for two groups."""
+    return lay_out_pooled(tmp_path_factory.mktemp("moods"), '"cold", "warm", "a", "b", "c", "d", "e", "f"')
+
+
+def lay_out_pooled(folder, moods='"cold", "warm"'):
+    card = CARD.format(kind="synthetic", ledger="home", cap=300.0).replace('"cold", "warm"', moods)
     card = card.replace("horizon = 3", 'horizon = 3\ndynamics = "stationary"').replace(
         "users_public = 400", f"users_public = {PEOPLE}"
     )
@@ -201,3 +212,49 @@ def test_a_refusal_says_how_many_people_or_how_much_budget_it_takes(shop):
     assert "take it out" in str(refused.value)
     enough = write(shop, "enough", agent="dp-one-step", privacy="[privacy]\nrho = 2.8")
     assert call(shop, "plan", enough)
+
+
+def test_a_usual_option_typed_is_another_recipe_where_it_is_not_what_runs(pooled):
+    """Left out, pessimism is 1 where groups are asked: who types .5 after an answer has chosen by it."""
+    call(pooled, "run", write(pooled, "left_out", agent="dp-one-step", privacy="[privacy]\nrho = 12.5"))
+    more = f"[one_step]\npessimism = 0.5\n{HELD}"
+    path = write(pooled, "typed", agent="dp-one-step", privacy="[privacy]\nrho = 12.6", more=more)
+    assert "by another recipe" in told(pooled, call(pooled, "run", path)["run"])["evaluation"]["judged_before"]
+
+
+@pytest.mark.parametrize(
+    ("rho", "name", "lie"),
+    [
+        (13.1, "c_group", lambda x: 1 - x),
+        (13.2, "v_value", lambda x: x + 1),
+        (13.3, "b_weights", lambda x: x // 2),
+        (13.4, "b_values", lambda x: x + 1),
+    ],
+    ids=["groups", "values", "weights", "model"],
+)
+def test_a_later_question_that_earlier_answers_do_not_make_is_caught(moods, monkeypatch, rho, name, lie):
+    """An insider writes another question beside the noisy numbers, before the ledger knows them."""
+    path = write(moods, f"forged_{name}", agent="dp-one-step", privacy=f"[privacy]\nrho = {rho}")
+    draw = HeldOutRun.draw
+
+    def forged(self, *asked):
+        found = draw(self, *asked)
+        other = np.ascontiguousarray(lie(found.derived[name]))
+        assert not np.array_equal(other, found.derived[name])
+        # the digest of the policy follows from it
+        return replace(found, derived={**found.derived, name: other, **of(self, found, name, other)})
+
+    def of(run, found, name, other):
+        release = replace(found, derived={**found.derived, name: other})
+        mine = {k: v for k, v in release.derived.items() if not k.startswith("b_")}
+        tables = {k: v for k, v in release.tables.items() if not k.startswith("b_")}
+        known = tuple(m for m in release.mechanisms if m.table in tables)
+        learnt = run.plan.learn(replace(release, derived=mine, tables=tables, mechanisms=known))
+        return {"b_asked": _asked(learnt)}
+
+    with monkeypatch.context() as insider:
+        insider.setattr(HeldOutRun, "draw", forged)
+        run = call(moods, "run", path)["run"]
+    done = invoke("--home", moods / "home", "ledger", "verify", run, "--card", moods / "card.toml", "--json")
+    checks = json.loads(done.stdout)
+    assert not checks["ok"] and name in checks["problem"], checks

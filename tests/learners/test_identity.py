@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.learners.terms import Evaluate, Planner, Privacy, Terms, recipe_identity
+from pipeline.learners.terms import Evaluate, OneStep, Planner, Privacy, Terms, recipe_identity
 from tests.conftest import card_dict
 
 TERMS = Terms("a.toml", "dp-apvi", Privacy(rho=1.0), evaluate=Evaluate(people=0.3))
@@ -62,6 +62,24 @@ def test_a_card_of_other_states_vetoes_features_or_columns_makes_another_recipe_
     of = recipe_identity(make_card(), TERMS)
     assert of not in [recipe_identity(make_card(**c), TERMS) for c in changed]
     assert {recipe_identity(make_card(**c), TERMS) for c in alike} == {of}
+
+
+def test_an_option_typed_as_it_stands_anyway_makes_another_recipe_where_left_out_it_means_something_else(make_card):
+    """Groups of states are asked of stationary tables alone, and a budget that may differ decides whether."""
+    domain = {**card_dict()["domain"], "dynamics": "stationary"}
+    left_out, typed = (replace(TERMS, agent="dp-one-step", one_step=o) for o in (None, OneStep(pessimism=0.5)))
+    for card, same in ((make_card(), True), (make_card(domain=domain), False)):
+        assert (recipe_identity(card, left_out) == recipe_identity(card, typed)) is same
+        assert recipe_identity(card, left_out) == recipe_identity(card, replace(left_out, one_step=OneStep(rows=None)))
+
+
+def test_a_reader_of_ones_own_may_make_anything_of_rows_so_its_text_is_part(make_card, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    card, found = make_card(source={**card_dict()["source"], "format": "one_reader:read"}), set()
+    for text in ("read = 1\n", "read = 2\n"):
+        (tmp_path / "one_reader.py").write_text(text)
+        found.add(recipe_identity(card, TERMS))
+    assert len(found) == 2
 
 
 def test_code_of_ones_own_may_read_anything_so_only_dates_may_differ(card, tmp_path, monkeypatch):

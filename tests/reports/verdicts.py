@@ -82,7 +82,7 @@ def decided(
     pays_at_the_end: bool = False,
     recorded: bool | None = None,
 ) -> Verdict:
-    """The verdict, as a run comes to it.
+    """The verdict, as a run comes to it, where an episode pays so little that no trait is worth the difference.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def decided(
     pays_at_the_end, recorded
         See :func:`~pipeline.evaluation.confounding.confounding`.
     """
-    hidden = confounding(found, horizon=data.horizon, pays_at_the_end=pays_at_the_end, recorded=recorded)
+    hidden = confounding(found, horizon=data.horizon, pays=0.01, pays_at_the_end=pays_at_the_end, recorded=recorded)
     return decide(found, data, rho, hidden)
 
 
