@@ -75,6 +75,10 @@ def draft(
     paid: Annotated[
         str | None, typer.Option(help="An outcome that stands in every row is paid by the last, or by each.")
     ] = None,
+    last_row: Annotated[
+        str | None, typer.Option(help="After its last row an episode is over (ends), or goes on unseen (unknown).")
+    ] = None,
+    word: Annotated[list[str] | None, typer.Option(help="TEXT=WORTH: what an outcome in words is worth.")] = None,
     to: Annotated[
         Path | None,
         typer.Option(
@@ -96,20 +100,23 @@ def draft(
             files,
             user=told["user"],
             name=name,
-            action=action,
-            state=state,
-            reward=reward,
-            order=order,
+            action=told["action"],
+            state=told["state"],
+            reward=told["reward"],
+            order=told["order"],
             episode=episode,
             rename=_pairs(told["rename"], "--rename"),
             unit=_units(told["unit"]),
             dates=told["dates"],
             several=told["several"],
             paid=told["paid"],
+            last_row=told["last_row"],
+            word=_worths(told["word"]),
         )
 
-    asked = {"user": user or [], "rename": rename or [], "unit": unit or []}
-    said = _answered(propose, {**asked, "dates": dates, "several": several, "paid": paid})
+    asked = {"user": user or [], "state": state or [], "rename": rename or [], "unit": unit or [], "word": word or []}
+    asked |= {"action": action, "reward": reward, "order": order, "dates": dates, "several": several, "paid": paid}
+    said = _answered(propose, {**asked, "last_row": last_row})
     say("OPERATOR ONLY: what was seen in the log")
     for key, seen in said.seen:
         say(f"  {key:24}  {seen}")
@@ -147,9 +154,10 @@ def _answered(propose: Callable[[Mapping[str, Any]], Draft], told: Mapping[str, 
         words = shlex.split(dict(enumerate(options, 1)).get(int(answer), "") if answer.isdecimal() else answer)
         more: dict[str, Any] = dict(told)
         for option, value in zip(words[::2], words[1::2], strict=False):
-            key = option.removeprefix("--")
+            key = option.removeprefix("--").replace("-", "_")
             if key not in more:
-                raise CardError(f"draft: {option}: answer with {', '.join(f'--{name}' for name in more)}")
+                ours = ", ".join(f"--{name.replace('_', '-')}" for name in more)
+                raise CardError(f"draft: {option}: answer with {ours}")
             more[key] = [*more[key], value] if isinstance(more[key], list) else value
         told = more
 
@@ -159,6 +167,13 @@ def _pairs(given: Sequence[str], option: str) -> dict[str, str]:
     if wrong := next((one for one, (left, _, _) in zip(given, pairs, strict=True) if not left), None):
         raise CardError(f"draft: {option} {wrong!r}: write NAME=VALUE")
     return {left: right for left, _, right in pairs}
+
+
+def _worths(given: Sequence[str]) -> dict[str, float]:
+    try:
+        return {text: float(worth) for text, worth in _pairs(given, "--word").items()}
+    except ValueError:
+        raise CardError(f"draft: --word {' '.join(given)!r}: write TEXT=WORTH, such as recovered=1") from None
 
 
 def _units(given: Sequence[str]) -> dict[str, dict[str, float]]:
