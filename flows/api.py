@@ -358,6 +358,8 @@ def draft(
     dates: str | None = None,
     several: str | None = None,
     paid: str | None = None,
+    last_row: str | None = None,
+    word: Mapping[str, float] | None = None,
 ) -> Draft:
     """Propose a card and a recipe for a log: a look at raw rows, for the operator only.
 
@@ -378,6 +380,10 @@ def draft(
     dates, several, paid
         How dates are written; which of several rows of a person at one place counts (``last:COLUMN``, ``first:COLUMN``
         or ``each``); whether an outcome that stands in every row is paid once (``last``) or by ``each``.
+    last_row
+        Whether an episode is over with its last row (``ends``), or goes on unseen (``unknown``).
+    word
+        What each text of an outcome in words is worth.
 
     Returns
     -------
@@ -396,7 +402,7 @@ def draft(
     told = {"action": action, "reward": reward, "order": order, "episode": episode}
     told["state"] = states[0] if len(states) == 1 else None
     roles = {role: column for role, column in told.items() if column is not None}
-    answers = Answers(dict(rename or {}), dict(unit or {}), dates, several, paid)
+    answers = Answers(dict(rename or {}), dict(unit or {}), dates, several, paid, last_row, dict(word or {}))
     users = [user] if isinstance(user, str) else user
     return draft_job(log, users=users, roles=roles, parts=states if len(states) > 1 else (), name=name, answers=answers)
 

@@ -63,15 +63,17 @@ def draft_job(
     """
     # an ingest proposes nothing
     from pipeline.operator.draft import draft_card
-    from pipeline.operator.look import Answers, frame_of, read_files
+    from pipeline.operator.look import Answers, Read, frame_of, read_files
+    from pipeline.operator.proposal import FRAME_FILE, patterns
 
     paths, told = _paths(log), answers or Answers()
-    frame, lost, separator = read_files(paths, told.rename) if paths else (frame_of(log), 0, ",")
-    called = name or _NAME.sub("_", (paths[0].stem if paths else "frame").lower()).strip("_-") or "log"
+    read = read_files(paths, told.rename) if paths else Read(frame_of(log))
+    # a card that names its files by a pattern has the name of none
+    first = next(iter(read.paths), Path("frame"))
+    stem = first.stem if patterns(read.paths)[0] in (first.name, FRAME_FILE) else first.resolve().parent.name
+    called = name or _NAME.sub("_", stem.lower()).strip("_-") or "log"
     today = datetime.now(UTC).date().isoformat()
-    return draft_card(
-        frame, paths, dict(roles or {}), users, parts, called, today, told, malformed=lost, separator=separator
-    )
+    return draft_card(read, dict(roles or {}), users, parts, called, today, told)
 
 
 def _paths(log: object) -> list[Path]:

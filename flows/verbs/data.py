@@ -78,6 +78,8 @@ def draft(
     dates: str | None = None,
     several: str | None = None,
     paid: str | None = None,
+    last_row: str | None = None,
+    word: Sequence[str] = (),
     to: Path | None = None,
 ) -> Dump:
     """Propose a card and a recipe for a log: a look at raw rows, for your eyes only.
@@ -113,26 +115,27 @@ def draft(
         Rows of a person at one place: last:COLUMN or first:COLUMN counts, or each.
     paid
         An outcome that stands in every row is paid by the last, or by each.
+    last_row
+        After its last row an episode is over (ends), or goes on unseen (unknown).
+    word
+        TEXT=WORTH: what an outcome in words is worth.
     to
         Write card.toml and recipe.toml into this folder, above the files; default: print the card.
     """
     from pipeline.operator.proposal import RECIPE
 
-    roles: dict[str, Any] = {
-        "name": name,
-        "action": action,
-        "state": state,
-        "reward": reward,
-        "order": order,
-        "episode": episode,
-    }
-
     def propose(told: Mapping[str, Any]) -> Draft:
-        pairs: dict[str, Any] = {"rename": _pairs(told["rename"], "--rename"), "unit": _units(told["unit"])}
-        return api.draft(files, **roles, **{**told, **pairs})
+        pairs: dict[str, Any] = {
+            "rename": _pairs(told["rename"], "--rename"),
+            "unit": _units(told["unit"]),
+            "word": _worths(told["word"]),
+        }
+        return api.draft(files, name=name, episode=episode, **{**told, **pairs})
 
-    asked = {"user": list(user), "rename": list(rename), "unit": list(unit)}
-    said = _answered(propose, {**asked, "dates": dates, "several": several, "paid": paid})
+    lists = {"user": user, "state": state, "rename": rename, "unit": unit, "word": word}
+    asked: dict[str, Any] = {key: list(given) for key, given in lists.items()}
+    asked |= {"action": action, "reward": reward, "order": order, "dates": dates, "several": several, "paid": paid}
+    said = _answered(propose, {**asked, "last_row": last_row})
     say("OPERATOR ONLY: what was seen in the log")
     for key, seen in said.seen:
         say(f"  {key:24}  {seen}")
@@ -169,9 +172,10 @@ def _answered(propose: Callable[[Mapping[str, Any]], Draft], told: Mapping[str, 
         words = shlex.split(dict(enumerate(options, 1)).get(int(answer), "") if answer.isdecimal() else answer)
         more: dict[str, Any] = dict(told)
         for option, value in zip(words[::2], words[1::2], strict=False):
-            key = option.removeprefix("--")
+            key = option.removeprefix("--").replace("-", "_")
             if key not in more:
-                raise CardError(f"draft: {option}: answer with {', '.join(f'--{name}' for name in more)}")
+                ours = ", ".join(f"--{name.replace('_', '-')}" for name in more)
+                raise CardError(f"draft: {option}: answer with {ours}")
             more[key] = [*more[key], value] if isinstance(more[key], list) else value
         told = more
 
@@ -181,6 +185,13 @@ def _pairs(given: Sequence[str], option: str) -> dict[str, str]:
     if wrong := next((one for one, (left, _, _) in zip(given, pairs, strict=True) if not left), None):
         raise CardError(f"draft: {option} {wrong!r}: write NAME=VALUE")
     return {left: right for left, _, right in pairs}
+
+
+def _worths(given: Sequence[str]) -> dict[str, float]:
+    try:
+        return {text: float(worth) for text, worth in _pairs(given, "--word").items()}
+    except ValueError:
+        raise CardError(f"draft: --word {' '.join(given)!r}: write TEXT=WORTH, such as recovered=1") from None
 
 
 def _units(given: Sequence[str]) -> dict[str, dict[str, float]]:

@@ -41,16 +41,18 @@ class Reward(Strict):
 
     ``range``, ``steps``: lattice: least and largest reward of a step, and the steps between them.
     ``empty``: what a row pays whose cell is empty; None: such a row is no step (``bad_reward``).
+    ``words``: text of a cell -> what it pays, as ``yes`` and ``no`` do; other texts are numbers or a ``bad_reward``.
     ``paid``: ``last``: only the last row of an episode pays, whatever stands in the others, which pay 0.
     ``table``: mean reward ``(L, A)`` of each live state and action, or one such table a step, ``(H, L, A)``.
     ``on_entering``: state label -> what a step pays that leads there; 0 for a label that is not named.
     """
 
-    later: ClassVar = {"on_entering": None, "empty": None, "paid": "each"}
+    later: ClassVar = {"on_entering": None, "empty": None, "words": None, "paid": "each"}
     kind: Literal["estimate", "table", "on_entering"] = "estimate"
     range: Annotated[tuple[float, float], Field(strict=False)]
     steps: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     empty: FiniteFloat | None = None
+    words: Annotated[dict[str, FiniteFloat], Field(min_length=1)] | None = None
     paid: Literal["each", "last"] = "each"
     total: Annotated[float, Field(gt=0)] | None = None
     table: Rows | list[Rows] | None = None
@@ -74,6 +76,10 @@ class Reward(Strict):
             )
         if self.empty is not None and (self.kind != "estimate" or not low <= self.empty <= high):
             raise ValueError(f"empty: what an empty cell pays lies in range, of kind = 'estimate'; got {self.empty}")
+        if self.words is not None and (
+            self.kind != "estimate" or not all(low <= paid <= high for paid in self.words.values())
+        ):
+            raise ValueError(f"words: what a text pays lies in range, of kind = 'estimate'; got {self.words}")
         if self.paid == "last" and (self.kind != "estimate" or not low <= 0 <= high or self._off_lattice(0.0)):
             raise ValueError("paid = 'last': the other rows pay 0, a point of the lattice, and kind is 'estimate'")
         if self.total is not None and self.total > MOST:

@@ -151,11 +151,13 @@ class _Placed(Strict):
     ``rename``: a column as some file calls it -> as the card, and `inspect`, call it.
     ``numbers``, ``dates``: how the log writes them, by an example or a pattern; None: 1234.5, 2026-01-31.
     ``units``: column -> unit behind its numbers -> what it is worth in the card's unit.
+    ``optional``: columns that a file may lack: their cells are empty there.
     """
 
     later: ClassVar = {
         "format": "table", "meds": None, "order_by": None, "gap": "drop", "gap_over": None, "last_row": "unknown",
         "same_place": None, "separator": ",", "rename": None, "numbers": None, "dates": None, "units": None,
+        "optional": None,
     }  # fmt: skip
     format: FormatName = "table"
     meds: Meds | None = None
@@ -165,6 +167,7 @@ class _Placed(Strict):
     numbers: NumbersForm | None = None
     dates: DatesForm | None = None
     units: dict[str, dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]]] | None = None
+    optional: Annotated[list[str], Field(min_length=1)] | None = None
 
 
 class Source(_Placed):

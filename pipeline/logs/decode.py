@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -346,6 +347,9 @@ def _reward_cell(dtypes: Dtypes, card: Card) -> pl.Expr:
     if "reward" not in dtypes:
         return pl.lit(None, dtype=pl.Float64)
     r = _number("reward", dtypes)
+    if card.reward.words is not None and dtypes["reward"] == pl.String:
+        said = pl.col("raw_reward").str.strip_chars()
+        r = pl.coalesce(said.replace_strict(card.reward.words, default=None, return_dtype=pl.Float64), r)
     if card.reward.empty is None:
         return r
     return pl.when(pl.col("raw_reward").is_null() | r.is_nan()).then(card.reward.empty).otherwise(r)
@@ -555,7 +559,11 @@ def number_steps(rows: pl.DataFrame, raw: pl.DataFrame, card: Card) -> tuple[pl.
     """
     here = [*_EPISODE, "order"]
     dtypes: Dtypes = {name.removeprefix("raw_"): dtype for name, dtype in raw.schema.items()}
-    rows = rows.with_columns(raw.select(order_of(dtypes).alias("order")).to_series())
+    place = order_of(dtypes)
+    if card.source.order_by in (card.source.optional or ()):
+        # what came of an episode stands behind its rows, if its file has no date
+        place = pl.when(pl.col("raw_order").is_null()).then(math.inf).otherwise(place)
+    rows = rows.with_columns(raw.select(place.alias("order")).to_series())
     rows = rows.with_columns(pl.col("unreadable") | pl.col("order").is_null())
     tied = rows.filter(pl.struct(here).is_duplicated() & pl.col("order").is_not_null()).select("row", *here)
     tied = tied.with_columns(keyed_hash(_texts(raw[tied["row"]]), card.name).alias("tie"))
@@ -578,7 +586,7 @@ def number_steps(rows: pl.DataFrame, raw: pl.DataFrame, card: Card) -> tuple[pl.
     rows = rows.with_columns(pl.col("same_place").fill_null(value=False))
     apart = pl.col("order") - pl.col("order").shift().over(_EPISODE)
     far = None if card.source.gap == "keep" else card.source.gap_over
-    jump = pl.lit(value=False) if far is None else (apart > far).fill_null(value=False)
+    jump = pl.lit(value=False) if far is None else (apart.is_finite() & (apart > far)).fill_null(value=False)
     step = pl.when(pl.col("order").is_not_null()).then(pl.int_range(pl.len(), dtype=pl.Int64).over(_EPISODE))
     return rows.with_columns(step.alias("step"), jump.alias("jump")).drop("tie"), out
 

@@ -221,8 +221,10 @@ class LogFile:
     own: Mapping[str, list[str]]
 
     def take(self, found: Mapping[str, pl.Series], column: str) -> pl.Series:
-        """The cells of a column of the card, whatever the file calls it."""
+        """The cells of a column of the card, whatever the file calls it; empty where it has none."""
         names = self.own.get(column, [column])
+        if names[0] not in found:
+            return pl.Series(column, [None], dtype=pl.String).new_from_index(0, len(next(iter(found.values()))))
         if len(names) == 1:
             return found[names[0]]
         # of an object only the keys that it has are filled
@@ -272,8 +274,9 @@ def examine(card: AnyCard, given: Sequence[Path] | None = None) -> Sources:
         reader = choose_reader(readers, card, path, name)
         asked = _asked(card, path, reader)
         own = _renamed(card, path, name, asked, reader)
-        named = {column: own.get(column, [column]) for column in asked.columns}
-        lists = frozenset(n for column in asked.lists for n in named[column])
+        lacking = _lacking(card, path, asked, own, reader)
+        named = {column: own.get(column, [column]) for column in asked.columns if column not in lacking}
+        lists = frozenset(n for column in asked.lists for n in named.get(column, ()))
         asked = replace(asked, columns=[*dict.fromkeys(n for names in named.values() for n in names)], lists=lists)
         file = LogFile(path, name, asked, own)
         for role, dtype in _dtypes(file, card, reader).items():
@@ -283,6 +286,10 @@ def examine(card: AnyCard, given: Sequence[Path] | None = None) -> Sources:
         else:
             exact, likely = False, likely + path.stat().st_size // reader.row_bytes
         files.append(file)
+    if nowhere := sorted({column for role, column in card.log.roles.items() if role not in dtypes}):
+        raise LogError(
+            f"{card.name}: missing_column: {', '.join(map(repr, nowhere))} in no file; mend the card's [source]"
+        )
     return Sources(tuple(files), card.log.roles, dtypes, likely if exact else None, likely)
 
 
@@ -335,6 +342,8 @@ def _dtypes(file: LogFile, card: AnyCard, form: Reader) -> dict[str, pl.DataType
         return dict.fromkeys(wanted, pl.String())
     types = form.types(file.path, file.asked)
     types = {**types, **{column: types[names[0]] for column, names in file.own.items() if names[0] in types}}
+    may_lack = set(card.source.optional or ())
+    wanted = {role: column for role, column in wanted.items() if column in types or column not in may_lack}
     if missing := sorted({column for column in wanted.values() if column not in types}):
         where = "line 1: " if form.lines else ""
         raise LogError(
@@ -389,6 +398,14 @@ def _renamed(card: AnyCard, path: Path, name: str, asked: Asked, reader: Reader)
             raise LogError(f"{name}: holds {' and '.join(map(repr, there))}, which source.rename takes for one column")
         found[column] = there or [column]
     return found
+
+
+def _lacking(card: AnyCard, path: Path, asked: Asked, own: Mapping[str, list[str]], reader: Reader) -> set[str]:
+    """Optional columns that a file has not."""
+    if card.source.optional is None or reader.types is None:
+        return set()
+    types = reader.types(path, asked)
+    return {column for column in card.source.optional if own.get(column, [column])[0] not in types}
 
 
 def _cell(cell: pl.Series, dtype: pl.DataType) -> pl.Series:

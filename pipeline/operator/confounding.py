@@ -107,7 +107,7 @@ def _facts(why_not: str | None, tests: list[Facts]) -> Facts:
 
 
 def _with_all_columns(sources: Sources, card: Card) -> tuple[Sources, dict[str, str]]:
-    """The files with every column that all of them have, under the roles ``beside@i``; and what is tested, by role."""
+    """The files with every column that some of them have, under the roles ``beside@i``; and what is tested, by role."""
     held, readers, ours = list[dict[str, str]](), readers_of(card), card.source.rename or {}
     for file in sources.files:
         reader = choose_reader(readers, card, file.path, file.name)
@@ -116,14 +116,13 @@ def _with_all_columns(sources: Sources, card: Card) -> tuple[Sources, dict[str, 
             keys_of(file.path) if types is None else [n for n, dtype in types.items() if cell_type(dtype) is not None]
         )
         held.append({ours.get(name, name): name for name in every})
-    shared = set[str].intersection(*map(set, held)) if held else set[str]()
-    more = sorted(shared - {*sources.roles.values(), *ours})[:_BESIDE]
+    more = sorted(set[str]().union(*held) - {*sources.roles.values(), *ours})[:_BESIDE]
     beside = {f"beside@{i}": column for i, column in enumerate(more)}
     files = tuple(
         replace(
             file,
-            asked=replace(file.asked, columns=[*file.asked.columns, *(names[column] for column in more)]),
-            own={**file.own, **{column: [names[column]] for column in more}},
+            asked=replace(file.asked, columns=[*file.asked.columns, *(names[c] for c in more if c in names)]),
+            own={**file.own, **{c: [names[c]] for c in more if c in names}},
         )
         for file, names in zip(sources.files, held, strict=True)
     )

@@ -15,16 +15,16 @@ import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 import polars as pl
 
 from pipeline.declaration.numbers import clean
 from pipeline.declaration.toml import CardError
+from pipeline.logs.contribution_bounding import canonical
 from pipeline.logs.decode import read_flag
-from pipeline.operator.look import PART, Answers, Column, Look, QuestionError, find_roles, look_at, plain_name
-from pipeline.operator.proposal import Draft, Said, listed, quoted
+from pipeline.operator.look import PART, Answers, Column, Look, QuestionError, Read, find_roles, look_at, plain_name
+from pipeline.operator.proposal import NAMED, Draft, Said, listed, patterns, quoted
 from pipeline.privacy.budget import largest_delta
 
 # a share below which a trap is none, and what one explanation must explain
@@ -57,7 +57,7 @@ def ask_for_ties(
     Raises QuestionError if rows stand at one place and nobody has said which counts.
     """
     here = ["user", "episode", "order"]
-    rows = rows.drop_nulls("order")
+    rows = rows.filter(pl.col("order").is_finite())
     ties = int(rows.select(pl.struct(here).is_duplicated().sum()).item())
     if "order" not in role or not ties:
         return [], []
@@ -80,11 +80,18 @@ def ask_for_ties(
             c.name for c in columns.values() if c.ordered >= 0.9 and c.distinct > 1 and c.name not in role.values()
         ]
         by = [f"--several {shlex.quote(f'{which}:{name}')}" for name in finer[:3] for which in ("last", "first")]
+        steps = [f"--order {shlex.quote(name)}" for name in finer[:3] if _orders(rows, columns[name])]
+        # rows of one place that saw other states are steps of their own; those that did not correct each other
+        seen = columns[role["state"]].cells.gather(rows["at"]).alias("seen")
+        tied = rows.with_columns(seen).filter(pl.struct(here).is_duplicated())
+        others = tied.group_by(here).agg(pl.col("seen").n_unique() > 1)["seen"]
+        options = [*steps, *by] if share(others) > 1 - _MOST else [*by, *steps]
         why = f". {notes[0]}" if notes else ""
+        finely = "; or is each a step, in the order of another column" if steps else ""
         raise QuestionError(
             f"{told}{why}. Which counts: the last or the first by another column, or each (then a hash decides "
-            "which is the earlier step)?",
-            [*by, "--several each"],
+            f"which is the earlier step){finely}?",
+            [*options, "--several each"],
         )
     if said in (None, "each"):
         return [], notes or [f"{told}: a hash decides which is the earlier step; name a finer column with --order"]
@@ -95,6 +102,12 @@ def ask_for_ties(
         )
     value = f"{{ keep = {quoted(keep)}, by = {quoted(by)} }}"
     return [Said("source.same_place", value, "of several rows at one place this one counts", told)], notes
+
+
+def _orders(rows: pl.DataFrame, column: Column) -> bool:
+    """Whether a column tells nearly all rows of an episode apart."""
+    finer = rows.select("user", "episode", by=column.values.gather(rows["at"]))
+    return share(finer.select(pl.struct(pl.all()).is_duplicated()).to_series()) < _SOME
 
 
 def _is_site(column: Column) -> bool:
@@ -138,7 +151,7 @@ def look_at_ends(rows: pl.DataFrame, columns: Mapping[str, Column], role: Mappin
         of_each = of_each.agg(pl.col("paid").n_unique().alias("n"), pl.len().alias("rows"))
         of_each = of_each.filter(pl.col("rows") > 1)
         repeated = (
-            share(of_each["n"] == 1) > 0.99 and len(of_each) > _FEWEST and each["paid"].drop_nulls().n_unique() > 1
+            share(of_each["n"] == 1) > 0.99 and len(of_each) > FEWEST and each["paid"].drop_nulls().n_unique() > 1
         )
     return Endings(
         paid_last=paid_last,
@@ -157,6 +170,7 @@ def reward_of(
     columns: Mapping[str, Column],
     ends: Endings,
     paid: str | None,
+    words: Sequence[Said],
     notes: list[str],
 ) -> list[Said]:
     """Range, lattice, and what an empty cell pays.
@@ -169,14 +183,15 @@ def reward_of(
     column = columns[role["reward"]]
     every = column.values.drop_nulls()
     if not len(every):
-        raise CardError(
-            f"draft: no cell of {column.name!r} is a number; write rewards as numbers, yes and no as 1 and 0"
-        )
+        raise CardError(f"draft: no cell of {column.name!r} is a number; name another column with --reward")
     values = every.unique().sort()
-    low, high = quantile(values, 0), quantile(values, 1)
+    of_people = rows.select("user", paid=column.values.gather(rows["at"])).drop_nulls().unique()
+    low, high = _common_range(of_people)
+    if high < quantile(values, 1) or low > quantile(values, 0):
+        notes.append(f"rewards outside {low:g} to {high:g}, which fewer than {FEWEST} people have, are clipped")
     if column.numbers < 1:
         notes.append(f"{1 - column.numbers:.1%} of the rewards are no numbers: their episodes are dropped (bad_reward)")
-    if len(values) == 1:
+    if low == high:
         notes.append(f"every reward is {low:g}: there is nothing to learn from it; name another column with --reward")
     usual = quantile(every, 0.999)
     if high > 3 * max(abs(usual), 1e-9) and usual > low:
@@ -184,7 +199,7 @@ def reward_of(
             f"the largest rewards reach {high:g}, but 999 in 1,000 are at most {usual:g}: larger ones are clipped"
         )
         high = usual
-    unit = _lattice(values.filter(values <= high))
+    unit = _lattice(of_people.filter(pl.col("paid").is_between(low, high)))
     low, high = math.floor(round(low / unit, 6)) * unit, math.ceil(round(high / unit, 6)) * unit
     low = min(low, 0.0) if low < unit * 5 else low
     high = max(high, low + unit)
@@ -199,7 +214,8 @@ def reward_of(
     return [
         Said("reward.range", listed([undusted(low), undusted(high)]), "outside it a reward is clipped", seen),
         Said("reward.steps", str(steps), f"multiples of {undusted(unit):g}; a reward between two is rounded down",
-             f"all rewards are multiples of {unit:g}"),
+             f"rewards are multiples of {unit:g}"),
+        *words,
         *_empty(column, ends, notes),
         *_paid(rows, column, ends, paid, low, high, notes),
     ]  # fmt: skip
@@ -246,11 +262,28 @@ def _empty(column: Column, ends: Endings, notes: list[str]) -> list[Said]:
     return []
 
 
-def _lattice(values: pl.Series) -> float:
-    """The coarsest of the usual units of which all values are multiples; a millionth if none is."""
+def _common_range(of_people: pl.DataFrame) -> tuple[float, float]:
+    """Least and largest reward; where few people have more than others, those of others, rounded outwards."""
+    each = of_people.group_by("user").agg(low=pl.col("paid").min(), high=pl.col("paid").max())
+    at = min(FEWEST, len(each)) - 1
+    low, high = float(each["low"].sort()[at]), float(each["high"].sort(descending=True)[at])
+    low, high = min(low, high), max(low, high)
+    if low > float(each["low"].min() or 0.0):  # pyright: ignore[reportArgumentType]
+        low = 0.0 if 0 < low <= high / 2 else -_outward(-low)
+    return low, _outward(high) if high < float(each["high"].max() or 0.0) else high  # pyright: ignore[reportArgumentType]
+
+
+def _outward(value: float) -> float:
+    """Up, to two digits."""
+    unit = 10 ** (math.floor(math.log10(abs(value))) - 1) if value else 1.0
+    return undusted(math.ceil(value / unit) * unit)
+
+
+def _lattice(of_people: pl.DataFrame) -> float:
+    """The coarsest of the usual units of which the rewards of nearly everybody are multiples; else a millionth."""
     for unit in (100.0, 50.0, 25.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.25, 0.2, 0.1, 0.05, 0.01, 0.001, 1e-4):
-        parts = values / unit
-        if ((parts - parts.round()).abs() < 1e-6).all():
+        parts = of_people["paid"] / unit
+        if of_people.filter((parts - parts.round()).abs() >= 1e-6)["user"].n_unique() < FEWEST:
             return unit
     return 1e-6
 
@@ -279,11 +312,14 @@ def share(mask: pl.Series) -> float:
     return int(mask.sum()) / max(1, len(mask))
 
 
-_RARE, _FEWEST = 0.001, 20
+# a label must be that of this share of the people to be worth a place in the card
+_RARE = 0.001
+FEWEST = 20
+"""What fewer people than that have, a label, a spelling, a unit or a reward, stands in no card."""
 _BINS = (0.25, 0.5, 0.75)
 _LONG, _MOST_STEPS = 0.95, 60
-# of short episodes
-_FEW = 0.01
+# of short episodes: what is worth a word, and what a question
+_FEW, _MANY = 0.01, 0.1
 _IN_WORDS = {
     "user": "person",
     "episode": "episode",
@@ -303,16 +339,13 @@ _STOPS = {
 
 
 def draft_card(
-    frame: pl.DataFrame,
-    paths: Sequence[Path],
+    read: Read,
     given: Mapping[str, str],
     users: Sequence[str],
     parts: Sequence[str],
     name: str,
     today: str,
     answers: Answers,
-    malformed: int = 0,
-    separator: str = ",",
 ) -> Draft:
     """Propose a card for a log.
 
@@ -320,13 +353,17 @@ def draft_card(
     Raises CardError if the columns of people, states and actions cannot be told.
     Raises QuestionError if only the operator can say what would ruin the run if it were guessed wrong.
     """
-    notes = [f"{malformed:,} lines cannot be read and are set aside"] if malformed else []
+    notes = [*read.notes, *([f"{read.lost:,} lines cannot be read and are set aside"] if read.lost else [])]
     told = {**given, **({"state": parts[0]} if parts else {})}
-    role, guessed = find_roles(look_at(frame, answers, given.get("reward")).columns, told, users, parts)
-    frame = once(frame, role, notes)
+    role, guessed = find_roles(look_at(read.frame, answers, given.get("reward")).columns, told, users, parts)
+    frame = once(read.frame, role, notes)
     look = look_at(frame, answers, role.get("reward"))
     columns = look.columns
     notes += [f"{role[g]!r} is only guessed to be the {_IN_WORDS[g]}: name it with --{g} COLUMN" for g in guessed]
+    if len(patterns(read.paths)) > NAMED:
+        notes.append(
+            "the card names every file: if their names tell of people, keep them alone in a folder of their own"
+        )
     state = plain_name(role["state"])
     notes += [
         f"{name!r} may say where a step led: if it does, add next_state = {quoted(name)} to source.columns"
@@ -334,7 +371,7 @@ def draft_card(
         if name not in role.values() and plain_name(name) in (f"next_{state}", f"next{state}")
     ]
     used = {*role.values(), *users, *parts}
-    beside = [c.name for c in columns.values() if c.name not in used and c.distinct > 1 and not (c.is_own or c.is_date)]
+    beside = [c.name for c in columns.values() if c.name not in used and c.distinct > 1 and c.is_measured]
     if beside:
         option = " ".join(f"--state {shlex.quote(c)}" for c in (role["state"], beside[0]))
         notes.append(
@@ -342,10 +379,25 @@ def draft_card(
             f"effect is taken for the action's: let it be a part of the state, such as {option}; `inspect` tests it"
         )
     people, episode = columns[role["user"]], role.get("episode", role["user"])
-    rows = frame.select(pl.Series("user", people.cells), pl.Series("episode", columns[episode].cells)).with_columns(
+    whose = people.cells.to_frame("user").select(canonical(pl.first())).to_series()
+    rows = frame.select(whose, pl.Series("episode", columns[episode].cells)).with_columns(
         **({"order": columns[role["order"]].values} if "order" in role else {"order": pl.lit(0.0)})
     )
+    if role.get("order") in read.optional:
+        # what came of an episode stands behind its rows, if its file has no date
+        rows = rows.with_columns(
+            pl.when(columns[role["order"]].cells.is_null()).then(math.inf).otherwise("order").alias("order")
+        )
     rows = rows.with_row_index("at").drop_nulls("user")
+    if nobody := len(frame) - len(rows):
+        notes.append(
+            f"{nobody:,} rows ({nobody / len(frame):.1%}) name no person in {people.name!r}: they are set aside"
+        )
+    if rows["user"].n_unique() < FEWEST:
+        raise CardError(
+            f"draft: {people.name!r} names fewer than {FEWEST} people: what they have in common would tell of each of "
+            "them; write the card by hand (docs/card.md)"
+        )
     ties, more = ask_for_ties(rows, columns, role, frame[PART] if PART in frame.columns else None, answers.several)
     notes += more
     if ties:
@@ -355,6 +407,7 @@ def draft_card(
         rows = rows.unique(["user", "episode", "order"], keep="last", maintain_order=True).drop("entered").sort("at")
     if "order" not in role and rows.select(pl.struct("user", "episode").is_duplicated().any()).item():
         notes.append("people have several rows and no column was found that orders them: name it with --order COLUMN")
+    words = _words(columns, role, whose, answers.words, notes)
     ends = look_at_ends(rows, columns, role)
     opened = rows.filter(~pl.col("at").is_in(ends.closing.implode()))
     horizon, steps = _horizon(opened, role, notes)
@@ -363,14 +416,16 @@ def draft_card(
     decided = (
         columns if opened.height == rows.height else look_at(frame[opened["at"]], answers, role.get("reward")).columns
     )
+    acting = whose if opened.height == rows.height else whose.gather(opened["at"])
     said = [
         Said("name", quoted(name), "of the dataset in the ledger"),
         *_unit(rows, role, columns, users, notes),
         steps,
-        *_domain(role, parts, decided, notes),
-        *reward_of(rows, role, columns, ends, answers.paid, notes),
-        *_source(opened, role, columns, [path.name for path in paths] or ["frame.parquet"], horizon, ends,
-                 [*_written(look, role, answers, separator), *ties], notes),
+        *_domain(role, parts, decided, acting, notes),
+        *reward_of(rows, role, columns, ends, answers.paid, words, notes),
+        *_source(opened, role, columns, read, horizon, ends, answers.last_row,
+                 [*_written(look, role, answers, read.separator, whose, notes), *_optional(read, role, parts), *ties],
+                 notes),
         *(Said(f"tolerance.{rule}", "0.1", why) for rule, why in _STOPS.items()),
         Said("budget.rho", "1.0", "for the life of this data: agree on it with whoever answers for it"),
         Said("budget.delta", _delta(rows["user"].n_unique()), "a chance far below one in the number of people"),
@@ -381,10 +436,62 @@ def draft_card(
         Said("provenance.drafted", quoted(today), "the day on which the log was looked at for this card"),
         Said("provenance.from_data", listed(drafted), "take out what an expert has set since"),
     ]
-    return Draft(said, notes, tuple(paths))
+    return Draft(said, notes, tuple(read.paths))
 
 
-def _written(look: Look, role: Mapping[str, str], answers: Answers, separator: str) -> list[Said]:
+# what a word of an outcome is worth; others are asked for
+_SAYS = {
+    **dict.fromkeys(["yes", "y", "true", "t", "ja", "j", "oui", "si", "s", "sí"], 1.0),
+    **dict.fromkeys(["no", "n", "false", "f", "nein", "non"], 0.0),
+}
+
+
+def _words(
+    columns: dict[str, Column], role: Mapping[str, str], whose: pl.Series, told: Mapping[str, float], notes: list[str]
+) -> list[Said]:
+    """What the texts of an outcome in words pay; its column then holds numbers.
+
+    Raises QuestionError if a word says neither yes nor no, and nobody has said what it is worth.
+    """
+    column = columns.get(role.get("reward", ""))
+    if column is None or column.numbers > 0:
+        return []
+    texts = sorted(_shared(column.cells, whose))
+    worth = {text: told.get(text.strip(), _SAYS.get(plain_name(text.strip()))) for text in texts}
+    if None in worth.values() or not worth:
+        likely = ("WORTH" if w is None else f"{w:g}" for w in worth.values())
+        options = (f"--word {shlex.quote(f'{text}={w}')}" for text, w in zip(worth, likely, strict=True))
+        raise QuestionError(f"the outcome {column.name!r} is in words: what is each worth?", [" ".join(options)])
+    paid = {text.strip(): float(w) for text, w in worth.items() if w is not None}
+    plain = column.cells.str.strip_chars().replace_strict(paid, default=None, return_dtype=pl.Float64)
+    columns[column.name] = replace(column, plain=plain.cast(pl.String), numbers=1.0)
+    if rest := int((plain.is_null() & column.cells.is_not_null()).sum()):
+        notes.append(f"{rest:,} outcomes are other words: their episodes are dropped (bad_reward)")
+    return [Said("reward.words", _table(paid), "what an outcome in words pays", ", ".join(paid))]
+
+
+def _shared(cells: pl.Series, whose: pl.Series) -> dict[str, int]:
+    """The texts that enough people have, and how many have each."""
+    pairs = pl.DataFrame([cells.alias("text"), whose.alias("user")]).drop_nulls().unique()
+    return dict(pairs.group_by("text").len().filter(pl.col("len") >= FEWEST).rows())
+
+
+def _optional(read: Read, role: Mapping[str, str], parts: Sequence[str]) -> list[Said]:
+    """The columns of the card that some file lacks.
+
+    Raises CardError if people are not named in each file.
+    """
+    if role["user"] in read.optional:
+        raise CardError(
+            f"draft: a file lacks the column {role['user']!r} of people; if it has another name, --rename it"
+        )
+    named = [name for name in read.optional if name in (*role.values(), *parts)]
+    return [Said("source.optional", listed(named), "some file lacks it: its cells are empty there")] if named else []
+
+
+def _written(
+    look: Look, role: Mapping[str, str], answers: Answers, separator: str, whose: pl.Series, notes: list[str]
+) -> list[Said]:
     """Keys that say how the log is written, where ingest would not read it by itself."""
     found = list[Said]()
     if separator != ",":
@@ -396,12 +503,22 @@ def _written(look: Look, role: Mapping[str, str], answers: Answers, separator: s
     if look.dates is not None and look.columns[role.get("order", role["user"])].is_date:
         found.append(Said("source.dates", quoted(look.dates), "how the log writes dates", look.dates))
     # those of columns that the card does not read as numbers are for `inspect`
-    units = {c.name: c.units for c in look.columns.values() if c.name != role["action"] and c.units}
-    if units:
+    units = {c.name: _common_units(c, whose, notes) for c in look.columns.values() if c.name != role["action"]}
+    if units := {name: worth for name, worth in units.items() if worth}:
         inner = ", ".join(f"{quoted(name)} = {_table(worth)}" for name, worth in units.items())
         seen = "; ".join(f"{name}: {', '.join(worth)}" for name, worth in units.items())
         found.append(Said("source.units", f"{{ {inner} }}", "units behind the numbers, and what each is worth", seen))
     return found
+
+
+def _common_units(column: Column, whose: pl.Series, notes: list[str]) -> Mapping[str, float]:
+    """The units of a column that enough people's cells have: another text behind a number may be a person's own."""
+    text = column.cells.str.strip_chars()
+    people = {unit: whose.filter(text.str.ends_with(unit).fill_null(value=False)).n_unique() for unit in column.units}
+    common = {unit: worth for unit, worth in column.units.items() if people[unit] >= FEWEST}
+    if len(common) < len(column.units):
+        notes.append(f"fewer than {FEWEST} people have some texts behind numbers of {column.name!r}: they are no units")
+    return common
 
 
 def _table(values: Mapping[str, object]) -> str:
@@ -433,20 +550,25 @@ def _unit(
 
 
 def _horizon(rows: pl.DataFrame, role: Mapping[str, str], notes: list[str]) -> tuple[int, Said]:
-    lengths = rows.group_by("user", "episode").len()["len"] if "order" in role else pl.Series([1])
-    longest = int(lengths.max() or 1)  # pyright: ignore[reportArgumentType]
+    every = rows.group_by("user", "episode").len()
+    lengths = every["len"] if "order" in role else pl.Series([1])
+    # as many steps as enough people have
+    most = every.group_by("user").agg(pl.col("len").max())["len"].sort(descending=True) if "order" in role else lengths
+    longest = int(most[min(FEWEST, len(most)) - 1])
     horizon = longest if longest <= 12 else min(_MOST_STEPS, math.ceil(quantile(lengths, _LONG)))
-    if horizon < longest:
+    if horizon < int(lengths.max() or 1):  # pyright: ignore[reportArgumentType]
         notes.append(f"steps {horizon} and later are dropped: {share(lengths > horizon):.1%} of episodes have some")
-    seen = f"episodes have {quantile(lengths, 0.5):.0f} rows in the middle, {longest} at most"
+    seen = f"episodes have {quantile(lengths, 0.5):.0f} rows in the middle, {lengths.max()} at most"
     return horizon, Said("domain.horizon", str(horizon), "steps of an episode, at most", seen)
 
 
 def _domain(
-    role: Mapping[str, str], parts: Sequence[str], columns: Mapping[str, Column], notes: list[str]
+    role: Mapping[str, str], parts: Sequence[str], columns: Mapping[str, Column], whose: pl.Series, notes: list[str]
 ) -> list[Said]:
-    state, why, seen = _of_several(parts, columns, notes) if parts else _states(columns[role["state"]], notes)
-    actions, odd, told = _labels(columns[role["action"]], "action", notes)
+    state, why, seen = (
+        _of_several(parts, columns, whose, notes) if parts else _states(columns[role["state"]], whose, notes)
+    )
+    actions, odd, told = _labels(columns[role["action"]], whose, "action", notes)
     other = ", other = true" if odd else ""
     return [
         Said("domain.states", state, why, seen),
@@ -455,7 +577,9 @@ def _domain(
     ]  # fmt: skip
 
 
-def _of_several(parts: Sequence[str], columns: Mapping[str, Column], notes: list[str]) -> tuple[str, str, str]:
+def _of_several(
+    parts: Sequence[str], columns: Mapping[str, Column], whose: pl.Series, notes: list[str]
+) -> tuple[str, str, str]:
     """States of several columns: fewer bins of each, the more columns there are."""
     told, seen, missing = list[str](), list[str](), False
     for name in parts:
@@ -465,11 +589,10 @@ def _of_several(parts: Sequence[str], columns: Mapping[str, Column], notes: list
             edges = _edges(column, (0.33, 0.67) if len(parts) < 3 else (0.5,))
             told.append(f"{quoted(name)} = {listed(edges)}")
         else:
-            counts = column.cells.drop_nulls().value_counts(sort=True).rows()
-            most = [text for text, n in counts if n >= max(_FEWEST, _RARE * len(column.cells))] or [
-                t for t, _ in counts
-            ]
-            missing |= len(most) < len(counts)
+            most = _shared(column.cells, whose)
+            if not most:
+                raise _no_label("state", name)
+            missing |= len(most) < column.cells.drop_nulls().n_unique()
             told.append(f"{quoted(name)} = {listed(sorted(most))}")
             if len({_spelling(text) for text in most}) < len(most):
                 notes.append(f"{name!r} has labels in several spellings, which a state of several columns cannot group")
@@ -484,7 +607,7 @@ def _edges(column: Column, at: Sequence[float]) -> list[float]:
     return sorted({human(quantile(values, q), quantile(values, 0.75) - quantile(values, 0.25)) for q in at})
 
 
-def _states(column: Column, notes: list[str]) -> tuple[str, str, str]:
+def _states(column: Column, whose: pl.Series, notes: list[str]) -> tuple[str, str, str]:
     name = quoted(column.name)
     if column.numbers >= 0.9 and column.distinct > 12:
         values = column.values.drop_nulls()
@@ -495,7 +618,7 @@ def _states(column: Column, notes: list[str]) -> tuple[str, str, str]:
         bins = f"{{ by = {name}, edges = {listed(_edges(column, _BINS))} }}"
         why = "quartiles, rounded: put the thresholds that people decide by in their place"
         return f'{{ column = {name}, bins = {bins}, ends = ["end"]{other} }}', why, seen
-    labels, odd, told = _labels(column, "state", notes)
+    labels, odd, told = _labels(column, whose, "state", notes)
     other = ", other = true" if odd else ""
     return (
         f'{{ column = {name}, {labels}, ends = ["end"]{other} }}',
@@ -510,21 +633,37 @@ def _spelling(text: str) -> str:
     return re.sub(r"(?<=\d)\s+(?=[^\d\s])", "", plain)
 
 
-def _labels(column: Column, what: str, notes: list[str]) -> tuple[str, bool, str]:
-    """Labels as TOML, whether some cells are none of them, and how often each was seen."""
+def _no_label(what: str, name: str) -> CardError:
+    return CardError(
+        f"draft: no text of {name!r} is that of {FEWEST} people: as labels they would tell of them; name another "
+        f"column with --{what}"
+    )
+
+
+def _labels(column: Column, whose: pl.Series, what: str, notes: list[str]) -> tuple[str, bool, str]:
+    """Labels as TOML, whether some cells are none of them, and how often each was seen.
+
+    Raises CardError if too few people share a label.
+    """
     counts = column.cells.drop_nulls().value_counts(sort=True).rows()
-    total = max(1, sum(n for _, n in counts))
+    people, enough = _shared(column.cells, whose), _RARE * whose.n_unique()
     groups: dict[str, list[tuple[str, int]]] = {}
     for text, n in counts:
-        groups.setdefault(_spelling(text), []).append((text, n))
-    sums = {key: sum(n for _, n in texts) for key, texts in groups.items()}
-    kept = {key: texts for key, texts in groups.items() if sums[key] >= max(_FEWEST, _RARE * total)} or groups
-    rare = len(groups) - len(kept)
+        if text in people:
+            groups.setdefault(_spelling(text), []).append((text, n))
+    kept = {key: texts for key, texts in groups.items() if sum(people[text] for text, _ in texts) >= enough}
+    if not kept:
+        raise _no_label(what, column.name)
+    sums = {key: sum(n for _, n in texts) for key, texts in kept.items()}
+    rare = len(counts) - sum(map(len, kept.values()))
     # a card has no label that a terminal would obey
     names = {key: clean(texts[0][0].strip()) for key, texts in kept.items()}
     same = {text: names[key] for key, texts in kept.items() for text, _ in texts if text != names[key]}
     if rare:
-        notes.append(f"{rare} rare texts of {what} {column.name!r} are no labels: they become OTHER")
+        notes.append(
+            f"{rare} texts of {what} {column.name!r}, those of fewer than {max(FEWEST, math.ceil(enough))} people, are "
+            "no labels: they become OTHER"
+        )
     told = ", ".join(f"{texts[0][0].strip()} {sums[key]:,}" for key, texts in list(kept.items())[:12])
     told += f"; {column.missing:.1%} missing" if column.missing else ""
     found = f"labels = {listed(sorted(set(names.values())))}"
@@ -542,17 +681,24 @@ def _source(
     rows: pl.DataFrame,
     role: Mapping[str, str],
     columns: Mapping[str, Column],
-    files: Sequence[str],
+    read: Read,
     horizon: int,
     ends: Endings,
+    over: str | None,
     written: Sequence[Said],
     notes: list[str],
 ) -> list[Said]:
+    if over not in (None, "ends", "unknown"):
+        raise CardError(f"draft: --last-row {over!r}: write ends or unknown")
     told = {"user_id": role["user"], "episode_id": role.get("episode", role["user"])}
-    found = [Said("source.files", listed(list(files)), "below this card's folder"), *written]
-    if "order" in role:
+    found = [Said("source.files", listed(patterns(read.paths)), "below this card's folder"), *written]
+    same_place = any(one.key == "source.same_place" for one in written)
+    if horizon == 1 and rows["user"].is_unique().all():
+        # of one row a person nothing is to be ordered
+        del told["episode_id"]
+    elif "order" in role:
         steps, first = _counted(rows)
-        if columns[role["order"]].is_date or not steps or any(one.key == "source.same_place" for one in written):
+        if columns[role["order"]].is_date or not steps or same_place or role["order"] in read.optional:
             found.append(
                 Said("source.order_by", quoted(role["order"]), "numbers the rows; see gap_over too",
                      _ordering(rows, role["order"]))
@@ -573,13 +719,21 @@ def _source(
         notes.append(f"{seen}: they are taken for the outcome of the row before them (last_row = 'outcome')")
     elif short > _FEW and "order" in role and "terminated" not in role:
         seen = f"{short:.1%} of the episodes have fewer rows than the horizon"
-        over = '"ends"' if ends.paid_last or ends.repeated else '"unknown"'
+        if over is None and not (ends.paid_last or ends.repeated) and short > _MANY:
+            raise QuestionError(
+                f"{seen}: is an episode of this log over with its last row, or does it go on unseen (then last rows "
+                "count in no table)?",
+                ["--last-row ends", "--last-row unknown"],
+            )
+        over = over or ("ends" if ends.paid_last or ends.repeated else "unknown")
         found.append(
-            Said("source.last_row", over, "'ends' where an episode is over with its last row; or 'unknown'", seen)
+            Said(
+                "source.last_row", quoted(over), "'ends' where an episode is over with its last row; or 'unknown'", seen
+            )
         )
         notes.append(
             f"{seen}. last_row = 'unknown' counts their last rows in no table, 'ends' takes them for the end: is an "
-            f"episode of this log over with its last row? The card says {over}"
+            f"episode of this log over with its last row? The card says {quoted(over)}"
         )
     told |= {r: role[r] for r in ("reward", "terminated") if r in role}
     inner = ", ".join(f"{key} = {quoted(column)}" for key, column in told.items())
@@ -589,6 +743,7 @@ def _source(
 def _counted(rows: pl.DataFrame) -> tuple[bool, int]:
     """Whether the order counts steps, and from which number."""
     order = rows["order"].drop_nulls()
+    order = order.filter(order.is_finite())
     if not len(order) or not (order == order.floor()).all():
         return False, 0
     first = rows.group_by("user", "episode").agg(pl.col("order").min())["order"]
@@ -606,7 +761,13 @@ def _lacking(rows: pl.DataFrame, first: int) -> float:
 
 
 def _ordering(rows: pl.DataFrame, name: str) -> str:
-    apart = rows.sort("order").select(pl.col("order").diff().over("user", "episode")).to_series().drop_nulls()
+    apart = (
+        rows.filter(pl.col("order").is_finite())
+        .sort("order")
+        .select(pl.col("order").diff().over("user", "episode"))
+        .to_series()
+        .drop_nulls()
+    )
     middle, most = quantile(apart, 0.5), quantile(apart, 1)
     return f"{name}: two rows of an episode are {middle:.3g} apart in the middle, {most:.3g} at most"
 

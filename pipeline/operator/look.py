@@ -6,6 +6,7 @@ For the operator's eyes: a guess is a look at the data.  Where a wrong guess wou
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shlex
@@ -52,61 +53,144 @@ class Answers:
     dates: str | None = None
     several: str | None = None
     paid: str | None = None
+    last_row: str | None = None
+    words: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
-def read_files(paths: Sequence[Path], rename: Mapping[str, str]) -> tuple[pl.DataFrame, int, str]:
-    """The rows of tables, every cell as text, with their files; how many records were none; and the separator.
+@dataclass(frozen=True)
+class Read:
+    """The rows of files, every cell as text, each with its file; and what a card must say of the files.
 
-    Raises CardError if one is not there, or of no kind that holds a table.
+    ``paths``: without those that say again what another one says.  ``lost``: records that cannot be read.
+    ``optional``: columns that some file lacks.
+    """
+
+    frame: pl.DataFrame
+    paths: Sequence[Path] = ()
+    lost: int = 0
+    separator: str = ","
+    optional: Sequence[str] = ()
+    notes: Sequence[str] = ()
+
+
+def read_files(paths: Sequence[Path], rename: Mapping[str, str]) -> Read:
+    """The rows of tables.
+
+    Raises CardError if one is not there, is of no kind that holds a table, or has no names of columns.
     Raises QuestionError if their headers differ.
     Raises LogError if one cannot be read.
     """
-    frames, lost, separators = list[pl.DataFrame](), 0, set[str]()
-    headers: dict[str, list[str]] = {}
+    paths, notes = _once_each(paths)
+    frames, lost, separators = dict[str, pl.DataFrame](), 0, set[str]()
     for path in paths:
-        if not path.is_file():
-            raise CardError(f"draft: {path} is no file; name files of {', '.join(TABLES)}")
         if (reader := TABLES.get(path.suffix)) is None:
             raise CardError(f"draft: {path.name}: not a table; give files of {', '.join(TABLES)} (docs/card.md)")
         separator = guess_separator(path) if reader.lines else ","
         separators |= {separator} if reader.lines else set[str]()
-        asked = Asked([], separator=separator)
-        names = keys_of(path) if reader.types is None else list(reader.types(path, asked))
-        ours = {name: rename.get(name) or name for name in names}
-        headers[path.name] = [name if ours[name] in names and ours[name] != name else ours[name] for name in names]
-        for batch in reader.read(path, Asked(names, separator=separator)):
-            read = _as_text(batch.frame).rename(dict(zip(names, headers[path.name], strict=True)), strict=False)
-            frames.append(read.with_columns(pl.lit(path.name).alias(PART)))
-            lost += len(batch.malformed)
+        names = keys_of(path) if reader.types is None else list(reader.types(path, Asked([], separator=separator)))
+        if reader.lines and sum(_NO_NAME.fullmatch(name.strip()) is not None for name in names) > len(names) / 3:
+            raise CardError(
+                f"draft: {path.name}: line 1 looks like a row, not like names of columns; write a line of names above"
+            )
+        batches = list(reader.read(path, Asked(names, separator=separator)))
+        lost += sum(len(batch.malformed) for batch in batches)
+        if batches:
+            frames[str(path)] = pl.concat([_as_text(batch.frame) for batch in batches])
     if not frames:
         raise CardError("draft: the files hold no row")
-    _ask_for_headers(headers, {name for name, ours in rename.items() if not ours})
-    shared = [name for name in frames[0].columns if all(name in frame.columns for frame in frames)]
-    return (
-        pl.concat([frame.select(shared) for frame in frames]),
+    called = {place: _ours(frame.columns, rename) for place, frame in frames.items()}
+    _ask_for_headers({place: frame.rename(called[place]) for place, frame in frames.items()}, rename)
+    found = [
+        frame.rename(called[place]).with_columns(pl.lit(Path(place).name).alias(PART))
+        for place, frame in frames.items()
+    ]
+    every = pl.concat(found, how="diagonal")
+    return Read(
+        every,
+        paths,
         lost,
         separators.pop() if len(separators) == 1 else "auto" if separators else ",",
+        [name for name in every.columns if any(name not in frame.columns for frame in found)],
+        notes,
     )
 
 
-def _ask_for_headers(headers: Mapping[str, Sequence[str]], apart: set[str]) -> None:
-    """Ask which columns of files with other headers are the same; a column that nothing stands for is left out."""
-    first = next(iter(headers.values()))
+# a number or a date: what a name of a column is not
+_NO_NAME = re.compile(r"[-+]?[\d.,]*\d|\d{1,4}[./-]\d{1,2}[./-]\d{1,4}.*")
+_DAY = r"^\d{1,4}[./-]\d{1,2}[./-]\d{1,4}"
+
+
+def _once_each(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
+    """The files without those whose bytes are those of another one, and a note on each that is left out.
+
+    Raises CardError if one is not there.
+    """
+    found, notes = dict[bytes, Path](), list[str]()
+    # of a copy such as "visits (1).csv" the shorter name is meant
+    for path in sorted(paths, key=lambda path: len(path.name)):
+        if not path.is_file():
+            raise CardError(f"draft: {path} is no file; name files of {', '.join(TABLES)}")
+        with path.open("rb") as file:
+            first = found.setdefault(hashlib.file_digest(file, "sha256").digest(), path)
+        if first != path:
+            notes.append(f"{path.name} is a copy of {first.name}, byte for byte: the card leaves it out")
+    kept = set(found.values())
+    return [path for path in dict.fromkeys(paths) if path in kept], notes
+
+
+def _ours(names: Sequence[str], rename: Mapping[str, str]) -> dict[str, str]:
+    ours = {name: rename.get(name) or name for name in names}
+    return {name: name if own in names and own != name else own for name, own in ours.items()}
+
+
+def _ask_for_headers(frames: Mapping[str, pl.DataFrame], rename: Mapping[str, str]) -> None:
+    """Ask which columns of files with other headers are the same, and which are columns of their own.
+
+    A column that only some files have needs no answer where nothing in the others may be the same.
+    """
+    first = max(frames.values(), key=lambda frame: len(frame.columns))
     pairs: dict[str, str] = {}
-    for names in headers.values():
-        lacking = [name for name in first if name not in names]
-        for theirs in (name for name in names if name not in first and name not in apart):
-            likeness = {ours: SequenceMatcher(None, plain_name(theirs), plain_name(ours)).ratio() for ours in lacking}
-            if len(names) == len(first) and first[names.index(theirs)] in likeness:
-                likeness[first[names.index(theirs)]] += 0.5
-            if likeness:
-                pairs[theirs] = max(likeness, key=likeness.__getitem__)
-                lacking.remove(pairs[theirs])
+    for frame in frames.values():
+        lacking = [name for name in first.columns if name not in frame.columns]
+        for theirs in (name for name in frame.columns if name not in first.columns and name not in rename):
+            likeness = {ours: _likeness(frame, theirs, first, ours) for ours in lacking}
+            if likeness and theirs not in pairs:
+                best = max(likeness, key=likeness.__getitem__)
+                pairs[theirs] = best if likeness[best] >= _ALIKE else ""
+                lacking = [name for name in lacking if name != pairs[theirs]]
     if pairs:
-        shown = "".join(f"\n  {name}: {', '.join(names)}" for name, names in headers.items())
+        shown = "".join(f"\n  {Path(place).name}: {', '.join(frame.columns)}" for place, frame in frames.items())
         same = " ".join(f"--rename {shlex.quote(f'{theirs}={ours}')}" for theirs, ours in pairs.items())
         other = " ".join(f"--rename {shlex.quote(f'{theirs}=')}" for theirs in pairs)
-        raise QuestionError(f"the files have different headers:{shown}\nWhich columns are the same?", [same, other])
+        raise QuestionError(
+            f"the files have different headers:{shown}\nWhich columns are the same?  (NAME= is a column of its own.)",
+            [*dict.fromkeys([same, other])],
+        )
+
+
+# from here on columns of two files may be the same
+_ALIKE = 0.5
+
+
+def _likeness(theirs: pl.DataFrame, name: str, ours: pl.DataFrame, other: str) -> float:
+    """How likely two columns of files with other headers are the same: 0 where one holds dates and the other none."""
+    a, b = (_stripped(frame[column].head(_HEAD)).drop_nulls() for frame, column in ((theirs, name), (ours, other)))
+    if not len(a) or not len(b) or _kind(a) != _kind(b):
+        return 0.0
+    found = SequenceMatcher(None, plain_name(name), plain_name(other)).ratio()
+    alike = len(theirs.columns) == len(ours.columns) and theirs.columns.index(name) == ours.columns.index(other)
+    if alike or _kind(a) == "date":
+        found += 0.5
+    if _kind(a) == "text":
+        mine, others = ({plain_name(text.strip()) for text in cells.unique()} for cells in (a, b))
+        found += len(mine & others) / max(1, min(len(mine), len(others)))
+    return found
+
+
+def _kind(cells: pl.Series) -> str:
+    if cells.str.contains(_DAY).sum() >= _ORDERED * len(cells):
+        return "date"
+    return "number" if cells.str.contains(NUMBER).sum() >= _ORDERED * len(cells) else "text"
 
 
 def keys_of(path: Path) -> list[str]:
@@ -126,18 +210,22 @@ def frame_of(log: object) -> pl.DataFrame:
 
 
 def _as_text(frame: pl.DataFrame) -> pl.DataFrame:
-    return frame.select(pl.col(c).cast(pl.String) for c in frame.columns if not frame[c].dtype.is_nested())
+    plain = [c for c in frame.columns if not frame[c].dtype.is_nested()]
+    # what is no number is an empty cell, as ingest reads it
+    cells = (frame[c].fill_nan(None) if frame[c].dtype.is_float() else frame[c] for c in plain)
+    return frame.select(cell.cast(pl.String) for cell in cells)
 
 
 # parts of a name, the likelier first
 _NAMES = {
     "user": "user patient person student learner customer client visitor subject member player pid mrn uuid id",
     "episode": "episode admission stay encounter session enrol course case",
-    "order": "step visit month week day date time hour round seq occurred when at",
-    "action": "action treatment therapy traite intervention drug dose offer coupon decision choice nudge hint arm",
+    "order": "step visit month week day date time hour round seq occurred when at zeit datum fecha",
+    "action": "action treatment therapy therapie behandlung traite tratam intervention drug medication dose offer "
+    "coupon promo voucher decision choice nudge hint exercise recommendation maßnahme arm",
     "reward": "reward outcome recovered cured controlled success passed correct solved better score points revenue "
-    "profit sale purchase bought click gain paid cents",
-    "state": "state stage band level severity status mood segment page pressure systolic skill",
+    "profit sale purchase bought click gain paid genesen geheilt erfolg nutzen resultado résultat cents",
+    "state": "state stage band level severity status zustand estado mood segment page pressure systolic skill",
     "terminated": "terminated done died death left discharged",
 }
 ROLES = tuple(_NAMES)
@@ -145,6 +233,10 @@ ROLES = tuple(_NAMES)
 _WEAK = ("uuid", "id")
 # a column of more different texts than this is no label, and one of more numbers with a unit holds numbers
 MOST_LABELS, _FEW_NUMBERS = 60, 12
+# of states there may be more, if each has rows enough
+_MOST_STATES, _ROWS_EACH = 2_000, 50
+# texts of an outcome in words
+_WORDS = 3
 _ORDERED = 0.9
 # different texts that dates are looked for in
 _HEAD = 2_000
@@ -198,6 +290,11 @@ class Column:
     def missing(self) -> float:
         """Share of the cells that are empty."""
         return self.cells.null_count() / max(1, len(self.cells))
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether it may say what whoever decided saw: no date, and no number of the row."""
+        return not self.is_date and not (self.is_own and (self.numbers < _ORDERED or (self.values % 1 == 0).all()))
 
     @property
     def is_own(self) -> bool:
@@ -258,7 +355,7 @@ def _parsed(name: str, texts: pl.Series, is_reward: bool) -> pl.DataFrame | None
     # 12 mg here and there is a label; many of them are numbers, and so is 2,5
     bare = found["unit"].null_count() == len(found)
     several = bare or texts.n_unique() > _FEW_NUMBERS or is_reward or _place("reward", name) is not None
-    dated = some.str.contains(r"^\d{1,4}[./-]\d{1,2}[./-]\d{1,4}").sum() >= _ORDERED * len(some)
+    dated = some.str.contains(_DAY).sum() >= _ORDERED * len(some)
     return found if several and not dated and fits >= _ORDERED * len(some) else None
 
 
@@ -349,7 +446,7 @@ def find_roles(
             f"draft: nearly every row has its own {named.name!r}, so each would be an episode of one step; name a "
             "column that the rows of an episode share, or leave --episode out: then a person is one"
         )
-    found, guessed = dict(given), list[str]()
+    found, guessed, rivals = dict(given), list[str](), dict[str, list[Column]]()
     if users:
         found["user"] = min(users, key=lambda name: columns[name].distinct)
     # what a name says goes before what content may mean: an outcome looks like an action
@@ -358,8 +455,10 @@ def find_roles(
             used = {*found.values(), *users, *taken}
             fit = [c for c in columns.values() if c.name not in used and _fits(role, c)]
             if role not in found and (name := best(role, fit)) is not None:
+                if best is _likely:
+                    guessed.append(role)
+                    rivals[role] = fit
                 found[role] = name
-                guessed += [role] if best is _likely else []
     for role, option in (("user", "--user"), ("action", "--action"), ("state", "--state")):
         if role not in found:
             raise CardError(
@@ -367,6 +466,8 @@ def find_roles(
                 f"The log has: {', '.join(columns)}"
             )
     user = columns[found["user"]]
+    for role, fit in rivals.items():
+        _ask_for_role(role, columns[found[role]], fit, user)
     weak = _place("user", user.name) is None or plain_name(user.name) in _WEAK
     if not users and weak and user.is_own and len(user.cells) > _FEW_NUMBERS:
         others = [c.name for c in columns.values() if c.name != user.name and _OWN > c.distinct / len(c.cells) > 0.01]
@@ -376,6 +477,33 @@ def find_roles(
             [f"--user {shlex.quote(name)}" for name in (*others[:5], user.name)],
         )
     return found, guessed
+
+
+_MEANS = {"action": "was done", "reward": "came of it", "state": "was seen before"}
+
+
+def _ask_for_role(role: str, likely: Column, fit: Sequence[Column], people: Column) -> None:
+    """Ask which of several columns plays a part, where no name says so."""
+    found = [likely, *(c for c in fit if c is not likely and _rival(role, likely, c))]
+    if role not in _MEANS or len(found) == 1:
+        return
+    if role == "state":
+        # what never changes of a person says less of what was seen
+        each = (pl.DataFrame({"who": people.cells, "what": c.cells}).drop_nulls() for c in found)
+        still = [len(pairs.unique()) <= pairs["who"].n_unique() for pairs in each]
+        found = [c for _, c in sorted(zip(still, found, strict=True), key=lambda pair: pair[0])]
+    options = [f"--{role} {shlex.quote(c.name)}" for c in found[:8]]
+    together = [" ".join(options[:3])] if role == "state" else []
+    raise QuestionError(f"which column says what {_MEANS[role]}? No name tells, and several may", [*options, *together])
+
+
+def _rival(role: str, chosen: Column, other: Column) -> bool:
+    """Whether a column may play the part as well as the one that was chosen."""
+    if role == "reward":
+        return other.numbers >= _ORDERED and (other.distinct <= _FEW_NUMBERS or chosen.distinct > _FEW_NUMBERS)
+    if role == "state":
+        return other.is_measured
+    return (other.numbers >= _ORDERED) == (chosen.numbers >= _ORDERED) and not other.is_own
 
 
 def _named(role: str, fit: Sequence[Column]) -> str | None:
@@ -392,8 +520,9 @@ def _likely(role: str, fit: Sequence[Column]) -> str | None:
         # the last column of a few texts is more often what was done than what was seen
         return next((c.name for c in reversed(fit) if c.numbers < _ORDERED), None)
     if role == "reward":
-        # what came of it is logged last
-        return next((c.name for c in reversed(fit)), None)
+        # what came of it is logged last, and has few values
+        numbers = [c for c in reversed(fit) if c.numbers >= _ORDERED]
+        return next((c.name for c in numbers if c.distinct <= _FEW_NUMBERS), next((c.name for c in numbers), None))
     if role == "state":
         return next((c.name for c in fit if c.numbers < _ORDERED), next((c.name for c in fit), None))
     return None
@@ -403,12 +532,13 @@ def _fits(role: str, c: Column) -> bool:
     if role == "order":
         return c.ordered >= _ORDERED and c.distinct > 1
     if role == "reward":
-        return c.numbers >= _ORDERED and c.distinct > 1
+        return c.distinct > 1 and (c.numbers >= _ORDERED or c.cells.drop_nulls().n_unique() <= _WORDS)
     if role == "terminated":
         return c.distinct <= 3
     if role == "action":
         return 1 < c.distinct <= MOST_LABELS and not c.is_date
     if role == "state":
-        return c.distinct > 1 and (c.distinct <= MOST_LABELS or c.numbers >= _ORDERED) and not c.is_date
+        many = c.distinct <= min(_MOST_STATES, len(c.cells) / _ROWS_EACH)
+        return c.distinct > 1 and (c.distinct <= MOST_LABELS or many or c.numbers >= _ORDERED) and not c.is_date
     # a date-time of its own on every row, as of a visit, is no episode
     return c.distinct > 1 and not (role == "episode" and c.is_own)

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import json
 import math
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipeline.declaration.toml import CardError
+from pydantic import ValidationError
+
+from pipeline.declaration.card import Card
+from pipeline.declaration.toml import CardError, explain
 from pipeline.facts.evaluation import LEAST_PEOPLE
 from pipeline.files import whole_file, write_file
+from pipeline.statistics.ask import Ask
+from pipeline.statistics.calibration import signal_to_noise
 
+# the drafted recipe's budget, and the share of the people who teach by it
+_RHO, _TEACHING = 0.5, 0.5
 CARD, RECIPE = "card.toml", "recipe.toml"
 """What a proposal is called in its folder."""
+FRAME_FILE = "frame.parquet"
+"""What a card calls the file of a data frame."""
 
 _HEAD = "# Proposed from the log by `reticent draft`: change what an expert would set, and say so in [provenance]."
 
@@ -63,18 +73,30 @@ class Draft:
                 "",
                 f"# no [evaluate] people = 0.3: it takes {math.ceil(LEAST_PEOPLE / 0.3):,} people to hold some out",
             ]
+        agent = 'agent = "dp-apvi"  # pessimistic planning on private counts'
+        if self._drowns():
+            agent = 'agent = "dp-one-step"  # for this many states and actions noise would drown counts of successors'
         lines = [
             "# For the card that `reticent draft` proposed: `reticent plan` says what it costs, and reads no row.",
             "[recipe]",
             f"name = {told['name']}",
             f"card = {quoted(CARD)}",
-            'agent = "dp-apvi"  # pessimistic planning on private counts',
+            agent,
             "",
             "[privacy]",
-            "rho = 0.5  # of what [budget] has for the life of this data",
+            f"rho = {_RHO}  # of what [budget] has for the life of this data",
             *judges,
         ]
         return "\n".join(lines) + "\n"
+
+    def _drowns(self) -> bool:
+        """Whether visits of a state and action stand below the noise, by the card alone."""
+        values = tomllib.loads(self.toml)
+        try:
+            card = Card.model_validate(values, context={"folder": Path()})
+        except ValidationError as e:
+            raise CardError(explain(e, "draft: the proposed card", Card)) from None
+        return signal_to_noise(card, Ask(rho=_RHO), card.unit.users_public * _TEACHING).ratio < 1
 
     @property
     def seen(self) -> list[tuple[str, str]]:
@@ -96,11 +118,8 @@ class Draft:
                     f"above the log, such as {file.resolve().parent}"
                 )
         to.mkdir(parents=True, exist_ok=True)
-        there = [str(file.resolve().relative_to(to.resolve())) for file in self.paths]
-        card = (
-            self.toml
-            if not there
-            else self.toml.replace(f"files = {listed([p.name for p in self.paths])}", f"files = {listed(there)}", 1)
+        card = self.toml.replace(
+            f"files = {listed(patterns(self.paths))}", f"files = {listed(patterns(self.paths, to))}", 1
         )
         for name, text in ((CARD, card), (RECIPE, self.recipe)):
             try:
@@ -113,6 +132,23 @@ class Draft:
     def __repr__(self) -> str:
         """The card, and what was seen."""
         return "\n".join([self.toml, *(f"{key}: {seen}" for key, seen in self.seen), *self.notes])
+
+
+NAMED = 8
+"""More files than that are named by a pattern: their names may be those of people."""
+
+
+def patterns(paths: Sequence[Path], folder: Path | None = None) -> list[str]:
+    """How a card names files, from a folder on; None: from their own."""
+    if not paths:
+        return [FRAME_FILE]
+    above = [Path() if folder is None else path.resolve().parent.relative_to(folder.resolve()) for path in paths]
+    first = paths[0]
+    if len(paths) > NAMED and {p.resolve() for p in paths} == {
+        p.resolve() for p in first.parent.glob(f"*{first.suffix}")
+    }:
+        return [str(above[0] / f"*{first.suffix}")]
+    return [str(place / path.name) for place, path in zip(above, paths, strict=True)]
 
 
 def quoted(value: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import tomllib
 from datetime import date, timedelta
 from pathlib import Path
@@ -44,7 +45,7 @@ def log(tmp_path) -> Path:
 
 
 def test_a_messy_log_becomes_a_card_that_ingests_it(log, tmp_path):
-    draft = reticent.draft(log, user=["clinic card", "patient_id"])
+    draft = reticent.draft(log, user=["clinic card", "patient_id"], last_row="ends")
     values = tomllib.loads(draft.toml)
     assert values["unit"]["user"] == "patient_id" and values["unit"]["episodes_per_user"] == 1
     assert values["source"]["order_by"] == "visit date" and "step" not in values["source"]["columns"]
@@ -63,14 +64,14 @@ def test_a_messy_log_becomes_a_card_that_ingests_it(log, tmp_path):
 
 
 def test_a_frame_is_drafted_as_its_file_is(log):
-    from_file = reticent.draft(log, name="same").toml
+    from_file = reticent.draft(log, name="same", last_row="ends").toml
     rows = [line.split(",") for line in clinic() if line.count(",") > 1]
     frame = pl.DataFrame(rows[1:], schema=rows[0], orient="row")
-    assert reticent.draft(frame, name="same").toml == from_file.replace("visits.csv", "frame.parquet")
+    assert reticent.draft(frame, name="same", last_row="ends").toml == from_file.replace("visits.csv", "frame.parquet")
 
 
 def test_no_count_stands_in_the_card(log):
-    draft = reticent.draft(log)
+    draft = reticent.draft(log, last_row="ends")
     counted = {"1,", "400 counted"} | {word for _, seen in draft.seen for word in seen.split() if word[:1].isdigit()}
     comments = " ".join(line.partition("#")[2] for line in draft.toml.splitlines())
     for word in counted - {"1", "5", "4", "2", "25"}:
@@ -86,7 +87,7 @@ def test_steps_that_are_counted_keep_their_column(tmp_path, first, lacking):
         for h in range(4)
         if not (lacking and h == 2 and i % 9 == 0)
     ]
-    values = tomllib.loads(reticent.draft(pl.DataFrame(rows)).toml)
+    values = tomllib.loads(reticent.draft(pl.DataFrame(rows), last_row="unknown").toml)
     source = values["source"]
     assert source["columns"]["step"] == "week" and "order_by" not in source
     assert source.get("first_step", 0) == first and source.get("gap") == ("cut" if lacking else None)
@@ -117,10 +118,10 @@ def test_a_card_that_was_not_drafted_has_the_digest_it_had(tmp_path):
 
 
 def test_the_shell_prints_the_card_and_keeps_what_was_seen_apart(log, tmp_path):
-    done = invoke("draft", log, "--user", "patient_id")
+    done = invoke("draft", log, "--user", "patient_id", "--last-row", "ends")
     assert done.exit_code == 0 and tomllib.loads(done.stdout)["unit"]["user"] == "patient_id"
     assert "400" in done.stderr and "400 " not in done.stdout.replace("users_public = 400", "")
-    told = json.loads(invoke("draft", log, "--to", tmp_path, "--json").stdout)
+    told = json.loads(invoke("draft", log, "--to", tmp_path, "--last-row", "ends", "--json").stdout)
     assert Path(told["file"]) == tmp_path / "card.toml" and (tmp_path / "card.toml").read_text() == told["card"]
     assert (tmp_path / "recipe.toml").read_text() == told["recipe"]
     for place, said in (
@@ -129,14 +130,15 @@ def test_the_shell_prints_the_card_and_keeps_what_was_seen_apart(log, tmp_path):
         (tmp_path / "x", "lies elsewhere"),
     ):
         with pytest.raises(reticent.CardError, match=said):
-            invoke("draft", log, "--to", place, catch_exceptions=False)
+            invoke("draft", log, "--to", place, "--last-row", "ends", catch_exceptions=False)
 
 
 @pytest.mark.parametrize(("people", "share"), [(400, None), (1700, 0.3)])
 def test_the_drafted_recipe_holds_people_out_where_there_are_enough_to_judge(tmp_path, people, share):
     log = tmp_path / "visits.csv"
     log.write_text("\n".join(clinic(people)) + "\n")
-    assert invoke("draft", log, "--user", "patient_id", "--to", tmp_path).exit_code == 0
+    options = ("--user", "patient_id", "--last-row", "ends", "--to", tmp_path)
+    assert invoke("draft", log, *options).exit_code == 0
     recipe = tmp_path / "recipe.toml"
     told = tomllib.loads(recipe.read_text())
     assert (
@@ -227,7 +229,7 @@ def test_money_that_comes_at_the_end_of_sessions_of_any_length_is_counted(tmp_pa
 
 def test_rewards_that_lack_here_and_there_are_not_taken_for_nothing():
     frame = shop().with_columns(pl.when(pl.col("visitor") % 9 > 0).then(pl.lit(1.0)).alias("revenue"))
-    draft = reticent.draft(frame)
+    draft = reticent.draft(frame, last_row="ends")
     assert "empty" not in tomllib.loads(draft.toml)["reward"]
     assert any("of the rewards are empty: their episodes are dropped" in note for note in draft.notes)
 
@@ -256,8 +258,10 @@ def test_where_a_step_led_is_not_taken_for_where_it_began():
 
 def test_what_is_guessed_from_content_alone_is_said():
     rows = [{"user": i, "week": h, "q": "ab"[h % 2], "w": "xyz"[i % 3], "e": i % 2} for i in range(60) for h in (0, 1)]
-    notes = reticent.draft(pl.DataFrame(rows), paid="each").notes
-    for column, option in (("q", "--state"), ("w", "--action"), ("e", "--reward")):
+    with pytest.raises(reticent.CardError, match=r"(?s)which column says what was done.*--action w\n  --action q"):
+        reticent.draft(pl.DataFrame(rows), paid="each")
+    notes = reticent.draft(pl.DataFrame(rows), action="w", paid="each").notes
+    for column, option in (("q", "--state"), ("e", "--reward")):
         assert any(f"'{column}' is only guessed" in note and option in note for note in notes)
 
 
@@ -279,7 +283,9 @@ def test_ids_that_begin_anew_in_each_site_or_file_are_not_one_person_without_a_w
     for log, apart in ((files, "each file"), (pl.concat(frames), "each 'site'")):
         with pytest.raises(reticent.CardError, match=f"(?s)begin anew in {apart}.*--several each"):
             reticent.draft(log)
-        assert any(f"begin anew in {apart}" in note for note in reticent.draft(log, several="each").notes)
+        assert any(
+            f"begin anew in {apart}" in note for note in reticent.draft(log, several="each", last_row="ends").notes
+        )
     assert not any("begin anew" in note for note in reticent.draft(frames[0]).notes)
 
 
@@ -317,10 +323,12 @@ def test_numbers_and_dates_as_the_log_writes_them_become_keys_of_the_card(tmp_pa
 
 def test_rewards_that_are_no_numbers_are_refused_here_and_not_at_register():
     rows = [
-        {"user": i, "week": h, "level": "ab"[h], "offer": "xy"[i % 2], "won": "yn"[h]} for i in range(9) for h in (0, 1)
+        {"user": i, "week": h, "level": "ab"[h], "offer": "xy"[i % 2], "won": "wxyz"[i % 4]}
+        for i in range(90)
+        for h in (0, 1)
     ]
-    with pytest.raises(reticent.CardError, match="no cell of 'won' is a number"):
-        reticent.draft(pl.DataFrame(rows), reward="won")
+    with pytest.raises(reticent.CardError, match="what is each worth"):
+        reticent.draft(pl.DataFrame(rows), reward="won", state="level")
     told = reticent.draft(pl.DataFrame(rows).with_columns(won=pl.lit(1.0)), reward="won")
     assert any("nothing to learn from it" in note for note in told.notes) and "range = [0.0, 1.0]" in told.toml
 
@@ -470,3 +478,109 @@ def test_ids_of_rows_ask_for_those_of_people():
     frame = visits().rename({"patient": "who"}).with_row_index("uuid")
     with pytest.raises(reticent.CardError, match=r"(?s)every row has its own 'uuid'.*--user who"):
         reticent.draft(frame)
+
+
+def test_what_fewer_than_twenty_people_have_stands_in_no_card(tmp_path):
+    # one person fills many rows, and nobody else has these cells: rows must not be counted, people must
+    frame = visits(
+        400,
+        level=lambda i, h: "Frau Huber" if i == 7 else "ab"[h],
+        offer=lambda i, h: "Huber's wish" if i == 7 else "xy" if i % 2 else "xy " if i < 20 else "z",
+        dose=lambda i, h: "12 Hubermg" if i == 7 else f"{10 + i % 30 + h} mg",
+        gain=lambda i, h: 987.25 if i == 7 else float(i % 4),
+    ).drop("mood", "drug", "score")
+    more = frame.filter(pl.col("patient") == "p7")
+    days = [f"2026-{1 + n // 28:02}-{1 + n % 28:02}" for n in range(60)]
+    frame = pl.concat([frame, *(more.head(1).with_columns(on=pl.lit(day)) for day in days)])
+    told = {"order": "on", "reward": "gain", "several": "each", "last_row": "ends", "action": "offer", "paid": "each"}
+    told["unit"] = {"dose": {"mg": 1.0, "Hubermg": 1.0}}
+    for state in ("level", ["level", "dose"]):
+        draft = reticent.draft(frame, state=state, **told)
+        for text in (draft.toml, draft.recipe):
+            assert not any(rare in text for rare in ("Huber", "987", '"xy "')), text
+        values = tomllib.loads(draft.toml)
+        assert values["domain"]["horizon"] == 2 and values["reward"]["range"] == [0.0, 3.0]
+        assert values["reward"]["steps"] == 3 and values["domain"]["states"]["other"]
+        assert any("fewer than 20 people" in note for note in draft.notes)
+    with pytest.raises(reticent.CardError, match="no text of 'own' is that of 20 people"):
+        reticent.draft(frame.with_columns(own=pl.col("patient") + "x"), state="own", **told)
+    with pytest.raises(reticent.CardError, match="fewer than 20 people"):
+        reticent.draft(frame.filter(pl.col("patient").is_in([f"p{i}" for i in range(19)])), state="level", **told)
+
+
+def test_files_of_people_are_named_by_a_pattern_and_a_first_row_is_no_header(tmp_path):
+    for i in range(60):
+        rows = "".join(f"{i},2026-01-{3 + 9 * h:02},{'ab'[h]},{'xy'[i % 2]},{i % 3}\n" for h in (0, 1))
+        (tmp_path / f"huber-{i}.csv").write_text("patient,on,mood,drug,score\n" + rows)
+    draft = reticent.draft(sorted(tmp_path.glob("*.csv")), paid="each")
+    assert tomllib.loads(draft.save(tmp_path).read_text())["source"]["files"] == ["*.csv"]
+    assert "huber-" not in draft.toml
+    (tmp_path / "bare.csv").write_text(f"17,2026-01-03,a,x,1\n{rows}")
+    with pytest.raises(reticent.CardError, match="line 1 looks like a row"):
+        reticent.draft(tmp_path / "bare.csv")
+
+
+@pytest.mark.parametrize("dated", [True, False])
+def test_an_outcome_in_words_in_a_file_of_its_own_and_a_copy_of_a_file(tmp_path, dated):
+    files = [ward("n.csv", HEAD, range(100), tmp_path)]
+    lines = [line.rpartition(",")[0] for line in files[0].read_text().splitlines()]
+    files[0].write_text("\n".join(lines) + "\n")
+    shutil.copy(files[0], tmp_path / "n (1).csv")
+    late = [f"{i},{'3.9.2026,' if dated else ''}{'ja' if i % 4 else 'nein'}" for i in range(100)]
+    (tmp_path / "late.csv").write_text("\n".join([f"patient,{'Datum,' if dated else ''}genesen", *late]) + "\n")
+    files += [tmp_path / "n (1).csv", tmp_path / "late.csv"]
+    told = {"state": "tmp", "order": "seen", "rename": {"Datum": "seen", "genesen": ""}}
+    if dated:
+        with pytest.raises(reticent.CardError, match="--rename Datum=seen --rename genesen=\n"):
+            reticent.draft(files, **(told | {"rename": {}}))
+    draft = reticent.draft(files, **told)
+    values = tomllib.loads(draft.toml)
+    assert values["reward"]["words"] == {"ja": 1.0, "nein": 0.0} and values["source"]["last_row"] == "outcome"
+    assert set(values["source"]["optional"]) == {"tmp", "drug", "genesen"} | (set() if dated else {"seen"})
+    assert values["source"]["files"] == ["n.csv", "late.csv"] and any("byte for byte" in n for n in draft.notes)
+    store, card = reticent.Store(tmp_path / "home"), reticent.load_card(draft.save(tmp_path))
+    store.register(card)
+    answer = store.ingest(card)
+    assert (answer["users"], answer["rows"], answer["quarantined"]) == (100, 300, {"closing_row": 100})
+    rows = pl.read_parquet(sorted(Path(answer["folder"]).glob("part-*.parquet")))
+    assert rows["reward"].sum() == 75 and rows.filter(pl.col("step") < 2)["reward"].sum() == 0
+    # the columns that the late file lacks are tested all the same
+    assert {t["column"] for t in store.inspect(card)["hidden_state"]["tests"]} <= {"tmp", "the state before"}
+
+
+def test_words_that_say_neither_yes_nor_no_are_asked_for():
+    frame = visits(outcome=lambda i, h: ["recovered", "died"][i % 3 == 0]).drop("score")
+    with pytest.raises(reticent.CardError, match="--word died=WORTH --word recovered=WORTH"):
+        reticent.draft(frame, order="on")
+    values = tomllib.loads(reticent.draft(frame, order="on", word={"died": 0, "recovered": 1}, paid="last").toml)
+    assert values["reward"]["words"] == {"died": 0.0, "recovered": 1.0}
+
+
+def test_rows_of_one_day_that_saw_other_states_may_be_steps_of_their_own():
+    frame = visits(at=lambda i, h: f"2026-01-03T1{h}:00", mood=lambda i, h: "ab"[h]).with_columns(
+        on=pl.lit("2026-01-03")
+    )
+    with pytest.raises(reticent.CardError, match=r"(?s)stand at the same 'on'.*add one of[^\n]*\n  --order at"):
+        reticent.draft(frame, order="on")
+    assert tomllib.loads(reticent.draft(frame, order="at").toml)["domain"]["horizon"] == 2
+
+
+def test_one_step_a_person_of_many_contexts_takes_the_agent_whose_sums_do_not_drown():
+    draw = random.Random(DRAW)
+    rows = [
+        {"learner": f"u{i}", "topic": f"t{draw.randint(0, 79)}", "exercise": draw.choice("abcde"), "passed": i % 2}
+        for i in range(6_000)
+    ]
+    draft = reticent.draft(pl.DataFrame(rows))
+    source = tomllib.loads(draft.toml)["source"]
+    assert source["columns"] == {"user_id": "learner", "reward": "passed"} and "order_by" not in source
+    assert tomllib.loads(draft.recipe)["recipe"]["agent"] == "dp-one-step"
+
+
+def test_a_measurement_that_every_row_has_its_own_of_is_named_and_so_are_rows_of_nobody():
+    frame = visits(age=lambda i, h: 40 + i / 7 + h / 3).with_columns(
+        patient=pl.when(pl.int_range(pl.len()) % 20 > 0).then("patient")
+    )
+    notes = reticent.draft(frame, order="on", last_row="ends").notes
+    assert any("not in the card: 'age'" in note for note in notes)
+    assert any("6 rows (5.0%) name no person" in note for note in notes)
