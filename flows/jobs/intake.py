@@ -12,16 +12,14 @@ from typing import TYPE_CHECKING, cast
 from flows.config.home import ALONE, CardLike, Home, Work, card_at
 from pipeline.declaration.card import AnyCard, Card
 from pipeline.declaration.toml import LogError
-from pipeline.facts.promise import Dump
-from pipeline.ledger.account import apart_from, claims_needed, registration
-from pipeline.ledger.chain import NoLedgerError
-from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.logs.ingest import ingest
 from pipeline.logs.sources import frame_file
 from pipeline.logs.store import Snapshot, check_delivery, earlier_twin
 from pipeline.operator.ingest_report import ingest_report
 
 if TYPE_CHECKING:
+    from pipeline.facts.promise import Dump
+    from pipeline.ledger.ledger import Ledger
     from pipeline.operator.look import Answers
     from pipeline.operator.proposal import Draft
 
@@ -141,6 +139,11 @@ def claims_of(card: AnyCard, home: Home) -> LedgerClaims | None:
     """
     if card.kind != "real":
         return None
+    # with its database it costs a third of a start, and synthetic people need none
+    from pipeline.ledger.account import apart_from, claims_needed, registration
+    from pipeline.ledger.chain import NoLedgerError
+    from pipeline.ledger.ledger import open_ledger
+
     try:
         ledger = open_ledger(home.ledger_of(card), create=False)
     except NoLedgerError:
