@@ -13,14 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from flows.config.home import ALONE, CardLike, Home, Work, card_at
-from flows.jobs.registration import ledger_for, newest_snapshot
 from pipeline.declaration.card import AnyCard, Card, LqCard
 from pipeline.declaration.toml import DamagedError, LogError
-from pipeline.facts.promise import Dump
 from pipeline.files import private_folder
-from pipeline.ledger.account import apart_from, claims_needed, registration
-from pipeline.ledger.chain import Entry, NoLedgerError
-from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.logs.ingest import ingest
 from pipeline.logs.rules import check_names
 from pipeline.logs.sources import frame_file
@@ -35,9 +30,11 @@ from pipeline.logs.store import (
     snapshot_folder,
 )
 from pipeline.operator.ingest_report import ingest_report
-from pipeline.transaction.place import one_at_a_time, refuse_old_ledger, remember_head
 
 if TYPE_CHECKING:
+    from pipeline.facts.promise import Dump
+    from pipeline.ledger.chain import Entry
+    from pipeline.ledger.ledger import Ledger
     from pipeline.operator.advice import Facts
     from pipeline.operator.look import Answers
     from pipeline.operator.proposal import Draft
@@ -160,6 +157,11 @@ def claims_of(card: AnyCard, home: Home) -> LedgerClaims | None:
     """
     if card.kind != "real":
         return None
+    # with its database it costs a third of a start, and synthetic people need none
+    from pipeline.ledger.account import apart_from, claims_needed, registration
+    from pipeline.ledger.chain import NoLedgerError
+    from pipeline.ledger.ledger import open_ledger
+
     try:
         ledger = open_ledger(home.ledger_of(card), create=False)
     except NoLedgerError:
@@ -210,6 +212,9 @@ def enter_inspection(card: AnyCard, home: Home) -> tuple[Snapshot, Entry]:
     Raises BudgetError if a real card is not registered.
     Raises CardError if the card differs from its registration, or there is no snapshot of it.
     """
+    from flows.jobs.registration import ledger_for, newest_snapshot
+    from pipeline.transaction.place import one_at_a_time, refuse_old_ledger, remember_head
+
     ledger = ledger_for(card, home)
     snapshot = newest_snapshot(card, home)
     with one_at_a_time(home.store / card.name):
@@ -221,7 +226,9 @@ def enter_inspection(card: AnyCard, home: Home) -> tuple[Snapshot, Entry]:
 
 def purge_job(card: CardLike, home: Home, *, keep: int = 0, quarantine_only: bool = False, yes: bool) -> Dump:
     """Remove old snapshots (and what ingest set aside); without ``yes`` only say what would go."""
+    from flows.jobs.registration import ledger_for
     from pipeline.operator.purge import COUNTERS_STAY, NOT_UNDONE, carry_out, plan_purge
+    from pipeline.transaction.place import one_at_a_time, refuse_old_ledger, remember_head
 
     card = card_at(card, home.shelf)
     ledger = ledger_for(card, home)

@@ -40,7 +40,8 @@ def ingest_report(snapshot: Snapshot, card: AnyCard) -> Facts:
     ``episodes`` and ``people`` of a rule are None of lines that name nobody; a ``label`` is None of an empty cell.
     """
     with set_aside(snapshot) as files:
-        return _report(snapshot, card, files)
+        # files in which nothing was filed say nothing, and cost as much to ask as others
+        return _report(snapshot, card, files if snapshot.quarantined else [])
 
 
 def _report(snapshot: Snapshot, card: AnyCard, files: Sequence[Path]) -> Facts:
