@@ -31,7 +31,8 @@ Departures from the printed pages
     * z standard deviations instead of E in "never underestimates": the paper's E is z of about 10;
     * ties of the clipped Q go to the unclipped one, what is left is played uniformly: an episode draws afresh, so
       that no batch is spent on the first index;
-    * the policy emitted at the end is planned with the bonus subtracted: noise must not choose it.
+    * the policy emitted at the end is planned with half a deviation of noise subtracted, or is the one played last, or
+      even choice: whichever is worth most by the released counts, less what their noise may have added to it.
 
 Constants and widths of planning on noisy counts: each function is one displayed formula.
 
@@ -45,7 +46,7 @@ deviation sd in each entry.  Symbols: as in :mod:`pipeline.agents.ucbvi`.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -108,8 +109,12 @@ def practical_local(episodes: int) -> UcbviConstants:
 
 
 def cautious(k: UcbviConstants) -> UcbviConstants:
-    """For the policy that is emitted: at least two standard deviations of noise count against an action."""
-    return replace(k, noise=max(k.noise, 2.0))
+    """For the policy that is emitted: half a standard deviation of noise counts against an action at every step.
+
+    Chosen on eighteen worlds at K = 10^3 and 10^4 and seeds from 5000 on, which report nothing: two deviations at each
+    of H steps leave a local agent with nothing to choose by.
+    """
+    return replace(k, noise=0.5)
 
 
 def theory(cells: int, episodes: int) -> UcbviConstants:
@@ -201,15 +206,54 @@ BatchAgent = Generator[Batch, OnlineCounts, UcbviResult]
 def ucbvi(task: CountTask, pace: Pace, constants: UcbviConstants, before: OnlineCounts | None = None) -> BatchAgent:
     """Play batches until ``pace.episodes`` are played, and return the policy learnt."""
     known = nothing_seen(task.layout) if before is None else before
-    counts, ties, played = known, list[float](), 0
+    counts, ties, played, last = known, list[float](), 0, None
     while played < pace.episodes:
         plan = planned(task, counts, constants)
         ties.append(float(plan.tied.mean()))
         room = pace.visits * worth_playing(task, plan.known, plan.policy, float(np.max(counts.sd_sa)))
         episodes = pace.length(played, len(ties) - 1, room)
         counts = known + (yield Batch(plan.policy, episodes))
-        played += episodes
-    return UcbviResult(planned(task, counts, cautious(constants), -1).policy, float(np.mean(ties)))
+        played, last = played + episodes, plan.policy
+    found = planned(task, counts, cautious(constants), -1)
+    policies = [found.policy] if last is None else [found.policy, last, np.full_like(last, 1 / last.shape[-1])]
+    return UcbviResult(supported(task, counts, found.known, policies), float(np.mean(ties)))
+
+
+def supported(task: CountTask, counts: OnlineCounts, known: Estimate, policies: Sequence[Array]) -> Array:
+    """The policy ``(H, S, A)`` that the release supports best: the first where nothing is hidden by noise, else the one
+    of the largest value by the counts, less one standard deviation of what their noise does to it.
+    """
+    if not np.any(counts.sd_sas):
+        return policies[0]
+    lower = [value - sd for value, sd in (noisy_value(task, counts, known, p) for p in policies)]
+    return policies[int(np.argmax(lower))]
+
+
+def noisy_value(task: CountTask, counts: OnlineCounts, known: Estimate, policy: Array) -> tuple[float, float]:
+    """Value of ``policy (H, S, A)`` by the counts as released, and the deviation that their noise gives it.
+
+    To first order V moves with n(s,a,s') by sum_h d_h(s,a) (V_h+1(s') - P V_h+1) / n(s,a); d is how often the policy
+    comes there, and fewer visits than their own noise are read as that many.
+    """
+    H, S, A = policy.shape
+    P, n = known.bare_P, or_one(np.maximum(known.bare_n, counts.sd_sa))
+    rewards, earned = task.rewards, np.zeros(n.shape)
+    if rewards is None:
+        assert counts.r_sa is not None
+        means = reward_estimate(counts.r_sa, known.bare_n)
+        rewards = np.array([task.highest[h] * means[min(h, len(n) - 1)] for h in range(H)])
+    V, slope, arrive = np.zeros((H + 1, S)), np.zeros(P.shape), task.start
+    for h in reversed(range(H)):
+        V[h] = (policy[h] * (rewards[h] + P[min(h, len(n) - 1)] @ V[h + 1])).sum(-1)
+    for h in range(H):
+        g, d = min(h, len(n) - 1), arrive[:, None] * policy[h]
+        slope[g] += d[..., None] * V[h + 1]
+        earned[g] += d * task.highest[h]
+        arrive = d.ravel() @ P[g].reshape(S * A, S)
+    slope -= (P * slope).sum(-1, keepdims=True)
+    variance = (slope * (np.broadcast_to(counts.sd_sas, n.shape) / n)[..., None]) ** 2
+    of_rewards = 0.0 if task.rewards is not None else (earned * counts.sd_r / (2 * n)) ** 2
+    return float(task.start @ V[0]), math.sqrt(float(np.sum(variance) + np.sum(of_rewards)))
 
 
 def worth_playing(task: CountTask, known: Estimate, policy: Array, least: float) -> float:
