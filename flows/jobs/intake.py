@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from flows.config.home import ALONE, CardLike, Home, Work, card_at
-from flows.jobs.registration import ledger_for, newest_snapshot
 from pipeline.declaration.card import AnyCard, Card, LqCard
 from pipeline.declaration.toml import DamagedError, LogError
 from pipeline.facts.promise import Dump
@@ -35,7 +34,6 @@ from pipeline.logs.store import (
     snapshot_folder,
 )
 from pipeline.operator.ingest_report import ingest_report
-from pipeline.transaction.place import one_at_a_time, refuse_old_ledger, remember_head
 
 if TYPE_CHECKING:
     from pipeline.operator.advice import Facts
@@ -208,8 +206,10 @@ def enter_inspection(card: AnyCard, home: Home) -> tuple[Snapshot, Entry]:
     Raises BudgetError if a real card is not registered.
     Raises CardError if the card differs from its registration, or there is no snapshot of it.
     """
-    ledger = ledger_for(card, home)
-    snapshot = newest_snapshot(card, home)
+    from flows.jobs.registration import ledger_for, newest_snapshot
+    from pipeline.transaction.place import one_at_a_time, refuse_old_ledger, remember_head
+
+    ledger, snapshot = ledger_for(card, home), newest_snapshot(card, home)
     with one_at_a_time(home.store / card.name):
         refuse_old_ledger(card.name, ledger, home.store)
         entry = ledger.record_inspection(card, snapshot.number)
@@ -219,7 +219,9 @@ def enter_inspection(card: AnyCard, home: Home) -> tuple[Snapshot, Entry]:
 
 def purge_job(card: CardLike, home: Home, *, keep: int = 0, quarantine_only: bool = False, yes: bool) -> Dump:
     """Remove old snapshots (and what ingest set aside); without ``yes`` only say what would go."""
+    from flows.jobs.registration import ledger_for
     from pipeline.operator.purge import COUNTERS_STAY, NOT_UNDONE, carry_out, plan_purge
+    from pipeline.transaction.place import one_at_a_time, refuse_old_ledger, remember_head
 
     card = card_at(card, home.shelf)
     ledger = ledger_for(card, home)

@@ -29,10 +29,10 @@ from pipeline.privacy.release import Mechanism, Release
 from pipeline.statistics.interactive import InteractiveRegression, call_window
 from pipeline.statistics.linear_plan import Half, LinearPlan
 from pipeline.statistics.linear_sums import (
-    Batch,
     CallLayout,
-    Row,
-    Rows,
+    LinearRows,
+    PersonRow,
+    StepRows,
     StreamRows,
     TalliedRows,
     call_sum,
@@ -52,7 +52,7 @@ EPSILON = 20.0
 _OVERDRAWN = 3.0
 
 # one row a step, or none: the person is absent then
-Person = tuple[Row | None, ...]
+Person = tuple[PersonRow | None, ...]
 
 
 def linear_target(plan: LinearPlan) -> AuditTarget:
@@ -215,16 +215,16 @@ def _value(features: Array, low: float, high: float) -> Array:
     return np.where(features.sum((-1, -2)) > 0, high + _OVERDRAWN, low - _OVERDRAWN)
 
 
-def rows_of(plan: LinearPlan, person: Person) -> Rows:
+def rows_of(plan: LinearPlan, person: Person) -> LinearRows:
     """One person, in both halves where nothing is split, else in the first."""
     f = plan.features.integers.astype(np.float64)
     padded = np.concatenate([f, np.zeros((1, *f.shape[1:]))])
 
-    def batches(h: int, side: Part) -> Iterator[Batch]:
+    def batches(h: int, side: Part) -> Iterator[StepRows]:
         row = person[h]
         if row is not None and (side != "D'" or not plan.terms.halves):
             reward, ended = np.array([row.reward]), np.array([row.successor == len(f)])
-            yield Batch(f[row.state, row.action][None], reward, padded[row.successor][None], ended)
+            yield StepRows(f[row.state, row.action][None], reward, padded[row.successor][None], ended)
 
     return StreamRows(batches, plan.features.dimension, "synthetic")
 
