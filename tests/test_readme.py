@@ -94,7 +94,7 @@ def test_every_shell_line_parses_and_every_link_leads_somewhere():
 
 
 def test_the_card_table_has_every_key_of_card_and_recipe():
-    from flows.config.recipe import Head
+    from flows.config.recipe import RecipeHead
     from pipeline.declaration.card import Card
     from pipeline.declaration.columns import Reward
     from pipeline.declaration.domain import Domain, States
@@ -104,7 +104,7 @@ def test_the_card_table_has_every_key_of_card_and_recipe():
     from pipeline.learners.terms import Evaluate, Lq, Planner, Privacy
 
     text = (ROOT / "docs" / "card.md").read_text(encoding="utf-8")
-    models = [Card, Unit, Domain, States, Reward, Source, Columns, Budget, Head, Privacy, Planner, Evaluate]
+    models = [Card, Unit, Domain, States, Reward, Source, Columns, Budget, RecipeHead, Privacy, Planner, Evaluate]
     models += [Lq, Cost, LinearQuadratic, Start, Vector, VectorColumns, VectorSource]
     nested = {"unit", "domain", "reward", "source", "tolerance", "budget", "column"}
     for model in models:

@@ -37,43 +37,40 @@ _NOBODY = (
 )
 
 
-@dataclass(frozen=True)
-class Witness:
-    """What was kept elsewhere than the ledger, and speaks for or against it.
-
-    ``heads``: entries that the ledger must have.
-    ``trusted``: public keys that must have signed every PUBLISH; without any, those that the ledger registers.
-    """
-
-    heads: Sequence[Head] = ()
-    trusted: frozenset[str] = frozenset()
-    signed: Sequence[Head] = ()
-
-
-NOTHING = Witness()
-
-
-def verify_export(entries: Sequence[Entry], kept: Witness = NOTHING) -> Dump:
+def verify_export(
+    entries: Sequence[Entry],
+    heads: Sequence[Head] = (),
+    trusted: frozenset[str] = frozenset(),
+    signed: Sequence[Head] = (),
+) -> Dump:
     """Check an exported ledger, chain already checked: counters, heads kept elsewhere, signatures.
 
+    ``heads``: entries, kept elsewhere, that the ledger must have; ``signed``: those that a trusted key signed.
+    ``trusted``: public keys that must have signed every PUBLISH; without any, those that the ledger registers.
     Returns ``ok``, ``entries`` and the ``problem``; with public keys ``vouched``, the newest entry that one of them
     vouches for, and ``unsigned``, how many follow it.
     """
     from pipeline.ledger.steps import counters_problem
 
-    problem = _lost(entries, kept.heads) or counters_problem(entries) or signatures_problem(entries, kept.trusted)
+    problem = _lost(entries, heads) or counters_problem(entries) or signatures_problem(entries, trusted)
     found: Dump = {"ok": problem is None, "entries": 0 if problem else len(entries), "problem": problem}
-    if problem is not None or not kept.trusted:
+    if problem is not None or not trusted:
         return found
-    if not (until := vouched_until(entries, kept.signed, kept.trusted)):
+    if not (until := vouched_until(entries, signed, trusted)):
         return {"ok": False, "entries": 0, "problem": _NOBODY}
     return {**found, "vouched": until, "unsigned": len(entries) - until}
 
 
-def verify_job(ledger: Ledger, home: Home, kept: Witness = NOTHING) -> Dump:
+def verify_job(
+    ledger: Ledger,
+    home: Home,
+    heads: Sequence[Head] = (),
+    trusted: frozenset[str] = frozenset(),
+    signed: Sequence[Head] = (),
+) -> Dump:
     """Check a ledger against itself, heads kept elsewhere, the store and signed runs; settle what dead runs left.
 
-    Returns as :func:`verify_export`; ``recovered`` are lines on what dead runs had left.
+    Takes and returns what :func:`verify_export` does; ``recovered`` are lines on what dead runs had left.
     """
     from flows.jobs.registration import known_to_runs
     from pipeline.transaction.place import refuse_old_ledger
@@ -81,12 +78,12 @@ def verify_job(ledger: Ledger, home: Home, kept: Witness = NOTHING) -> Dump:
     recovered, checked = list[str](), list[Dump]()
 
     def problems() -> Iterator[str | None]:
-        yield ledger.problem() or _lost(ledger.entries(), kept.heads)
+        yield ledger.problem() or _lost(ledger.entries(), heads)
         for lineage in ledger.lineages():
             refuse_old_ledger(lineage, ledger, home.store)
             known_to_runs(lineage, ledger, home.runs)
             recovered.extend(_settle(lineage, ledger, home.store))
-        checked.append(verify_export(ledger.entries(), kept))
+        checked.append(verify_export(ledger.entries(), heads, trusted, signed))
         yield checked[0]["problem"]
         yield _changed_since_signed(ledger, home) or _changed_since_published(ledger, home)
 
@@ -217,11 +214,11 @@ class Book:
         """
         trusted = parse_public_keys(list(public_keys))
         signed = [signed_head(text, trusted) for text in heads] if trusted else []
-        known = signed or [h for text in heads for h in parse_heads(text)]
-        kept = Witness([*known, *(head_of_certificate(c) for c in certificates)], trusted, signed)
+        known = list(signed) or [h for text in heads for h in parse_heads(text)]
+        known += [head_of_certificate(c) for c in certificates]
         if exported is not None:
-            return verify_export(read_export(exported), kept)
-        return verify_job(self.kept, self.home, kept)
+            return verify_export(read_export(exported), known, trusted, signed)
+        return verify_job(self.kept, self.home, known, trusted, signed)
 
     def export(self, to: str | Path) -> Dump:
         """Write all entries as JSON, for an auditor."""

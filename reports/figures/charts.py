@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from html import escape
-from typing import Any, TypedDict, cast
+from typing import Any, cast
 
 from pipeline.declaration.numbers import number
 from reports.page import Figure, NotDrawnError, templates
@@ -208,19 +208,9 @@ def _styles(panels: Mapping[str, Mapping[str, Line]]) -> dict[str, tuple[str, li
     return found
 
 
-class _Point(TypedDict):
-    panel: str
-    name: str
-    colour: str
-    K: int | float
-    mean: float
-    low: float
-    high: float
-
-
 def _points(
     panels: Mapping[str, Mapping[str, Line]], styles: Mapping[str, tuple[str, list[int]]], reach: float
-) -> Iterator[_Point]:
+) -> Iterator[dict[str, Any]]:
     for panel, lines in panels.items():
         least = max(max(line.mean) for line in lines.values()) * reach
         for name, line in lines.items():
