@@ -90,7 +90,8 @@ def nightly_counter(s: Setting, run: Guarded | None = None) -> ContinualRelease:
     plan = s.plan if run is None else run.plan
     # an agent without a counter is refused with its recipe
     assert isinstance(plan, TabularRun)
-    return ContinualRelease(s.tabular, plan.privatizer, n.first, played=plan.played)
+    closed = n.episodes == "closed"
+    return ContinualRelease(s.tabular, plan.privatizer, n.first, played=plan.played, closed=closed)
 
 
 def night_of(day: date | None) -> date:

@@ -220,10 +220,12 @@ class Nightly(Strict):
 
     ``nights``, ``first``: how many, and the date of the first (UTC).
     ``window``: how many nights the sums are of, the last ones; None: all so far.
+    ``episodes``: ``closed``: an episode is counted on the night that delivers its end, whole; else as it is first
+    delivered.
     ``drift``: share of the budget on each night's mean reward under the policy in use and under practice; None: none.
     """
 
-    later: ClassVar = {"window": None, "drift": None}
+    later: ClassVar = {"window": None, "drift": None, "episodes": "delivered"}
     gone: ClassVar = {
         "epoch": 'a counter only counts; `[schedule] release = "monthly"` draws a fresh release on its dates'
     }
@@ -231,6 +233,7 @@ class Nightly(Strict):
     first: Annotated[date, Field(strict=False)]
     counter: Literal["tree", "toeplitz"] = "tree"
     window: Annotated[int, Field(ge=1)] | None = None
+    episodes: Literal["delivered", "closed"] = "delivered"
     drift: Annotated[float, Field(gt=0, le=0.5)] | None = None
 
     @model_validator(mode="after")

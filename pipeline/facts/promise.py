@@ -293,6 +293,8 @@ class CounterFacts(Part):
         Absent where all sums run on.
     window
         How many nights the sums are of, the last ones; absent: all so far.
+    episodes
+        ``closed``: they wait for their end; absent: they count as they are first delivered.
     play
         Who met the policy in use, by its id and share; absent where arms are not compared, or nobody met one.
     standard_deviation
@@ -316,6 +318,7 @@ class CounterFacts(Part):
     share: str | None = None
     epochs: EpochFacts | None = None
     window: int | None = None
+    episodes: str | None = None
     play: PlayFacts | None = None
 
 

@@ -45,6 +45,7 @@ class CounterBody(TypedDict):
     absent.
     ``epochs``: of an older counter; absent where all sums run on.
     ``window``: how many nights its sums are of; absent: all so far.
+    ``episodes``: ``closed``: they wait for their end; absent: they count as they are first delivered.
     ``play``: who met the policy in use, by its id and share; absent where no arms are compared, or nobody met one.
     ``cost``, ``error``: largest squared L2 weight of one person over all T steps; variance of the step's sums in units
     of one row's.
@@ -60,6 +61,7 @@ class CounterBody(TypedDict):
     share: NotRequired[str]
     epochs: NotRequired[EpochBody]
     window: NotRequired[int]
+    episodes: NotRequired[str]
     play: NotRequired[Body]
     cost: int
     error: float
@@ -90,10 +92,11 @@ def counter_key(
     mechanisms: Sequence[Body],
     share: str | None = None,
     epochs: tuple[EpochBody, Body] | None = None,
-    window: int | None = None,
+    chosen: Body | None = None,
 ) -> str:
     """Hex key of a counter: lineage, registered domain, dates and variances; the same recipe goes on with it.
 
+    ``chosen``: see :func:`chosen_in`; None: nothing.
     ``epochs``: of an older counter, with the ``joint`` of its INTENT; None: all sums run on.
     Returns 64 hex digits.
     """
@@ -101,9 +104,14 @@ def counter_key(
     known = [{k: v for k, v in m.items() if k not in ("delta_slack", "running", "scale")} for m in mechanisms]
     table = ["table"] if any("delta_slack" in m for m in mechanisms) else []
     held_out = [] if share is None else [share]
-    within = [] if window is None else [{"window": window}]
-    parts = [lineage, "counter", domain_hash, [*dates], known, table, *held_out, *(epochs or ()), *within]
+    parts = [lineage, "counter", domain_hash, [*dates], known, table, *held_out, *(epochs or ())]
+    parts += [] if not chosen else [dict(chosen)]
     return hashlib.sha256(canonical(parts).encode()).hexdigest()
+
+
+def chosen_in(told: CounterBody) -> Body:
+    """What a recipe may choose of a counter beside its dates and budget, where it does."""
+    return {key: value for key, value in told.items() if key in ("window", "episodes")}
 
 
 def key_of_step(lineage: str, domain_hash: str, said: Body) -> str:
@@ -113,7 +121,7 @@ def key_of_step(lineage: str, domain_hash: str, said: Body) -> str:
     answers = answers_of(said.get("joint"))
     counted = [m for m in said["mechanisms"] if m["table"] not in answers]
     epochs = (told["epochs"], said["joint"]) if "epochs" in told else None
-    return counter_key(lineage, domain_hash, dates, counted, told.get("share"), epochs, told.get("window"))
+    return counter_key(lineage, domain_hash, dates, counted, told.get("share"), epochs, chosen_in(told))
 
 
 def answers_of(joint: Body | None) -> set[str]:

@@ -249,6 +249,20 @@ class Arms:
         return self.layout.one((told["k"].to_list(), told["rows"].to_list(), met))
 
 
+def closed(rows: pl.DataFrame, card: Card) -> pl.DataFrame:
+    """Rows of episodes that have ended: at an end, at the last step, or where the log cut them off.
+
+    With ``recurs = "never"`` a person counts once, so they wait until all their episodes here have ended.
+    """
+    over = pl.col("terminated") | pl.col("truncated") | (pl.col("step") == card.domain.horizon - 1)
+    over |= (pl.col("next_state") >= card.domain.states.first_terminal).fill_null(value=False)
+    ended = rows.select("user_id", "episode_id", over.alias("over")).group_by("user_id", "episode_id")
+    told, on = ended.agg(pl.col("over").any()), ["user_id", "episode_id"]
+    if card.unit.recurs == "never":
+        told, on = told.group_by("user_id").agg(pl.col("over").all()), ["user_id"]
+    return rows.join(told.filter("over"), on=on, how="semi", maintain_order="left")
+
+
 def count_new(
     snapshots: Sequence[Snapshot],
     card: Card,
@@ -256,15 +270,18 @@ def count_new(
     key: bytes,
     split: Split | None = None,
     arms: Arms | None = None,
+    *,
+    whole: bool = False,
 ) -> tuple[Tables, Hashes]:
     """Count what is new in the snapshots, in their order, a partition in memory at a time.
 
     ``seen`` ``(n, hash_width)``: of all nights so far.
     ``split``: who is reserved for judging, and not counted, ever; None: everybody learns.
     ``arms``: what returns are summed as well; None: none are.
+    ``whole``: whether an episode waits until a delivery has its end; see :func:`closed`.
     Returns tables of the leaf, and the hashes ``(k, hash_width)`` to add.
     """
-    columns = needed(card)
+    columns = [*dict.fromkeys([*needed(card), *(("terminated", "truncated") if whole else ())])]
     sums = dict(count_rows(pl.DataFrame(schema={name: CANONICAL[name] for name in columns}), card))
     if arms is not None:
         sums |= arms.layout.one(([], [], []))
@@ -274,6 +291,7 @@ def count_new(
         rows = pl.read_parquet(part, columns=columns)
         CapsAgain(card, [len(rows)]).check(rows)
         rows = rows if split is None else split.cut(rows)[0]
+        rows = closed(rows, card) if whole else rows
         new = pick_new(rows, card, pl.concat([known, fresh]), key, delivered_texts(part))
         on = ["user_id"] if card.unit.recurs == "never" else ["user_id", "episode_id"]
         counts = rows.join(new, on=on, how="semi", maintain_order="left")

@@ -32,7 +32,7 @@ from datetime import date, timedelta
 from fractions import Fraction
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, cast
 
 import numpy as np
 
@@ -261,6 +261,7 @@ class ContinualRelease:
     ``gate``: what must pass before the counter begins, and is charged; None where nothing may stop it.
     ``played``: returns of each step alone, under the policy in use and under practice; None: none are released.
     ``play``: who met the policy in use; None: nobody met one.
+    ``closed``: whether an episode is counted on the night that delivers its end.
     """
 
     card: Card
@@ -269,6 +270,7 @@ class ContinualRelease:
     gate: Gate | None = None
     played: PrivateSum | None = None
     play: Play | None = None
+    closed: bool = False
 
     @property
     def counter(self) -> Factorisation:
@@ -285,7 +287,12 @@ class ContinualRelease:
     def key(self) -> str:
         counter, described = self.counter, [describe_mechanism(m) for m in self.mechanisms(1)]
         dates = counter.kind, counter.steps, self.first.isoformat()
-        return counter_key(self.card.name, self.card.domain_hash(), dates, described, window=counter.window)
+        return counter_key(self.card.name, self.card.domain_hash(), dates, described, chosen=self._chosen)
+
+    @property
+    def _chosen(self) -> Body:
+        window = {} if self.counter.window is None else {"window": self.counter.window}
+        return {**window, **({"episodes": "closed"} if self.closed else {})}
 
     def step_key(self, t: int) -> str:
         """Hex key of the release of step 1 .. T; no snapshot and no digest of data is in it."""
@@ -346,8 +353,7 @@ class ContinualRelease:
             "cost": self.counter.cost,
             "error": self.counter.error(t),
         }
-        if self.counter.window is not None:
-            told["window"] = self.counter.window
+        told |= cast("CounterBody", self._chosen)
         if self.played is not None and self.play is not None:
             told["play"] = self.play
         return told
@@ -460,7 +466,7 @@ def draw_step(
     card, told, time, summed = declared.card, intent.body["counter"], declared.counter, declared.sums
     now, steps = told["night"], range(told["since"], told["night"] + 1)
     arms = None if declared.played is None else Arms(PlayedLayout(card), told.get("play"))
-    tables, fresh = count_new(waiting, card, kept.seen(hash_width(card)), kept.key, split, arms)
+    tables, fresh = count_new(waiting, card, kept.seen(hash_width(card)), kept.key, split, arms, whole=declared.closed)
     new = np.concatenate([tables[m.table].reshape(-1) for m in summed.mechanisms])
     sums = ExactSums(card.name, card.kind, card.domain.dynamics, tables)
     due = [row for t in steps for row in time.rows(t)]

@@ -21,8 +21,8 @@ def test_twenty_nights_keep_every_promise_under_one_charge(tmp_path):
 
 
 def test_a_year_that_counts_somebody_twice_is_seen(tmp_path, monkeypatch):
-    def forgetful(snapshots, card, seen, *others):
-        return count_new(snapshots, card, seen[:0], *others)
+    def forgetful(snapshots, card, seen, *others, **more):
+        return count_new(snapshots, card, seen[:0], *others, **more)
 
     monkeypatch.setattr(pipeline.transaction.continual_step, "count_new", forgetful)
     found = Year(tmp_path, nights=4, people=20, horizon=2).play(look_every=4)

@@ -196,3 +196,96 @@ def test_caps_are_refused_where_rows_one_by_one_are(piece: int, text: bool, monk
         assert refused != may_count(rows, horizon, m), rows
         verdicts.append(refused)
     assert 100 < sum(verdicts) < 300
+
+
+# night on which each row arrives after the one before it, and how the episode ends
+EPISODE = st.tuples(st.lists(st.integers(0, 2), min_size=1, max_size=3), st.sampled_from(["end", "cut", "open"]))
+PEOPLE = st.lists(st.lists(EPISODE, min_size=1, max_size=2), min_size=1, max_size=4)
+
+
+def long_card(recurs: str, m: int) -> Card:
+    card = card_of(recurs, m)
+    return card.model_copy(update={"domain": card.domain.model_copy(update={"horizon": 3})})
+
+
+def deliveries(people, folder: Path, nights: int = 7) -> list[Snapshot]:
+    """A log that grows: each night's snapshot holds every row that has arrived."""
+    rows = []
+    for u, episodes in enumerate(people):
+        for e, (waits, how) in enumerate(episodes):
+            for h, at in enumerate(np.cumsum(waits).tolist()):
+                last = h == len(waits) - 1
+                ends = (last and how == "end", last and how == "cut")
+                rows.append((str(u), e, h, u % 2, 0, 1.0, 2 if ends[0] else e % 2, *ends, at))
+    schema = {
+        "user_id": pl.String, "episode_id": pl.Int64, "step": pl.Int32, "state": pl.Int32, "action": pl.Int32,
+        "reward": pl.Float64, "next_state": pl.Int32, "terminated": pl.Boolean, "truncated": pl.Boolean,
+        "at": pl.Int64,
+    }  # fmt: skip
+    log = pl.DataFrame(rows, schema=schema, orient="row").sort("user_id", "episode_id", "step")
+    found = []
+    for number in range(nights):
+        where = folder / f"snapshot-{number:04d}"
+        where.mkdir()
+        log.filter(pl.col("at") <= number).drop("at").write_parquet(part_file(where, 0))
+        found.append(Snapshot("tiny", number, where, "synthetic", "", "", "", 0, 0, 0, 0, {}, 1))
+    return found
+
+
+def grown(people, card: Card, *, whole: bool) -> list[dict[str, np.ndarray]]:
+    """What each night of the growing log counts."""
+    seen, found = np.empty((0, hash_width(card)), dtype=np.uint64), []
+    with tempfile.TemporaryDirectory() as name:
+        for night in deliveries(people, Path(name)):
+            tables, fresh = count_new([night], card, seen, KEY, whole=whole)
+            seen = np.concatenate([seen, fresh])
+            found.append(tables)
+    return found
+
+
+def ended(episode) -> int | None:
+    """The night on which an episode ends; None: it never does."""
+    waits, how = episode
+    return int(sum(waits)) if how != "open" or len(waits) == 3 else None
+
+
+@settings(max_examples=40, deadline=None)
+@given(PEOPLE)
+def test_an_episode_is_counted_whole_on_the_night_that_delivers_its_end(people):
+    by_night = grown(people, long_card("capped", 2), whole=True)
+    for night, tables in enumerate(by_night):
+        lengths = [len(e[0]) for episodes in people for e in episodes if ended(e) == night]
+        assert int(tables["n_sa"].sum()) == sum(lengths)
+    # where a person counts once, they wait until all of theirs that are there have ended
+    total, expected = grown(people, long_card("never", 2), whole=True), 0
+    for episodes in people:
+        for night in range(7):
+            there = [e for e in episodes if e[0][0] <= night]
+            if there and all(ended(e) is not None and ended(e) <= night for e in there):
+                expected += sum(len(e[0]) for e in there)
+                break
+    assert sum(int(tables["n_sa"].sum()) for tables in total) == expected
+
+
+def test_an_episode_that_midnight_cuts_is_caught():
+    """The twin is what counters did before: the part that came first is all that ever counts."""
+    people, card = [[([0, 1, 1], "end")]], long_card("never", 1)
+    assert [int(t["n_sa"].sum()) for t in grown(people, card, whole=False)][:4] == [1, 0, 0, 0]
+    assert [int(t["n_sa"].sum()) for t in grown(people, card, whole=True)][:4] == [0, 0, 3, 0]
+    # and one without an end never counts
+    assert not sum(t["n_sa"].sum() for t in grown([[([0, 1], "open")]], card, whole=True))
+
+
+@settings(max_examples=20, deadline=None)
+@given(PEOPLE, PEOPLE, st.sampled_from([("never", 2), ("capped", 2)]))
+def test_whose_episodes_wait_depends_on_their_own_rows_alone(people, others, unit):
+    card = long_card(*unit)
+    for first in (people[0], others[0]):
+        both = grown([first, *people[1:]], card, whole=True)
+        alone = grown([first], card, whole=True)
+        # person 0 with nothing at all, the others as they are
+        rest = grown([[], *people[1:]], card, whole=True) if len(people) > 1 else None
+        for night, tables in enumerate(both):
+            for name in ("n_sa", "n_sas", "r_sa"):
+                others_part = 0 if rest is None else rest[night][name]
+                assert np.array_equal(tables[name], alone[night][name] + others_part)
