@@ -71,7 +71,7 @@ def ask_for_ties(
         left = int(apart.select(pl.struct(*here, "site").is_duplicated().sum()).item())
         if left <= (1 - _MOST) * ties:
             notes.append(
-                f"{told}, and are told apart by {name}: if its ids begin anew in each {name}, people of several are "
+                f"{told}, and {name} tells them apart: if its ids begin anew in each {name}, people of several are "
                 "taken for one here; write a column of both, such as north-17, and name it with --user"
             )
             break
@@ -451,7 +451,7 @@ def draft_card(
                  [*_written(look, role, answers, read.separator, whose, notes), *_optional(read, role, parts), *ties],
                  notes),
         *(Said(f"tolerance.{rule}", "0.1", why) for rule, why in _STOPS.items()),
-        Said("budget.rho", "1.0", "for the life of this data: agree on it with whoever answers for it"),
+        Said("budget.rho", "1.0", "for the life of this data: agree on it with the person who answers for the data"),
         Said("budget.delta", _delta(rows["user"].n_unique()), "a chance far below one in the number of people"),
         Said("budget.ledger", '"ledger.db"', "keep it safe: without its ledger, data of real people is refused"),
     ]  # fmt: skip
