@@ -15,11 +15,7 @@ from typing import TYPE_CHECKING, cast
 from flows.config.home import ALONE, CardLike, Home, Work, card_at
 from pipeline.declaration.card import AnyCard, Card, LqCard
 from pipeline.declaration.toml import DamagedError, LogError
-from pipeline.facts.promise import Dump
 from pipeline.files import private_folder
-from pipeline.ledger.account import apart_from, claims_needed, registration
-from pipeline.ledger.chain import Entry, NoLedgerError
-from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.logs.ingest import ingest
 from pipeline.logs.rules import check_names
 from pipeline.logs.sources import frame_file
@@ -36,6 +32,9 @@ from pipeline.logs.store import (
 from pipeline.operator.ingest_report import ingest_report
 
 if TYPE_CHECKING:
+    from pipeline.facts.promise import Dump
+    from pipeline.ledger.chain import Entry
+    from pipeline.ledger.ledger import Ledger
     from pipeline.operator.advice import Facts
     from pipeline.operator.look import Answers
     from pipeline.operator.proposal import Draft
@@ -61,15 +60,17 @@ def draft_job(
     """
     # an ingest proposes nothing
     from pipeline.operator.draft import draft_card
-    from pipeline.operator.look import Answers, frame_of, read_files
+    from pipeline.operator.look import Answers, Read, frame_of, read_files
+    from pipeline.operator.proposal import FRAME_FILE, patterns
 
     paths, told = _paths(log), answers or Answers()
-    frame, lost, separator = read_files(paths, told.rename) if paths else (frame_of(log), 0, ",")
-    called = name or _NAME.sub("_", (paths[0].stem if paths else "frame").lower()).strip("_-") or "log"
+    read = read_files(paths, told.rename) if paths else Read(frame_of(log))
+    # a card that names its files by a pattern has the name of none
+    first = next(iter(read.paths), Path("frame"))
+    stem = first.stem if patterns(read.paths)[0] in (first.name, FRAME_FILE) else first.resolve().parent.name
+    called = name or _NAME.sub("_", stem.lower()).strip("_-") or "log"
     today = datetime.now(UTC).date().isoformat()
-    return draft_card(
-        frame, paths, dict(roles or {}), users, parts, called, today, told, malformed=lost, separator=separator
-    )
+    return draft_card(read, dict(roles or {}), users, parts, called, today, told)
 
 
 def _paths(log: object) -> list[Path]:
@@ -156,6 +157,11 @@ def claims_of(card: AnyCard, home: Home) -> LedgerClaims | None:
     """
     if card.kind != "real":
         return None
+    # with its database it costs a third of a start, and synthetic people need none
+    from pipeline.ledger.account import apart_from, claims_needed, registration
+    from pipeline.ledger.chain import NoLedgerError
+    from pipeline.ledger.ledger import open_ledger
+
     try:
         ledger = open_ledger(home.ledger_of(card), create=False)
     except NoLedgerError:
@@ -209,7 +215,8 @@ def enter_inspection(card: AnyCard, home: Home) -> tuple[Snapshot, Entry]:
     from flows.jobs.registration import ledger_for, newest_snapshot
     from pipeline.transaction.place import one_at_a_time, refuse_old_ledger, remember_head
 
-    ledger, snapshot = ledger_for(card, home), newest_snapshot(card, home)
+    ledger = ledger_for(card, home)
+    snapshot = newest_snapshot(card, home)
     with one_at_a_time(home.store / card.name):
         refuse_old_ledger(card.name, ledger, home.store)
         entry = ledger.record_inspection(card, snapshot.number)

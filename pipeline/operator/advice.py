@@ -14,6 +14,13 @@ from pipeline.privacy.budget import largest_delta
 Facts = dict[str, Any]
 """Facts of an inspection as ``inspect --json`` prints them (docs/operate.md lists the keys); shares are 0 to 1."""
 
+TOO_FEW = "no state was seen with two values of a column often enough"
+"""Why a log that is there was not tested."""
+_MEND = {True: "judge by what is known of who decided; fewer states or more people can be tested", False: (
+    "put the log where the card names it and inspect again (a data frame: write it there as Parquet, such as "
+    "frame.to_parquet('frame.parquet')); else judge by what is known of who decided"
+)}  # fmt: skip
+
 # a cell visited less often than this says next to nothing, noise or not
 FEW = 20
 # a cell whose visits are below this many standard deviations of the noise cannot be told from an empty one
@@ -52,7 +59,8 @@ def advice(facts: Facts, card: Card) -> list[Facts]:
                 "example": json.dumps([*card.domain.states.read, max(widest, key=lambda column: widest[column])]),
             }
     if not facts["hidden_state"]["checked"]:
-        found["hidden_state_unchecked"] = {"why_not": facts["hidden_state"]["why_not"]}
+        why_not = facts["hidden_state"]["why_not"]
+        found["hidden_state_unchecked"] = {"why_not": why_not, "mend": _MEND[why_not == TOO_FEW]}
     rows = seen["table"]
     sure = [r for r in rows if r["visits"] >= FEW and r["actions_allowed"] > 1 and (r["top_share"] or 0.0) > NEARLY_ALL]
     if sure:

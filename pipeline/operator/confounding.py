@@ -35,7 +35,7 @@ from pipeline.logs.decode import decode, number_of, number_steps, unfold
 from pipeline.logs.readers.batch import cell_type
 from pipeline.logs.sources import Sources, choose_reader, examine, read_batches, readers_of
 from pipeline.logs.store import Snapshot
-from pipeline.operator.advice import Facts
+from pipeline.operator.advice import TOO_FEW, Facts
 from pipeline.operator.look import NUMBER, keys_of
 
 # chance of one false alarm in a whole inspection, all states and columns together
@@ -86,7 +86,7 @@ def hidden_state(snapshot: Snapshot, card: Card) -> Facts:
             if (table := _table(found, role, card)) is not None:
                 tables.append((s, role, table))
     if not tables:
-        return _facts("no state was seen with two values of a column often enough", [])
+        return _facts(TOO_FEW, [])
     kinds = {role: "beside" if role.startswith("beside") else "state" for role in names} | dict.fromkeys(_PAST, "past")
     tests: list[Facts] = [
         {"state": card.domain.live_states[s], "column": (names | _PAST)[role], "kind": kinds[role]}

@@ -71,7 +71,7 @@ def ask_for_ties(
         left = int(apart.select(pl.struct(*here, "site").is_duplicated().sum()).item())
         if left <= (1 - _MOST) * ties:
             notes.append(
-                f"{told}, and are told apart by {name}: if its ids begin anew in each {name}, people of several are "
+                f"{told}, and {name} tells them apart: if its ids begin anew in each {name}, people of several are "
                 "taken for one here; write a column of both, such as north-17, and name it with --user"
             )
             break
@@ -219,6 +219,27 @@ def reward_of(
         *_empty(column, ends, notes),
         *_paid(rows, column, ends, paid, low, high, notes),
     ]  # fmt: skip
+
+
+def _end_when_paid(rows: pl.DataFrame, role: dict[str, str], paid: Column, notes: list[str]) -> None:
+    """Let the one payment of a person end the episode where rows follow it: no state knows who was paid already."""
+    ordered = rows.sort("order")
+    pays = (paid.values.gather(ordered["at"]) > 0).fill_null(value=False)
+    ordered = ordered.with_columns(pays.cast(pl.Int64).alias("paid"))
+    over = ordered.select("user", past=pl.col("paid").cum_sum().over("user", "episode") > pl.col("paid"))
+    if "terminated" in role or over.filter("past")["user"].n_unique() < FEWEST:
+        return
+    if read_flag(paid.cells)["unread"].any():
+        notes.append(
+            "rows follow the one that is paid, and the state does not say who was: a policy that is paid earlier looks "
+            f"better than it is; add a column that ends an episode when it is paid ({paid.name!r} holds other numbers)"
+        )
+        return
+    role["terminated"] = role["reward"]
+    notes.append(
+        f"nobody is paid again, and the state does not say who was paid: the card ends an episode with the row that "
+        f"pays (terminated = {quoted(paid.name)}); what follows it is set aside (`after_end`)"
+    )
 
 
 def _paid(
@@ -416,18 +437,21 @@ def draft_card(
     decided = (
         columns if opened.height == rows.height else look_at(frame[opened["at"]], answers, role.get("reward")).columns
     )
+    paying = reward_of(rows, role, columns, ends, answers.paid, words, notes)
+    if {"reward.total", "reward.paid"} & {one.key for one in paying} == {"reward.total"}:
+        _end_when_paid(rows, role, columns[role["reward"]], notes)
     acting = whose if opened.height == rows.height else whose.gather(opened["at"])
     said = [
         Said("name", quoted(name), "of the dataset in the ledger"),
         *_unit(rows, role, columns, users, notes),
         steps,
         *_domain(role, parts, decided, acting, notes),
-        *reward_of(rows, role, columns, ends, answers.paid, words, notes),
+        *paying,
         *_source(opened, role, columns, read, horizon, ends, answers.last_row,
                  [*_written(look, role, answers, read.separator, whose, notes), *_optional(read, role, parts), *ties],
                  notes),
         *(Said(f"tolerance.{rule}", "0.1", why) for rule, why in _STOPS.items()),
-        Said("budget.rho", "1.0", "for the life of this data: agree on it with whoever answers for it"),
+        Said("budget.rho", "1.0", "for the life of this data: agree on it with the person who answers for the data"),
         Said("budget.delta", _delta(rows["user"].n_unique()), "a chance far below one in the number of people"),
         Said("budget.ledger", '"ledger.db"', "keep it safe: without its ledger, data of real people is refused"),
     ]  # fmt: skip
@@ -657,7 +681,7 @@ def _labels(column: Column, whose: pl.Series, what: str, notes: list[str]) -> tu
     sums = {key: sum(n for _, n in texts) for key, texts in kept.items()}
     rare = len(counts) - sum(map(len, kept.values()))
     # a card has no label that a terminal would obey
-    names = {key: clean(texts[0][0].strip()) for key, texts in kept.items()}
+    names = {key: clean(re.sub(r"^(-?\d+)\.0+$", r"\1", texts[0][0].strip())) for key, texts in kept.items()}
     same = {text: names[key] for key, texts in kept.items() for text, _ in texts if text != names[key]}
     if rare:
         notes.append(
@@ -717,7 +741,7 @@ def _source(
         found.append(Said("source.last_row", '"outcome"', "a last row without an action says what came before",
                           seen))  # fmt: skip
         notes.append(f"{seen}: they are taken for the outcome of the row before them (last_row = 'outcome')")
-    elif short > _FEW and "order" in role and "terminated" not in role:
+    elif short > _FEW and "order" in role and role.get("terminated") in (None, role.get("reward")):
         seen = f"{short:.1%} of the episodes have fewer rows than the horizon"
         if over is None and not (ends.paid_last or ends.repeated) and short > _MANY:
             raise QuestionError(

@@ -305,6 +305,7 @@ def stream_log(
 _SHIPPED = {
     "icu_sepsis_doses": Made("icu_sepsis", "clinician", 100_000, 20261122),
     "icu_sepsis": Made("icu_sepsis", "uniform", 100_000, 20240606),
+    "icu_sepsis_ten_thousand": Made("icu_sepsis", "clinician", 10_000, 20261128),
     "riverswim": Made("riverswim", "right-0.8", 50_000, 2008),
 }
 _SHIPPED_PLANTS = {"double_integrator": Made("double-integrator", "sphere", 10_000, 2004)}

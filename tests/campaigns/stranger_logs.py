@@ -1,9 +1,11 @@
-"""Three more logs with traps: rows that came twice, a spreadsheet of another country, money at the end alone."""
+"""More logs with traps: rows that came twice, a spreadsheet of another country, money at the end, late outcomes."""
 
 from __future__ import annotations
 
 import csv
+import json
 import random
+import shutil
 from datetime import datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -123,3 +125,92 @@ def wards(folder: Path, people: int) -> list[Path]:
         files.append(folder / f"{ward}.csv")
         files[-1].write_text("\n".join([head, *rows]) + "\n", encoding="utf-8")
     return files
+
+
+def stations(folder: Path, people: int) -> list[Path]:
+    """Three stations and a file of outcomes: times with the day first, units in cells, a copy of a file, ja and nein.
+
+    CRP decides who gets antibiotics and who recovers; temperature, the obvious state, nothing of it.
+    """
+    draw, files, late = random.Random(75), list[Path](), ["Patient;Datum;genesen"]
+    heads = {
+        "ost": "Patient;Zeitpunkt;Temperatur;CRP;Therapie",
+        "west": "Pat.-Nr;Zeitpunkt;Temp.;CRP (mg/l);Therapie",
+        "sued": "Patient;Datum/Uhrzeit;Temperatur;CRP;Behandlung",
+    }
+    spelt = {
+        "abwarten": ["abwarten", "Abwarten"],
+        "antibiotikum": ["Antibiotikum", "ANTIBIOTIKUM "],
+        "kortison": ["Kortison"],
+    }
+    for station, head in heads.items():
+        rows = list[str]()
+        for who in range(people // 3):
+            at, sick, good = (
+                datetime(2025, 1, 1, 7) + timedelta(minutes=draw.randint(0, 400_000)),
+                draw.random() < 0.5,
+                False,
+            )
+            for _ in range(3):
+                crp = draw.uniform(60, 200) if sick else draw.uniform(1, 30)
+                done = draw.choices(list(spelt), (1, 6, 3) if sick else (6, 1, 3))[0]
+                helps = {"abwarten": 0.2, "antibiotikum": 0.8, "kortison": 0.45}
+                good = draw.random() < (helps[done] if sick else 0.95 - 0.4 * helps[done])
+                cells = f"{draw.uniform(36, 40.2):.1f} °C;{crp:.1f}".replace(".", ",")
+                rows.append(f"{station[0]}{who:05};{at:%d.%m.%Y %H:%M};{cells};{draw.choice(spelt[done])}")
+                at += timedelta(hours=draw.randint(10, 30))
+                sick = draw.random() < 0.25 if good else sick or draw.random() < 0.8
+            late.append(f"{station[0]}{who:05};{at + timedelta(days=60):%d.%m.%Y};{'ja' if good else 'nein'}")
+        draw.shuffle(rows)
+        files.append(folder / f"{station}.csv")
+        files[-1].write_text("\n".join([head, *rows]) + "\n", encoding="utf-8")
+    copy, outcomes = folder / "ost (1).csv", folder / "outcome.csv"
+    shutil.copy(files[0], copy)
+    outcomes.write_text("\n".join(late) + "\n", encoding="utf-8")
+    return [*files, copy, outcomes]
+
+
+# chance that an order buys, by page and promotion
+BUYS = {"Basket": {"free": 0.45, "10": 0.2, "none": 0.1}, "Browse": {"free": 0.03, "10": 0.12, "none": 0.05}}
+
+
+def orders(folder: Path, people: int) -> Path:
+    """Ids that are floats, several orders a day, labels that differ by case, blanks and ".0"; nobody buys twice."""
+    draw, lines = random.Random(76), list[str]()
+    spelt = {"free": ["Free", "free ", "FREE"], "10": ["10", "10.0", 10.0], "none": ["none", "None"]}
+    for who in range(people):
+        at, bought = datetime(2026, 2, 1, 8) + timedelta(days=draw.randint(0, 50)), False
+        for _ in range(draw.randint(2, 5)):
+            page, promo = draw.choice([*BUYS]), draw.choice([*spelt])
+            buys = not bought and draw.random() < BUYS[page][promo]
+            bought |= buys
+            row = {"customer_id": float(who), "order_ts": f"{at:%Y-%m-%dT%H:%M:%S}", "day": f"{at:%Y-%m-%d}"}
+            row |= {"page": draw.choice([page, page.upper(), f"{page} "]), "promo": draw.choice(spelt[promo])}
+            lines.append(json.dumps(row | {"device": draw.choice(["ios", "web"]), "premium_sale": int(buys)}))
+            at += timedelta(hours=draw.randint(1, 30))
+    draw.shuffle(lines)
+    path = folder / "orders.ndjson"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def lessons(folder: Path, people: int) -> Path:
+    """One step a person: 300 topics, most of them rare, and five exercises; topic n is learnt best by exercise n mod 5."""
+    draw, given = random.Random(77), ["video", "quiz", "text", "peer", "forum"]
+    rows = list[dict[str, object]]()
+    for who in range(people):
+        topic, which = draw.randrange(1 + draw.randrange(300)), draw.randrange(5)
+        at = datetime(2026, 3, 1) + timedelta(minutes=draw.randint(0, 40_000))
+        passed = draw.random() < (0.9 if which == topic % 5 else 0.3)
+        rows.append(
+            {
+                "learner": f"u{who:06}",
+                "topic": f"t{topic:03}",
+                "exercise": given[which],
+                "at": at,
+                "passed": int(passed),
+            }
+        )
+    path = folder / "lessons.parquet"
+    pl.DataFrame(rows).write_parquet(path)
+    return path

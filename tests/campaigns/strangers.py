@@ -1,4 +1,4 @@
-"""A stranger's hour: seven logs that nobody prepared, from file to page, by what a stranger would type.
+"""A stranger's hour: ten logs that nobody prepared, from file to page, by what a stranger would type.
 
 ``python -P -m tests.campaigns.strangers`` prints the table of docs/lab/learning.md.
 """
@@ -128,6 +128,7 @@ STRANGERS = (
         ("customer", "phone id"),
         ("angry", 0, "refund, partial"),
         "times as steps, commas in labels, negative cents, 2 % missing, two ids a person",
+        {"last_row": "ends"},
     ),
     Stranger(
         "platform",
@@ -135,6 +136,7 @@ STRANGERS = (
         ("learner_uuid",),
         ("Novice", 0, "video"),
         "times in four zones, rows that came twice, TRUE and FALSE, an outcome that looks like an action",
+        {"last_row": "ends"},
     ),
     Stranger(
         "hospital",
@@ -167,6 +169,36 @@ STRANGERS = (
             "unit": {"lactate": {"mmol/l": 1.0, "mg/dl": 0.111}},
             "several": "last:entered",
         },
+    ),
+    Stranger(
+        "stations",
+        lambda folder: stranger_logs.stations(folder, PEOPLE),
+        ("Patient",),
+        ("CRP ≥", 0, "antibiotikum"),
+        "three files with other headers, a copy of one, days first with times, units, ja and nein in a file of their "
+        "own, a confounder beside the obvious state",
+        {
+            "state": "CRP",
+            "rename": {
+                "Datum": "Zeitpunkt", "genesen": "", "Datum/Uhrzeit": "Zeitpunkt", "Behandlung": "Therapie",
+                "Pat.-Nr": "Patient", "Temp.": "Temperatur", "CRP (mg/l)": "CRP",
+            },
+        },
+    ),
+    Stranger(
+        "orders",
+        lambda folder: stranger_logs.orders(folder, PEOPLE),
+        ("customer_id",),
+        ("Basket", 0, "free"),
+        "ids that are floats, several orders a day, labels that differ by case, blanks and .0, nobody buys twice",
+        {"order": "order_ts", "last_row": "ends"},
+    ),
+    Stranger(
+        "lessons",
+        lambda folder: stranger_logs.lessons(folder, 10 * PEOPLE),
+        ("learner",),
+        ("t000", 0, "video"),
+        "one step a person, 300 contexts, most of them rare, five actions",
     ),
 )  # fmt: skip
 

@@ -20,6 +20,7 @@ def test_a_messy_log_goes_from_file_to_page_without_an_edit(stranger, tmp_path):
         "beyond_gap",
         "superseded",
         "closing_row",
+        "after_end",
     }
     # the id that protects most is taken, and the other one is named
     assert f'user = "{stranger.people[0]}"' in draft.toml

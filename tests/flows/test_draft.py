@@ -584,3 +584,27 @@ def test_a_measurement_that_every_row_has_its_own_of_is_named_and_so_are_rows_of
     notes = reticent.draft(frame, order="on", last_row="ends").notes
     assert any("not in the card: 'age'" in note for note in notes)
     assert any("6 rows (5.0%) name no person" in note for note in notes)
+
+
+def test_an_episode_ends_with_the_one_row_that_pays_where_no_state_knows_who_was_paid(tmp_path):
+    rows = [
+        {"user": i, "week": h, "level": "ab"[h % 2], "offer": "xy"[(i + h) % 2], "bought": int(h == i % 4)}
+        for i in range(120)
+        for h in range(3)
+    ]
+    draft = reticent.draft(pl.DataFrame(rows))
+    values = tomllib.loads(draft.toml)
+    assert values["reward"]["total"] == 1 and values["source"]["columns"]["terminated"] == "bought"
+    assert any("nobody is paid again" in note for note in draft.notes)
+    store, card = reticent.Store(tmp_path / "home"), reticent.load_card(draft.save(tmp_path))
+    store.register(card)
+    # 30 people are paid in the first week, and 30 in the second: two rows and one follow
+    assert store.ingest(card, pl.DataFrame(rows))["quarantined"] == {"after_end": 90}
+    money = reticent.draft(pl.DataFrame(rows).with_columns(pl.col("bought") * 19.5))
+    assert "terminated" not in money.toml and any("looks better than it is" in note for note in money.notes)
+
+
+def test_a_number_that_became_a_float_is_the_label_that_it_was():
+    frame = visits(drug=lambda i, h: ["10.0", "10", "none"][i % 3])
+    actions = tomllib.loads(reticent.draft(frame, order="on").toml)["domain"]["actions"]
+    assert actions["labels"] == ["10", "none"] and actions["same_as"] == {"10.0": "10"}
