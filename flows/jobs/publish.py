@@ -26,7 +26,7 @@ from pipeline.facts.evaluation import Evaluated
 from pipeline.facts.learnt import UNMEASURED, Baseline, Contained, LearntFacts, PolicyView, ValueFacts
 from pipeline.facts.promise import Dump, GateFacts, Made, MechanismFacts, declared, present, record_of
 from pipeline.facts.report import Certificate, LedgerFacts, Report, read_report
-from pipeline.facts.verdict import Confounding, decide
+from pipeline.facts.verdict import Confounding, decide, missing
 from pipeline.files import copy_file, json_text, whole_folder, write_file
 from pipeline.learners.learner import Learnt
 from pipeline.learners.policy_files import PolicyFiles
@@ -234,7 +234,7 @@ def compose(
         **present(made=made),
         guarantee=promise,
         verdict=decide(told.evaluation, data, promise.rho, hidden),
-        **present(evaluation=told.evaluation),
+        **present(suboptimality=missing(told.best, told.value), evaluation=told.evaluation),
         constants=told.constants,
         value=told.value,
         model_baselines=told.model_baselines,

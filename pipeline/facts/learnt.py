@@ -490,6 +490,25 @@ class Contained(Part):
 
 
 @dataclass(frozen=True)
+class Best:
+    """Upper end of the value of the best policy among those ``over`` which it is, reward units.
+
+    Parameters
+    ----------
+    upper
+        Of ``supported_actions``: a value.  Of ``one_step``: what is left beyond the policy.
+    over
+        See :class:`~pipeline.facts.verdict.Suboptimality`.
+    measured
+        Whether a run like this lies where it was measured how often that end holds.
+    """
+
+    upper: float
+    over: Literal["supported_actions", "one_step"]
+    measured: bool
+
+
+@dataclass(frozen=True)
 class LearntFacts:
     """What one learner adds to a report; a part that it does not have is None.
 
@@ -507,6 +526,8 @@ class LearntFacts:
         What people who did not choose the policy say of it.
     contained
         What makes a bound of the interval, if the log was made as those of the measurement.
+    best
+        What the best policy is worth at most that the release speaks about.
     """
 
     constants: TabularConstants | PlantConstants
@@ -520,3 +541,4 @@ class LearntFacts:
     model: PlantModel | None = None
     evaluation: Evaluated | None = None
     contained: Contained | None = None
+    best: Best | None = None

@@ -42,7 +42,7 @@ from pipeline.facts.promise import (
     Number,
     Part,
 )
-from pipeline.facts.verdict import Verdict
+from pipeline.facts.verdict import Suboptimality, Verdict
 
 
 class Implementation(Part):
@@ -180,6 +180,8 @@ class Report(Part):
         The promise, what was released, what it cost; ``ledger`` is None where nothing was charged.
     verdict, evaluation
         Whether the policy is better than current practice, and what other people than those who chose it say of it.
+    suboptimality
+        What it misses at most against the best policy that this log can speak about; absent where nothing tells.
     made
         How a simulated log was made.
     constants, value, model_baselines
@@ -210,6 +212,7 @@ class Report(Part):
     made: Made | None = None
     guarantee: Guarantee
     verdict: Verdict | None = None
+    suboptimality: Suboptimality | None = None
     evaluation: Evaluated | None = None
     constants: TabularConstants | PlantConstants | PlayedConstants
     value: ValueFacts

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pipeline.declaration.numbers import number
 from pipeline.facts.evaluation import LEAST_PEOPLE, Evaluated
-from pipeline.facts.learnt import Status
+from pipeline.facts.learnt import NO_GUARANTEE, Best, Status, ValueFacts
 from pipeline.facts.promise import DeclaredPlant, DeclaredTables, Number, Part
 
 # beyond this many standard errors the placebo speaks against what the estimate assumes
@@ -127,6 +127,47 @@ class Verdict(Part):
     def holds(self) -> bool:
         """Whether the policy is better without a condition."""
         return self.above_zero and not self.conditional
+
+
+class Suboptimality(Part):
+    """How much more the best policy would gain that this log can speak about, an episode.
+
+    Parameters
+    ----------
+    upper
+        At most so much, reward units.
+    over
+        ``supported_actions``: policies that leave current practice only for actions that the release shows people took
+        there.  ``one_step``: one step of improvement over current practice, by the released sums.
+    status
+        ``bound``: the policy's value has a guaranteed lower end, and how often both hold was measured in worlds like
+        this.  ``estimate``: no guarantee.
+    """
+
+    upper: Number
+    over: Literal["supported_actions", "one_step"]
+    status: Literal["bound", "estimate"]
+
+
+def missing(best: Best | None, value: ValueFacts) -> Suboptimality | None:
+    """What a policy of this value misses at most; None where nothing tells, or the two ends contradict each other.
+
+    Parameters
+    ----------
+    best
+        What the release says of the best policy.
+    value
+        Of this policy, with the interval that stands first.
+    """
+    if best is None:
+        return None
+    room = float(value.upper_trivial) - float(value.lower)
+    upper = best.upper if best.over == "one_step" else best.upper - float(value.lower)
+    if upper < 0:
+        return None
+    sure = best.measured and value.status not in NO_GUARANTEE
+    told = {"upper": round_up(min(upper, room)), "over": best.over, "status": "bound" if sure else "estimate"}
+    return Suboptimality.model_validate(told)
 
 
 def decide(

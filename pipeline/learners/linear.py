@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from pipeline.agents.linear_backup import LinearResult, shift_of
 from pipeline.agents.one_shot import one_shot, optimal_upper, policy_bound
 from pipeline.agents.pevi import pevi
+from pipeline.agents.suboptimality import best_seen
 from pipeline.agents.support import floor
 from pipeline.agents.vapvi import vapvi
 from pipeline.declaration.card import AnyCard, Card, CardError, declared_start, require_tabular
@@ -28,6 +29,7 @@ from pipeline.facts.answers import CallFacts
 from pipeline.facts.learnt import (
     UNMEASURED,
     Baseline,
+    Best,
     Decisions,
     FeatureFacts,
     LearntFacts,
@@ -121,6 +123,7 @@ class LinearLearnt:
     threshold: float
     value: Mapping[str, float | None]
     baselines: Mapping[str, Baseline]
+    best: Best | None
 
     def files(self) -> PolicyFiles:
         """The decisions have a digest of their own."""
@@ -142,6 +145,7 @@ class LinearLearnt:
             joint=Joint(rho_exact=None if r.rho is None else str(r.rho)),
             features=FeatureFacts(kind=map_.kind, dimension=r.plan.features.dimension, balanced=map_.balanced),
             policy=decision_facts(self.policy, self.result.tied),
+            best=self.best,
         )
 
     def view(self) -> Decisions:
@@ -155,7 +159,7 @@ class LinearLearnt:
 def learn_linear(request: LinearRequest, release: Release) -> LinearLearnt:
     """Plan on the recorded answers, and value the plan: post-processing, reads no rows."""
     result, policy, threshold = plan_linear(request, release)
-    return LinearLearnt(request, result, policy, threshold, *_values(request, release, result))
+    return LinearLearnt(request, result, policy, threshold, *_values(request, release, result, threshold))
 
 
 def plan_linear(request: LinearRequest, release: Release) -> tuple[LinearResult, Policy, float]:
@@ -219,8 +223,8 @@ def first_weights(request: LinearRequest) -> Array:
 
 
 def _values(
-    request: LinearRequest, release: Release, result: LinearResult
-) -> tuple[dict[str, float | None], dict[str, Baseline]]:
+    request: LinearRequest, release: Release, result: LinearResult, threshold: float
+) -> tuple[dict[str, float | None], dict[str, Baseline], Best | None]:
     """The pessimistic value; upper values and baselines only where asking again costs nothing."""
     task, c, points = request.task, request.constants, request.points
     p = start_of(request.card, release) if points.first == 0 else first_weights(request)
@@ -230,7 +234,7 @@ def _values(
     trivial = {"lower_trivial": least * request.unit, "upper_trivial": highest}
     if request.adaptive:
         lower = min(float(p @ result.V[0]) * request.unit, highest)
-        return {"lower": lower, "upper": None, "estimate": None, "optimal_upper": None, **trivial}, {}
+        return {"lower": lower, "upper": None, "estimate": None, "optimal_upper": None, **trivial}, {}, None
     statistics = released_statistics(request.plan, release)
 
     def of(policy: Policy) -> dict[str, float]:
@@ -240,7 +244,9 @@ def _values(
 
     best = min(float(p @ optimal_upper(statistics, task, c)[0]) * request.unit, highest)
     d, allowed = request.card.domain, request.points.allowed
-    return {**of(result.policy), "optimal_upper": best}, simple_policies(allowed, d.horizon, d.action_labels, of)
+    seen = min(float(p @ best_seen(statistics, task, c, threshold)) * request.unit, highest)
+    simple = simple_policies(allowed, d.horizon, d.action_labels, of)
+    return {**of(result.policy), "optimal_upper": best}, simple, Best(seen, "supported_actions", measured=False)
 
 
 def _constants(learnt: LinearLearnt) -> TabularConstants:

@@ -12,8 +12,18 @@ from numpy.typing import NDArray
 from pipeline.agents import one_step
 from pipeline.agents.one_step_pooling import group_states, pooled_shares, pooled_step
 from pipeline.agents.one_step_value import Seen
+from pipeline.agents.suboptimality import left_within_one_step
 from pipeline.declaration.card import Card, task_of
-from pipeline.facts.learnt import Decisions, LearntFacts, Preset, TabularConstants, Truth, ValueFacts, decisions
+from pipeline.facts.learnt import (
+    Best,
+    Decisions,
+    LearntFacts,
+    Preset,
+    TabularConstants,
+    Truth,
+    ValueFacts,
+    decisions,
+)
 from pipeline.facts.promise import Joint
 from pipeline.learners.decisions import (
     decision_columns,
@@ -71,7 +81,13 @@ class LearntStep:
             model_baselines={},
             joint=Joint.model_validate(joint),
             policy=decision_facts(self.policy, nowhere),
+            best=Best(self._left(), "one_step", measured=False),
         )
+
+    def _left(self) -> float:
+        found, rows = self.found, self.release.tables["v_count"].astype(np.float64)
+        own = self.policy.probabilities[: len(rows)]
+        return left_within_one_step(found.advantage, found.sd, own, rows, self.plan.card.domain.horizon)
 
     def view(self) -> Decisions:
         d = self.plan.card.domain

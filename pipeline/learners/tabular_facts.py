@@ -12,10 +12,12 @@ import numpy as np
 
 from pipeline.agents import pessimism
 from pipeline.agents.against_behaviour import AgainstPractice
-from pipeline.declaration.card import Card
+from pipeline.agents.suboptimality import best_supported, rows_of
+from pipeline.declaration.card import Card, declared_start, task_of
 from pipeline.declaration.code import syntax_digest
 from pipeline.facts.learnt import (
     UNMEASURED,
+    Best,
     CaseFacts,
     ConsistencyFacts,
     Contained,
@@ -86,7 +88,14 @@ class LearntCounts:
             consistency=consistency_facts(self.learnt.consistency, self.learnt.prepared),
             policy=decision_facts(self.learnt.plan.policy, self.learnt.plan.tied),
             contained=None if row is None else _contained(row),
+            best=self._best(),
         )
+
+    def _best(self) -> Best:
+        counts, card = self.learnt.prepared.counts, self.card
+        upper = best_supported(rows_of(counts, declared_start(card)), counts, task_of(card))
+        once = self.covered and self.terms.nightly is None and card.domain.markov == "declared"
+        return Best(upper, "supported_actions", measured=once and best_measured(card, self.terms))
 
     def view(self) -> Decisions:
         d, plan = self.card.domain, self.learnt.plan
@@ -110,6 +119,18 @@ def _constants(learnt: CountsResult, p: Planner) -> TabularConstants:
         threshold=learnt.plan.threshold,
         seed_of_ties=p.seed,
     )
+
+
+# where it was measured how often the end of the best policy holds: most live states and steps, least people who teach
+# times the root of rho, and least of these
+_MOST_STATES, _MOST_STEPS, _LEAST_HEARD, _LEAST_TEACHING = 250, 20, 5000.0, 14_000
+
+
+def best_measured(card: Card, terms: Terms) -> bool:
+    """Whether it was measured for a run like this how often the end of the best policy's value holds."""
+    d, rho, people = card.domain, terms.ask().zcdp(), card.unit.users_public * float(terms.teaching)
+    few = len(d.live_states) <= _MOST_STATES and d.horizon <= _MOST_STEPS and card.unit.episodes_per_user == 1
+    return few and rho is not None and people >= _LEAST_TEACHING and people * math.sqrt(rho) >= _LEAST_HEARD
 
 
 def setting_key(card: Card, terms: Terms) -> dict[str, str]:

@@ -379,17 +379,27 @@ def known_truth(report: Report) -> Truth | None:
     return report.truth if report.dataset.kind == "synthetic" else None
 
 
+# by what ``over`` says: whose gain it is, and what that policy is
+_BEST = {
+    "supported_actions": (
+        "The best policy that this log can speak about would gain at most {} more",
+        "it leaves current practice only where the release shows that people took the action",
+    ),
+    "one_step": (
+        "One more step of improvement over current practice would gain at most {} more",
+        "by the released sums, and by actions that the release shows people took",
+    ),
+}
+
+
 def missed(report: Report) -> str:
-    """What is lost against the best possible policy, as far as it is known."""
-    v, truth = report.value, known_truth(report)
-    most = None if v.optimal_upper is None else max(0.0, v.optimal_upper - v.lower)
-    true = "" if truth is None else f" In the true, simulated world it is {number(max(0.0, truth.suboptimality), 2)}."
-    # people who judge a policy say nothing of a better one
-    sure = v.status in ("proved", "bound")
-    if most is None or (not sure and report.dataset.kind == "real"):
-        said = "unknown"
-    elif sure:
-        said = f"0 to {number(most, 2, 'up')} ({v.status})"
+    """What is lost against the best policy that the log can speak about, as far as it is known."""
+    found, truth = report.suboptimality, known_truth(report)
+    if found is None:
+        said = "How much more the best possible policy would gain is not known."
     else:
-        said = f"at most {number(most, 2, 'up')} in the released model, which guarantees nothing"
-    return f"How much better the best possible policy would be (suboptimality): {said}.{true}"
+        gain, which = _BEST[found.over]
+        worth = "" if found.status == "bound" else "; an estimate, not a guarantee"
+        said = f"{gain.format(number(found.upper, 2, 'up'))} ({which}{worth})."
+    true = "" if truth is None else f" True, in the simulated world: {number(max(0.0, truth.suboptimality), 2)}"
+    return said + (f"{true} against the best of all policies." if true else "")
