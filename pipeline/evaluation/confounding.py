@@ -79,12 +79,10 @@ def _why_unchecked(found: Evaluated, horizon: int, pays_at_the_end: bool) -> str
         return "The card pays at the end of an episode only"
     if horizon == 1 and found.past is None:
         return "Episodes have one step, and no earlier ones of the same people were looked at"
-    if found.reach is None or found.hidden is None:
-        return "No check of earlier rewards was released"
-    if found.reach >= REACH:
-        return ""
-    reach = number(found.reach, 2, "down")
-    return f"Earlier rewards tell too little of later ones (reach {reach}; {REACH:g} is needed)"
+    if found.reach is not None and found.reach < REACH:
+        reach = number(found.reach, 2, "down")
+        return f"Earlier rewards tell too little of later ones (reach {reach}; {REACH:g} is needed)"
+    return "No check of earlier rewards was released" if found.reach is None or found.hidden is None else ""
 
 
 def _why_not_excluded(found: Evaluated, checks: list[float]) -> str:

@@ -41,7 +41,7 @@ TABLE: list[tuple[str, dict[str, Any], dict[str, Any], str, str]] = [
     ("the past shows a trait", {"past": 4.1}, LONG, "seen", "4.1 standard errors"),
     ("at 4 it is not seen", {"past": -4.0}, LONG, "checked", ""),
     ("rewards at the end", {}, END, "unchecked", "end of an episode"),
-    ("the reach is short", {"reach": 0.099}, LONG, "unchecked", "reach 0.099"),
+    ("the reach is short, so nothing is bounded", {"reach": 0.099, "hidden": None}, LONG, "unchecked", "reach 0.099"),
     ("the reach suffices", {"reach": 0.1}, LONG, "checked", ""),
     ("no reach", BLIND, LONG, "unchecked", "No check"),
     ("no bound", {"hidden": None}, LONG, "unchecked", "No check"),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.flows.shop import CARD, RECIPE, SCHEDULE
+from tests.flows.shop import CARD, RECIPE, SCHEDULE, rows
 from tests.flows.verb import answer, invoke, reticent
 
 PEOPLE = 3000
@@ -78,6 +78,23 @@ def test_a_gain_that_no_check_clears_is_promoted_on_the_operators_word_alone(tmp
     assert answer(home, "ledger", "verify")["ok"]
     plain = invoke("--home", home, "run", folder / "bold.toml").output
     assert "if the recorded state explains the choices" in plain and "\nunchecked   The card pays" in plain
+
+
+def test_what_no_check_can_see_keeps_its_condition_where_rewards_are_dense(tmp_path: Path) -> None:
+    """The shop pays at every step and its checks are clean; a trait that is new at every step would leave the same."""
+    (tmp_path / "card.toml").write_text(PLAIN)
+    lines = ["customer,visit,t,mood,offer,sale,left", *(",".join(map(str, r)) for r in rows(PEOPLE))]
+    (tmp_path / "log.csv").write_text("\n".join(lines) + "\n")
+    answer(tmp_path / "home", "ingest", tmp_path / "card.toml")
+    night = answer(tmp_path / "home", "nightly", recipe(tmp_path, "dense", 12.0, "[promote]\n"))
+    report = told(tmp_path, night["run"])
+    said, found = report["verdict"]["confounding"], report["evaluation"]
+    clean = max(found["placebo"], found["past"]) <= 2 and (found["hidden"] or 9) < found["improvement"]["lower"]
+    assert said["status"] == ("not_excluded" if found["reach"] >= 0.1 else "unchecked")
+    assert ("would have to be worth 24, 4 times all that an episode can pay" in said["why"]) is clean
+    assert not night["promotion"]["promoted"]
+    page = (tmp_path / "home" / "runs" / night["run"] / "report.md").read_text()
+    assert "if the recorded state explains the choices" in page.splitlines()[0]
 
 
 @pytest.mark.parametrize("late", [False, True])
