@@ -396,10 +396,10 @@ def missed(report: Report) -> str:
     """What is lost against the best policy that the log can speak about, as far as it is known."""
     found, truth = report.suboptimality, known_truth(report)
     if found is None:
-        said = "How much more the best possible policy would gain is not known."
+        said = "How much more the best possible policy would gain (suboptimality) is not known."
     else:
         gain, which = _BEST[found.over]
-        worth = "" if found.status == "bound" else "; an estimate, not a guarantee"
-        said = f"{gain.format(number(found.upper, 2, 'up'))} ({which}{worth})."
+        worth = "" if found.status == "bound" else ", an estimate, not a guarantee"
+        said = f"{gain.format(number(found.upper, 2, 'up'))} (suboptimality{worth}): {which}."
     true = "" if truth is None else f" True, in the simulated world: {number(max(0.0, truth.suboptimality), 2)}"
     return said + (f"{true} against the best of all policies." if true else "")

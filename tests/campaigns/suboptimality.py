@@ -144,6 +144,7 @@ if __name__ == "__main__":
     asked = sys.argv[1] if len(sys.argv) > 1 else str(FRESH)
     if asked in WORLDS:
         f = once(WORLDS[asked](100_000), 1, 1.0)
-        print(asked, f.said, f"truth {f.truth:.4f}, range {f.span:g}, today's {f.value.optimal_upper} - model's lower")
+        before = float(f.value.optimal_upper or np.nan) - float(f.value.lower)
+        print(f"{asked}: {f.said}; truth {f.truth:.4f}, by widths of single cells {before:.2f}, range {f.span:g}")
     else:
         main(int(asked))

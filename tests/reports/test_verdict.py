@@ -12,10 +12,10 @@ import pytest
 from flows.jobs.publish import standing
 from pipeline.declaration.card import Card
 from pipeline.facts.evaluation import Evaluated
-from pipeline.facts.learnt import Baseline, Contained, LearntFacts, Practice
+from pipeline.facts.learnt import Baseline, Best, Contained, LearntFacts, Practice
 from pipeline.facts.promise import Made
 from pipeline.facts.report import Report
-from pipeline.facts.verdict import forecast, stricter
+from pipeline.facts.verdict import Suboptimality, forecast, missing, stricter
 from reports.page import interval
 from reports.run.answer import OPERATOR, hidden_traits, reason, score, sentence, shell_line, verdict_of
 from reports.run.run_page import (
@@ -52,6 +52,36 @@ def test_page_markdown_and_shell_say_the_same_answer(answer: str, kind: str) -> 
         assert words in first
     # the operator's check is named once
     assert unescape(html).count(OPERATOR) == text.replace("\\", "").count(OPERATOR) == 1
+
+
+def test_the_first_screen_says_what_the_best_policy_would_gain_and_whether_that_is_a_guarantee() -> None:
+    report = judged("better", "real")
+    said = {
+        None: "gain (suboptimality) is not known.",
+        "bound": "would gain at most 0.072 more (suboptimality): it leaves current practice only where",
+        "estimate": "would gain at most 0.072 more (suboptimality, an estimate, not a guarantee): it leaves",
+    }
+    for status, words in said.items():
+        told = status and {"upper": 0.072, "over": "supported_actions", "status": status}
+        shown = report.model_copy(update={"suboptimality": told and Suboptimality.model_validate(told)})
+        first = render_html(shown, sample_view()).partition("<nav")[0]
+        assert words in unescape(first) and words in render_markdown(shown, sample_view()).replace("\\", "")
+
+
+def test_what_is_missed_is_the_distance_of_two_ends_and_a_guarantee_only_where_both_are() -> None:
+    value = judged("better").value.model_copy(update={"lower": 0.7, "upper_trivial": 1.0, "status": "evaluated"})
+    best = Best(0.75, "supported_actions", measured=True)
+    found = missing(best, value)
+    assert found is not None and (found.upper, found.status) == (pytest.approx(0.05), "bound")
+    for other, worth in (
+        (replace(best, measured=False), value),
+        (best, value.model_copy(update={"status": "modelled"})),
+    ):
+        assert (told := missing(other, worth)) is not None and told.status == "estimate"
+    # two ends that contradict each other say nothing; nothing gains more than there can be
+    assert missing(replace(best, upper=0.69), value) is None and missing(None, value) is None
+    assert (most := missing(Best(5.0, "one_step", measured=False), value)) is not None
+    assert most.upper == pytest.approx(0.3) and most.status == "estimate"
 
 
 def test_an_answer_is_that_of_the_interval() -> None:
