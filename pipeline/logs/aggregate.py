@@ -250,11 +250,13 @@ class Arms:
 
 
 def closed(rows: pl.DataFrame, card: Card) -> pl.DataFrame:
-    """Rows of episodes that have ended: at an end, at the last step, or where the log cut them off.
+    """Rows of episodes that have ended: at an end, at the last step, or where the log says that it cut them off.
 
+    Ingest marks a row whose successor is unknown as truncated; only one that leads somewhere was cut off by the log.
     With ``recurs = "never"`` a person counts once, so they wait until all their episodes here have ended.
     """
-    over = pl.col("terminated") | pl.col("truncated") | (pl.col("step") == card.domain.horizon - 1)
+    cut = pl.col("truncated") & pl.col("next_state").is_not_null()
+    over = pl.col("terminated") | cut | (pl.col("step") == card.domain.horizon - 1)
     over |= (pl.col("next_state") >= card.domain.states.first_terminal).fill_null(value=False)
     ended = rows.select("user_id", "episode_id", over.alias("over")).group_by("user_id", "episode_id")
     told, on = ended.agg(pl.col("over").any()), ["user_id", "episode_id"]

@@ -19,7 +19,7 @@ from flows.jobs.proof import verify_run_job
 from pipeline.declaration.card import CardError, load_card
 from pipeline.facts.answers import NightAnswer
 from pipeline.ledger.chain import BudgetError
-from pipeline.ledger.steps import committed_steps
+from pipeline.ledger.steps import committed_steps, counters_problem
 from pipeline.logs.aggregate import aggregate
 from pipeline.logs.store import latest
 from pipeline.privacy.continual import continual
@@ -264,3 +264,28 @@ def test_an_edition_without_rows_is_released_like_any_other(tmp_path, monkeypatc
     spent = shop.ledger.account("shop").spent
     assert not run_job(str(path), shop.home)["replayed"]
     assert shop.ledger.account("shop").spent == spent + 1
+
+
+def test_an_episode_waits_for_its_end_and_the_ledger_knows_the_counter_by_it(tmp_path, monkeypatch):
+    shop = Shop(tmp_path, monkeypatch)
+    first = 'nights = 8\nfirst = "2026-01-01"'
+    waits = shop.write("waits", f'{first}\nepisodes = "closed"')
+    log = customers(0, 60)
+    over = {u for u, *_, left in log if left and (u, 2) not in {(r[0], r[2]) for r in log}}
+    shop.append(1, [r for r in log if r[2] < 2], waits)
+    shop.append(2, log, waits)
+    seen = [len(np.load(p)) for p in sorted(shop.kept.glob("seen-*"))]
+    assert 0 < len(over) < 60 and seen == [len(over), 60 - len(over)]
+    told = [e.body["counter"] for e in shop.ledger.entries() if e.kind == "INTENT"]
+    assert [t["episodes"] for t in told] == ["closed", "closed"] and verify_job(shop.ledger, shop.home)["ok"]
+    window = shop.write("window", f"{first}\nwindow = 4")
+    keys = {nightly_counter(setting(r, shop.home)).key for r in (shop.recipe, waits, window)}
+    assert len(keys) == 3
+    # an INTENT that says another window than its counter's is of another counter
+    shop.append(3, customers(100, 60), window)
+    entries = shop.ledger.entries()
+    lying = [e for e in entries if e.kind == "INTENT"][-1]
+    said = {**lying.body, "counter": {**lying.body["counter"], "window": 5}}
+    broken = [replace(e, body=said) if e.seq == lying.seq else e for e in entries]
+    assert counters_problem(entries) is None
+    assert "than its counter" in (counters_problem(broken) or "")
