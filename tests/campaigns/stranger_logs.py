@@ -195,7 +195,7 @@ def orders(folder: Path, people: int) -> Path:
 
 
 def lessons(folder: Path, people: int) -> Path:
-    """One step a person: 300 topics, most of them rare, and five exercises; topic n is learnt best by exercise n mod 5."""
+    """One step a person: 300 topics, most of them rare, five exercises; topic n is learnt best by exercise n mod 5."""
     draw, given = random.Random(77), ["video", "quiz", "text", "peer", "forum"]
     rows = list[dict[str, object]]()
     for who in range(people):
