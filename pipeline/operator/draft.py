@@ -749,16 +749,14 @@ def _source(
                 "count in no table)?",
                 ["--last-row ends", "--last-row unknown"],
             )
-        over = over or ("ends" if ends.paid_last or ends.repeated else "unknown")
-        found.append(
-            Said(
-                "source.last_row", quoted(over), "'ends' where an episode is over with its last row; or 'unknown'", seen
+        leads = over or ("ends" if ends.paid_last or ends.repeated else "unknown")
+        why = "'ends' where an episode is over with its last row; or 'unknown'"
+        found.append(Said("source.last_row", quoted(leads), why, seen))
+        if over is None:
+            notes.append(
+                f"{seen}. last_row = 'unknown' counts their last rows in no table, 'ends' takes them for the end: is "
+                f"an episode of this log over with its last row? The card says {quoted(leads)}"
             )
-        )
-        notes.append(
-            f"{seen}. last_row = 'unknown' counts their last rows in no table, 'ends' takes them for the end: is an "
-            f"episode of this log over with its last row? The card says {quoted(over)}"
-        )
     told |= {r: role[r] for r in ("reward", "terminated") if r in role}
     inner = ", ".join(f"{key} = {quoted(column)}" for key, column in told.items())
     return [*found, Said("source.columns", f"{{ {inner} }}", "which column plays which part", "by name and content")]

@@ -231,7 +231,7 @@ def hour(stranger: Stranger, folder: Path) -> dict[str, object]:
         "set_aside": {r["rule"]: r["rows"] for r in ingested["report"]["rules"]},
         "allowed": plan.allowed,
         "action": str(run.policy.act(states[0], step)["action"]).lower(),  # type: ignore[typeddict-item]
-        "verdict": run.verdict.answer,
+        "verdict": run.verdict.answer if run.verdict is not None else "none",
         "draft": draft,
         "run": run,
     }
