@@ -225,6 +225,11 @@ _SURE, FEW = 2.0, 10.0
 ALIKE = 2.0**-30
 
 
+def least_rows(sure: float, sd: float) -> float:
+    """Rows that a key must exceed to speak: ``sure`` standard deviations of their noise, and a handful."""
+    return max(sure * sd, FEW)
+
+
 @dataclass(frozen=True)
 class Answer:
     """One stage as it was released, in units of rows and of the largest target.
@@ -239,7 +244,7 @@ class Answer:
 
     def supported(self, sure: float) -> Bools:
         """Keys whose rows exceed ``sure`` standard deviations of their noise, and a handful."""
-        return self.rows > max(sure * self.sd, FEW)
+        return self.rows > least_rows(sure, self.sd)
 
 
 @dataclass(frozen=True)

@@ -136,7 +136,7 @@ def pooled_step(
     (L, A), groups = fine.rows.shape[1:], len(coarse.rows)
     p, n = pooled_shares(fine, visits, group, groups)
     mean, sd = (x[group] for x in _of_groups(fine, coarse, group, n))
-    supported = (n > FEW) & (fine.rows[0] > max(constants.support * fine.sd, FEW))
+    supported = (n > FEW) & fine.supported(constants.support)[0]
     rows = n[supported]
     if len(rows):
         beyond = fine.targets[0][supported] / rows - mean[supported]

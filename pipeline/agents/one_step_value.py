@@ -23,6 +23,7 @@ Everything is in parts of the declared range of returns; an end is worth 0.  Cho
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,12 +38,13 @@ Bools = NDArray[np.bool_]
 # of the arithmetic that turns answers into the next question: another one asks another question
 VERSION = 3
 # the same where shares are pooled
-POOLED_VERSION = 4
+POOLED_VERSION = 5
 # standard deviations of noise that rows which follow must exceed, rows of any cell, and their least share of rows
 _SURE, _FEW, _LEAST_SHARE = 2.5, 10.0, 0.08
-# least share where shares are pooled, and standard deviations at which a cell's own rows say that the action is done:
-# one of 25 that nobody tried passes once in 170 cells
-_LEAST_POOLED, _DONE = 0.06, 3.5
+# least share where shares are pooled; of cells kept whose action nobody tried: how many lost ones weigh as much as one,
+# how many there are at least before any is lost, and their largest share of all that are kept
+_LEAST_POOLED, _WEIGHS, _AT_LEAST, _AMONG = 0.06, 2.0, 10.0, 0.1
+_NORMAL = NormalDist()
 # standard deviations at which a feature is cut, length at which all of them are, and what keeps their inverse finite
 _CUT, _LONGEST, _SINGULAR = 3.0, 1.5, 1e-9
 # a feature that is nowhere larger is none: fewer cells than features, or two features that are one
@@ -65,12 +67,14 @@ class Seen:
     ``share`` ``(K,)``: pooled.
     ``rows``, ``visits`` ``(K,)``: noisy rows with that action in that very cell, and rows of the cell.
     ``sd``: of the noise of ``rows``.
+    ``least``: rows that a proposal exceeds, which noise alone may do.
     """
 
     share: Array
     rows: Array
     visits: Array
     sd: float
+    least: float
 
 
 @dataclass(frozen=True)
@@ -161,20 +165,31 @@ def confirm(proposal: Proposal, rows: Array, sd: float) -> Confirmed:
     else:
         share, doubt = _pooled(proposal, proposal.seen.share, rows, sd)
         kept = asked & (share * all_rows > _FEW) & (share >= np.maximum(doubt, _LEAST_POOLED))
-        kept &= _deviations_of_none(proposal.seen, rows, sd) > _DONE
+        kept &= _done(proposal.seen, asked, rows, sd)
     confirmed = replace(proposal, action=np.where(kept, proposal.action, -1), gain=np.where(kept, proposal.gain, 0.0))
     return Confirmed(confirmed, np.where(kept, np.minimum(share, 1.0), 1.0), all_rows, sd)
 
 
-def _deviations_of_none(seen: Seen, rows: Array, sd: float) -> Array:
-    """Standard deviations of noise by which the rows with the action in a cell, of both parts, exceed none ``(K,)``.
+def _done(seen: Seen, asked: Bools, rows: Array, sd: float) -> Bools:
+    """Whether the rows with the action in that very cell, of both parts, say that practice does it there ``(K,)``.
 
     What other cells say is no evidence that practice ever does it here: an action that nobody tried is not measured.
+    z are the deviations of noise by which a cell's rows exceed none.  Where nobody does it, half of the others' rows
+    are below 0, and whoever proposed saw more than ``seen.least`` by noise alone.  The threshold of z loses the fewest
+    cells, one that passes while nobody does it counted as :data:`_WEIGHS`, and lets few of these among the others.
     """
     visits = seen.visits, np.maximum(rows.sum(0), _FEW)
     weights = [n / max(x, 1e-9) ** 2 for n, x in zip(visits, (seen.sd, sd), strict=True)]
     spread = np.sqrt((weights[0] * seen.sd) ** 2 + (weights[1] * sd) ** 2)
-    return (weights[0] * seen.rows + weights[1] * rows[1]) / np.maximum(spread, 1e-300)
+    z = (weights[0] * seen.rows + weights[1] * rows[1]) / np.maximum(spread, 1e-300)
+    among, lost = np.sort(z[asked]), np.arange(int(asked.sum()))
+    none = 2 * int((asked & (rows[1] < 0)).sum()) + _AT_LEAST
+    proposed = max(_NORMAL.cdf(-seen.least / max(seen.sd, 1e-9)), 1e-300)
+    false = none * np.array([min(_NORMAL.cdf(-float(x)) / proposed, 1.0) for x in among])
+    fits = false <= _AMONG * (len(among) - lost)
+    if not fits.any():
+        return np.zeros_like(asked)
+    return asked & (z >= among[np.where(fits, _WEIGHS * false + lost, np.inf).argmin()])
 
 
 def _pooled(proposal: Proposal, prior: Array, rows: Array, sd: float) -> tuple[Array, Array]:

@@ -20,7 +20,7 @@ from pipeline.agents.one_step_value import Confirmed, Moments, Proposal
 from pipeline.audits.attack import AuditTarget
 from pipeline.audits.tables import rows_target, scores_target
 from pipeline.evaluation.coverage import ONE_STEP, covered
-from pipeline.evaluation.intervals import Method, Trait, behind, evaluated, per_past
+from pipeline.evaluation.intervals import Method, Trait, behind, deviations, evaluated, level_of, per_past
 from pipeline.evaluation.measured import Diagnostic, Evaluated
 from pipeline.learners.learner import Learnt
 from pipeline.learners.one_step_learning import LearntStep, mean_error, seen_of
@@ -48,6 +48,8 @@ Asked = FollowQuestion | FeatureQuestion | OneStepScores
 FOLLOW, FEATURES, SCORED = "rows that follow", "moments of features", "values of people"
 # of the budget of the part
 SHARES = {FOLLOW: Fraction(1, 2), FEATURES: Fraction(3, 10), SCORED: Fraction(1, 5)}
+# of scores where states are pooled: so that noise alone leaves such a part of the range of returns open, in bounds
+_OPEN, _SCORED = 0.0065, (Fraction(1, 5), Fraction(2, 5))
 # declared people of the part times the root of rho: below, nothing is measured; below the second, steps weigh alike
 LEAST, WEIGHTED = 1500.0, 5000.0
 # the same where states are pooled: many rare actions are judged, whose moments are noisier
@@ -87,9 +89,21 @@ class OneStepEvaluation:
         card = self.plan.card
         return MomentLayout(card.name, card.kind, card.domain.dynamics, len(SCORES), halved=PLACEBOS)
 
+    @property
+    def shares(self) -> Mapping[str, Fraction]:
+        """Of the budget, by stage, from declared numbers: scores get more where their noise is most of an interval."""
+        if not self.plan.groups:
+            return SHARES
+        # the interval's part that is noise, were all budget the scores'
+        moved = self.scored.tables[0].replace.l2_squared / self.scored.steps**2
+        open_ = deviations(level_of(1)) * _GAIN * math.sqrt(moved / 2) / self.signal
+        scored = min(max(_SCORED[0], Fraction(round(100 * (open_ / _OPEN) ** 2), 100)), _SCORED[1])
+        left = (1 - scored) / (1 - SHARES[SCORED])
+        return {stage: scored if stage == SCORED else part * left for stage, part in SHARES.items()}
+
     @cached_property
     def sums(self) -> Mapping[str, PrivateSum]:
-        rho = {stage: None if self.plan.rho is None else self.plan.rho * part for stage, part in SHARES.items()}
+        rho = {stage: None if self.plan.rho is None else self.plan.rho * part for stage, part in self.shares.items()}
         return {
             FOLLOW: FollowLayout(self.plan.card).summed(rho[FOLLOW]),
             FEATURES: self.features.summed(rho[FEATURES]),
@@ -178,7 +192,7 @@ class OneStepEvaluation:
         G, (low, high) = len(values), self.plan.span
         kept, best = found.policy.abstains[:G], found.policy.probabilities[:G].argmax(-1)
         gain = np.take_along_axis(found.advantage, best[..., None], -1)[..., 0]
-        seen = seen_of(self.plan, learnt.release, best[0]) if self.plan.groups else None
+        seen = seen_of(learnt, best[0]) if self.plan.groups else None
         return Proposal(
             np.where(kept, -1, best).ravel(),
             self.plan.rewards(values).ravel() / (high - low),

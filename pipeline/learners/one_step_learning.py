@@ -133,16 +133,18 @@ def drawn_stages(plan: TargetPlan, answer: Callable[[Stage, Question | None], Re
     return plan.joined((first, *groups, answer("q", replace(asked, group=None))), asked)
 
 
-def seen_of(plan: TargetPlan, release: Release, action: Integers) -> Seen:
+def seen_of(learnt: LearntStep, action: Integers) -> Seen:
     """How often the learning part did an action in each state, where states are pooled.
 
     ``action`` ``(L,)``: of each state.
     """
+    plan, release = learnt.plan, learnt.release
     fine, states = _answer(plan, release, "q"), np.arange(len(action))
     share, rows = pooled_shares(fine, _visits(release), release.derived["c_group"], plan.groups)
     chosen = share[states, action]
     visits = rows[states, action] / np.maximum(chosen, 1e-9)
-    return Seen(chosen, fine.rows[0, states, action], visits, fine.sd)
+    least = one_step.least_rows(_chosen(plan, learnt.terms).support, fine.sd)
+    return Seen(chosen, fine.rows[0, states, action], visits, fine.sd, least)
 
 
 def _visits(release: Release) -> Array:

@@ -44,7 +44,7 @@ def shares(seed, K=400, rows=800.0, sd=40.0):
     share = np.clip(rng.normal(0.35, 0.15, K), 0.0, 1.0)
     told = np.clip(share + rng.normal(0, 0.05, K), 0, 1)
     # the learning part has twice the people
-    seen = Seen(told, 2 * rows * share + rng.normal(0, sd, K), np.full(K, 2 * rows), sd)
+    seen = Seen(told, 2 * rows * share + rng.normal(0, sd, K), np.full(K, 2 * rows), sd, sd)
     base = replace(proposal(K, seed), action=rng.integers(0, 3, K), seen=seen)
     true = rows * np.vstack([1 - share, share])
     return base, share, true + rng.normal(0, sd, (2, K)), sd
@@ -88,10 +88,28 @@ def test_an_action_that_nobody_tried_is_not_kept_because_others_of_its_group_are
         rng = np.random.default_rng(100 + seed)
         none = np.arange(100) < 30
         assert base.seen is not None
-        told = Seen(base.seen.share, np.where(none, rng.normal(0, sd, 100), base.seen.rows), base.seen.visits, sd)
+        told = Seen(base.seen.share, np.where(none, rng.normal(0, sd, 100), base.seen.rows), base.seen.visits, sd, sd)
         rows[:, none] = np.array([[600.0], [0.0]]) + rng.normal(0, sd, (2, 30))
         kept.append((confirm(replace(base, seen=told), rows, sd).proposal.action >= 0)[none])
     assert np.mean(kept) < 0.005
+
+
+@pytest.mark.parametrize("many", [0.05, 0.4, 0.8])
+def test_few_that_nobody_tried_are_among_what_is_kept_however_many_are_proposed(many):
+    """Rows hardly stand out of their noise: whoever proposes by one deviation of it proposes what nobody does, too."""
+    kept, wrong, done = 0, 0, 0
+    for seed in range(12):
+        rng, K, sd = np.random.default_rng(seed), 2000, 40.0
+        none = rng.random(K) < many
+        share = np.where(none, 0.0, rng.uniform(0.1, 0.5, K))
+        taught = 600 * share + rng.normal(0, sd, K)
+        asked = taught > sd
+        base = replace(proposal(K, seed), action=np.where(asked, rng.integers(0, 3, K), -1))
+        seen = Seen(np.full(K, 0.3), taught, np.full(K, 600.0), sd, sd)
+        rows = 300 * np.vstack([1 - share, share]) + rng.normal(0, sd, (2, K))
+        found = confirm(replace(base, seen=seen), rows, sd).proposal.action >= 0
+        kept, wrong, done = kept + found.sum(), wrong + (found & none).sum(), done + (asked & ~none).sum()
+    assert wrong <= 0.1 * kept and kept - wrong > 0.5 * done
 
 
 def test_a_clip_is_as_wide_as_the_rows_that_a_follower_speaks_for():

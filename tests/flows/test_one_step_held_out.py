@@ -206,6 +206,20 @@ def test_auto_is_the_share_that_declared_people_and_budget_ask_for(pooled, rho, 
     assert keys[0] == keys[1]
 
 
+@pytest.mark.parametrize(("rho", "share", "scored"), [(11.0, 0.5, "7/20"), (90.0, 0.3, "1/5")])
+def test_scores_get_more_of_the_budget_where_their_noise_is_most_of_an_interval(pooled, rho, share, scored):
+    """From declared numbers alone; whatever the shares, the judges' part costs what it may."""
+    text = f"[evaluate]\npeople = {share}\n"
+    path = write(pooled, "shares", agent="dp-one-step", privacy=f"[privacy]\nrho = {rho}", more=text)
+    plan = Setting(load_recipe(path), load_card(pooled / "card.toml"), Home(pooled / "home")).plan
+    follow, features, values = plan.evaluation.shares.values()
+    assert values == Fraction(scored) and follow + features + values == 1 and 3 * follow == 5 * features
+    paid, told = plan.charge()
+    assert paid is not None and 0.99 * rho < paid <= rho
+    judges = told["joint"]["evaluate"]
+    assert Fraction(judges["rho_add_remove"]) <= Fraction(judges["rho_exact"]) / 2
+
+
 def test_a_refusal_says_how_many_people_or_how_much_budget_it_takes(shop):
     with pytest.raises(CardError, match=r"have 5,000 people, or ask for rho = 2.8") as refused:
         run_recipe(str(write(shop, "faint", agent="dp-one-step", more=HELD)), Home(shop / "home"))
