@@ -297,7 +297,7 @@ def test_what_noise_does_to_a_value_is_its_deviation_when_noise_is_drawn_again(p
 
     said, drawn = of(0)[1], np.std([of(1)[0] for _ in range(2000)])
     assert said == pytest.approx(drawn, rel=0.08)
-    assert not 0.7 * said == pytest.approx(drawn, rel=0.08)
+    assert 0.7 * said != pytest.approx(drawn, rel=0.08)
 
 
 def test_a_policy_that_only_noise_recommends_is_not_emitted():
