@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import Field, ValidationError
+from pydantic import Field, FiniteFloat, ValidationError
 
 from flows.config.home import CardLike, Home
 from flows.jobs.opened import Policy, Run, find_run
@@ -40,7 +40,7 @@ class Question(Strict):
 
     step: Annotated[int, Field(ge=0, lt=2**31)]
     state: str | None = None
-    observation: list[float] | None = None
+    observation: list[FiniteFloat] | None = None
     person: str | None = None
     raw: bool = False
 
@@ -84,14 +84,18 @@ class Served:
         try:
             if practice_serves(self.home.runs, self.run) is None:
                 policy = self.policy()
-        except (CardError, BudgetError) as e:
+        except (CardError, BudgetError, OSError) as e:
             raise RefusedError(503, f"no policy is in use that may be served ({type(e).__name__})") from None
         try:
             asked = Question.model_validate_json(body)
-        except ValidationError:
-            raise RefusedError(
-                400, f"the body is a JSON object with keys among {', '.join(Question.model_fields)}"
-            ) from None
+        except ValidationError as e:
+            # neither a value nor a key that is none of ours: either may be a person's
+            known = [(w["loc"][0] if w["loc"] else "body", w["msg"]) for w in e.errors(include_input=False)]
+            wrong = "; ".join(
+                f"{key if key in (*Question.model_fields, 'body') else 'a key'}: {why}" for key, why in known
+            )
+            keys = ", ".join(Question.model_fields)
+            raise RefusedError(400, f"the body is a JSON object with keys among {keys}: {wrong}") from None
         if asked.state is None and asked.observation is None:
             raise RefusedError(400, "give step, and a state, an observation, or both")
         if policy is None:
@@ -102,11 +106,22 @@ class Served:
                 found = policy.act(asked.state, asked.step, raw=asked.raw, sample=True, person=asked.person)
             else:
                 here, step = np.array([asked.observation]), np.array([asked.step])
-                found = policy.met_by(asked.person, policy.observe(here, step, asked.state)[0])
+                # what overflows is refused below
+                with np.errstate(over="ignore", invalid="ignore"):
+                    found = policy.met_by(asked.person, policy.observe(here, step, asked.state)[0])
+            return {"run": policy.stored.of.run, **_finite(found)}
         except (CardError, ValueError, TypeError) as e:
             text = str(e) if isinstance(e, CardError) else "that is nowhere where this policy decides"
             raise RefusedError(400, text) from None
-        return {"run": policy.stored.of.run, **found}
+
+
+def _finite(found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Raises CardError if a number of the answer is not finite."""
+    try:
+        json.dumps(found, allow_nan=False)
+    except ValueError:
+        raise CardError("the answer would not be a finite number: the observation is too large") from None
+    return found
 
 
 def handler(served: Served, secret: str) -> type[BaseHTTPRequestHandler]:
@@ -117,11 +132,21 @@ def handler(served: Served, secret: str) -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             try:
-                status, told = 200, served.answer(self._body())
+                self._say(200, served.answer(self._body()))
             except RefusedError as e:
-                status, told = e.status, {"error": str(e)}
-                # what was not read of it must not be taken for the next question
-                self.close_connection = True
+                self.send_error(e.status, str(e), "refused")
+
+        def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+            """Also what http.server refuses by itself: another method, a broken request line."""
+            # what was not read of it must not be taken for the next question
+            self.close_connection = True
+            # http.server repeats what it was sent, and that may name a person
+            why = (
+                message if explain == "refused" else "there is POST alone" if code == 501 else "no request of HTTP/1.1"
+            )
+            self._say(405 if code == 501 else code, {"error": why})
+
+        def _say(self, status: int, told: Mapping[str, Any]) -> None:
             content = json.dumps(told, ensure_ascii=False, allow_nan=False).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
@@ -139,7 +164,13 @@ def handler(served: Served, secret: str) -> type[BaseHTTPRequestHandler]:
             length = self.headers.get("Content-Length", "")
             if not (length.isascii() and length.isdigit() and int(length) <= _MOST):
                 raise RefusedError(413, f"a question has a Content-Length of at most {_MOST}")
-            return self.rfile.read(int(length))
+            try:
+                body = self.rfile.read(int(length))
+            except TimeoutError:
+                body = b""
+            if len(body) < int(length):
+                raise RefusedError(408, "the body is shorter than its Content-Length")
+            return body
 
         def log_message(self, format: str, *args: Any) -> None:
             """Nothing: neither a state nor a person reaches a log."""

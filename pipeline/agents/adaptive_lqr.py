@@ -55,6 +55,8 @@ Array = NDArray[np.float64]
 _ROUNDS, _STEPS, _CLOSE, _SLOPE = 10, 20, 1e-6, 1e-6
 # made-up episodes for the spread of an answer, and plants from which a fit begins
 _FOR_NOISE, _STARTS = 200, 6
+# parts of an answer's sharpness, one fit after the other
+_COOLING = 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0
 # times the length that made-up episodes need: where no noise is drawn nothing needs to be cut
 _UNCUT = 50.0
 
@@ -140,11 +142,9 @@ def learnt(task: LqControl, before: Belief, answers: Sequence[ResidualSum], norm
     hessian = np.eye(n * D)
     # several plants may explain an answer: the search begins in several places
     starts = [mean, *declared.draw(_STARTS, np.random.default_rng(0), norm)]
+    starts.append(_cooled(task, mean, answers, np.sqrt(1 / blocks), norm))
     for _ in range(_ROUNDS):
-        whiten: list[Array] = [
-            np.asarray(np.linalg.cholesky(_inverse(_noise(task, mean, answer))).T, dtype=np.float64)
-            for answer in answers
-        ]
+        whiten = _whitened(task, mean, answers)
         found = [_likeliest(task, start, answers, whiten, np.sqrt(1 / blocks), norm) for start in starts]
         _, fresh, told = min(found, key=lambda f: f[0])
         open_, hessian = (_inverse(told + np.diag(np.tile(1 / v, n))) for v in (declared.error.diagonal(), blocks))
@@ -156,6 +156,22 @@ def learnt(task: LqControl, before: Belief, answers: Sequence[ResidualSum], norm
         if moved < _CLOSE:
             break
     return Belief(mean, _of_rows(hessian, n, D))
+
+
+def _cooled(task: LqControl, theta: Array, answers: Sequence[ResidualSum], weights: Array, norm: float) -> Array:
+    """A plant ``(n, D)`` near the likeliest, by fits to answers that are taken to be less and less noisy.
+
+    Sums without noise are so sharp that a search from elsewhere ends at the edge of what ``norm`` allows.
+    """
+    for part in _COOLING:
+        whiten = [part * W for W in _whitened(task, theta, answers)]
+        theta = _likeliest(task, theta, answers, whiten, weights, norm)[1]
+    return theta
+
+
+def _whitened(task: LqControl, mean: Array, answers: Sequence[ResidualSum]) -> list[Array]:
+    each = (np.linalg.cholesky(_inverse(_noise(task, mean, answer))).T for answer in answers)
+    return [np.asarray(W, dtype=np.float64) for W in each]
 
 
 def _inverse(M: Array) -> Array:
@@ -315,8 +331,10 @@ def adaptive_lqr(
                 planner, variance = replace(planner, widen=c.wide * planner.widen), variance + (c.doubt * size) ** 2
             elif spread:
                 planner = replace(planner, widen=1.0)
-            answers.append(ResidualSum(rollout, question, total, variance))
-            belief = learnt(task, belief, answers, c.norm)
+            # where no noise is drawn nothing doubts what is left of a cut sum but this
+            if spread or not cut:
+                answers.append(ResidualSum(rollout, question, total, variance))
+                belief = learnt(task, belief, answers, c.norm)
         length = math.ceil(length * c.growth)
     return epochs
 

@@ -7,8 +7,10 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
@@ -18,7 +20,7 @@ import numpy as np
 import pytest
 
 import reticent
-from flows.server.acting import RefusedError, Served
+from flows.server.acting import RefusedError, Served, Server, handler
 from tests.flows.shop import lay_out
 from tests.flows.verb import answer, invoke
 from tests.learners.lq_shop import lay_out_plant
@@ -168,7 +170,7 @@ def test_a_program_asks_over_http_and_nothing_of_it_is_kept(shop, runs):
             assert code == status and "canary" not in told, wrong
         assert ask(address, None, question)[0] == ask(address, secret + "x", question)[0] == 401
         assert ask(address + "?person=canary-7421", secret, question)[0] == 404
-        assert ask(address, secret, question, "GET")[0] == 501
+        assert ask(address, secret, question, "GET")[0] == 405
         # the pointer moves, and the next question is answered by the run that it leads to
         store.promote(runs["wider"].name)
         assert ask(address, secret, question)[1]["run"] == runs["wider"].name
@@ -206,9 +208,54 @@ def test_a_controller_is_met_by_a_share_too(tmp_path):
         with pytest.raises(RefusedError) as refused:
             served.answer(json.dumps(wrong).encode())
         assert refused.value.status == 400
+    play = {"id": seen["policy"]["policy_id"], "share": 0.3}
+    assert_every_question_is_answered(served, len(names), next(p for p in PEOPLE if of_the_rule(play, p)))
     # one number was taken for each of them before
     with pytest.raises(reticent.CardError, match=f"has {len(names)} numbers"):
         run.policy.act([0.1], 0, person="c1")
+
+
+def assert_every_question_is_answered(served, numbers, person):
+    """Over HTTP: an answer of finite numbers, or a status of 4xx and a JSON object that says what was wrong."""
+    server = Server(("127.0.0.1", 0), handler(served, "secret"))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    good = {"observation": [0.1] * numbers, "step": 0, "person": person}
+    bodies = [b"", b"[]", b"null", b"\xff\xfe", b"{" * 40_000, b'{"step": 0}', b'{"canary-2": 1}']
+    values = [
+        *(f"[{x}, 0.1]".encode() for x in ("NaN", "Infinity", "-1e400", '"x"', "[1]", "null")),
+        b"[]",
+        b"{}",
+    ]
+    bodies += [b'{"step": 0, "person": "%s", "observation": %s}' % (person.encode(), value) for value in values]
+    bodies += [json.dumps({**good, key: value}).encode() for key, value in (
+        ("step", -1), ("step", 2**31 - 1), ("step", 2**70), ("step", 0.5), ("step", None), ("person", ""),
+        ("person", 3), ("state", "canary-3"), ("raw", "no"),
+    )]  # fmt: skip
+    try:
+        for body in bodies:
+            code, told = ask(f"http://127.0.0.1:{server.server_port}/act", "secret", body)
+            assert 400 <= code < 500 and json.loads(told)["error"] and "canary" not in told, (body[:80], code, told)
+        for far in (1e308, -1.7e308):
+            code, told = ask(
+                f"http://127.0.0.1:{server.server_port}/act", "secret", {**good, "observation": [far] * numbers}
+            )
+            assert code == 400 or (code == 200 and json.dumps(told, allow_nan=False)), told
+        for head, status in (
+            (b"PUT /act HTTP/1.1\r\nAuthorization: Bearer secret\r\nContent-Length: 2\r\n\r\n{}", b"405"),
+            (b"POST /act HTTP/1.1\r\nAuthorization: Bearer secret\r\n\r\n", b"413"),
+            (b"POST /act HTTP/1.1\r\nAuthorization: Bearer secret\r\nContent-Length: -1\r\n\r\n", b"413"),
+            (b"POST /act HTTP/1.1\r\nAuthorization: Bearer secret\r\nContent-Length: 9\r\n\r\n{}", b"408"),
+            (b"POST /act HTTP/1.1\r\nAuthorization: Bearer \xe9\r\nContent-Length: 2\r\n\r\n{}", b"401"),
+        ):
+            with socket.create_connection(("127.0.0.1", server.server_port), timeout=30) as connection:
+                connection.sendall(head)
+                connection.shutdown(socket.SHUT_WR)
+                told = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+            assert status in told.split(b"\r\n")[0] and json.loads(told.split(b"\r\n\r\n")[1])["error"], (head, told)
+        assert ask(f"http://127.0.0.1:{server.server_port}/act", "secret", good)[0] == 200
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def test_what_cannot_be_served_is_said_before_anybody_asks(shop):
