@@ -8,6 +8,7 @@ before that date.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -175,7 +176,8 @@ def _history_of(pointer: Path) -> Path:
 def is_pointer(path: Path) -> bool:
     """Whether a path among the runs is a pointer that was made here: its history is written before it points."""
     # whoever may put a link in the place of a run may write a history beside it
-    return not names_run(path.name) and _history_of(path).is_file()
+    # a name longer than a file system allows is no pointer's, and no error
+    return not names_run(path.name) and os.path.isfile(_history_of(path))  # noqa: PTH113
 
 
 def practice_serves(runs: Path, name: str) -> date | None:

@@ -10,10 +10,8 @@ from typing import Any
 from flows.config.home import CardLike, Home, card_at
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.facts.promise import Dump
-from pipeline.ledger.certificate import draft_of
 from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import Ledger, open_ledger
-from pipeline.ledger.looks import RECIPE, REGISTERED
 from pipeline.ledger.publication import OperatorKey, key_body, operator_key, registered_keys
 from pipeline.logs.rules import check_names
 from pipeline.logs.store import Snapshot, check_source, latest
@@ -87,6 +85,9 @@ def register_job(
     host's operator: whoever keeps it elsewhere can check what the ledger vouches for.
     Raises CardError if the card is wrong, or differs from its registration.
     """
+    # a plan certifies nothing
+    from pipeline.ledger.certificate import draft_of
+
     card = card_at(card, home.shelf)
     check_names(card)
     refuse_lost_ledger(card.name, home.ledger_of(card), home.store)
@@ -117,6 +118,7 @@ def _name_recipe(recipe: str, lineage: str, ledger: Ledger, home: Home) -> None:
     """Let the ledger know a recipe before its answers."""
     from flows.config.setting import setting
     from pipeline.learners.terms import recipe_identity
+    from pipeline.ledger.looks import RECIPE, REGISTERED
 
     s = setting(recipe, home)
     if s.card.name != lineage:

@@ -31,16 +31,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.agents.linear_backup import LinearConstants, LinearTask, backup_of
-from pipeline.agents.one_shot import regression_of, successor_values
 from pipeline.agents.support import floor, supported
 from pipeline.mdp.model import Task
 from pipeline.statistics.planning_counts import PrivateCounts, fit_visits
-from pipeline.statistics.regression import OneShot
+
+if TYPE_CHECKING:
+    from pipeline.agents.linear_backup import LinearConstants, LinearTask
+    from pipeline.statistics.regression import OneShot
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -212,6 +214,10 @@ def best_seen(released: OneShot, task: LinearTask, c: LinearConstants, least: fl
 
     Of the linear recursion with its width added.  Where no action has evidence any allowed one may go on for practice.
     """
+    # plans of counts need none of it
+    from pipeline.agents.linear_backup import backup_of
+    from pipeline.agents.one_shot import regression_of, successor_values
+
     H, multiplier = task.horizon, c.C * math.sqrt(task.dimension)
     V = np.zeros((H + 1, task.reference.shape[0]))
     allowed = np.broadcast_to(True if task.allowed is None else task.allowed, task.reference.shape[:2])

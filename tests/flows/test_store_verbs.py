@@ -141,6 +141,8 @@ def test_a_purge_waits_for_an_ingest_and_takes_what_it_published(tmp_path):
 def test_no_purge_takes_the_files_that_a_report_has_just_listed(used, monkeypatch):
     """The verb that ingested died of it, once in a few hundred times."""
     shop, home = used
+    lay_out(shop, log=[*rows(500, seed=1), ("someone", 0, 0, "cold", "unheard of", 0, False)])
+    ingest_job(str(shop), home)
     snapshot, scan, purges = snapshots(home.store, "shop")[-1], pl.scan_parquet, []
 
     def first_file(path):

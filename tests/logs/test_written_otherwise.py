@@ -201,9 +201,9 @@ def test_the_card_of_the_page_reads_the_log_that_it_tells_of(tmp_path):
     text = page.split("## A log as it comes")[1].split("```toml\n")[1].split("```")[0]
     (tmp_path / "card.toml").write_text(text, encoding="utf-8")
     (tmp_path / "ward_1.csv").write_text(
-        "Patient-Nr;day;entered;Fieber;sex;dose;recovered\n"
-        "p;3.2.2026;1;39,5 °C;f;high;0\np;3.2.2026;2;38,5 °C;f;Low ;0\np;20.2.2026;1;;f;;1\n"
+        "Patient-Nr;day;entered;Fieber;sex;dose\np;3.2.2026;1;39,5 °C;f;high\np;3.2.2026;2;38,5 °C;f;Low \n"
     )
+    (tmp_path / "outcomes.csv").write_text("patient;day;recovered\np;20.2.2026;yes\n")
     card = load_card(tmp_path / "card.toml")
     made = ingest(card, tmp_path / "store")
     found = canonical(made).select("state", "action", "reward", "next_state").rows()
