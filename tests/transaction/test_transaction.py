@@ -280,7 +280,7 @@ def test_a_twin_that_draws_before_its_charge_is_caught(tmp_path, monkeypatch):
 
 
 def dies_after(work: Callable[..., Any]) -> Callable[..., Any]:
-    def run(*args: Any) -> Any:
+    def run(*args: Any, **_: Any) -> Any:
         work(*args)
         raise DiedError
 
