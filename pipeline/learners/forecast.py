@@ -31,6 +31,8 @@ from pipeline.worlds.surrogate import (
 )
 
 if TYPE_CHECKING:
+    from pipeline.learners.one_step_evaluation import OneStepEvaluation
+    from pipeline.learners.one_step_learning import LearntStep
     from pipeline.statistics.target_plan import Question, Stage, TargetPlan
 
 Array = NDArray[np.float64]
@@ -78,16 +80,37 @@ def _known(card: Card, declared: Known) -> tuple[TabularMDP, Array]:
     return binned_process(card, world, declared.behaviour), binned_behaviour(card, world, declared.behaviour)
 
 
-def foresee_one_step(plan: TargetPlan, terms: Terms, episodes: int, seeds: Sequence[int]) -> list[Drawn]:
+def foresee_one_step(
+    plan: TargetPlan,
+    terms: Terms,
+    episodes: int,
+    seeds: Sequence[int],
+    confirming: tuple[OneStepEvaluation, int] | None = None,
+) -> list[Drawn]:
     """Simulate a run of a one-step agent for each seed, beside the same without noise on the same log.
 
     ``plan``: what would be released; its card must be synthetic.
+    ``confirming``: who confirms the policy that is published, and how many of their episodes; None: nobody does.
     """
     from pipeline.worlds.simulated_logs import sample_people
 
     def learn(logged: Logged, of_log: Seed, noise: Seed, _: Seed) -> list[Policy]:
-        log = sample_people(plan.card, logged.mdp, logged.behaviour, episodes, np.random.default_rng(of_log))
-        return [one_step_policy(p, terms, log, SeededNoise(noise)) for p in (plan, replace(plan, ask=Ask(), groups=0))]
+        rng = np.random.default_rng(of_log)
+        log = sample_people(plan.card, logged.mdp, logged.behaviour, episodes, rng)
+        others = (
+            [] if confirming is None else sample_people(plan.card, logged.mdp, logged.behaviour, confirming[1], rng)
+        )
+
+        def policy(p: TargetPlan) -> Policy:
+            drawn = SeededNoise(noise)
+            learnt = one_step_learnt(p, terms, log, drawn)
+            return (
+                learnt.policy
+                if confirming is None
+                else confirmed(replace(confirming[0], plan=p), learnt, others, drawn)
+            )
+
+        return [policy(p) for p in (plan, replace(plan, ask=Ask(), groups=0))]
 
     def practice(logged: Logged) -> Policy:
         shape = plan.card.domain.horizon, *logged.task.allowed.shape
@@ -96,12 +119,25 @@ def foresee_one_step(plan: TargetPlan, terms: Terms, episodes: int, seeds: Seque
     return foresee(plan.card, terms, seeds, learn, practice)
 
 
-def one_step_policy(plan: TargetPlan, terms: Terms, people: Sequence[Any], noise: SeededNoise) -> Policy:
-    """The policy of one simulated run."""
+def confirmed(evaluation: OneStepEvaluation, learnt: LearntStep, people: Sequence[Any], noise: SeededNoise) -> Policy:
+    """The policy that is published, of what others do of it."""
+    from pipeline.learners.one_step_evaluation import FOLLOW
+    from pipeline.logs.one_step_sums import FollowQuestion, add_people
+    from pipeline.statistics.one_step_layout import FollowLayout
+
+    proposal = evaluation.propose(learnt)
+    asked = FollowQuestion(FollowLayout(evaluation.plan.card), proposal.action)
+    return evaluation.policy(
+        evaluation.confirm(proposal, evaluation.sums[FOLLOW].draw(add_people(asked, people), noise))
+    )
+
+
+def one_step_learnt(plan: TargetPlan, terms: Terms, people: Sequence[Any], noise: SeededNoise) -> LearntStep:
+    """What one simulated run learns."""
     from pipeline.learners.one_step_learning import drawn_stages, learn_step
     from pipeline.logs.target_sums import add_targets
 
     def answer(stage: Stage, asked: Question | None) -> Release:
         return plan.stages[stage].draw(add_targets(plan, asked, people), noise)
 
-    return learn_step(plan, terms, drawn_stages(plan, answer)).policy
+    return learn_step(plan, terms, drawn_stages(plan, answer))

@@ -216,7 +216,11 @@ class OneStepRun:
     def forecast(self, episodes: int, seeds: Sequence[int]) -> list[Drawn]:
         from pipeline.learners.forecast import foresee_one_step
 
-        return foresee_one_step(self.plan, self.terms, episodes, seeds)
+        # what is published is what others confirm
+        held_out = self.terms.held_out
+        judges = max(1, round(episodes * held_out / self.terms.teaching)) if held_out else 0
+        confirming = (self.evaluation(), judges) if held_out else None
+        return foresee_one_step(self.plan, self.terms, episodes, seeds, confirming)
 
     def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
         """Each stage, later ones for a question of their own."""

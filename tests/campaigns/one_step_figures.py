@@ -11,7 +11,7 @@ import numpy as np
 
 from pipeline.agents.pessimism import constants
 from pipeline.declaration.card import task_of
-from pipeline.learners.forecast import one_step_policy
+from pipeline.learners.forecast import one_step_learnt
 from pipeline.learners.one_step import OneStepLearner
 from pipeline.learners.terms import Privacy, Terms
 from pipeline.mdp.planning import greedy, optimal_values, policy_value
@@ -44,7 +44,7 @@ def one_step(logged, people, rho, seed):
     """Policy of one run."""
     agent, privacy = ("one-step", None) if rho is None else ("dp-one-step", Privacy(rho=rho))
     terms = Terms("campaign", agent, privacy)
-    return one_step_policy(OneStepLearner().plan(logged.card, terms).plan, terms, people, SeededNoise(seed))
+    return one_step_learnt(OneStepLearner().plan(logged.card, terms).plan, terms, people, SeededNoise(seed)).policy
 
 
 def counted(logged, n, rho, preset, seed):

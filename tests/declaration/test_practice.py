@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SHELVES = (ROOT / "datasets", ROOT / "tests" / "goldens" / "home" / "shelf")
 # the clinicians' log pays on survival, the two-step games at their second choice; cartpole's and riverswim's rows say
 # what each step pays, and so do those of the uniform log, whatever is known of it
-AT_THE_END = {"icu_sepsis_doses", "two_step_adults", "two_step_chance", "two_step_game"}
+AT_THE_END = {"icu_sepsis_doses", "icu_sepsis_ten_thousand", "two_step_adults", "two_step_chance", "two_step_game"}
 
 
 @pytest.mark.parametrize("schema", [1, 2])
