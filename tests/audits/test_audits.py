@@ -396,7 +396,7 @@ def test_canaries_find_raw_counts_in_a_release_and_pass_what_is_shipped(tmp_path
     # at the demo's own budget 2 000 canaries prove too little to see
     loud = tmp_path / "demo.toml"
     text = (Path(__file__).resolve().parents[2] / "flows/recipes/demo.toml").read_text(encoding="utf-8")
-    loud.write_text(text.replace("epsilon = 2.0", "epsilon = 7.8"), encoding="utf-8")
+    loud.write_text(text.replace("epsilon = 1.0", "epsilon = 7.8"), encoding="utf-8")
     s = setting(str(loud), Home(tmp_path))
     right = one_run(s, 2000)
     assert not right.violates and right.lower_bound_epsilon > 0.3
