@@ -166,18 +166,20 @@ class Store:
             write_file(fresh, page(f"{told['dataset']}: what was set aside", blocks))
         return told
 
-    def inspect(self, card: CardLike) -> Facts:
+    def inspect(self, card: CardLike, frame: object = None) -> Facts:
         """Rows, rules broken, coverage and warnings of the newest edition: raw facts, and the ledger notes the look.
 
         Parameters
         ----------
         card
             Path or name; in Python also a loaded one.
+        frame
+            The log, where it was ingested from a data frame; None: the files that the card names.
         """
         from flows.jobs import intake
 
         with self.working("looking at the snapshot") as (home, _):
-            return intake.inspect_job(card, home)
+            return intake.inspect_job(card, home, frame)
 
     def quarantine(self, card: CardLike) -> Dump:
         """What the newest ingest set aside, by rule, label and step: raw facts, and the ledger notes the look.

@@ -175,7 +175,7 @@ def claims_of(card: AnyCard, home: Home) -> LedgerClaims | None:
     return LedgerClaims(ledger, card.name, key, claims_needed(entries, card.name), apart)
 
 
-def inspect_job(card: CardLike, home: Home) -> Facts:
+def inspect_job(card: CardLike, home: Home, frame: object = None) -> Facts:
     """Enter the look in the ledger, then read the snapshot and the source files.
 
     Raises BudgetError if a real card is not registered: a look that no ledger knows of cannot be told in a certificate.
@@ -190,7 +190,8 @@ def inspect_job(card: CardLike, home: Home) -> Facts:
     if isinstance(card, LqCard):
         seen = inspect_vectors(snapshot, card)
         return {**seen, "warnings": vector_advice(seen), "ledger_entry": entry.seq}
-    facts = inspect_tables(snapshot, card)
+    with frame_file(frame, home.store / card.name) as files:
+        facts = inspect_tables(snapshot, card, files)
     return {**facts, "warnings": advice(facts, card), "ledger_entry": entry.seq}
 
 

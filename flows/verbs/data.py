@@ -122,7 +122,11 @@ def draft(
     to
         Write card.toml and recipe.toml into this folder, above the files; default: print the card.
     """
-    from pipeline.operator.proposal import RECIPE
+    from pipeline.operator.proposal import RECIPE, check_folder
+
+    if to is not None:
+        # before anything is asked
+        check_folder(to, files)
 
     def propose(told: Mapping[str, Any]) -> Draft:
         pairs: dict[str, Any] = {

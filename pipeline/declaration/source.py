@@ -9,6 +9,7 @@ whoever reads the card sees what a state is.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -149,7 +150,8 @@ class _Placed(Strict):
 
     ``separator``: between the cells of a CSV; ``auto``: in each file what its header has most of.
     ``rename``: a column as some file calls it -> as the card, and `inspect`, call it.
-    ``numbers``, ``dates``: how the log writes them, by an example or a pattern; None: 1234.5, 2026-01-31.
+    ``numbers``, ``dates``: how the log writes them, by an example or a pattern, of dates also by several; None: 1234.5,
+    2026-01-31.
     ``units``: column -> unit behind its numbers -> what it is worth in the card's unit.
     ``optional``: columns that a file may lack: their cells are empty there.
     """
@@ -165,9 +167,21 @@ class _Placed(Strict):
     separator: Literal[",", ";", "\t", "|", "auto"] = ","
     rename: dict[str, str] | None = None
     numbers: NumbersForm | None = None
-    dates: DatesForm | None = None
+    dates: DatesForm | Annotated[list[DatesForm], Field(min_length=1)] | None = None
     units: dict[str, dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]]] | None = None
     optional: Annotated[list[str], Field(min_length=1)] | None = None
+
+    @field_validator("dates")
+    @classmethod
+    def _told_apart(cls, value: DatesForm | list[DatesForm] | None) -> DatesForm | list[DatesForm] | None:
+        if isinstance(value, list) and {"dd/mm/yyyy", "mm/dd/yyyy"} <= set(value):
+            raise ValueError("source.dates: 03/04/2026 may be of dd/mm/yyyy or of mm/dd/yyyy; name one of them")
+        return value
+
+    @property
+    def date_forms(self) -> Sequence[DatesForm]:
+        """How the log writes dates, beside ISO's."""
+        return () if self.dates is None else self.dates if isinstance(self.dates, list) else (self.dates,)
 
 
 class Source(_Placed):

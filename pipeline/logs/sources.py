@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import tempfile
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -322,8 +323,8 @@ def _written(cell: pl.Series, role: str, column: str, card: AnyCard) -> pl.Serie
     if cell.dtype != pl.String or kind in texts or (source.numbers, source.dates, source.units) == (None, None, None):
         return cell
     text = plain_cell(pl.first(), source.numbers, (source.units or {}).get(column))
-    if source.dates is not None and kind in ("order", "entered"):
-        text = plain_date(text, source.dates)
+    for form in source.date_forms if kind in ("order", "entered") else ():
+        text = plain_date(text, form)
     return cell.to_frame().select(text).to_series()
 
 
@@ -448,6 +449,9 @@ FRAME, _FRAME_FILE = "the data frame", "frame.parquet"
 """What messages and the quarantine call a log in memory; and its file while it is read."""
 
 
+_ROW_NUMBERS = re.compile(r"__index_level_\d+__")
+
+
 def table_of(frame: object) -> pa.Table:
     """The Arrow table of any table that speaks Arrow: polars, pandas from 2.2, pyarrow, DuckDB.
 
@@ -456,12 +460,14 @@ def table_of(frame: object) -> pa.Table:
     if collect := getattr(frame, "collect", None):
         frame = collect()
     try:
-        return pa.table(frame)
+        table = pa.table(frame)
     except (TypeError, ValueError, pa.ArrowException) as e:
         raise CardError(
             f"{_odd_cell(frame) or f'a {type(frame).__name__} is no table ({type(e).__name__})'}; give a data frame of "
             "polars, pandas (2.2 or later) or pyarrow, with columns of one type each"
         ) from None
+    # pandas numbers the rows of a frame that was sorted or filtered: those are no cells of the log
+    return table.select([name for name in table.column_names if not _ROW_NUMBERS.fullmatch(name)])
 
 
 def _odd_cell(frame: Any) -> str:

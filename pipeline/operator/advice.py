@@ -17,8 +17,8 @@ Facts = dict[str, Any]
 TOO_FEW = "no state was seen with two values of a column often enough"
 """Why a log that is there was not tested."""
 _MEND = {True: "judge by what is known of who decided; fewer states or more people can be tested", False: (
-    "put the log where the card names it and inspect again (a data frame: write it there as Parquet, such as "
-    "frame.to_parquet('frame.parquet')); else judge by what is known of who decided"
+    "put the log where the card names it and inspect again (a data frame: `store.inspect(card, frame)`); else judge by "
+    "what is known of who decided"
 )}  # fmt: skip
 
 # a cell visited less often than this says next to nothing, noise or not

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -61,17 +62,17 @@ _PAST = {"past@state": "the state before", "past@reward": "the reward before"}
 Array = NDArray[np.float64]
 
 
-def hidden_state(snapshot: Snapshot, card: Card) -> Facts:
+def hidden_state(snapshot: Snapshot, card: Card, files: Sequence[Path] | None = None) -> Facts:
     """Test every state of the card against the columns of the source files, read again, and against the row before.
 
-    ``card``: names the source files, which must still be there.
+    ``files``: the log, which must still be there; None: what the card names.
     Returns ``checked`` and ``why_not``; ``significance``, ``effect``; ``tests``, one a (state, column) with enough
     rows: ``kind`` (state, beside, past), ``people``, ``p_value``, ``difference`` (largest total-variation distance
     between the actions at one group of values and those of the whole state in the same strata, beyond chance), ``at``
     (that group), ``speaks``.
     """
     try:
-        sources, names = _with_all_columns(examine(card), card)
+        sources, names = _with_all_columns(examine(card, files), card)
         share = min(1.0, PEOPLE / max(1, snapshot.users), _ROWS / max(1, snapshot.source_rows))
         rows = _rows(sources, card, list(names), share)
     except (CardError, LogError) as e:

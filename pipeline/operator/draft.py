@@ -23,7 +23,18 @@ from pipeline.declaration.numbers import clean
 from pipeline.declaration.toml import CardError
 from pipeline.logs.contribution_bounding import canonical
 from pipeline.logs.decode import read_flag
-from pipeline.operator.look import PART, Answers, Column, Look, QuestionError, Read, find_roles, look_at, plain_name
+from pipeline.operator.look import (
+    PART,
+    SAYS,
+    Answers,
+    Column,
+    Look,
+    QuestionError,
+    Read,
+    find_roles,
+    look_at,
+    plain_name,
+)
 from pipeline.operator.proposal import NAMED, Draft, Said, listed, patterns, quoted
 from pipeline.privacy.budget import largest_delta
 
@@ -102,6 +113,34 @@ def ask_for_ties(
         )
     value = f"{{ keep = {quoted(keep)}, by = {quoted(by)} }}"
     return [Said("source.same_place", value, "of several rows at one place this one counts", told)], notes
+
+
+def _alone(
+    rows: pl.DataFrame, columns: Mapping[str, Column], role: Mapping[str, str], said: bool, notes: list[str]
+) -> pl.DataFrame:
+    """The rows, each an episode of its own, where nothing orders those of a person.
+
+    Raises QuestionError if a column may, and nobody has said that none does.
+    """
+    counts = [
+        f"--order {shlex.quote(c.name)}"
+        for c in columns.values()
+        if c.name not in role.values()
+        and c.numbers >= 1
+        and (c.values.drop_nulls() % 1 == 0).all()
+        and _orders(rows, c)
+    ]
+    if counts and not said:
+        raise QuestionError(
+            f"{role['user']!r} has several rows, and no date orders them. Which column does, or is each row an episode "
+            "of its own (none)?",
+            [*counts[:8], "--order none"],
+        )
+    notes.append(
+        "no column orders the rows of a person: the card takes each row for an episode of its own; if they follow each "
+        "other, name what orders them with --order COLUMN"
+    )
+    return rows.with_columns(episode=pl.col("at").cast(pl.String))
 
 
 def _orders(rows: pl.DataFrame, column: Column) -> bool:
@@ -350,7 +389,8 @@ _IN_WORDS = {
     "state": "state (what was seen before)",
     "terminated": "end",
 }
-# rules that empty a log when its format changes
+# rules that empty a log when its format changes, and the share of people that the card accepts
+_GATE = 0.1
 _STOPS = {
     "unparsable": "share of people: above it `run` stops before its budget is spent",
     "unknown_label": "of people with labels that the card does not have",
@@ -375,8 +415,12 @@ def draft_card(
     Raises QuestionError if only the operator can say what would ruin the run if it were guessed wrong.
     """
     notes = [*read.notes, *([f"{read.lost:,} lines cannot be read and are set aside"] if read.lost else [])]
-    told = {**given, **({"state": parts[0]} if parts else {})}
+    alone = given.get("order") == "none" and "none" not in read.frame.columns
+    told = {role: name for role, name in given.items() if role != "order" or not alone}
+    told |= {"state": parts[0]} if parts else {}
     role, guessed = find_roles(look_at(read.frame, answers, given.get("reward")).columns, told, users, parts)
+    if alone:
+        role.pop("order", None)
     frame = once(read.frame, role, notes)
     look = look_at(frame, answers, role.get("reward"))
     columns = look.columns
@@ -392,7 +436,9 @@ def draft_card(
         if name not in role.values() and plain_name(name) in (f"next_{state}", f"next{state}")
     ]
     used = {*role.values(), *users, *parts}
-    beside = [c.name for c in columns.values() if c.name not in used and c.distinct > 1 and c.is_measured]
+    beside = [
+        c.name for c in columns.values() if c.name not in used and c.distinct > 1 and c.is_measured and not c.is_late
+    ]
     if beside:
         option = " ".join(f"--state {shlex.quote(c)}" for c in (role["state"], beside[0]))
         notes.append(
@@ -427,7 +473,7 @@ def draft_card(
         rows = rows.with_columns(entered).sort("entered", descending=keep == "first", nulls_last=keep == "first")
         rows = rows.unique(["user", "episode", "order"], keep="last", maintain_order=True).drop("entered").sort("at")
     if "order" not in role and rows.select(pl.struct("user", "episode").is_duplicated().any()).item():
-        notes.append("people have several rows and no column was found that orders them: name it with --order COLUMN")
+        rows = _alone(rows, columns, role, alone, notes)
     words = _words(columns, role, whose, answers.words, notes)
     ends = look_at_ends(rows, columns, role)
     opened = rows.filter(~pl.col("at").is_in(ends.closing.implode()))
@@ -441,6 +487,7 @@ def draft_card(
     if {"reward.total", "reward.paid"} & {one.key for one in paying} == {"reward.total"}:
         _end_when_paid(rows, role, columns[role["reward"]], notes)
     acting = whose if opened.height == rows.height else whose.gather(opened["at"])
+    unlabelled = _unlabelled([decided[c] for c in (*(parts or [role["state"]]), role["action"])], acting, notes)
     said = [
         Said("name", quoted(name), "of the dataset in the ledger"),
         *_unit(rows, role, columns, users, notes),
@@ -450,7 +497,8 @@ def draft_card(
         *_source(opened, role, columns, read, horizon, ends, answers.last_row,
                  [*_written(look, role, answers, read.separator, whose, notes), *_optional(read, role, parts), *ties],
                  notes),
-        *(Said(f"tolerance.{rule}", "0.1", why) for rule, why in _STOPS.items()),
+        *(replace(unlabelled, why=why) if rule == "unknown_label" else Said(f"tolerance.{rule}", f"{_GATE}", why)
+          for rule, why in _STOPS.items()),
         Said("budget.rho", "1.0", "for the life of this data: agree on it with the person who answers for the data"),
         Said("budget.delta", _delta(rows["user"].n_unique()), "a chance far below one in the number of people"),
         Said("budget.ledger", '"ledger.db"', "keep it safe: without its ledger, data of real people is refused"),
@@ -461,13 +509,6 @@ def draft_card(
         Said("provenance.from_data", listed(drafted), "take out what an expert has set since"),
     ]
     return Draft(said, notes, tuple(read.paths))
-
-
-# what a word of an outcome is worth; others are asked for
-_SAYS = {
-    **dict.fromkeys(["yes", "y", "true", "t", "ja", "j", "oui", "si", "s", "sí"], 1.0),
-    **dict.fromkeys(["no", "n", "false", "f", "nein", "non"], 0.0),
-}
 
 
 def _words(
@@ -481,7 +522,7 @@ def _words(
     if column is None or column.numbers > 0:
         return []
     texts = sorted(_shared(column.cells, whose))
-    worth = {text: told.get(text.strip(), _SAYS.get(plain_name(text.strip()))) for text in texts}
+    worth = {text: told.get(text.strip(), SAYS.get(plain_name(text.strip()))) for text in texts}
     if None in worth.values() or not worth:
         likely = ("WORTH" if w is None else f"{w:g}" for w in worth.values())
         options = (f"--word {shlex.quote(f'{text}={w}')}" for text, w in zip(worth, likely, strict=True))
@@ -524,8 +565,9 @@ def _written(
         found.append(Said("source.rename", _table(rename), "what other files call these columns"))
     if look.numbers is not None:
         found.append(Said("source.numbers", quoted(look.numbers), "how the log writes numbers", look.numbers))
-    if look.dates is not None and look.columns[role.get("order", role["user"])].is_date:
-        found.append(Said("source.dates", quoted(look.dates), "how the log writes dates", look.dates))
+    if look.dates and look.columns[role.get("order", role["user"])].is_date:
+        forms = quoted(look.dates[0]) if len(look.dates) == 1 else listed(look.dates)
+        found.append(Said("source.dates", forms, "how the log writes dates, beside 2026-01-31", ", ".join(look.dates)))
     # those of columns that the card does not read as numbers are for `inspect`
     units = {c.name: _common_units(c, whose, notes) for c in look.columns.values() if c.name != role["action"]}
     if units := {name: worth for name, worth in units.items() if worth}:
@@ -657,6 +699,31 @@ def _spelling(text: str) -> str:
     return re.sub(r"(?<=\d)\s+(?=[^\d\s])", "", plain)
 
 
+def _by_number(label: str) -> list[tuple[float, str]]:
+    """5 mg before 10 mg."""
+    return [(float(n), text) if n else (math.inf, text) for n, text in re.findall(r"(\d*)(\D*)", label)]
+
+
+def _unlabelled(columns: Sequence[Column], whose: pl.Series, notes: list[str]) -> Said:
+    """How many people may have a row without a label: about twice those who have one now."""
+    odd = [
+        c.cells.is_null()
+        if c.numbers >= 0.9 and c.distinct > 4
+        else ~c.cells.is_in(list(_shared(c.cells, whose)), nulls_equal=False)
+        for c in columns
+    ]
+    lacking = pl.DataFrame({"user": whose, **{str(i): one.fill_null(value=True) for i, one in enumerate(odd)}})
+    people = lacking.filter(pl.any_horizontal(pl.exclude("user")))["user"].n_unique() / max(1, whose.n_unique())
+    if people <= _GATE / 2:
+        return Said("tolerance.unknown_label", f"{_GATE}", "")
+    accepted = f"{min(1.0, math.ceil(40 * people) / 20):g}"
+    notes.append(
+        f"{people:.1%} of the people have a row without a state or an action: it becomes OTHER, and the card accepts "
+        f"up to {accepted} (tolerance.unknown_label); with more than that `run` stops"
+    )
+    return Said("tolerance.unknown_label", accepted, "", f"{people:.1%} of the people have a row without a label")
+
+
 def _no_label(what: str, name: str) -> CardError:
     return CardError(
         f"draft: no text of {name!r} is that of {FEWEST} people: as labels they would tell of them; name another "
@@ -690,7 +757,7 @@ def _labels(column: Column, whose: pl.Series, what: str, notes: list[str]) -> tu
         )
     told = ", ".join(f"{texts[0][0].strip()} {sums[key]:,}" for key, texts in list(kept.items())[:12])
     told += f"; {column.missing:.1%} missing" if column.missing else ""
-    found = f"labels = {listed(sorted(set(names.values())))}"
+    found = f"labels = {listed(sorted(set(names.values()), key=_by_number))}"
     if same:
         shown = "; ".join(f"{text!r} is {label!r}" for text, label in list(same.items())[:10])
         more = f"; and {len(same) - 10} more" if len(same) > 10 else ""
@@ -717,8 +784,8 @@ def _source(
     told = {"user_id": role["user"], "episode_id": role.get("episode", role["user"])}
     found = [Said("source.files", listed(patterns(read.paths)), "below this card's folder"), *written]
     same_place = any(one.key == "source.same_place" for one in written)
-    if horizon == 1 and rows["user"].is_unique().all():
-        # of one row a person nothing is to be ordered
+    if horizon == 1 and "order" not in role and "episode" not in role and rows["episode"].is_unique().all():
+        # where each row is an episode nothing is to be ordered
         del told["episode_id"]
     elif "order" in role:
         steps, first = _counted(rows)

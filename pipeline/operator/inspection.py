@@ -8,7 +8,9 @@ judged by the very tables a run releases, pooled over steps where the card says 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -124,8 +126,8 @@ class _Sums(EpisodeSums):
     highest: float | None = None
 
 
-def inspect_tables(snapshot: Snapshot, card: Card) -> Facts:
-    """Facts of a snapshot, one partition in memory at a time.
+def inspect_tables(snapshot: Snapshot, card: Card, files: Sequence[Path] | None = None) -> Facts:
+    """Facts of a snapshot, one partition in memory at a time; ``files``: its log, None: what the card names.
 
     Returns plain values under the keys that ``docs/operate.md`` lists; shares are of the rows they name.
     """
@@ -145,7 +147,7 @@ def inspect_tables(snapshot: Snapshot, card: Card) -> Facts:
         },
         "reward": _reward(snapshot, sums),
         "noise": [noise(card, sums.n_sa, allowed, name, share) for name, share in BUDGETS.items()],
-        "hidden_state": hidden_state(snapshot, card),
+        "hidden_state": hidden_state(snapshot, card, files),
     }
 
 

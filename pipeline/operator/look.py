@@ -12,6 +12,7 @@ import re
 import shlex
 import unicodedata
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
@@ -237,9 +238,18 @@ MOST_LABELS, _FEW_NUMBERS = 60, 12
 _MOST_STATES, _ROWS_EACH = 2_000, 50
 # texts of an outcome in words
 _WORDS = 3
+SAYS = {
+    **dict.fromkeys(["yes", "y", "true", "t", "ja", "j", "oui", "si", "s", "sí"], 1.0),
+    **dict.fromkeys(["no", "n", "false", "f", "nein", "non"], 0.0),
+}
+"""What a word of an outcome is worth; others are asked for."""
 _ORDERED = 0.9
 # different texts that dates are looked for in
 _HEAD = 2_000
+# of an outcome that comes late, empty cells at least
+_LATE = 0.3
+# of dates, what may be none
+_STRAY = 0.001
 # of the rows, different cells of a column that tells every row apart
 _OWN = 0.98
 NUMBER = (
@@ -297,6 +307,17 @@ class Column:
         return not self.is_date and not (self.is_own and (self.numbers < _ORDERED or (self.values % 1 == 0).all()))
 
     @property
+    def is_outcome(self) -> bool:
+        """Whether it says yes or no, or has two numbers."""
+        texts = {plain_name(text.strip()) for text in self.cells.drop_nulls().unique().head(_WORDS + 1)}
+        return len(texts) == 2 and (texts <= set(SAYS) or self.numbers >= _ORDERED)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it is an outcome that most rows lack: what came of an episode, on one row of it."""
+        return self.missing > _LATE and self.is_outcome
+
+    @property
     def is_own(self) -> bool:
         """Whether nearly every row has a cell of its own."""
         return self.distinct >= max(2, _OWN * len(self.cells))
@@ -308,7 +329,7 @@ class Look:
 
     columns: dict[str, Column]
     numbers: NumbersForm | None
-    dates: DatesForm | None
+    dates: Sequence[DatesForm]
 
 
 def look_at(frame: pl.DataFrame, told: Answers, reward: str | None = None) -> Look:
@@ -321,15 +342,16 @@ def look_at(frame: pl.DataFrame, told: Answers, reward: str | None = None) -> Lo
     parsed = {name: _parsed(name, texts, name == reward) for name, texts in cells.items()}
     parsed = {name: found for name, found in parsed.items() if found is not None}
     numbers = _numbers_form([found["number"] for found in parsed.values()])
-    dates = _dates_form({name: texts for name, texts in cells.items() if name not in parsed}, told.dates)
+    dates = _dates_forms({name: texts for name, texts in cells.items() if name not in parsed}, told.dates)
     columns: dict[str, Column] = {}
     for name, texts in cells.items():
         units = _units(name, parsed[name]["unit"], told) if name in parsed else {}
         plain = texts.to_frame("x")
         if name in parsed:
             plain = plain.select(plain_cell(pl.col("x"), numbers, units).alias("x"))
-        elif dates is not None:
-            plain = plain.select(plain_date(pl.col("x"), dates).alias("x"))
+        else:
+            for form in dates:
+                plain = plain.select(plain_date(pl.col("x"), form).alias("x"))
         filled = pl.DataFrame({"raw_order": plain["x"].drop_nulls()})
         count = max(1, len(filled))
         as_number = filled.select(number_of(pl.col("raw_order")).is_not_null().sum()).item() / count
@@ -374,26 +396,55 @@ def _numbers_form(numbers: Sequence[pl.Series]) -> NumbersForm | None:
     return "1234,5"
 
 
-def _dates_form(cells: Mapping[str, pl.Series], said: str | None) -> DatesForm | None:
-    """How the log writes dates; None: as ISO does, or it has none."""
+_EITHER: tuple[DatesForm, DatesForm] = ("dd/mm/yyyy", "mm/dd/yyyy")
+
+
+def _dates_forms(cells: Mapping[str, pl.Series], said: str | None) -> list[DatesForm]:
+    """How the log writes dates beside ISO's.
+
+    Raises QuestionError if days and months of a column may be taken for each other, CardError if no form reads it.
+    """
     forms: tuple[DatesForm, ...] = get_args(DatesForm)
-    fits: dict[DatesForm, str] = {}
+    if said is not None and said not in forms:
+        raise CardError(f"draft: --dates {said!r}: write one of {', '.join(forms)}")
+    found = [form for form in forms if form == said]
     for name, texts in cells.items():
-        some = texts.drop_nulls().unique().head(_HEAD)
-        for form in forms if len(some) else ():
-            plain = pl.DataFrame({"raw_order": some}).with_columns(plain_date(pl.col("raw_order"), form))
-            changed = (plain["raw_order"] != some).sum()
-            read = plain.select(order_of({"order": pl.String()}).is_not_null().sum()).item()
-            if min(changed, read) >= 0.999 * len(some):
-                fits[form] = name
-    if said is not None:
-        if said not in forms:
-            raise CardError(f"draft: --dates {said!r}: write one of {', '.join(forms)}")
-        return next(form for form in forms if form == said)
-    if len(fits) > 1:
-        name = next(iter(fits.values()))
-        raise QuestionError(f"the dates of {name!r} can be read in several ways", [f"--dates {form}" for form in fits])
-    return next(iter(fits), None)
+        every = texts.drop_nulls().unique(maintain_order=True)
+        # of all files, each of which may have a style of its own
+        some = every.gather_every(max(1, len(every) // _HEAD))
+        written: dict[DatesForm, pl.Series] = {form: some.filter(_read_as(some, form) != some) for form in forms}
+        dates = {form: int(_is_date(_read_as(rows, form)).sum()) for form, rows in written.items()}
+        fits = [form for form in forms if dates[form] > _STRAY * len(some)]
+        if set(_EITHER) <= set(fits):
+            apart = [form for form in _EITHER if dates[form] >= (1 - _STRAY) * len(written[form])]
+            if len(apart) == 2 and said not in _EITHER:
+                raise QuestionError(
+                    f"the dates of {name!r} can be read in several ways", [f"--dates {form}" for form in _EITHER]
+                )
+            if not apart:
+                both = (
+                    written[form].filter(~_is_date(_read_as(written[form], other)))[0]
+                    for form, other in (_EITHER, _EITHER[::-1])
+                )
+                raise CardError(
+                    f"draft: {name!r} has the day first in some rows and the month first in others, as in "
+                    f"{' and '.join(both)}: nobody can tell what 03/04/2026 is; write them in one way"
+                )
+            drop = next(form for form in _EITHER if form != (said if said in _EITHER else apart[0]))
+            fits.remove(drop)
+        if int(_is_date(some).sum()) + sum(dates[form] for form in fits) >= (1 - _STRAY) * len(some):
+            found += [form for form in fits if form not in found]
+    return [form for form in forms if form in found]
+
+
+def _read_as(cells: pl.Series, form: DatesForm) -> pl.Series:
+    return cells.to_frame("x").select(plain_date(pl.col("x"), form)).to_series()
+
+
+def _is_date(cells: pl.Series) -> pl.Series:
+    """Whether a cell is a date that ingest reads, and no number."""
+    read = pl.DataFrame({"raw_order": cells.cast(pl.String)}).select(order_of({"order": pl.String()})).to_series()
+    return read.is_not_null() & cells.str.contains(_DAY)
 
 
 def _units(name: str, units: pl.Series, told: Answers) -> Mapping[str, float]:
@@ -463,11 +514,12 @@ def find_roles(
         if role not in found:
             raise CardError(
                 f"draft: cannot tell which column is the {role}; name it with {option} COLUMN. "
-                f"The log has: {', '.join(columns)}"
+                f"The log has: {', '.join(columns)}{_taken(found)}"
             )
     user = columns[found["user"]]
+    _ask_for_outcome(columns, found, given, {*users, *taken})
     for role, fit in rivals.items():
-        _ask_for_role(role, columns[found[role]], fit, user)
+        _ask_for_role(role, columns[found[role]], fit, user, found)
     weak = _place("user", user.name) is None or plain_name(user.name) in _WEAK
     if not users and weak and user.is_own and len(user.cells) > _FEW_NUMBERS:
         others = [c.name for c in columns.values() if c.name != user.name and _OWN > c.distinct / len(c.cells) > 0.01]
@@ -482,7 +534,27 @@ def find_roles(
 _MEANS = {"action": "was done", "reward": "came of it", "state": "was seen before"}
 
 
-def _ask_for_role(role: str, likely: Column, fit: Sequence[Column], people: Column) -> None:
+def _ask_for_outcome(
+    columns: Mapping[str, Column], found: Mapping[str, str], given: Mapping[str, str], taken: AbstractSet[str]
+) -> None:
+    """Ask for the outcome where a column says yes or no on last rows alone, or beside what is called a score."""
+    named = columns.get(found.get("reward", ""))
+    if "reward" in given or named is None or named.is_outcome:
+        return
+    free = [c for c in columns.values() if c.is_outcome and c.name not in {*found.values(), *taken}]
+    measured = {"score", "points"} & set(re.split(r"[^a-z]+", plain_name(named.name)))
+    if likely := [c.name for c in free if c.is_late or (measured and c.numbers < _ORDERED)]:
+        options = [f"--reward {shlex.quote(name)}" for name in (*likely[:7], named.name)]
+        raise QuestionError(f"which column says what {_MEANS['reward']}? Several may{_taken(found, 'reward')}", options)
+
+
+def _taken(found: Mapping[str, str], role: str = "") -> str:
+    """Which columns play the other parts, and how to say otherwise."""
+    taken = [f"--{one} {shlex.quote(name)}" for one, name in found.items() if one != role and one != "terminated"]
+    return f" (taken so far: {', '.join(taken)})" if taken else ""
+
+
+def _ask_for_role(role: str, likely: Column, fit: Sequence[Column], people: Column, taken: Mapping[str, str]) -> None:
     """Ask which of several columns plays a part, where no name says so."""
     found = [likely, *(c for c in fit if c is not likely and _rival(role, likely, c))]
     if role not in _MEANS or len(found) == 1:
@@ -494,12 +566,16 @@ def _ask_for_role(role: str, likely: Column, fit: Sequence[Column], people: Colu
         found = [c for _, c in sorted(zip(still, found, strict=True), key=lambda pair: pair[0])]
     options = [f"--{role} {shlex.quote(c.name)}" for c in found[:8]]
     together = [" ".join(options[:3])] if role == "state" else []
-    raise QuestionError(f"which column says what {_MEANS[role]}? No name tells, and several may", [*options, *together])
+    raise QuestionError(
+        f"which column says what {_MEANS[role]}? Several may{_taken(taken, role)}", [*options, *together]
+    )
 
 
 def _rival(role: str, chosen: Column, other: Column) -> bool:
     """Whether a column may play the part as well as the one that was chosen."""
     if role == "reward":
+        if other.is_outcome:
+            return True
         return other.numbers >= _ORDERED and (other.distinct <= _FEW_NUMBERS or chosen.distinct > _FEW_NUMBERS)
     if role == "state":
         return other.is_measured
@@ -518,11 +594,13 @@ def _likely(role: str, fit: Sequence[Column]) -> str | None:
         return next((c.name for c in fit if c.is_date), None)
     if role == "action":
         # the last column of a few texts is more often what was done than what was seen
-        return next((c.name for c in reversed(fit) if c.numbers < _ORDERED), None)
+        texts = [c for c in reversed(fit) if c.numbers < _ORDERED and not c.is_late]
+        return next((c.name for c in (*(c for c in texts if not c.is_outcome), *texts)), None)
     if role == "reward":
         # what came of it is logged last, and has few values
         numbers = [c for c in reversed(fit) if c.numbers >= _ORDERED]
-        return next((c.name for c in numbers if c.distinct <= _FEW_NUMBERS), next((c.name for c in numbers), None))
+        few = [c for c in numbers if c.distinct <= _FEW_NUMBERS]
+        return next((c.name for c in (*few, *(c for c in fit if c.is_outcome), *numbers)), None)
     if role == "state":
         return next((c.name for c in fit if c.numbers < _ORDERED), next((c.name for c in fit), None))
     return None
@@ -539,6 +617,7 @@ def _fits(role: str, c: Column) -> bool:
         return 1 < c.distinct <= MOST_LABELS and not c.is_date
     if role == "state":
         many = c.distinct <= min(_MOST_STATES, len(c.cells) / _ROWS_EACH)
-        return c.distinct > 1 and (c.distinct <= MOST_LABELS or many or c.numbers >= _ORDERED) and not c.is_date
+        some = c.distinct <= MOST_LABELS or many or c.numbers >= _ORDERED
+        return c.distinct > 1 and some and c.is_measured and not c.is_late
     # a date-time of its own on every row, as of a visit, is no episode
     return c.distinct > 1 and not (role == "episode" and c.is_own)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -109,14 +110,7 @@ class Draft:
         Raises CardError if one of them is there, or the folder holds none of the log's files.
         """
         to = Path(folder)
-        if to.suffix == ".toml":
-            raise CardError(f"{to}: name the folder: {CARD} and {RECIPE} are written into it")
-        for file in self.paths:
-            if not file.resolve().is_relative_to(to.resolve()):
-                raise CardError(
-                    f"{to}: {file} lies elsewhere, and a card reads files below its own folder alone; give a folder "
-                    f"above the log, such as {file.resolve().parent}"
-                )
+        check_folder(to, self.paths)
         to.mkdir(parents=True, exist_ok=True)
         card = self.toml.replace(
             f"files = {listed(patterns(self.paths))}", f"files = {listed(patterns(self.paths, to))}", 1
@@ -132,6 +126,21 @@ class Draft:
     def __repr__(self) -> str:
         """The card, and what was seen."""
         return "\n".join([self.toml, *(f"{key}: {seen}" for key, seen in self.seen), *self.notes])
+
+
+def check_folder(to: Path, paths: Sequence[Path]) -> None:
+    """Raises CardError if a card in this folder could not name the files of the log, or something is there."""
+    if to.suffix == ".toml":
+        raise CardError(f"{to}: name the folder: {CARD} and {RECIPE} are written into it")
+    for file in paths:
+        if not file.resolve().is_relative_to(to.resolve()):
+            raise CardError(
+                f"{to}: {file} lies elsewhere, and a card reads files below its own folder alone; give a folder "
+                f"above the log, such as --to {shlex.quote(str(file.parent))}"
+            )
+    for name in (CARD, RECIPE):
+        if (to / name).exists():
+            raise CardError(f"{to / name} exists; name another folder, or take it away")
 
 
 NAMED = 8

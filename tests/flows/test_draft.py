@@ -173,7 +173,7 @@ def test_files_that_are_no_tables_are_refused(tmp_path):
         reticent.draft([tmp_path / "a.xlsx"])
 
 
-def test_rows_that_nothing_orders_are_said():
+def test_rows_that_nothing_orders_are_episodes_of_their_own_and_it_is_said():
     rows = [{"user": f"u{i % 50}", "level": "ab"[i % 2], "offer": "xy"[i % 3 > 1], "score": 1.0} for i in range(200)]
     assert any("--order COLUMN" in note for note in reticent.draft(pl.DataFrame(rows)).notes)
 
@@ -608,3 +608,94 @@ def test_a_number_that_became_a_float_is_the_label_that_it_was():
     frame = visits(drug=lambda i, h: ["10.0", "10", "none"][i % 3])
     actions = tomllib.loads(reticent.draft(frame, order="on").toml)["domain"]["actions"]
     assert actions["labels"] == ["10", "none"] and actions["same_as"] == {"10.0": "10"}
+
+
+def late(people: int = 60, **more) -> pl.DataFrame:
+    """Visits whose outcome, yes or no, stands on the last row alone, beside a score that is no outcome."""
+    frame = visits(people, back_at_work=lambda i, h: ("yes" if i % 2 else "no") if h else None, **more)
+    return frame.rename({"score": "pain_score", "mood": "ward"})
+
+
+def test_an_outcome_on_last_rows_alone_is_asked_about_beside_a_score_and_is_no_state():
+    asked = r"(?s)what came of it\?.*taken so far: .*--action drug.*--reward back_at_work\n  --reward pain_score"
+    with pytest.raises(reticent.CardError, match=asked):
+        reticent.draft(late(), state="ward")
+    with pytest.raises(reticent.CardError) as told:
+        reticent.draft(late(), reward="back_at_work")
+    assert "was seen before" in str(told.value) and "--state back_at_work" not in str(told.value)
+    values = tomllib.loads(reticent.draft(late(), state="pain_score", reward="back_at_work").toml)
+    assert values["reward"]["empty"] == 0.0 and values["reward"]["words"] == {"no": 0.0, "yes": 1.0}
+    assert "terminated" not in values["source"]["columns"] and values["domain"]["horizon"] == 2
+
+
+def test_dates_in_several_styles_are_keys_of_the_card_and_order_the_rows(tmp_path):
+    styles = ["%Y-%m-%d", "%d.%m.%Y", "%m/%d/%Y"]
+    frame = late(90, on=lambda i, h: (date(2026, 1, 3) + timedelta(days=i % 40 + 30 * h)).strftime(styles[i % 3]))
+    draft = reticent.draft(frame, state="pain_score", reward="back_at_work")
+    source = tomllib.loads(draft.toml)["source"]
+    assert source["dates"] == ["dd.mm.yyyy", "mm/dd/yyyy"] and source["order_by"] == "on"
+    store, card = reticent.Store(tmp_path / "home"), reticent.load_card(draft.save(tmp_path))
+    store.register(card)
+    answer = store.ingest(card, frame)
+    assert (answer["users"], answer["rows"], answer["quarantined"]) == (90, 180, {})
+    rows = pl.read_parquet(sorted(Path(answer["folder"]).glob("part-*.parquet")))
+    assert rows.filter(pl.col("step") == 0)["reward"].sum() == 0 and rows["reward"].sum() == 45
+    both = frame.with_columns(on=pl.when(pl.col("patient") == "p7").then(pl.lit("25/01/2026")).otherwise("on"))
+    with pytest.raises(reticent.CardError, match=r"day first in some rows and the month first in others, as in 25/01"):
+        reticent.draft(both, state="pain_score", reward="back_at_work")
+    broken = (tmp_path / "card.toml").read_text().replace('"dd.mm.yyyy", ', '"dd/mm/yyyy", ')
+    (tmp_path / "card.toml").write_text(broken)
+    with pytest.raises(reticent.CardError, match="03/04/2026 may be of"):
+        reticent.load_card(tmp_path / "card.toml")
+
+
+def test_rows_that_a_column_may_order_ask_which_and_may_stand_alone(tmp_path):
+    frame = visits(600, nr=lambda i, h: h).drop("on")
+    with pytest.raises(reticent.CardError, match=r"(?s)has several rows, and no date orders them.*--order nr\n"):
+        reticent.draft(frame)
+    assert tomllib.loads(reticent.draft(frame, order="nr").toml)["domain"]["horizon"] == 2
+    draft = reticent.draft(frame, order="none", last_row="ends")
+    values = tomllib.loads(draft.toml)
+    assert (values["domain"]["horizon"], values["unit"]["episodes_per_user"]) == (1, 2)
+    assert values["source"]["columns"].keys() == {"user_id", "reward"}
+    store, card = reticent.Store(tmp_path / "home"), reticent.load_card(draft.save(tmp_path))
+    store.register(card)
+    assert store.ingest(card, frame)["rows"] == 1200
+
+
+def test_the_row_numbers_of_pandas_are_no_column():
+    table = visits(nr=lambda i, h: h).to_arrow()
+    numbered = table.append_column("__index_level_0__", [list(range(len(table)))])
+    assert reticent.draft(numbered, name="same").toml == reticent.draft(table, name="same").toml
+
+
+def test_states_that_the_log_lacks_do_not_stop_the_run_that_was_drafted():
+    frame = visits(300, mood=lambda i, h: None if i % 8 == h else "ab"[(i + h) % 2])
+    draft = reticent.draft(frame)
+    values = tomllib.loads(draft.toml)
+    assert values["tolerance"]["unknown_label"] == 0.55 and values["tolerance"]["repeat"] == 0.1
+    assert "tolerance.unknown_label" in values["provenance"]["from_data"]
+    assert any("up to 0.55" in note for note in draft.notes)
+
+
+def test_doses_stand_in_the_order_of_their_numbers():
+    draft = reticent.draft(visits(dose=lambda i, h: f"{[0, 5, 10][(i + h) % 3]} mg"), action="dose")
+    assert tomllib.loads(draft.toml)["domain"]["actions"]["labels"] == ["0 mg", "5 mg", "10 mg"]
+
+
+def test_a_folder_that_cannot_be_used_is_refused_before_anything_is_asked(tmp_path):
+    files = [ward("n.csv", HEAD, range(40), tmp_path), ward("s.csv", "Pat.,a,b,c,d", range(50, 90), tmp_path)]
+    with pytest.raises(reticent.CardError, match="lies elsewhere"):
+        invoke("draft", *files, "--to", tmp_path / "study", catch_exceptions=False)
+
+
+def test_a_frame_is_inspected_for_what_its_deciders_saw(tmp_path):
+    drug = {"drug": lambda i, h: "xyz"[i // 2 % 3] if i % 5 else "xy"[i % 2]}
+    frame = visits(2400, frail=lambda i, h: i % 2, **drug)
+    card = reticent.load_card(reticent.draft(frame, state="mood", action="drug", paid="each").save(tmp_path))
+    store = reticent.Store(tmp_path / "home")
+    store.register(card)
+    store.ingest(card, frame)
+    assert not store.inspect(card)["hidden_state"]["checked"]
+    warned = {w["code"]: w for w in store.inspect(card, frame)["warnings"]}
+    assert "frail" in str(warned["hidden_column"])
