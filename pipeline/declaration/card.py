@@ -140,7 +140,7 @@ class Card(Declaration):
         domain = self.domain.model_dump(mode="json", exclude={"vetoes", "markov", "practice"})
         parts = {
             "unit": self.unit.model_dump(mode="json"),
-            "reward": self.reward.model_dump(mode="json"),
+            "reward": self.reward.model_dump(mode="json", exclude={"called"}),
             "domain": domain,
         }
         return sha256_of(parts)

@@ -42,17 +42,19 @@ class Reward(Strict):
     ``range``, ``steps``: lattice: least and largest reward of a step, and the steps between them.
     ``empty``: what a row pays whose cell is empty; None: such a row is no step (``bad_reward``).
     ``words``: text of a cell -> what it pays, as ``yes`` and ``no`` do; other texts are numbers or a ``bad_reward``.
+    ``called``: what the numbers are numbers of, for the page: ``good seasons``; no sum depends on it.
     ``paid``: ``last``: only the last row of an episode pays, whatever stands in the others, which pay 0.
     ``table``: mean reward ``(L, A)`` of each live state and action, or one such table a step, ``(H, L, A)``.
     ``on_entering``: state label -> what a step pays that leads there; 0 for a label that is not named.
     """
 
-    later: ClassVar = {"on_entering": None, "empty": None, "words": None, "paid": "each"}
+    later: ClassVar = {"on_entering": None, "empty": None, "words": None, "called": None, "paid": "each"}
     kind: Literal["estimate", "table", "on_entering"] = "estimate"
     range: Annotated[tuple[float, float], Field(strict=False)]
     steps: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     empty: FiniteFloat | None = None
     words: Annotated[dict[str, FiniteFloat], Field(min_length=1)] | None = None
+    called: Annotated[str, Field(min_length=1, max_length=60)] | None = None
     paid: Literal["each", "last"] = "each"
     total: Annotated[float, Field(gt=0)] | None = None
     table: Rows | list[Rows] | None = None

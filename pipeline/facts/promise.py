@@ -437,6 +437,8 @@ class DeclaredTables(Declared):
         ``table`` or ``on_entering`` where the card declares the rewards.
     reward_range, reward_unit, reward_total
         Least and greatest reward, a step of the lattice, and the most that one person's rewards sum to.
+    reward_called
+        What rewards are numbers of, where that is declared.
     start_declared
         Probability of each first state.
     reward_table
@@ -464,6 +466,7 @@ class DeclaredTables(Declared):
     reward_range: tuple[Number, Number]
     reward_unit: Number
     reward_total: Number | None
+    reward_called: str | None = None
     start_declared: dict[str, Number] | None = None
     reward_table: Matrix | list[Matrix] | None = None
     reward_on_entering: dict[str, Number] | None = None
@@ -590,6 +593,7 @@ def _tables(card: Card, alike: Dump, snapshot: int | None) -> DeclaredTables:
         reward_unit=r.unit,
         reward_total=r.total,
         **present(
+            reward_called=r.called,
             start_declared=None if d.start == "released" else dict(d.start),
             reward_table=r.table,
             reward_on_entering=r.on_entering,

@@ -20,7 +20,6 @@ SHARE = 0.3
 _STRICT = 0.4
 # why a difference is withheld that may well be one
 NOT_MEASURED_HERE = "How often such an interval holds was not measured for a log of this size, shape and budget."
-_NEAR = "The interval of the difference ends so near 0 that chance may have put it there."
 # what four in five repetitions reach
 _POWER = 0.84
 # a forecast of more than this many times today's people, or budget, is none
@@ -212,8 +211,7 @@ def decide(
         answer, why = "better" if said.estimate > 0 else "worse", _judged(found)
     else:
         needed = forecast(found, rho)
-        holds = said.lower <= 0 <= said.upper
-        why = "The interval of the difference holds 0." if holds else _NEAR
+        why = ends_near(said) or "The interval of the difference holds 0."
         why += f" {_judged(found)}"
     if status == "modelled" and data.kind != "real" and answer not in ("withheld", "nothing_changes"):
         why += f" {_uncertified(found, data.markov)}"
@@ -235,6 +233,23 @@ def clear(estimate: float, lower: float, upper: float, level: float) -> bool:
     """
     half = estimate - lower if estimate > 0 else upper - estimate
     return abs(estimate) > half * stricter(level)
+
+
+def ends_near(found: Improvement) -> str:
+    """Why a difference whose interval does not hold 0 is not clear; empty where its interval holds 0, or it is clear.
+
+    Parameters
+    ----------
+    found
+        The difference and its interval.
+    """
+    if found.lower <= 0 <= found.upper or clear(found.estimate, found.lower, found.upper, found.level):
+        return ""
+    side, needed = "above" if found.lower > 0 else "below", 100 * (1 - _STRICT * (1 - found.level))
+    return (
+        f"The {number(100 * found.level, 4)} % interval lies {side} 0, but so near it that chance may have put it "
+        f"there: a verdict takes one at {number(needed, 4)} % that does."
+    )
 
 
 def stricter(level: float) -> float:

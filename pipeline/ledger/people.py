@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+import stat
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +27,8 @@ from pipeline.privacy.release import HELD_OUT
 Hashes = NDArray[np.uint64]
 
 _BYTES = 32
+# of a mode: accounts that are neither the owner nor of its group
+_OTHERS = stat.S_IRWXO
 # in the INTENT of whoever was split by the key
 MARK = "people_key"
 _LOST = (
@@ -52,12 +55,19 @@ def key_file(where: str, store: Path) -> Path:
 def read_key(file: Path) -> bytes:
     """The secret of a ledger; made once, mode 0600.
 
-    Raises BudgetError if it is no key.
+    Raises BudgetError if it is no key, or every account of this host may read it.
     """
     if not file.exists():
         # two lineages may come at once: the first one's key stays
         with suppress(FileExistsError), whole_file(file, private=True, over=False, alone=False) as fresh:
             write_file(fresh, secrets.token_hex(_BYTES))
+    if file.stat().st_mode & _OTHERS:
+        mode = stat.S_IMODE(file.stat().st_mode)
+        raise BudgetError(
+            f"every account of this host may read {file} (mode {mode:o}): it is the key that turns a guessed id into a "
+            "person of the ledger. Write `chmod 600` on it; whoever may have read it counts as an operator "
+            "(docs/privacy.md). Nothing was read"
+        )
     try:
         found = bytes.fromhex(file.read_text(encoding="ascii"))
     except (OSError, ValueError):

@@ -251,6 +251,7 @@ def reward_of(
         f"{quantile(values, 0):g} to {quantile(values, 1):g}, mean {every.mean() or 0:.4g}, {len(values):,} different"
     )
     return [
+        Said("reward.called", quoted(clean(column.name)[:60]), "what the page calls the score, such as good seasons"),
         Said("reward.range", listed([undusted(low), undusted(high)]), "outside it a reward is clipped", seen),
         Said("reward.steps", str(steps), f"multiples of {undusted(unit):g}; a reward between two is rounded down",
              f"rewards are multiples of {unit:g}"),

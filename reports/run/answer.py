@@ -21,7 +21,7 @@ from pipeline.facts.evaluation import Evaluated
 from pipeline.facts.learnt import NO_GUARANTEE, Baseline, Gains, Truth, ValueFacts
 from pipeline.facts.promise import DeclaredPlant, DeclaredTables
 from pipeline.facts.report import Report
-from pipeline.facts.verdict import NOT_MEASURED_HERE, Improvement, Verdict, decide, round_up
+from pipeline.facts.verdict import NOT_MEASURED_HERE, Improvement, Verdict, decide, ends_near, round_up
 from reports.figures.charts import DASHES, PALETTE, draw_chart
 from reports.page import Figure, about, interval, percent, shorten, templates
 
@@ -115,13 +115,14 @@ def _axis(panel: Panel, top: int) -> dict[str, object]:
         return f"{_EDGE + (100 - 2 * _EDGE) * share:.2f}%"
 
     ticks = (low, "start", "0"), ((low + high) / 2, "middle", at((low + high) / 2)), (high, "end", "100%")
+    within = bool(panel.zero) and low < 0 < high
     labels = [
         {"x": place, "anchor": anchor, "text": _tick(x, panel, high - low)}
         for x, anchor, place in ticks
         # what stands at the line through 0 takes the place of the label next to it
-        if not (panel.zero and x and (anchor == "middle" or abs(x) < (high - low) * 0.3))
+        if not (panel.zero and (x or within) and (anchor == "middle" or abs(x) < (high - low) * 0.3))
     ]
-    if panel.zero and low < 0 < high:
+    if within:
         share = -low / (high - low)
         anchor = "start" if share < 0.35 else "end" if share > 0.65 else "middle"
         labels.append({"x": at(0.0), "anchor": anchor, "text": escape(panel.zero)})
@@ -250,8 +251,9 @@ def reason(verdict: Verdict, found: Evaluated | None = None) -> str:
     told = gain is not None and gain.status == "evaluated" and verdict.answer in ("better", "worse", "not_told_apart")
     if not told or found is None or found.people < 1:
         return verdict.why
+    near = f"{ends_near(gain)} " if gain is not None and ends_near(gain) else ""
     people, used = number(round_up(found.people, "nearest")), "outcomes" if found.confirmed else "records"
-    return f"Tested on about {people} people whose {used} were not used to choose the policy."
+    return f"{near}Tested on about {people} people whose {used} were not used to choose the policy."
 
 
 def hidden_traits(verdict: Verdict) -> list[str]:
@@ -285,11 +287,13 @@ def score(report: Report, *, short: bool = False) -> str:
     if (end := outcome(data)) is not None:
         share = f"share of {whose} with the end “{end}”"
         return f"score: {share}" if short else f"Score: the {share}, from 0 (worst) to 1 (best)."
+    called = None if data.reward_called is None else clean(data.reward_called)
     if short:
-        return "score: sum of the rewards of an episode"
+        return f"score: {called or 'sum of the rewards'} of an episode"
     pays = ", ".join(f"{number(r)} for {clean(label)}" for label, r in (data.reward_on_entering or {}).items() if r)
     low, high = (number(end) for end in data.reward_range)
-    return f"Score: {pays or f'rewards of {low} to {high} a step'}, summed over an episode."
+    each = pays or (f"rewards of {low} to {high} a step" if called is None else f"{called}, {low} to {high} a step")
+    return f"Score: {each}, summed over an episode."
 
 
 def answer_figure(report: Report, verdict: Verdict) -> Figure | None:
@@ -392,9 +396,10 @@ _BEST = {
 }
 
 
-def missed(report: Report) -> str:
+def missed(report: Report, verdict: Verdict) -> str:
     """What is lost against the best policy that the log can speak about, as far as it is known."""
-    found, truth = report.suboptimality, known_truth(report)
+    # what a hidden trait spoils, it spoils for every policy
+    found, truth = None if verdict.answer == "withheld" else report.suboptimality, known_truth(report)
     if found is None:
         said = "How much more the best possible policy would gain (suboptimality) is not known."
     else:

@@ -89,7 +89,7 @@ from reports.run.value_sections import (
     value_section,
 )
 
-_MOST, _LABEL = 3, 34
+_MOST, _LABEL = 3, 80
 # standard deviations of noise beyond which a count is somebody's
 _PLAIN = 4.0
 # past this the factor of the odds is a number without a meaning
@@ -343,7 +343,7 @@ def opening(report: Report, view: PolicyView) -> Opening:
         answer=headline(report, verdict),
         why=(f"{reason(verdict, report.evaluation)} {score(report)}{_of_hundred(report, verdict)}", _learnt(report)),
         figure=answer_figure(report, verdict),
-        below=(missed(report),),
+        below=(missed(report, verdict),),
         cards=(
             whom_card(report, view, verdict),
             sure_card(report, verdict),

@@ -72,6 +72,7 @@ def test_a_key_that_is_not_the_ledgers_is_refused_before_anything_is_charged(cli
     assert clinic.entries() == before and clinic.key.exists() == (what != "lost")
     # what to do, as it says
     clinic.key.write_bytes(there)
+    clinic.key.chmod(0o600)
     assert clinic.run().code == 0
 
 
@@ -79,6 +80,7 @@ def _lose(key: Path, what: str) -> None:
     key.unlink()
     if what != "lost":
         key.write_text("ab" * 32)
+        key.chmod(0o600)
 
 
 def test_the_intent_keeps_the_mark_and_nothing_else_of_the_key(clinic):
@@ -101,6 +103,18 @@ def test_whoever_splits_nobody_needs_no_key(clinic):
     assert clinic.run().code == 0 and not clinic.key.exists()
 
 
+def test_a_key_that_every_account_may_read_is_refused_with_what_to_do(clinic):
+    assert clinic.run().code == 0
+    clinic.deliver()
+    clinic.key.chmod(0o644)
+    before = clinic.entries()
+    told = clinic.run()
+    assert told.code == 4 and "mode 644" in told.err and "chmod 600" in told.err and clinic.entries() == before
+    # a group of operators is theirs to make
+    clinic.key.chmod(0o640)
+    assert clinic.run().code == 0
+
+
 def test_a_counter_does_not_go_on_under_another_key(tmp_path, monkeypatch):
     shop = Shop(tmp_path, monkeypatch, reserve=0.3)
     shop.night(1, customers(0, 300))
@@ -112,6 +126,7 @@ def test_a_counter_does_not_go_on_under_another_key(tmp_path, monkeypatch):
         shop.night(2, customers(300, 300))
     assert shop.ledger.entries() == before and not key.exists()
     key.write_bytes(there)
+    key.chmod(0o600)
     assert shop.night(2)["counter"]["night"] == 2
 
 

@@ -16,8 +16,10 @@ _WIDTH = 118
 
 
 def copied(to: Path, home: Path = HOME) -> Path:
-    """A golden home, copied to ``to``; its shelf is in it."""
+    """A golden home, copied to ``to``; its shelf is in it.  Its keys are private, which git does not keep."""
     shutil.copytree(home, to)
+    for key in to.rglob("*.people-key"):
+        key.chmod(0o600)
     return to
 
 

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
+import pytest
+
 from pipeline.facts.report import Report
 from reports.run.answer import Mark, Panel, answer_figure, ends, range_figure, verdict_of
 from reports.run.policy_sections import policy_figure
@@ -91,6 +93,15 @@ def test_a_picture_says_practice_new_policy_and_difference() -> None:
     assert not [word for word in said if "always" in word]
     assert "score: sum of the rewards of an episode" in said
     assert {"0.748 (0.733 to 0.763)", "difference", "+0.060 (0.051 to 0.070)", "0: as now"} <= set(said)
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper"), [(-0.04, 0.04), (0.001, 0.034), (-0.001, 0.034), (-0.4, 0.1), (-0.2, -0.1)]
+)
+def test_0_has_one_label_on_an_axis_of_differences(lower: float, upper: float) -> None:
+    panel = Panel([Mark("difference", "w", (lower + upper) / 2, lower, upper)], zero="0: as now")
+    said = words(range_figure([panel], "verdict", "t").svg)
+    assert said.count("0: as now") == 1 and "0" not in said
 
 
 def test_marks_stand_at_their_shares_of_the_axis() -> None:

@@ -224,6 +224,41 @@ def test_nothing_finer_than_its_error_is_printed() -> None:
     assert not any(fine in page for fine in ("0.0512", "0.0698", "0.7334", "0.7481", "0.6921"))
 
 
+@pytest.mark.parametrize(("lower", "upper", "side"), [(0.0008, 0.034, "above"), (-0.034, -0.0008, "below")])
+def test_an_interval_that_ends_near_0_says_which_one_a_verdict_takes(lower: float, upper: float, side: str) -> None:
+    found = evaluation()
+    gain = replace(found.improvement, estimate=(lower + upper) / 2, lower=lower, upper=upper)
+    found, report = replace(found, improvement=gain), judged("better")
+    verdict = decided(found, report.dataset, 1.0)
+    assert verdict.answer == "not_told_apart"
+    words = f"The 95 % interval lies {side} 0, but so near it that chance may have put it there: "
+    words += "a verdict takes one at 98 %"
+    assert words in verdict.why and reason(verdict, found).startswith(words)
+    assert not reason(verdict_of(judged("not_told_apart")), found).startswith("The 95")
+
+
+def test_a_withheld_verdict_names_no_gain_of_another_policy() -> None:
+    told = Suboptimality.model_validate({"upper": 0.072, "over": "supported_actions", "status": "estimate"})
+    shown = judged("withheld", "real").model_copy(update={"suboptimality": told})
+    assert "0.072" not in render_html(shown, sample_view()).partition("<nav")[0]
+
+
+def test_the_card_says_what_the_score_is_called() -> None:
+    report = judged("better")
+    told = report.dataset.model_copy(update={"reward_called": "good seasons"})
+    text = render_markdown(report.model_copy(update={"dataset": told}), sample_view())
+    assert "Score: good seasons, 0 to 1 a step, summed over an episode." in text
+
+
+def test_a_state_of_several_columns_is_named_whole_on_the_first_screen() -> None:
+    long = ["4 ≤ pain_score < 6.5 · 40 ≤ walk_minutes < 60", "b"]
+    view, better = sample_view(2, long, ["x", "y"]), judged("better")
+    evidence = np.array([[[3000.0, 1000.0], [500.0, 500.0]]])
+    told = replace(view, evidence=evidence, practice=evidence / evidence.sum(-1, keepdims=True))
+    told = replace(told, action=np.array([[1, 0], [1, 0]]), abstains=np.array([[False, True]] * 2))
+    assert whom_card(better, told, verdict_of(better)).rows[0][0] == f"{long[0]}:"
+
+
 def test_for_whom_it_changes_counts_the_decisions_that_differ() -> None:
     view, better = sample_view(2, ["a", "b"], ["x", "y"]), judged("better")
     evidence = np.array([[[3000.0, 1000.0], [500.0, 500.0]]])
