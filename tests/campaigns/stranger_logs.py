@@ -11,6 +11,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import polars as pl
+import pyarrow as pa
 
 ZONES = [ZoneInfo(name) for name in ("Europe/Berlin", "America/New_York", "Asia/Kolkata", "UTC")]
 HELPS = {
@@ -214,3 +215,87 @@ def lessons(folder: Path, people: int) -> Path:
     path = folder / "lessons.parquet"
     pl.DataFrame(rows).write_parquet(path)
     return path
+
+
+def tapering(folder: Path, people: int) -> list[Path]:
+    """Three pain clinics: other headers, two styles of dates, rows that came twice, doses with units, outcomes on last
+    rows alone; who walks little gets less and does worse.
+    """
+    draw, rows = random.Random(81), [list[list[object]](), list[list[object]](), list[list[object]]()]
+    for who in range(people):
+        clinic, frail, day = (
+            draw.randrange(3),
+            draw.random() < 0.35,
+            datetime(2025, 1, 6) + timedelta(draw.randint(0, 200)),
+        )
+        walk, pain = draw.gauss(28 if frail else 62, 8), draw.choice([0, 1, 1, 2, 2])
+        for visit in range(3):
+            usual = [(6, 3, 1), (3, 4, 3), (1, 3, 6)][pain]
+            dose = draw.choices([0, 5, 10], [w * (3, 1, 0.3)[i] if frail else w for i, w in enumerate(usual)])[0]
+            seen = [f"K{who:05}", day.strftime("%d.%m.%Y" if clinic == 1 else "%Y-%m-%d"), draw.randint(30, 85)]
+            seen += [round((1.5, 5, 8.2)[pain] + draw.uniform(-1.4, 1.4), 1), round(walk + draw.gauss(0, 3))]
+            eased = draw.random() < {0: 0.2, 5: 0.65, 10: 0.45}[dose] - 0.1 * frail
+            pain = max(0, pain - 1) if eased else min(2, pain + (draw.random() < 0.3))
+            well = draw.random() < (0.85, 0.5, 0.2)[pain] - 0.15 * frail
+            seen += [f"{dose} mg" if clinic else f"{dose}mg", ("yes" if well else "no") if visit == 2 else ""]
+            rows[clinic] += [seen] * (1 + (draw.random() < 0.02))
+            day += timedelta(days=draw.randint(25, 35))
+    heads = [
+        ["patient_id", "visit_date", "age", "pain_score", "walk_minutes", "dose", "back_at_work"],
+        ["Patient", "Date of visit", "Age", "Pain", "Walking (min)", "Dose", "Back at work"],
+        ["pid", "date", "years", "pain", "walk", "dose_given", "work"],
+    ]
+    files = [folder / name for name in ("north.csv", "south.csv", "west.csv")]
+    for file, head, lines in zip(files, heads, rows, strict=True):
+        draw.shuffle(lines)
+        with file.open("w", encoding="utf-8", newline="") as to:
+            csv.writer(to).writerows([head, *lines])
+    return files
+
+
+def tutoring(people: int) -> pa.Table:
+    """A sorted pandas frame as Arrow has it: row numbers, an id of each row, float ids of people, missing readings."""
+    draw, rows = random.Random(82), list[dict[str, float | str | None]]()
+    for who in range(people):
+        level = draw.choice([0, 0, 1, 1, 2])
+        for week in range(1, 5):
+            support = draw.choices(["none", "peer", "tutor"], [(5, 3, 2), (3, 4, 3), (2, 3, 5)][level])[0]
+            good = {"none": (0.2, 0.45, 0.8), "peer": (0.5, 0.5, 0.8), "tutor": (0.3, 0.65, 0.82)}[support][level]
+            passed = draw.random() < good
+            quiz = None if draw.random() < 0.03 else float((32, 58, 83)[level] + draw.randint(-11, 11))
+            row: dict[str, float | str | None] = {
+                "record_id": float(len(rows)),
+                "student_no": None,
+                "week": float(week),
+            }
+            row["student_no"] = None if draw.random() < 0.004 else 100_001.0 + who
+            rows.append(row | {"quiz": quiz, "support": support, "passed": float(passed)})
+            level = min(2, level + 1) if passed and draw.random() < 0.5 else level
+    draw.shuffle(rows)
+    return pa.Table.from_pylist(rows).append_column("__index_level_0__", [list(range(len(rows)))])
+
+
+def nurses(folder: Path, people: int) -> list[Path]:
+    """Call-backs of three months in which nothing that nurses do helps: they send ambulances to the sicker, by a score
+    that is not the obvious state.
+    """
+    draw, rows = random.Random(83), [list[list[object]](), list[list[object]](), list[list[object]]()]
+    for who in range(people):
+        frail = draw.random() < 0.4
+        for _ in range(draw.choice([1, 1, 2, 3])):
+            month, score = draw.randrange(3), max(0, round(draw.gauss(7 if frail else 3, 1.6)))
+            done = draw.choices(["ambulance", "call back", "advice"], (6, 2, 1) if score > 4 else (1, 3, 5))[0]
+            well = "Y" if draw.random() < (0.35 if score > 4 else 0.8) else "N"
+            at = datetime(2026, 1 + month, draw.randint(1, 28), draw.randint(0, 23), draw.randint(0, 59))
+            when = at.strftime(("%d/%m/%Y %H:%M", "%Y-%m-%d %H:%M", "%d.%m.%Y %H:%M")[month])
+            why = draw.choice(["chest pain", "fall", "breathless", "Fall ", "other"])
+            cells = [len(rows[0]) + 7 * who, f"{who:05}", when, why, "" if draw.random() < 0.02 else score, done, well]
+            rows[month].append(cells)
+    heads = ("Case no;Person;Called on;Complaint;NEWS score;Disposition;Well after 7 days",
+             "case;person;called_on;complaint;news;disposition;well_after_7_days",
+             "CaseID;PersonID;Date/time;Complaint;NEWS;Action;Well")  # fmt: skip
+    files = [folder / f"calls_{month}.csv" for month in (1, 2, 3)]
+    for file, head, lines in zip(files, heads, rows, strict=True):
+        with file.open("w", encoding="utf-8", newline="") as to:
+            csv.writer(to, delimiter=";").writerows([head.split(";"), *lines])
+    return files
