@@ -50,6 +50,7 @@ def refused_after_the_charge(shop: Path) -> str:
 def test_a_damaged_key_of_people_is_met_before_anything_is_charged(shop):
     home = shop.parent / ".reticent"
     (home / "ledger.db.people-key").write_text("no key")
+    (home / "ledger.db.people-key").chmod(0o600)
     refused_after_the_charge(shop)
     assert intents(home) == 0
 
