@@ -281,7 +281,7 @@ def hour(stranger: Stranger, folder: Path) -> dict[str, object]:
         warned = {w["code"]: w["what"] for w in store.inspect(card)["warnings"]}
         right = not (run.verdict is not None and run.verdict.holds) and "NEWS score" in warned.get("hidden_column", "")
     if verdict in ("better", "worse") and run.verdict is not None and not run.verdict.holds:
-        verdict += ", if the state explains the choices"
+        verdict += ", conditional"
     return {
         "took": took,
         "people": ingested["report"]["people_lost"],
