@@ -50,7 +50,9 @@ MEASURED = {
 class Region:
     """Three inequalities, each least and most: live states, steps, and people who judge times the root of rho.
 
-    ``each``: least people times the root of rho for each state to the power 3/2: the noise of a state's visits is that
+    Of rho up to 1: a larger one leaves less noise, but people no less alone with chance.
+
+    ``each``: least people times that root for each state to the power 3/2: the noise of a state's visits is that
     of all its successors, so that people in a state stand against the root of states.
     """
 
@@ -62,8 +64,8 @@ class Region:
     def ends(self, states: int) -> Mapping[str, tuple[float, float]]:
         """Least and most of each number, for so many states."""
         least, most = self.heard
-        heard = max(least, self.each * states**1.5), most
-        return {"states": self.states, "steps": self.steps, "people who judge × √ρ": heard}
+        bounds = max(least, self.each * states**1.5), most
+        return {"states": self.states, "steps": self.steps, "people who judge × √ρ, ρ at most 1": bounds}
 
     def holds(self, states: int, steps: int, heard: float) -> bool:
         """Whether a run lies in it."""
@@ -73,16 +75,16 @@ class Region:
 
 # by the card's dynamics; a single step has one table, so it is stationary
 _COUNTS = {
-    "stationary": Region((8, 50), (10, 20), (790, 30_000), 28),
-    "per_step": Region((2, 10), (2, 12), (320, 30_000), 32),
+    "stationary": Region((8, 50), (10, 20), (790, 30_000), 34),
+    "per_step": Region((2, 10), (2, 12), (320, 30_000), 40),
 }
 _OF_LINEAR = {"per_step": Region((2, 8), (2, 10), (320, 30_000), 100)}
 REGIONS: Mapping[str, Mapping[str, Region]] = {
     TABULAR: _COUNTS,
     TABULAR + LOGGED: _COUNTS,
     ONE_STEP: {
-        "stationary": Region((2, 713), (1, 20), (1500, 52_000)),
-        "per_step": Region((2, 20), (2, 12), (1500, 52_000)),
+        "stationary": Region((2, 713), (1, 20), (1500, 30_000)),
+        "per_step": Region((2, 20), (2, 12), (1500, 30_000)),
     },
     LINEAR: _OF_LINEAR,
     LINEAR + LOGGED: _OF_LINEAR,
@@ -90,7 +92,7 @@ REGIONS: Mapping[str, Mapping[str, Region]] = {
 # at least so many runs in a region, this share of them inside, and at no size, over all budgets, fewer than that
 _RUNS, _INSIDE, _WORST = 150, 0.95, 0.9
 # a size of fewer runs says nothing alone
-_ALONE = 20
+_ALONE = 8
 _SIZE = ("states", "horizon", "people")
 
 
@@ -105,9 +107,14 @@ def _region(estimator: str, dynamics: str, horizon: int) -> Region | None:
 
 
 def _here(card: Card, share: float, rho: Fraction) -> tuple[int, int, float]:
-    """Live states, steps, and people who judge times the root of rho."""
+    """The numbers of a run that a region bounds."""
     d = card.domain
-    return len(d.live_states), d.horizon, card.unit.users_public * share * math.sqrt(float(rho))
+    return len(d.live_states), d.horizon, heard(card.unit.users_public * share, float(rho))
+
+
+def heard(people: float, rho: float) -> float:
+    """People who judge times the root of rho, of rho at most 1."""
+    return people * math.sqrt(min(rho, 1.0))
 
 
 def inequalities(estimator: str, card: Card, share: float, rho: Fraction | None) -> tuple[Diagnostic, ...]:
@@ -129,9 +136,9 @@ def measured(estimator: str) -> list[dict[str, str]]:
     kept = list[dict[str, str]]()
     for r in found:
         states, steps = int(r["states"]), int(r["horizon"])
-        heard = int(r["people"]) * float(r["share"]) * math.sqrt(float(r["rho"]))
         region = _region(estimator, r["dynamics"], steps)
-        if region is not None and region.holds(states, steps, heard):
+        judged = heard(int(r["people"]) * float(r["share"]), float(r["rho"]))
+        if region is not None and region.holds(states, steps, judged):
             kept.append(r)
     return kept
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 
 import pytest
@@ -19,6 +18,7 @@ from pipeline.evaluation.coverage import (
     Region,
     code_of,
     covered,
+    heard,
     inequalities,
     measured,
 )
@@ -93,11 +93,11 @@ def test_runs_reach_all_ends_of_a_declared_region(estimator):
     """Whoever widens a region measures there first."""
     for dynamics, region in REGIONS[estimator].items():
         rows = [r for r in measured(estimator) if dynamics == ("stationary" if r["horizon"] == "1" else r["dynamics"])]
-        heard = [int(r["people"]) * float(r["share"]) * math.sqrt(float(r["rho"])) for r in rows]
-        each = [x / int(r["states"]) ** 1.5 for x, r in zip(heard, rows, strict=True)]
+        judged = [heard(int(r["people"]) * float(r["share"]), float(r["rho"])) for r in rows]
+        each = [x / int(r["states"]) ** 1.5 for x, r in zip(judged, rows, strict=True)]
         assert region.states == (min(int(r["states"]) for r in rows), max(int(r["states"]) for r in rows))
         assert region.steps == (min(int(r["horizon"]) for r in rows), max(int(r["horizon"]) for r in rows))
-        assert min(heard) <= 1.05 * region.heard[0] and max(heard) >= 0.99 * region.heard[1]
+        assert min(judged) <= 1.05 * region.heard[0] and max(judged) >= 0.99 * region.heard[1]
         assert not region.each or min(each) <= 1.06 * region.each
 
 
