@@ -1,19 +1,24 @@
-"""Over which range the coverage of an estimator was measured: a committed table, which counts for that very code.
+"""In which region an estimator's coverage was measured: three inequalities, and a committed table of runs inside it.
 
 A table holds a row a cell: how many runs in fresh worlds, and in how many the intervals of value and of improvement
-held.  A run is *calibrated* if it lies in the box that the cells of its estimator and code span.
+held; it counts for the very code that it names.  A run is *calibrated* if it lies in the region of its estimator, and
+intervals held there.  The rule is no part of the estimator: its digest is of the code that makes intervals.
 """
 
 from __future__ import annotations
 
 import csv
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
 
 from pipeline.declaration.card import Card
 from pipeline.declaration.code import syntax_digest
+from pipeline.declaration.numbers import number
+from pipeline.facts.evaluation import Diagnostic
 
 TABULAR, ONE_STEP, LINEAR = "tabular-dr", "one-step-dr", "linear-dr"
 # behind the name of an estimator whose rows tell themselves how likely practice was to do what it did
@@ -39,8 +44,55 @@ MEASURED = {
         (LINEAR + LOGGED, "linear_logged", LINEAR_CODE),
     )
 }
-# at least so many runs, this share of them inside, and at no size, over all budgets, fewer than that
+
+
+@dataclass(frozen=True)
+class Region:
+    """Three inequalities, each least and most: live states, steps, and people who judge times the root of rho.
+
+    Of rho up to 1: a larger one leaves less noise, but people no less alone with chance.
+
+    ``each``: least people times that root for each state to the power 3/2: the noise of a state's visits is that
+    of all its successors, so that people in a state stand against the root of states.
+    """
+
+    states: tuple[int, int]
+    steps: tuple[int, int]
+    heard: tuple[float, float]
+    each: float = 0.0
+
+    def ends(self, states: int) -> Mapping[str, tuple[float, float]]:
+        """Least and most of each number, for so many states."""
+        least, most = self.heard
+        bounds = max(least, self.each * states**1.5), most
+        return {"states": self.states, "steps": self.steps, "people who judge × √ρ, ρ at most 1": bounds}
+
+    def holds(self, states: int, steps: int, heard: float) -> bool:
+        """Whether a run lies in it."""
+        here = zip((states, steps, heard), self.ends(states).values(), strict=True)
+        return all(least <= x <= most for x, (least, most) in here)
+
+
+# by the card's dynamics; a single step has one table, so it is stationary
+_COUNTS = {
+    "stationary": Region((8, 50), (10, 20), (790, 30_000), 34),
+    "per_step": Region((2, 10), (2, 12), (320, 30_000), 40),
+}
+_OF_LINEAR = {"per_step": Region((2, 8), (2, 10), (320, 30_000), 100)}
+REGIONS: Mapping[str, Mapping[str, Region]] = {
+    TABULAR: _COUNTS,
+    TABULAR + LOGGED: _COUNTS,
+    ONE_STEP: {
+        "stationary": Region((2, 713), (1, 20), (1500, 30_000)),
+        "per_step": Region((2, 20), (2, 12), (1500, 30_000)),
+    },
+    LINEAR: _OF_LINEAR,
+    LINEAR + LOGGED: _OF_LINEAR,
+}
+# at least so many runs in a region, this share of them inside, and at no size, over all budgets, fewer than that
 _RUNS, _INSIDE, _WORST = 150, 0.95, 0.9
+# a size of fewer runs says nothing alone
+_ALONE = 8
 _SIZE = ("states", "horizon", "people")
 
 
@@ -50,27 +102,59 @@ def code_of(estimator: str) -> str:
     return syntax_digest(MEASURED[estimator][1])[:16]
 
 
-def _at(states: int, horizon: int, people: float, rho: float) -> tuple[float, ...]:
-    """Where a run lies: states, steps, people who judge, rho, people times the root of rho, and that against states.
+def _region(estimator: str, dynamics: str, horizon: int) -> Region | None:
+    return REGIONS[estimator].get("stationary" if horizon == 1 else dynamics)
 
-    The noise of a state's visits is that of all its successors: people in a state stand against the root of states.
-    """
-    heard = people * math.sqrt(rho)
-    return states, horizon, people, rho, heard, heard / states**1.5
+
+def _here(card: Card, share: float, rho: Fraction) -> tuple[int, int, float]:
+    """The numbers of a run that a region bounds."""
+    d = card.domain
+    return len(d.live_states), d.horizon, heard(card.unit.users_public * share, float(rho))
+
+
+def heard(people: float, rho: float) -> float:
+    """People who judge times the root of rho, of rho at most 1."""
+    return people * math.sqrt(min(rho, 1.0))
+
+
+def inequalities(estimator: str, card: Card, share: float, rho: Fraction | None) -> tuple[Diagnostic, ...]:
+    """The three as a page says them, each beside the run's own number; nothing where no region is declared."""
+    region = _region(estimator, card.domain.dynamics, card.domain.horizon)
+    if region is None or rho is None:
+        return ()
+    here = _here(card, share, rho)
+    return tuple(
+        Diagnostic(f"Measured from {number(least)} to {number(most)}: {what}", x)
+        for x, (what, (least, most)) in zip(here, region.ends(here[0]).items(), strict=True)
+    )
+
+
+def measured(estimator: str) -> list[dict[str, str]]:
+    """The rows of this very code that lie in the estimator's regions."""
+    with MEASURED[estimator][0].open(encoding="utf-8", newline="") as file:
+        found = [r for r in csv.DictReader(file) if r["code"] == code_of(estimator)]
+    kept = list[dict[str, str]]()
+    for r in found:
+        states, steps = int(r["states"]), int(r["horizon"])
+        region = _region(estimator, r["dynamics"], steps)
+        judged = heard(int(r["people"]) * float(r["share"]), float(r["rho"]))
+        if region is not None and region.holds(states, steps, judged):
+            kept.append(r)
+    return kept
 
 
 def covered(estimator: str, card: Card, share: float, rho: Fraction | None) -> bool:
-    """Whether intervals of an estimator held over the cells of its table, and a run lies between these places.
+    """Whether a run lies in the region of an estimator, and intervals held there.
 
     Bins that hide part of the state are never covered: the interval is of the binned process, not of people.
 
     ``rho``: its budget; None without noise.
     """
     d = card.domain
-    if d.markov != "declared" or rho is None:
+    region = _region(estimator, d.dynamics, d.horizon)
+    if d.markov != "declared" or rho is None or region is None or not region.holds(*_here(card, share, rho)):
         return False
-    with MEASURED[estimator][0].open(encoding="utf-8", newline="") as file:
-        found = [r for r in csv.DictReader(file) if r["code"] == code_of(estimator)]
+    found = measured(estimator)
     runs = sum(int(r["runs"]) for r in found)
     for held in ("value_held", "gain_held"):
         sizes: dict[str, list[float]] = {}
@@ -79,12 +163,6 @@ def covered(estimator: str, card: Card, share: float, rho: Fraction | None) -> b
             each[0] += float(r[held]) * int(r["runs"])
             each[1] += int(r["runs"])
         inside = sum(i for i, _ in sizes.values())
-        if runs < _RUNS or inside < _INSIDE * runs or min(i / n for i, n in sizes.values()) < _WORST:
+        if runs < _RUNS or inside < _INSIDE * runs or any(i < _WORST * n for i, n in sizes.values() if n >= _ALONE):
             return False
-    here = _at(len(d.live_states), d.horizon, card.unit.users_public * share, float(rho))
-    places = [
-        _at(int(r["states"]), int(r["horizon"]), int(r["people"]) * float(r["share"]), float(r["rho"]))
-        for r in found
-        if r["dynamics"] == d.dynamics
-    ]
-    return all(ends and min(ends) <= x <= max(ends) for x, *ends in zip(here, *places, strict=True))
+    return True

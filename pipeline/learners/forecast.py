@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,26 +59,40 @@ def foresee(
     found, world, best, other = list[Drawn](), None, 0.0, 0.0
     for seed in seeds:
         of_world, *streams = np.random.SeedSequence((seed,)).spawn(4)
-        mdp = draw_surrogate(card, np.random.default_rng(of_world), ball) if known is None else known[0]
-        behaviour = np.full(mdp.shape, 1 / mdp.shape[2]) if known is None else known[1]
+        mdp = draw_surrogate(card, np.random.default_rng(of_world), ball) if known is None else known.mdp
+        behaviour = np.full(mdp.shape, 1 / mdp.shape[2]) if known is None else known.behaviour
         logged = Logged(card, task, mdp, behaviour, mechanisms, c, p.penalty, p.failure)
+        worth = logged.value if known is None else known.worth
         if mdp is not world:
             # a declared world is the same for every log
-            world, best = mdp, best_allowed(mdp, task)
-            other = best - logged.value(instead(logged))
+            world, best = mdp, best_allowed(mdp, task) if known is None else known.best
+            other = best - worth(instead(logged))
         policies = learn(logged, *streams)
-        private, exact = (best - logged.value(p) for p in policies)
+        private, exact = (best - worth(p) for p in policies)
         found.append(Drawn(private, exact, other, best, float(policies[0].abstains.mean())))
     return found
 
 
-def _known(card: Card, declared: Known) -> tuple[TabularMDP, Array]:
-    """The declared world as the card's tables see it, and its logging policy."""
-    from pipeline.worlds.catalog import load_world
-    from pipeline.worlds.exact import binned_behaviour, binned_process
+class _Declared(NamedTuple):
+    """The declared world as the card's tables see it, its logging policy, and what policies are worth in the world.
 
-    world = load_world(declared.world, card.folder)
-    return binned_process(card, world, declared.behaviour), binned_behaviour(card, world, declared.behaviour)
+    Not in the tables' process: there an action that practice never takes leads nowhere and pays nothing, while a run
+    that takes it, misled by noise, gets what the world pays.
+    """
+
+    mdp: TabularMDP
+    behaviour: Array
+    worth: Callable[[Policy], float]
+    best: float
+
+
+def _known(card: Card, declared: Known) -> _Declared:
+    from pipeline.worlds.catalog import load_world
+    from pipeline.worlds.exact import best_value, binned_behaviour, binned_process, true_value
+
+    world, name = load_world(declared.world, card.folder), declared.behaviour
+    mdp, behaviour = binned_process(card, world, name), binned_behaviour(card, world, name)
+    return _Declared(mdp, behaviour, partial(true_value, card, world, name), best_value(world, card.domain.horizon))
 
 
 def foresee_one_step(

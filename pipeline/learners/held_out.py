@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, runtime_checkabl
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.declaration.card import AnyCard, CardError
+from pipeline.declaration.card import AnyCard, CardError, require_tabular
 from pipeline.declaration.code import is_plugin, plugin_digest
+from pipeline.evaluation.coverage import inequalities
 from pipeline.evaluation.intervals import moments
 from pipeline.facts.evaluation import LEAST_PEOPLE, Diagnostic, Evaluated
 from pipeline.facts.learnt import LearntFacts, PolicyView, Truth
@@ -193,6 +194,7 @@ class HeldOutRun:
     """See :class:`~pipeline.learners.learner.RunPlan`.
 
     ``own_code``: digest of a planner of one's own; empty where the house's makes the policy.
+    ``region``: in which the coverage of the estimator was measured.
     ``arrived``: of those who judge: the edition after which they first came in, and how many people did, declared;
     None: any.
     """
@@ -203,6 +205,7 @@ class HeldOutRun:
     own_code: str = ""
     teaching: Fraction = Fraction(1)
     arrived: Arrived | None = None
+    region: tuple[Diagnostic, ...] = ()
 
     @property
     def since(self) -> int | None:
@@ -314,7 +317,8 @@ class HeldOutRun:
             raise ValueError("the people who evaluate were asked about another policy than this version learns of it")
         share = float(self.share if self.arrived is None else self.arrived.share)
         found, measured = self.evaluation.measure(learnt, theirs, share, release.look or 1)
-        measured = replace(measured, diagnostics=(*measured.diagnostics, *clip_diagnostics(measured, theirs)))
+        told = (*measured.diagnostics, *clip_diagnostics(measured, theirs), *self.region)
+        measured = replace(measured, diagnostics=told)
         cost = {"rho_exact": None if release.joint_rho is None else str(release.joint_rho), **(release.joint or {})}
         return LearntHeldOut(found, measured, Joint.model_validate(cost))
 
@@ -418,7 +422,9 @@ def hold_out(plan: RunPlan, card: AnyCard, terms: Terms) -> RunPlan:
         raise CardError(f"{logged}: {evaluation.estimator} weighs nothing by them; take it out")
     if terms.logged and card.source.columns.behavior_prob is None:
         raise CardError(f"{logged}: {card.name} maps no column to source.columns.behavior_prob; map it, or take it out")
-    return HeldOutRun(plan, evaluation, share, own, terms.teaching, arrived)
+    judging, rho = float(terms.judging(card)), terms.ask().zcdp()
+    region = inequalities(evaluation.estimator, require_tabular(card), judging, rho)
+    return HeldOutRun(plan, evaluation, share, own, terms.teaching, arrived, region)
 
 
 def _arrived(card: AnyCard, terms: Terms, asked: str) -> Arrived | None:

@@ -6,7 +6,7 @@ of the same part moves that part alone; by somebody of the other part, one part 
     max(ρ_A, ρ_B, ρ_A± + ρ_B±),
 
 where ± is the cost of adding or removing one.  What part B is asked rests on the answer of A; the loss of an adaptive
-composition is bounded answer by answer, so that changes nothing.  (Proved in docs/evaluation.md.)
+composition is bounded answer by answer, so that changes nothing.  (Proved in docs/evaluation_methods.md.)
 """
 
 from __future__ import annotations

@@ -134,18 +134,29 @@ def truth(card: Card, world: World, behaviour: str | Array, policy: Policy) -> d
     binned process; ``suboptimality = v_star - v_policy``.
     """
     H = card.domain.horizon
-    mdp, practice = world.mdp(H), _probabilities(world, behaviour, H)
-    v_star = float(mdp.start @ optimal_values(mdp)[1][0])
-    v_policy = policy_value(mdp, _followed(policy, world, card, practice))
+    mdp = world.mdp(H)
+    v_star, v_policy = best_value(world, H), true_value(card, world, behaviour, policy)
     binned = binned_behaviour(card, world, behaviour)[:, : len(card.domain.live_states)]
     return {
         "v_star": v_star,
         "v_policy": v_policy,
         "v_policy_model": policy_value(binned_process(card, world, behaviour), _with_ends(policy.beside(binned), card)),
         "suboptimality": v_star - v_policy,
-        "v_behavior": policy_value(mdp, practice),
+        "v_behavior": policy_value(mdp, _probabilities(world, behaviour, H)),
         "v_uniform": policy_value(mdp, world.behaviours("uniform", H)),
     }
+
+
+def best_value(world: World, horizon: int) -> float:
+    """Of the best policy in the raw world."""
+    mdp = world.mdp(horizon)
+    return float(mdp.start @ optimal_values(mdp)[1][0])
+
+
+def true_value(card: Card, world: World, behaviour: str | Array, policy: Policy) -> float:
+    """Of a policy in the raw world; where it abstains, the logging policy goes on."""
+    H = card.domain.horizon
+    return policy_value(world.mdp(H), _followed(policy, world, card, _probabilities(world, behaviour, H)))
 
 
 def _followed(policy: Policy, world: World, card: Card, practice: Array) -> Array:
@@ -164,7 +175,7 @@ def world_values(world: World, horizon: int) -> dict[str, float]:
     """
     mdp = world.mdp(horizon)
     known = {name: policy_value(mdp, world.behaviours(name, horizon)) for name in world.policies}
-    return {"optimal": float(mdp.start @ optimal_values(mdp)[1][0]), **known}
+    return {"optimal": best_value(world, horizon), **known}
 
 
 def best_bin_policy(card: Card, world: World, behaviour: str | Array, dynamics: Dynamics | None = None) -> Array:

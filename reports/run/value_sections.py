@@ -170,6 +170,7 @@ _SAYS = {
     "clip, people": "near 0: the clip can hide little",
     "clip, half": "above 0: a clip of half the size would not take the gain away",
     "clip, twice": "above 0: the noise of a clip of twice the size would not either",
+    "measured from": "outside of any of the three nobody measured how often the interval holds",
     "weights clipped": "share of people whose weight was cut: the more, the further toward practice",
     "calibration": "the modelled value less the measured one; far from 0: the model is off",
     "reach": f"share of a trait's effect on rewards that they show; below {REACH:g} they show too little",

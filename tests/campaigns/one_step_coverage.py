@@ -23,7 +23,14 @@ CELLS = "one_step_cells"
 # the first evaluation of a lineage is at this level; how far from 0 is clear was chosen on runs of smaller seeds
 FIRST_LOOK, FRESH = 0.975, 9400
 # with a thousand states and no numbers of them the gain comes out .01 too large: coverage ends below
-BOX = (*(world for world in OPEN if world != "depot"), *FEW)
+BOX = (*(world for world in OPEN if world != "depot"), *FEW, *(world for world in WORLDS if "contexts" in world))
+# of one step an episode
+SINGLE = {
+    "contexts": "what was learnt",
+    "contexts_apart": "the same, on a card of steps with tables of their own",
+    "contexts_level": "nearest to practice among what is no better",
+    "contexts_inert": "what was learnt where all actions do the same",
+}
 
 
 @lru_cache(1)
@@ -41,7 +48,8 @@ def counted():
     rows = rows.with_columns(pl.col(numbers).cast(pl.Float64)).fill_nan(None)
     true, gain = pl.col("truth") - pl.col("practice"), pl.col("gain")
     held = true.is_between("gain_low", "gain_high")
-    withheld = pl.col("placebo").abs() > PLACEBO
+    # of one step there is no placebo
+    withheld = (pl.col("placebo").abs() > PLACEBO).fill_null(value=False)
     # beyond what a hidden trait may make, and not to the side to which the placebo leans: else it is on a condition
     sure = ((pl.col("hidden") < pl.col("gain_low")) & (pl.col("placebo") * gain.sign() <= LEANS)).fill_null(value=False)
     # as the page decides at the first look
@@ -121,6 +129,18 @@ def small_budgets(_name):
         lines.append([f"{people:,.0f}", f"{rho:g}", f"{share:g}", _ends(of), *counts])
     return committed.markdown(
         ["people", "ρ", "f", "value, gain held", "better", "withheld", "better, and no better in truth"], lines
+    )
+
+
+def single(_name):
+    """One step an episode, a kind of policy a line."""
+    lines = list[list[object]]()
+    for name, policy in SINGLE.items():
+        of = of_campaigns(name)
+        counts = (f"{sum(r[k] for r in of):.0f}" for k in ("above", "not_better", "false"))
+        lines.append([policy, len({r["world"] for r in of}), _ends(of), *counts])
+    return committed.markdown(
+        ["policy", "worlds", "value, gain held", "better", "no better in truth", "of these said better"], lines
     )
 
 

@@ -24,7 +24,7 @@ import polars as pl
 
 from pipeline.evaluation.coverage import ONE_STEP, code_of
 from pipeline.learners.one_step import OneStepLearner
-from pipeline.learners.one_step_evaluation import OneStepEvaluation
+from pipeline.learners.one_step_evaluation import LEAST, OneStepEvaluation
 from pipeline.learners.one_step_learning import drawn_stages, learn_step
 from pipeline.learners.terms import Evaluate, Privacy, Terms
 from pipeline.logs.one_step_scores import OneStepScores
@@ -32,7 +32,7 @@ from pipeline.logs.one_step_sums import add_people
 from pipeline.logs.target_sums import add_targets
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import SeededNoise
-from tests.campaigns.one_step_worlds import WORLDS
+from tests.campaigns.one_step_worlds import CONTEXTS, OTHERS, WORLDS
 from tests.campaigns.rows import ROOT
 from tests.made_up import add_scores
 
@@ -57,6 +57,16 @@ class Cell(NamedTuple):
 def cells(worlds, people=(20_000,), rhos=(1.0,), shares=(0.3,), policies=("learnt",)):
     """All of these beside all of those."""
     return [Cell(*c) for c in itertools.product(worlds, people, rhos, shares, policies)]
+
+
+def drawn(world, count, policy):
+    """A world a cell, with people and budget drawn from ranges in which a run is not refused."""
+    rng, of = np.random.default_rng(count), list[Cell]()
+    while len(of) < count:
+        people, rho = 100 * round(50 * 20 ** rng.random()), float(f"{0.0243 * 123 ** rng.random():.3g}")
+        if 0.3 * people * rho**0.5 >= LEAST:
+            of.append(Cell(f"{world}{len(of)}", people, rho, 0.3, policy))
+    return of
 
 
 SIZES, BUDGETS, EPSILON_1 = (20_000, 100_000), (0.3, 1.0, 3.0), 0.0243
@@ -88,6 +98,11 @@ CAMPAIGNS = {
     "worse_1": (5, cells(OPEN, SIZES[1:], (EPSILON_1,), policies=POLICIES[1:])),
     # states hide what practice acts on
     "hidden": (4, cells(HIDDEN, SIZES)),
+    # one step an episode, in worlds of their own
+    "contexts": (5, drawn("contexts", CONTEXTS, "learnt")),
+    "contexts_level": (2, drawn("contexts", CONTEXTS, "level")),
+    "contexts_inert": (3, drawn("contexts_inert", OTHERS, "learnt")),
+    "contexts_apart": (2, drawn("contexts_apart", OTHERS, "learnt")),
     # shorter and longer than most, and a drift that practice follows
     "outside": (4, cells(("short", "long", "turning"), SIZES)),
     # what holding people out costs

@@ -226,7 +226,7 @@ class MadeUp:
     def _mdp(self, rng) -> tuple[Array, TabularMDP]:
         """Numbers of states, and the process."""
         L, A, H = self.states, self.actions, self.steps
-        leave = 1.5 / H
+        leave = min(1.5 / H, 1.0)
         numbers = rng.normal(size=(L, 3))
         P = np.zeros((L + 2, A, L + 2))
         for a in range(A):
@@ -273,6 +273,16 @@ class MadeUp:
         return Logged(card, mdp, practice)
 
 
+def contexts(seed, **more):
+    """A log of one step an episode: contexts, actions, practice and what is paid are drawn from ranges."""
+    rng = np.random.default_rng((seed, 1))
+    states, actions = round(10 * 70 ** rng.random()), int(rng.integers(2, 11))
+    warmth, (dense, told) = 0.02 * 15 ** rng.random(), rng.random(2) < 0.5
+    return MadeUp(seed, states, actions, 1, warmth=warmth, dense=bool(dense), told=bool(told), **more)
+
+
+# how many worlds of one step are drawn, and of more kinds
+CONTEXTS, OTHERS = 80, 50
 WORLDS = {
     "clinicians": clinicians,
     "retention": retention,
@@ -298,4 +308,7 @@ WORLDS = {
     "pair": MadeUp(31, 2, 2, 3, dense=True, told=False),
     "pair_turning": MadeUp(31, 2, 2, 2, dense=True, told=False, drift=1.0, turns=True, per_step=True),
     "visits": MadeUp(32, 20, 4, 12, told=False, drift=0.5, turns=True, per_step=True),
+    **{f"contexts{k}": contexts(1000 + k) for k in range(CONTEXTS)},
+    **{f"contexts_inert{k}": contexts(2000 + k, inert=True) for k in range(OTHERS)},
+    **{f"contexts_apart{k}": contexts(3000 + k, per_step=True) for k in range(OTHERS)},
 }

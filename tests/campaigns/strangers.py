@@ -174,7 +174,7 @@ STRANGERS = (
     ),
     Stranger(
         "stations",
-        lambda folder: stranger_logs.stations(folder, PEOPLE),
+        lambda folder: stranger_logs.stations(folder, 2 * PEOPLE),
         ("Patient",),
         ("CRP ≥", 0, "antibiotikum"),
         "three files with other headers, a copy of one, days first with times, units, ja and nein in a file of their "

@@ -4,7 +4,7 @@ Fresh logs, fresh people in both parts, fresh noise: how wide the intervals of v
 often they hold.  ``worlds``: each run in a random world of its own, with practice drawn at random, in which declared
 states are all there is: those rows say over which range a run is calibrated.  ``linear`` is the same for ``dp-vapvi``
 on one feature a state and action; ``logged`` and ``linear_logged`` are the same people, whose rows tell how likely
-practice was to do what it did.
+practice was to do what it did.  ``small`` adds small budgets and people of several episodes to the rows of ``worlds``.
 """
 
 from __future__ import annotations
@@ -47,16 +47,19 @@ SEED = 20261122
 # people, share, budget
 WORLDS = ((20_000, 0.3, 0.3), (20_000, 0.3, 1.0), (20_000, 0.3, 3.0), (100_000, 0.3, 1.0))
 WORLDS += ((2_000, 0.3, 0.3), (2_000, 0.3, 3.0), (5_000, 0.3, 1.0), (5_000, 0.5, 0.1))
+# of these with how many episodes a person; whole people are in a frame of 200 000 episodes
+SMALL = ((100_000, 0.3, 0.02, 1), (20_000, 0.3, 0.02, 1), (50_000, 0.3, 0.02, 2), (25_000, 0.3, 0.1, 4))
 # live states, actions, steps, and whether steps have tables of their own
 SIZES = ((2, 2, 2, True), (4, 3, 5, True), (8, 2, 20, False), (20, 4, 10, False), (50, 3, 10, False), (10, 3, 12, True))
 # people who judge, times the root of rho, over states to the power 3/2: below it the model drowns and intervals miss;
 # those of linear policies are counted first, with half of their budget
 HEARD = {False: 28.0, True: 100.0}
 LINEAR_SIZES = ((2, 2, 2, True), (4, 3, 5, True), (8, 2, 10, True), (6, 4, 8, False))
-WHERE = ("dynamics", "states", "horizon", "people", "share", "rho", "runs")
+WHERE = ("dynamics", "states", "horizon", "people", "episodes", "share", "rho", "runs")
 # what coverage a run may state
 COVERAGE = {
     "worlds": "coverage_tabular",
+    "small": "coverage_tabular",
     "logged": "coverage_tabular_logged",
     "linear": "coverage_linear",
     "linear_logged": "coverage_linear_logged",
@@ -136,7 +139,9 @@ def in_a_world(card: Card, terms: Terms, seed: int, *, at_random: bool) -> Run:
     H, S, A = mdp.shape
     one = rng.dirichlet(np.full(A, 2.0), size=S) * 0.8 + 0.2 / A
     practice = np.broadcast_to(one, (H, S, A)).copy()
-    log = sample_people(card, mdp, practice, card.unit.users_public, rng)
+    log, m = list[pl.DataFrame](), card.unit.episodes_per_user
+    for rows in sample_people(card, mdp, practice, card.unit.users_public * m, rng):
+        log.append(rows.with_columns(user_id=rows["user_id"] // m, episode_id=rows["user_id"] % m))
     if terms.logged:
         log = [with_chances(rows, practice) for rows in log]
     found, policy = evaluate_once(card, terms, log, seed, at_random=at_random)
@@ -162,7 +167,8 @@ def cells(name: str) -> Iterator[tuple[Card, float, float]]:
     sizes, more = (LINEAR_SIZES, {"features": {"kind": "one_hot"}}) if "linear" in name else (SIZES, {})
     if "logged" in name:
         more |= {"source": {"files": ["a.csv"], "columns": {**COLUMNS, "behavior_prob": "p"}}}
-    for (L, A, H, apart), (people, share, rho) in itertools.product(sizes, WORLDS):
+    asked = SMALL if name == "small" else [(*of, 1) for of in WORLDS]
+    for (L, A, H, apart), (people, share, rho, episodes) in itertools.product(sizes, asked):
         if people * share * math.sqrt(rho) / L**1.5 < HEARD["linear" in name]:
             continue
         domain = {
@@ -171,7 +177,7 @@ def cells(name: str) -> Iterator[tuple[Card, float, float]]:
             "actions": {"column": "action", "labels": A},
             "dynamics": "per_step" if apart else "stationary",
         }
-        unit = {"user": "user_id", "users_public": people}
+        unit = {"user": "user_id", "users_public": people, "episodes_per_user": episodes}
         yield Card.model_validate(card_dict(domain=domain, unit=unit, **more)), share, rho
 
 
@@ -195,7 +201,8 @@ def measure(name: str, count: int) -> list[dict[str, object]]:
         # a linear policy has steps of its own
         size = ["per_step" if "linear" in name else d.dynamics, len(d.live_states), d.horizon]
         sums = {7: int(sum(s[7] for s in said)), 8: int(sum(s[8] for s in said))}
-        row = [*size, people, share, rho, count, *(sums.get(i, f"{x:.4f}") for i, x in enumerate(mean))]
+        where = [people, card.unit.episodes_per_user, share, rho, count]
+        row = [*size, *where, *(sums.get(i, f"{x:.4f}") for i, x in enumerate(mean))]
         rows.append(dict(zip(CHECKED if terms.logged else HEAD, row, strict=True)))
         print(rows[-1], flush=True)
     return rows
@@ -220,7 +227,7 @@ def shown(name: str) -> str:
 
 def main(name: str, count: int) -> None:
     """Measure and rewrite the table."""
-    committed.write(COVERAGE[name], measure(name, count), f"{SEED}, 0 .. {count - 1}")
+    committed.write(COVERAGE[name], measure(name, count), f"{SEED}, 0 .. {count - 1}", WHERE[:-1])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A run is calibrated only within the box that was measured, with the very code that was measured."""
+"""A run is calibrated only within a declared region that runs span, with the very code that was measured."""
 
 from __future__ import annotations
 
@@ -8,7 +8,20 @@ import pytest
 
 import pipeline.evaluation.coverage as coverage
 from pipeline.declaration.card import Card
-from pipeline.evaluation.coverage import LINEAR, LOGGED, MEASURED, ONE_STEP, TABULAR, code_of, covered
+from pipeline.evaluation.coverage import (
+    LINEAR,
+    LOGGED,
+    MEASURED,
+    ONE_STEP,
+    REGIONS,
+    TABULAR,
+    Region,
+    code_of,
+    covered,
+    heard,
+    inequalities,
+    measured,
+)
 from tests.conftest import card_dict
 
 HEAD = "dynamics,states,horizon,people,share,rho,runs,value_held,gain_held,code\n"
@@ -31,6 +44,8 @@ def table(request, tmp_path, monkeypatch):
         path = tmp_path / "coverage.csv"
         path.write_text(HEAD + "".join(f"stationary,{r},{code or code_of(request.param)}\n" for r in rows))
         monkeypatch.setitem(coverage.MEASURED, request.param, (path, MEASURED[request.param][1]))
+        region = Region((2, 20), (2, 10), (3_200, 52_000), 100)
+        monkeypatch.setattr(coverage, "REGIONS", {**REGIONS, request.param: {"stationary": region}})
         return request.param
 
     return write
@@ -45,18 +60,45 @@ GOOD = ("2,2,20000,0.3,0.3,100,0.98,0.97", "20,10,100000,0.3,3,100,0.96,1.0")
         ({"states": 2, "horizon": 2, "people": 20_000}, 0.3, Fraction(3, 10), True),
         ({}, 0.3, Fraction(1), True),
         ({"states": 21}, 0.3, Fraction(1), False),
+        ({"states": 1}, 0.3, Fraction(1), False),
         ({"horizon": 11}, 0.3, Fraction(1), False),
+        ({"horizon": 1}, 0.3, Fraction(1), False),
         ({"people": 10_000}, 0.3, Fraction(1), False),
-        ({"people": 20_000}, 0.2, Fraction(1), False),
+        ({"people": 10_000}, 0.4, Fraction(1), True),
         ({}, 0.3, Fraction(1, 100), False),
+        ({"people": 1_000_000}, 0.3, Fraction(1, 100), True),
+        ({"people": 1_000_000}, 0.3, Fraction(1), False),
         ({"states": 20, "people": 40_000}, 0.3, Fraction(3, 10), False),
         ({}, 0.3, None, False),
         ({"dynamics": "per_step"}, 0.3, Fraction(1), False),
         ({"markov": "aggregated"}, 0.3, Fraction(1), False),
     ],
 )
-def test_the_box_is_what_was_measured(table, of, share, rho, inside):
-    assert covered(table(*GOOD), card(**of), share, rho) is inside
+def test_three_inequalities_decide(table, of, share, rho, inside):
+    found = table(*GOOD)
+    assert covered(found, card(**of), share, rho) is inside
+    said = inequalities(found, card(**of), share, rho)
+    assert len(said) == (3 if rho and of.get("dynamics") is None else 0)
+    assert all(a in said[2].name for a in ("people who judge × √ρ", "52,000")) if said else True
+
+
+def test_one_step_is_stationary_whatever_the_card_says():
+    for dynamics in ("stationary", "per_step"):
+        assert covered(ONE_STEP, card(300, 1, 100_000, dynamics), 0.3, Fraction(1, 40))
+        assert not covered(TABULAR, card(300, 1, 100_000, dynamics), 0.3, Fraction(1, 40))
+
+
+@pytest.mark.parametrize("estimator", list(MEASURED))
+def test_runs_reach_all_ends_of_a_declared_region(estimator):
+    """Whoever widens a region measures there first."""
+    for dynamics, region in REGIONS[estimator].items():
+        rows = [r for r in measured(estimator) if dynamics == ("stationary" if r["horizon"] == "1" else r["dynamics"])]
+        judged = [heard(int(r["people"]) * float(r["share"]), float(r["rho"])) for r in rows]
+        each = [x / int(r["states"]) ** 1.5 for x, r in zip(judged, rows, strict=True)]
+        assert region.states == (min(int(r["states"]) for r in rows), max(int(r["states"]) for r in rows))
+        assert region.steps == (min(int(r["horizon"]) for r in rows), max(int(r["horizon"]) for r in rows))
+        assert min(judged) <= 1.05 * region.heard[0] and max(judged) >= 0.99 * region.heard[1]
+        assert not region.each or min(each) <= 1.06 * region.each
 
 
 @pytest.mark.parametrize(
@@ -76,6 +118,12 @@ def test_what_was_not_shown_to_hold_is_not_calibrated(table, rows):
 def test_a_size_is_judged_over_all_its_budgets(table):
     few = "20,10,100000,0.3,0.3,10,0.80,1.0", "20,10,100000,0.3,3,90,0.96,1.0"
     assert covered(table(GOOD[0], *few), card(2, 2, 20_000), 0.3, Fraction(3, 10))
+
+
+def test_a_size_of_few_runs_says_nothing_alone(table):
+    few = "20,10,90000,0.3,1,5,0.8,0.8"
+    assert covered(table(*GOOD, few), card(), 0.3, Fraction(1))
+    assert not covered(table(*GOOD, few.replace(",5,", ",20,")), card(), 0.3, Fraction(1))
 
 
 def test_other_code_is_another_estimator(table):

@@ -272,3 +272,52 @@ def test_a_later_question_that_earlier_answers_do_not_make_is_caught(moods, monk
     done = invoke("--home", moods / "home", "ledger", "verify", run, "--card", moods / "card.toml", "--json")
     checks = json.loads(done.stdout)
     assert not checks["ok"] and name in checks["problem"], checks
+
+
+_CONTEXTS = """
+import numpy as np
+from pipeline.worlds.world import World, WorldFunction
+
+
+@WorldFunction
+def contexts() -> World:
+    pays = np.vstack([np.random.default_rng(1).random((12, 5)), np.zeros(5)])
+    onto = np.zeros((13, 5, 13))
+    onto[..., 12] = 1.0
+    return World(
+        name="contexts",
+        transition=onto,
+        visit_reward=pays,
+        entry_reward=np.zeros(13),
+        start=np.append(np.full(12, 1 / 12), 0.0),
+        raw_labels=[*(f"context {i}" for i in range(12)), "over"],
+        bin_values={},
+        ends={12: "over"},
+        policies={"uniform": np.full((13, 5), 0.2)},
+        horizon=1,
+    )
+"""
+
+
+def test_one_step_an_episode_is_evaluated_on_a_condition_and_without_a_z(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "contexts_world.py").write_text(_CONTEXTS)
+    log, recipe, world = tmp_path / "log", tmp_path / "step.toml", "contexts_world:contexts"
+    recipe.write_text(
+        f'[recipe]\nname = "step"\ncard = "{log}"\nagent = "dp-one-step"\n[privacy]\nrho = 1.0\n'
+        f'[evaluate]\npeople = 0.3\nworld = "{world}"\nbehaviour = "uniform"\n'
+    )
+    for asked in (("simulate", world, "--logs", "--episodes", 8000, "--to", log), ("ingest", log), ("run", recipe)):
+        done = invoke("--home", tmp_path / "home", *asked, "--json")
+        assert done.exit_code == 0, done.output
+    folder = next((tmp_path / "home" / "runs").iterdir())
+    told = json.loads((folder / "report.json").read_text())
+    found, verdict = told["evaluation"], told["verdict"]
+    assert found["calibrated"] and found["placebo"] is None and "past" not in found and found["hidden"] is None
+    assert verdict["answer"] == "better" and verdict["confounding"]["status"] == "unchecked"
+    page = (folder / "report.md").read_text()
+    assert "if the recorded state explains the choices" in page and "Episodes have one step" in page
+    assert "z = " not in page
+    assert "Measured from 1 to 20: steps" in page
+    assert "Measured from 1,500 to 30,000: people who judge × √ρ, ρ at most 1" in page
