@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,10 @@ if platform.machine() in ("x86_64", "AMD64"):
 # in memory, where there is enough: half of the time of what writes ledgers and stores is waiting for a disk
 if Path("/dev/shm").is_dir() and shutil.disk_usage("/dev/shm").free > 4 << 30:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
+
+# what every worker and every process of a test imports is compiled once
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import pytest
 import typer.main

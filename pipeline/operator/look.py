@@ -240,6 +240,7 @@ _WORDS = 3
 _ORDERED = 0.9
 # different texts that dates are looked for in
 _HEAD = 2_000
+_ALL_BUT_TYPOS = 0.999
 # of the rows, different cells of a column that tells every row apart
 _OWN = 0.98
 NUMBER = (
@@ -380,11 +381,13 @@ def _dates_form(cells: Mapping[str, pl.Series], said: str | None) -> DatesForm |
     fits: dict[DatesForm, str] = {}
     for name, texts in cells.items():
         some = texts.drop_nulls().unique().head(_HEAD)
-        for form in forms if len(some) else ():
+        # every form asks for three numbers: most columns are told by one look
+        dated = some.str.contains(r"^\d+\D\d+\D\d").sum() >= _ALL_BUT_TYPOS * len(some)
+        for form in forms if dated and len(some) else ():
             plain = pl.DataFrame({"raw_order": some}).with_columns(plain_date(pl.col("raw_order"), form))
             changed = (plain["raw_order"] != some).sum()
             read = plain.select(order_of({"order": pl.String()}).is_not_null().sum()).item()
-            if min(changed, read) >= 0.999 * len(some):
+            if min(changed, read) >= _ALL_BUT_TYPOS * len(some):
                 fits[form] = name
     if said is not None:
         if said not in forms:
