@@ -8,7 +8,6 @@ import json
 import pytest
 
 from flows.config.home import Home
-from flows.config.recipe import load_recipe
 from flows.jobs.intake import ingest_job
 from pipeline.declaration.card import load_card
 from pipeline.facts.report import read_report
@@ -16,6 +15,7 @@ from pipeline.learners import tabular_facts
 from pipeline.learners.tabular_facts import setting_key
 from pipeline.ledger.ledger import open_ledger
 from pipeline.worlds.simulated_logs import write_record
+from reticent import load_recipe
 from tests.flows.office import reticent
 from tests.flows.shop import lay_out
 from tests.jobs import run_job

@@ -12,10 +12,10 @@ import pytest
 from flows.config.home import Home, Work
 from flows.config.study_recipes import load_study
 from flows.jobs.reproduce import study_job
-from pipeline.declaration.card import CardError
 from pipeline.online import cells
 from pipeline.online.study import needed
 from reports.page import number
+from reticent import CardError
 from tests.flows.verb import invoke
 
 RECIPE = """

@@ -17,11 +17,10 @@ from flows.config.home import Home, Work
 from flows.config.recipe import Promote
 from flows.jobs.promotion import reasons_to_hold
 from flows.server.deployments import EXAMPLE_CRON, FLOWS, deploy, nightly, reproduce, simulate
-from flows.server.serving import trigger
-from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import read_pairs
 from pipeline.facts.answers import Comparison
 from pipeline.facts.verdict import Verdict
+from reticent import CardError, trigger
 from tests.flows.shop import lay_out
 from tests.jobs import nightly_job
 

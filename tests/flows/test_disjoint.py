@@ -12,10 +12,9 @@ from flows.config.setting import setting
 from flows.jobs.intake import ingest_job
 from flows.jobs.plan import plan_recipe
 from flows.jobs.registration import register_job
-from pipeline.declaration.card import CardError
-from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.logs.store import latest
+from reticent import BudgetError, CardError
 from tests.flows.shop import lay_out, rows
 from tests.flows.verb import reticent
 from tests.jobs import run_job

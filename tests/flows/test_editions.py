@@ -15,13 +15,12 @@ import pytest
 import pipeline.ledger.ledger as book
 from flows.config.home import Home, Work
 from flows.jobs.run import Asked
-from pipeline.declaration.card import CardError
 from pipeline.declaration.lineage import Schedule
 from pipeline.facts.answers import NightAnswer
-from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.privacy.noise import OsNoise
 from reports.run.comparison import night_page
+from reticent import BudgetError, CardError
 from tests.flows.shop import SCHEDULE, lay_out, rows
 from tests.flows.verb import invoke
 from tests.jobs import nightly_job, plan_job, run_job

@@ -9,8 +9,8 @@ from flows.jobs.intake import ingest_job, inspect_job
 from flows.jobs.proof import verify_run_job
 from flows.jobs.registration import register_job
 from pipeline.declaration.card import load_card
-from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
+from reticent import BudgetError
 from tests.flows.shop import lay_out
 from tests.jobs import run_job
 

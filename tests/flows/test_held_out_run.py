@@ -9,10 +9,9 @@ from fractions import Fraction
 import pytest
 
 from flows.config.home import Home
-from flows.config.recipe import load_recipe
 from flows.config.setting import Setting
 from flows.jobs.run import run_recipe
-from pipeline.declaration.card import CardError, load_card
+from pipeline.declaration.card import load_card
 from pipeline.evaluation.intervals import deviations, level_of
 from pipeline.learners import held_out
 from pipeline.learners.held_out import ASKED
@@ -21,6 +20,7 @@ from pipeline.learners.tabular_evaluation import CLIP
 from pipeline.ledger.ledger import open_ledger
 from pipeline.privacy.release_file import read_release
 from pipeline.transaction.transaction import Transaction
+from reticent import CardError, load_recipe
 from tests.flows.shop import CARD, RECIPE, rows
 from tests.flows.verb import answer, invoke
 

@@ -15,8 +15,9 @@ import pytest
 import reticent
 from flows.config.home import Home, card_at
 from flows.jobs.intake import purge_job
-from pipeline.declaration.toml import DamagedError, LogError
+from pipeline.declaration.toml import DamagedError
 from pipeline.logs.store import check_delivery, snapshots
+from reticent import LogError
 from tests.flows.shop import lay_out, rows
 from tests.flows.verb import invoke
 

@@ -13,10 +13,9 @@ from flows.jobs.intake import ingest_job, inspect_job
 from flows.jobs.registration import register_job
 from flows.terminal.inspection_page import inspection_page as page
 from flows.terminal.screen import plain
-from pipeline.declaration.card import CardError
-from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.privacy.noise import SeededNoise
+from reticent import BudgetError, CardError
 from tests.flows.shop import lay_out
 from tests.flows.verb import reticent
 from tests.jobs import run_job

@@ -14,14 +14,13 @@ import pytest
 from flows.config.home import Home
 from flows.jobs.intake import ingest_job
 from flows.jobs.registration import register_job
-from pipeline.declaration.card import CardError
 from pipeline.learners import tabular
 from pipeline.learners.offline_agents import read_stored
-from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.verify import verify_run
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import RealDataError, SeededNoise
+from reticent import BudgetError, CardError
 from tests.flows.shop import lay_out, rows
 from tests.flows.verb import reticent
 from tests.jobs import plan_job, run_job

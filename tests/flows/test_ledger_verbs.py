@@ -9,8 +9,7 @@ import pytest
 
 from flows.config.home import Home
 from flows.jobs.intake import ingest_job
-from pipeline.declaration.card import CardError
-from pipeline.ledger.chain import BudgetError
+from reticent import BudgetError, CardError
 from tests.flows.office import made, office
 from tests.flows.office import reticent as verb
 from tests.flows.shop import lay_out

@@ -9,10 +9,9 @@ from fractions import Fraction
 import pytest
 
 from flows.config.home import Home
-from flows.config.recipe import load_recipe
 from flows.config.setting import Setting
 from flows.jobs.run import run_recipe
-from pipeline.declaration.card import CardError, load_card
+from pipeline.declaration.card import load_card
 from pipeline.learners import linear
 from pipeline.ledger.ledger import open_ledger
 from pipeline.privacy.release_file import read_release
@@ -21,6 +20,7 @@ from pipeline.statistics.linear_plan import declared_map
 from pipeline.transaction.drawing import key_of
 from pipeline.transaction.place import fits
 from pipeline.transaction.transaction import Transaction
+from reticent import CardError, load_recipe
 from tests.flows.shop import rows
 from tests.flows.test_held_out_run import HELD, call, shop, told, write
 from tests.flows.verb import invoke

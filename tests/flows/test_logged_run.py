@@ -12,11 +12,11 @@ import pytest
 from flows.config.home import Home
 from flows.jobs.run import run_recipe
 from flows.terminal.screen import fail
-from pipeline.declaration.card import CardError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.privacy.release_file import read_release
 from pipeline.statistics.held_out import held_out_loss
 from pipeline.statistics.moment_layout import half
+from reticent import CardError
 from tests.flows.shop import CARD, rows
 from tests.flows.test_held_out_run import HELD, call, told, write
 from tests.flows.verb import invoke

@@ -14,16 +14,15 @@ import pytest
 
 import pipeline.ledger.ledger as book
 from flows.config.home import Home, Work
-from flows.config.recipe import Promote, load_recipe
+from flows.config.recipe import Promote
 from flows.jobs.nightly import alert, watch_of
 from flows.jobs.promotion import Alias
-from pipeline.declaration.toml import LogError
 from pipeline.facts.answers import NightAnswer
-from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.privacy.noise import SeededNoise
 from reports.page import percent
 from reports.run.comparison import night_page
+from reticent import BudgetError, LogError, load_recipe
 from tests import jobs
 from tests.flows.shop import SCHEDULE, lay_out, rows
 from tests.learners.lq_shop import lay_out_plant

@@ -13,11 +13,10 @@ import pytest
 from flows.config.home import Home
 from flows.jobs.audit import audit_job
 from flows.jobs.book import verify_job
-from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import exit_code
-from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.steps import counters_problem, noise_problem
 from pipeline.ledger.verify import verify_run
+from reticent import BudgetError, CardError
 from tests.flows.nights import Shop, customers
 from tests.flows.verb import invoke
 from tests.jobs import plan_job, run_job

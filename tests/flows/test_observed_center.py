@@ -8,10 +8,11 @@ import pytest
 
 from flows.config.home import Home
 from flows.jobs.intake import ingest_job
-from pipeline.declaration.card import CardError, load_card
+from pipeline.declaration.card import load_card
 from pipeline.learners.observed_policy import StoredObserved
 from pipeline.learners.offline_agents import read_stored
 from pipeline.logs.store import snapshots
+from reticent import CardError
 from tests.jobs import run_job
 
 CENTER = np.array([120.0, 80.0])

@@ -12,11 +12,11 @@ import pytest
 from flows.config.home import Home
 from flows.jobs.intake import ingest_job
 from flows.jobs.plan import forecast_quality
-from pipeline.declaration.card import CardError
 from pipeline.learners.observed_policy import StoredObserved
 from pipeline.learners.offline_agents import read_stored
 from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.verify import verify_run
+from reticent import CardError
 from tests.campaigns.cartpole_log import simulate, write_minari
 from tests.flows.observed import AGENTS, ROOT, cartpole, lay_out
 from tests.jobs import run_job

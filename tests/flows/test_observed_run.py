@@ -10,10 +10,11 @@ import polars as pl
 import pytest
 
 from flows.config.home import Home
+from flows.jobs import plan as foresight
 from flows.jobs.intake import ingest_job
 from flows.jobs.plan import forecast_quality
 from pipeline.audits.attack import AuditTarget
-from pipeline.declaration.card import CardError, load_card
+from pipeline.declaration.card import load_card
 from pipeline.learners.observed_policy import StoredObserved
 from pipeline.learners.offline_agents import read_stored
 from pipeline.ledger.ledger import open_ledger
@@ -23,6 +24,7 @@ from pipeline.logs.store import snapshots
 from pipeline.logs.summing import Resources
 from pipeline.privacy.noise import OsNoise
 from pipeline.statistics.linear_sums import Quantiser, StreamRows
+from reticent import CardError
 from tests.campaigns.cartpole_log import simulate, write_minari
 from tests.flows.observed import AGENTS, PEOPLE, STEPS, cartpole, lay_out
 from tests.flows.verb import invoke
@@ -150,7 +152,9 @@ def test_the_mechanism_is_attacked_at_its_own_price(ran):
     assert 0 < target.claimed_rho <= 4
 
 
-def test_its_quality_is_foreseen_in_a_made_up_world_of_observations(tmp_path):
+def test_its_quality_is_foreseen_in_a_made_up_world_of_observations(tmp_path, monkeypatch):
+    for name in ("_DRAWS", "_FEWEST", "_RIVAL_DRAWS"):
+        monkeypatch.setattr(foresight, name, 2)
     # many people learn there, forty do not
     shop, home = lay_out(tmp_path / "shop", cartpole(40_000, 4)), Home(tmp_path / "home")
     for name in ("private", "private_once"):

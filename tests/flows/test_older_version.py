@@ -14,8 +14,8 @@ import flows.jobs.made_again as again
 import flows.jobs.publish as reading
 import reports.run.run_page as drawing
 from flows.config.home import Home
-from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import canonical, entry_hash, read_export
+from reticent import CardError
 from tests.flows.office import edit, flip_policy, made, office, reticent, vouch_for
 from tests.jobs import run_job
 

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 from flows.config.home import Home
-from flows.config.recipe import load_recipe
 from flows.config.setting import Setting
 from flows.jobs.run import run_recipe
-from pipeline.declaration.card import CardError, load_card
+from pipeline.declaration.card import load_card
 from pipeline.learners.held_out import HeldOutRun, _asked
 from pipeline.ledger.ledger import open_ledger
 from pipeline.privacy.release_file import read_release
 from pipeline.statistics.held_out import held_out_loss
 from pipeline.transaction.drawing import key_of
 from pipeline.transaction.transaction import Transaction
+from reticent import CardError, load_recipe
 from tests.flows.shop import CARD, rows
 from tests.flows.test_held_out_run import HELD, call, shop, told, write
 from tests.flows.verb import invoke

@@ -9,8 +9,8 @@ import pytest
 from flows.config.home import Home
 from flows.jobs.intake import ingest_job
 from flows.jobs.registration import register_job
-from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import Ledger, open_ledger
+from reticent import BudgetError
 from tests.flows.nights import Shop, customers
 from tests.flows.shop import RECIPE, lay_out, rows
 from tests.goldens.adapter import reticent

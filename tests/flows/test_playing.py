@@ -12,10 +12,10 @@ import flows.cli
 from flows.config.home import Home
 from flows.config.study_recipes import load_world_recipe
 from flows.jobs.playing import play_job
-from pipeline.declaration.card import CardError
 from pipeline.online import registry as agents
 from pipeline.online.cells import gather
 from pipeline.online.trial import Trial, marks, staged_curve
+from reticent import CardError
 from tests.flows.verb import invoke
 
 RECIPE = """

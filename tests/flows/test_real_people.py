@@ -11,8 +11,8 @@ import pytest
 from flows.config.home import Home
 from flows.jobs.intake import ingest_job
 from flows.jobs.registration import register_job
-from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
+from reticent import BudgetError
 from tests.jobs import run_job
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,13 +7,12 @@ import json
 import pytest
 
 from flows.config.home import Home
-from flows.config.recipe import load_recipe
 from flows.config.setting import Setting, check_numbered
 from flows.jobs.intake import ingest_job
 from flows.verbs.runs import summary
-from pipeline.declaration.card import CardError
 from pipeline.facts.answers import RunAnswer
 from pipeline.ledger.certificate import Route, assumptions
+from reticent import CardError, load_recipe
 from tests.campaigns.bad_input import toml
 from tests.jobs import run_job
 from tests.logs.layouts import LOG, card_of, cards, write_minari_hdf5

@@ -13,12 +13,11 @@ import pytest
 from flows.config.home import Home, Work
 from flows.jobs.intake import ingest_job
 from flows.jobs.registration import register_job
-from pipeline.declaration.card import CardError
-from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.verify import verify_run
 from pipeline.privacy.noise import RealDataError, SeededNoise
 from pipeline.privacy.release_file import read_release
+from reticent import BudgetError, CardError
 from tests.flows.conftest import FAMILIES, LINEAR
 from tests.flows.same_key import same_key
 from tests.flows.test_side_outputs import RECORDS, Clock, published, reticent, rows

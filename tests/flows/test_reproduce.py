@@ -10,9 +10,9 @@ import pytest
 from flows.config.home import Home, paper_studies
 from flows.config.study_recipes import load_study
 from flows.jobs.reproduce import study_job
-from pipeline.declaration.card import CardError
 from pipeline.online import cells as kept_cells
 from pipeline.online.cells import measure, measure_cells
+from reticent import CardError
 from tests.flows.verb import invoke
 
 KEYS = {"agent", "variant", "trust", "world", "episodes", "rho", "epsilon", "delta", "calibration", "constants"}

@@ -10,8 +10,8 @@ from flows.config.home import Home
 from flows.jobs.book import verify_job
 from flows.jobs.registration import known_to_runs
 from pipeline.declaration.toml import exit_code
-from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
+from reticent import BudgetError
 from tests.flows.nights import Shop, customers
 from tests.flows.shop import lay_out, rows
 from tests.jobs import nightly_job, run_job

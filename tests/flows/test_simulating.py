@@ -11,10 +11,11 @@ import pytest
 
 from flows.config.home import Home
 from flows.jobs.intake import ingest_job
-from flows.jobs.simulated_logs import LogOptions, simulate_logs, world_folder
-from pipeline.declaration.card import CardError, load_card
+from flows.jobs.simulated_logs import simulate_logs, world_folder
+from pipeline.declaration.card import load_card
 from pipeline.worlds.catalog import WORLDS, load_world
 from pipeline.worlds.exact import world_values
+from reticent import CardError, LogOptions
 from tests.flows.verb import reticent
 from tests.jobs import run_job
 

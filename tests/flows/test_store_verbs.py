@@ -10,10 +10,10 @@ import pytest
 
 from flows.config.home import Home, Work, card_at
 from flows.jobs.intake import ingest_job, purge_job
-from pipeline.declaration.card import CardError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.logs.store import snapshots
 from pipeline.operator.ingest_report import ingest_report
+from reticent import CardError
 from tests.flows.shop import lay_out, rows
 from tests.jobs import run_job
 

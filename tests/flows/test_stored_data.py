@@ -10,10 +10,10 @@ import pytest
 from flows.config.home import Home
 from flows.jobs.intake import ingest_job, verify_store_job
 from flows.jobs.registration import register_job
-from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import DamagedError, exit_code
 from pipeline.ledger.ledger import open_ledger
 from pipeline.logs.second_pass import write_rows
+from reticent import CardError
 from tests.flows.nights import Shop, customers
 from tests.flows.shop import lay_out
 from tests.flows.verb import invoke

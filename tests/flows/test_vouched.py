@@ -11,9 +11,8 @@ import pytest
 from flows.config.home import Home
 from flows.jobs.intake import ingest_job
 from flows.jobs.registration import register_job
-from pipeline.declaration.card import CardError
-from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import Ledger, open_ledger
+from reticent import BudgetError, CardError
 from tests.flows.office import edit, flip_policy, forge, kinds_of, made, office, reticent, vouch_for
 from tests.flows.shop import lay_out
 from tests.jobs import run_job

@@ -10,9 +10,8 @@ import pytest
 
 from flows.config.home import Home
 from flows.jobs.registration import register_job
-from pipeline.declaration.card import CardError
-from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
+from reticent import BudgetError, CardError
 from tests.flows.office import edit, flip_policy, kinds_of, made, office, reticent
 from tests.jobs import run_job
 

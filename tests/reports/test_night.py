@@ -6,9 +6,10 @@ import pytest
 
 from flows.config.home import Home
 from flows.jobs.playing import play_job
-from flows.jobs.simulated_logs import LogOptions, simulate_logs
+from flows.jobs.simulated_logs import simulate_logs
 from pipeline.facts.answers import NightAnswer
 from reports.run.comparison import log_page, night_page, simulation_page, slug, study_page
+from reticent import LogOptions
 from tests.flows.shop import lay_out
 from tests.flows.test_playing import RECIPE
 from tests.jobs import nightly_job

@@ -15,13 +15,14 @@ from flows.jobs.intake import ingest_job
 from flows.jobs.registration import ledger_for, newest_snapshot, register_job
 from pipeline.disk import DISK
 from pipeline.learners import tabular
-from pipeline.ledger.chain import AttemptLostError, BudgetError
+from pipeline.ledger.chain import AttemptLostError
 from pipeline.ledger.ledger import Ledger
 from pipeline.privacy.noise import OsNoise
 from pipeline.privacy.release import total_rho
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.transaction.place import drawn_folders, one_at_a_time, recover, refuse_old_ledger
 from pipeline.transaction.release_once import release_once
+from reticent import BudgetError
 from tests.flows.shop import lay_out
 from tests.flows.verb import reticent
 

@@ -14,13 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from flows.config.home import Home
-from flows.config.recipe import load_recipe
 from flows.config.setting import setting
 from flows.jobs.intake import ingest_job, purge_job
 from flows.jobs.registration import ledger_for, newest_snapshot, register_job
-from pipeline.declaration.card import CardError, load_card
+from pipeline.declaration.card import load_card
 from pipeline.learners.tabular_facts import setting_hash
-from pipeline.ledger.chain import AttemptLostError, BudgetError
+from pipeline.ledger.chain import AttemptLostError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.logs import spills
 from pipeline.logs.aggregate import CountSums
@@ -28,6 +27,7 @@ from pipeline.logs.store import write_manifest
 from pipeline.privacy.noise import OsNoise
 from pipeline.transaction.place import read_attempt, write_attempt
 from pipeline.transaction.release_once import release_once
+from reticent import BudgetError, CardError, load_recipe
 from tests.flows.shop import lay_out
 from tests.flows.verb import reticent
 from tests.jobs import plan_job, run_job
