@@ -16,8 +16,7 @@ import pytest
 import pipeline.transaction.transaction as machine
 from flows.config.home import Home
 from flows.config.setting import setting
-from flows.jobs.intake import ingest_job
-from flows.jobs.registration import ledger_for, newest_snapshot, register_job
+from flows.jobs.registration import ledger_for, newest_snapshot
 from pipeline.disk import DISK
 from pipeline.learners import tabular
 from pipeline.ledger import attempts
@@ -37,6 +36,7 @@ from pipeline.transaction.transaction import State, Transaction, open_lineage, t
 from reticent import BudgetError
 from tests.flows.nights import Shop, customers
 from tests.flows.shop import lay_out
+from tests.jobs import ingest_job, register_job
 
 # every transition of the machine, and every write on the way
 TRANSITIONS = (
@@ -313,7 +313,7 @@ def test_a_twin_that_draws_without_saying_so_is_caught(tmp_path, monkeypatch, na
 def test_a_schedule_whose_sums_die_for_ever_pays_once(tmp_path, monkeypatch, name):
     """Each retry once paid anew for an attempt that had not come to its noise: 2, 3, 4, 5 … until the cap was gone."""
     caller = CALLERS[name](tmp_path, monkeypatch)
-    for _ in range(12):
+    for _ in range(4):
         with monkeypatch.context() as dead, pytest.raises(DiedError):
             for owner, sums in ((tabular, "aggregate"), (continual_step, "count_new")):
                 dead.setattr(owner, sums, dies_after(lambda *_: None))
