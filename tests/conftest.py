@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -21,12 +22,17 @@ if platform.machine() in ("x86_64", "AMD64"):
 if Path("/dev/shm").is_dir() and shutil.disk_usage("/dev/shm").free > 4 << 30:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
 
+# what every worker and every process of a test imports is compiled once
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", None) is not None:
+    sys.dont_write_bytecode = False
+
 import pytest
 import typer.main
 import typer.testing
 import vl_convert
 
 from pipeline.declaration.card import Card
+from pipeline.privacy import budget
 from tests.skipping import guard
 
 _LONG = ("flows", "goldens", "logs", "transaction")
@@ -71,7 +77,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def made_once() -> Iterator[None]:
-    """What is the same every time and takes long: verbs from their functions' signatures, a chart from its text.
+    """What is the same every time and takes long: verbs from their functions' signatures, a chart from its text, and
+    the conversion of a budget.
 
     Studies see one core: runs this short take less than a process takes to start.
     """
@@ -80,6 +87,7 @@ def made_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typer.main, "get_command", verbs)
         patch.setattr(typer.testing, "_get_command", verbs)
+        patch.setattr(budget, "_log_delta", cache(budget._log_delta))
         patch.setattr(vl_convert, "vegalite_to_svg", lambda chart: drawn(json.dumps(chart)))
         patch.setattr("os.sched_getaffinity", lambda pid: {0})
         yield

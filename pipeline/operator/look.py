@@ -412,6 +412,9 @@ def _dates_forms(cells: Mapping[str, pl.Series], said: str | None) -> list[Dates
         every = texts.drop_nulls().unique(maintain_order=True)
         # of all files, each of which may have a style of its own
         some = every.gather_every(max(1, len(every) // _HEAD))
+        # every form asks for three numbers: most columns are told by one look
+        if some.str.contains(r"\d+\D\d+\D\d").sum() <= _STRAY * len(some):
+            continue
         written: dict[DatesForm, pl.Series] = {form: some.filter(_read_as(some, form) != some) for form in forms}
         dates = {form: int(_is_date(_read_as(rows, form)).sum()) for form, rows in written.items()}
         fits = [form for form in forms if dates[form] > _STRAY * len(some)]

@@ -140,16 +140,23 @@ def project_cvxpy(table: Array, total: float) -> Array:
 
     Raises RuntimeError if the solver reports anything but an optimum.
     """
-    import cvxpy as cp
-
     unit = max(1.0, total, float(np.abs(table).max()))
-    x = cp.Variable(table.size, nonneg=True)
-    constraints: list[Any] = [cp.sum(x) == total / unit]
-    problem = cp.Problem(cp.Minimize(cp.sum_squares(x - table.ravel() / unit)), constraints)
+    problem, x, drawn, sum_of = _projection(table.size)
+    drawn.value, sum_of.value = table.ravel() / unit, total / unit
     problem.solve(solver="CLARABEL", tol_gap_abs=1e-12, tol_gap_rel=1e-12, tol_feas=1e-12)
     if problem.status != "optimal":
         raise RuntimeError(f"cvxpy ended {problem.status!r} on a projection")
     return np.asarray(x.value).reshape(table.shape) * unit
+
+
+@cache
+def _projection(size: int) -> tuple[Any, Any, Any, Any]:
+    """The projection of one table as a DPP-parametrised cvxpy problem, compiled once per ``size``."""
+    import cvxpy as cp
+
+    x, drawn, total = cp.Variable(size, nonneg=True), cp.Parameter(size), cp.Parameter()
+    constraints: list[Any] = [cp.sum(x) == total]
+    return cp.Problem(cp.Minimize(cp.sum_squares(x - drawn)), constraints), x, drawn, total
 
 
 @cache

@@ -7,12 +7,9 @@ from fractions import Fraction
 from pathlib import Path
 
 import pipeline.ledger.ledger as clock
-from flows.config.home import Home
-from flows.jobs.intake import ingest_job
-from flows.jobs.registration import register_job
 from pipeline.ledger.ledger import Ledger, open_ledger
 from tests.flows.shop import lay_out
-from tests.jobs import nightly_job, run_job
+from tests.jobs import home_at, ingest_job, nightly_job, register_job, run_job
 
 STRICT = "[tolerance]\nunknown_label = 0.0\n"
 
@@ -29,7 +26,7 @@ class Shop:
         )
         card = self.folder / "card.toml"
         card.write_text(card.read_text() + tolerance)
-        self.home = Home(folder / "home")
+        self.home = home_at(folder / "home")
         if kind == "real":
             register_job(str(self.folder), self.home)
         self.ingest()

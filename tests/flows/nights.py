@@ -9,17 +9,14 @@ from typing import Any
 import pytest
 
 import pipeline.ledger.ledger as book
-from flows.config.home import Home
 from flows.config.setting import setting
-from flows.jobs.intake import ingest_job
 from flows.jobs.nights import night_of, nightly_counter
-from flows.jobs.registration import register_job
 from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.privacy.noise import OsNoise
 from pipeline.transaction.continual_step import Appended, append_step
 from tests.flows.same_key import same_key
 from tests.flows.shop import RECIPE, lay_out, rows
-from tests.jobs import nightly_job, run_job
+from tests.jobs import home_at, ingest_job, nightly_job, register_job, run_job
 
 FIRST = date(2026, 1, 1)
 
@@ -41,7 +38,7 @@ class Shop:
         reserve: float = 0,
     ) -> None:
         self.folder = lay_out(folder / "shop", kind=kind, ledger="ledger.db" if kind == "real" else "home", cap=cap)
-        self.home, self._patch = Home(folder / "home"), monkeypatch
+        self.home, self._patch = home_at(folder / "home"), monkeypatch
         card = self.folder / "card.toml"
         text = card.read_text().replace("episodes_per_user = 1", unit) if unit else card.read_text()
         card.write_text(text.replace("reserve = 0\n", f"reserve = {reserve:g}\n") + budget)

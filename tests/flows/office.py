@@ -11,21 +11,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from flows.config.home import Home
-from flows.jobs.intake import ingest_job
-from flows.jobs.registration import register_job
 from pipeline.ledger.ledger import open_ledger
 from pipeline.privacy.release_file import sha256_file
 from tests.flows.shop import lay_out
 from tests.flows.verb import invoke
-from tests.jobs import run_job
+from tests.jobs import home_at, ingest_job, register_job, run_job
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """One run of people's data, made once and copied for each test."""
     root = tmp_path_factory.mktemp("made")
-    folder, home = lay_out(root / "people", kind="real", ledger="ledger.db", cap=10.0), Home(root / "home")
+    folder, home = lay_out(root / "people", kind="real", ledger="ledger.db", cap=10.0), home_at(root / "home")
     register_job(str(folder), home)
     ingest_job(str(folder), home)
     return root, run_job(str(folder / "private.toml"), home)["run"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,11 @@ release = "nightly"
 
 def rows(users: int = 400, seed: int = 0) -> list[tuple]:
     """Simulated customers: mail warms, calls sell to the warm."""
+    return list(_simulated(users, seed))
+
+
+@cache
+def _simulated(users: int, seed: int) -> tuple[tuple, ...]:
     rng = np.random.default_rng(seed)
     found = []
     for u in range(users):
@@ -60,7 +66,7 @@ def rows(users: int = 400, seed: int = 0) -> list[tuple]:
             if left:
                 break
             mood = "warm" if offer == "mail" and rng.random() < 0.8 else mood
-    return found
+    return tuple(found)
 
 
 def lay_out(folder: Path, *, kind: str = "synthetic", ledger: str = "home", cap: float = 3.0, log=None) -> Path:

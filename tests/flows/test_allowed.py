@@ -9,8 +9,8 @@ import pytest
 
 from flows.config.home import HOME, SERVED
 from flows.server.deployments import FILE, Allowed, read_allowed
-from pipeline.declaration.card import CardError
 from pipeline.declaration.code import PERMITTED, refuse_unlisted
+from reticent import CardError
 
 
 @pytest.fixture

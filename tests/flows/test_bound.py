@@ -7,24 +7,20 @@ import json
 
 import pytest
 
-from flows.config.home import Home
-from flows.config.recipe import load_recipe
-from flows.jobs.intake import ingest_job
-from pipeline.declaration.card import load_card
 from pipeline.facts.report import read_report
 from pipeline.learners import tabular_facts
 from pipeline.learners.tabular_facts import setting_key
-from pipeline.ledger.ledger import open_ledger
 from pipeline.worlds.simulated_logs import write_record
+from reticent import load_card, load_recipe
 from tests.flows.office import reticent
 from tests.flows.shop import lay_out
-from tests.jobs import run_job
+from tests.jobs import home_at, ingest_job, ledger_of, run_job
 
 
 @pytest.fixture
 def measured(tmp_path):
     """A shop of made-up people with a containment row and a record that fit each other."""
-    folder, home = lay_out(tmp_path / "people"), Home(tmp_path / "home")
+    folder, home = lay_out(tmp_path / "people"), home_at(tmp_path / "home")
     recipe = folder / "private.toml"
     card = load_card(folder / "card.toml")
     row = setting_key(card, load_recipe(recipe).terms) | {"draws": "100", "inside": "100"}
@@ -47,7 +43,7 @@ def test_it_is_a_bound_its_ledger_says_how_the_log_was_made_and_it_is_made_again
     run = next((home.runs).iterdir())
     made = read_report(run).made
     assert made is not None and made.episodes == 400
-    published = [e for e in open_ledger(home.root / "ledger.db", create=False).entries() if e.kind == "PUBLISH"]
+    published = [e for e in ledger_of(home).entries() if e.kind == "PUBLISH"]
     assert published[-1].body["made"] == made.model_dump()
     code, told = reticent(folder.parent, "ledger", "verify", run.name)
     assert code == 0 and all(check["ok"] for check in told["checks"]), told

@@ -11,16 +11,15 @@ import pytest
 
 import flows.jobs.promotion
 import reticent
-from flows.config.home import Home
 from flows.jobs.promotion import Alias
 from flows.server.acting import Served
-from pipeline.ledger.ledger import open_ledger
 from pipeline.privacy.continual import continual, squared_weights
 from pipeline.privacy.release_file import read_release
 from pipeline.transaction.continual_step import KeptSteps
 from tests.flows.changing import FIRST, Clinic
 from tests.flows.test_played_runs import call
 from tests.flows.verb import invoke
+from tests.jobs import home_at, ledger_of
 
 
 class KilledError(BaseException):
@@ -46,7 +45,7 @@ def clinic_in(folder: Path, **told) -> Clinic:
 
 
 def test_a_change_is_answered_within_two_nights_and_forgotten_after_the_window(tmp_path, alerts):
-    clinic, home = clinic_in(tmp_path, window=3, changes=4), Home(tmp_path / "home")
+    clinic, home = clinic_in(tmp_path, window=3, changes=4), home_at(tmp_path / "home")
     before = [clinic.night(k) for k in (1, 2, 3)]
     assert all(n["promotion"]["promoted"] for n in before) and not alerts()
     assert "played" not in before[0]["night"]
@@ -81,7 +80,7 @@ def test_a_change_is_answered_within_two_nights_and_forgotten_after_the_window(t
 
 
 def test_without_a_window_practice_serves_until_somebody_promotes_by_name(tmp_path, alerts):
-    clinic, home = clinic_in(tmp_path, changes=3), Home(tmp_path / "home")
+    clinic, home = clinic_in(tmp_path, changes=3), home_at(tmp_path / "home")
     nights = [clinic.night(k) for k in (1, 2, 3, 4, 5)]
     assert [n["promotion"]["promoted"] for n in nights] == [True, True, False, False, False] and len(alerts()) == 1
     assert "until somebody promotes a run by name" in nights[-1]["promotion"]["held"][0]
@@ -99,7 +98,7 @@ def test_a_quiet_world_is_left_alone(tmp_path, alerts):
 
 @pytest.mark.parametrize("dies", ["before the note", "after the note", "after the pointer"])
 def test_a_night_killed_while_it_withdraws_the_run_is_done_by_the_next_attempt(tmp_path, monkeypatch, alerts, dies):
-    clinic, home = clinic_in(tmp_path, window=3, changes=2), Home(tmp_path / "home")
+    clinic, home = clinic_in(tmp_path, window=3, changes=2), home_at(tmp_path / "home")
     first, day, store = clinic.night(1), FIRST + timedelta(days=1), reticent.Store(home.root)
     clinic.log(2).write_parquet(clinic.folder / "tonight.parquet")
     owner, name = {
@@ -117,9 +116,9 @@ def test_a_night_killed_while_it_withdraws_the_run_is_done_by_the_next_attempt(t
 
 
 def test_the_table_is_charged_with_the_counter_and_a_redraw_pays_for_it_too(tmp_path, monkeypatch):
-    clinic, home = clinic_in(tmp_path, people=60), Home(tmp_path / "home")
+    clinic, home = clinic_in(tmp_path, people=60), home_at(tmp_path / "home")
     first = clinic.night(1)
-    ledger = open_ledger(home.root / "ledger.db", create=False)
+    ledger = ledger_of(home)
     [intent] = [e for e in ledger.entries("clinic") if e.kind == "INTENT"]
     listed = {m["table"]: m for m in intent.body["mechanisms"]}
     played = listed.pop("played")

@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from flows.config.home import Home, Work
+from flows.config.home import Work
 from flows.config.study_recipes import load_study
 from flows.jobs.reproduce import study_job
-from pipeline.declaration.card import CardError
 from pipeline.online import cells
 from pipeline.online.study import needed
 from reports.page import number
+from reticent import CardError
 from tests.flows.verb import invoke
+from tests.jobs import home_at
 
 RECIPE = """
 [study]
@@ -139,12 +140,12 @@ def test_finished_runs_are_found_again_and_full_plays_the_rest(folder, result, m
     monkeypatch.setattr(cells, "measure", refuse)
     assert compared(folder) == result
     with pytest.raises(AssertionError, match=r"played again: .*seed=2"):
-        study_job(folder / "tiny.toml", Home(folder / "home"), full=True)
+        study_job(folder / "tiny.toml", home_at(folder / "home"), full=True)
 
 
 def test_progress_is_told_on_stderr_only(folder, result):
     said: list[str] = []
-    study_job(folder / "tiny.toml", Home(folder / "home"), Work(say=said.append))
+    study_job(folder / "tiny.toml", home_at(folder / "home"), Work(say=said.append))
     assert "simulation, not private" in said[0]
 
 
@@ -242,7 +243,7 @@ def test_the_world_of_icu_sepsis_is_found_on_the_shelf_that_is_asked(tmp_path):
     path = tmp_path / "icu.toml"
     path.write_text(RECIPE.replace('name = "riverswim_homogeneous", states = 3', 'name = "icu_sepsis_bins"'))
     with pytest.raises(CardError, match="not the ICU-Sepsis world"):
-        study_job(path, Home(tmp_path / "home", tmp_path / "shelf"))
+        study_job(path, home_at(tmp_path / "home", tmp_path / "shelf"))
 
 
 @pytest.mark.parametrize(

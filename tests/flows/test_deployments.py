@@ -13,17 +13,16 @@ from prefect.client.schemas.schedules import CronSchedule
 from prefect.exceptions import ParameterTypeError, SignatureMismatchError
 
 import flows.server.recorded
-from flows.config.home import Home, Work
+from flows.config.home import Work
 from flows.config.recipe import Promote
 from flows.jobs.promotion import reasons_to_hold
 from flows.server.deployments import EXAMPLE_CRON, FLOWS, deploy, nightly, reproduce, simulate
-from flows.server.serving import trigger
-from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import read_pairs
 from pipeline.facts.answers import Comparison
 from pipeline.facts.verdict import Verdict
+from reticent import CardError, trigger
 from tests.flows.shop import lay_out
-from tests.jobs import nightly_job
+from tests.jobs import home_at, nightly_job
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -106,7 +105,7 @@ def test_no_flow_and_no_task_is_retried_cached_or_kept(tmp_path, monkeypatch):
 
     monkeypatch.setattr(flows.server.recorded, "task", record)
     shop = lay_out(tmp_path / "shop")
-    nightly_job(str(shop / "private.toml"), Home(tmp_path / "home"), Work(flows.server.recorded.task_step))
+    nightly_job(str(shop / "private.toml"), home_at(tmp_path / "home"), Work(flows.server.recorded.task_step))
     assert [t["name"] for t in made] == ["ingest", "release", "plan", "report"]
     assert all(t["retries"] == 0 and t["persist_result"] is False for t in made)
     assert all(t["cache_policy"] is flows.server.recorded.NO_CACHE for t in made)

@@ -7,18 +7,14 @@ from fractions import Fraction
 import polars as pl
 import pytest
 
-from flows.config.home import Home
 from flows.config.setting import setting
-from flows.jobs.intake import ingest_job
 from flows.jobs.plan import plan_recipe
-from flows.jobs.registration import register_job
-from pipeline.declaration.card import CardError
-from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.logs.store import latest
+from reticent import BudgetError, CardError
 from tests.flows.shop import lay_out, rows
 from tests.flows.verb import reticent
-from tests.jobs import run_job
+from tests.jobs import home_at, ingest_job, register_job, run_job
 from tests.learners.linear_shop import RECIPE as LINEAR
 from tests.learners.linear_shop import lay_out_linear
 from tests.ledger.disjoint import disjoint
@@ -27,7 +23,7 @@ from tests.ledger.disjoint import disjoint
 @pytest.fixture
 def ward(tmp_path):
     """Makes a lineage of a name in one ledger, of some customers."""
-    home = Home(tmp_path / "home")
+    home = home_at(tmp_path / "home")
 
     def make(name, first, count, *, cap=1.0, apart=()):
         log = [(f"c{first + int(u[1:])}", *rest) for u, *rest in rows(count)]
@@ -101,7 +97,7 @@ def test_a_person_who_is_found_in_both_changes_nobody_else_and_no_outcome(ward):
     ingest_job(str(a), home)
     ingest_job(str(b), home)
     with_them, aside = people(b, home)
-    alone, other = Home(home.root.parent / "other"), home.root.parent / "x"
+    alone, other = home_at(home.root.parent / "other"), home.root.parent / "x"
     assert aside <= 3 and "c299" not in with_them
     (home.root.parent / "ledger.db").rename(other)
     ward("a", 0, 299)
@@ -169,5 +165,5 @@ def test_every_agent_says_what_it_costs_who_joins(tmp_path, name):
     shop = lay_out_linear(tmp_path / "shop", kind="real", ledger="ledger.db")
     more = "[privacy]\nrho = 1.0\n"
     (shop / "one_step.toml").write_text(LINEAR.format(name="one_step", agent="dp-one-step", rest=more))
-    rho, told = setting(str(shop / f"{name}.toml"), Home(tmp_path / "home")).plan.charge()
+    rho, told = setting(str(shop / f"{name}.toml"), home_at(tmp_path / "home")).plan.charge()
     assert rho / 4 <= Fraction(told["rho_add_remove"]) < rho * Fraction(3, 4)

@@ -13,18 +13,17 @@ import numpy as np
 import pytest
 
 import pipeline.ledger.ledger as book
-from flows.config.home import Home, Work
+from flows.config.home import Work
 from flows.jobs.run import Asked
-from pipeline.declaration.card import CardError
 from pipeline.declaration.lineage import Schedule
 from pipeline.facts.answers import NightAnswer
-from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.privacy.noise import OsNoise
 from reports.run.comparison import night_page
+from reticent import BudgetError, CardError
 from tests.flows.shop import SCHEDULE, lay_out, rows
 from tests.flows.verb import invoke
-from tests.jobs import nightly_job, plan_job, run_job
+from tests.jobs import home_at, nightly_job, plan_job, run_job
 
 WEEK = [f"2026-01-{day:02d}" for day in range(5, 15)]
 Log = Sequence[Any]
@@ -85,7 +84,7 @@ def calendar_night(
     recipe = shop / "private.toml"
     declared = recipe.read_text().replace('release = "nightly"', f"release = {release}")
     recipe.write_text(declared + "\n[watch]\nstale_days = 1\n")
-    return nightly_job(str(recipe), Home(folder / "home"), **more)
+    return nightly_job(str(recipe), home_at(folder / "home"), **more)
 
 
 @pytest.fixture
@@ -167,14 +166,14 @@ def test_a_night_whose_files_cannot_be_read_releases_on_the_last_good_edition(tm
     clock("2026-01-06")
     (tmp_path / "shop" / "log.csv").write_text("nobody,knows,these,columns\n")
     recipe, said = str(tmp_path / "shop" / "private.toml"), list[str]()
-    night = nightly_job(recipe, Home(tmp_path / "home"), Work(say=said.append))
+    night = nightly_job(recipe, home_at(tmp_path / "home"), Work(say=said.append))
     assert night["exit"] == 3 and night["night"]["charged_rho"] == 1.0 and night["run"] != first["run"]
     assert any("the log of private breaks its card" in line for line in said)
 
 
 def test_a_scheduled_night_needs_a_calendar_that_has_begun(tmp_path: Path, clock: Any) -> None:
     clock("2026-01-05")
-    shop, home = lay_out(tmp_path / "shop"), Home(tmp_path / "home")
+    shop, home = lay_out(tmp_path / "shop"), home_at(tmp_path / "home")
     recipe = shop / "private.toml"
     recipe.write_text(recipe.read_text().replace(SCHEDULE, ""))
     with pytest.raises(CardError, match=r"\[schedule\] is missing"):
@@ -197,7 +196,7 @@ def test_that_bytes_are_those_of_an_earlier_edition_is_told_in_the_terminal_alon
     # following it is the operator's own act; what runs by itself does not
     assert not reticent(home, *run)[1]["replayed"]
     with pytest.raises(CardError, match="there is no snapshot 7"):
-        run_job(str(shop / "private.toml"), Home(home), asked=Asked(7))
+        run_job(str(shop / "private.toml"), home_at(home), asked=Asked(7))
 
 
 @pytest.mark.parametrize(
@@ -251,7 +250,7 @@ def test_a_plan_prices_the_calendar_for_its_whole_life(tmp_path: Path, clock: An
     night = calendar_night(tmp_path, rows(30), release, cap=5.0, budget=budget)
     clock("2026-01-08")
     recipe = tmp_path / "shop" / "private.toml"
-    planned = plan_job(str(recipe), Home(tmp_path / "home"))["calendar"]
+    planned = plan_job(str(recipe), home_at(tmp_path / "home"))["calendar"]
     assert {k: v for k, v in planned.items() if k not in ("release", "rho_each")} == told
     assert planned["rho_each"] == night["night"]["charged_rho"] == 1.0
     done = invoke("--home", tmp_path / "home", "plan", recipe, "--no-quality")

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from flows.config.home import Home, Work
+from flows.config.home import Work
 from flows.jobs.intake import ingest_job, inspect_job
 from flows.jobs.proof import verify_run_job
-from flows.jobs.registration import register_job
-from pipeline.declaration.card import load_card
-from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
+from reticent import BudgetError, load_card
 from tests.flows.shop import lay_out
-from tests.jobs import run_job
+from tests.jobs import home_at, register_job, run_job
 
 WIDE = """
 schema_version = 1
@@ -51,7 +49,7 @@ def visits(tmp_path):
 
 
 def test_a_wide_log_can_be_looked_at(tmp_path, visits):
-    home = Home(tmp_path / "home")
+    home = home_at(tmp_path / "home")
     register_job(str(visits), home)
     ingest_job(str(visits), home)
     facts = inspect_job(str(visits), home)
@@ -63,21 +61,21 @@ def test_a_last_step_that_would_count_nowhere_is_said_at_ingest(tmp_path, visits
     assert not load_card(visits / "card.toml").loses_last_step
     card = visits / "card.toml"
     card.write_text(card.read_text().replace(', ends = ["end"]', ""))
-    ingest_job(str(visits), Home(tmp_path / "home"), Work(say=said.append))
+    ingest_job(str(visits), home_at(tmp_path / "home"), Work(say=said.append))
     assert load_card(card).loses_last_step and "ends = ['end']" in said[0]
 
 
 def test_labels_that_fit_no_row_are_told_before_they_cost_a_budget(tmp_path, visits):
     card = visits / "card.toml"
     card.write_text(card.read_text().replace('labels = ["mild", "severe"]', "labels = 2"))
-    home = Home(tmp_path / "home")
+    home = home_at(tmp_path / "home")
     register_job(str(visits), home)
     problem = ingest_job(str(visits), home)["problem"]
     assert problem is not None and "not one of 300 rows is left (most broke unknown_label" in problem
 
 
 def test_a_lost_ledger_is_said_by_every_verb_and_none_is_begun(tmp_path, visits):
-    home = Home(tmp_path / "home")
+    home = home_at(tmp_path / "home")
     register_job(str(visits), home)
     ingest_job(str(visits), home)
     run_job(str(visits / "recipe.toml"), home)
@@ -93,7 +91,7 @@ def test_a_lost_ledger_is_said_by_every_verb_and_none_is_begun(tmp_path, visits)
 
 
 def test_another_ledger_than_the_runs_own_does_not_make_the_run_look_damaged(tmp_path, visits):
-    home = Home(tmp_path / "home")
+    home = home_at(tmp_path / "home")
     register_job(str(visits), home)
     ingest_job(str(visits), home)
     folder = home.runs / run_job(str(visits / "recipe.toml"), home)["run"]

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from pipeline.declaration.card import CardError
 from pipeline.ledger.ledger import open_ledger
+from reticent import CardError
 from tests.flows.shop import CARD, RECIPE, rows
 from tests.flows.verb import answer, invoke
 

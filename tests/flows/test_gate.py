@@ -11,11 +11,11 @@ import pytest
 from flows.cli import main
 from flows.config.setting import setting
 from flows.jobs.audit import audit_job
-from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.verify import verify_run
 from pipeline.logs.store import latest
 from pipeline.transaction import release_once as module
 from pipeline.transaction.gate import GateError
+from reticent import BudgetError
 from tests.flows.gated import STRICT, Shop, typo
 from tests.flows.shop import rows
 from tests.jobs import plan_job

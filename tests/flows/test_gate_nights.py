@@ -13,10 +13,10 @@ from flows.config.setting import setting
 from flows.jobs.nights import nightly_counter
 from flows.jobs.proof import verify_run_job
 from flows.server.recorded import StepError, quietly
-from pipeline.declaration.card import CardError, load_card
 from pipeline.ledger.verify import verify_run
 from pipeline.transaction.continual_step import append_step
 from pipeline.transaction.gate import GateError
+from reticent import CardError, load_card
 from tests.flows.gated import Nights, Shop, typo
 from tests.flows.shop import rows
 from tests.jobs import plan_job, run_job

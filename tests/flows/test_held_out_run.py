@@ -8,11 +8,8 @@ from fractions import Fraction
 
 import pytest
 
-from flows.config.home import Home
-from flows.config.recipe import load_recipe
 from flows.config.setting import Setting
 from flows.jobs.run import run_recipe
-from pipeline.declaration.card import CardError, load_card
 from pipeline.evaluation.intervals import deviations, level_of
 from pipeline.learners import held_out
 from pipeline.learners.held_out import ASKED
@@ -21,8 +18,10 @@ from pipeline.learners.tabular_evaluation import CLIP
 from pipeline.ledger.ledger import open_ledger
 from pipeline.privacy.release_file import read_release
 from pipeline.transaction.transaction import Transaction
+from reticent import CardError, load_card, load_recipe
 from tests.flows.shop import CARD, RECIPE, rows
 from tests.flows.verb import answer, invoke
+from tests.jobs import home_at, ledger_of
 
 PEOPLE = 3000
 HELD = "[evaluate]\npeople = 0.3\n"
@@ -60,7 +59,7 @@ def published(shop):
 
 
 def ledger(shop):
-    return open_ledger(Home(shop / "home").root / "ledger.db", create=False)
+    return ledger_of(home_at(shop / "home"))
 
 
 def test_the_page_says_what_other_people_say(shop, published):
@@ -99,7 +98,7 @@ def test_a_replay_costs_nothing_and_the_verifier_makes_all_of_it_again(shop, pub
 def test_an_answer_about_one_policy_is_none_about_another(shop, published, monkeypatch):
     """A version that learns another policy of a release must not show what people said of the first."""
     release = read_release(shop / "home" / "runs" / published)
-    plan = Setting(load_recipe(shop / "held.toml"), load_card(shop / "card.toml"), Home(shop / "home")).plan
+    plan = Setting(load_recipe(shop / "held.toml"), load_card(shop / "card.toml"), home_at(shop / "home")).plan
     assert plan.learn(release).evaluated.people > 0
     asked = release.derived[ASKED]
     assert (asked == held_out._asked(plan.plan.learn(held_out._part(release, evaluates=False)))).all()
@@ -147,7 +146,7 @@ def test_both_parts_are_drawn_in_declared_stages(shop, monkeypatch):
         return stage(self, name, draw)
 
     monkeypatch.setattr(Transaction, "stage", watched)
-    run_recipe(str(write(shop, "staged", privacy="[privacy]\nrho = 0.5")), Home(shop / "home"))
+    run_recipe(str(write(shop, "staged", privacy="[privacy]\nrho = 0.5")), home_at(shop / "home"))
     assert seen == ["release", "values of people"]
 
 

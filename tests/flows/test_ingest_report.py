@@ -13,12 +13,14 @@ import polars as pl
 import pytest
 
 import reticent
-from flows.config.home import Home, card_at
+from flows.config.home import card_at
 from flows.jobs.intake import purge_job
-from pipeline.declaration.toml import DamagedError, LogError
+from pipeline.declaration.toml import DamagedError
 from pipeline.logs.store import check_delivery, snapshots
+from reticent import LogError
 from tests.flows.shop import lay_out, rows
 from tests.flows.verb import invoke
+from tests.jobs import home_at
 
 
 def call(home: Path, *words: object):
@@ -142,7 +144,7 @@ def test_a_damaged_quarantine_is_named_and_says_what_to_do(torn, tmp_path):
 
 
 def test_no_purge_comes_between_the_listing_of_the_quarantine_and_its_reading(torn, tmp_path, monkeypatch):
-    home = Home(tmp_path / "home")
+    home = home_at(tmp_path / "home")
     card = torn / "card.toml"
     card.write_text(card.read_text() + "\n[tolerance]\nbad_reward = 0.0\n")
     call(home.root, "ingest", torn)

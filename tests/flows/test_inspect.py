@@ -8,18 +8,14 @@ import shutil
 
 import pytest
 
-from flows.config.home import Home
-from flows.jobs.intake import ingest_job, inspect_job
-from flows.jobs.registration import register_job
+from flows.jobs.intake import inspect_job
 from flows.terminal.inspection_page import inspection_page as page
 from flows.terminal.screen import plain
-from pipeline.declaration.card import CardError
-from pipeline.ledger.chain import BudgetError
-from pipeline.ledger.ledger import open_ledger
 from pipeline.privacy.noise import SeededNoise
+from reticent import BudgetError, CardError
 from tests.flows.shop import lay_out
 from tests.flows.verb import reticent
-from tests.jobs import run_job
+from tests.jobs import home_at, ingest_job, ledger_of, register_job, run_job
 
 KEYS = {
     "dataset", "kind", "snapshot", "source_rows", "rows", "users", "episodes", "rules", "people", "steps", "coverage",
@@ -34,7 +30,7 @@ def shop(tmp_path):
 
 @pytest.fixture
 def home(tmp_path, shop):
-    home = Home(tmp_path / "home")
+    home = home_at(tmp_path / "home")
     ingest_job(str(shop), home)
     return home
 
@@ -42,7 +38,7 @@ def home(tmp_path, shop):
 def test_a_look_is_entered_at_no_cost_and_shown(tmp_path, shop, home):
     facts = inspect_job(str(shop), home)
     assert set(facts) == KEYS
-    book = open_ledger(home.root / "ledger.db", create=False)
+    book = ledger_of(home)
     (entry,) = book.inspections("shop")
     assert entry.seq == facts["ledger_entry"] and book.account("shop").spent == 0
     counted = {str(facts[k]) for k in ("rows", "users", "episodes")}
@@ -56,7 +52,7 @@ def test_the_entry_is_there_before_a_row_is_read(shop, home):
         part.write_bytes(b"unreadable")
     with pytest.raises(Exception, match=r"(?i)parquet"):
         inspect_job(str(shop), home)
-    assert len(open_ledger(home.root / "ledger.db", create=False).inspections("shop")) == 1
+    assert len(ledger_of(home).inspections("shop")) == 1
 
 
 def test_a_ledger_cut_after_a_look_is_noticed(shop, home):
@@ -70,16 +66,16 @@ def test_a_ledger_cut_after_a_look_is_noticed(shop, home):
 
 def test_an_unregistered_real_card_must_be_registered_first(tmp_path):
     real, home = lay_out(tmp_path / "people", kind="real", ledger="books/ledger.db"), tmp_path / "home"
-    ingest_job(str(real), Home(home))
+    ingest_job(str(real), home_at(home))
     r = reticent("--home", home, "inspect", real, cwd=tmp_path)
     assert r.returncode == 4 and "register" in r.stderr and not r.stdout
-    register_job(str(real), Home(home))
-    assert inspect_job(str(real), Home(home))["rows"] > 0
+    register_job(str(real), home_at(home))
+    assert inspect_job(str(real), home_at(home))["rows"] > 0
 
 
 def test_without_a_snapshot_it_says_ingest(tmp_path, shop):
     with pytest.raises(CardError, match="ingest"):
-        inspect_job(str(shop), Home(tmp_path / "fresh"))
+        inspect_job(str(shop), home_at(tmp_path / "fresh"))
 
 
 def run_folder(home, shop):
@@ -100,7 +96,7 @@ def without_the_ledgers_numbers(folder, name):
 
 
 def test_a_run_after_a_look_differs_in_that_sentence_and_the_ledgers_numbers_only(tmp_path, shop, home):
-    other = Home(tmp_path / "other")
+    other = home_at(tmp_path / "other")
     ingest_job(str(shop), other)
     looked = inspect_job(str(shop), other)
     before, after = run_folder(home, shop), run_folder(other, shop)

@@ -11,20 +11,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from flows.config.home import Home
-from flows.jobs.intake import ingest_job
-from flows.jobs.registration import register_job
-from pipeline.declaration.card import CardError
 from pipeline.learners import tabular
 from pipeline.learners.offline_agents import read_stored
-from pipeline.ledger.chain import BudgetError
-from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.verify import verify_run
 from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.noise import RealDataError, SeededNoise
+from reticent import BudgetError, CardError
 from tests.flows.shop import lay_out, rows
 from tests.flows.verb import reticent
-from tests.jobs import plan_job, run_job
+from tests.jobs import home_at, ingest_job, ledger_of, plan_job, register_job, run_job
 
 
 @pytest.fixture
@@ -34,7 +29,7 @@ def shop(tmp_path):
 
 @pytest.fixture
 def home(tmp_path, shop):
-    home = Home(tmp_path / "home")
+    home = home_at(tmp_path / "home")
     ingest_job(str(shop), home)
     return home
 
@@ -88,11 +83,7 @@ def test_the_certificate_recomputes_to_what_the_ledger_was_charged(shop, home):
     r = run_job(str(shop / "private.toml"), home)
     proof = json.loads((home.runs / r["run"] / "certificate.json").read_text())
     total = sum(Fraction(m["l2_squared"], 2 * m["variance"]) for m in proof["mechanisms"])
-    assert (
-        Fraction(proof["rho_exact"])
-        == total
-        == open_ledger(home.root / "ledger.db", create=False).account("shop").spent
-    )
+    assert Fraction(proof["rho_exact"]) == total == ledger_of(home).account("shop").spent
     assert set(proof["sha256"]) == {"release", "policy", "labels"}
     text = json.dumps(proof)
     assert "data_digest" not in text and "quarantine" not in text
@@ -116,7 +107,7 @@ def test_more_than_is_left_is_refused_before_a_row_is_read(shop, home, monkeypat
 
 
 def test_plan_reads_no_rows_and_agrees_with_the_run(tmp_path, shop):
-    home = Home(tmp_path / "fresh")
+    home = home_at(tmp_path / "fresh")
     (shop / "log.csv").unlink()
     p = plan_job(str(shop / "private.toml"), home)
     assert p["allowed"] and p["spent_before"] == 0 and {m["table"] for m in p["mechanisms"]} == {"n_sas", "r_sa"}
@@ -156,7 +147,7 @@ def test_prices_in_cents_are_summed_to_the_cent(tmp_path):
 
 def test_a_run_without_a_snapshot_says_ingest_first(tmp_path, shop):
     with pytest.raises(CardError, match="ingest"):
-        run_job(str(shop / "private.toml"), Home(tmp_path / "empty"))
+        run_job(str(shop / "private.toml"), home_at(tmp_path / "empty"))
 
 
 @pytest.fixture
@@ -165,14 +156,14 @@ def real(tmp_path):
 
 
 def test_real_data_needs_a_registration_and_its_ledger_never_moves(tmp_path, real):
-    home = Home(tmp_path / "home")
+    home = home_at(tmp_path / "home")
     ingest_job(str(real), home)
     with pytest.raises(BudgetError, match="does not exist"):
         run_job(str(real / "private.toml"), home)
     register_job(str(real), home)
     run_job(str(real / "private.toml"), home)
     assert (real / "books" / "ledger.db").exists() and not (home.root / "ledger.db").exists()
-    other = Home(tmp_path / "other-home")
+    other = home_at(tmp_path / "other-home")
     ingest_job(str(real), other)
     with pytest.raises(BudgetError, match="left"):
         run_job(str(real / "greedy.toml"), other)
@@ -192,7 +183,7 @@ def test_nobody_spends_more_than_the_cap_of_real_people_in_the_shell(tmp_path):
 
 
 def test_real_data_refuses_seeded_and_no_noise_before_any_row(tmp_path, real):
-    home = Home(tmp_path / "home")
+    home = home_at(tmp_path / "home")
     register_job(str(real), home)
     with pytest.raises(RealDataError):
         run_job(str(real / "private.toml"), home, noise=SeededNoise(0))
@@ -201,7 +192,7 @@ def test_real_data_refuses_seeded_and_no_noise_before_any_row(tmp_path, real):
 
 
 def test_a_real_report_has_no_truth_and_no_behaviour(tmp_path, real):
-    home = Home(tmp_path / "home")
+    home = home_at(tmp_path / "home")
     register_job(str(real), home)
     ingest_job(str(real), home)
     (real / "private.toml").write_text((real / "private.toml").read_text() + '[evaluate]\nworld = "riverswim"\n')
@@ -214,7 +205,7 @@ def test_a_real_report_has_no_truth_and_no_behaviour(tmp_path, real):
 
 @pytest.mark.parametrize("cap", [50.0, 1000.0])
 def test_a_sampler_that_would_use_up_delta_is_refused_before_the_charge(tmp_path, cap):
-    folder, home = lay_out(tmp_path / "shop", cap=cap), Home(tmp_path / "home")
+    folder, home = lay_out(tmp_path / "shop", cap=cap), home_at(tmp_path / "home")
     ingest_job(str(folder), home)
     table = 'rho = 1.0\nsampler = "table"'
     (folder / "table.toml").write_text((folder / "private.toml").read_text().replace("rho = 1.0", table))
@@ -272,7 +263,7 @@ def test_the_fast_sampler_is_named_counted_in_delta_and_checked(shop, home):
     assert all(0 < s < Fraction(1, 10**20) for s in slack)
     assert proof["guarantee"]["delta"] == slow["guarantee"]["delta"]
     assert proof["guarantee"]["epsilon"] >= slow["guarantee"]["epsilon"]
-    entries = open_ledger(home.root / "ledger.db", create=False).entries()
+    entries = ledger_of(home).entries()
     assert all(c.ok for c in verify_run(home.runs / fast["run"], entries))
 
 

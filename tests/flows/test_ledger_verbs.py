@@ -7,15 +7,12 @@ import shutil
 
 import pytest
 
-from flows.config.home import Home
-from flows.jobs.intake import ingest_job
-from pipeline.declaration.card import CardError
-from pipeline.ledger.chain import BudgetError
+from reticent import BudgetError, CardError
 from tests.flows.office import made, office
 from tests.flows.office import reticent as verb
 from tests.flows.shop import lay_out
 from tests.flows.verb import invoke
-from tests.jobs import run_job
+from tests.jobs import home_at, ingest_job, run_job
 
 __all__ = ["made", "office"]
 
@@ -41,7 +38,7 @@ def test_a_head_kept_elsewhere_is_found_in_every_form(office, tmp_path):
 def test_an_old_ledger_restored_with_its_store_is_refused_by_what_was_kept(office, tmp_path, kept):
     root, _ = office
     shutil.copytree(root, tmp_path / "old")
-    run_job(str(root / "people" / "pure.toml"), Home(root / "home"))
+    run_job(str(root / "people" / "pure.toml"), home_at(root / "home"))
     _, head = reticent(root, "head")
     newest = max((root / "home" / "runs").glob("*/certificate.json"), key=lambda p: p.stat().st_mtime_ns)
     old = tmp_path / "old"
@@ -59,7 +56,7 @@ def forked(office, tmp_path):
     root, _ = office
     shutil.copytree(root, tmp_path / "fork")
     for there in (root, tmp_path / "fork"):
-        run_job(str(there / "people" / "pure.toml"), Home(there / "home"))
+        run_job(str(there / "people" / "pure.toml"), home_at(there / "home"))
     return root, tmp_path / "fork"
 
 
@@ -132,7 +129,7 @@ def test_a_certificate_that_changed_after_its_sign_off_is_said(office):
 def test_a_run_made_again_from_its_release_keeps_its_sign_off(office):
     root, run = office
     reticent(root, "sign", run, "--by", "Ada Lovelace")
-    run_job(str(root / "people" / "private.toml"), Home(root / "home"))
+    run_job(str(root / "people" / "private.toml"), home_at(root / "home"))
     assert reticent(root, "verify")[0] == 0
 
 
@@ -161,7 +158,7 @@ def test_nobody_signs_in_another_ledger_or_without_a_name(office):
 def test_a_simulation_has_nothing_to_sign(office):
     root, _ = office
     lay_out(root / "games")
-    home = Home(root / "home-of-games")
+    home = home_at(root / "home-of-games")
     ingest_job(str(root / "games"), home)
     run = run_job(str(root / "games" / "exact.toml"), home)["run"]
     command = ["--home", str(home.root), "ledger", "sign", run, "--by", "Ada"]
@@ -182,7 +179,7 @@ def test_verify_settles_what_a_dead_run_left_and_says_so(office, monkeypatch):
     with monkeypatch.context() as m:
         m.setattr(Ledger, "commit", die)
         with pytest.raises(Died):
-            run_job(str(root / "people" / "pure.toml"), Home(root / "home"))
+            run_job(str(root / "people" / "pure.toml"), home_at(root / "home"))
     code, said = reticent(root, "verify")
     assert code == 0 and said["entries"] == 9
     assert len(said["recovered"]) == 1 and "committed attempt 1" in said["recovered"][0]

@@ -8,22 +8,20 @@ from fractions import Fraction
 
 import pytest
 
-from flows.config.home import Home
-from flows.config.recipe import load_recipe
 from flows.config.setting import Setting
 from flows.jobs.run import run_recipe
-from pipeline.declaration.card import CardError, load_card
 from pipeline.learners import linear
-from pipeline.ledger.ledger import open_ledger
 from pipeline.privacy.release_file import read_release
 from pipeline.statistics.held_out import held_out_loss, part_costs
 from pipeline.statistics.linear_plan import declared_map
 from pipeline.transaction.drawing import key_of
 from pipeline.transaction.place import fits
 from pipeline.transaction.transaction import Transaction
+from reticent import CardError, load_card, load_recipe
 from tests.flows.shop import rows
 from tests.flows.test_held_out_run import HELD, call, shop, told, write
 from tests.flows.verb import invoke
+from tests.jobs import home_at, ledger_of
 from tests.learners.linear_shop import FEATURES
 
 __all__ = ["shop"]
@@ -66,7 +64,7 @@ def test_other_people_say_what_the_policy_is_worth(featured, published):
 
 
 def test_one_entry_pays_for_both_parts_and_the_verifier_finds_the_same(featured, published, agent):
-    ledger = open_ledger(Home(featured / "home").root / "ledger.db", create=False)
+    ledger = ledger_of(home_at(featured / "home"))
     entries, seq = ledger.entries(), told(featured, published, "certificate.json")["ledger"]["entry"]
     commit = next(e for e in entries if e.seq == seq)
     intent = next(e for e in entries if e.seq == commit.body["intent"])
@@ -130,7 +128,7 @@ def test_the_stages_are_drawn_in_order_and_the_second_asks_what_the_first_told(f
 
     monkeypatch.setattr(Transaction, "stage", watched)
     run_recipe(
-        str(write(featured, "staged", agent="dp-vapvi", privacy="[privacy]\nrho = 2.0")), Home(featured / "home")
+        str(write(featured, "staged", agent="dp-vapvi", privacy="[privacy]\nrho = 2.0")), home_at(featured / "home")
     )
     assert seen == ["release", "counts of people", "values of people"]
 
@@ -138,7 +136,7 @@ def test_the_stages_are_drawn_in_order_and_the_second_asks_what_the_first_told(f
 def key_of_run(folder, **recipe):
     card = load_card(folder / "card.toml")
     found = load_recipe(write(folder, "asked", agent="dp-one-shot", privacy=RHO, **recipe))
-    return key_of(card, 1, Setting(found, card, Home(folder / "home")).plan)
+    return key_of(card, 1, Setting(found, card, home_at(folder / "home")).plan)
 
 
 def test_another_policy_is_another_question_where_planning_again_is_free(featured):
@@ -160,5 +158,5 @@ def test_what_cannot_be_measured_is_refused_before_anything_is_charged(featured,
     with pytest.raises((CardError, ValueError), match=why):
         run_recipe(
             str(write(featured, "refused", agent="dp-vapvi", privacy=privacy, more=more + HELD)),
-            Home(featured / "home"),
+            home_at(featured / "home"),
         )

@@ -9,17 +9,16 @@ from fractions import Fraction
 import polars as pl
 import pytest
 
-from flows.config.home import Home
 from flows.jobs.run import run_recipe
 from flows.terminal.screen import fail
-from pipeline.declaration.card import CardError
-from pipeline.ledger.ledger import open_ledger
 from pipeline.privacy.release_file import read_release
 from pipeline.statistics.held_out import held_out_loss
 from pipeline.statistics.moment_layout import half
+from reticent import CardError
 from tests.flows.shop import CARD, rows
 from tests.flows.test_held_out_run import HELD, call, told, write
 from tests.flows.verb import invoke
+from tests.jobs import home_at, ledger_of
 from tests.learners.linear_shop import FEATURES
 
 PEOPLE = 3000
@@ -80,7 +79,7 @@ def test_all_six_sums_have_one_price(shop, published):
     assert sums.shape == (6,) and sums.l2_squared == 4 * (4 * 2**32 + 2 * half(2**16) ** 2)
     if "regressions" not in release.joint["learn"]:
         assert held_out_loss(release.mechanisms, release.joint) == release.joint_rho
-    entries = open_ledger(Home(shop / "home").root / "ledger.db", create=False).entries()
+    entries = ledger_of(home_at(shop / "home")).entries()
     asked = [e.body for e in entries if e.kind == "INTENT" and e.body["joint"]["estimator"].endswith("-logged")]
     assert asked and all(Fraction(38, 10) < Fraction(body["rho"]) <= 4 for body in asked)
 
@@ -128,7 +127,7 @@ def test_what_cannot_be_weighed_is_refused_before_anything_is_charged(tmp_path, 
     shop = make(tmp_path, mapped=mapped)
     with pytest.raises((CardError, ValueError), match=why) as refused:
         run_recipe(
-            str(write(shop, "wrong", agent=agent, privacy="[privacy]\nrho = 4.0", more=more)), Home(shop / "home")
+            str(write(shop, "wrong", agent=agent, privacy="[privacy]\nrho = 4.0", more=more)), home_at(shop / "home")
         )
     assert fail(refused.value, as_json=True) == 2
     assert not (shop / "home" / "ledger.db").exists(), "nothing was charged"

@@ -11,14 +11,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from flows.config.home import Home
-from flows.jobs.intake import ingest_job
 from pipeline.learners.offline_agents import read_stored
 from pipeline.ledger.verify import verify_run
 from pipeline.mdp.riccati import QuadraticCost, clip_norm, riccati
 from pipeline.privacy.noise import OsNoise
 from tests.flows.test_side_outputs import readable, reticent
-from tests.jobs import run_job
+from tests.jobs import home_at, ingest_job, run_job
 from tests.learners.lq_shop import NUMBER, ODD, RECIPES, USER, WORD, A, B, lay_out_plant, rows
 
 
@@ -162,7 +160,7 @@ def test_canaries_of_the_log_stand_nowhere_outside_the_store(tmp_path, capfd):
 
 def test_zero_noise_is_lqr(plant, monkeypatch, tmp_path):
     """The private run with noise of 0 and no floor is the baseline, to the last bit."""
-    shop, home = lay_out_plant(tmp_path / "shop"), Home(tmp_path / "home")
+    shop, home = lay_out_plant(tmp_path / "shop"), home_at(tmp_path / "home")
     ingest_job(str(shop), home)
     for name, (agent, rest) in (("zero", RECIPES["private"]), ("base", ("lqr", ""))):
         text = f'[recipe]\nname = "{name}"\ncard = "card.toml"\nagent = "{agent}"\n{rest}\n[lq]\nfloor = 0.0\n'

@@ -14,18 +14,17 @@ import pytest
 
 import pipeline.ledger.ledger as book
 from flows.config.home import Home, Work
-from flows.config.recipe import Promote, load_recipe
+from flows.config.recipe import Promote
 from flows.jobs.nightly import alert, watch_of
 from flows.jobs.promotion import Alias
-from pipeline.declaration.toml import LogError
 from pipeline.facts.answers import NightAnswer
-from pipeline.ledger.chain import BudgetError
-from pipeline.ledger.ledger import open_ledger
 from pipeline.privacy.noise import SeededNoise
 from reports.page import percent
 from reports.run.comparison import night_page
+from reticent import BudgetError, LogError, load_recipe
 from tests import jobs
 from tests.flows.shop import SCHEDULE, lay_out, rows
+from tests.jobs import ledger_of
 from tests.learners.lq_shop import lay_out_plant
 
 
@@ -54,7 +53,7 @@ def with_tables(shop: Path, text: str, name: str = "private") -> str:
 
 
 def spent(home: Home) -> float:
-    return float(open_ledger(home.root / "ledger.db", create=False).account("shop").spent)
+    return float(ledger_of(home).account("shop").spent)
 
 
 def test_a_night_releases_an_edition_of_its_own_and_a_second_run_on_its_date_costs_nothing(tmp_path, home, nightly_job):

@@ -16,9 +16,7 @@ from flows.jobs.book import verify_job
 from flows.jobs.intake import purge_job
 from flows.jobs.nights import nightly_counter
 from flows.jobs.proof import verify_run_job
-from pipeline.declaration.card import CardError, load_card
 from pipeline.facts.answers import NightAnswer
-from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.steps import committed_steps, counters_problem
 from pipeline.logs.aggregate import aggregate
 from pipeline.logs.store import latest
@@ -27,6 +25,7 @@ from pipeline.privacy.noise import RealDataError, SeededNoise
 from pipeline.privacy.release_file import read_release
 from pipeline.transaction.continual_step import KeptSteps
 from reports.run.comparison import night_page
+from reticent import BudgetError, CardError, load_card
 from tests.flows.nights import FIRST, Shop, customers
 from tests.flows.shop import RECIPE
 from tests.jobs import run_job

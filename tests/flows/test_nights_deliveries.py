@@ -11,16 +11,13 @@ import pytest
 
 from flows.config.home import Work, plain_step
 from flows.jobs import nightly
-from flows.jobs.intake import ingest_job
 from flows.jobs.nightly import watch_of
-from flows.jobs.registration import register_job
-from pipeline.declaration.card import CardError
-from pipeline.declaration.toml import LogError
 from pipeline.logs.store import latest
+from reticent import CardError, LogError
 from tests.flows.nights import Shop, customers
 from tests.flows.test_side_outputs import RECORDS
 from tests.flows.verb import invoke
-from tests.jobs import nightly_job, run_job
+from tests.jobs import ingest_job, nightly_job, register_job, run_job
 from tests.ledger.disjoint import disjoint
 
 STRICT = "[tolerance]\nunknown_label = 0.0\n"

@@ -15,11 +15,11 @@ import flows.jobs.run
 from flows.config.home import Work
 from flows.jobs.book import verify_job
 from flows.jobs.intake import ingest_edition
-from pipeline.declaration.toml import LogError
 from pipeline.facts.answers import NightAnswer
 from pipeline.logs.store import check_delivery, earlier_twin, latest
 from pipeline.privacy.continual import NoiseBlocks
 from reports.run.comparison import night_page
+from reticent import LogError
 from tests.flows.nights import FIRST, Shop, customers
 from tests.flows.test_side_outputs import LABEL, RECORDS, REWARD, USER, readable
 

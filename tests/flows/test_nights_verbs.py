@@ -10,17 +10,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from flows.config.home import Home
 from flows.jobs.audit import audit_job
 from flows.jobs.book import verify_job
-from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import exit_code
-from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.steps import counters_problem, noise_problem
 from pipeline.ledger.verify import verify_run
+from reticent import BudgetError, CardError
 from tests.flows.nights import Shop, customers
 from tests.flows.verb import invoke
-from tests.jobs import plan_job, run_job
+from tests.jobs import home_at, plan_job, run_job
 
 
 def verb(shop, *args):
@@ -156,7 +154,7 @@ def test_verify_of_the_whole_ledger_looks_at_its_counters(night, tmp_path):
     ledger = SimpleNamespace(
         entries=lambda: forged(entries, variance=1), problem=lambda: None, lineages=list, where="here"
     )
-    found = verify_job(ledger, Home(tmp_path))
+    found = verify_job(ledger, home_at(tmp_path))
     assert not found["ok"] and "entry 7 is of another domain" in found["problem"]
 
 

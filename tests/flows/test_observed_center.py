@@ -6,13 +6,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from flows.config.home import Home
-from flows.jobs.intake import ingest_job
-from pipeline.declaration.card import CardError, load_card
 from pipeline.learners.observed_policy import StoredObserved
 from pipeline.learners.offline_agents import read_stored
 from pipeline.logs.store import snapshots
-from tests.jobs import run_job
+from reticent import CardError, load_card
+from tests.jobs import home_at, ingest_job, run_job
 
 CENTER = np.array([120.0, 80.0])
 CARD = """
@@ -69,7 +67,7 @@ def lay_out(folder, by, center):
 
 
 def learn(folder):
-    home = Home(folder / "home")
+    home = home_at(folder / "home")
     ingest_job(str(folder), home)
     run = run_job(str(folder / "recipe.toml"), home)
     (snapshot,) = snapshots(home.store, "sugar")

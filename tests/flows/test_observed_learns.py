@@ -9,17 +9,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from flows.config.home import Home
-from flows.jobs.intake import ingest_job
 from flows.jobs.plan import forecast_quality
-from pipeline.declaration.card import CardError
 from pipeline.learners.observed_policy import StoredObserved
 from pipeline.learners.offline_agents import read_stored
-from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.verify import verify_run
+from reticent import CardError
 from tests.campaigns.cartpole_log import simulate, write_minari
 from tests.flows.observed import AGENTS, ROOT, cartpole, lay_out
-from tests.jobs import run_job
+from tests.jobs import home_at, ingest_job, ledger_of, run_job
 
 
 def icu_card(people: int, steps: int) -> str:
@@ -81,7 +78,7 @@ def test_icu_sepsis_runs_on_its_47_numbers_crossed_with_bins(tmp_path):
     joined.with_columns(pl.col("center_00").alias("sofa")).drop("state", "next_state").write_parquet(
         shop / "log.parquet"
     )
-    home = Home(tmp_path / "home")
+    home = home_at(tmp_path / "home")
     found = ingest_job(str(shop), home)
     assert found["users"] == people and set(found["quarantined"]) <= {"beyond_radius"}
     for name in ("exact", "private", "private_once"):
@@ -93,7 +90,7 @@ def test_icu_sepsis_runs_on_its_47_numbers_crossed_with_bins(tmp_path):
         assert all(a["abstains"] or a["action"] in stored.labels["actions"] for a in told)
         with pytest.raises(CardError, match="--state must be one of"):
             stored.state_index(None)
-        checks = verify_run(folder_of_run, open_ledger(home.root / "ledger.db", create=False).entries())
+        checks = verify_run(folder_of_run, ledger_of(home).entries())
         assert all(c.ok for c in checks), checks
     told = forecast_quality(str(shop / "private_once.toml"), home)
     # so few people and so many numbers: the forecast says that nothing is learnt
@@ -122,7 +119,7 @@ def test_without_noise_it_keeps_the_pole_up_where_the_log_lets_it_fall(tmp_path)
     people, steps = 1200, 30
     shop, home = (
         lay_out(tmp_path / "shop", cartpole(people, steps), {"exact": AGENTS["exact"]}),
-        Home(tmp_path / "home"),
+        home_at(tmp_path / "home"),
     )
     write_minari(shop / "data", people, steps)
     ingest_job(str(shop), home)
@@ -138,7 +135,7 @@ def test_privately_40_000_episodes_are_enough(tmp_path):
     # 20.0 in five draws of five; at rho = 2 seven gave 18.7 to 20.0, three below the log's 19.3
     shop, home = (
         lay_out(tmp_path / "shop", cartpole(40_000, 20), {"private": ("dp-vapvi", "[privacy]\nrho = 8.0")}),
-        Home(tmp_path / "home"),
+        home_at(tmp_path / "home"),
     )
     write_minari(shop / "data", 40_000, 20)
     ingest_job(str(shop), home)

@@ -9,30 +9,28 @@ import numpy as np
 import polars as pl
 import pytest
 
-from flows.config.home import Home
-from flows.jobs.intake import ingest_job
+from flows.jobs import plan as foresight
 from flows.jobs.plan import forecast_quality
 from pipeline.audits.attack import AuditTarget
-from pipeline.declaration.card import CardError, load_card
 from pipeline.learners.observed_policy import StoredObserved
 from pipeline.learners.offline_agents import read_stored
-from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.verify import verify_run
 from pipeline.logs.regression_sums import ObservedRows
 from pipeline.logs.store import snapshots
 from pipeline.logs.summing import Resources
 from pipeline.privacy.noise import OsNoise
 from pipeline.statistics.linear_sums import Quantiser, StreamRows
+from reticent import CardError, load_card
 from tests.campaigns.cartpole_log import simulate, write_minari
 from tests.flows.observed import AGENTS, PEOPLE, STEPS, cartpole, lay_out
 from tests.flows.verb import invoke
-from tests.jobs import plan_job, run_job
+from tests.jobs import home_at, ingest_job, ledger_of, plan_job, run_job
 
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory):
     root = tmp_path_factory.mktemp("observed")
-    shop, home = lay_out(root / "shop", cartpole(PEOPLE, STEPS)), Home(root / "home")
+    shop, home = lay_out(root / "shop", cartpole(PEOPLE, STEPS)), home_at(root / "home")
     write_minari(shop / "data", PEOPLE, STEPS)
     ingest_job(str(shop), home)
     return shop, home, {name: run_job(str(shop / f"{name}.toml"), home) for name in AGENTS}
@@ -41,7 +39,7 @@ def ran(tmp_path_factory):
 @pytest.mark.parametrize("name", AGENTS)
 def test_an_honest_run_passes_every_check(ran, name):
     _, home, runs = ran
-    checks = verify_run(Path(runs[name]["folder"]), open_ledger(home.root / "ledger.db", create=False).entries())
+    checks = verify_run(Path(runs[name]["folder"]), ledger_of(home).entries())
     assert all(c.ok for c in checks), checks
 
 
@@ -97,7 +95,7 @@ def test_sums_are_those_of_the_loops_kept_or_read_anew(ran):
 def _extent(shop):
     from flows.config.setting import setting
 
-    return setting(str(shop / "exact.toml"), Home(shop)).plan.request.plan.extent()
+    return setting(str(shop / "exact.toml"), home_at(shop)).plan.request.plan.extent()
 
 
 def test_plan_charges_what_the_run_spends_and_a_replay_nothing(ran):
@@ -150,9 +148,11 @@ def test_the_mechanism_is_attacked_at_its_own_price(ran):
     assert 0 < target.claimed_rho <= 4
 
 
-def test_its_quality_is_foreseen_in_a_made_up_world_of_observations(tmp_path):
+def test_its_quality_is_foreseen_in_a_made_up_world_of_observations(tmp_path, monkeypatch):
+    for name in ("_DRAWS", "_FEWEST", "_RIVAL_DRAWS"):
+        monkeypatch.setattr(foresight, name, 2)
     # many people learn there, forty do not
-    shop, home = lay_out(tmp_path / "shop", cartpole(40_000, 4)), Home(tmp_path / "home")
+    shop, home = lay_out(tmp_path / "shop", cartpole(40_000, 4)), home_at(tmp_path / "home")
     for name in ("private", "private_once"):
         told, few = (forecast_quality(str(shop / f"{name}.toml"), home, people=n) for n in (None, 40))
         assert told.world.startswith("a made-up world: 64 observations") and told.reason is None
@@ -167,11 +167,11 @@ def test_its_quality_is_foreseen_in_a_made_up_world_of_observations(tmp_path):
 def test_other_features_run_too(tmp_path, kind):
     shop = lay_out(tmp_path / "shop", cartpole(100, 3, kind), {"exact": AGENTS["exact"], "private": AGENTS["private"]})
     write_minari(shop / "data", 100, 3)
-    home = Home(tmp_path / "home")
+    home = home_at(tmp_path / "home")
     ingest_job(str(shop), home)
     for name in ("exact", "private"):
         folder = Path(run_job(str(shop / f"{name}.toml"), home)["folder"])
-        checks = verify_run(folder, open_ledger(home.root / "ledger.db", create=False).entries())
+        checks = verify_run(folder, ledger_of(home).entries())
         assert all(c.ok for c in checks), checks
 
 
@@ -197,4 +197,4 @@ def test_values_are_fitted_by_no_more_features_than_there_are_public_observation
     card = cartpole(100, 3, "fourier").replace("waves = 6", "waves = 60")
     shop = lay_out(tmp_path / "shop", card, {"private": AGENTS["private_once"]})
     with pytest.raises(CardError, match="declare fewer features"):
-        plan_job(str(shop / "private.toml"), Home(tmp_path / "home"))
+        plan_job(str(shop / "private.toml"), home_at(tmp_path / "home"))

@@ -13,11 +13,10 @@ import pytest
 import flows.jobs.made_again as again
 import flows.jobs.publish as reading
 import reports.run.run_page as drawing
-from flows.config.home import Home
-from pipeline.declaration.card import CardError
 from pipeline.ledger.chain import canonical, entry_hash, read_export
+from reticent import CardError
 from tests.flows.office import edit, flip_policy, made, office, reticent, vouch_for
-from tests.jobs import run_job
+from tests.jobs import home_at, run_job
 
 __all__ = ["made", "office"]
 OLDER = "not made again: older version (source 0123456789abcdef"
@@ -30,7 +29,7 @@ def aged(office, monkeypatch) -> tuple[Path, str]:
     now = reading.maker()
     with monkeypatch.context() as then:
         then.setattr(reading, "maker", lambda: {**now, "source": "0123456789abcdef"})
-        return root, run_job(str(root / "people" / "both.toml"), Home(root / "home"))["run"]
+        return root, run_job(str(root / "people" / "both.toml"), home_at(root / "home"))["run"]
 
 
 def _removed(*_: object) -> Any:

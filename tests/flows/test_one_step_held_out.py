@@ -9,20 +9,18 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from flows.config.home import Home
-from flows.config.recipe import load_recipe
 from flows.config.setting import Setting
 from flows.jobs.run import run_recipe
-from pipeline.declaration.card import CardError, load_card
 from pipeline.learners.held_out import HeldOutRun, _asked
-from pipeline.ledger.ledger import open_ledger
 from pipeline.privacy.release_file import read_release
 from pipeline.statistics.held_out import held_out_loss
 from pipeline.transaction.drawing import key_of
 from pipeline.transaction.transaction import Transaction
+from reticent import CardError, load_card, load_recipe
 from tests.flows.shop import CARD, rows
 from tests.flows.test_held_out_run import HELD, call, shop, told, write
 from tests.flows.verb import invoke
+from tests.jobs import home_at, ledger_of
 
 __all__ = ["shop"]
 PEOPLE = 3000
@@ -45,7 +43,7 @@ def test_the_policy_is_the_confirmed_one_and_people_say_what_it_is_worth(shop, p
 
 
 def test_one_entry_pays_for_five_stages_and_the_verifier_finds_the_same(shop, published):
-    ledger = open_ledger(Home(shop / "home").root / "ledger.db", create=False)
+    ledger = ledger_of(home_at(shop / "home"))
     intent = [e for e in ledger.entries() if e.kind == "INTENT"][-1]
     joint = intent.body["joint"]
     parts = [joint[part] for part in ("learn", "evaluate")]
@@ -77,7 +75,7 @@ def test_stages_are_drawn_in_order(shop, monkeypatch):
         return stage(self, name, draw)
 
     monkeypatch.setattr(Transaction, "stage", watched)
-    run_recipe(str(write(shop, "staged", agent="dp-one-step", privacy="[privacy]\nrho = 5.0")), Home(shop / "home"))
+    run_recipe(str(write(shop, "staged", agent="dp-one-step", privacy="[privacy]\nrho = 5.0")), home_at(shop / "home"))
     assert seen == [
         "value of practice",
         "gain of actions",
@@ -95,13 +93,13 @@ def test_without_noise_the_evaluation_is_exact(shop):
 
 def test_too_little_signal_is_refused_before_anything_is_charged(shop):
     with pytest.raises(CardError, match=r"nothing is measured beside the noise"):
-        run_recipe(str(write(shop, "faint", agent="dp-one-step", more=HELD)), Home(shop / "home"))
+        run_recipe(str(write(shop, "faint", agent="dp-one-step", more=HELD)), home_at(shop / "home"))
 
 
 def key_of_run(folder, **recipe):
     card = load_card(folder / "card.toml")
     found = load_recipe(write(folder, "asked", **ONE_STEP, **recipe))
-    return key_of(card, 1, Setting(found, card, Home(folder / "home")).plan)
+    return key_of(card, 1, Setting(found, card, home_at(folder / "home")).plan)
 
 
 @pytest.mark.parametrize("more", ["pessimism = 3.0", "support = 8.0", "floor = 0.4"])
@@ -167,7 +165,7 @@ def test_groups_are_asked_of_no_one_below_nor_where_nobody_judges_nor_by_step(po
         (shop, 11.0, HELD, 0),
     ):
         path = write(folder, "threshold", agent="dp-one-step", privacy=f"[privacy]\nrho = {rho}", more=more)
-        plan = Setting(load_recipe(path), load_card(folder / "card.toml"), Home(folder / "home")).plan
+        plan = Setting(load_recipe(path), load_card(folder / "card.toml"), home_at(folder / "home")).plan
         inner = getattr(plan, "plan", plan)
         assert (getattr(inner, "plan", inner)).groups == groups
 
@@ -175,7 +173,7 @@ def test_groups_are_asked_of_no_one_below_nor_where_nobody_judges_nor_by_step(po
 def test_the_groups_in_a_release_are_those_that_its_policy_rests_on(pooled):
     path = write(pooled, "rests", agent="dp-one-step", privacy="[privacy]\nrho = 11.5")
     folder = pooled / "home" / "runs" / call(pooled, "run", path)["run"]
-    plan = Setting(load_recipe(path), load_card(pooled / "card.toml"), Home(pooled / "home")).plan
+    plan = Setting(load_recipe(path), load_card(pooled / "card.toml"), home_at(pooled / "home")).plan
     release = read_release(folder)
     assert plan.learn(release).files().digest == plan.learn(read_release(folder)).files().digest
     lost = {name: table for name, table in release.derived.items() if name != "c_group"}
@@ -190,7 +188,7 @@ def test_what_a_recipe_sets_of_a_pooled_policy_is_in_its_key(pooled, more):
     for text in (HELD, f"[one_step]\n{more}\n{HELD}"):
         path = write(pooled, "keyed", agent="dp-one-step", privacy="[privacy]\nrho = 12.0", more=text)
         card = load_card(pooled / "card.toml")
-        keys.add(key_of(card, 1, Setting(load_recipe(path), card, Home(pooled / "home")).plan))
+        keys.add(key_of(card, 1, Setting(load_recipe(path), card, home_at(pooled / "home")).plan))
     assert len(keys) == 2
 
 
@@ -202,7 +200,7 @@ def test_auto_is_the_share_that_declared_people_and_budget_ask_for(pooled, rho, 
         text = f"[evaluate]\npeople = {people}\n"
         path = write(pooled, "auto", agent="dp-one-step", privacy=f"[privacy]\nrho = {rho}", more=text)
         card = load_card(pooled / "card.toml")
-        keys.append(key_of(card, 1, Setting(load_recipe(path), card, Home(pooled / "home")).plan))
+        keys.append(key_of(card, 1, Setting(load_recipe(path), card, home_at(pooled / "home")).plan))
     assert keys[0] == keys[1]
 
 
@@ -211,7 +209,7 @@ def test_scores_get_more_of_the_budget_where_their_noise_is_most_of_an_interval(
     """From declared numbers alone; whatever the shares, the judges' part costs what it may."""
     text = f"[evaluate]\npeople = {share}\n"
     path = write(pooled, "shares", agent="dp-one-step", privacy=f"[privacy]\nrho = {rho}", more=text)
-    plan = Setting(load_recipe(path), load_card(pooled / "card.toml"), Home(pooled / "home")).plan
+    plan = Setting(load_recipe(path), load_card(pooled / "card.toml"), home_at(pooled / "home")).plan
     follow, features, values = plan.evaluation.shares.values()
     assert values == Fraction(scored) and follow + features + values == 1 and 3 * follow == 5 * features
     paid, told = plan.charge()
@@ -222,7 +220,7 @@ def test_scores_get_more_of_the_budget_where_their_noise_is_most_of_an_interval(
 
 def test_a_refusal_says_how_many_people_or_how_much_budget_it_takes(shop):
     with pytest.raises(CardError, match=r"have 5,000 people, or ask for rho = 2.8") as refused:
-        run_recipe(str(write(shop, "faint", agent="dp-one-step", more=HELD)), Home(shop / "home"))
+        run_recipe(str(write(shop, "faint", agent="dp-one-step", more=HELD)), home_at(shop / "home"))
     assert "take it out" in str(refused.value)
     enough = write(shop, "enough", agent="dp-one-step", privacy="[privacy]\nrho = 2.8")
     assert call(shop, "plan", enough)

@@ -10,13 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.audits.sampling import Silence
-from pipeline.declaration.card import CardError, load_card
 from pipeline.learners.one_step import OneStepLearner
 from pipeline.learners.one_step_learning import learn_step, next_question
 from pipeline.learners.terms import Privacy, Terms
 from pipeline.logs.target_sums import add_targets
 from pipeline.worlds.simulated_logs import sample_people
 from pipeline.worlds.surrogate import draw_surrogate
+from reticent import CardError, load_card
 from tests.flows.verb import answer, invoke
 
 CARD = """schema_version = 1

@@ -6,16 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from flows.config.home import Home
-from flows.jobs.intake import ingest_job
-from flows.jobs.registration import register_job
-from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import Ledger, open_ledger
+from reticent import BudgetError
 from tests.flows.nights import Shop, customers
 from tests.flows.shop import RECIPE, lay_out, rows
 from tests.goldens.adapter import reticent
 from tests.goldens.places import SECOND, copied
-from tests.jobs import run_job
+from tests.jobs import home_at, ingest_job, register_job, run_job
 
 JUDGED = "[privacy]\nrho = 1.0\n[evaluate]\npeople = 0.3\n"
 
@@ -26,7 +23,7 @@ class Clinic:
     def __init__(self, root: Path, kind: str) -> None:
         ledger = "ledger.db" if kind == "real" else "home"
         self.folder = lay_out(root / "shop", kind=kind, ledger=ledger, cap=9.0, log=rows(600))
-        self.home = Home(root / "home")
+        self.home = home_at(root / "home")
         card = self.folder / "card.toml"
         card.write_text(card.read_text().replace("users_public = 400", "users_public = 2000"))
         self.recipe = self.folder / "judged.toml"

@@ -9,14 +9,14 @@ import polars as pl
 import pytest
 
 import flows.cli
-from flows.config.home import Home
 from flows.config.study_recipes import load_world_recipe
 from flows.jobs.playing import play_job
-from pipeline.declaration.card import CardError
 from pipeline.online import registry as agents
 from pipeline.online.cells import gather
 from pipeline.online.trial import Trial, marks, staged_curve
+from reticent import CardError
 from tests.flows.verb import invoke
+from tests.jobs import home_at
 
 RECIPE = """
 [recipe]
@@ -74,7 +74,7 @@ def test_finished_runs_are_found_again_and_the_rest_is_played(recipe, tmp_path, 
     assert played(recipe, tmp_path / "home") == first
     recipe.write_text(RECIPE.replace("runs = 2", "runs = 3"))
     with pytest.raises(AssertionError, match=r"played again: .*seed=2"):
-        play_job(recipe, Home(tmp_path / "home"))
+        play_job(recipe, home_at(tmp_path / "home"))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flows.jobs.promotion import Alias, is_pointer
-from pipeline.declaration.card import CardError
+from reticent import CardError
 
 
 @pytest.fixture

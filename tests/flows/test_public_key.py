@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from flows.config.home import Home
-from flows.jobs.registration import register_job
 from pipeline.ledger.chain import Entry, chain_problem, entry_hash, read_export
 from pipeline.ledger.publication import operator_key
 from tests.flows.office import made, office, reticent
 from tests.flows.shop import lay_out
 from tests.flows.verb import invoke
+from tests.jobs import home_at, register_job
 
 __all__ = ["made", "office"]
 
@@ -58,7 +57,7 @@ def test_a_ledger_without_one_signature_is_vouched_for_by_nobody(office, key, tm
 
 
 def test_a_ledger_that_was_only_registered_is_vouched_for_by_nobody(tmp_path):
-    shop, home = lay_out(tmp_path / "people", kind="real", ledger="ledger.db"), Home(tmp_path / "home")
+    shop, home = lay_out(tmp_path / "people", kind="real", ledger="ledger.db"), home_at(tmp_path / "home")
     public = register_job(str(shop), home)["public_key"]
     code, found = reticent(tmp_path, "ledger", "verify", "--public-key", public)
     assert code == 4 and not found["ok"]

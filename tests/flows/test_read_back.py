@@ -7,18 +7,17 @@ import shutil
 import pytest
 
 import flows.jobs.publish as reading
-from flows.config.home import Home
 from flows.jobs import publish as publishing
-from flows.jobs.intake import ingest_job, inspect_job
-from flows.jobs.registration import register_job
+from flows.jobs.intake import inspect_job
 from flows.jobs.run import run_recipe
 from tests.flows.shop import lay_out
+from tests.jobs import home_at, ingest_job, register_job
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     root = tmp_path_factory.mktemp("made")
-    folder, home = lay_out(root / "shop"), Home(root / "home")
+    folder, home = lay_out(root / "shop"), home_at(root / "home")
     register_job(str(folder), home)
     ingest_job(str(folder), home)
     return root, run_recipe(str(folder / "private.toml"), home)
@@ -34,7 +33,7 @@ def replay(made, tmp_path, monkeypatch):
     monkeypatch.setattr(publishing, "publish_run", lambda *a: wrote.append("again") or publish(*a))
 
     def again(change=lambda folder, home: None):
-        folder, home = tmp_path / "office" / "shop", Home(tmp_path / "office" / "home")
+        folder, home = tmp_path / "office" / "shop", home_at(tmp_path / "office" / "home")
         change(folder, home)
         ran = run_recipe(str(folder / "private.toml"), home)
         assert ran.replayed and ran.run == first.run

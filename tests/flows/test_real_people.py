@@ -8,12 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from flows.config.home import Home
-from flows.jobs.intake import ingest_job
-from flows.jobs.registration import register_job
-from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
-from tests.jobs import run_job
+from reticent import BudgetError
+from tests.jobs import home_at, ingest_job, register_job, run_job
 
 ROOT = Path(__file__).resolve().parents[2]
 # people; rounds kept; rounds dropped by the cap; rounds dropped because they were missed
@@ -46,7 +43,7 @@ def recipe(name, folder, rho):
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=needs(n)) for n in LOGS])
 def test_real_people_get_a_policy_a_promise_and_a_report(tmp_path, name):
-    folder, home = copied(name, tmp_path / name), Home(tmp_path / "home")
+    folder, home = copied(name, tmp_path / name), home_at(tmp_path / "home")
     register_job(str(folder), home)
     people, kept, beyond, missed = LOGS[name]
     s = ingest_job(str(folder), home)
@@ -68,7 +65,7 @@ def test_real_people_get_a_policy_a_promise_and_a_report(tmp_path, name):
 
 @needs("two_step_game")
 def test_the_budget_holds_and_the_cap_of_rounds_changes_by_amending_only(tmp_path):
-    folder, home = copied("two_step_game", tmp_path / "game"), Home(tmp_path / "home")
+    folder, home = copied("two_step_game", tmp_path / "game"), home_at(tmp_path / "home")
     register_job(str(folder), home)
     ingest_job(str(folder), home)
     spent = 0.0

@@ -6,23 +6,20 @@ import json
 
 import pytest
 
-from flows.config.home import Home
-from flows.config.recipe import load_recipe
 from flows.config.setting import Setting, check_numbered
-from flows.jobs.intake import ingest_job
 from flows.verbs.runs import summary
-from pipeline.declaration.card import CardError
 from pipeline.facts.answers import RunAnswer
 from pipeline.ledger.certificate import Route, assumptions
+from reticent import CardError, load_recipe
 from tests.campaigns.bad_input import toml
-from tests.jobs import run_job
+from tests.jobs import home_at, ingest_job, run_job
 from tests.logs.layouts import LOG, card_of, cards, write_minari_hdf5
 
 RECIPE = '[recipe]\nname = "lake"\ncard = "card.toml"\nagent = "dp-apvi"\n\n[privacy]\nrho = 0.5\n'
 
 
 def test_an_episode_that_is_the_unit_is_no_person_in_any_page(tmp_path):
-    home, folder = Home(tmp_path / "home"), tmp_path / "lake"
+    home, folder = home_at(tmp_path / "home"), tmp_path / "lake"
     write_minari_hdf5(folder, LOG * 50)
     (folder / "card.toml").write_text(toml(cards()["Minari in HDF5"]), encoding="utf-8")
     (folder / "private.toml").write_text(RECIPE, encoding="utf-8")
@@ -61,6 +58,6 @@ def test_what_looks_at_a_records_number_needs_ids_of_its_own(extra, tmp_path):
     recipe = tmp_path / "r.toml"
     recipe.write_text(RECIPE.replace("dp-apvi", agent) + "\n" + extra, encoding="utf-8")
     with pytest.raises(CardError, match=r"r.toml: \[.*needs ids that no other record changes"):
-        check_numbered(Setting(load_recipe(recipe), values, Home(tmp_path / "home")))
+        check_numbered(Setting(load_recipe(recipe), values, home_at(tmp_path / "home")))
     made_up = values.model_copy(update={"kind": "synthetic"})
-    check_numbered(Setting(load_recipe(recipe), made_up, Home(tmp_path / "home")))
+    check_numbered(Setting(load_recipe(recipe), made_up, home_at(tmp_path / "home")))

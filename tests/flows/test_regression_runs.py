@@ -10,19 +10,16 @@ from typing import Any
 
 import pytest
 
-from flows.config.home import Home, Work
-from flows.jobs.intake import ingest_job
-from flows.jobs.registration import register_job
-from pipeline.declaration.card import CardError
-from pipeline.ledger.chain import BudgetError
+from flows.config.home import Work
 from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.verify import verify_run
 from pipeline.privacy.noise import RealDataError, SeededNoise
 from pipeline.privacy.release_file import read_release
+from reticent import BudgetError, CardError
 from tests.flows.conftest import FAMILIES, LINEAR
 from tests.flows.same_key import same_key
 from tests.flows.test_side_outputs import RECORDS, Clock, published, reticent, rows
-from tests.jobs import plan_job, run_job
+from tests.jobs import home_at, ingest_job, plan_job, register_job, run_job
 from tests.learners import lq_shop
 
 Edits = dict[str, tuple[str, Callable[[Any], Any], str]]
@@ -104,7 +101,7 @@ def test_every_edit_of_a_run_is_caught(ran, tmp_path, what):
 @pytest.fixture(params=list(FAMILIES))
 def people(request, tmp_path):
     family = FAMILIES[request.param]
-    shop, home = family.lay_out(tmp_path / "shop", kind="real", ledger="ledger.db", cap=2.5), Home(tmp_path / "home")
+    shop, home = family.lay_out(tmp_path / "shop", kind="real", ledger="ledger.db", cap=2.5), home_at(tmp_path / "home")
     register_job(str(shop), home)
     ingest_job(str(shop), home)
     return family, shop, home
@@ -193,7 +190,7 @@ def test_a_recipe_that_cannot_be_says_why(tmp_path, family, what):
         card.write_text(card.read_text().partition("[features]")[0])
     (shop / "wrong.toml").write_text(f'[recipe]\nname = "w"\ncard = "card.toml"\nagent = "{agent}"\n{rest}\n')
     with pytest.raises(CardError, match=told):
-        plan_job(str(shop / "wrong.toml"), Home(tmp_path / "home"))
+        plan_job(str(shop / "wrong.toml"), home_at(tmp_path / "home"))
 
 
 LINEAR_RECORDS = ("all steps", "labels outside the domain", "many episodes")

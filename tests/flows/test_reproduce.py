@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from flows.config.home import Home, paper_studies
+from flows.config.home import paper_studies
 from flows.config.study_recipes import load_study
-from flows.jobs.reproduce import study_job
-from pipeline.declaration.card import CardError
 from pipeline.online import cells as kept_cells
 from pipeline.online.cells import measure, measure_cells
+from reticent import CardError
 from tests.flows.verb import invoke
 
 KEYS = {"agent", "variant", "trust", "world", "episodes", "rho", "epsilon", "delta", "calibration", "constants"}
@@ -31,18 +30,20 @@ def tiny(folder: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def shipped(tmp_path, monkeypatch):
-    path = tiny(tmp_path)
-    monkeypatch.setattr("flows.jobs.reproduce.paper_studies", lambda name: {"003-figure-1a": path})
-    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0})
-    return path
+@pytest.fixture(scope="module")
+def studied(tmp_path_factory):
+    """A home in which the study was made, what the verb said, and what it says of all that are shipped."""
+    home = tmp_path_factory.mktemp("studied")
+    path = tiny(home)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("flows.jobs.reproduce.paper_studies", lambda name: {"003-figure-1a": path})
+        one, everything = (invoke("--home", home, "reproduce", name, "--json") for name in ("003-figure-1a", "all"))
+    assert one.exit_code == 0, one.output
+    return home, json.loads(one.stdout), json.loads(everything.stdout)
 
 
-def test_one_json_object_of_the_agreed_shape_and_its_files(shipped, tmp_path):
-    done = invoke("--home", tmp_path, "reproduce", "003-figure-1a", "--json")
-    assert done.exit_code == 0, done.output
-    result = json.loads(done.stdout)
+def test_one_json_object_of_the_agreed_shape_and_its_files(studied):
+    home, result, everything = studied
     assert {"name", "rows", "claims", "files"} <= set(result) and result["name"] == "003-figure-1a"
     assert all(set(r) >= KEYS for r in result["rows"])
     assert all(
@@ -52,15 +53,14 @@ def test_one_json_object_of_the_agreed_shape_and_its_files(shipped, tmp_path):
         "dp-vapvi", "vapvi", "pevi", "uniform", "behaviour", "always-first"}  # fmt: skip
     paths = [Path(f) for f in result["files"]]
     assert {p.name for p in paths} == FILES and all(p.is_absolute() and p.is_file() for p in paths)
-    kept = json.loads((tmp_path / "studies" / "003-figure-1a" / "result.json").read_text())
+    kept = json.loads((home / "studies" / "003-figure-1a" / "result.json").read_text())
     assert kept["rows"] == result["rows"] and kept["claims"] == result["claims"] and kept["recipe"]["study"]
-    everything = json.loads(invoke("--home", tmp_path, "reproduce", "all", "--json").stdout)
     assert everything["cells"]["kept"] == everything["cells"]["all"] and everything["rows"] == result["rows"]
     assert everything["claims"][0] == {"name": "003-figure-1a", **result["claims"][0]}
 
 
-def test_the_literal_calibration_is_said_to_spend_its_true_rho(shipped, tmp_path):
-    result = study_job(shipped, Home(tmp_path))
+def test_the_literal_calibration_is_said_to_spend_its_true_rho(studied):
+    _, result, _ = studied
     true = {(r["variant"], r["rho"]): r["true_rho"] for r in result["rows"] if r["agent"] == "dp-vapvi"}
     assert true["literal", 1.0] == pytest.approx(22.5, abs=0.1) and true["literal", 25.0] > 560
     assert true["normalised", 1.0] < 1 and true["centred", 25.0] == 25.0 and true["one-shot", 1.0] == 1.0
@@ -71,8 +71,8 @@ def test_the_literal_calibration_is_said_to_spend_its_true_rho(shipped, tmp_path
     assert means["dp-vapvi", "centred", 1.0, 1000] != means["dp-vapvi", "centred", 25.0, 1000]
 
 
-def test_kept_rows_are_found_again_by_the_same_code_and_a_broken_run_goes_on(shipped, tmp_path, monkeypatch):
-    cells, seen = load_study(shipped).listed()[:4], []
+def test_kept_rows_are_found_again_by_the_same_code_and_a_broken_run_goes_on(tmp_path, monkeypatch):
+    cells, seen = load_study(tiny(tmp_path)).listed()[:4], []
 
     def once(cell):
         if len(seen) == 2:

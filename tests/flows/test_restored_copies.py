@@ -6,15 +6,14 @@ import shutil
 
 import pytest
 
-from flows.config.home import Home
 from flows.jobs.book import verify_job
 from flows.jobs.registration import known_to_runs
 from pipeline.declaration.toml import exit_code
-from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
+from reticent import BudgetError
 from tests.flows.nights import Shop, customers
 from tests.flows.shop import lay_out, rows
-from tests.jobs import nightly_job, run_job
+from tests.jobs import home_at, ledger_of, nightly_job, run_job
 
 
 @pytest.fixture
@@ -58,10 +57,10 @@ def test_a_published_release_is_never_replaced_by_another_draw_of_it(shop):
 
 
 def test_runs_of_other_lineages_and_runs_without_a_charge_are_no_witnesses(tmp_path):
-    shop, home = lay_out(tmp_path / "shop", log=rows(60)), Home(tmp_path / "home")
+    shop, home = lay_out(tmp_path / "shop", log=rows(60)), home_at(tmp_path / "home")
     nightly_job(str(shop / "private.toml"), home)
     run_job(str(shop / "exact.toml"), home)
-    ledger = open_ledger(home.root / "ledger.db", create=False)
+    ledger = ledger_of(home)
     known_to_runs("shop", ledger, home.runs)
     (home.root / "ledger.db").unlink()
     fresh = open_ledger(home.root / "ledger.db", create=True)

@@ -14,12 +14,11 @@ import flows.terminal.screen as pacing
 from flows.config.home import Home, choose_resources, size_of
 from flows.jobs.intake import ingest_job
 from flows.terminal.screen import Pace, duration, progress_lines
-from pipeline.declaration.card import CardError
 from pipeline.logs import spills
 from pipeline.logs.elsewhere import OnDask
 from pipeline.logs.sources import Sources
 from pipeline.logs.summing import DEFAULT_MEMORY, Resources
-from reticent import Store
+from reticent import CardError, Store
 from tests.flows.shop import lay_out
 from tests.flows.test_side_outputs import reticent
 from tests.jobs import run_job

@@ -17,12 +17,12 @@ import pytest
 
 import pipeline.ledger.ledger as ledger_module
 from flows import cli
-from pipeline.declaration.card import load_card
 from pipeline.logs.aggregate import aggregate
 from pipeline.logs.parts import Split, evaluates, part_key, split_people
 from pipeline.logs.store import latest
 from pipeline.logs.summing import forget
 from pipeline.privacy.noise import OsNoise
+from reticent import load_card
 from tests.flows.same_key import same_key
 from tests.flows.shop import lay_out, rows
 

@@ -9,14 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flows.config.home import Home
-from flows.jobs.intake import ingest_job
-from flows.jobs.simulated_logs import LogOptions, simulate_logs, world_folder
-from pipeline.declaration.card import CardError, load_card
+from flows.jobs.simulated_logs import simulate_logs, world_folder
 from pipeline.worlds.catalog import WORLDS, load_world
 from pipeline.worlds.exact import world_values
+from reticent import CardError, LogOptions, load_card
 from tests.flows.verb import reticent
-from tests.jobs import run_job
+from tests.jobs import home_at, ingest_job, run_job
 
 SHELF = Path(__file__).resolve().parents[2] / "datasets"
 
@@ -33,7 +31,7 @@ SHELF = Path(__file__).resolve().parents[2] / "datasets"
 def test_a_simulated_lineage_runs_at_once_and_its_report_tells_the_truth(
     tmp_path: Path, world: str, asked: LogOptions, v_star: float | None, v_behavior: float | None
 ):
-    home = Home(tmp_path / "home", SHELF)
+    home = home_at(tmp_path / "home", SHELF)
     made = simulate_logs(world, asked, home)
     assert {"episodes", "dataset", "card", "files"} <= set(made) and made["episodes"] == 300
     assert Path(made["folder"]).parent == home.root / "simulated"
@@ -49,7 +47,7 @@ def test_a_simulated_lineage_runs_at_once_and_its_report_tells_the_truth(
 
 
 def test_a_lineage_of_all_states_has_their_features_beside_its_card(tmp_path: Path):
-    home = Home(tmp_path / "home", SHELF)
+    home = home_at(tmp_path / "home", SHELF)
     made = simulate_logs("icu_sepsis", LogOptions("clinician", 200, bins="all"), home)
     card = load_card(Path(made["card"]))
     shipped = load_card(SHELF / "icu_sepsis" / "card.toml")
@@ -60,7 +58,7 @@ def test_a_lineage_of_all_states_has_their_features_beside_its_card(tmp_path: Pa
 
 
 def test_a_gymnasium_lineage_runs_at_once(tmp_path: Path):
-    home = Home(tmp_path / "home")
+    home = home_at(tmp_path / "home")
     asked = LogOptions("near-optimal-0.3", 300, 12, 1, params=("is_slippery=true",), episodes_per_user=2, name="cliff")
     made = simulate_logs("gymnasium:CliffWalking-v1", asked, home)
     s = ingest_job(made["folder"], home)
@@ -71,7 +69,7 @@ def test_a_gymnasium_lineage_runs_at_once(tmp_path: Path):
 
 def test_the_world_file_says_which_world_and_how_it_was_logged(tmp_path: Path):
     asked = LogOptions("uniform", 20, seed=5, params=("states=4",), name="four", to=tmp_path / "four")
-    simulate_logs("riverswim", asked, Home(tmp_path / "home"))
+    simulate_logs("riverswim", asked, home_at(tmp_path / "home"))
     told = tomllib.loads((tmp_path / "four" / "world.toml").read_text())
     assert told == {
         "name": "riverswim",
@@ -87,7 +85,7 @@ def test_the_world_file_says_which_world_and_how_it_was_logged(tmp_path: Path):
 
 def test_the_same_request_writes_the_same_bytes_and_another_seed_another_lineage(tmp_path: Path):
     def made(seed: int, place: str) -> tuple[str, dict[str, bytes]]:
-        r = simulate_logs("random", LogOptions(episodes=50, seed=seed), Home(tmp_path / place))
+        r = simulate_logs("random", LogOptions(episodes=50, seed=seed), home_at(tmp_path / place))
         return r["dataset"], {p.name: p.read_bytes() for p in Path(r["folder"]).iterdir()}
 
     first, again, other = made(1, "a"), made(1, "b"), made(2, "c")
@@ -101,13 +99,13 @@ def test_a_folder_of_somebody_elses_is_left_alone(tmp_path: Path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "card.toml").write_text('name = "mine"\n')
     with pytest.raises(CardError, match="holds no simulated log"):
-        simulate_logs("random", LogOptions(episodes=5, to=tmp_path / "mine"), Home(tmp_path / "home"))
+        simulate_logs("random", LogOptions(episodes=5, to=tmp_path / "mine"), home_at(tmp_path / "home"))
     assert [p.name for p in (tmp_path / "mine").iterdir()] == ["card.toml"]
     assert not list(tmp_path.glob(".*partial"))
 
 
 def test_a_shipped_name_alone_writes_the_shipped_log_and_with_an_option_a_new_lineage(tmp_path: Path):
-    home = Home(tmp_path / "home", SHELF)
+    home = home_at(tmp_path / "home", SHELF)
     shipped = simulate_logs("riverswim", LogOptions(to=tmp_path / "log"), home)
     assert shipped["dataset"] == "riverswim" and shipped["episodes"] == 50_000
     # beside the log stands the record of how it was made, which a bound asks for
@@ -135,7 +133,7 @@ def test_a_wrong_request_is_a_card_error_and_writes_nothing(
     tmp_path: Path, world: str, asked: LogOptions, message: str
 ):
     with pytest.raises(CardError, match=message):
-        simulate_logs(world, asked, Home(tmp_path / "home"))
+        simulate_logs(world, asked, home_at(tmp_path / "home"))
     assert not list(tmp_path.rglob("card.toml"))
 
 
@@ -152,7 +150,7 @@ def page_of_worlds() -> str:
 
 @pytest.mark.parametrize("name", WORLDS)
 def test_the_page_of_worlds_has_every_value_of_those_that_are_shipped(tmp_path: Path, name: str):
-    world = load_world(name, world_folder(name, Home(tmp_path, SHELF)))
+    world = load_world(name, world_folder(name, home_at(tmp_path, SHELF)))
     assert f"`{name}`" in page_of_worlds()
     for value in world_values(world, world.steps(None)).values():
         assert f"{value:.6g}" in page_of_worlds(), name

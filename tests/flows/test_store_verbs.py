@@ -8,19 +8,18 @@ from threading import Thread
 import polars as pl
 import pytest
 
-from flows.config.home import Home, Work, card_at
+from flows.config.home import Work, card_at
 from flows.jobs.intake import ingest_job, purge_job
-from pipeline.declaration.card import CardError
-from pipeline.ledger.ledger import open_ledger
 from pipeline.logs.store import snapshots
 from pipeline.operator.ingest_report import ingest_report
+from reticent import CardError
 from tests.flows.shop import lay_out, rows
-from tests.jobs import run_job
+from tests.jobs import home_at, ledger_of, run_job
 
 
 @pytest.fixture
 def used(tmp_path):
-    shop, home = lay_out(tmp_path / "shop"), Home(tmp_path / "home")
+    shop, home = lay_out(tmp_path / "shop"), home_at(tmp_path / "home")
     ingest_job(str(shop), home)
     run_job(str(shop / "private.toml"), home)
     lay_out(shop, log=rows(500, seed=1))
@@ -46,12 +45,12 @@ def test_without_yes_nothing_goes(used):
 def test_old_snapshots_go_and_ledger_releases_and_runs_stay(used):
     shop, home = used
     kept = tree(home.store / "shop" / "releases"), tree(home.runs)
-    spent = open_ledger(home.root / "ledger.db", create=False).account("shop").spent
+    spent = ledger_of(home).account("shop").spent
     r = purge_job(str(shop), home, keep=1, yes=True)
     assert r["purged"] and r["snapshots"] == [1]
     assert [p.name for p in (home.store / "shop").glob("snapshot-*")] == ["snapshot-0002"]
     assert (tree(home.store / "shop" / "releases"), tree(home.runs)) == kept
-    ledger = open_ledger(home.root / "ledger.db", create=False)
+    ledger = ledger_of(home)
     assert ledger.account("shop").spent == spent and ledger.problem() is None
     assert [e.body["snapshots"] for e in ledger.entries("shop") if e.kind == "PURGE"] == [[1]]
     assert len(r["not_undone"]) == 3
@@ -90,7 +89,7 @@ def test_a_purge_takes_what_killed_ingests_and_sums_left_and_keeps_the_snapshots
 
 def test_a_purge_that_died_blocks_no_later_one_and_is_noted_once(tmp_path, monkeypatch):
     """What it had renamed stood in the way of the next refused log: 'Directory not empty', every time."""
-    shop, home = lay_out(tmp_path / "shop"), Home(tmp_path / "home")
+    shop, home = lay_out(tmp_path / "shop"), home_at(tmp_path / "home")
     ingest_job(str(shop), home)
     lineage = home.store / "shop"
 
@@ -100,7 +99,7 @@ def test_a_purge_that_died_blocks_no_later_one_and_is_noted_once(tmp_path, monke
 
     refused()
     purge_that_dies(shop, home, monkeypatch)
-    ledger = open_ledger(home.root / "ledger.db", create=False)
+    ledger = ledger_of(home)
     before = len(ledger.entries("shop"))
     purge_that_dies(shop, home, monkeypatch)
     assert len(ledger.entries("shop")) == before
@@ -123,7 +122,7 @@ def test_what_a_purge_that_died_had_renamed_goes_with_the_next(used, monkeypatch
 
 def test_a_purge_waits_for_an_ingest_and_takes_what_it_published(tmp_path):
     """It once took the work in progress from under the ingest, which then died half-way."""
-    shop, home = lay_out(tmp_path / "shop"), Home(tmp_path / "home")
+    shop, home = lay_out(tmp_path / "shop"), home_at(tmp_path / "home")
     purges = []
 
     def bar(done, total):

@@ -7,22 +7,20 @@ import os
 import polars as pl
 import pytest
 
-from flows.config.home import Home
-from flows.jobs.intake import ingest_job, verify_store_job
-from flows.jobs.registration import register_job
-from pipeline.declaration.card import CardError
+from flows.jobs.intake import verify_store_job
 from pipeline.declaration.toml import DamagedError, exit_code
 from pipeline.ledger.ledger import open_ledger
 from pipeline.logs.second_pass import write_rows
+from reticent import CardError
 from tests.flows.nights import Shop, customers
 from tests.flows.shop import lay_out
 from tests.flows.verb import invoke
-from tests.jobs import run_job
+from tests.jobs import home_at, ingest_job, register_job, run_job
 
 
 @pytest.fixture
 def people(tmp_path):
-    folder, home = lay_out(tmp_path / "people", kind="real", ledger="ledger.db", cap=2.0), Home(tmp_path / "home")
+    folder, home = lay_out(tmp_path / "people", kind="real", ledger="ledger.db", cap=2.0), home_at(tmp_path / "home")
     register_job(str(folder), home)
     ingest_job(str(folder), home)
     return folder, home

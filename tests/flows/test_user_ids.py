@@ -13,9 +13,6 @@ import polars as pl
 import pytest
 
 import reticent
-from flows.config.home import Home
-from flows.jobs.intake import ingest_job
-from flows.jobs.registration import register_job
 from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.logs import contribution_bounding, ingest, second_pass, sources
 from pipeline.logs.parts import Split
@@ -23,6 +20,7 @@ from pipeline.logs.store import latest
 from tests.flows.nights import Shop, customers
 from tests.flows.shop import lay_out
 from tests.flows.verb import invoke
+from tests.jobs import home_at, ingest_job, register_job
 from tests.ledger.disjoint import disjoint
 
 HONEST = contribution_bounding._known_before
@@ -228,7 +226,7 @@ def test_an_old_lineage_of_texts_is_ingested_and_run_from_integers(tmp_path, mon
 
 @pytest.mark.parametrize("old", [False, True])
 def test_disjoint_lineages_know_a_person_in_every_spelling(tmp_path, monkeypatch, old):
-    home = Home(tmp_path / "home")
+    home = home_at(tmp_path / "home")
     for name in "ab":
         folder = lay_out(tmp_path / name, kind="real", ledger="../ledger.db")
         card = folder / "card.toml"

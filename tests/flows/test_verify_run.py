@@ -8,19 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from flows.config.home import Home
-from flows.jobs.intake import ingest_job, inspect_job
+from flows.jobs.intake import inspect_job
 from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.verify import schema, verify_run
 from pipeline.privacy.losses import safe_epsilon
 from tests.flows.shop import lay_out
-from tests.jobs import run_job
+from tests.jobs import home_at, ingest_job, ledger_of, run_job
 
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory):
     root = tmp_path_factory.mktemp("verify")
-    shop, home = lay_out(root / "shop"), Home(root / "home")
+    shop, home = lay_out(root / "shop"), home_at(root / "home")
     ingest_job(str(shop), home)
     names = {n: run_job(str(shop / f"{n}.toml"), home)["folder"] for n in ("private", "pure", "exact")}
     return names, home
@@ -113,12 +112,12 @@ def test_a_forgery_that_is_consistent_in_all_files_differs_from_the_ledger(publi
 
 
 def test_a_look_before_the_release_cannot_be_left_out(tmp_path):
-    shop, home = lay_out(tmp_path / "shop"), Home(tmp_path / "home")
+    shop, home = lay_out(tmp_path / "shop"), home_at(tmp_path / "home")
     ingest_job(str(shop), home)
     looks = [inspect_job(str(shop), home)["ledger_entry"] for _ in range(2)]
     run = Path(run_job(str(shop / "private.toml"), home)["folder"])
     inspect_job(str(shop), home)
-    book = open_ledger(home.root / "ledger.db", create=False).entries()
+    book = ledger_of(home).entries()
     assert all(c.ok for c in verify_run(run, book))
     edit(run, "certificate.json", lambda f: f.update(assumptions=[a for a in f["assumptions"] if "look" not in a]))
     wrong = [c.found for c in verify_run(run, book) if c.ok is False]

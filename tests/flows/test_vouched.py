@@ -8,15 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from flows.config.home import Home
-from flows.jobs.intake import ingest_job
-from flows.jobs.registration import register_job
-from pipeline.declaration.card import CardError
-from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import Ledger, open_ledger
+from reticent import BudgetError, CardError
 from tests.flows.office import edit, flip_policy, forge, kinds_of, made, office, reticent, vouch_for
 from tests.flows.shop import lay_out
-from tests.jobs import run_job
+from tests.jobs import home_at, ingest_job, register_job, run_job
 from tests.learners.test_registry import MODULE, recipe
 
 __all__ = ["made", "office"]
@@ -74,10 +70,10 @@ def test_a_run_that_is_replayed_is_not_published_again(office):
     book = open_ledger(root / "people" / "ledger.db", create=False)
     before = book.entries()
     assert kinds_of(root) == ["REGISTER", "KEY", "INTENT", "COMMIT", "PUBLISH"]
-    assert run_job(str(root / "people" / "private.toml"), Home(root / "home"))["replayed"]
+    assert run_job(str(root / "people" / "private.toml"), home_at(root / "home"))["replayed"]
     assert book.entries() == before
     shutil.rmtree(root / "home" / "runs" / run)
-    run_job(str(root / "people" / "private.toml"), Home(root / "home"))
+    run_job(str(root / "people" / "private.toml"), home_at(root / "home"))
     assert book.entries() == before
     assert reticent(root, "ledger", "verify", run)[0] == 0
 
@@ -85,7 +81,7 @@ def test_a_run_that_is_replayed_is_not_published_again(office):
 @pytest.mark.parametrize("kind", ["real", "synthetic"])
 def test_not_even_the_first_run_of_a_ledger_passes_for_an_older_one_under_another_name(tmp_path, kind):
     ledger = "ledger.db" if kind == "real" else "home"
-    shop, home = lay_out(tmp_path / "people", kind=kind, ledger=ledger, cap=10.0), Home(tmp_path / "home")
+    shop, home = lay_out(tmp_path / "people", kind=kind, ledger=ledger, cap=10.0), home_at(tmp_path / "home")
     if kind == "real":
         register_job(str(shop), home)
     ingest_job(str(shop), home)
@@ -110,7 +106,7 @@ def test_a_run_that_dies_around_its_publish_entry_is_published_by_the_next_once(
             publish(*args)
         raise Died
 
-    recipe, home = str(root / "people" / "pure.toml"), Home(root / "home")
+    recipe, home = str(root / "people" / "pure.toml"), home_at(root / "home")
     with monkeypatch.context() as m:
         m.setattr(Ledger, "publish", die)
         with pytest.raises(Died):
@@ -191,7 +187,7 @@ def test_a_run_of_real_people_cannot_pass_for_a_simulation(office):
     root, run = office
     folder = root / "home" / "runs" / run
     lay_out(root / "games")
-    games = Home(root / "home-of-games")
+    games = home_at(root / "home-of-games")
     ingest_job(str(root / "games"), games)
     exact = Path(run_job(str(root / "games" / "exact.toml"), games)["folder"])
     shutil.rmtree(folder)
@@ -214,7 +210,7 @@ def test_an_agent_of_ones_own_is_run_on_the_word_of_ones_own_ledger_alone(office
     root, _ = office
     (tmp_path / "own_agent.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
-    run = run_job(recipe(root / "people", "own_agent:same"), Home(root / "home"))["run"]
+    run = run_job(recipe(root / "people", "own_agent:same"), home_at(root / "home"))["run"]
     code, proof = reticent(root, "ledger", "verify", run)
     assert code == 0 and all(c["ok"] for c in proof["checks"])
     reticent(root, "ledger", "export", tmp_path / "all.json")

@@ -8,13 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from flows.config.home import Home
-from flows.jobs.registration import register_job
-from pipeline.declaration.card import CardError
-from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
+from reticent import BudgetError, CardError
 from tests.flows.office import edit, flip_policy, kinds_of, made, office, reticent
-from tests.jobs import run_job
+from tests.jobs import home_at, register_job, run_job
 
 __all__ = ["made", "office"]
 
@@ -36,12 +33,12 @@ def test_the_key_is_the_operators_alone(office):
     assert file.stat().st_mode & 0o777 == 0o600
     file.chmod(0o644)
     with pytest.raises(BudgetError, match="chmod 600"):
-        register_job(str(root / "people"), Home(root / "home"))
+        register_job(str(root / "people"), home_at(root / "home"))
 
 
 def test_a_second_host_has_its_own_key_and_the_chain_knows_both(office, tmp_path):
     root, _run = office
-    other = Home(tmp_path / "other")
+    other = home_at(tmp_path / "other")
     shutil.copytree(root / "home" / "store" / "shop", other.store / "shop")
     run_job(str(root / "people" / "private.toml"), other)
     # the files are the same, so the first host's word is enough
@@ -134,7 +131,7 @@ def test_no_policy_is_shown_that_the_ledger_at_hand_never_published(office, chan
 def test_another_valid_run_in_the_place_of_a_run_is_not_taken_for_it(office, put):
     root, run = office
     runs = root / "home" / "runs"
-    other = run_job(str(root / "people" / "pure.toml"), Home(root / "home"))["run"]
+    other = run_job(str(root / "people" / "pure.toml"), home_at(root / "home"))["run"]
     shutil.rmtree(runs / run)
     if put == "copy":
         shutil.copytree(runs / other, runs / run)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import pipeline.learners.tabular_learning as learning
-from flows.config.home import Home
 from flows.config.setting import setting
 from pipeline.learners.learner import typeable
 from pipeline.learners.linear import LinearRun, learn_linear
@@ -21,12 +20,13 @@ from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import Release
 from pipeline.statistics.linear_sums import released_statistics
 from tests.flows.shop import lay_out
+from tests.jobs import home_at
 from tests.learners import linear_shop
 from tests.learners.linear_shop import lay_out_linear
 
 
 def linear_run(folder: Path, name: str) -> LinearRun:
-    plan = setting(str(lay_out_linear(folder) / f"{name}.toml"), Home(folder / "home")).plan
+    plan = setting(str(lay_out_linear(folder) / f"{name}.toml"), home_at(folder / "home")).plan
     assert isinstance(plan, LinearRun)
     return plan
 
@@ -54,13 +54,13 @@ def test_what_no_paper_prints_is_refused(agent, privacy, says):
 
 def test_what_fits_a_pure_recipe_is_all_that_is_left(tmp_path):
     """A loss of ε costs ε²/2 in zCDP: 2 are left, so ε = 2 fits and no more."""
-    plan = setting(str(lay_out(tmp_path) / "pure.toml"), Home(tmp_path / "home")).plan
+    plan = setting(str(lay_out(tmp_path) / "pure.toml"), home_at(tmp_path / "home")).plan
     found = plan.fitting(Fraction(2))
     assert found is not None and found["epsilon"] == pytest.approx(2.0, rel=1e-5)
 
 
 def test_nothing_is_published_where_two_solvers_disagree(tmp_path, monkeypatch):
-    plan = setting(str(lay_out(tmp_path) / "private.toml"), Home(tmp_path / "home")).plan
+    plan = setting(str(lay_out(tmp_path) / "private.toml"), home_at(tmp_path / "home")).plan
     assert isinstance(plan, TabularRun)
     proof = SimpleNamespace(holds=False, largest_relative_difference=0.5, tolerance=1e-6)
     monkeypatch.setattr(learning, "prepare", lambda *_: SimpleNamespace(certify=lambda: proof, counts=None))

@@ -8,10 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flows.config.home import Home
 from flows.config.recipe import load_recipe
 from flows.config.setting import setting
-from flows.jobs.intake import ingest_job
 from pipeline.agents.apvi import apvi
 from pipeline.declaration.card import CardError
 from pipeline.learners.learner import Agent
@@ -23,7 +21,7 @@ from pipeline.learners.terms import Planner
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.release_file import read_release
 from tests.flows.shop import RECIPE, lay_out
-from tests.jobs import plan_job, run_job
+from tests.jobs import home_at, ingest_job, plan_job, run_job
 
 MODULE = """
 from pipeline.agents.apvi import apvi
@@ -53,7 +51,7 @@ def test_twins_are_registered_one_private_and_one_not():
 
 
 def test_an_agent_of_ones_own_replays_the_release_of_ours(tmp_path, monkeypatch):
-    folder, home = lay_out(tmp_path, cap=3.0), Home(tmp_path / "home")
+    folder, home = lay_out(tmp_path, cap=3.0), home_at(tmp_path / "home")
     (tmp_path / "own_same.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
     ingest_job(str(folder), home)
@@ -96,11 +94,11 @@ def test_real_people_are_drawn_by_the_learners_of_the_house_only(tmp_path):
     path = folder / "foreign.toml"
     path.write_text(RECIPE.format(name="r", agent=f"{__name__}:foreign", privacy="[privacy]\nrho = 1.0\n"))
     with pytest.raises(CardError, match="by code of its own"):
-        _ = setting(str(path), Home(tmp_path / "home")).plan
+        _ = setting(str(path), home_at(tmp_path / "home")).plan
 
 
 def test_a_planner_keeps_to_the_cards_shape_and_vetoes(tmp_path):
-    folder, home = lay_out(tmp_path, cap=3.0), Home(tmp_path / "home")
+    folder, home = lay_out(tmp_path, cap=3.0), home_at(tmp_path / "home")
     ingest_job(str(folder), home)
     asked = recipe(folder, "dp-apvi")
     release, card = read_release(Path(run_job(asked, home)["folder"])), setting(asked, home).tabular

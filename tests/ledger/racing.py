@@ -12,12 +12,12 @@ import numpy as np
 
 from pipeline.declaration.card import Card
 from pipeline.ledger.attempts import Holder
-from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.privacy.noise import OsNoise
 from pipeline.privacy.release import Mechanism, Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.transaction.transaction import open_lineage, transaction
+from reticent import BudgetError
 from tests.conftest import card_dict
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.publication import KEY_FILE, find_key, operator_key
+from reticent import BudgetError
 
 
 @pytest.mark.parametrize("right", [0o040, 0o020, 0o010, 0o004, 0o002, 0o001])

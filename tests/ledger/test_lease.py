@@ -9,7 +9,8 @@ import pytest
 
 from pipeline.ledger import attempts
 from pipeline.ledger.attempts import Holder
-from pipeline.ledger.chain import AttemptLostError, BudgetError
+from pipeline.ledger.chain import AttemptLostError
+from reticent import BudgetError
 
 HERE, THERE = Holder("1" * 32, "here"), Holder("2" * 32, "there")
 

@@ -11,10 +11,10 @@ import pytest
 import sqlalchemy as sa
 
 from flows.terminal.screen import fail
-from pipeline.declaration.card import CardError
-from pipeline.ledger.chain import AttemptLostError, BudgetError
+from pipeline.ledger.chain import AttemptLostError
 from pipeline.ledger.database import open_engine
 from pipeline.ledger.ledger import open_ledger
+from reticent import BudgetError, CardError
 
 
 def test_a_ledger_is_created_for_its_owner_only(tmp_path):

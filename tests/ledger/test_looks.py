@@ -6,9 +6,9 @@ from fractions import Fraction
 
 import pytest
 
-from pipeline.declaration.card import CardError
 from pipeline.ledger.account import reserve_for, reserve_of, split_of
 from pipeline.ledger.looks import judged_before, look_told
+from reticent import CardError
 from tests.ledger.disjoint import disjoint
 
 ASKED = Fraction(1, 100)

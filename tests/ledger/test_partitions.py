@@ -7,10 +7,9 @@ from itertools import product
 
 import pytest
 
-from pipeline.declaration.card import CardError
 from pipeline.ledger.account import spent_of
 from pipeline.ledger.attempts import Holder, paid_for
-from pipeline.ledger.chain import BudgetError
+from reticent import BudgetError, CardError
 
 CHARGES = [(p, Fraction(r, 7)) for p in (None, 0, 1, 2) for r in (1, 3)]
 

@@ -7,9 +7,8 @@ from fractions import Fraction
 
 import pytest
 
-from pipeline.declaration.card import CardError
-from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
+from reticent import BudgetError, CardError
 from tests.ledger.conftest import Place
 from tests.ledger.postgres import USER
 

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from flows.config.home import Home
-from flows.jobs.intake import ingest_job
 from pipeline.facts.report import Certificate
 from pipeline.ledger.certificate import Route
 from pipeline.ledger.verify import verify_run
 from tests.flows.nights import Shop, customers
 from tests.flows.shop import lay_out, rows
-from tests.jobs import nightly_job, run_job
+from tests.jobs import ingest_job, nightly_job, run_job
 
 SAYS: dict[str, list[str]] = {
     "hand": ["somebody asked for this run", "what the terminal told them of the rows is not accounted for"],

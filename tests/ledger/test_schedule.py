@@ -9,9 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 import pipeline.ledger.ledger as module
-from pipeline.declaration.card import CardError
-from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
+from reticent import BudgetError, CardError
 
 SCHEDULE = {"rho": 2.0, "schedule": {"rho_month": 0.5, "rho_year": 0.8}}
 

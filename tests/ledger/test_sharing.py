@@ -15,9 +15,9 @@ import pytest
 
 from pipeline.ledger import people
 from pipeline.ledger.account import Move, apart_from, mixed_with, moves
-from pipeline.ledger.chain import BudgetError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.people import key_file, read_key
+from reticent import BudgetError
 from tests.ledger.disjoint import disjoint
 
 KEY = b"k" * 32

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from flows.config.home import Home
 from flows.jobs.audit import audit_job
-from flows.jobs.intake import ingest_job
 from flows.jobs.reproduce import study_job
 from reports.run.run_page import render_html
 from tests.flows.shop import lay_out
 from tests.flows.test_comparing import RECIPE
-from tests.jobs import run_job
+from tests.jobs import home_at, ingest_job, run_job
 from tests.learners.linear_shop import lay_out_linear
 from tests.learners.lq_shop import lay_out_plant
 from tests.reports.sample import sample_report, sample_view
@@ -44,7 +42,7 @@ def pages(root: Path) -> dict[str, Path]:
     big = render_html(sample_report(dataset={"live_states": states}), sample_view(20, states, scattered=True))
     answers = {"better": judged("better", "synthetic"), "not_told_apart": judged("not_told_apart")}
     (root / "tiny.toml").write_text(RECIPE, encoding="utf-8")
-    files = study_job(root / "tiny.toml", Home(root / "studied"))["files"]
+    files = study_job(root / "tiny.toml", home_at(root / "studied"))["files"]
     study = next(Path(f) for f in files if f.endswith("page.html")).read_text(encoding="utf-8")
     drawn = {answer: render_html(report, sample_view()) for answer, report in answers.items()}
     made = {**drawn, "big": big, "study": study, "audit": _audit(root)}
@@ -55,7 +53,7 @@ def pages(root: Path) -> dict[str, Path]:
 
 
 def _run(folder: Path, recipe: str) -> Path:
-    home = Home(folder / "home")
+    home = home_at(folder / "home")
     ingest_job(str(folder), home)
     return Path(run_job(str(folder / f"{recipe}.toml"), home)["report"])
 
@@ -77,5 +75,5 @@ def _hostile(shop: Path) -> Path:
 
 
 def _audit(folder: Path) -> str:
-    made = audit_job("riverswim", Home(folder / "audits"), draws=200, table=True)
+    made = audit_job("riverswim", home_at(folder / "audits"), draws=200, table=True)
     return (made.folder / "page.html").read_text(encoding="utf-8")

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from flows.config.home import Home
 from flows.jobs.playing import play_job
-from flows.jobs.simulated_logs import LogOptions, simulate_logs
+from flows.jobs.simulated_logs import simulate_logs
 from pipeline.facts.answers import NightAnswer
 from reports.run.comparison import log_page, night_page, simulation_page, slug, study_page
+from reticent import LogOptions
 from tests.flows.shop import lay_out
 from tests.flows.test_playing import RECIPE
-from tests.jobs import nightly_job
+from tests.jobs import home_at, nightly_job
 
 
 @pytest.fixture
 def home(tmp_path):
-    return Home(tmp_path / "home")
+    return home_at(tmp_path / "home")
 
 
 def test_a_night_is_told_with_loss_value_budget_and_what_is_in_use(tmp_path, home):

@@ -9,21 +9,21 @@ import threading
 
 import pytest
 
-from flows.config.home import Home
 from flows.config.setting import setting
-from flows.jobs.intake import ingest_job
-from flows.jobs.registration import ledger_for, newest_snapshot, register_job
+from flows.jobs.registration import ledger_for, newest_snapshot
 from pipeline.disk import DISK
 from pipeline.learners import tabular
-from pipeline.ledger.chain import AttemptLostError, BudgetError
+from pipeline.ledger.chain import AttemptLostError
 from pipeline.ledger.ledger import Ledger
 from pipeline.privacy.noise import OsNoise
 from pipeline.privacy.release import total_rho
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.transaction.place import drawn_folders, one_at_a_time, recover, refuse_old_ledger
 from pipeline.transaction.release_once import release_once
+from reticent import BudgetError
 from tests.flows.shop import lay_out
 from tests.flows.verb import reticent
+from tests.jobs import home_at, ingest_job, register_job
 
 
 class Died(BaseException):
@@ -33,7 +33,7 @@ class Died(BaseException):
 @pytest.fixture
 def people(tmp_path):
     folder = lay_out(tmp_path / "people", kind="real", ledger="ledger.db", cap=10.0)
-    home = Home(tmp_path / "home")
+    home = home_at(tmp_path / "home")
     register_job(str(folder), home)
     ingest_job(str(folder), home)
     return folder, home
@@ -118,7 +118,7 @@ def test_a_copy_of_the_store_on_another_machine_takes_nothing_over_while_the_fir
     """The copy has the lock's token too: only the machine's name says that this lock holds nobody back there."""
     folder, home = died_before_commit
     shutil.copytree(home.root, tmp_path / "copy")
-    copy, run = Home(tmp_path / "copy"), ("run", folder / "private.toml", "--home", tmp_path / "copy")
+    copy, run = home_at(tmp_path / "copy"), ("run", folder / "private.toml", "--home", tmp_path / "copy")
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(platform, "node", lambda: "another machine")
         refused = reticent(*run, cwd=tmp_path)
@@ -133,7 +133,7 @@ def test_a_copy_of_the_store_on_another_machine_takes_nothing_over_while_the_fir
 def test_two_stores_with_one_ledger_draw_a_release_once(people, tmp_path, monkeypatch):
     """While one store draws, the other is refused; afterwards it is told where the release is."""
     folder, _ = people
-    other = Home(tmp_path / "other")
+    other = home_at(tmp_path / "other")
     ingest_job(str(folder), other)
     aggregate, told = tabular.aggregate, []
 
@@ -159,7 +159,7 @@ def test_two_stores_with_one_ledger_draw_a_release_once(people, tmp_path, monkey
 def test_a_beaten_attempts_file_is_deleted_and_its_cost_stays(people, tmp_path, monkeypatch, before):
     """The lease ran out while this process slept; another store drew and committed meanwhile."""
     folder, home = people
-    other = Home(tmp_path / "other")
+    other = home_at(tmp_path / "other")
     ingest_job(str(folder), other)
     owner, name = (tabular, "aggregate") if before == "its DRAW" else (PrivateSum, "draw")
     work, slept = getattr(owner, name), []

@@ -13,14 +13,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from flows.config.home import Home
-from flows.config.recipe import load_recipe
 from flows.config.setting import setting
-from flows.jobs.intake import ingest_job, purge_job
-from flows.jobs.registration import ledger_for, newest_snapshot, register_job
-from pipeline.declaration.card import CardError, load_card
+from flows.jobs.intake import purge_job
+from flows.jobs.registration import ledger_for, newest_snapshot
 from pipeline.learners.tabular_facts import setting_hash
-from pipeline.ledger.chain import AttemptLostError, BudgetError
+from pipeline.ledger.chain import AttemptLostError
 from pipeline.ledger.ledger import open_ledger
 from pipeline.logs import spills
 from pipeline.logs.aggregate import CountSums
@@ -28,15 +25,16 @@ from pipeline.logs.store import write_manifest
 from pipeline.privacy.noise import OsNoise
 from pipeline.transaction.place import read_attempt, write_attempt
 from pipeline.transaction.release_once import release_once
+from reticent import BudgetError, CardError, load_card, load_recipe
 from tests.flows.shop import lay_out
 from tests.flows.verb import reticent
-from tests.jobs import plan_job, run_job
+from tests.jobs import home_at, ingest_job, plan_job, register_job, run_job
 
 
 @pytest.fixture
 def people(tmp_path):
     folder = lay_out(tmp_path / "people", kind="real", ledger="ledger.db", cap=2.0)
-    home = Home(tmp_path / "home")
+    home = home_at(tmp_path / "home")
     register_job(str(folder), home)
     ingest_job(str(folder), home)
     return folder, home
@@ -208,7 +206,7 @@ def test_a_bound_is_claimed_for_the_measured_setting_only():
 def test_a_run_that_died_in_its_sum_sums_anew_and_is_not_paid_twice(tmp_path, monkeypatch):
     """The dead attempt drew nothing, so the next takes over what it was charged; no sum stays on disk."""
     monkeypatch.setattr(spills, "ROWS_PER_PARTITION", 200)
-    folder, home = lay_out(tmp_path / "people", kind="real", ledger="ledger.db", cap=2.0), Home(tmp_path / "home")
+    folder, home = lay_out(tmp_path / "people", kind="real", ledger="ledger.db", cap=2.0), home_at(tmp_path / "home")
     register_job(str(folder), home)
     parts = ingest_job(str(folder), home)["partitions"]
     add, read = CountSums.add, []

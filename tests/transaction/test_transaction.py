@@ -16,13 +16,12 @@ import pytest
 import pipeline.transaction.transaction as machine
 from flows.config.home import Home
 from flows.config.setting import setting
-from flows.jobs.intake import ingest_job
-from flows.jobs.registration import ledger_for, newest_snapshot, register_job
+from flows.jobs.registration import ledger_for, newest_snapshot
 from pipeline.disk import DISK
 from pipeline.learners import tabular
 from pipeline.ledger import attempts
 from pipeline.ledger.attempts import MOST_LOST
-from pipeline.ledger.chain import AttemptLostError, BudgetError
+from pipeline.ledger.chain import AttemptLostError
 from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.steps import counters_problem
 from pipeline.privacy.continual import NoiseBlocks, continual, squared_weights
@@ -34,8 +33,10 @@ from pipeline.transaction.continual_step import KeptSteps
 from pipeline.transaction.place import drawn_folders, one_at_a_time, recover
 from pipeline.transaction.release_once import release_once
 from pipeline.transaction.transaction import State, Transaction, open_lineage, transaction
+from reticent import BudgetError
 from tests.flows.nights import Shop, customers
 from tests.flows.shop import lay_out
+from tests.jobs import ingest_job, register_job
 
 # every transition of the machine, and every write on the way
 TRANSITIONS = (
@@ -218,8 +219,8 @@ def same(one: Any, other: Any) -> bool:
     )
 
 
-# of Laplace noise each step once: what an error cleans up does not depend on the noise
-DEATHS = [(name, death) for name in CALLERS for death in ("raised", "killed") if (name, death) != ("pure", "raised")]
+# the machine does not know the law of its noise: Laplace's dies in the tests of schedules below
+DEATHS = [(name, death) for name in CALLERS if name != "pure" for death in ("raised", "killed")]
 
 
 @pytest.mark.parametrize(("name", "death"), DEATHS)
@@ -234,7 +235,10 @@ def test_every_crash_point_has_one_recovery(tmp_path, monkeypatch, name, death):
     order = ["intent", "remember_head", "draw", "stage", "write_attempt", "commit", "end_leases", "remember_head"]
     seen = iter(alive)
     assert all(f"after {transition}" in seen for transition in order), alive
-    for at in range(len(alive)):
+    # between the end of one transition and the beginning of the next nothing is written: to a process that is killed,
+    # and to a caller that adds no clean-ups of its own, they are one place
+    everywhere = (name, death) == ("a one-off release", "raised")
+    for at in [i for i, label in enumerate(alive) if everywhere or i == 0 or label.startswith("after")]:
         shutil.rmtree(now)
         shutil.copytree(begun, now)
         caller.draws.clear()
@@ -309,7 +313,7 @@ def test_a_twin_that_draws_without_saying_so_is_caught(tmp_path, monkeypatch, na
 def test_a_schedule_whose_sums_die_for_ever_pays_once(tmp_path, monkeypatch, name):
     """Each retry once paid anew for an attempt that had not come to its noise: 2, 3, 4, 5 … until the cap was gone."""
     caller = CALLERS[name](tmp_path, monkeypatch)
-    for _ in range(12):
+    for _ in range(4):
         with monkeypatch.context() as dead, pytest.raises(DiedError):
             for owner, sums in ((tabular, "aggregate"), (continual_step, "count_new")):
                 dead.setattr(owner, sums, dies_after(lambda *_: None))
