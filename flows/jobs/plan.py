@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flows.config.home import Home, find_recipe
+from flows.config.home import Home
 from flows.config.setting import Setting, setting
 from flows.jobs.nights import charged_for, night_of, standing_counter, standing_run
 from flows.jobs.registration import ledger_for
@@ -32,7 +32,6 @@ from pipeline.declaration.card import AnyCard, Card, CardError
 from pipeline.declaration.code import code_digest, is_plugin, plugin_digest, syntax_digest
 from pipeline.declaration.lineage import Schedule
 from pipeline.declaration.numbers import number
-from pipeline.declaration.toml import read_toml
 from pipeline.facts.answers import (
     Band,
     CalendarPlan,
@@ -73,30 +72,12 @@ _CENTURY = timedelta(days=36_525)
 _PERIODS = {"month": "%Y-%m", "year": "%Y"}
 
 
-def _refuse_simulation(path: Path) -> None:
-    """A simulation has no plan; what its page would propose is said at once."""
-    if not path.is_file() or "world" not in (values := read_toml(path)):
-        return
-    # loads every online agent
-    from flows.config.study_recipes import is_world_recipe, load_world_recipe
-    from pipeline.online.declared_world import proposal_of
-
-    if is_world_recipe(values):
-        played = load_world_recipe(path)
-        proposal = proposal_of(played.trials()[played.recipe.agent][0])
-        more = "" if proposal is None else f"; proposal: {proposal}"
-        raise CardError(
-            f"{path}: a simulation is charged nothing, so there is nothing to plan: `reticent simulate {path}`{more}"
-        )
-
-
 def plan_recipe(recipe: str, home: Home) -> PlanAnswer:
     """What a run would spend and what is left; reads no rows and writes nothing but a synthetic registration.
 
     Raises CardError if recipe and card do not fit each other, or the card differs from its registration.
     Raises BudgetError if a real card is not registered.
     """
-    _refuse_simulation(find_recipe(recipe))
     s = setting(recipe, home)
     plan = s.plan
     plan.admit(OsNoise())
