@@ -453,10 +453,18 @@ def plan(
     BudgetError
         If a real card is not registered.
     """
+    from flows.config.home import find_recipe
     from flows.jobs.plan import plan_recipe
     from flows.terminal.plan_page import ShownPlan
+    from pipeline.declaration.toml import read_toml
 
     home, name = (store or Store()).home, named(recipe)
+    path = find_recipe(name)
+    if path.is_file() and {"recipe", "world"} <= read_toml(path).keys():
+        # loads every online agent
+        from flows.config.study_recipes import refuse_to_plan
+
+        refuse_to_plan(path)
     told = plan_recipe(name, home).parts()
     if quality:
         from flows.jobs.plan import forecast_quality

@@ -94,15 +94,17 @@ def interval(lower: float | None, upper: float | None) -> str:
     """
     if lower is None or upper is None:
         return f"{number(lower, 3, 'down')} or more"
-    # apart by no more than floats are: one number
-    if not upper - lower > 1e-12 * abs(upper) or math.isinf(upper - lower):
-        return (
-            number(lower)
-            if abs(upper - lower) <= 1e-12 * abs(upper)
-            else f"{number(lower, 3, 'down')} to {number(upper, 3, 'up')}"
-        )
+    if one_number(lower, upper):
+        return number(lower)
+    if upper < lower or math.isinf(upper - lower):
+        return f"{number(lower, 3, 'down')} to {number(upper, 3, 'up')}"
     digits = _digits(upper - lower)
     return f"{_to(lower, digits, ROUND_FLOOR)} to {_to(upper, digits, ROUND_CEILING)}"
+
+
+def one_number(lower: float, upper: float) -> bool:
+    """Whether the ends of an interval are apart by no more than the rounding of what they were computed from."""
+    return abs(upper - lower) <= 1e-9 * max(abs(lower), abs(upper))
 
 
 def about(value: float, lower: float, upper: float) -> str:

@@ -129,6 +129,18 @@ def load_world_recipe(path: Path, runs: Path | None = None) -> WorldRecipe:
     return validated(WorldRecipe, _with_runs(values, runs), str(path))
 
 
+def refuse_to_plan(path: Path) -> None:
+    """A simulation has no plan; what its page would propose is said at once, as a CardError."""
+    from pipeline.online.declared_world import proposal_of
+
+    played = load_world_recipe(path)
+    proposal = proposal_of(played.trials()[played.recipe.agent][0])
+    more = "" if proposal is None else f"; proposal: {proposal}"
+    raise CardError(
+        f"{path}: a simulation is charged nothing, so there is nothing to plan: `reticent simulate {path}`{more}"
+    )
+
+
 def load_study(path: Path) -> Study:
     """Read and check a study.
 

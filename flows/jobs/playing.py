@@ -58,6 +58,7 @@ from pipeline.online.trial import Measured, Outcome, Trial, run_named
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_joint, describe_mechanism, read_release, release_files
 from pipeline.transaction.place import one_at_a_time
+from reports.run.value_sections import played_answer
 from reports.studies.study_page import table_files
 
 Array = NDArray[np.float64]
@@ -393,6 +394,7 @@ def _answer(played: Played, folder: Path) -> Kept:
         **{key: mine[key] for key in told},
         "regret": {"mean": mine["mean"], "std": mine["std"]},
         "suboptimality": measured.suboptimality,
+        "answer": played_answer(measured),
         "baselines": {r["agent"]: {"mean": r["mean"], "std": r["std"]} for r in played.rows[1:]},
         **{key: mine[key] for key in ("epsilon", "true_epsilon", "delta", "noise")},
         "proposal": measured.proposal,

@@ -505,16 +505,19 @@ def _played(result: Kept) -> list[str]:
     from pipeline.declaration.numbers import number
 
     lines = [
-        f"{r['agent']:22} regret {number(r['mean']):>9} ± {number(r['std']):<8} {r['trust']}" for r in result["rows"]
+        f"{r['agent']:22} regret {number(r['mean']):>9} ± {number(r['std']):<9} median {number(r['median']):>9}  "
+        f"{r['trust']}"
+        for r in result["rows"]
     ]
     head = f"{result['world']}, {result['episodes']:,} episodes; simulation, not private"
-    loses = f"its policy loses {number(result['suboptimality'])} of an episode's value; run {result['run']}"
+    loses = f"run            {result['run']}; its policy loses {number(result['suboptimality'])} an episode"
     true = result["true_epsilon"]
     asked = [] if result["epsilon"] is None else [f"asked ε = {number(result['epsilon'], toward='up')}"]
     real = [] if true is None else [f"the noise drawn is worth ε = {number(true, toward='up')}"]
     promise = "; ".join([*asked, *real]) or "no noise, no promise"
     proposal = [f"proposal       {result['proposal']}"] if result["proposal"] else []
-    return [head, *lines, loses, f"would promise  {promise}", *proposal, f"report         {result['report']}"]
+    told = [f"would promise  {promise}", *proposal, f"report         {result['report']}"]
+    return [head, *lines, result["answer"], loses, *told]
 
 
 def _written(result: WrittenLog) -> list[str]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -37,10 +38,13 @@ _TERMS = ("mechanisms", "planned_calls", "joint")
 
 
 def may_have_drawn(entries: Sequence[Entry], intent: Entry) -> bool:
-    """Whether noise may have been drawn for an attempt."""
+    """Whether noise may have been drawn for an attempt; ``entries`` in their order."""
     if not _notes_draws(intent):
         return True
-    return any(e.kind in ("DRAW", "COMMIT") and e.body["intent"] == intent.seq for e in entries)
+    # what an attempt leaves stands soon after it: a counter of a year asks this a hundred thousand times
+    first = bisect_right(entries, intent.seq, key=lambda e: e.seq)
+    later = (entries[i] for i in range(first, len(entries)))
+    return any(e.kind in ("DRAW", "COMMIT") and e.body["intent"] == intent.seq for e in later)
 
 
 def taken_over(entries: Sequence[Entry], attempts: Sequence[Entry]) -> Fraction:

@@ -279,13 +279,18 @@ def _pool(rows: Rows) -> Found:
     )
 
 
+def median(row: Found) -> float | None:
+    """Of the runs; None where they were one cell."""
+    return float(np.median(row["totals"])) if row["totals"] else None
+
+
 # what readers of a study need beside a printed row
 READERS = ("marks", "curve_mean", "curve_std", "totals", "facts")
 
 
-def printed(row: Mapping[str, object]) -> dict[str, object]:
-    """A row without what only readers need."""
-    return {key: value for key, value in row.items() if key not in READERS}
+def printed(row: Found) -> dict[str, object]:
+    """A row without what only readers need, and the median of its runs."""
+    return {key: value for key, value in row.items() if key not in READERS} | {"median": median(row)}
 
 
 def curve_points(rows: Rows) -> list[dict[str, object]]:

@@ -84,9 +84,12 @@ class Worth:
     def lost(self, policy: Array) -> float:
         """V* - V^pi, in reward units; of a plant J - J*."""
         if self._plant is not None:
-            return lost_by(self._plant, policy)
-        assert self._mdp is not None
-        return self.best - policy_value(self._mdp, policy)
+            lost = lost_by(self._plant, policy)
+        else:
+            assert self._mdp is not None
+            lost = self.best - policy_value(self._mdp, policy)
+        # the dust of floats is no loss
+        return lost if abs(lost) > 1e-12 * max(1.0, abs(self.best)) else 0.0
 
     def visits(self, policy: Array) -> Array:
         """``(H, S, A)`` share of users who come there under the policy."""

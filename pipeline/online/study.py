@@ -155,7 +155,8 @@ class Cells(Strict):
     def _agents(self) -> Iterator[tuple[str, Options]]:
         for told in self.agents:
             table: Told = {"name": told} if isinstance(told, str) else told
-            yield called(str(table.get("name"))), tuple((k, v) for k, v in table.items() if k != "name")
+            options = ((k, called(v) if k == "of" and isinstance(v, str) else v) for k, v in table.items())
+            yield called(str(table.get("name"))), tuple((k, v) for k, v in options if k != "name")
 
     def listed(self, full: bool) -> Sequence[AnyCell]:
         """The cells of the quick grid, or of the full one."""

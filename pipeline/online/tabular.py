@@ -248,6 +248,8 @@ def layout_of(trial: Trial, mdp: TabularMDP) -> OnlineLayout:
         raise CardError(f"{trial.agent}: {trial.world} differs from step to step; leave out pooled")
     if learnt and mdp.rewards.min() < 0:
         raise CardError(f"{trial.agent}: rewards of {trial.world} can be negative; use rewards = 'known'")
+    if H == 1 and not learnt:
+        raise CardError(f"{trial.agent}: {trial.world} has one step and known rewards, so there is nothing to learn")
     return OnlineLayout(H, S, A, pooled, learnt, trial.episodes_per_user, apart=trial.agent == "dp-ucbvi-ldp")
 
 

@@ -17,7 +17,7 @@ from pipeline.facts.promise import Declared, DeclaredPlant, DeclaredTables
 from pipeline.facts.report import Report
 from pipeline.facts.verdict import PLACEBO, Verdict, round_up
 from reports.figures.charts import Line, draw_curves
-from reports.page import Card, Figure, Opening, Section, Table, about, interval, loss, percent, table
+from reports.page import Card, Figure, Opening, Section, Table, about, interval, loss, one_number, percent, table
 from reports.run.answer import known_truth, score, verdict_of
 
 _MODEL = "The interval is not a guarantee: nothing shows how often it contains the value."
@@ -322,7 +322,7 @@ def played_opening(report: Report, sim: Simulation) -> Opening:
     )
     return Opening(
         title=f"{what} learnt online in {clean(sim.world)}",
-        answer=_answer(sim),
+        answer=played_answer(sim),
         why=(to_decide(sim), learnt),
         figure=_figure(sim),
         below=() if sim.proposal is None else (f"Proposal: {sim.proposal}.",),
@@ -344,8 +344,11 @@ def to_decide(sim: Simulation) -> str:
     others = [(a, a.suboptimality) for a in sim.agents[1:] if a.suboptimality is not None]
     beaten = [clean(a.agent) for a, s in others if _end(mine, 1) < _end(s, -1)]
     lost = [clean(a.agent) for a, s in others if _end(mine, -1) > _end(s, 1)]
-    worse = f"; clearly worse than that of {_names(lost)}" if lost else ""
-    return f"Its policy is clearly better than that of {_names(beaten)}{worse}."
+    if not beaten and not lost:
+        return "Its policy is neither clearly better nor clearly worse than any beside it."
+    better = f"clearly better than that of {_names(beaten)}" if beaten else ""
+    worse = f"clearly worse than that of {_names(lost)}" if lost else ""
+    return f"Its policy is {'; '.join(filter(None, (better, worse)))}."
 
 
 def lost_section(sim: Simulation) -> Section:
@@ -383,8 +386,12 @@ def regret_section(sim: Simulation) -> Section:
     found = table(
         head, rows, f"Total regret after {number(sim.episodes)} episodes", "Mean | Median | Least | Most | Std"
     )
-    words = ("What the users lost while the agent learned, exactly. Controls learn nothing. The curves stand above.",)
-    return Section("regret", "Regret", words, tables=(found,))
+    words = ["What the users lost while the agent learned, exactly. Controls learn nothing. The curves stand above."]
+    if any("long_batches" in a.facts for a in sim.agents):
+        words.append(
+            "Of batches longer than 4,096 episodes the first 4,096 are played, and exact means stand for the others."
+        )
+    return Section("regret", "Regret", tuple(words), tables=(found,))
 
 
 def agents_section(sim: Simulation, constants: PlayedConstants) -> Section:
@@ -441,10 +448,10 @@ def _end(s: Spread, side: int) -> float:
 
 
 def _names(names: list[str]) -> str:
-    return ", ".join(names) or "nobody beside it"
+    return ", ".join(names)
 
 
-def _answer(sim: Simulation) -> str:
+def played_answer(sim: Simulation) -> str:
     """What the emitted policies lose, over the seeds; and what the people lost who came while it was learnt."""
     return f"{_at_the_end(sim)} {_meanwhile(sim)}"
 
@@ -466,7 +473,7 @@ def _at_the_end(sim: Simulation) -> str:
     if s is None or sim.runs == 1:
         return f"The policy loses {number(sim.suboptimality)} an episode {best}."
     between = ""
-    if s.lower is not None and s.upper is not None and s.lower < s.upper:
+    if s.lower is not None and s.upper is not None and not one_number(s.lower, s.upper):
         between = f" ({interval(s.lower, s.upper)})"
     return f"Its policies lose {number(s.mean)} an episode on average over {sim.runs} seeds{between}, {best}."
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pipeline.declaration.numbers import number
-from pipeline.online.cells import Found, Rows, band, end_loss, growth, pooled
+from pipeline.online.cells import Found, Rows, band, end_loss, growth, median, pooled
 from pipeline.online.study import Judged, Needed, Study, bar_of, first_meeting, label_of, needed_table, select
 from pipeline.online.trial import Row
 from pipeline.privacy.budget import largest_delta
@@ -198,6 +198,7 @@ _CELLS: Mapping[str, Callable[[Found], str]] = {
     "True ρ": lambda r: number(r["true_rho"], 3, "up"),
     "True ε": lambda r: number(r["true_epsilon"], 4, "up"),
     "Mean": lambda r: number(r["mean"]),
+    "Median": lambda r: number(median(r)),
     "Std": lambda r: number(r["std"], 3),
     "Least": lambda r: number(min(r["totals"], default=None), 3),
     "Most": lambda r: number(max(r["totals"], default=None), 3),
@@ -226,7 +227,8 @@ def _totals(rows: Rows) -> Section:
         "known world. At the end: regret of one episode between the last two marks. Growth: regret after K over that "
         "after K / 10; 10 is linear.",
     )
-    head = "World | Episodes | Agent | Variant | Scales | ρ | ε | δ | Mean | Std | Least | Most | At the end | Growth"
+    head = "World | Episodes | Agent | Variant | Scales | ρ | ε | δ"
+    head += " | Mean | Median | Std | Least | Most | At the end | Growth"
     return Section("totals", "Every row", words, tables=(_listed(head, rows),))
 
 

@@ -23,7 +23,7 @@ import pytest
 from flows.config.setting import setting
 from flows.jobs.nights import nightly_counter
 from pipeline.ledger.steps import committed_steps, mispriced
-from pipeline.privacy.continual import continual, squared_weights
+from pipeline.privacy.continual import squared_weights
 from pipeline.privacy.release_file import read_release
 from pipeline.transaction.continual_step import KeptSteps
 from pipeline.transaction.place import folder_of
@@ -34,6 +34,15 @@ from tests.campaigns.rows import write
 from tests.flows.nights import Shop, customers
 
 NIGHTS, DUE = 8, (2, 3)
+# a counter as the rows name it: its kind, and what else stands under [nightly] and below it
+COUNTERS = {
+    "tree": ("tree", ""),
+    "toeplitz": ("toeplitz", ""),
+    "toeplitz, window and drift": (
+        "toeplitz",
+        'window = 2\ndrift = 0.1\n[promote]\nstatus = "modelled"\n[play]\nshare = 0.5',
+    ),
+}
 
 
 class World:
@@ -41,7 +50,8 @@ class World:
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch, kind: str) -> None:
         self.kind, self.patch, self.folder = kind, patch, folder
-        self.shop = Shop(folder / "now", patch, counter=kind, nights=NIGHTS, cap=100.0)
+        counter, more = COUNTERS[kind]
+        self.shop = Shop(folder / "now", patch, counter=counter, nights=NIGHTS, cap=100.0, nightly=more)
         # whoever forks must not have counted before: the reader's threads do not survive it
         assert child(self._begin) == 0
         self.shop.on(3)
@@ -84,8 +94,11 @@ class World:
         ledger, found = self.shop.ledger, []
         if problem := ledger.problem():
             return [problem]
-        again = squared_weights([r for t in DUE for r in continual(self.kind, NIGHTS).rows(t)])
-        part = self.whole * Fraction(again, self.nightly.counter.cost)
+        again = squared_weights([r for t in DUE for r in self.nightly.counter.rows(t)])
+        # a night's own table is drawn anew whole, and paid for by itself
+        own = () if self.nightly.played is None else self.nightly.played.mechanisms
+        alone = sum((m.rho for m in own if m.rho is not None), Fraction(0))
+        part = (self.whole - alone) * Fraction(again, self.nightly.counter.cost) + alone
         if self.charged() < self.whole + max(0, self.drawn() - 1) * part:
             found.append("more was drawn than charged")
         if mispriced(ledger.entries(), "shop", self.nightly.key) is not None:
@@ -114,10 +127,10 @@ class World:
         nights = committed_steps(self.shop.ledger.entries(), "shop", self.nightly.key)
         folder = folder_of(self.shop.home.store, "shop", nights[-1].commit.body["run_key"], exact=False)
         release = read_release(folder)
-        size = sum(m.cells for m in release.mechanisms)
-        kept = KeptSteps(self.shop.kept, self.nightly.counter, nights, size)
+        kept = KeptSteps(self.shop.kept, self.nightly.counter, nights, self.nightly.size)
         total = np.rint(self.nightly.counter.total(4, kept.rows)).astype(np.int64)
-        if not np.array_equal(total, np.concatenate([release.tables[m.table].reshape(-1) for m in release.mechanisms])):
+        running = [release.tables[m.table].reshape(-1) for m in self.nightly.sums.mechanisms]
+        if not np.array_equal(total, np.concatenate(running)):
             found.append("a sum is not read off the committed rows")
         if len(np.concatenate([np.load(p) for p in self.shop.kept.glob("seen-*")])) != 120:
             found.append("somebody was counted twice, or not at all")
@@ -159,7 +172,7 @@ def kills(kind: str, sample: int | None) -> list[Case]:
 
 def main(sample: int | None) -> int:
     """Run the campaign, print and keep its rows; 1 where a promise was broken."""
-    rows = tally((case for kind in ("tree", "toeplitz") for case in kills(kind, sample)), "counter")
+    rows = tally((case for kind in COUNTERS for case in kills(kind, sample)), "counter")
     if sample is None:
         write("night_crashes", rows)
     print(json.dumps(rows, indent=1))

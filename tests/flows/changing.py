@@ -81,14 +81,16 @@ class Clinic:
         changes: int | None = None,
         agent: str = "dp-apvi",
         seed: int = 0,
+        first: date = FIRST,
     ) -> None:
         self.folder, self.reticent, self.people, self.changes = folder, reticent, people, changes
+        self.first = first
         self.rng, self.rewards = np.random.default_rng(seed), list[float]()
         folder.mkdir(parents=True)
         (folder / "card.toml").write_text(CARD)
         self.recipe = folder / "left_alone.toml"
         within = "" if window is None else f"window = {window}"
-        self.recipe.write_text(RECIPE.format(agent=agent, first=FIRST, nights=nights, window=within))
+        self.recipe.write_text(RECIPE.format(agent=agent, first=first, nights=nights, window=within))
 
     def in_use(self) -> tuple[dict[str, Any] | None, np.ndarray]:
         """Who meets the policy in use, and what it does ``(H, S, A)``; None where practice serves."""
@@ -137,4 +139,4 @@ class Clinic:
     def night(self, k: int) -> dict[str, Any]:
         """Log night ``k`` under the policy in use, then let the program have its night."""
         self.log(k).write_parquet(self.folder / "tonight.parquet")
-        return self.reticent("nightly", self.recipe, "--night", FIRST + timedelta(days=k - 1))
+        return self.reticent("nightly", self.recipe, "--night", self.first + timedelta(days=k - 1))

@@ -36,13 +36,14 @@ class Shop:
         unit: str = "",
         budget: str = "",
         reserve: float = 0,
+        nightly: str = "",
     ) -> None:
         self.folder = lay_out(folder / "shop", kind=kind, ledger="ledger.db" if kind == "real" else "home", cap=cap)
         self.home, self._patch = home_at(folder / "home"), monkeypatch
         card = self.folder / "card.toml"
         text = card.read_text().replace("episodes_per_user = 1", unit) if unit else card.read_text()
         card.write_text(text.replace("reserve = 0\n", f"reserve = {reserve:g}\n") + budget)
-        self.recipe = self.write("night", f'nights = {nights}\nfirst = "{FIRST}"\ncounter = "{counter}"')
+        self.recipe = self.write("night", f'nights = {nights}\nfirst = "{FIRST}"\ncounter = "{counter}"\n{nightly}')
         self.on(1)
         same_key(self.home.store)
         if kind == "real":

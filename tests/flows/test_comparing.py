@@ -121,6 +121,10 @@ def test_the_page_loads_nothing_and_says_what_must_be_said(result):
     )
     for words in ("one user is one episode", "&gt; 1,000", "Episodes for the same quality", "What one user sends"):
         assert words in html, words
+    assert "| Mean | Median | Std |" in page(result, "page.md")
+    row = next(r for r in result["rows"] if r["agent"] == "dp-ucbvi-ldp")
+    # of two runs
+    assert row["median"] == pytest.approx(row["mean"])
     assert len(html.encode()) < 300_000 and html.count("<svg") == html.count("<desc") == 1
 
 
@@ -169,6 +173,18 @@ def test_each_way_that_an_agent_plays_needs_its_own_episodes(tmp_path):
         means = {r["episodes"]: r["mean"] for r in rows if way in ("", r["variant"])}
         assert len(means) == 2 and (n["episodes"] or math.inf) == needed(means, result["bar"])
     assert "ucbvi, pooled" in page(result, "page.md")
+
+
+def test_a_control_names_its_agent_as_nights_do(tmp_path):
+    """It stands beside the agent that is played, so that its claims are void where the control meets the bar."""
+    grid = RECIPE.replace('"apvi", "dp-apvi", "ucbvi", "dp-ucbvi-jdp", "dp-ucbvi-ldp", "counts-shuffle"', "{of}")
+    of = '"dp-ucbvi", {{ name = "no-data", of = "{}" }}'
+    text = grid.replace("last = 1000", "last = 100").replace("[1.0, 10.0]", "[1.0]")
+    told = []
+    for name in ("dp-ucbvi", "dp-ucbvi-jdp"):
+        (tmp_path / "tiny.toml").write_text(text.replace("{of}", of.format(name)))
+        told.append([r for r in compared(tmp_path)["rows"] if r["agent"] == "no-data"])
+    assert told[0] == told[1] and told[0][0]["of"] == "dp-ucbvi-jdp"
 
 
 def test_one_bar_is_of_one_world(tmp_path):

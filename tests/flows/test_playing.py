@@ -96,6 +96,35 @@ def test_a_wrong_recipe_is_one_clear_line_and_exit_2(recipe, tmp_path, old, new,
     assert "\n" not in str(monkey.exception)
 
 
+def test_shell_and_page_give_the_same_two_sentences_and_no_interval_of_a_rounding(recipe, tmp_path):
+    recipe.write_text(RECIPE.replace("10000\nruns = 2", "1000\nruns = 3"))
+    told = invoke("--home", tmp_path / "home", "simulate", recipe).output
+    result = played(recipe, tmp_path / "home")
+    # three exact values, which differ by the rounding of floats
+    answer = "Its policies lose 0.2032 an episode on average over 3 seeds, against the best policy's 0.2281."
+    answer += " The 1,000 episodes from which it learnt lost 203.2 in all, where always-right, which learns nothing,"
+    assert result["answer"].startswith(answer) and result["answer"] in told
+    assert result["answer"] in Path(result["report"]).with_name("report.md").read_text(encoding="utf-8")
+    assert "median     203.2" in told and result["rows"][0]["median"] == pytest.approx(203.19, abs=0.01)
+
+
+def test_one_step_whose_rewards_are_known_is_refused_as_a_recipe(recipe, tmp_path):
+    text = RECIPE.replace('"uniform"', '"dp-ucbvi"').replace('"riverswim_homogeneous"', '"random"\nhorizon = 1')
+    recipe.write_text(text + "[privacy]\nepsilon = 1.0\ndelta = 1e-5\n")
+    refused = invoke("--home", tmp_path / "home", "simulate", recipe).exception
+    assert isinstance(refused, CardError) and "one step and known rewards" in str(refused)
+
+
+def test_plan_says_that_a_simulation_is_free_and_that_counts_learn_where_a_mixture_does_not(recipe, tmp_path):
+    refused = invoke("--home", tmp_path / "home", "plan", recipe).exception
+    assert isinstance(refused, CardError) and "charged nothing" in str(refused)
+    assert "proposal" not in str(refused)
+    text = RECIPE.replace('"uniform"', '"private-linopt-vi"')
+    recipe.write_text(text + "[privacy]\nepsilon = 1.0\ndelta = 1e-5\n")
+    told = str(invoke("--home", tmp_path / "home", "plan", recipe).exception)
+    assert "`dp-ucbvi-jdp` learns from counts" in told
+
+
 def test_run_and_simulate_send_a_recipe_to_each_other(recipe, tmp_path):
     done = invoke("--home", tmp_path / "home", "run", recipe)
     assert "reticent simulate" in str(done.exception)

@@ -8,8 +8,8 @@ from threading import Event
 import pytest
 
 from pipeline.ledger import attempts
-from pipeline.ledger.attempts import Holder
-from pipeline.ledger.chain import AttemptLostError
+from pipeline.ledger.attempts import NOTED, Holder, may_have_drawn
+from pipeline.ledger.chain import AttemptLostError, Entry
 from reticent import BudgetError
 
 HERE, THERE = Holder("1" * 32, "here"), Holder("2" * 32, "there")
@@ -98,3 +98,29 @@ def test_leases_are_no_part_of_the_chain(ledger):
     first = draw(ledger, HERE)
     assert set(first.body) == {"run_key", "attempt", "rho", "draw"}
     assert ledger.problem() is None
+
+
+class Read(list):
+    """Entries that count how many of them were looked at."""
+
+    looked = 0
+
+    def __getitem__(self, i):
+        self.looked += 1
+        return super().__getitem__(i)
+
+    def __iter__(self):
+        return (self[i] for i in range(len(self)))
+
+
+def test_what_an_attempt_left_is_looked_for_behind_it(ledger):
+    """A counter of a year asks of every night before each of its nights: not of the whole ledger each time."""
+    bodies = [NOTED if i % 2 else {"intent": i - 1} for i in range(1, 4001)]
+    kinds = ["INTENT" if i % 2 else "DRAW" for i in range(1, 4001)]
+    entries = Read(Entry(i, "tiny", k, "", b, "", "") for i, (k, b) in enumerate(zip(kinds, bodies, strict=True), 1))
+    intents = list(entries)[::2]
+    entries.looked = 0
+    assert all(may_have_drawn(entries, e) for e in intents)
+    assert entries.looked < 20 * len(intents)
+    died = Entry(4001, "tiny", "INTENT", "", NOTED, "", "")
+    assert not may_have_drawn([*entries, died], died)

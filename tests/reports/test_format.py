@@ -51,7 +51,9 @@ def test_an_interval_is_rounded_outward_to_two_digits_of_its_width(ends: tuple[f
 
 
 def test_an_interval_as_narrow_as_a_rounding_is_one_number() -> None:
-    assert interval(0.802157603859, 0.802157603859 * (1 + 2e-16)) == "0.8022"
+    for width in (2e-16, 3e-12, 5e-10):
+        assert interval(0.802157603859, 0.802157603859 * (1 + width)) == "0.8022"
+    assert interval(-13.0, -13.0 + 4e-12) == "−13" and interval(0.0, 0.0) == "0"
 
 
 def test_an_estimate_is_no_finer_than_its_interval() -> None:
