@@ -13,7 +13,6 @@ from scipy import stats
 from typer.testing import CliRunner
 
 import pipeline.learners.tabular as tabular
-import pipeline.statistics.interactive as desk_module
 import pipeline.statistics.lq as lq
 import pipeline.statistics.private_sum as private_sum
 from flows.cli import app
@@ -120,16 +119,6 @@ def test_noise_that_the_shipped_code_leaves_out_is_flagged_without_being_told(mo
     monkeypatch.setattr(private_sum, "symmetric_noise", broken(private_sum.symmetric_noise))
     v = attack(MECHANISMS[name][0](), FastOsNoise(), 200)
     assert v.less_noise and v.violates
-
-
-@pytest.mark.slow
-def test_a_desk_that_halves_all_of_its_noise_is_flagged_and_proved_to_lose_more(monkeypatch):
-    def halve(desk):
-        desk.noise = Thinner(desk.noise, 0.5)
-
-    monkeypatch.setattr(desk_module.InteractiveRegression, "__post_init__", halve)
-    v = attack(MECHANISMS["interactive, centred"][0](), FastOsNoise(), 1500)
-    assert v.less_noise and v.lower_bound_rho > v.claimed_rho
 
 
 def test_gram_sums_without_noise_are_flagged_by_the_verb(tmp_path, monkeypatch):
