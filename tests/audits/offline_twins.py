@@ -315,10 +315,10 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
     "lq moments": (
         lambda: lq_target(LQ),
         {
-            "half the variance": Twin(lambda: lq_target(LQ), noise=thin),
+            "half the variance": Twin(lambda: lq_target(LQ), 1500, thin),
             "add/remove Gram": Twin(lambda: releasing(lq_target(EVEN_LQ), partial(add_remove(shipped_lq), EVEN_LQ))),
             "states not clipped": Twin(lambda: releasing(lq_target(LQ), partial(unclipped_lq, LQ))),
-            "seeded noise": Twin(lambda: lq_target(LQ), noise=Repeating),
+            "seeded noise": Twin(lambda: lq_target(LQ), 1500, Repeating),
         },
     ),
     "nightly tree": (
