@@ -1,7 +1,6 @@
 """The interval of preset `tail` where most actions never showed their rare reward."""
 
 import numpy as np
-import pytest
 
 from pipeline.agents import pessimism
 from pipeline.agents.apvi import apvi, model, policy_bounds
@@ -38,7 +37,6 @@ def test_the_interval_holds_where_a_reward_is_rare():
     assert misses() == 0
 
 
-@pytest.mark.slow
 def test_without_the_term_of_lower_order_it_does_not(monkeypatch):
     monkeypatch.setattr(pessimism, "LOWER_ORDER", 0.0)
     assert misses() >= DRAWS // 10

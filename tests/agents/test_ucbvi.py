@@ -295,7 +295,7 @@ def test_what_noise_does_to_a_value_is_its_deviation_when_noise_is_drawn_again(p
         seen = OnlineCounts(50, n + noise * rng.normal(0, 10, n.shape), extra, 10.0, 20.0)
         return noisy_value(task, seen, estimate(seen, UcbviConstants()), policy)
 
-    said, drawn = of(0)[1], np.std([of(1)[0] for _ in range(2000)])
+    said, drawn = of(0)[1], np.std([of(1)[0] for _ in range(1000)])
     assert said == pytest.approx(drawn, rel=0.08)
     assert 0.7 * said != pytest.approx(drawn, rel=0.08)
 

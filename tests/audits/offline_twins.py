@@ -292,18 +292,18 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
     "interactive, centred": (
         linear,
         {
-            "half the variance": Twin(linear, noise=thin),
+            "half the variance": Twin(linear, 1500, thin),
             "add/remove Gram": Twin(lambda: linear(add_remove(draw_answers), **MOSTLY_GRAM)),
             "features not clipped": Twin(lambda: linear(long_features)),
         },
     ),
     "interactive, halves": (
         lambda: linear(halves=True),
-        {"half the variance": Twin(lambda: linear(halves=True), noise=thin)},
+        {"half the variance": Twin(lambda: linear(halves=True), 1500, thin)},
     ),
     "interactive, the paper's targets": (
         lambda: linear(variant="paper"),
-        {"half the variance": Twin(lambda: linear(variant="paper"), noise=thin)},
+        {"half the variance": Twin(lambda: linear(variant="paper"), 1500, thin)},
     ),
     "one-shot": (
         lambda: linear(variant="one_shot"),
@@ -315,10 +315,10 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
     "lq moments": (
         lambda: lq_target(LQ),
         {
-            "half the variance": Twin(lambda: lq_target(LQ), noise=thin),
+            "half the variance": Twin(lambda: lq_target(LQ), 1500, thin),
             "add/remove Gram": Twin(lambda: releasing(lq_target(EVEN_LQ), partial(add_remove(shipped_lq), EVEN_LQ))),
             "states not clipped": Twin(lambda: releasing(lq_target(LQ), partial(unclipped_lq, LQ))),
-            "seeded noise": Twin(lambda: lq_target(LQ), noise=Repeating),
+            "seeded noise": Twin(lambda: lq_target(LQ), 1500, Repeating),
         },
     ),
     "nightly tree": (

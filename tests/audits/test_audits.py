@@ -13,7 +13,6 @@ from scipy import stats
 from typer.testing import CliRunner
 
 import pipeline.learners.tabular as tabular
-import pipeline.statistics.interactive as desk_module
 import pipeline.statistics.lq as lq
 import pipeline.statistics.private_sum as private_sum
 from flows.cli import app
@@ -82,16 +81,20 @@ def test_the_exact_sampler_of_a_release_is_not_flagged():
 def test_noise_for_many_copies_is_that_of_whole_releases(name):
     """One release at a time, rows and all: the same verdict, and the same spread of the same tables."""
     make, whole = MECHANISMS[name][0], WHOLE[name]
-    tiled, one = make().path(0, FastOsNoise(), 300), whole().path(0, FastOsNoise(), 300)
+    draws, apart = 100, list[np.ndarray]()
+    tiled, one = (made().path(0, FastOsNoise(), draws) for made in (make, whole))
     assert [t.shape for t in tiled] == [t.shape for t in one]
     for many, each in zip(tiled, one, strict=True):
         # an entry published without noise would be left out of the spread below
         assert ((many.var(0) > 0) == (each.var(0) > 0)).all()
-        # 300 draws an entry, thousands of entries' bounds apart from their laws' 5 standard errors
+        # thousands of entries' bounds, apart from their laws' 5 standard errors
         spread = many.var(0) + each.var(0)
-        assert (np.abs(many.mean(0) - each.mean(0)) < 6 * np.sqrt(spread / 300) + 1e-9).all()
+        assert (np.abs(many.mean(0) - each.mean(0)) < 6 * np.sqrt(spread / draws) + 1e-9).all()
         moving = each.var(0) > 0
-        assert (np.abs(np.log(many.var(0)[moving] / each.var(0)[moving])) < 6 * math.sqrt(4 / 300)).all()
+        apart.append(np.log(many.var(0)[moving] / each.var(0)[moving]))
+        assert (np.abs(apart[-1]) < 6 * math.sqrt(4 / draws)).all()
+    # all entries together: what is 30 % off is 13 standard errors away
+    assert abs(np.concatenate(apart).mean()) < math.log(1.3)
 
 
 def _no_gram_noise(right):
@@ -102,8 +105,15 @@ def _half_gram_noise(right):
     return lambda source, *rest: right(Thinner(source, 0.5), *rest)
 
 
-@pytest.mark.parametrize("broken", [_no_gram_noise, _half_gram_noise])
-@pytest.mark.parametrize("name", ["interactive, centred", "one-shot", "lq moments"])
+@pytest.mark.parametrize(
+    ("name", "broken"),
+    [
+        ("interactive, centred", _half_gram_noise),
+        ("one-shot", _half_gram_noise),
+        ("lq moments", _half_gram_noise),
+        ("one-shot", _no_gram_noise),
+    ],
+)
 def test_noise_that_the_shipped_code_leaves_out_is_flagged_without_being_told(monkeypatch, name, broken):
     """The audit of a recipe draws the listed noise; what is published has less, though the worst pair may not show."""
     monkeypatch.setattr(private_sum, "symmetric_noise", broken(private_sum.symmetric_noise))
@@ -111,20 +121,11 @@ def test_noise_that_the_shipped_code_leaves_out_is_flagged_without_being_told(mo
     assert v.less_noise and v.violates
 
 
-def test_a_desk_that_halves_all_of_its_noise_is_flagged_and_proved_to_lose_more(monkeypatch):
-    def halve(desk):
-        desk.noise = Thinner(desk.noise, 0.5)
-
-    monkeypatch.setattr(desk_module.InteractiveRegression, "__post_init__", halve)
-    v = attack(MECHANISMS["interactive, centred"][0](), FastOsNoise(), 1500)
-    assert v.less_noise and v.lower_bound_rho > v.claimed_rho
-
-
-def test_gram_sums_without_noise_are_flagged_by_the_verb_and_proved_by_whole_releases(tmp_path, monkeypatch):
+def test_gram_sums_without_noise_are_flagged_by_the_verb(tmp_path, monkeypatch):
     recipe = tmp_path / "tiny.toml"
     recipe.write_text(WORLD.format(agent="explore-then-commit", calibration="tight", world=LQ_WORLD, knobs=""))
     monkeypatch.setattr(private_sum, "symmetric_noise", _no_gram_noise(private_sum.symmetric_noise))
-    done = CliRunner().invoke(app, ["--home", str(tmp_path), "audit", str(recipe), "--draws", "2000", "--json"])
+    done = CliRunner().invoke(app, ["--home", str(tmp_path), "audit", str(recipe), "--draws", "200", "--json"])
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert found["violates"] is True and found["less_noise"] is True

@@ -31,7 +31,7 @@ print(json.dumps(sorted(asked)))
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", ["promote", "purge"])
 def test_a_few_cuts_break_no_promise(verb: str) -> None:
-    command = [sys.executable, "-P", "-m", "tests.campaigns.power_cuts", "--verb", verb, "--most", "30", "--dry"]
+    command = [sys.executable, "-P", "-m", "tests.campaigns.power_cuts", "--verb", verb, "--most", "15", "--dry"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 

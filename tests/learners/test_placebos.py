@@ -41,7 +41,7 @@ def signed(found):
 @pytest.mark.parametrize(("agent", "dynamics"), AGENTS)
 def test_a_trait_that_moves_rewards_shows_in_the_past_alone(agent, dynamics):
     """No action is better than another, and every run measures a gain: before, no sum looked at a reward."""
-    seen = [told({**TRAIT, "on_reward": (0.2, 0.2)}, agent, dynamics, s) for s in range(3)]
+    seen = [told({**TRAIT, "on_reward": (0.2, 0.2)}, agent, dynamics, s) for s in range(2)]
     lost, past = np.array([signed(f) for f in seen]).T
     assert np.median([f.improvement.lower for f in seen]) > 0, "the trap is set"
     assert np.median(past) > 4 and np.abs(lost).max() < 4 and np.median(np.abs(lost)) < 2
@@ -52,15 +52,14 @@ def test_a_trait_that_moves_rewards_shows_in_the_past_alone(agent, dynamics):
 def test_a_trait_that_moves_the_course_shows_in_what_was_lost(agent, dynamics):
     """Of many people: of a one-step policy less is lost on the way into a state."""
     twist = {**TRAIT, "on_next": (2.0, 2.0), "on_choice": (2.0, 2.0), "people": (90_000, 90_000)}
-    seen = [told(twist, agent, dynamics, s) for s in range(3)]
-    lost, _ = np.array([signed(f) for f in seen]).T
-    assert np.median(np.abs(lost)) > 4
+    seen = [signed(told(twist, agent, dynamics, s))[0] for s in range(3 if agent == "dp-one-step" else 1)]
+    assert np.median(np.abs(seen)) > 4
 
 
-@pytest.mark.parametrize("rho", [0.03, 1.0])
+@pytest.mark.parametrize(("rho", "people"), [(0.03, 30_000), (1.0, 10_000)])
 @pytest.mark.parametrize(("agent", "dynamics"), AGENTS)
-def test_where_nothing_is_hidden_both_are_centred(agent, dynamics, rho):
+def test_where_nothing_is_hidden_both_are_centred(agent, dynamics, rho, people):
     """At small rho too: what is uncertain of practice moves neither."""
-    open_ = {**SIZES, "ending": 0.0, "effect": (0.15, 0.3), "push": (0.5, 1.0)}
+    open_ = {**SIZES, "people": (people, people), "effect": (0.15, 0.3), "push": (0.5, 1.0)}
     z = np.array([(f.placebo, f.past) for f in (told(open_, agent, dynamics, s, rho) for s in range(6)) if f.changes])
     assert len(z) and (np.abs(z.mean(0)) < 4 / np.sqrt(len(z))).all() and np.abs(z).max() < 4

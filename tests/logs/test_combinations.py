@@ -108,7 +108,7 @@ WIDE, WHOLE = log_of(EPISODE, 12), log_of(EPISODES, 12)
 
 
 @pytest.mark.parametrize("kind", LABELS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     st.data(),
     st.sampled_from(range(len(ENDS))),
@@ -133,7 +133,7 @@ def test_a_long_log_is_read_as_the_reference_reads_it(
 
 
 @pytest.mark.parametrize("kind", LABELS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     st.data(),
     st.sampled_from(range(len(ENDS))),

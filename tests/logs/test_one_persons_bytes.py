@@ -171,7 +171,7 @@ def test_a_twin_of_one_person_moves_nobody_elses_rows(form: Format, odd: list[Ro
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(odd=odd_ones())
 def test_many_twins_of_one_person_move_nobody_elses_rows(form: Format, odd: list[Row]) -> None:
     assert taken(form, odd) == REST

@@ -197,8 +197,9 @@ def _rlds(flag: str | bytes, nested: bool, whose: Callable[[int], str | None]) -
 
 
 @pytest.mark.parametrize("nested", [True, False])
-@pytest.mark.parametrize("flag", ["perhaps", "true", "", b"\xff"])
-@pytest.mark.parametrize("batch", [1, 1 << 18])
+@pytest.mark.parametrize(
+    ("flag", "batch"), [("perhaps", 1), *((flag, 1 << 18) for flag in ("perhaps", "true", "", b"\xff"))]
+)
 def test_odd_flags_of_rlds(
     nested: bool, flag: str | bytes, batch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,8 +256,7 @@ EVENTS: list[tuple[int | None, int | None, bytes, float | None]] = [
 ]
 
 
-@pytest.mark.parametrize("at", [0, 20, 60])
-@pytest.mark.parametrize("event", EVENTS, ids=range(len(EVENTS)))
+@pytest.mark.parametrize(("event", "at"), [*((event, 20) for event in EVENTS), (EVENTS[0], 0), (EVENTS[-1], 60)])
 def test_odd_events_of_meds(event: tuple[Any, ...], at: int, tmp_path: Path) -> None:
     """Wherever a row of theirs stands in the shard."""
     found: list[Any] = []

@@ -54,12 +54,13 @@ def test_dates_number_the_rows_of_an_episode_wherever_they_stand(tmp_path):
     assert [r[3] for r in seen(found)][:2] == [1, 2]
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
-def test_the_order_of_lines_decides_nothing_not_even_of_rows_at_one_time(tmp_path, order):
-    rows = ["u,3,x,a,0", "u,3,y,a,1", "u,3,y,b,1", "u,10,z,a,0"]
-    found, _ = read(tmp_path / "a", rows)
-    other, _ = read(tmp_path / "b", [rows[i] for i in order])
-    assert seen(found) == seen(other) and seen(found)[3][2] == 2
+def test_the_order_of_lines_decides_nothing_not_even_of_rows_at_one_time(tmp_path):
+    """The same four rows of 24 people, each of whom has another order."""
+    rows = ["3,x,a,0", "3,y,a,1", "3,y,b,1", "10,z,a,0"]
+    orders = list(itertools.permutations(range(4)))
+    found, _ = read(tmp_path / "a", [f"u{k:02},{row}" for k in range(len(orders)) for row in rows])
+    other, _ = read(tmp_path / "b", [f"u{k:02},{rows[i]}" for k, order in enumerate(orders) for i in order])
+    assert seen(found) == seen(other) and [r[2] for r in seen(found)[3::4]] == [2] * 24
 
 
 def test_a_row_that_was_delivered_twice_is_one_step(tmp_path):
@@ -148,7 +149,7 @@ persons = st.lists(
 
 @pytest.mark.parametrize("gap", ["drop", "cut"])
 @given(one=persons, other=persons, seed=st.integers(0, 99))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_one_persons_bytes_decide_only_this_persons_rows(tmp_path_factory, gap, one, other, seed):
     """Whatever stands in the rows of u, those of v and w stay as they are."""
     folder, kept = tmp_path_factory.mktemp("twins"), []

@@ -58,7 +58,7 @@ def test_without_noise_the_rule_for_ties_changes_nothing_once_it_has_learnt(monk
 
     def left():
         return np.median(
-            [agents.run(replace(RIVER, episodes=4000, seed=seed)).facts["last_tenth"] for seed in range(5)]
+            [agents.run(replace(RIVER, episodes=2000, seed=seed)).facts["last_tenth"] for seed in range(3)]
         )
 
     ends = [left()]

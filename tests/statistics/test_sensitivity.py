@@ -119,7 +119,11 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+# the others are enumerated with all layouts: test_layouts.py
+MORE = [c for c in CASES if any(words in c for words in ("two episodes", "three steps", "stationary, declared"))]
+
+
+@pytest.mark.parametrize("case", MORE)
 def test_enumerated_people_move_each_table_exactly_as_claimed(case):
     card, rewards = CASES[case]
     only = None if len(rewards) > 1 else ("n_0", "n_sa", "n_sas")
@@ -137,7 +141,7 @@ def test_a_person_outside_the_small_domains_stays_below_the_claim():
     ):
         card = tiny(dynamics, m=3, horizon=6, cap=cap, total=total, steps=4)
         people = []
-        for _ in range(300):
+        for _ in range(150):
             person = []
             for _ in range(3):
                 rows, s = [], int(rng.integers(2))
@@ -154,7 +158,6 @@ def test_a_person_outside_the_small_domains_stays_below_the_claim():
 
 
 TWINS = {
-    "add/remove instead of replace": lambda c: {t: (l2 // 2, l1 // 2) for t, (l2, l1) in c.items()},
     "a forgotten step": lambda c: {t: (l2 - 2, l1 - 2) for t, (l2, l1) in c.items()},
     "twice too much": lambda c: {t: (2 * l2, 2 * l1) for t, (l2, l1) in c.items()},
 }
