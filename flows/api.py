@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pipeline.online.cells import Kept
     from pipeline.operator.advice import Facts
     from pipeline.operator.proposal import Draft
-    from reports.run.comparison import Page
+    from reports.run.comparison import ServedPage
 
     RecipeLike = str | Path | Recipe
 
@@ -89,7 +89,7 @@ class Store:
         name: str,
         job: Callable[..., T],
         what: object,
-        page: Callable[[T], Page] | None = None,
+        page: Callable[[T], ServedPage] | None = None,
         unit: str = "rows",
         **more: object,
     ) -> T:
@@ -504,10 +504,10 @@ def run(
     """
     from flows.config.setting import setting
     from flows.jobs.opened import Run
-    from flows.jobs.run import Asked, run_recipe
+    from flows.jobs.run import ReleaseRequest, run_recipe
 
     place, name = store or Store(), named(recipe)
-    asked = None if edition is None else Asked(edition)
+    asked = None if edition is None else ReleaseRequest(edition)
     made = place.carry_out("run", run_recipe, name, day=night, asked=asked)
     return Run(place.home, Path(made.folder), setting(name, place.home).card, made)
 

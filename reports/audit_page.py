@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from pipeline.audits.attack import Verdict
+from pipeline.audits.attack import AttackResult
 from pipeline.declaration.numbers import number
 from reports.figures.charts import PALETTE, draw_chart
 from reports.page import Chapter, Figure, Section, table
@@ -17,7 +17,7 @@ from reports.studies.study_page import StudyPage
 BANNER = "an attack with made-up neighbours: no row was read, nothing was charged."
 
 
-def audit_page(name: str, verdicts: Sequence[Verdict], notes: Sequence[str] = ()) -> StudyPage:
+def audit_page(name: str, verdicts: Sequence[AttackResult], notes: Sequence[str] = ()) -> StudyPage:
     """What attacks proved, as a page."""
     foot = (
         "Lower bounds by Clopper and Pearson on both error rates, at a threshold fixed in advance; a bound below the "
@@ -26,7 +26,7 @@ def audit_page(name: str, verdicts: Sequence[Verdict], notes: Sequence[str] = ()
     return StudyPage("audit", name, f"Audit of {name}", summary(name, verdicts), _parts(verdicts, notes), foot, BANNER)
 
 
-def summary(name: str, verdicts: Sequence[Verdict]) -> str:
+def summary(name: str, verdicts: Sequence[AttackResult]) -> str:
     """What was proved, in one sentence."""
     if bad := [v for v in verdicts if v.violates]:
         what = "; ".join(f"{v.mechanism}: claims {claim(v)}, {_fault(v)}" for v in bad)
@@ -36,7 +36,7 @@ def summary(name: str, verdicts: Sequence[Verdict]) -> str:
     return " ".join([found, *_untested(verdicts)])
 
 
-def _fault(v: Verdict) -> str:
+def _fault(v: AttackResult) -> str:
     faults = {
         "draws less noise than it lists": v.less_noise,
         "draws noise that entries share": v.shared_noise,
@@ -45,7 +45,7 @@ def _fault(v: Verdict) -> str:
     return " and ".join(fault for fault, found in faults.items() if found)
 
 
-def _untested(verdicts: Sequence[Verdict]) -> list[str]:
+def _untested(verdicts: Sequence[AttackResult]) -> list[str]:
     """Claims above what so many draws prove of anything."""
     found: list[str] = []
     for v in verdicts:
@@ -58,7 +58,7 @@ def _untested(verdicts: Sequence[Verdict]) -> list[str]:
     return found
 
 
-def figure_of(verdicts: Sequence[Verdict]) -> Figure:
+def figure_of(verdicts: Sequence[AttackResult]) -> Figure:
     """Trade-off curves: how often an attacker is right, against how often wrong, beside the claimed limit."""
     from scipy import stats
 
@@ -84,7 +84,7 @@ def figure_of(verdicts: Sequence[Verdict]) -> Figure:
     return Figure(partial(draw_chart, "trade_off", {"points": points}, *said), text, note)
 
 
-def claim(v: Verdict) -> str:
+def claim(v: AttackResult) -> str:
     """The claimed loss, rounded up."""
     if v.claimed_epsilon is not None:
         at = "" if v.claimed_delta is None else f" at δ = {v.claimed_delta:g}"
@@ -92,19 +92,19 @@ def claim(v: Verdict) -> str:
     return f"ρ = {number(v.claimed_rho, toward='up')}"
 
 
-def bound(v: Verdict) -> str:
+def bound(v: AttackResult) -> str:
     """The proved lower bound, rounded down."""
     if v.lower_bound_epsilon is not None:
         return f"ε = {number(v.lower_bound_epsilon, toward='down')}"
     return f"ρ = {number(v.lower_bound_rho, toward='down')}"
 
 
-def attacked(v: Verdict) -> tuple[str, ...]:
+def attacked(v: AttackResult) -> tuple[str, ...]:
     """Mechanism, trust, claim, proof, the share of the claim that is proved, and what the pair spends of it."""
     return str(v.mechanism), str(v.trust), claim(v), bound(v), f"{v.ratio:.0%}", f"{v.attained:.0%}"
 
 
-def _parts(verdicts: Sequence[Verdict], notes: Sequence[str]) -> list[Chapter]:
+def _parts(verdicts: Sequence[AttackResult], notes: Sequence[str]) -> list[Chapter]:
     rows = [(*attacked(v), f"{v.draws:,}", "yes" if v.violates else "no") for v in verdicts]
     head = "Mechanism | Trust | Claim | Proved at least | Share | Pair spends | Draws a side | Violates"
     words = (

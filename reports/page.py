@@ -209,7 +209,7 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Card:
+class AnswerCard:
     """One question of who decides: its answer, sentences or rows that explain it, and lines to fill in on paper."""
 
     name: str
@@ -231,7 +231,7 @@ class Opening:
     why: tuple[str, ...]
     figure: Figure | None
     below: tuple[str, ...]
-    cards: tuple[Card, ...]
+    cards: tuple[AnswerCard, ...]
     guarantee: str
     claim: str = ""
     banner: str = ""

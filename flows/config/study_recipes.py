@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from pipeline.declaration.toml import CardError, Name, Strict, read_toml, table_in, validated
-from pipeline.online.cells import Budget, Parameter, place_of, sweep
+from pipeline.online.cells import AgentBudget, Parameter, place_of, sweep
 from pipeline.online.places import RELEASE, RUN
 from pipeline.online.registry import called, find
 from pipeline.online.study import Study, known_world
@@ -48,7 +48,7 @@ def _known(agent: str) -> str:
     return called(agent)
 
 
-class Player(Strict):
+class StudyRecipe(Strict):
     """What to call it and who plays."""
 
     name: Name
@@ -78,7 +78,7 @@ class WorldRecipe(Strict):
     ones.
     """
 
-    recipe: Player
+    recipe: StudyRecipe
     world: dict[str, Parameter]
     runs: Runs
     privacy: AskedLoss | None = None
@@ -105,7 +105,7 @@ class WorldRecipe(Strict):
         options = self.agent if agent == self.recipe.agent else {}
         if agent == "no-data":
             options = {"of": self.recipe.agent, **self.agent}
-        budgets = [] if self.privacy is None else [Budget(*self.privacy.model_dump().values())]
+        budgets = [] if self.privacy is None else [AgentBudget(*self.privacy.model_dump().values())]
         r = self.runs
         seeds = range(r.seed, r.seed + r.runs)
         return sweep([place_of(self.world)], [r.episodes], [(agent, tuple(options.items()))], budgets, seeds)

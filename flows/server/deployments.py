@@ -41,7 +41,7 @@ from pipeline.declaration.card import CardError
 from pipeline.declaration.code import PERMITTED, is_plugin
 from pipeline.declaration.toml import Strict, read_toml, validated
 from pipeline.worlds.catalog import GYMNASIUM, WORLDS, refuse_unknown_world
-from reports.run.comparison import Page, log_page, night_page, simulation_page, study_page
+from reports.run.comparison import ServedPage, log_page, night_page, simulation_page, study_page
 
 FILE = "allowed.toml"
 
@@ -151,7 +151,7 @@ Budget = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 def nightly(recipe: RecipeName, home: Folder | None = None) -> None:
     """What the recipe declares for this date: ingest, release, learn, report, compare with the run in use."""
 
-    def job(allowed: Allowed) -> Page:
+    def job(allowed: Allowed) -> ServedPage:
         return night_page(run_night(str(allowed.recipe(recipe)), _home(allowed, home), Work(task_step, say)))
 
     _deployed(job)
@@ -175,7 +175,7 @@ def simulate(
     """An online agent by its recipe, or, by the other parameters, a simulated log of a world with card and recipe."""
     asked = LogOptions(behaviour, episodes, horizon, seed, bins, tuple(params or ()), episodes_per_user, rho, name)
 
-    def job(allowed: Allowed) -> Page:
+    def job(allowed: Allowed) -> ServedPage:
         place = _home(allowed, home)
         match recipe, world:
             case str(named), None:
@@ -229,11 +229,11 @@ def deploy(
         )
 
 
-def _deployed(job: Callable[[Allowed], Page]) -> None:
+def _deployed(job: Callable[[Allowed], ServedPage]) -> None:
     """Run a job and show its page; an error's text stays with the service, the server learns its kind."""
     caught: list[Exception] = []
 
-    def restricted() -> Page:
+    def restricted() -> ServedPage:
         allowed = read_allowed()
         with allowed.enforced():
             return job(allowed)

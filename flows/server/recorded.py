@@ -17,7 +17,7 @@ from prefect.cache_policies import NO_CACHE
 
 from flows.config.home import Calls, Step
 from pipeline.transaction.gate import GateError
-from reports.run.comparison import Page
+from reports.run.comparison import ServedPage
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -60,7 +60,7 @@ def task_step(name: str) -> Calls:
     return called
 
 
-def recorded(name: str, job: Callable[[Step], T], page: Callable[[T], Page] | None = None) -> T:
+def recorded(name: str, job: Callable[[Step], T], page: Callable[[T], ServedPage] | None = None) -> T:
     """Run a job as a flow on the server that ``PREFECT_API_URL`` names; ``page`` is what it shows there."""
     caught: list[Exception] = []
 
@@ -84,7 +84,7 @@ def _told(work: Callable[[], T | None], caught: list[Exception]) -> T:
     raise caught[-1]
 
 
-def publish_whole(page: Page) -> None:
+def publish_whole(page: ServedPage) -> None:
     """The report, so that it opens on any machine: a link where ``runs/`` is served, else its text."""
     key, text = f"{page.key}-report", page.file.with_suffix(".md")
     if url := os.environ.get(REPORTS):
@@ -94,7 +94,7 @@ def publish_whole(page: Page) -> None:
         create_markdown_artifact(text.read_text(encoding="utf-8"), key=key, description=page.title)
 
 
-def publish(page: Page) -> None:
+def publish(page: ServedPage) -> None:
     """Artifacts of the flow run that is running: a text, the report, and a table where there is one."""
     create_markdown_artifact(page.markdown, key=page.key, description=page.title)
     publish_whole(page)

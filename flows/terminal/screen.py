@@ -262,7 +262,7 @@ _PAUSE = 10.0
 
 
 @dataclass
-class Pace:
+class Speed:
     """Speed of one pass, from what it has done since the first it was told."""
 
     clock: Callable[[], float] = field(default=time.monotonic, repr=False)
@@ -310,7 +310,7 @@ def duration(seconds: float) -> str:
 
 def progress_lines(label: str, unit: str = "rows") -> Progress:
     """Says how far a pass is, a plain line now and then."""
-    pace, last = Pace(), 0.0
+    pace, last = Speed(), 0.0
 
     def tell(done: int, total: int | None) -> None:
         nonlocal last
@@ -344,7 +344,7 @@ def working(label: str, unit: str = "rows") -> Generator[Work]:
     console = Console(stderr=True)
     columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
     with Bar(*columns, console=console, transient=True, refresh_per_second=4) as line:
-        task, pace = line.add_task(markup.escape(label), total=None), Pace()
+        task, pace = line.add_task(markup.escape(label), total=None), Speed()
 
         def told(message: str) -> None:
             say(message)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from pipeline.mdp.features import MixtureFeatures, RewardFeatures
 from pipeline.mdp.rollout import Trajectory
-from pipeline.statistics.regression import Regularizer, Ridge, Visits
+from pipeline.statistics.regression import Regularizer, RidgeSums, Visits
 
 Array = NDArray[np.float64]
 # alpha, failure probability of a confidence set
@@ -39,7 +39,7 @@ class Moment:
     unknowns: int
     tops: Array
     reach: Array
-    ridge: Ridge[Array]
+    ridge: RidgeSums[Array]
 
 
 # radii (steps,) of a moment
@@ -240,7 +240,7 @@ def _rewards(problem: Problem) -> Array:
 
 
 def _radii(
-    task: MixtureTask, regression: Regression, ridge: Ridge[Array], ranges: tuple[Array, Array], unknowns: int
+    task: MixtureTask, regression: Regression, ridge: RidgeSums[Array], ranges: tuple[Array, Array], unknowns: int
 ) -> Array:
     r = regression.regularizer
     return regression.radii(Moment(r.seen + 1, task.episodes, unknowns, *ranges, ridge))
@@ -249,7 +249,7 @@ def _radii(
 class Predictor:
     """<phi, theta> + beta ||phi||_{Lambda^-1} of every (s, a)."""
 
-    def __init__(self, features: MixtureFeatures, ridge: Ridge[Array]) -> None:
+    def __init__(self, features: MixtureFeatures, ridge: RidgeSums[Array]) -> None:
         self._features, self._ridge = features, ridge
         self._inverse = np.linalg.inv(ridge.V) if features.dimension <= _SMALL else None
         self._theta = None if self._inverse is None else (self._inverse @ ridge.U[..., None])[..., 0]

@@ -56,7 +56,7 @@ from numpy.typing import NDArray
 from pipeline.agents.batch_pace import plan_lengths
 from pipeline.mdp.riccati import QuadraticCost, clip_norm, optimal_costs, riccati
 from pipeline.mdp.rollout import LinearRollout, LqAgent, LqBatch
-from pipeline.statistics.regression import Regularizer, Ridge
+from pipeline.statistics.regression import Regularizer, RidgeSums
 
 Array = NDArray[np.float64]
 Objective = Callable[[Array], tuple[Array, Array]]
@@ -302,7 +302,7 @@ def batch_ends(episodes: int, growth: float) -> tuple[int, ...]:
 
 
 def planned(
-    task: LqControl, ridge: Ridge[float], c: OfuConstants, episode: int, last: Array, rng: np.random.Generator
+    task: LqControl, ridge: RidgeSums[float], c: OfuConstants, episode: int, last: Array, rng: np.random.Generator
 ) -> OfuPlan:
     """The optimistic model of what was released before ``episode``; ``last`` is the one before, a start."""
     n = len(task.start)
@@ -320,7 +320,7 @@ def planned(
     return OfuPlan(episode, theta, gains, cost, beta, ridge.raised, empty, cut)
 
 
-def radius(task: LqControl, ridge: Ridge[float], episode: int, c: OfuConstants) -> float:
+def radius(task: LqControl, ridge: RidgeSums[float], episode: int, c: OfuConstants) -> float:
     """β_k: C_w sqrt(2 ln(2/α) + n volume) + sqrt(λ_max) + ν, where volume bounds ln det(I + Z'Z / λ_min).
 
     ``declared``: (n+d) ln(1 + H (k-1) (1 + γ²) / ((n+d) λ_min)); ``released``: ln det(V_k / λ_min) where it is smaller.

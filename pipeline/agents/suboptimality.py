@@ -55,7 +55,7 @@ _HEARD = 2.0
 
 
 @dataclass(frozen=True)
-class Rows:
+class ReleasedRows:
     """Released rows as drawn; ``sd``, ``paid_sd``: of the noise of one entry.
 
     ``first`` ``(L,)``: distribution of the first state, and ``first_variance`` ``(L,)`` of its entries.
@@ -70,7 +70,7 @@ class Rows:
     first_variance: Array
 
 
-def rows_of(counts: PrivateCounts, start: Array | None) -> Rows:
+def rows_of(counts: PrivateCounts, start: Array | None) -> ReleasedRows:
     """The rows behind ``counts`` that were planned on: of all steps together where these share one table.
 
     ``start`` ``(L,)``: declared distribution of the first state, or None.
@@ -82,13 +82,15 @@ def rows_of(counts: PrivateCounts, start: Array | None) -> Rows:
     if len(counts.n_sas) < len(moved):
         moved = moved.sum(0, keepdims=True)
     if start is not None:
-        return Rows(moved, counts.r_sa, counts.reward_offset, counts.sd_sas, counts.sd_r, start, np.zeros(len(start)))
+        return ReleasedRows(
+            moved, counts.r_sa, counts.reward_offset, counts.sd_sas, counts.sd_r, start, np.zeros(len(start))
+        )
     begun = release.tables["n_0" if "n_0" in sd else "n_sas"].astype(np.float64)
     begun = begun if "n_0" in sd else begun[0].sum((1, 2))
     total = max(float(begun.sum()), 1.0)
     first = begun / total
     variance = (counts.sd_0 / total) ** 2 + np.clip(first, 0.0, 1.0) / total
-    return Rows(moved, counts.r_sa, counts.reward_offset, counts.sd_sas, counts.sd_r, first, variance)
+    return ReleasedRows(moved, counts.r_sa, counts.reward_offset, counts.sd_sas, counts.sd_r, first, variance)
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ class _Step:
     ahead: Array
 
 
-def best_supported(rows: Rows, counts: PrivateCounts, task: Task) -> float:
+def best_supported(rows: ReleasedRows, counts: PrivateCounts, task: Task) -> float:
     """Upper end, at 97.5 %, of the value of the best policy that leaves practice on supported cells alone.
 
     ``counts``: as they were planned on; they say where an episode comes, not what it is worth.
@@ -137,14 +139,14 @@ def best_supported(rows: Rows, counts: PrivateCounts, task: Task) -> float:
     return float(np.clip(rows.first @ V[:L] + Z * math.sqrt(variance), least, most))
 
 
-def _paid_at_least(rows: Rows, task: Task, h: int, shape: tuple[int, int]) -> Array:
+def _paid_at_least(rows: ReleasedRows, task: Task, h: int, shape: tuple[int, int]) -> Array:
     """What is known of a row's reward before it is read ``(L, A)``: all of a declared one, the offset of another."""
     if task.rewards is None:
         return np.full(shape, rows.offset)
     return task.rewards if task.rewards.ndim == 2 else task.rewards[min(h, len(task.rewards) - 1)]
 
 
-def _step(rows: Rows, task: Task, may: Bools, heard: Bools, h: int, W: Array) -> _Step:
+def _step(rows: ReleasedRows, task: Task, may: Bools, heard: Bools, h: int, W: Array) -> _Step:
     """The choice of each state at step ``h``, by means of rows."""
     g = min(h, len(rows.moved) - 1)
     n, ahead = rows.moved[g].sum(-1), rows.moved[g] @ W
@@ -182,7 +184,9 @@ def _shares(moved: Array, heard: Bools, step: _Step, there: Array) -> Array:
     return own + (usual + together)[:, None]
 
 
-def _variance(rows: Rows, task: Task, seen: Array, shares: Array, W: Array, steps: list[_Step], g: int) -> float:
+def _variance(
+    rows: ReleasedRows, task: Task, seen: Array, shares: Array, W: Array, steps: list[_Step], g: int
+) -> float:
     """Variance that noise and sampling of one table give the value of the steps that read it.
 
     ``seen`` ``(L, A, S)``: consistent counts: of how many rows sampling is the luck.

@@ -126,7 +126,7 @@ class WholePlan:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class AttackResult:
     """What an attack proves.
 
     ``lower_bound_rho``, ``lower_bound_epsilon``: what is lost at least, with this ``confidence``; epsilon where the
@@ -182,7 +182,7 @@ def attack(
     noise: NoiseSource,
     draws: int = DRAWS,
     progress: Callable[[int, int | None], None] | None = None,
-) -> Verdict:
+) -> AttackResult:
     """Draw ``draws`` releases of each side and bound the loss from below.
 
     Where whole releases do not draw what they list, they are attacked themselves, one at a time.
@@ -204,7 +204,7 @@ def attack(
     bound = target.law.bound(zero, one, target.means, DOUBT)
     certain = np.full(draws, np.inf)
     ceiling = target.law.bound(certain, -certain, target.means, DOUBT)
-    return Verdict(
+    return AttackResult(
         mechanism=target.mechanism,
         trust=target.trust,
         claimed_rho=float(target.claimed_rho),

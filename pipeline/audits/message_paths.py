@@ -30,9 +30,8 @@ from pipeline.audits.tables import counts_target
 from pipeline.declaration.card import CardError
 from pipeline.online.registry import find
 from pipeline.online.trial import BatchTarget, CountsTarget, ShuffledTarget, SumsTarget, Target, Trial
-from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.losses import Trust
-from pipeline.privacy.noise import DataHandle, Integers, NoiseSource, SeededNoise
+from pipeline.privacy.noise import DataHandle, FastOsNoise, Integers, NoiseSource, SeededNoise
 from pipeline.privacy.shuffle import (
     Coins,
     Messages,
@@ -49,7 +48,7 @@ from pipeline.privacy.shuffle import (
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive_counts import BatchPrivatizer, CountMechanism, ShuffledCounts, joint, local
 from pipeline.statistics.lq import LqSums
-from pipeline.statistics.mixture import Message
+from pipeline.statistics.mixture import MixtureMessage
 from pipeline.statistics.online_counts import (
     BatchLayout,
     BatchTables,
@@ -292,7 +291,7 @@ def _target(trial: Trial, target: Target, say: Say) -> AuditTarget:
         case BatchTarget(layout, users, privatizer):
             return batch_target(layout, users, privatizer)
         case SumsTarget(message, ask, mechanism):
-            if isinstance(message, Message) and message.steps > _LAST_STEPS:
+            if isinstance(message, MixtureMessage) and message.steps > _LAST_STEPS:
                 # every step has sums of its own, calibrated alike
                 say(f"{message.of}: an episode of {_LAST_STEPS} steps with sums stands for one of {message.steps}")
                 message = replace(message, ranges=message.ranges[-_LAST_STEPS:])

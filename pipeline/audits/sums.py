@@ -38,7 +38,7 @@ from pipeline.privacy.noise import LARGEST_SCALE, Integers, NoiseSource
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive_counts import CountMechanism
 from pipeline.statistics.lq import LqMessage, ResidualMessage, paper_004
-from pipeline.statistics.mixture import Message, paper_000, paper_001
+from pipeline.statistics.mixture import MixtureMessage, paper_000, paper_001
 from pipeline.statistics.online_sum import cost_of, entry_variances, tight
 
 Kind = Mechanism | Literal["once"]
@@ -129,7 +129,7 @@ class Sums:
 
 
 def sums_target(
-    layout: Message | LqMessage | ResidualMessage,
+    layout: MixtureMessage | LqMessage | ResidualMessage,
     ask: Ask,
     how: CountMechanism | None,
     *,

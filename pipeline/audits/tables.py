@@ -33,7 +33,7 @@ from pipeline.statistics.moment_layout import MomentLayout
 from pipeline.statistics.one_step_layout import FEATURES, STEPS, WEIGHT, FeatureLayout, FollowLayout
 from pipeline.statistics.played import PlayedLayout
 from pipeline.statistics.private_sum import PrivateSum
-from pipeline.statistics.target_plan import VALUE_STEPS, Question, Stage, TargetPlan
+from pipeline.statistics.target_plan import VALUE_STEPS, Stage, TargetPlan, TargetQuestion
 
 # a layout that says of itself whose people it counts
 Named = TypeVar("Named", MomentLayout, GateLayout)
@@ -174,12 +174,12 @@ def _sides(there: Sequence[bool], tables: Tables) -> tuple[Tables, Tables]:
     return one, other
 
 
-def _extreme_question(plan: TargetPlan) -> Question:
+def _extreme_question(plan: TargetPlan) -> TargetQuestion:
     """All values in the middle of one reward, and a window that both ends of a reward leave."""
     (low, high), (least, most) = plan.card.reward.range, plan.span
     unit = (most - least) / VALUE_STEPS
     middle = round(((low + high) / 2 - least) / unit)
-    return Question(np.full(plan.layout("v").shape, middle), max(1, int((high - low) / 2 / unit) - 1))
+    return TargetQuestion(np.full(plan.layout("v").shape, middle), max(1, int((high - low) / 2 / unit) - 1))
 
 
 # a made-up person, in the form that the layout's summing code takes

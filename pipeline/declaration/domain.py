@@ -61,7 +61,7 @@ class Bins(Strict):
         return [f"{by} < {e[0]}", *middle, f"{by} ≥ {e[-1]}"]
 
 
-class Part(Strict):
+class StatePart(Strict):
     """One column of a state of several: ``edges`` of bins and their ``names``, or the ``labels`` that it may hold."""
 
     edges: list[float] | None = None
@@ -92,7 +92,7 @@ class Product(Strict):
     """
 
     columns: Annotated[list[str], Field(min_length=2)]
-    bins: dict[str, Part]
+    bins: dict[str, StatePart]
 
     @model_validator(mode="after")
     def _each(self) -> Self:

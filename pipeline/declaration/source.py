@@ -23,7 +23,7 @@ _UNITS = {"m": 60, "h": 3600, "d": 86400}
 _OWN = ("subject_id", "episode", "step", "end")
 
 
-class Reading(Strict):
+class EventColumn(Strict):
     """One column made of the events with some codes.
 
     ``take``: what is told of several values; ``count`` and ``any`` (0 or 1) need no numbers.
@@ -55,7 +55,7 @@ class Meds(Strict):
     begin: Annotated[list[str], Field(min_length=1)]
     window: Annotated[str, Field(pattern=r"^[1-9][0-9]{0,5}[mhd]$")]
     ends: dict[str, Annotated[list[str], Field(min_length=1)]]
-    readings: Annotated[dict[str, Reading], Field(min_length=1)]
+    readings: Annotated[dict[str, EventColumn], Field(min_length=1)]
 
     @model_validator(mode="after")
     def _names(self) -> Self:

@@ -375,7 +375,7 @@ class Declared(Part):
 RECORD = "generated.json"
 
 
-class Made(Part):
+class SimulatedLog(Part):
     """How a simulated log was made.
 
     Parameters
@@ -482,7 +482,7 @@ class FirstState(Part):
     second_moment: Matrix
 
 
-class Cost(Part):
+class StepCost(Part):
     """What a step costs: x'Qx + u'Ru, ``Q (n, n)`` and ``R (d, d)``."""
 
     Q: Matrix
@@ -518,7 +518,7 @@ class DeclaredPlant(Declared):
     start_declared: FirstState
     noise_covariance: Matrix
     parameter_norm: Number | None
-    cost: Cost
+    cost: StepCost
 
 
 def record_of(card: AnyCard) -> Path:
@@ -559,7 +559,7 @@ def _plant(card: LqCard, alike: Dump, snapshot: int | None) -> DeclaredPlant:
         start_declared=FirstState(mean=d.start.mean, second_moment=d.first_moment().tolist()),
         noise_covariance=d.noise().tolist(),
         parameter_norm=d.parameter_norm,
-        cost=Cost(Q=cost.Q.tolist(), R=cost.R.tolist()),
+        cost=StepCost(Q=cost.Q.tolist(), R=cost.R.tolist()),
         snapshot=snapshot,
     )
 

@@ -37,10 +37,10 @@ from pipeline.facts.promise import (
     GateFacts,
     Guarantee,
     Joint,
-    Made,
     MechanismFacts,
     Number,
     Part,
+    SimulatedLog,
 )
 from pipeline.facts.verdict import Suboptimality, Verdict
 
@@ -209,7 +209,7 @@ class Report(Part):
     recipe: str
     agent: str
     dataset: DeclaredTables | DeclaredPlant
-    made: Made | None = None
+    made: SimulatedLog | None = None
     guarantee: Guarantee
     verdict: Verdict | None = None
     suboptimality: Suboptimality | None = None

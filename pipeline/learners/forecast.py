@@ -24,8 +24,8 @@ from pipeline.privacy.release import Release
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 from pipeline.worlds.surrogate import (
-    Drawn,
     Logged,
+    SimulatedRun,
     best_allowed,
     draw_surrogate,
     evenly,
@@ -34,7 +34,7 @@ from pipeline.worlds.surrogate import (
 if TYPE_CHECKING:
     from pipeline.learners.one_step_evaluation import OneStepEvaluation
     from pipeline.learners.one_step_learning import LearntStep
-    from pipeline.statistics.target_plan import Question, Stage, TargetPlan
+    from pipeline.statistics.target_plan import Stage, TargetPlan, TargetQuestion
 
 Array = NDArray[np.float64]
 Seed = np.random.SeedSequence
@@ -47,7 +47,7 @@ def foresee(
     learn: Callable[[Logged, Seed, Seed, Seed], Sequence[Policy]],
     instead: Callable[[Logged], Policy] = lambda logged: evenly(logged.task),
     ball: Array | None = None,
-) -> list[Drawn]:
+) -> list[SimulatedRun]:
     """A run for each seed: ``learn`` gives two policies of one log, with noise and without; ``instead`` needs none.
 
     ``learn``: its seeds are of the log, the noise and the ties.
@@ -56,7 +56,7 @@ def foresee(
     cells, pooled = task.horizon * task.allowed.size, d.dynamics == "stationary"
     c = constants(p.constants, cells, p.failure, pooled=pooled, policy=d.markov)
     known, mechanisms = None if terms.known is None else _known(card, terms.known), count_sum(card, Ask()).mechanisms
-    found, world, best, other = list[Drawn](), None, 0.0, 0.0
+    found, world, best, other = list[SimulatedRun](), None, 0.0, 0.0
     for seed in seeds:
         of_world, *streams = np.random.SeedSequence((seed,)).spawn(4)
         mdp = draw_surrogate(card, np.random.default_rng(of_world), ball) if known is None else known.mdp
@@ -69,7 +69,7 @@ def foresee(
             other = best - worth(instead(logged))
         policies = learn(logged, *streams)
         private, exact = (best - worth(p) for p in policies)
-        found.append(Drawn(private, exact, other, best, float(policies[0].abstains.mean())))
+        found.append(SimulatedRun(private, exact, other, best, float(policies[0].abstains.mean())))
     return found
 
 
@@ -101,7 +101,7 @@ def foresee_one_step(
     episodes: int,
     seeds: Sequence[int],
     confirming: tuple[OneStepEvaluation, int] | None = None,
-) -> list[Drawn]:
+) -> list[SimulatedRun]:
     """Simulate a run of a one-step agent for each seed, beside the same without noise on the same log.
 
     ``plan``: what would be released; its card must be synthetic.
@@ -152,7 +152,7 @@ def one_step_learnt(plan: TargetPlan, terms: Terms, people: Sequence[Any], noise
     from pipeline.learners.one_step_learning import drawn_stages, learn_step
     from pipeline.logs.target_sums import add_targets
 
-    def answer(stage: Stage, asked: Question | None) -> Release:
+    def answer(stage: Stage, asked: TargetQuestion | None) -> Release:
         return plan.stages[stage].draw(add_targets(plan, asked, people), noise)
 
     return learn_step(plan, terms, drawn_stages(plan, answer))

@@ -46,7 +46,7 @@ from pipeline.transaction.drawing import Stage
 
 if TYPE_CHECKING:
     from pipeline.audits.attack import AuditTarget, WholePlan
-    from pipeline.worlds.surrogate import Drawn
+    from pipeline.worlds.surrogate import SimulatedRun
 
 T = TypeVar("T")
 
@@ -351,7 +351,7 @@ class HeldOutRun:
     def log_size(self, episodes: int) -> int:
         return self.plan.log_size(episodes)
 
-    def forecast(self, episodes: int, seeds: Sequence[int]) -> list[Drawn]:
+    def forecast(self, episodes: int, seeds: Sequence[int]) -> list[SimulatedRun]:
         """Of the policy, which fewer people teach."""
         return self.plan.forecast(max(1, round(episodes * self.teaching)), seeds)
 

@@ -30,7 +30,7 @@ from pipeline.transaction.drawing import Drawing
 
 if TYPE_CHECKING:
     from pipeline.audits.attack import AuditTarget, WholePlan
-    from pipeline.worlds.surrogate import Drawn
+    from pipeline.worlds.surrogate import SimulatedRun
 
 
 class Outlook(TypedDict):
@@ -159,7 +159,7 @@ class RunPlan(Drawing, Protocol):
         """Numbers of one simulated log."""
         ...
 
-    def forecast(self, episodes: int, seeds: Sequence[int]) -> list[Drawn]:
+    def forecast(self, episodes: int, seeds: Sequence[int]) -> list[SimulatedRun]:
         """Simulate a run for each seed, in the world that the terms declare or in a surrogate; reads no rows.
 
         ``seeds``: one simulated world, log and release each.  The card must be synthetic: the noise is seeded.

@@ -81,7 +81,7 @@ from pipeline.transaction.drawing import WHOLE, Stage
 if TYPE_CHECKING:
     from pipeline.audits.attack import AuditTarget, WholePlan
     from pipeline.learners.linear_evaluation import LinearEvaluation
-    from pipeline.worlds.surrogate import Drawn, Logged
+    from pipeline.worlds.surrogate import Logged, SimulatedRun
 
 
 Array = NDArray[np.float64]
@@ -481,7 +481,7 @@ class LinearRun:
             card = places_of(card).card
         return table_size(card)
 
-    def forecast(self, episodes: int, seeds: Sequence[int]) -> list[Drawn]:
+    def forecast(self, episodes: int, seeds: Sequence[int]) -> list[SimulatedRun]:
         from pipeline.learners.forecast import Seed, foresee
         from pipeline.worlds.surrogate import places_of
 

@@ -49,7 +49,7 @@ from pipeline.worlds import plants
 
 if TYPE_CHECKING:
     from pipeline.audits.attack import AuditTarget, WholePlan
-    from pipeline.worlds.surrogate import Drawn
+    from pipeline.worlds.surrogate import SimulatedRun
 
 
 Array = NDArray[np.float64]
@@ -322,19 +322,19 @@ class LqRun:
         d = self.card.domain
         return episodes * d.horizon * (d.observation.size + d.action.size) // 4
 
-    def forecast(self, episodes: int, seeds: Sequence[int]) -> list[Drawn]:
+    def forecast(self, episodes: int, seeds: Sequence[int]) -> list[SimulatedRun]:
         """What its gains, and those without noise, cost above the optimum in the declared plant.
 
         Raises CardError if there is no such world or behaviour, or the card declares another plant.
         """
-        from pipeline.worlds.surrogate import Drawn
+        from pipeline.worlds.surrogate import SimulatedRun
 
         known = self.terms.known
         assert known is not None
         system = plants.load_lq_world(known.world)
         plants.check_world(system, self.card)
         best, zero = (system.expected_cost(K) for K in (system.optimal_gains(), system.zero_gains()))
-        asked, found = replace(self.summed, layout=self.silent.layout), list[Drawn]()
+        asked, found = replace(self.summed, layout=self.silent.layout), list[SimulatedRun]()
         for seed in seeds:
             of_log, of_noise = np.random.SeedSequence((seed,)).spawn(2)
             x, u = plants.simulate(
@@ -342,7 +342,7 @@ class LqRun:
             )
             gains = (_gains(self, s, [LqBatch(x, u, episodes)], SeededNoise(of_noise)) for s in (asked, self.silent))
             private, exact = (system.expected_cost(K) - best for K in gains)
-            found.append(Drawn(private, exact, zero - best, -best, 0.0))
+            found.append(SimulatedRun(private, exact, zero - best, -best, 0.0))
         return found
 
     def targets(self, sampler: NoiseSource) -> list[AuditTarget]:

@@ -36,14 +36,14 @@ from pipeline.privacy.release_file import describe_mechanism
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import even_visits
 from pipeline.statistics.private_sum import tell_joining
-from pipeline.statistics.target_plan import Question, TargetPlan
 from pipeline.statistics.target_plan import Stage as Which
+from pipeline.statistics.target_plan import TargetPlan, TargetQuestion
 from pipeline.transaction.drawing import Stage
 
 if TYPE_CHECKING:
     from pipeline.audits.attack import AuditTarget, WholePlan
     from pipeline.learners.one_step_evaluation import OneStepEvaluation
-    from pipeline.worlds.surrogate import Drawn
+    from pipeline.worlds.surrogate import SimulatedRun
 
 # rows of a person that count, of all that one may have: later ones cost more than they teach
 _ROWS = 0.6
@@ -161,7 +161,7 @@ class OneStepRun:
     def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
         plan = self.plan
 
-        def answer(which: Which, asked: Question | None) -> Release:
+        def answer(which: Which, asked: TargetQuestion | None) -> Release:
             exact = partial(sum_targets, snapshot, plan, asked, resources)
             return stage(STAGES[which], lambda noise: plan.stages[which].draw(exact(), noise))
 
@@ -213,7 +213,7 @@ class OneStepRun:
         d = self.plan.card.domain
         return episodes * d.horizon + len(d.action_labels) * len(d.state_labels) ** 2
 
-    def forecast(self, episodes: int, seeds: Sequence[int]) -> list[Drawn]:
+    def forecast(self, episodes: int, seeds: Sequence[int]) -> list[SimulatedRun]:
         from pipeline.learners.forecast import foresee_one_step
 
         # what is published is what others confirm

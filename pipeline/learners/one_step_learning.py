@@ -37,7 +37,7 @@ from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.terms import OneStep, Terms
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.release import Release
-from pipeline.statistics.target_plan import VALUE_STEPS, Question, Stage, TargetPlan, window
+from pipeline.statistics.target_plan import VALUE_STEPS, Stage, TargetPlan, TargetQuestion, window
 
 if TYPE_CHECKING:
     from pipeline.facts.report import Report
@@ -104,25 +104,27 @@ def _answer(plan: TargetPlan, release: Release, stage: Stage) -> one_step.Answer
     return one_step.Answer(count, total / steps, (drawn.variance or 0) ** 0.5)
 
 
-def next_question(plan: TargetPlan, first: Release) -> Question:
+def next_question(plan: TargetPlan, first: Release) -> TargetQuestion:
     """What the later stages ask, from the released answer of the first."""
     low, high = plan.span
     found = one_step.practice_values(_answer(plan, first, "v"), np.array(plan.returns), plan.card.domain.state_features)
     values = np.rint((found - low) / (high - low) * VALUE_STEPS).astype(np.int64)
-    asked = Question(values, window(first.tables["v_count"], values, plan.spread))
+    asked = TargetQuestion(values, window(first.tables["v_count"], values, plan.spread))
     if not plan.groups:
         return asked
     rows = first.tables["v_count"][0].astype(np.float64)
     return replace(asked, group=group_states(plan.card.domain.state_features, values[0], rows, plan.groups))
 
 
-def standing_question(plan: TargetPlan, release: Release) -> Question:
+def standing_question(plan: TargetPlan, release: Release) -> TargetQuestion:
     """What the later stages were asked, as their release says it."""
     values = release.derived["v_value"]
-    return Question(values, window(release.tables["v_count"], values, plan.spread), release.derived.get("c_group"))
+    return TargetQuestion(
+        values, window(release.tables["v_count"], values, plan.spread), release.derived.get("c_group")
+    )
 
 
-def drawn_stages(plan: TargetPlan, answer: Callable[[Stage, Question | None], Release]) -> Release:
+def drawn_stages(plan: TargetPlan, answer: Callable[[Stage, TargetQuestion | None], Release]) -> Release:
     """All stages, later ones about the values and groups that the first one's answer makes.
 
     ``answer``: draws a stage.

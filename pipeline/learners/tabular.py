@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pipeline.audits.attack import AuditTarget, WholePlan
     from pipeline.learners.tabular_evaluation import TabularEvaluation
     from pipeline.learners.tabular_facts import LearntCounts
-    from pipeline.worlds.surrogate import Drawn, Logged
+    from pipeline.worlds.surrogate import Logged, SimulatedRun
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ class TabularRun:
         """That of its tables, however many episodes."""
         return table_size(self.card)
 
-    def forecast(self, episodes: int, seeds: Sequence[int]) -> list[Drawn]:
+    def forecast(self, episodes: int, seeds: Sequence[int]) -> list[SimulatedRun]:
         """See :class:`~pipeline.learners.learner.RunPlan`; a counter's noise is that of its noisiest night."""
         from pipeline.learners.forecast import Seed, foresee
 

@@ -21,7 +21,7 @@ from pipeline.declaration.lineage import Nightly
 from pipeline.declaration.toml import CardError, Epsilon, Rho, Strict
 from pipeline.ledger.chain import canonical
 from pipeline.privacy.budget import check_delta, fraction_of
-from pipeline.privacy.noise import NoiseSource, OsNoise
+from pipeline.privacy.noise import FastOsNoise, NoiseSource, OsNoise
 from pipeline.statistics.ask import Ask
 
 Preset = Literal["paper", "tail", "practical"]
@@ -302,11 +302,7 @@ class Terms:
             from pipeline.privacy.opendp_noise import OpenDpNoise
 
             return OpenDpNoise()
-        if sampler == "table":
-            from pipeline.privacy.fast_noise import FastOsNoise
-
-            return FastOsNoise()
-        return OsNoise()
+        return FastOsNoise() if sampler == "table" else OsNoise()
 
 
 def check_gaussian(agent: str, p: Privacy | None) -> None:

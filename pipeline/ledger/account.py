@@ -395,7 +395,7 @@ def account_of(entries: Sequence[Entry], lineage: str, where: str) -> Account:
 
 
 @dataclass(frozen=True)
-class Left:
+class Allowance:
     """What one more charge may cost at most.
 
     ``rho``, ``cap``: what is left, and of how much; exact zCDP rhos.
@@ -413,7 +413,7 @@ class Left:
 
 def left_for(
     entries: Sequence[Entry], lineage: str, partition: int | None, now: datetime, joining: Fraction = Fraction(1)
-) -> Left:
+) -> Allowance:
     """What one more charge to everybody, or to one partition, may cost at most: the tightest of all limits.
 
     The limits are those of the lineage and of every other whose people may be the same.  A month and a year are those
@@ -424,7 +424,7 @@ def left_for(
     ``joining``: the part of the charge that somebody pays who leaves or joins; 1 is always enough.
     """
     dated = dict(zip((e.seq for e in entries), written_by(entries, now), strict=True))
-    found: list[Left] = []
+    found: list[Allowance] = []
     for move in moves(entries, lineage):
         share = Fraction(1) if lineage in move.replaced else joining
         for limit, since in (("lifetime", ""), *((name, f"{now:{form}}") for name, form in _PERIODS.items())):
@@ -439,7 +439,7 @@ def left_for(
 
             # a limit that was passed while a clock was wrong, or lowered, is used up: what costs nothing is allowed
             rho = max(caps[tightest] - lost(entries, move, counted), Fraction(0)) / share
-            found.append(Left(rho, limit, caps[tightest], tightest))
+            found.append(Allowance(rho, limit, caps[tightest], tightest))
     return min(found, key=lambda one: (one.rho, one.whose != lineage))
 
 
@@ -463,7 +463,7 @@ def written_by(entries: Sequence[Entry], now: datetime) -> list[str]:
     return dated[::-1]
 
 
-def refuse_beyond(left: Left, lineage: str, rho: Fraction) -> None:
+def refuse_beyond(left: Allowance, lineage: str, rho: Fraction) -> None:
     """Refuse a charge that passes a limit.
 
     Raises BudgetError naming the limit, and whose it is.

@@ -18,7 +18,7 @@ from pipeline.declaration.card import AnyCard
 from pipeline.ledger import attempts
 from pipeline.ledger.account import (
     Account,
-    Left,
+    Allowance,
     account_of,
     apart_from,
     card_hash,
@@ -75,7 +75,7 @@ class Ledger:
         """Cap and spending of a registered lineage."""
         return account_of(self.entries(), lineage, self.where)
 
-    def left(self, lineage: str, joining: Fraction = Fraction(1)) -> Left:
+    def left(self, lineage: str, joining: Fraction = Fraction(1)) -> Allowance:
         """What one more charge to everybody may cost now, ``joining`` being the part that who leaves or joins pays."""
         found = self.entries()
         account_of(found, lineage, self.where)

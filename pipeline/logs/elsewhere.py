@@ -42,12 +42,12 @@ from pipeline.declaration.toml import CardError, DamagedError, LogError
 Integers = NDArray[np.int64]
 Seen = Callable[[int], None]
 R_co = TypeVar("R_co", covariant=True)
-T = TypeVar("T", bound="Task[Any]")
+T = TypeVar("T", bound="FileTask[Any]")
 
 _OURS: tuple[type[Exception], ...] = (CardError, DamagedError, LogError)
 
 
-class Task(Protocol[R_co]):
+class FileTask(Protocol[R_co]):
     """A small value that can be sent to another process; nothing of it is shown."""
 
     @property
@@ -115,7 +115,7 @@ class Trouble:
     kind: str
     text: str = ""
 
-    def error(self, task: Task[Any]) -> Exception:
+    def error(self, task: FileTask[Any]) -> Exception:
         """As it would have been raised here."""
         for ours in _OURS:
             if self.kind == ours.__name__:
@@ -123,7 +123,7 @@ class Trouble:
         return RuntimeError(f"{task.named}: {self.text or f'{self.kind} on a worker; do it here to see more'}")
 
 
-def attempt(task: Task[Any], files: Files, code: str) -> Done | Trouble:
+def attempt(task: FileTask[Any], files: Files, code: str) -> Done | Trouble:
     """On a worker: do a task; never raises."""
     rows = 0
 

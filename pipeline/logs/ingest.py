@@ -20,9 +20,9 @@ from pipeline.logs.rules import check_names
 from pipeline.logs.second_pass import Claims, Screened, ScreenPartition, count_people, find_others, readable_quarantine
 from pipeline.logs.sources import Sources, digest, examine, reader_digest, source_digest_of
 from pipeline.logs.spills import (
+    IngestWork,
     ReadFiles,
     Share,
-    Work,
     gather_nobodys,
     likely_partitions,
     likely_processes,
@@ -130,7 +130,7 @@ def _make(
     if (twin := next(same, None)) is not None:
         return _repeat(twin, card, folder)
     private_folder(private_folder(folder) / "built")
-    work = Work(folder, partitions or likely_partitions(card, sources, resources.memory))
+    work = IngestWork(folder, partitions or likely_partitions(card, sources, resources.memory))
     try:
         with _crew(resources.elsewhere, likely_processes(card, sources, work.partitions, resources.memory)) as crew:
             _read(card, sources, work, resources.progress, crew)
@@ -168,7 +168,7 @@ def _repeat(of: Snapshot, card: AnyCard, work: Path) -> Snapshot:
     return replace(of, folder=folder, kind=card.kind, unread="", set_aside=people)
 
 
-def _read(card: AnyCard, sources: Sources, work: Work, progress: Progress | None, crew: Elsewhere) -> None:
+def _read(card: AnyCard, sources: Sources, work: IngestWork, progress: Progress | None, crew: Elsewhere) -> None:
     """First pass: rows to the temporary files of their partitions; afterwards the source files are not needed."""
     crew.ready(sources.paths)
     # each share has a file of every partition: not more of them than keep everybody busy
@@ -182,7 +182,7 @@ def _read(card: AnyCard, sources: Sources, work: Work, progress: Progress | None
 
 
 def _screen(
-    card: AnyCard, sources: Sources, work: Work, progress: Progress | None, claims: Claims | None, crew: Elsewhere
+    card: AnyCard, sources: Sources, work: IngestWork, progress: Progress | None, claims: Claims | None, crew: Elsewhere
 ) -> Snapshot:
     """Second pass: apply the rules to one partition after the other."""
     told = _counter(progress, sum(sum(share.filed.values()) for share in work.shares), work.source_rows)
@@ -213,7 +213,7 @@ def _counter(progress: Progress | None, seen: int, total: int | None) -> Seen:
     return told
 
 
-def _summarise(card: AnyCard, work: Work, done: Sequence[Screened], claims: Claims | None) -> Snapshot:
+def _summarise(card: AnyCard, work: IngestWork, done: Sequence[Screened], claims: Claims | None) -> Snapshot:
     filed, data = Counter[str](), hashlib.sha256()
     for nobodys in work.shares:
         filed.update(nobodys.filed)

@@ -43,7 +43,7 @@ class Share:
 
 
 @dataclass
-class Work:
+class IngestWork:
     """An ingest in progress: its folder, how many partitions, and what was read, in the order of the files."""
 
     folder: Path
@@ -200,7 +200,7 @@ def _nobodys(folder: Path, schema: pa.Schema) -> Generator[pq.ParquetWriter]:
         yield file
 
 
-def gather_nobodys(work: Work) -> None:
+def gather_nobodys(work: IngestWork) -> None:
     """Rows of nobody known, of all shares, as one file of the snapshot; in its order, whoever read them."""
     parts = [path for share in work.shares if (path := work.folder / share.name / "malformed.parquet").exists()]
     if not parts:

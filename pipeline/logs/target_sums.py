@@ -21,7 +21,7 @@ from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import HERE, Resources, Sums, sum_snapshot
 from pipeline.statistics.count_layout import Person, reward_lattice
 from pipeline.statistics.layout import ExactSums, Tables, whole
-from pipeline.statistics.target_plan import Question, Stage, TargetPlan
+from pipeline.statistics.target_plan import Stage, TargetPlan, TargetQuestion
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -31,7 +31,7 @@ DECLARED_STEPS = 1 << 20
 
 
 def sum_targets(
-    snapshot: Snapshot, plan: TargetPlan, question: Question | None, resources: Resources = HERE
+    snapshot: Snapshot, plan: TargetPlan, question: TargetQuestion | None, resources: Resources = HERE
 ) -> ExactSums:
     """Sum one stage of a snapshot, a batch of whole people in memory at a time.
 
@@ -43,13 +43,13 @@ def sum_targets(
     return work.exact(sum_snapshot(work, snapshot, resources), snapshot.kind)
 
 
-def add_targets(plan: TargetPlan, question: Question | None, people: Iterable[pl.DataFrame]) -> ExactSums:
+def add_targets(plan: TargetPlan, question: TargetQuestion | None, people: Iterable[pl.DataFrame]) -> ExactSums:
     """The same of people who do not exist."""
     work = TargetSums(plan, question)
     return work.exact(work.of_nobody(people), "synthetic")
 
 
-def person_sums(plan: TargetPlan, question: Question | None, person: Person) -> Tables:
+def person_sums(plan: TargetPlan, question: TargetQuestion | None, person: Person) -> Tables:
     """What a person adds to the tables of a stage."""
     return add_targets(plan, question, [person_rows(person, plan.card)]).tables
 
@@ -63,7 +63,7 @@ class TargetSums(PeopleSums):
     """
 
     plan: TargetPlan = field(repr=False)
-    question: Question | None = field(repr=False)
+    question: TargetQuestion | None = field(repr=False)
 
     @property
     def stage(self) -> Stage:
@@ -122,7 +122,9 @@ class TargetSums(PeopleSums):
         share = np.clip((total - ends[:, 0]) / (ends[:, 1] - ends[:, 0]), 0, 1)
         return 2 * whole(np.rint(steps * share), 0, steps) - steps
 
-    def _differences(self, asked: Question, rewards: Array, row: Integers, step: Integers, onto: Integers) -> Integers:
+    def _differences(
+        self, asked: TargetQuestion, rewards: Array, row: Integers, step: Integers, onto: Integers
+    ) -> Integers:
         """R + V(s') - V(s), cut to the window, on the lattice -L .. L; a person's own row alone decides."""
         values, (G, L) = self.plan.rewards(asked.values), asked.values.shape  # noqa: N806
         # an end, and whatever lies behind the horizon, is worth nothing

@@ -25,7 +25,7 @@ from pipeline.declaration.toml import CardError
 from pipeline.files import whole_file, write_file
 from pipeline.online import linear, registry
 from pipeline.online.linear import Cell as LinearCell
-from pipeline.online.trial import SIMULATION, Calibration, Facts, Measured, Plain, Row, Trial
+from pipeline.online.trial import SIMULATION, Calibration, Facts, Measured, Plain, Trial, TrialRow
 
 # plain values as they are kept: of a cell, and of a study
 Kept = dict[str, Any]
@@ -37,7 +37,7 @@ Parameter = Plain | list[float] | list[list[float]]
 AnyCell = Trial | LinearCell
 
 
-class Budget(NamedTuple):
+class AgentBudget(NamedTuple):
     """The loss of one user that is asked for, and whose noise: :data:`NONE` without privacy."""
 
     epsilon: float | None = None
@@ -45,7 +45,7 @@ class Budget(NamedTuple):
     calibration: Calibration | None = None
 
 
-NONE = Budget()
+NONE = AgentBudget()
 
 
 def place_of(world: Mapping[str, Parameter]) -> Place:
@@ -61,7 +61,7 @@ def sweep(
     places: Iterable[Place],
     episodes: Iterable[int],
     agents: Iterable[tuple[str, Options]],
-    budgets: Sequence[Budget],
+    budgets: Sequence[AgentBudget],
     seeds: range,
 ) -> list[Trial]:
     """Worlds × episodes × agents × budgets × seeds, the last innermost; an agent without privacy has no budget."""
@@ -168,7 +168,7 @@ Metric = Literal["total regret", "suboptimality"]
 LOW, HIGH = 0.1, 0.9
 
 
-class Found(Row):
+class Found(TrialRow):
     """A row over seeds, with what readers need beside what is printed.
 
     ``marks`` ``(n,)``: episodes at which the curve is read.
@@ -317,12 +317,12 @@ def growth(row: Found) -> float:
     return row["curve_mean"][-1] / then if then > 0 else float("inf")
 
 
-def standard_error(row: Row) -> float:
+def standard_error(row: TrialRow) -> float:
     """Of the mean."""
     return row["std"] / row["runs"] ** 0.5
 
 
-def spent(row: Row) -> float:
+def spent(row: TrialRow) -> float:
     """What the noise drawn is worth, in parts of the loss asked; infinite where none was drawn."""
     true, asked = (row["true_rho"], row["rho"]) if row["rho"] is not None else (row["true_epsilon"], row["epsilon"])
     return float("inf") if true is None or asked is None else true / asked

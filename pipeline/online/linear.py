@@ -44,7 +44,7 @@ from pipeline.mdp.features import FeatureMap, balance
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import optimal_values, policy_value
 from pipeline.mdp.policy import Policy, constant, uniform
-from pipeline.online.trial import SIMULATION, Row, in_the_clear
+from pipeline.online.trial import SIMULATION, TrialRow, in_the_clear
 from pipeline.privacy.budget import epsilon_from_rho
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.ask import Ask
@@ -164,7 +164,7 @@ class Cell:
     runs: int
 
 
-def measure(cell: Cell) -> Row:
+def measure(cell: Cell) -> TrialRow:
     """Run a cell; the same cell gives the same row."""
     return _control(cell) if cell.learner is None else _learner(cell, cell.learner)
 
@@ -184,7 +184,7 @@ def _name(seed: int) -> str:
     return f"linear-003 instance {seed}"
 
 
-def _control(cell: Cell) -> Row:
+def _control(cell: Cell) -> TrialRow:
     """A policy that looks at no data: exact, hence the same in every run."""
     w = _world(cell.world, "normalised")
     H, S, A = w.mdp.shape
@@ -206,10 +206,10 @@ def _row(
     constants: str | None = None,
     true: float | None = None,
     ties: float | None = None,
-) -> Row:
+) -> TrialRow:
     w = _world(cell.world, "normalised")
     sent = None if cell.rho is None else in_the_clear("the curator", w.mdp.horizon, _NUMBERS)
-    return Row(
+    return TrialRow(
         agent=cell.name,
         variant=variant,
         trust="none" if cell.rho is None else "central",
@@ -244,7 +244,7 @@ def _plan(cell: Cell, x: Contender, w: LinearWorld) -> LinearPlan:
     return LinearPlan(domain, terms, w.features)
 
 
-def _learner(cell: Cell, x: Contender) -> Row:
+def _learner(cell: Cell, x: Contender) -> TrialRow:
     w = _world(cell.world, x.features)
     plan = _plan(cell, x, w)
     task = linear_task(plan)

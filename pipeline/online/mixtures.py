@@ -39,11 +39,11 @@ from pipeline.mdp.rollout import Agent
 from pipeline.online.rollouts import EpisodeWorld, as_control, named_world, play
 from pipeline.online.trial import OnlineAgent, Outcome, Plain, Preset, SumsTarget, Trial, Trust, curve
 from pipeline.privacy.continual import Mechanism
-from pipeline.privacy.losses import Guarantee
+from pipeline.privacy.losses import GaussianGuarantee
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.privacy.release import Release
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.mixture import CountedRegularizer, Leaf, Message, Shift, fixed, local, tree
+from pipeline.statistics.mixture import CountedRegularizer, Leaf, MixtureMessage, Shift, fixed, local, tree
 from pipeline.statistics.online_sum import asked_rho
 from pipeline.statistics.regression import Visits
 from pipeline.worlds.catalog import Mixture, random_mixture
@@ -274,7 +274,7 @@ def _world(name: str, params: tuple[tuple[str, Any], ...]) -> Mixture:
     return world
 
 
-def problem_of(trial: Trial, s: Settings, world: Mixture) -> tuple[Problem, Guarantee]:
+def problem_of(trial: Trial, s: Settings, world: Mixture) -> tuple[Problem, GaussianGuarantee]:
     """What the agent is given, and what its noise guarantees."""
     task = _task(trial, s, world)
     radii, reward_radii = _radii(trial, s)
@@ -294,7 +294,7 @@ def targets_of(trial: Trial) -> list[SumsTarget]:
     return [SumsTarget(message, ask, counter) for message, ask in messages_of(trial)]
 
 
-def messages_of(trial: Trial) -> list[tuple[Message, Ask]]:
+def messages_of(trial: Trial) -> list[tuple[MixtureMessage, Ask]]:
     """What one episode adds to each regression, and the part of the budget asked for it."""
     s = settings_of(trial)
     task = _task(trial, s, _world(trial.world, trial.params))
@@ -318,7 +318,7 @@ def _task(trial: Trial, s: Settings, world: Mixture) -> MixtureTask:
     return MixtureTask(rewards, features, trial.episodes, s.unit)
 
 
-def _shared(task: MixtureTask, s: Settings) -> list[tuple[Message, Fraction, float]]:
+def _shared(task: MixtureTask, s: Settings) -> list[tuple[MixtureMessage, Fraction, float]]:
     """Messages, their shares of the budget, and those of their Gram matrices."""
     if s.rewards == "known":
         return [(transition_message(task), Fraction(1), s.gram_share)]
@@ -326,19 +326,19 @@ def _shared(task: MixtureTask, s: Settings) -> list[tuple[Message, Fraction, flo
     return [(transition_message(task), 1 - part, s.gram_share), (reward_message(task), part, 0.5)]
 
 
-def transition_message(task: MixtureTask) -> Message:
+def transition_message(task: MixtureTask) -> MixtureMessage:
     """What one episode adds to the transition counters; steps 0 .. H-2."""
     f, tops = task.features, task.tops
     ranges = np.maximum(tops[1:-1], _LEAST * tops[0])
-    return Message(f.blocks, f.dimension, f.stretch, tuple(ranges.tolist()), float(tops[0]), task.unit)
+    return MixtureMessage(f.blocks, f.dimension, f.stretch, tuple(ranges.tolist()), float(tops[0]), task.unit)
 
 
-def reward_message(task: MixtureTask) -> Message:
+def reward_message(task: MixtureTask) -> MixtureMessage:
     """What one episode adds to the reward counters; every step."""
     if not isinstance(task.rewards, LearntRewards):
         raise ValueError("these rewards are known; nothing about them is released")
     f, most = task.rewards.features, np.maximum(task.most, _LEAST * task.tops[0])
-    return Message(f.blocks, f.dimension, 1.0, tuple(most.tolist()), float(most.max()), False, "rewards")
+    return MixtureMessage(f.blocks, f.dimension, 1.0, tuple(most.tolist()), float(most.max()), False, "rewards")
 
 
 def _ask(trial: Trial, share: Fraction, gram_share: float) -> Ask:
@@ -355,7 +355,7 @@ def _ask(trial: Trial, share: Fraction, gram_share: float) -> Ask:
 
 
 def _regularizer(
-    trial: Trial, s: Settings, m: Message, share: Fraction, gram_share: float, noise: SeededNoise
+    trial: Trial, s: Settings, m: MixtureMessage, share: Fraction, gram_share: float, noise: SeededNoise
 ) -> CountedRegularizer:
     world, lam = SimulatedWorld(trial.place), _lambda(s, m)
     trust = KINDS[trial.agent].trust
@@ -372,7 +372,7 @@ def _regularizer(
         raise CardError(f"{trial.agent}: {e}") from None
 
 
-def _lambda(s: Settings, m: Message) -> float:
+def _lambda(s: Settings, m: MixtureMessage) -> float:
     """λ in the squared units of a row; the printed 1 is for values up to H, and so (V_max / H)^2."""
     if s.lam is None:
         return (1.0 if m.unit else m.value**2) / m.horizon**2

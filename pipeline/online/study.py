@@ -17,8 +17,8 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from pipeline.declaration.numbers import number
 from pipeline.declaration.toml import CardError, Name, Strict
 from pipeline.online.cells import (
+    AgentBudget,
     AnyCell,
-    Budget,
     Found,
     Metric,
     Options,
@@ -107,7 +107,7 @@ class Even(Strict):
 Told = Mapping[str, Plain]
 
 
-class Sizes(Strict):
+class FullSizes(Strict):
     """What ``--full`` changes of a grid."""
 
     worlds: list[Annotated[dict[str, Parameter], AfterValidator(known_world)]] | None = None
@@ -132,7 +132,7 @@ class Cells(Strict):
     runs: Runs = 1
     seed: Annotated[int, Field(ge=0)] = 0
     only_full: bool = False
-    full: Sizes = Sizes()
+    full: FullSizes = FullSizes()
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -169,7 +169,7 @@ class Cells(Strict):
         if self._linear:
             return list(asked._linear_cells(episodes))
         # the longest runs first, so that no process is left with one at the end
-        budgets = [Budget(e, self.delta, c) for c in self.calibration for e in asked.epsilon]
+        budgets = [AgentBudget(e, self.delta, c) for c in self.calibration for e in asked.epsilon]
         places, runs = [place_of(w) for w in asked.worlds], range(self.seed, self.seed + asked.runs)
         return sweep(places, sorted(episodes, reverse=True), list(asked._agents()), budgets, runs)
 
@@ -509,7 +509,7 @@ def first_meeting(episodes: int | None, least: int, most: int) -> str:
     return f"≤ {episodes:,}" if episodes <= least else f"{episodes:,}"
 
 
-class Head(Strict):
+class StudyHead(Strict):
     """What a study is called, what it is about, and what is measured of each cell."""
 
     name: Name
@@ -519,7 +519,7 @@ class Head(Strict):
     pool_worlds: bool = False
 
 
-class Drawn(Strict):
+class StudyFigure(Strict):
     """The figure: what its x axis is, what a panel is, and which rows are drawn."""
 
     x: Literal["curve", "episodes"] = "episodes"
@@ -528,7 +528,7 @@ class Drawn(Strict):
     log_y: bool = True
 
 
-class Needed(TypedDict):
+class EpisodesNeeded(TypedDict):
     """Episodes from which on an agent's mean, and nine runs in ten, meet the bar; None: not up to ``most``."""
 
     agent: str
@@ -545,11 +545,11 @@ class Study(Strict):
     ``variants`` are selectors by name: each claim is judged on every one, and the first one's verdict counts.
     """
 
-    study: Head
+    study: StudyHead
     cells: Annotated[list[Cells], Field(min_length=1)]
     variants: dict[str, Selected] = Field(default_factory=dict[str, Selected])
     claims: list[Claim] = Field(default_factory=list[Claim])
-    figure: Drawn = Drawn()
+    figure: StudyFigure = StudyFigure()
 
     @field_validator("cells")
     @classmethod
@@ -608,7 +608,11 @@ def foreseen(cells: Sequence[AnyCell], metric: Metric) -> list[Found]:
         else:
             # an agent that is kept from its data has no budget as a policy, and is never private
             unread = cell.agent == "no-data"
-            budget = Budget() if unread and metric == "suboptimality" else Budget(cell.epsilon, None, cell.calibration)
+            budget = (
+                AgentBudget()
+                if unread and metric == "suboptimality"
+                else AgentBudget(cell.epsilon, None, cell.calibration)
+            )
             known = {"agent": cell.agent, "variant": "control" if unread else ..., "world": cell.place, "rho": None}
             known |= {"epsilon": budget.epsilon, "calibration": budget.calibration, "of": cell.knobs.get("of")}
         known["episodes"] = cell.episodes
@@ -645,7 +649,7 @@ def bar_of(rows: Rows) -> float | None:
     return BAR * uniform[0] if uniform and len({r["world"] for r in rows}) == 1 else None
 
 
-def needed_table(rows: Rows, bar: float) -> list[Needed]:
+def needed_table(rows: Rows, bar: float) -> list[EpisodesNeeded]:
     """Episodes for the same quality of each agent at each budget, without noise first.
 
     An agent that plays in several ways is named with each.
@@ -663,13 +667,13 @@ def needed_table(rows: Rows, bar: float) -> list[Needed]:
     for r in mine:
         name = names[r["agent"], r["variant"], r["calibration"]]
         groups.setdefault((r["agent"], r["epsilon"], name), []).append(r)
-    found: list[Needed] = []
+    found: list[EpisodesNeeded] = []
     order = sorted(groups.items(), key=lambda g: (g[0][1] is not None, _rank(g[0][0]), g[0][2], g[0][1]))
     for (_, epsilon, agent), mine in order:
         means, edges = {r["episodes"]: r["mean"] for r in mine}, {r["episodes"]: band(r)["high"] for r in mine}
         mean, nine = (None if math.isinf(n := needed(points, bar)) else int(n) for points in (means, edges))
         found.append(
-            Needed(
+            EpisodesNeeded(
                 agent=agent,
                 trust=mine[0]["trust"],
                 epsilon=epsilon,

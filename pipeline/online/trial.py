@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pipeline.statistics.ask import Ask
     from pipeline.statistics.interactive_counts import BatchPrivatizer, CountMechanism
     from pipeline.statistics.lq import LqMessage, ResidualMessage
-    from pipeline.statistics.mixture import Message
+    from pipeline.statistics.mixture import MixtureMessage
     from pipeline.statistics.online_counts import BatchLayout, OnlineLayout
     from pipeline.statistics.private_sum import PrivateSum
 
@@ -73,7 +73,7 @@ class BatchTarget:
 class SumsTarget:
     """Noisy sums of linear mixture agents, of Private-OFU-RL, or of private adaptive LQR."""
 
-    message: Message | LqMessage | ResidualMessage
+    message: MixtureMessage | LqMessage | ResidualMessage
     ask: Ask
     mechanism: CountMechanism | None
 
@@ -194,7 +194,9 @@ class Trial:
 
 
 class Facts(TypedDict, total=False):
-    """What an agent said of its run, as far as studies read it; an agent may say more.  Most is as in a :class:`Row`.
+    """What an agent said of its run, as far as studies read it; an agent may say more.
+
+    Most is as in a :class:`TrialRow`.
 
     ``left_zero_at``, ``shape``: first episode whose gain was not zero (None: never); (H, S, A) in the order the agent
     says it.
@@ -280,7 +282,7 @@ class OnlineAgent:
 SIMULATION = "simulation, not private"
 
 
-class Row(TypedDict):
+class TrialRow(TypedDict):
     """What a study measured of one agent at one setting.
 
     ``agent``, ``variant``, ``trust``: who played, in which of its ways (``control``: nothing is learnt), and whom a

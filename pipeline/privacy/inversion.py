@@ -51,7 +51,7 @@ class Law:
 
 
 @dataclass(frozen=True)
-class Table:
+class InversionTable:
     """``thresholds[j] = floor(2^bits F(j - reach))`` for j = 0 .. 2 reach - 1, rising."""
 
     bits: int
@@ -103,7 +103,7 @@ def first_words(law: Law) -> FirstWords:
     return FirstWords(thresholds, before, np.diff(before, append=len(thresholds)) > 1)
 
 
-def make_table(law: Law, bits: int) -> Table:
+def make_table(law: Law, bits: int) -> InversionTable:
     """Certified thresholds: the working precision is doubled until no enclosure holds an integer."""
     precision = bits + 128
     while True:
@@ -111,7 +111,7 @@ def make_table(law: Law, bits: int) -> Table:
         if upper is not None:
             # F(-x - 1) = 1 - F(x), and 2^bits F(x) is no integer
             lower = [2**bits - 1 - floor for floor in reversed(upper)]
-            return Table(bits, law.reach(bits), (*lower, *upper))
+            return InversionTable(bits, law.reach(bits), (*lower, *upper))
         precision *= 2
 
 

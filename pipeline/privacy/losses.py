@@ -83,7 +83,7 @@ class Promise(Protocol):
 
 
 @dataclass(frozen=True)
-class Guarantee:
+class GaussianGuarantee:
     """What Gaussian noise gives one user, replace-one.
 
     ``trust``: whom the user must trust.
@@ -97,10 +97,10 @@ class Guarantee:
         """Epsilon at ``delta``: recomputed from what is drawn, whatever was asked; None without noise."""
         return None if self.rho is None else safe_epsilon(up(self.rho), delta)
 
-    def beside(self, other: Guarantee) -> Guarantee:
+    def beside(self, other: GaussianGuarantee) -> GaussianGuarantee:
         """Both released from the same users: costs add up."""
         both = None if self.rho is None or other.rho is None else self.rho + other.rho
-        return Guarantee(self.trust, both)
+        return GaussianGuarantee(self.trust, both)
 
 
 class SpentBudget(TypedDict):

@@ -58,7 +58,7 @@ from pipeline.statistics.online_sum import (
     tight,
 )
 from pipeline.statistics.private_sum import PrivateSum
-from pipeline.statistics.regression import LqMoments, Ridge
+from pipeline.statistics.regression import LqMoments, RidgeSums
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -501,13 +501,13 @@ class CountedLqRegularizer(Counted[LqMessage, LqBatch]):
         """T_1 ``(D, D)`` and T_2 ``(D, n)`` as released, before they are regularized."""
         return self.message.sums(self._counter.total())
 
-    def ridge(self) -> Ridge[float]:
+    def ridge(self) -> RidgeSums[float]:
         T, U = self.sums()
         noise, cross = self._tails(*self._sds, self._counter.error)
         least, most = noise + self._lam, 3 * noise + self._lam
         # without noise the least eigenvalue is lam up to a rounding, and V stays as it is
         V, raised = raise_eigenvalues(T + (2 * noise + self._lam) * np.eye(len(T)), least if noise > 0 else 0.0)
-        return Ridge(V, U, least, most, cross / math.sqrt(least), raised)
+        return RidgeSums(V, U, least, most, cross / math.sqrt(least), raised)
 
 
 def lq_regularizer(

@@ -61,7 +61,7 @@ from pipeline.statistics.online_sum import (
     lattice_table,
     tight,
 )
-from pipeline.statistics.regression import Ridge, Visits
+from pipeline.statistics.regression import RidgeSums, Visits
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -89,7 +89,7 @@ _FLOOR = 2.0
 
 
 @dataclass(frozen=True)
-class Message(SimulatedLayout):
+class MixtureMessage(SimulatedLayout):
     """Shape and bounds of one episode's statistics, all declared.
 
     ``stretch``: L, at least ``||phi_V|| / ||V||_inf``; 1 for rewards.
@@ -226,7 +226,7 @@ def _on_lattice(x: Array, bound: Array, weight: Array) -> Integers:
     return np.floor(points * shrink).astype(np.int64)
 
 
-class CountedRegularizer(Counted[Message, Visits]):
+class CountedRegularizer(Counted[MixtureMessage, Visits]):
     """A regularizer over any counter; build one with :func:`fixed`, :func:`tree` or :func:`local`.
 
     ``shift``: ``edge``: 1.3 times the spectral edge of the noise in the sum shown is added, no theorem.  ``paper``:
@@ -238,7 +238,7 @@ class CountedRegularizer(Counted[Message, Visits]):
 
     def __init__(
         self,
-        message: Message,
+        message: MixtureMessage,
         sums: OnlineSum,
         lam: float,
         shift: Shift = "edge",
@@ -255,7 +255,7 @@ class CountedRegularizer(Counted[Message, Visits]):
         self._target_sd = np.sqrt(target) * unit[1]
         self._log = math.log(4 * sums.time.steps * message.steps * message.blocks / _FAILURE)
 
-    def ridge(self) -> Ridge[Array]:
+    def ridge(self) -> RidgeSums[Array]:
         """The released sums, regularized; a block that the shift leaves below ``lambda_min`` is raised to it."""
         gram, target = self.message.sums(self._counter.total())
         norm, times = self._norm()
@@ -268,12 +268,12 @@ class CountedRegularizer(Counted[Message, Visits]):
             e, v = np.linalg.eigh(gram)
             e = np.maximum(e, (times - 1) * norm[:, None, None]) + self._lam
             full = (v * e[..., None, :]) @ v.swapaxes(-1, -2)
-            return Ridge(full, target + self._prior * (full - gram).sum(-1), *bounds)
+            return RidgeSums(full, target + self._prior * (full - gram).sum(-1), *bounds)
         shift = (self._lam + times * norm)[:, None]
         lowest = np.linalg.eigvalsh(gram)[..., 0] + shift
         raised = shift + np.maximum(least[:, None] - lowest, 0.0)
         full = gram + raised[..., None, None] * np.eye(self.message.dimension)
-        return Ridge(full, target + self._prior * raised[..., None], *bounds)
+        return RidgeSums(full, target + self._prior * raised[..., None], *bounds)
 
     def _norm(self) -> tuple[Array, float]:
         """Bound on the operator norm of the noise in one block ``(H-1,)``, and how many of them the shift is.
@@ -288,13 +288,15 @@ class CountedRegularizer(Counted[Message, Visits]):
         return (edge, _BEYOND_EDGE) if self._shift == "edge" else (edge + 2 * sd * math.sqrt(self._log), 2.0)
 
 
-def fixed(message: Message, episodes: int, lam: float, world: SimulatedWorld, noise: NoiseSource) -> CountedRegularizer:
+def fixed(
+    message: MixtureMessage, episodes: int, lam: float, world: SimulatedWorld, noise: NoiseSource
+) -> CountedRegularizer:
     """Lambda = lam I plus the exact sums: the baseline, without privacy; ``noise`` is never drawn from."""
     return CountedRegularizer(message, begin(message, None, Once(episodes), Trust.NONE, world, noise), lam)
 
 
 def tree(
-    message: Message,
+    message: MixtureMessage,
     episodes: int,
     ask: Ask,
     lam: float,
@@ -325,7 +327,7 @@ def tree(
 
 
 def local(
-    message: Message,
+    message: MixtureMessage,
     episodes: int,
     ask: Ask,
     lam: float,
@@ -341,7 +343,7 @@ def local(
     return CountedRegularizer(message, sums, lam, shift, prior)
 
 
-def paper_000(message: Message, ask: Ask, episodes: int) -> Variances:
+def paper_000(message: MixtureMessage, ask: Ask, episodes: int) -> Variances:
     """Scales of paper 000: (epsilon / H, delta / H) for four counters a step, ceil(log2 K) levels, H as ``value``.
 
     Returns table -> integer variance, in squared lattice points.
@@ -353,7 +355,7 @@ def paper_000(message: Message, ask: Ask, episodes: int) -> Variances:
     return _printed(message, sd * row**2, sd * row * message.value)
 
 
-def paper_001(message: Message, ask: Ask) -> Variances:
+def paper_001(message: MixtureMessage, ask: Ask) -> Variances:
     """Scale of paper 001, section 6: 4 H^3 sqrt(2 ln(2.5 H / delta)) / epsilon, with H^2 read as ``value^2``.
 
     Raises ValueError for rewards: the paper knows them.
@@ -365,7 +367,7 @@ def paper_001(message: Message, ask: Ask) -> Variances:
     return _printed(message, sd, sd)
 
 
-def _printed(message: Message, gram_sd: float, target_sd: float) -> Variances:
+def _printed(message: MixtureMessage, gram_sd: float, target_sd: float) -> Variances:
     """The same standard deviation at every step, on and above the diagonal, in squared reward units: as papers print.
 
     Raises ValueError if rows are ``unit``: no paper has printed a scale for them.

@@ -150,7 +150,7 @@ def private_counts(release: Release, card: Card, *, slack: Slack = "zero", failu
 
 
 @dataclass(frozen=True)
-class Drift:
+class StepDifference:
     """Estimated squared distance between a step's law and that of all steps, and its standard error.
 
     ``square``: tau^2, in squared probabilities; centred on the truth, so it may be negative.
@@ -180,7 +180,7 @@ class Prepared:
 
     counts: PrivateCounts
     certify: Callable[[], ConsistencyCertificate]
-    drift: Drift | None = None
+    drift: StepDifference | None = None
     shared: bool = False
 
 
@@ -206,7 +206,7 @@ def prepare(counts: PrivateCounts, card: Card, preset: str, *, share: bool = Tru
     return _projected(counts, raw, drift, shared=shared)
 
 
-def _projected(counts: PrivateCounts, raw: Array, drift: Drift | None, *, shared: bool) -> Prepared:
+def _projected(counts: PrivateCounts, raw: Array, drift: StepDifference | None, *, shared: bool) -> Prepared:
     totals, rewards, steps = step_totals(raw), counts.r_sa, 1
     if shared:
         steps = len(raw)
@@ -279,7 +279,7 @@ def non_increasing(x: Array) -> Array:
     return np.array([mean for _, length, mean in reversed(blocks) for _ in range(length)])
 
 
-def step_drift(raw: Array, variance: float) -> Drift:
+def step_drift(raw: Array, variance: float) -> StepDifference:
     """How far the kernels of single steps are from that of all steps.
 
     Over cells (s, a) whose visits of all steps exceed four standard deviations: the excess of
@@ -303,11 +303,11 @@ def step_drift(raw: Array, variance: float) -> Drift:
     spread = np.where(use, 2 * S * (variance + sampling / S) ** 2 + 2 * sampling**2 * square, 0.0).sum()
     weight = float(np.where(use, (1 - share) * (N * N - variance * S), 0.0).sum())
     if weight <= 0:
-        return Drift(0.0, math.inf)
-    return Drift(float(excess) / weight, math.sqrt(float(spread)) / weight)
+        return StepDifference(0.0, math.inf)
+    return StepDifference(float(excess) / weight, math.sqrt(float(spread)) / weight)
 
 
-def _sharing_pays(raw: Array, variance: float, drift: Drift) -> bool:
+def _sharing_pays(raw: Array, variance: float, drift: StepDifference) -> bool:
     """Whether all steps' estimate, at the upper end of the drift, is nearer the truth than each step's own."""
     if not (drift.unseen and math.isfinite(drift.upper)):
         return False

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from pipeline.privacy.budget import rho_of_pure
 from pipeline.privacy.continual import NoiseBlocks, Row, Time, draw_rows
-from pipeline.privacy.losses import Guarantee, Trust
+from pipeline.privacy.losses import GaussianGuarantee, Trust
 from pipeline.privacy.noise import DataHandle, NoiseSource, RealDataError, admit_release, symmetric_noise
 from pipeline.privacy.release import (
     Mechanism,
@@ -87,9 +87,9 @@ class PrivateSum:
         return rho_of_pure(pure) + gaussian
 
     @property
-    def guarantee(self) -> Guarantee:
+    def guarantee(self) -> GaussianGuarantee:
         """What the noise gives one user, under *replace one*."""
-        return Guarantee(self.trust, self.rho)
+        return GaussianGuarantee(self.trust, self.rho)
 
     def at(self, t: int) -> tuple[Mechanism, ...]:
         """The mechanisms with the noise of the ``t``-th running sum, ``t`` from 1; unchanged for a one-off release."""

@@ -130,7 +130,7 @@ class Visits:
 
 
 @dataclass(frozen=True)
-class Ridge(Generic[Bound]):
+class RidgeSums(Generic[Bound]):
     """Regularized sums of a growing least-squares problem, and the numbers of Assumption 2 (papers 000, 004) now.
 
     ``V``, ``U``: positive definite, and its targets: ``(D, D)`` and ``(D, n)`` of a plant; ``(steps, blocks, d, d)``
@@ -159,7 +159,7 @@ class Regularizer(Protocol[Seen, Bound]):
         """One batch of episodes, played by one policy; cut to the declared bounds here."""
         ...
 
-    def ridge(self) -> Ridge[Bound]:
+    def ridge(self) -> RidgeSums[Bound]:
         """The released sums, regularized."""
         ...
 

@@ -158,7 +158,7 @@ _LEAST_CLIP = 1 / 16
 
 
 @dataclass(frozen=True)
-class Question:
+class TargetQuestion:
     """What the second stage asks, computed from the answer of the first.
 
     ``values`` ``(G, L)``: value of current practice, in 1/:data:`VALUE_STEPS` of the span of returns above its least.
@@ -253,7 +253,7 @@ class TargetPlan:
         low, high = self.span
         return low + values.astype(np.float64) * ((high - low) / VALUE_STEPS)
 
-    def width(self, asked: Question) -> float:
+    def width(self, asked: TargetQuestion) -> float:
         """Width at which temporal differences are cut, in reward units."""
         low, high = self.span
         return asked.clip * (high - low) / VALUE_STEPS
@@ -274,7 +274,7 @@ class TargetPlan:
             "version": self.version,
         }
 
-    def joined(self, answers: Sequence[Release], question: Question) -> Release:
+    def joined(self, answers: Sequence[Release], question: TargetQuestion) -> Release:
         """All answers as one release, and the values and groups that the later questions were about."""
         first = answers[0]
         return replace(

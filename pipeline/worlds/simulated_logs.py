@@ -390,5 +390,5 @@ def write_record(folder: Path, world: str, behaviour: str, seed: int, episodes: 
 
     ``files``: the log, in the order in which an ingest reads it.
     """
-    made = promise.Made(world=world, behaviour=behaviour, seed=seed, episodes=episodes, sha256=digest(files))
+    made = promise.SimulatedLog(world=world, behaviour=behaviour, seed=seed, episodes=episodes, sha256=digest(files))
     (folder / promise.RECORD).write_text(json_text(made.model_dump()), encoding="utf-8")

@@ -116,7 +116,7 @@ class Logged:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class SimulatedRun:
     """One simulated run: what its policy, the same without noise, and uniform choice lose against the best policy.
 
     ``loss``, ``exact``, ``reference``: v* - v of the policy, of the same planner without noise, and of uniform choice;

@@ -269,7 +269,7 @@ _ROWS = 400
 
 
 @dataclass(frozen=True)
-class Page:
+class ServedPage:
     """One page of a server."""
 
     key: str
@@ -279,7 +279,7 @@ class Page:
     rows: Sequence[Mapping[str, object]] = ()
 
 
-def night_page(night: NightAnswer) -> Page:
+def night_page(night: NightAnswer) -> ServedPage:
     """The page of a night."""
     did, promise, value, changes = night.night, night.guarantee, night.value, night.promotion.changes
     told = {
@@ -293,32 +293,32 @@ def night_page(night: NightAnswer) -> Page:
     }
     text = _template().night(night, did, promise, night.promotion, night.counter, told)
     rows = [charge.model_dump() for charge in did.charges[-_ROWS:]]
-    return Page(slug(f"night-{did.recipe}"), f"{did.recipe}: the night's run", text, Path(night.report), rows)
+    return ServedPage(slug(f"night-{did.recipe}"), f"{did.recipe}: the night's run", text, Path(night.report), rows)
 
 
 def _template() -> Any:
     return templates().get_template("server.md.j2").module
 
 
-def study_page(result: Mapping[str, Any]) -> Page:
+def study_page(result: Mapping[str, Any]) -> ServedPage:
     """The page of a reproduced figure: its claims and where they hold."""
     [page, *_] = [file for file in result["files"] if file.endswith("page.html")]
     name, text = result["name"], _template().study(result)
-    return Page(slug(f"study-{name}"), f"{name}: simulation, not private", text, Path(page))
+    return ServedPage(slug(f"study-{name}"), f"{name}: simulation, not private", text, Path(page))
 
 
-def simulation_page(result: Mapping[str, Any]) -> Page:
+def simulation_page(result: Mapping[str, Any]) -> ServedPage:
     """The page of an online agent that was played: its regret and that of its baselines."""
     rows = [(r["agent"], number(r["mean"]), number(r["std"]), r["trust"]) for r in result["rows"]]
     agent, world, text = result["agent"], result["world"], _template().simulation(result, rows)
     title = f"{agent} in {world}: simulation, not private"
-    return Page(slug(f"simulation-{agent}-{world}"), title, text, Path(result["report"]))
+    return ServedPage(slug(f"simulation-{agent}-{world}"), title, text, Path(result["report"]))
 
 
-def log_page(result: Mapping[str, Any]) -> Page:
+def log_page(result: Mapping[str, Any]) -> ServedPage:
     """The page of a simulated log: how much of it there is, where it lies."""
     name, text = result["dataset"], _template().log(result)
-    return Page(slug(f"log-{name}"), f"{name}: a simulated log", text, Path(result["card"]))
+    return ServedPage(slug(f"log-{name}"), f"{name}: a simulated log", text, Path(result["card"]))
 
 
 def slug(text: str) -> str:

@@ -23,7 +23,7 @@ from reports.page import Figure, Section, Table, between, names, percent, span, 
 
 
 @dataclass(frozen=True)
-class Run:
+class Steps:
     """Consecutive steps ``first`` to ``last`` (0-based, inclusive) at which one state gets one recommendation."""
 
     state: int
@@ -34,7 +34,7 @@ class Run:
     tie: bool
 
 
-def runs(view: Decisions) -> Iterator[Run]:
+def runs(view: Decisions) -> Iterator[Steps]:
     """The policy state by state, equal neighbouring steps joined."""
     for state in range(len(view.state_labels)):
         # An abstaining cell has no recommendation, so its stand-in action must not split a run.
@@ -47,7 +47,7 @@ def runs(view: Decisions) -> Iterator[Run]:
         first = 0
         for step in range(1, len(keys) + 1):
             if step == len(keys) or keys[step] != keys[first]:
-                yield Run(state, first, step - 1, *keys[first])
+                yield Steps(state, first, step - 1, *keys[first])
                 first = step
 
 
@@ -125,7 +125,7 @@ def practice_section(report: Report, view: Decisions) -> Section | None:
 
 
 @dataclass(frozen=True)
-class Against:
+class BesidePractice:
     """The policy beside one step of practice, ``(H, L)`` each; NaN and False where practice is not known."""
 
     followed: Floats
@@ -133,12 +133,12 @@ class Against:
     apart: Bools
 
 
-def _against(told: Practice, view: Decisions) -> Against:
+def _against(told: Practice, view: Decisions) -> BesidePractice:
     followed, gain = (np.full(view.abstains.shape, np.nan) for _ in range(2))
     apart = np.zeros(view.abstains.shape, dtype=bool)
     for h, s, share, more, sure in told.cells:
         followed[h, s], gain[h, s], apart[h, s] = share, more, sure
-    return Against(followed, gain, apart)
+    return BesidePractice(followed, gain, apart)
 
 
 def _words(told: Practice) -> str:
@@ -169,22 +169,22 @@ def _meaning(report: Report) -> str:
     )
 
 
-def _cells(run: Run) -> tuple[slice, int]:
+def _cells(run: Steps) -> tuple[slice, int]:
     return slice(run.first, run.last + 1), run.state
 
 
-def _differs(against: Against, run: Run) -> bool:
+def _differs(against: BesidePractice, run: Steps) -> bool:
     """Whether practice is known at some of these steps, and mostly does something else there."""
     followed = against.followed[_cells(run)]
     return bool((followed < 0.5).any())
 
 
-def _gain(against: Against, run: Run) -> float:
+def _gain(against: BesidePractice, run: Steps) -> float:
     return float(np.nanmax(against.gain[_cells(run)]))
 
 
 def _table_row(
-    view: Decisions, against: Against, run: Run, states: Sequence[str], actions: Sequence[str]
+    view: Decisions, against: BesidePractice, run: Steps, states: Sequence[str], actions: Sequence[str]
 ) -> tuple[str, ...]:
     where = _cells(run)
     # one table for all steps has nothing to slice
@@ -472,7 +472,7 @@ def _measured(report: Report, view: Decisions) -> str:
     return noisy + (f" Only the first {MOST_ROWS} rows are printed." if len(_listed(view)) > MOST_ROWS else "")
 
 
-def _listed(view: Decisions) -> list[Run]:
+def _listed(view: Decisions) -> list[Steps]:
     """What a table of the policy lists: where it says nothing, nothing differs from practice."""
     shown = set(most_evidenced(view, MOST_STATES))
     return [run for run in runs(view) if run.state in shown and not run.abstains]
@@ -499,7 +499,7 @@ def _shares(low: float, high: float) -> str:
 
 
 def _row(
-    view: Decisions, run: Run, states: Sequence[str], actions: Sequence[str], said: Callable[[float, float], str]
+    view: Decisions, run: Steps, states: Sequence[str], actions: Sequence[str], said: Callable[[float, float], str]
 ) -> tuple[str, ...]:
     cells = slice(run.first, run.last + 1)
     # One table for all steps (H = 1) has nothing to slice.

@@ -42,7 +42,7 @@ from pipeline.facts.verdict import SHARE, Verdict, round_up
 from pipeline.privacy.losses import membership_advantage, safe_epsilon
 from pipeline.privacy.release import PLAYED
 from reports.page import (
-    Card,
+    AnswerCard,
     Chapter,
     Opening,
     Section,
@@ -71,7 +71,7 @@ from reports.run.answer import (
     verdict_of,
 )
 from reports.run.policy_sections import (
-    Run,
+    Steps,
     policy_section,
     policy_table_section,
     practice_section,
@@ -103,7 +103,7 @@ class Change:
     ``decisions``: released, hence noisy, number of decisions there that would be others.
     """
 
-    run: Run
+    run: Steps
     usual: int
     decisions: float
 
@@ -132,16 +132,16 @@ def _noise(report: Report) -> float:
     return max((m.scale * math.sqrt(m.shape[-1]) for m in tables), default=0.0)
 
 
-def whom_card(report: Report, view: PolicyView, verdict: Verdict) -> Card:
+def whom_card(report: Report, view: PolicyView, verdict: Verdict) -> AnswerCard:
     """Which states, how many decisions, and from what to what."""
     name = "For whom it changes"
     if verdict.answer == "nothing_changes":
-        return Card(name, "Nobody", ("Current practice goes on everywhere.",))
+        return AnswerCard(name, "Nobody", ("Current practice goes on everywhere.",))
     if isinstance(view, Gains):
         if not report.policy.left_zero:
-            return Card(name, "Nobody", ("All gains are zero: this controller does nothing.",))
+            return AnswerCard(name, "Nobody", ("All gains are zero: this controller does nothing.",))
         words = f"{listing(view.action)} would be set by {listing(view.observation)} at every step."
-        return Card(name, "Every episode", (words, "How practice steers is not known from this release."))
+        return AnswerCard(name, "Every episode", (words, "How practice steers is not known from this release."))
     live, elsewhere = number(len(view.state_labels)), "Elsewhere current practice goes on."
     actions = names(view.action_labels, "action", _LABEL)
     if np.isnan(view.practice).all():
@@ -155,11 +155,11 @@ def whom_card(report: Report, view: PolicyView, verdict: Verdict) -> Card:
             *((elsewhere,) if view.abstains.any() else ()),
             "What practice does there is not known from this release. Recommended most often:",
         )
-        return Card(name, f"{number(states)} of {live} states{held}", words, rows)
+        return AnswerCard(name, f"{number(states)} of {live} states{held}", words, rows)
     found, total = changes(view, _noise(report))
     moved = sum(c.decisions for c in found)
     if moved <= total / 100:
-        return Card(name, "Hardly anybody", ("It takes the actions that practice takes.", elsewhere))
+        return AnswerCard(name, "Hardly anybody", ("It takes the actions that practice takes.", elsewhere))
     states = len({c.run.state for c in found})
     some, of = (number(round_up(x, "nearest")) for x in (moved, total))
     words = (f"About {some} of {of} decisions in this log, in {number(states)} of {live} states. {elsewhere}",)
@@ -168,10 +168,10 @@ def whom_card(report: Report, view: PolicyView, verdict: Verdict) -> Card:
         (f"{labels[c.run.state]}{_when(view, c.run)}:", f"{actions[c.usual]} → {actions[c.run.action]}")
         for c in found[:_MOST]
     )
-    return Card(name, f"About {percent(moved / total, 2)} of decisions", words, rows)
+    return AnswerCard(name, f"About {percent(moved / total, 2)} of decisions", words, rows)
 
 
-def _when(view: Decisions, run: Run) -> str:
+def _when(view: Decisions, run: Steps) -> str:
     every = (run.first, run.last) == (0, len(view.action) - 1)
     return "" if every else f", step {steps(run.first, run.last)}"
 
@@ -188,11 +188,11 @@ _CONDITION = {
 }
 
 
-def sure_card(report: Report, verdict: Verdict) -> Card:
+def sure_card(report: Report, verdict: Verdict) -> AnswerCard:
     """What the interval is worth, for single states as well, and on which condition it stands."""
     name, gain = "How sure", verdict.improvement
     if gain is None or verdict.answer in _UNTESTED:
-        return Card(name, _UNTESTED[verdict.answer], (OPERATOR,))
+        return AnswerCard(name, _UNTESTED[verdict.answer], (OPERATOR,))
     tested, told = gain.status not in NO_GUARANTEE, verdict.answer in ("better", "worse")
     answer = "By a model only" if not tested else "Better or worse is open"
     if told and tested:
@@ -205,7 +205,7 @@ def sure_card(report: Report, verdict: Verdict) -> Card:
     ]
     if told and verdict.confounding is not None:
         words += [_CONDITION[verdict.confounding.status], *hidden_traits(verdict)[1:]]
-    return Card(name, answer, (*words, OPERATOR))
+    return AnswerCard(name, answer, (*words, OPERATOR))
 
 
 def _single_states(report: Report) -> str:
@@ -221,7 +221,7 @@ def _single_states(report: Report) -> str:
 _GRADES = ((1.0, "Strong"), (3.0, "Moderate"))
 
 
-def cost_card(report: Report) -> Card:
+def cost_card(report: Report) -> AnswerCard:
     """An attacker's chance and its grade, the loss as odds and in numbers, and what budget is left."""
     name, p, ledger = "What it costs in privacy", report.guarantee, report.ledger
     left = (
@@ -231,18 +231,18 @@ def cost_card(report: Report) -> Card:
         f"{number(ledger.cap_rho)}{_lifetime(report)}."
     )
     if p.noise == "none" or p.epsilon is None:
-        return Card(name, "No promise", ("No noise was added.", left))
+        return AnswerCard(name, "No promise", ("No noise was added.", left))
     grade = next((word for most, word in _GRADES if p.epsilon <= most), "Weak")
     spent = f"{loss(p.rho, p.epsilon, p.delta, pure=p.pure)}. {left}"
     if p.relation != "replace":
-        return Card(name, f"{grade}: ε = {number(p.epsilon, toward='up')}", (spent,))
+        return AnswerCard(name, f"{grade}: ε = {number(p.epsilon, toward='up')}", (spent,))
     right = math.ceil(50 * (1 + membership_advantage(p.rho, p.epsilon, p.delta)) - 1e-9)
     words = (
         "How often an attacker is right who must guess which of two records was used. Blind guessing: 50.",
         *_odds(p),
         spent,
     )
-    return Card(name, f"{grade}: at most {min(right, 100)} in 100", words)
+    return AnswerCard(name, f"{grade}: at most {min(right, 100)} in 100", words)
 
 
 def _odds(p: Guarantee) -> tuple[str, ...]:
@@ -263,7 +263,7 @@ def _lifetime(report: Report) -> str:
     return f"; all of it together would be ε = {number(safe_epsilon(ledger.cap_rho, p.delta), 3, 'up')}"
 
 
-def next_card(report: Report, verdict: Verdict) -> Card:
+def next_card(report: Report, verdict: Verdict) -> AnswerCard:
     """What to do now, in three lines at most; on paper, who decides it."""
     run, data, needed = clean(report.run), report.dataset, verdict.needed
     answer, until = "Keep current practice", "Until then keep current practice."
@@ -324,7 +324,7 @@ def next_card(report: Report, verdict: Verdict) -> Card:
                     until,
                 ),
             )
-    return Card("What next", answer, rows, lines=_SIGNED)
+    return AnswerCard("What next", answer, rows, lines=_SIGNED)
 
 
 def _or_budget(report: Report, rho: float | None) -> str:

@@ -17,7 +17,7 @@ from pipeline.facts.promise import Declared, DeclaredPlant, DeclaredTables
 from pipeline.facts.report import Report
 from pipeline.facts.verdict import PLACEBO, Verdict, round_up
 from reports.figures.charts import Line, draw_curves
-from reports.page import Card, Figure, Opening, Section, Table, about, interval, loss, one_number, percent, table
+from reports.page import AnswerCard, Figure, Opening, Section, Table, about, interval, loss, one_number, percent, table
 from reports.run.answer import known_truth, score, verdict_of
 
 _MODEL = "The interval is not a guarantee: nothing shows how often it contains the value."
@@ -486,20 +486,20 @@ def _figure(sim: Simulation) -> Figure:
     return draw_curves({sim.world: lines}, "regret", f"{sim.agents[0].agent} and what plays beside it")
 
 
-def _lost_card(sim: Simulation) -> Card:
+def _lost_card(sim: Simulation) -> AnswerCard:
     mine = sim.agents[0]
     words = (f"regret while learning: {number(mine.regret.mean)} ± {number(mine.regret.std)} over {mine.runs} seeds",)
-    return Card(f"The policy of seed {sim.seed} loses", number(sim.suboptimality), words)
+    return AnswerCard(f"The policy of seed {sim.seed} loses", number(sim.suboptimality), words)
 
 
-def _promise_card(report: Report) -> Card:
+def _promise_card(report: Report) -> AnswerCard:
     p = report.guarantee
     asked = ", ".join(f"{clean(k)} = {number(v)}" for k, v in p.asked.items())
     words = (f"asked: {asked}, {clean(p.calibration)}",) if asked else ()
-    return Card("A deployment would promise", loss(p.rho, p.epsilon, p.delta, pure=p.pure), words)
+    return AnswerCard("A deployment would promise", loss(p.rho, p.epsilon, p.delta, pure=p.pure), words)
 
 
-def _user_card(report: Report, sim: Simulation) -> Card:
+def _user_card(report: Report, sim: Simulation) -> AnswerCard:
     told = sim.communication
     sent = () if told is None else (f"a user sends {number(told.bits)} bits",)
-    return Card("Trust model", clean(report.guarantee.trust_model), (_each(report.dataset), *sent))
+    return AnswerCard("Trust model", clean(report.guarantee.trust_model), (_each(report.dataset), *sent))

@@ -9,8 +9,8 @@ from typing import Literal
 
 from pipeline.declaration.numbers import number
 from pipeline.online.cells import Found, Rows, band, end_loss, growth, median, pooled
-from pipeline.online.study import Judged, Needed, Study, bar_of, first_meeting, label_of, needed_table, select
-from pipeline.online.trial import Row
+from pipeline.online.study import EpisodesNeeded, Judged, Study, bar_of, first_meeting, label_of, needed_table, select
+from pipeline.online.trial import TrialRow
 from pipeline.privacy.budget import largest_delta
 from reports.figures.charts import Line, draw_curves, standalone
 from reports.page import Chapter, Figure, Section, Table, table, templates
@@ -122,7 +122,7 @@ def _line(x: str, rows: Rows, ends: Sequence[int]) -> Line:
     return Line(at, mean, std, control)
 
 
-def _needed(found: Sequence[Needed], bar: float, least: int) -> Section:
+def _needed(found: Sequence[EpisodesNeeded], bar: float, least: int) -> Section:
     words = (
         f"The first n on the grid from which on the mean suboptimality stays at or under {number(bar)}, 10 % of "
         "uniform choice's; in brackets the upper edge of the band, nine runs in ten. After “>” stands the end of the "
@@ -141,7 +141,7 @@ def _needed(found: Sequence[Needed], bar: float, least: int) -> Section:
     )
 
 
-def _episodes(n: Needed, least: int) -> str:
+def _episodes(n: EpisodesNeeded, least: int) -> str:
     mean, nine = (first_meeting(k, least, n["most"]) for k in (n["episodes"], n["episodes_nine_in_ten"]))
     return f"{mean} ({nine})"
 
@@ -244,14 +244,14 @@ def _privacy(rows: Rows) -> Section:
     return Section("privacy", "What the noise is worth", words, tables=(found,))
 
 
-def communication(rows: Sequence[Row]) -> Section:
+def communication(rows: Sequence[TrialRow]) -> Section:
     """What one user sends under each agent, from its least to its most over all rows."""
     words = (
         "Of one user, at most over the runs of a row; from the least to the most over all rows. Joint and central: the "
         "whole episode, in the clear, 64 bits a number. Local: one message of noisy integers. Shuffle: one-bit "
         "messages, each under the number of its counter.",
     )
-    sent: dict[tuple[str, ...], list[Row]] = {}
+    sent: dict[tuple[str, ...], list[TrialRow]] = {}
     for r in rows:
         if r["messages"] is not None:
             sent.setdefault((r["trust"], r["agent"], r["variant"]), []).append(r)
@@ -260,7 +260,7 @@ def communication(rows: Sequence[Row]) -> Section:
     return Section("communication", "What one user sends", words, tables=(found,))
 
 
-def _range(rows: Sequence[Row], key: Literal["messages", "bits"]) -> str:
+def _range(rows: Sequence[TrialRow], key: Literal["messages", "bits"]) -> str:
     found = [n for r in rows if (n := r[key]) is not None]
     low, high = f"{min(found):,}", f"{max(found):,}"
     return low if low == high else f"{low} to {high}"

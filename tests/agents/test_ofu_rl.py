@@ -17,7 +17,7 @@ from pipeline.online.rollouts import play as played_in
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.lq import LqMessage, lq_regularizer
-from pipeline.statistics.regression import Ridge
+from pipeline.statistics.regression import RidgeSums
 from pipeline.worlds.plants import LqSystem, double_integrator, lq_instance
 
 WORLD, ONE = SimulatedWorld("tests"), OfuConstants()
@@ -96,7 +96,7 @@ def test_sums_estimate_and_radius_agree_with_the_page_in_loops(number):
 
 def test_the_radius_of_a_noisy_moment_is_the_page_s():
     world = lq_instance(4)
-    ridge = Ridge(np.eye(4), np.zeros((4, 2)), 50.0, 150.0, 7.0, 0)
+    ridge = RidgeSums(np.eye(4), np.zeros((4, 2)), 50.0, 150.0, 7.0, 0)
     volume = 4 * math.log(1 + 10 * 99 * 1.25 / (4 * 50.0))
     expected = 0.4 * math.sqrt(2 * math.log(40) + 2 * volume) + math.sqrt(150.0) + 7.0
     assert radius(control(world), ridge, 100, ONE) == pytest.approx(expected)
@@ -142,7 +142,9 @@ def test_with_noise_as_printed_it_stays_at_zero_and_without_optimism_it_wanders(
 def test_sets_that_do_not_meet_are_said_so_and_the_nearest_model_is_played():
     world = lq_instance(1)
     V, U = 1e6 * np.eye(3), 3e6 * np.ones((3, 2))
-    plan = planned(control(world), Ridge(V, U, 1.0, 1.0, 0.0, 2), ONE, 5, np.zeros((3, 2)), np.random.default_rng(0))
+    plan = planned(
+        control(world), RidgeSums(V, U, 1.0, 1.0, 0.0, 2), ONE, 5, np.zeros((3, 2)), np.random.default_rng(0)
+    )
     assert plan.empty
     assert plan.raised == 2
     np.testing.assert_allclose(plan.theta, np.ones((3, 2)) / math.sqrt(6), atol=1e-9)

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from pipeline.agents.mixture_backup import Moment, ldp, ldp_theory, linopt_rewards, ucrl_vtr
-from pipeline.statistics.regression import Ridge
+from pipeline.statistics.regression import RidgeSums
 
 ONES = np.ones(2)
 MOMENT = Moment(
     16, 100, 8, np.array([0.5, 0.25]), np.array([0.5, 0.25]),
-    Ridge(np.tile(2 * np.eye(2), (2, 4, 1, 1)), np.zeros((2, 4, 2)), ONES, 2 * ONES, 0.1 * ONES),
+    RidgeSums(np.tile(2 * np.eye(2), (2, 4, 1, 1)), np.zeros((2, 4, 2)), ONES, 2 * ONES, 0.1 * ONES),
 )  # fmt: skip
 
 

@@ -9,8 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from pipeline.audits.attack import AuditTarget, silence
-from pipeline.privacy.fast_noise import FastOsNoise
-from pipeline.privacy.noise import NoiseSource, SeededNoise
+from pipeline.privacy.noise import FastOsNoise, NoiseSource, SeededNoise
 from pipeline.privacy.release import Release
 from pipeline.statistics.private_sum import PrivateSum
 

@@ -21,8 +21,7 @@ from pipeline.logs.parts import evaluates
 from pipeline.mdp.features import FeatureMap
 from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.continual import continual
-from pipeline.privacy.fast_noise import FastOsNoise
-from pipeline.privacy.noise import NoiseSource
+from pipeline.privacy.noise import FastOsNoise, NoiseSource
 from pipeline.privacy.release import Mechanism, Release
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum

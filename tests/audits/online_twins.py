@@ -19,7 +19,7 @@ from pipeline.privacy.shuffle import Messages, NoiseBits, smallest_total
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.interactive_counts import BatchPrivatizer, GaussianCounts, ShuffledCounts, joint, local
 from pipeline.statistics.lq import LqMessage, ResidualMessage
-from pipeline.statistics.mixture import LATTICE, Message
+from pipeline.statistics.mixture import LATTICE, MixtureMessage
 from pipeline.statistics.online_counts import BatchLayout, OnlineLayout
 from pipeline.statistics.online_sum import OnlineSum, entry_variances, gaussian_sum, tight
 from pipeline.statistics.regression import Visits
@@ -27,7 +27,7 @@ from tests.audits.broken import FewCoins, Make, Repeating, RepeatingCoins, Thinn
 
 LEAVES = 8
 ASK = Ask(epsilon=7.0, delta=1e-5)
-MESSAGE = Message(2, 1, 1.0, (1.0,), 1.0, unit=False)
+MESSAGE = MixtureMessage(2, 1, 1.0, (1.0,), 1.0, unit=False)
 LQ = LqMessage(2, 1, 3)
 RESIDUAL = ResidualMessage(np.full((2, 3), 0.2), np.eye(3), 0.5, 3)
 TABLE = OnlineLayout(3, 2, 1, rewards=True)
@@ -41,7 +41,7 @@ LOCAL = BatchPrivatizer(Trust.LOCAL, 7.0, DELTA)
 BATCH = BatchLayout((3, 2, 1), lean=False, rewards=True, ends=True)
 
 
-def counter(kind, ask: Ask = ASK, message: Message = MESSAGE, **broken) -> AuditTarget:
+def counter(kind, ask: Ask = ASK, message: MixtureMessage = MESSAGE, **broken) -> AuditTarget:
     return drawing(sums_target(message, ask, kind, leaves=LEAVES), **broken)
 
 
@@ -64,7 +64,7 @@ class Redrawn(RunningSum):
         return self._sum + again.total()
 
 
-class Uncut(Message):
+class Uncut(MixtureMessage):
     """Rows of one coordinate, as long as they come."""
 
     def integers(self, visits: Visits) -> np.ndarray:

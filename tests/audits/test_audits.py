@@ -32,8 +32,7 @@ from pipeline.audits.laws import (
 )
 from pipeline.audits.regressions import linear_cost, linear_target, lq_target
 from pipeline.audits.sampling import Covariance, Drawn, hold_noise
-from pipeline.privacy.fast_noise import FastOsNoise
-from pipeline.privacy.noise import OsNoise
+from pipeline.privacy.noise import FastOsNoise, OsNoise
 from pipeline.privacy.release import Release
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms

@@ -10,8 +10,7 @@ import pytest
 from pipeline.audits.contracts import AGENT, NOISE, PRIVATIZER, READER, WORLD, LogReader, Player
 from pipeline.logs.sources import TABLES
 from pipeline.online.registry import AGENTS
-from pipeline.privacy.fast_noise import FastOsNoise
-from pipeline.privacy.noise import OsNoise, SeededNoise
+from pipeline.privacy.noise import FastOsNoise, OsNoise, SeededNoise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 from pipeline.worlds.catalog import WORLDS, load_world

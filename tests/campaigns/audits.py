@@ -18,8 +18,7 @@ import numpy as np
 
 from pipeline.audits.attack import AuditTarget, attack
 from pipeline.audits.sampling import fresh
-from pipeline.privacy.fast_noise import LARGEST_VARIANCE, FastOsNoise
-from pipeline.privacy.noise import DataHandle, Integers, NoiseSource
+from pipeline.privacy.noise import LARGEST_VARIANCE, DataHandle, FastOsNoise, Integers, NoiseSource
 from tests.audits.broken import Thinner
 from tests.audits.mutants import MECHANISMS
 from tests.campaigns.rows import markdown, read

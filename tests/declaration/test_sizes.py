@@ -14,7 +14,7 @@ import reticent
 from pipeline.declaration.toml import read_toml
 from pipeline.logs.target_sums import TargetSums
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.target_plan import STEPS, Question, TargetPlan
+from pipeline.statistics.target_plan import STEPS, TargetPlan, TargetQuestion
 from tests.flows.shop import lay_out
 from tests.flows.verb import reticent as run
 from tests.statistics.test_sensitivity import SCHEMA, tiny
@@ -127,7 +127,7 @@ def test_a_drafted_label_is_one_that_a_terminal_shows(tmp_path):
     assert reticent.load_card(path).domain.state_labels == ["hi�gh", "low", "end"]
 
 
-@pytest.mark.parametrize("asked", [None, Question(np.zeros((2, 2), dtype=np.int64), 1)])
+@pytest.mark.parametrize("asked", [None, TargetQuestion(np.zeros((2, 2), dtype=np.int64), 1)])
 def test_whatever_a_float_becomes_a_sum_moves_by_no_more_than_its_bound(asked):
     """A card that was not checked, as of before there was a check: its targets were -2^63 each."""
     card = tiny(horizon=2)

@@ -84,7 +84,9 @@ def index(monkeypatch, tmp_path):
     (tmp_path / "shelf" / "mine" / "card.toml").write_text("")
     monkeypatch.setattr(datasets.subprocess, "run", download)
     digest = hashlib.sha256(b"x\n1\n").hexdigest()
-    monkeypatch.setitem(datasets.FETCHED, "mine", datasets.Source("a==1", "MIT", "a/log.csv", "data/log.csv", digest))
+    monkeypatch.setitem(
+        datasets.FETCHED, "mine", datasets.LogFolder("a==1", "MIT", "a/log.csv", "data/log.csv", digest)
+    )
     return asked
 
 
@@ -95,7 +97,9 @@ def test_a_log_is_fetched_once(index, tmp_path):
 
 
 def test_another_log_than_the_known_one_is_not_kept(index, tmp_path, monkeypatch):
-    monkeypatch.setitem(datasets.FETCHED, "mine", datasets.Source("a==1", "MIT", "a/log.csv", "data/log.csv", "0" * 64))
+    monkeypatch.setitem(
+        datasets.FETCHED, "mine", datasets.LogFolder("a==1", "MIT", "a/log.csv", "data/log.csv", "0" * 64)
+    )
     with pytest.raises(reticent.CardError, match="nothing was kept"):
         datasets.fetch_dataset("mine", tmp_path / "shelf")
     assert not (tmp_path / "shelf" / "mine" / "data").exists()

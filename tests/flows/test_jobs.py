@@ -14,8 +14,7 @@ import pytest
 from pipeline.learners import tabular
 from pipeline.learners.offline_agents import read_stored
 from pipeline.ledger.verify import verify_run
-from pipeline.privacy.fast_noise import FastOsNoise
-from pipeline.privacy.noise import RealDataError, SeededNoise
+from pipeline.privacy.noise import FastOsNoise, RealDataError, SeededNoise
 from reticent import BudgetError, CardError
 from tests.flows.shop import lay_out, rows
 from tests.flows.verb import reticent

@@ -13,7 +13,7 @@ import pytest
 import flows.terminal.screen as pacing
 from flows.config.home import Home, choose_resources, size_of
 from flows.jobs.intake import ingest_job
-from flows.terminal.screen import Pace, duration, progress_lines
+from flows.terminal.screen import Speed, duration, progress_lines
 from pipeline.logs import spills
 from pipeline.logs.elsewhere import OnDask
 from pipeline.logs.sources import Sources
@@ -75,7 +75,7 @@ def test_no_published_file_knows_of_either(tmp_path: Path) -> None:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     """The time of a pace, by hand."""
     now = [100.0]
-    monkeypatch.setattr(pacing, "Pace", lambda: Pace(clock=lambda: now[0]))
+    monkeypatch.setattr(pacing, "Pace", lambda: Speed(clock=lambda: now[0]))
     yield now
 
 
@@ -103,7 +103,7 @@ def test_a_pipe_gets_plain_lines_with_speed_and_time_left(
 
 def test_what_was_done_before_is_no_speed_and_a_second_pass_begins_anew() -> None:
     now = [0.0]
-    pace = Pace(clock=lambda: now[0])
+    pace = Speed(clock=lambda: now[0])
     assert pace.told(5_000_000, 6_000_000) and pace.rate is None
     now[0] = 10.0
     assert not pace.told(5_500_000, 6_000_000) and pace.rate == 50_000

@@ -19,7 +19,7 @@ import pytest
 from pipeline.declaration.card import AnyCard
 from pipeline.declaration.code import code_digest
 from pipeline.declaration.toml import LogError
-from pipeline.logs.elsewhere import Here, OnDask, OnProcesses, Seen, Task, Trouble, attempt
+from pipeline.logs.elsewhere import FileTask, Here, OnDask, OnProcesses, Seen, Trouble, attempt
 from pipeline.logs.ingest import ingest
 from pipeline.logs.sources import Sources
 from pipeline.logs.spills import likely_processes
@@ -160,7 +160,7 @@ class Dying(OnProcesses):
     def each(self, tasks: Iterable[Any], seen: Seen) -> Iterator[tuple[Any, Any]]:
         """As ever."""
 
-        def chosen() -> Iterator[Task[Any]]:
+        def chosen() -> Iterator[FileTask[Any]]:
             for task in tasks:
                 yield Mortal(task, self.marker) if self.over in task.named else task
 

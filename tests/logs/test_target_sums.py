@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.logs.target_sums import add_targets, first_rows
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.target_plan import VALUE_STEPS, Question, TargetPlan
+from pipeline.statistics.target_plan import VALUE_STEPS, TargetPlan, TargetQuestion
 from tests.statistics.test_sensitivity import SCHEMA, tiny
 
 
@@ -77,7 +77,7 @@ def test_sums_are_those_of_a_reference_in_loops(dynamics, rows, cap, m, total):
     rng = np.random.default_rng(5)
     people = random_rows(card, 60, rng)
     plan = TargetPlan(card, Ask(), rows, cap, 4, 1)
-    asked = Question(rng.integers(0, VALUE_STEPS, plan.layout("v").shape), 700)
+    asked = TargetQuestion(rng.integers(0, VALUE_STEPS, plan.layout("v").shape), 700)
     for question in (None, asked):
         found, reference = add_targets(plan, question, [people]).tables, in_loops(plan, question, people)
         for name, table in reference.items():

@@ -22,7 +22,7 @@ from pipeline.online.plants import lq_world
 from pipeline.online.rollouts import Sampler, world_of
 from pipeline.online.trial import Trial
 from pipeline.statistics.mixture import LATTICE
-from pipeline.statistics.regression import Ridge
+from pipeline.statistics.regression import RidgeSums
 from pipeline.worlds.catalog import Mixture
 
 K, EPSILON, DELTA, ALPHA = 20, 1.0, 0.1, 0.01
@@ -51,7 +51,7 @@ def after(trial: Trial, episodes: int) -> tuple[Problem, Mixture]:
     return asked, world
 
 
-def printed_radius(reach, ridge: Ridge, unknowns: int) -> np.ndarray:
+def printed_radius(reach, ridge: RidgeSums, unknowns: int) -> np.ndarray:
     inside = 2 * math.log(H / ALPHA) + unknowns * np.log(1 + K * reach**2 / ridge.lambda_min)
     return reach / 2 * np.sqrt(inside) + np.sqrt(unknowns * ridge.lambda_max) + ridge.nu
 
@@ -170,7 +170,7 @@ def test_what_no_paper_prints_has_no_such_constants(agent):
 def test_the_lemma_does_not_depend_on_the_unit_of_values():
     """Rows of length R with responses up to R, or the same divided by R: the broken twin took R for 1."""
     R, d = np.array([0.17, 2.0]), 4
-    raw = Ridge(np.tile(np.eye(2), (2, 4, 1, 1)), np.zeros((2, 4, 2)), 0.3 * R**2, 0.9 * R**2, 0.2 * R)
+    raw = RidgeSums(np.tile(np.eye(2), (2, 4, 1, 1)), np.zeros((2, 4, 2)), 0.3 * R**2, 0.9 * R**2, 0.2 * R)
     unit = replace(raw, lambda_min=raw.lambda_min / R**2, lambda_max=raw.lambda_max / R**2, nu=raw.nu / R)
     wide = linopt(1.0)(Moment(1, K, d, R, R, raw))
     assert linopt(1.0)(Moment(1, K, d, R, np.ones(2), unit)) * R == pytest.approx(wide)

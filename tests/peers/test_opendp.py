@@ -14,8 +14,7 @@ import pytest
 from scipy import stats
 
 from pipeline.privacy.budget import epsilon_from_rho
-from pipeline.privacy.fast_noise import FastOsNoise
-from pipeline.privacy.noise import OsNoise, SimulatedWorld
+from pipeline.privacy.noise import FastOsNoise, OsNoise, SimulatedWorld
 from pipeline.privacy.opendp_noise import OpenDpNoise, gaussian_scale
 from pipeline.privacy.release import Mechanism
 

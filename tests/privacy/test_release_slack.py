@@ -11,9 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.privacy.budget import epsilon_from_rho
-from pipeline.privacy.fast_noise import LARGEST_VARIANCE, TV_BOUND, FastOsNoise
 from pipeline.privacy.losses import spent_budget
-from pipeline.privacy.noise import OsNoise
+from pipeline.privacy.noise import LARGEST_VARIANCE, TV_BOUND, FastOsNoise, OsNoise
 from pipeline.privacy.release import Mechanism, Release, check_slack, total_delta_slack, with_sampler_slack
 from pipeline.privacy.release_file import describe, describe_mechanism, mechanism_from, read_release, release_files
 from tests.privacy.handles import REAL

@@ -11,9 +11,8 @@ from scipy import stats
 
 from pipeline.privacy import csprng as words
 from pipeline.privacy.csprng import Words, exp_trials, fixed_point, gaussian_by_rejection, laplace_by_rejection
-from pipeline.privacy.fast_noise import LARGEST_VARIANCE, TV_BOUND, FastOsNoise
 from pipeline.privacy.inversion import Law, draw
-from pipeline.privacy.noise import OsNoise
+from pipeline.privacy.noise import LARGEST_VARIANCE, TV_BOUND, FastOsNoise, OsNoise
 from pipeline.privacy.opendp_noise import OpenDpNoise
 from tests.privacy.handles import REAL
 

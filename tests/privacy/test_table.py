@@ -15,7 +15,7 @@ import pytest
 import pipeline.privacy
 from pipeline.privacy import inversion
 from pipeline.privacy.csprng import Words, gaussian_by_rejection, laplace_by_rejection
-from pipeline.privacy.inversion import Law, Table, draw, first_words, invert, make_table
+from pipeline.privacy.inversion import InversionTable, Law, draw, first_words, invert, make_table
 from tests.privacy.test_samplers import Script
 
 ROOM = Path(pipeline.privacy.__file__).parent
@@ -150,7 +150,7 @@ def test_first_words_are_the_thresholds_and_rise():
     assert found.dtype == np.uint64
     # symmetric: F(-x - 1) = 1 - F(x)
     assert all(a + b == 2**64 - 1 for a, b in zip(made.thresholds, reversed(made.thresholds), strict=True))
-    assert all(a <= b for a, b in pairwise(made.thresholds)) and isinstance(made, Table)
+    assert all(a <= b for a, b in pairwise(made.thresholds)) and isinstance(made, InversionTable)
 
 
 def test_no_float_is_on_the_path_of_a_fast_draw():

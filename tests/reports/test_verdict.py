@@ -13,7 +13,7 @@ from flows.jobs.publish import standing
 from pipeline.declaration.card import Card
 from pipeline.facts.evaluation import Evaluated
 from pipeline.facts.learnt import Baseline, Best, Contained, LearntFacts, Practice
-from pipeline.facts.promise import Made
+from pipeline.facts.promise import SimulatedLog
 from pipeline.facts.report import Report
 from pipeline.facts.verdict import Suboptimality, forecast, missing, stricter
 from reports.page import interval
@@ -372,7 +372,7 @@ def learnt(**changes: object) -> LearntFacts:
 
 UNMEASURED = "containment: neither proved nor measured for these constants and this process"
 MEASURED = Contained(world="swim", behaviour="right", episodes=50, draws=100, inside=99)
-LOG = Made(world="swim", behaviour="right", seed=1, episodes=50, sha256="0" * 64)
+LOG = SimulatedLog(world="swim", behaviour="right", seed=1, episodes=50, sha256="0" * 64)
 
 
 @pytest.mark.parametrize(
@@ -385,7 +385,7 @@ LOG = Made(world="swim", behaviour="right", seed=1, episodes=50, sha256="0" * 64
         (LOG.model_validate(LOG.parts() | {"world": "sea"}), "modelled"),
     ],
 )
-def test_a_bound_is_of_logs_that_were_made_alike(made: Made | None, status: str) -> None:
+def test_a_bound_is_of_logs_that_were_made_alike(made: SimulatedLog | None, status: str) -> None:
     found = standing(learnt(contained=MEASURED), card_of(), made)
     assert found.value.status == status
     assert found.value.assumes == (

@@ -12,9 +12,8 @@ import pytest
 from scipy import stats
 
 from pipeline.privacy.continual import CounterFullError, Once, SquareRoot, Tree, levels
-from pipeline.privacy.fast_noise import FastOsNoise
 from pipeline.privacy.losses import Trust
-from pipeline.privacy.noise import RealDataError, SeededNoise, SimulatedWorld
+from pipeline.privacy.noise import FastOsNoise, RealDataError, SeededNoise, SimulatedWorld
 from pipeline.privacy.release import total_delta_slack
 from pipeline.privacy.shuffle import delivered_epsilon
 from pipeline.statistics.ask import Ask

@@ -13,8 +13,8 @@ from pipeline.statistics.ask import Ask
 from pipeline.statistics.consistency import certify_projection, project, project_cvxpy
 from pipeline.statistics.count_layout import CountLayout
 from pipeline.statistics.planning_counts import (
-    Drift,
     Prepared,
+    StepDifference,
     _sharing_pays,
     fit_visits,
     noise_bound,
@@ -151,7 +151,7 @@ def test_the_papers_bound_is_the_printed_one():
 
 
 def test_where_nothing_was_counted_no_steps_are_shared():
-    assert not _sharing_pays(np.zeros((3, 2, 2, 3)), 1.0, Drift(0.0, 0.1))
+    assert not _sharing_pays(np.zeros((3, 2, 2, 3)), 1.0, StepDifference(0.0, 0.1))
 
 
 def test_a_visit_carries_the_noise_of_the_successors_that_are_left():

@@ -11,8 +11,7 @@ import pytest
 
 from pipeline.logs.aggregate import count_person
 from pipeline.privacy.continual import Tree
-from pipeline.privacy.fast_noise import LARGEST_VARIANCE, FastOsNoise
-from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise
+from pipeline.privacy.noise import LARGEST_VARIANCE, FastOsNoise, OsNoise, RealDataError, SeededNoise
 from pipeline.privacy.release import Release, total_delta_slack, total_epsilon, total_rho
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum

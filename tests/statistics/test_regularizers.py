@@ -14,7 +14,7 @@ import pytest
 from pipeline.privacy.continual import CounterFullError, SquareRoot, levels
 from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise, SimulatedWorld
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.mixture import LATTICE, MOVE, PARTS, Message, fixed, local, paper_000, paper_001, tree
+from pipeline.statistics.mixture import LATTICE, MOVE, PARTS, MixtureMessage, fixed, local, paper_000, paper_001, tree
 from pipeline.statistics.online_sum import asked_rho, cost_of, tight
 from pipeline.statistics.regression import Visits
 from tests.privacy.handles import REAL
@@ -24,7 +24,7 @@ RANGES = (2.0, 0.5)
 
 
 def message(unit, blocks=S * A, dimension=S, stretch=S**0.5, ranges=RANGES):
-    return Message(blocks, dimension, stretch, tuple(ranges), 2.5, unit)
+    return MixtureMessage(blocks, dimension, stretch, tuple(ranges), 2.5, unit)
 
 
 def visit(phi, response, block=0, step=0, count=1, episodes=1):
@@ -91,7 +91,7 @@ def test_the_norm_bound_of_paper_001_is_too_small_for_one_hot_rows():
     assert max(lengths(broken, x, y)) <= MOVE
 
 
-class Uncut(Message):
+class Uncut(MixtureMessage):
     """A broken twin: one-hot rows taken as ||phi|| <= H - h, as paper 001 does, and sent as they are."""
 
     @property
@@ -168,7 +168,7 @@ def test_tight_noise_costs_what_was_asked_on_the_worst_pair_and_a_lost_level_cos
 
 
 def test_paper_scales_are_the_printed_ones_and_their_guarantee_is_recomputed():
-    m = Message(18, 3, 3**0.5, tuple((6 - h) / 6 for h in range(1, 6)), 1.0, False)
+    m = MixtureMessage(18, 3, 3**0.5, tuple((6 - h) / 6 for h in range(1, 6)), 1.0, False)
     ask = Ask(epsilon=10.0, delta=1e-5, calibration="paper")
     v = paper_001(m, ask)
     sd = np.sqrt(np.array(of_steps(m, v)[2], float)) * m.target_bound / LATTICE
@@ -280,7 +280,7 @@ def test_floor_raises_low_eigenvalues_alone_and_a_prior_answers_where_nothing_wa
 
 
 def test_reward_rows_move_by_the_declared_squared_length():
-    m = Message(S * A, 1, 1.0, (0.5,), 0.5, False, "rewards")
+    m = MixtureMessage(S * A, 1, 1.0, (0.5,), 0.5, False, "rewards")
     rows = [m.integers(visit([1.0], r, cell)) for cell in range(S * A) for r in (0.0, 0.25, 0.5)]
     moves = [lengths(m, x, y) for x, y in product([*rows, 0 * rows[0]], repeat=2)]
     assert max(g for g, _ in moves) == MOVE
@@ -316,7 +316,7 @@ def test_real_data_is_refused():
 
 
 def test_what_is_no_number_counts_as_nothing():
-    message = Message(2, 1, 1.0, (1.0,), 1.0, unit=False)
+    message = MixtureMessage(2, 1, 1.0, (1.0,), 1.0, unit=False)
     for bad, most in ((np.nan, 0), (np.inf, LATTICE)):
         row = np.array([[bad]])
         sent = message.integers(Visits(np.array([0]), np.array([0]), row, np.array([bad]), np.array([1]), 1))

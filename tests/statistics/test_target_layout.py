@@ -18,7 +18,15 @@ from pipeline.logs.target_sums import add_targets, first_rows
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.joint_loss import one_step_loss
-from pipeline.statistics.target_plan import STEPS, VALUE_STEPS, Question, TargetLayout, TargetPlan, pair_cost, window
+from pipeline.statistics.target_plan import (
+    STEPS,
+    VALUE_STEPS,
+    TargetLayout,
+    TargetPlan,
+    TargetQuestion,
+    pair_cost,
+    window,
+)
 from tests.audits.broken import drawing_sum
 from tests.statistics.test_sensitivity import tiny
 
@@ -61,7 +69,7 @@ def middle(plan, group=None):
     """Both ends of a reward leave the window."""
     low, high = plan.span
     unit = (high - low) / VALUE_STEPS
-    return Question(np.full(plan.layout("v").shape, round(0.5 / unit)), round(0.25 / unit), group)
+    return TargetQuestion(np.full(plan.layout("v").shape, round(0.5 / unit)), round(0.25 / unit), group)
 
 
 CASES = {

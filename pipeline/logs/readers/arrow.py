@@ -28,7 +28,7 @@ def _damaged(path: Path, kind: str, rows: int | None = None) -> LogError:
 
 
 @dataclass(frozen=True)
-class Table:
+class ArrowFile:
     """An open file."""
 
     types: dict[str, pl.DataType]
@@ -36,13 +36,13 @@ class Table:
 
 
 @contextmanager
-def open_parquet(path: Path, most: int = RECORD_BYTES) -> Generator[Table]:
+def open_parquet(path: Path, most: int = RECORD_BYTES) -> Generator[ArrowFile]:
     """A Parquet file; a row of more than ``most`` bytes is malformed.
 
     Raises LogError if the file is no readable Parquet file.
     """
     with _open_parquet(path) as file:
-        yield Table(types_of(file.schema_arrow), partial(_parquet_rows, path, file, most))
+        yield ArrowFile(types_of(file.schema_arrow), partial(_parquet_rows, path, file, most))
 
 
 def parquet_types(path: Path) -> dict[str, pl.DataType]:
@@ -85,7 +85,7 @@ _SMALL = 1 << 16
 
 
 @contextmanager
-def open_ipc(path: Path) -> Generator[Table]:
+def open_ipc(path: Path) -> Generator[ArrowFile]:
     """An Arrow file or stream.
 
     Raises LogError if the file is no readable Arrow file.
@@ -107,7 +107,7 @@ def open_ipc(path: Path) -> Generator[Table]:
             raise _damaged(path, "Arrow") from None
         if reader is None:
             raise LogError(f"{path.name}: Feather version 1; write it as version 2, which is the Arrow file format")
-        yield Table(types_of(reader.schema), partial(_ipc_rows, path, source, opening, reader))
+        yield ArrowFile(types_of(reader.schema), partial(_ipc_rows, path, source, opening, reader))
 
 
 def ipc_types(path: Path) -> dict[str, pl.DataType]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import polars as pl
 
-from pipeline.declaration.source import Meds, Reading
+from pipeline.declaration.source import EventColumn, Meds
 from pipeline.declaration.toml import LogError
 from pipeline.logs.readers.arrow import parquet_types, read_parquet
 from pipeline.logs.readers.batch import NO_LINES, Asked, Batch, readable_times
@@ -79,7 +79,7 @@ def _last_rows(path: Path) -> pl.DataFrame:
     return found
 
 
-def _type(reading: Reading) -> pl.DataType:
+def _type(reading: EventColumn) -> pl.DataType:
     return pl.Int64() if reading.edges or reading.take in ("count", "any") else pl.Float64()
 
 
@@ -159,7 +159,7 @@ def _inside(timed: pl.DataFrame, rows: pl.DataFrame, meds: Meds) -> pl.DataFrame
     return placed.filter((pl.col("time") <= over).fill_null(value=True)).with_columns(step.alias("step"))
 
 
-def _during(events: pl.DataFrame, reading: Reading) -> pl.DataFrame:
+def _during(events: pl.DataFrame, reading: EventColumn) -> pl.DataFrame:
     number = pl.col("numeric_value").filter(pl.col("numeric_value").is_finite())
     how = {
         "last": number.last(), "first": number.first(), "mean": number.mean(), "min": number.min(),
@@ -178,7 +178,7 @@ def _at_start(rows: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     return found.select(*_BY, "step", "value")
 
 
-def _finished(value: pl.Expr, reading: Reading) -> pl.Expr:
+def _finished(value: pl.Expr, reading: EventColumn) -> pl.Expr:
     empty = reading.empty if reading.empty is not None else (0 if reading.take in ("count", "any") else None)
     value = value if empty is None else value.fill_null(empty)
     if not reading.edges:
