@@ -176,6 +176,23 @@ def test_a_recipe_in_a_folder_cannot_make_its_verifier_run_code(office, tmp_path
     assert code == 4 and any("was not run" in c["found"] for c in proof["checks"])
 
 
+def test_a_byte_of_any_file_or_its_removal_is_caught(office):
+    root, run = office
+    for file in sorted(p for p in (root / "home" / "runs" / run).rglob("*") if p.is_file()):
+        whole = file.read_bytes()
+        for changed in (bytes([whole[0] ^ 1]) + whole[1:], whole[:-1] + bytes([whole[-1] ^ 1]), None):
+            file.unlink()
+            if changed is not None:
+                file.write_bytes(changed)
+            try:
+                code, proof = reticent(root, "ledger", "verify", run)
+                assert code == 4 and not proof["vouched"], (file.name, changed is None)
+            except CardError:
+                assert file.name in ("certificate.json", "report.json")  # without them a folder is no run
+        file.write_bytes(whole)
+    assert reticent(root, "ledger", "verify", run)[0] == 0
+
+
 def test_what_is_no_plain_file_is_noticed_and_never_opened(office):
     root, run = office
     os.mkfifo(root / "home" / "runs" / run / "pipe")
