@@ -161,7 +161,7 @@ class Run:
         return _or_card_error(lambda: Certificate.model_validate(read_certificate(self.folder)))
 
     @cached_property
-    def policy(self) -> RunPolicy:
+    def policy(self) -> Policy:
         """The policy, with labels.
 
         Raises BudgetError if a file of the folder is not the one that the ledger vouches for.
@@ -170,7 +170,7 @@ class Run:
         from pipeline.learners.offline_agents import read_stored
 
         refuse_changed(self.folder, *self.evidence())
-        return RunPolicy(read_stored(self.folder))
+        return Policy(read_stored(self.folder))
 
     @property
     def report(self) -> RunPage:
@@ -270,7 +270,7 @@ Told = Control | Advice
 
 
 @dataclass(frozen=True)
-class RunPolicy:
+class Policy:
     """The policy of a run whose files are those that the ledger vouches for, or that its certificate lists."""
 
     stored: StoredPolicy = field(repr=False)

@@ -21,7 +21,7 @@ import numpy as np
 from pydantic import Field, FiniteFloat, ValidationError
 
 from flows.config.home import CardLike, Home
-from flows.jobs.opened import Run, RunPolicy, find_run
+from flows.jobs.opened import Policy, Run, find_run
 from flows.jobs.promotion import practice_serves
 from flows.jobs.sharing import PRACTICE
 from flows.server.serving import ACCESS, access
@@ -60,10 +60,10 @@ class Served:
     home: Home
     run: str
     card: CardLike | None
-    _kept: tuple[Path, RunPolicy] | None = None
+    _kept: tuple[Path, Policy] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def policy(self) -> RunPolicy:
+    def policy(self) -> Policy:
         """The one in use now.
 
         Raises CardError if the name leads nowhere.

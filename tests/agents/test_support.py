@@ -32,7 +32,7 @@ WORLDS = (
     ("dp-vapvi", 6, 8, 4, 20_000, 3.0),
     ("dp-one-shot", 6, 8, 4, 20_000, 3.0),
 )
-SEEDS = 3
+SEEDS = 5
 
 
 def card_of(states: int, horizon: int, people: int, **more) -> Card:

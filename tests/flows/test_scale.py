@@ -75,7 +75,7 @@ def test_no_published_file_knows_of_either(tmp_path: Path) -> None:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     """The time of a pace, by hand."""
     now = [100.0]
-    monkeypatch.setattr(pacing, "Pace", lambda: Speed(clock=lambda: now[0]))
+    monkeypatch.setattr(pacing, "Speed", lambda: Speed(clock=lambda: now[0]))
     yield now
 
 
