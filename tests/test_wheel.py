@@ -48,7 +48,7 @@ def test_demo_runs_from_the_wheel_in_an_empty_folder(wheel, tmp_path):
     facts = json.loads(done.stdout)
     assert Path(facts["report"]).is_file() and Path(facts["report"]).is_relative_to(empty.resolve())
     assert facts["truth"]["v_policy"] > facts["truth"]["v_behavior"] + 0.03
-    assert facts["value"]["lower"] <= facts["truth"]["v_policy_model"] <= facts["value"]["upper_trivial"]
+    assert facts["value"]["lower"] <= facts["truth"]["v_policy"] <= facts["value"]["upper_trivial"]
     again = json.loads(
         subprocess.run(command, cwd=empty, capture_output=True, text=True, timeout=600, check=True).stdout
     )

@@ -58,7 +58,7 @@ from pipeline.agents.apvi import Plan, model
 from pipeline.agents.batch_pace import Pace
 from pipeline.mdp.model import Task
 from pipeline.mdp.policy import Policy, even_actions
-from pipeline.mdp.rollout import RolloutBatch
+from pipeline.mdp.rollout import Batch
 from pipeline.statistics.online_counts import OnlineCounts, OnlineLayout, consistent, never_under, nothing_seen
 from pipeline.statistics.planning_counts import PrivateCounts
 
@@ -200,7 +200,7 @@ class UcbviResult:
 
 
 # asks for batches, gets released counts, returns what it learnt
-BatchAgent = Generator[RolloutBatch, OnlineCounts, UcbviResult]
+BatchAgent = Generator[Batch, OnlineCounts, UcbviResult]
 
 
 def ucbvi(task: CountTask, pace: Pace, constants: UcbviConstants, before: OnlineCounts | None = None) -> BatchAgent:
@@ -212,7 +212,7 @@ def ucbvi(task: CountTask, pace: Pace, constants: UcbviConstants, before: Online
         ties.append(float(plan.tied.mean()))
         room = pace.visits * worth_playing(task, plan.known, plan.policy, float(np.max(counts.sd_sa)))
         episodes = pace.length(played, len(ties) - 1, room)
-        counts = known + (yield RolloutBatch(plan.policy, episodes))
+        counts = known + (yield Batch(plan.policy, episodes))
         played, last = played + episodes, plan.policy
     found = planned(task, counts, cautious(constants), -1)
     policies = [found.policy] if last is None else [found.policy, last, np.full_like(last, 1 / last.shape[-1])]

@@ -51,7 +51,7 @@ class BatchRollout:
 
 
 @dataclass(frozen=True)
-class RolloutBatch:
+class Batch:
     """Play so many episodes by one policy: ``policy (H, S, A)`` holds action probabilities, drawn afresh each time.
 
     ``policy`` ``(H, S, A)``: action probabilities, drawn afresh each time.

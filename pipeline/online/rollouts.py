@@ -24,7 +24,7 @@ from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import optimal_values, policy_value
 from pipeline.mdp.policy import Policy, constant, set_values
 from pipeline.mdp.policy import uniform as uniformly
-from pipeline.mdp.rollout import BatchRollout, Rollout, RolloutBatch, Trajectory
+from pipeline.mdp.rollout import Batch, BatchRollout, Rollout, Trajectory
 from pipeline.online.places import RELEASE, typed_place
 from pipeline.online.trial import OnlineAgent, Outcome, Trial, staged_curve
 from pipeline.privacy.noise import SeededNoise
@@ -148,7 +148,7 @@ class CountWorld:
         self._mdp, self._counts, self._rng, self._best = mdp, counts, rng, optimum(mdp)
         self._highest = mdp.rewards.max((1, 2))
 
-    def __call__(self, ask: RolloutBatch) -> tuple[OnlineCounts, int, float]:
+    def __call__(self, ask: Batch) -> tuple[OnlineCounts, int, float]:
         """Within a batch the policy is fixed: its tables have an exact law."""
         mdp, highest, counts, rng = self._mdp, self._highest, self._counts, self._rng
         lost = self._best - policy_value(mdp, ask.policy)

@@ -27,7 +27,7 @@ from pipeline.agents.ucbvi import (
 )
 from pipeline.declaration.card import task_of as declared_task
 from pipeline.mdp.planning import occupancies, optimal_values, policy_value
-from pipeline.mdp.rollout import Rollout, RolloutBatch
+from pipeline.mdp.rollout import Batch, Rollout
 from pipeline.online.registry import run as run_trial
 from pipeline.online.rollouts import CountWorld, EpisodeWorld, play
 from pipeline.online.trial import Trial
@@ -228,7 +228,7 @@ def test_counts_drawn_at_once_have_the_law_of_episodes_played_one_by_one():
             return nothing_seen(task.layout)
 
     def once():
-        yield RolloutBatch(np.eye(2)[policy], size)
+        yield Batch(np.eye(2)[policy], size)
         return UcbviResult(np.eye(2)[policy], 0.0)
 
     fast, slow = [], []

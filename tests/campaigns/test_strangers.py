@@ -22,6 +22,7 @@ def test_a_messy_log_goes_from_file_to_page_without_an_edit(stranger, tmp_path):
         "superseded",
         "closing_row",
         "after_end",
+        "over_cap",
     }
     # the id that protects most is taken, and the other one is named
     assert f'user = "{stranger.people[0]}"' in draft.toml
