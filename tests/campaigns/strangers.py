@@ -159,7 +159,8 @@ STRANGERS = (
         "wards",
         lambda folder: stranger_logs.wards(folder, PEOPLE),
         ("patient",),
-        ("lactate ≥", 0, "fluids"),
+        # the outcome is that of the last day: what is given earlier hardly reaches it
+        ("lactate ≥", 2, "fluids"),
         "three files, other headers, separators and units, days first, corrections of a day, the outcome weeks later, "
         "a measured confounder that is the state",
         {
