@@ -85,6 +85,8 @@ class Card(Declaration):
         if self.reward.kind == "estimate" and cols.reward is None:
             raise ValueError("source.columns.reward is missing; reward.kind = 'estimate' reads it")
         self.reward.check(d.horizon, d.live_states, d.states.ends, len(d.action_labels))
+        if d.discount < 1:
+            self.reward.check_discount(d.dynamics)
         if self.features is not None:
             self.features.check(len(d.live_states), len(d.action_labels), d.observation)
         if d.states.product is not None and (self.source.layout == "wide" or cols.next_state is not None):

@@ -34,6 +34,8 @@ from pipeline.declaration.toml import Strict, table_in
 Rows = list[list[float]]
 # of sums of larger rewards, squares may have no floating-point number
 MOST = 1e30
+# least steps of a lattice on which discounted rewards are rounded: a thousandth of the range a step is lost
+FINE = 1000
 
 
 class Reward(Strict):
@@ -105,6 +107,24 @@ class Reward(Strict):
     def _off_lattice(self, reward: float) -> bool:
         k = (reward - self.range[0]) / self.unit
         return abs(k - round(k)) > 1e-9
+
+    def check_discount(self, dynamics: str) -> None:
+        """Refuse a card whose rewards are worth less later where nothing could pay that exactly, or measure it.
+
+        Raises ValueError naming the key, and what to write.
+        """
+        if self.kind != "estimate":
+            raise ValueError(
+                "domain.discount goes with rewards of the rows; of a declared table give one table a step, [[[…]]]"
+            )
+        if dynamics == "stationary":
+            # one table a state for all steps: gains came out up to a half too large
+            raise ValueError("domain.discount makes rewards depend on the step: declare dynamics = 'per_step'")
+        if not self.range[0] <= 0 <= self.range[1] or self.steps < FINE:
+            raise ValueError(
+                f"domain.discount needs a range that holds 0 and reward.steps of at least {FINE:,}, as what a step "
+                f"pays is rounded down to the lattice; got {list(self.range)} and steps = {self.steps:,}"
+            )
 
     def check(self, horizon: int, live: Sequence[str], ends: Sequence[str], actions: int) -> None:
         """Refuse a table or labels that do not fit the declared domain.

@@ -301,10 +301,14 @@ class Actions(Strict):
 
 
 class Domain(Strict):
-    """The decision process the log is declared to live in: finite, or with an observation beside the state."""
+    """The decision process the log is declared to live in: finite, or with an observation beside the state.
 
-    later: ClassVar = {"observation": None, "first_observations": None, "practice": None}
+    ``discount``: what a reward is worth one step later, beside now; values are of discounted rewards.
+    """
+
+    later: ClassVar = {"observation": None, "first_observations": None, "practice": None, "discount": 1.0}
     horizon: Annotated[int, Field(ge=1, le=1000)]
+    discount: Annotated[float, Field(gt=0, le=1)] = 1.0
     states: States = Field(default_factory=States)
     observation: Vector | None = None
     first_observations: Annotated[list[list[float]], Field(min_length=1)] | None = None

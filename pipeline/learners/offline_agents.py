@@ -126,6 +126,11 @@ def plan_run(card: AnyCard, terms: Terms) -> RunPlan:
     Raises CardError if card and recipe do not fit each other, or real people would be drawn by code that is not of the
     house.
     """
+    if isinstance(card, Card) and card.domain.discount < 1 and terms.known is not None:
+        raise CardError(
+            f"{card.name}: [evaluate] world = {terms.known.world!r} pays without a discount, domain.discount is "
+            f"{card.domain.discount:g}; leave out [evaluate] world"
+        )
     learner = find(terms.agent).learner
     # what a plug-in's own learner draws, no ledger could recompute
     own = is_plugin(terms.agent) and card.kind == "real"

@@ -27,7 +27,7 @@ import pyarrow.csv as pc
 from numpy.typing import NDArray
 
 from pipeline.declaration.card import Card, CardError
-from pipeline.declaration.columns import TELLING, step_role
+from pipeline.declaration.columns import TELLING, Reward, step_role
 from pipeline.declaration.domain import Product, States
 from pipeline.declaration.linear_quadratic import Vector
 from pipeline.declaration.source import DatesForm, NumbersForm, constant
@@ -355,20 +355,32 @@ def _reward_cell(dtypes: Dtypes, card: Card) -> pl.Expr:
     return pl.when(pl.col("raw_reward").is_null() | r.is_nan()).then(card.reward.empty).otherwise(r)
 
 
+def _places(r: pl.Expr, reward: Reward) -> tuple[pl.Expr, pl.Expr]:
+    """Where a reward lies on the lattice, in steps, and which point below it is its own."""
+    low, high = reward.range
+    # times the inverse, as polars divides a long column: one of a single row it would divide, and round otherwise
+    at = (r.clip(low, high) - low) * (1 / (high - low)) * reward.steps
+    # rounding may leave a lattice point a hair too low: it still counts as the point
+    return at, (at + _ROUNDING).floor().clip(0, reward.steps)
+
+
+def on_lattice(r: pl.Expr, reward: Reward) -> pl.Expr:
+    """Finite rewards clipped to the range and rounded down to the lattice."""
+    _, k = _places(r, reward)
+    return pl.when(k == reward.steps).then(reward.range[1]).otherwise(reward.range[0] + k * reward.unit)
+
+
 def _reward(r: pl.Expr | None, card: Card) -> list[pl.Expr]:
     """Reward clipped and floored, and its marks; null and unmarked where the card declares a table."""
     if r is None:
         marks = (pl.lit(value=False).alias(mark) for mark in ("not_a_reward", "clipped", "floored"))
         return [pl.lit(None, dtype=pl.Float64).alias("reward"), *marks]
-    (low, high), steps, unit = card.reward.range, card.reward.steps, card.reward.unit
+    (low, high), unit = card.reward.range, card.reward.unit
     finite = r.is_finite().fill_null(value=False)
-    # times the inverse, as polars divides a long column: one of a single row it would divide, and round otherwise
-    at = (r.clip(low, high) - low) * (1 / (high - low)) * steps
-    # rounding may leave a lattice point a hair too low: it still counts as the point
-    k = (at + _ROUNDING).floor().clip(0, steps)
+    at, k = _places(r, card.reward)
     outside = (r < low - _ROUNDING * unit) | (r > high + _ROUNDING * unit)
     return [
-        pl.when(finite & (k == steps)).then(high).when(finite).then(low + k * unit).alias("reward"),
+        pl.when(finite).then(on_lattice(r, card.reward)).alias("reward"),
         (~finite).alias("not_a_reward"),
         (finite & outside).alias("clipped"),
         (finite & (at - k > _ROUNDING)).alias("floored"),

@@ -36,6 +36,7 @@ from pipeline.logs.decode import (
     longer,
     next_observation,
     number_steps,
+    on_lattice,
     unfold,
     with_successors,
     with_vectors,
@@ -111,7 +112,7 @@ _PAID = ("reward", "not_a_reward", "clipped", "floored")
 
 
 def _pay_late(rows: pl.DataFrame, steps: pl.DataFrame, card: Card) -> pl.DataFrame:
-    """Sorted rows with the outcome of their episode where the card says that it comes late.
+    """Sorted rows with the outcome of their episode where the card says that it comes late, and rewards discounted.
 
     ``closing``: a last row without an action, where such a row says what came of the one before it, which pays that.
     """
@@ -130,6 +131,10 @@ def _pay_late(rows: pl.DataFrame, steps: pl.DataFrame, card: Card) -> pl.DataFra
     if card.reward.paid == "last":
         nothing = {"reward": pl.lit(0.0), **dict.fromkeys(_PAID[1:], pl.lit(value=False))}
         rows = rows.with_columns(pl.when(last).then(pl.col(c)).otherwise(none).alias(c) for c, none in nothing.items())
+    if (discount := card.domain.discount) < 1:
+        worth = pl.lit(pl.Series([discount**h for h in range(card.domain.horizon)]))
+        later = worth.gather(pl.col("step").clip(0, card.domain.horizon - 1))
+        rows = rows.with_columns(on_lattice(pl.col("reward") * later, card.reward).alias("reward"))
     return rows
 
 

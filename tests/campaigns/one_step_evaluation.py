@@ -32,7 +32,7 @@ from pipeline.logs.one_step_sums import add_people
 from pipeline.logs.target_sums import add_targets
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.noise import SeededNoise
-from tests.campaigns.one_step_worlds import CONTEXTS, OTHERS, WORLDS
+from tests.campaigns.one_step_worlds import CONTEXTS, LASTING, OTHERS, WORLDS
 from tests.campaigns.rows import ROOT
 from tests.made_up import add_scores
 
@@ -59,11 +59,12 @@ def cells(worlds, people=(20_000,), rhos=(1.0,), shares=(0.3,), policies=("learn
     return [Cell(*c) for c in itertools.product(worlds, people, rhos, shares, policies)]
 
 
-def drawn(world, count, policy):
-    """A world a cell, with people and budget drawn from ranges in which a run is not refused."""
+def drawn(world, count, policy, most=100_000):
+    """A world a cell, with people, from 5 000 on, and budget drawn from ranges in which a run is not refused."""
     rng, of = np.random.default_rng(count), list[Cell]()
     while len(of) < count:
-        people, rho = 100 * round(50 * 20 ** rng.random()), float(f"{0.0243 * 123 ** rng.random():.3g}")
+        people = 100 * round(50 * (most / 5000) ** rng.random())
+        rho = float(f"{0.0243 * 123 ** rng.random():.3g}")
         if 0.3 * people * rho**0.5 >= LEAST:
             of.append(Cell(f"{world}{len(of)}", people, rho, 0.3, policy))
     return of
@@ -103,6 +104,10 @@ CAMPAIGNS = {
     "contexts_level": (2, drawn("contexts", CONTEXTS, "level")),
     "contexts_inert": (3, drawn("contexts_inert", OTHERS, "learnt")),
     "contexts_apart": (2, drawn("contexts_apart", OTHERS, "learnt")),
+    # many steps an episode
+    "lasting": (6, drawn("lasting", LASTING, "learnt", 40_000)),
+    "lasting_level": (4, drawn("lasting", LASTING, "level", 40_000)),
+    "lasting_inert": (4, drawn("lasting_inert", LASTING, "learnt", 40_000)),
     # shorter and longer than most, and a drift that practice follows
     "outside": (4, cells(("short", "long", "turning"), SIZES)),
     # what holding people out costs

@@ -281,8 +281,16 @@ def contexts(seed, **more):
     return MadeUp(seed, states, actions, 1, warmth=warmth, dense=bool(dense), told=bool(told), **more)
 
 
-# how many worlds of one step are drawn, and of more kinds
-CONTEXTS, OTHERS = 80, 50
+def lasting(seed, **more):
+    """A log of 21 to 100 steps an episode, the rest drawn from ranges."""
+    rng = np.random.default_rng((seed, 1))
+    states, actions = round(3 * 100 ** rng.random()), int(rng.integers(2, 9))
+    steps, warmth, (dense, told) = round(21 * (100 / 21) ** rng.random()), 0.02 * 15 ** rng.random(), rng.random(2) < 0.4
+    return MadeUp(seed, states, actions, steps, warmth=warmth, dense=bool(dense), told=bool(told), **more)
+
+
+# how many worlds of one step are drawn, of more kinds, and of many steps
+CONTEXTS, OTHERS, LASTING = 80, 50, 60
 WORLDS = {
     "clinicians": clinicians,
     "retention": retention,
@@ -311,4 +319,6 @@ WORLDS = {
     **{f"contexts{k}": contexts(1000 + k) for k in range(CONTEXTS)},
     **{f"contexts_inert{k}": contexts(2000 + k, inert=True) for k in range(OTHERS)},
     **{f"contexts_apart{k}": contexts(3000 + k, per_step=True) for k in range(OTHERS)},
+    **{f"lasting{k}": lasting(4000 + k) for k in range(LASTING)},
+    **{f"lasting_inert{k}": lasting(5000 + k, inert=True) for k in range(LASTING)},
 }

@@ -41,6 +41,25 @@ def told(home: Path, *command: str) -> dict:
     return json.loads(done.stdout)
 
 
+def test_a_run_on_discounted_rewards_is_worth_the_discounted_return(tmp_path):
+    """Everybody buys for 2 at each of three visits, whatever is offered: 2 + 1 + .5, and 6 without a discount."""
+    folder, made = lay_out(tmp_path / "shop", kind="synthetic", ledger="home"), reticent.Store(tmp_path / "home")
+    visits = [f"u{u},1,{t},cold,mail,2,{t == 2}" for u in range(400) for t in range(3)]
+    (folder / "log.csv").write_text("\n".join(["customer,visit,t,mood,offer,sale,left", *visits]))
+    (folder / "sure.toml").write_text('[recipe]\nname = "sure"\ncard = "card.toml"\nagent = "apvi"\n')
+    (folder / "known.toml").write_text((folder / "sure.toml").read_text() + '[evaluate]\nworld = "riverswim"\n')
+    card = (folder / "card.toml").read_text().replace("steps = 2", "steps = 2000")
+    worth = []
+    for discount in ("", "discount = 0.5\n"):
+        (folder / "card.toml").write_text(card.replace("horizon = 3", f"horizon = 3\n{discount}"))
+        made.register(folder, amend=bool(discount))
+        made.ingest(folder)
+        worth.append(reticent.run(folder / "sure.toml", store=made).value.estimate)
+    assert worth == pytest.approx([6, 3.5])
+    with pytest.raises(reticent.CardError, match="pays without a discount, domain.discount is 0.5"):
+        reticent.plan(folder / "known.toml", store=made)
+
+
 def test_a_run_is_its_values(shop, store, monkeypatch):
     run = reticent.run(shop / "private.toml", store=store)
     first = run.policy.to_polars()

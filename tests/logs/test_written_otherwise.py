@@ -196,6 +196,46 @@ def test_an_outcome_that_stands_in_every_row_is_paid_once(tmp_path):
         Card.model_validate(values | {"reward": {"range": [1.0, 2.0], "paid": "last"}})
 
 
+def test_a_discount_makes_later_rewards_smaller_and_the_value_that_of_the_discounted_return(tmp_path):
+    rows = [
+        f"{user},{step},{state},a,{paid}"
+        for user in "uv"
+        for step, state, paid in ((1, "x", 8), (2, "y", -4), (3, "x", 8))
+    ]
+    values = declare(tmp_path, last_row="ends").model_dump()
+    values["reward"] = {"range": [-10.0, 10.0], "steps": 2000}
+    values["domain"] |= {"discount": 0.5, "horizon": 3}
+    card = Card.model_validate(values).placed(tmp_path)
+    found = read(tmp_path, card, log="\n".join(["user,at,state,action,paid", *rows]))
+    # a rounded-down reward is no more than a hundredth too small; what is too large for the lattice is no fault of rows
+    assert found["reward"].to_list() == [8.0, -2.0, 2.0] * 2
+    assert (
+        card.domain_hash()
+        != Card.model_validate(values | {"domain": values["domain"] | {"discount": 1.0}}).domain_hash()
+    )
+    plain = {k: v for k, v in values["domain"].items() if k != "discount"}
+    assert "discount" not in Card.model_validate(values | {"domain": plain}).model_dump(mode="json")["domain"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"reward": {"range": [0.0, 1.0], "steps": 10}}, "reward.steps of at least 1,000"),
+        ({"reward": {"range": [1.0, 2.0], "steps": 1000}}, "a range that holds 0"),
+        ({"reward": {"range": [0.0, 1.0], "on_entering": {"end": 1.0}}}, "rewards of the rows"),
+        ({"dynamics": "stationary"}, "dynamics = 'per_step'"),
+        ({"discount": 0.0}, "greater than 0"),
+        ({"discount": 1.1}, "less than or equal to 1"),
+    ],
+)
+def test_a_discount_that_nothing_could_pay_is_refused(tmp_path, wrong, says):
+    values = declare(tmp_path).model_dump()
+    values["reward"] = wrong.pop("reward", {"range": [0.0, 1.0], "steps": 1000})
+    values["domain"] |= {"discount": 0.9} | wrong
+    with pytest.raises(ValidationError, match=says):
+        Card.model_validate(values)
+
+
 def test_the_card_of_the_page_reads_the_log_that_it_tells_of(tmp_path):
     page = (Path(__file__).parents[2] / "docs" / "card.md").read_text(encoding="utf-8")
     text = page.split("## A log as it comes")[1].split("```toml\n")[1].split("```")[0]
