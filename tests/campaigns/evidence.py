@@ -1,10 +1,11 @@
 """Make the tables of ``docs/lab/evidence.toml`` anew, and compare what they say: ``make evidence BUDGET=2h``.
 
 ``python -P -m tests.campaigns.evidence [--budget 2h] [NAME..]``: the oldest table first, and none that would not end
-within the budget.  A table is made by its commands, which rewrite its rows; then every number is held against the old
-one, and ``docs/lab/made.csv`` says when it was made, how long that took, on how busy a machine, and which number moved
-beyond the table's tolerance.  A command that fails leaves the old rows.  Whatever was stopped goes on where it was: a
-table that was made has its line, and long campaigns keep their cases in ``build/``.
+within the budget; two at once, but for those that need the machine alone, which come last.  A table is made by its
+commands, which rewrite its rows; then every number is held against the old one, and ``docs/lab/made.csv`` says when it
+was made, how long that took, on how busy a machine, and which number moved beyond the table's tolerance.  A command
+that fails leaves the old rows.  Whatever was stopped goes on where it was: a table that was made has its line, and long
+campaigns keep their cases in ``build/``.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ import sys
 import time
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from threading import Lock
 
 from tests.campaigns.rows import ROOT, STAMP, as_rows, draw_pages, markdown, place, read, write
 
@@ -56,6 +59,8 @@ class Table:
         Columns that may say anything: times of the clock, where noise is the operating system's.
     suite
         The default suite makes it anew.
+    alone
+        It measures a clock, or keeps both cores busy by itself.
     """
 
     name: str
@@ -71,6 +76,7 @@ class Table:
     free: tuple[str, ...] = ()
     prints: bool = False
     suite: bool = False
+    alone: bool = False
     files: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -154,11 +160,19 @@ def make(table: Table) -> dict[str, str]:
     }
 
 
+_ONE_CORE = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1"}
+
+
 def _made(table: Table) -> str:
     """Run the commands; what failed, else nothing."""
     for number, words in enumerate(table.commands):
         said = subprocess.run(
-            [sys.executable, *shlex.split(words)[1:]], cwd=ROOT, text=True, stdout=subprocess.PIPE, check=False
+            [sys.executable, *shlex.split(words)[1:]],
+            cwd=ROOT,
+            env=os.environ | ({} if table.alone else _ONE_CORE),
+            text=True,
+            stdout=subprocess.PIPE,
+            check=False,
         )
         if said.returncode:
             return f"failed: `{words}` ended with {said.returncode}"
@@ -179,18 +193,25 @@ def seconds(table: Table, lines: dict[str, dict[str, str]]) -> float:
 
 def campaign(asked: Sequence[str], budget: float, do: Callable[[Table], dict[str, str]] = make) -> int:
     """Make what is asked for (nothing: all) as long as the budget lasts; 1 where something failed or moved."""
-    lines, found, end, bad = made(), tables(), time.monotonic() + budget, 0
-    for table in due({n: t for n, t in found.items() if not asked or n in asked}, lines):
+    lines, found, end, writing = made(), tables(), time.monotonic() + budget, Lock()
+
+    def one(table: Table) -> bool:
         if seconds(table, lines) > end - time.monotonic():
             print(f"{table.name}: not begun, {seconds(table, lines) / 60:.0f} minutes are not left", flush=True)
-            continue
+            return False
         line = do(table)
-        print(f"{table.name}: {line['outcome']} ({line['seconds']} s)", flush=True)
-        bad |= line["outcome"] not in ("as before", "first time")
-        lines[table.name] = line
-        keep(line for name in found if (line := lines.get(name)))
+        with writing:
+            print(f"{table.name}: {line['outcome']} ({line['seconds']} s)", flush=True)
+            lines[table.name] = line
+            keep(line for name in found if (line := lines.get(name)))
+        return line["outcome"] not in ("as before", "first time")
+
+    asked_for = due({n: t for n, t in found.items() if not asked or n in asked}, lines)
+    with ThreadPoolExecutor(2) as two:
+        bad = [*two.map(one, (t for t in asked_for if not t.alone))]
+    bad += [one(t) for t in asked_for if t.alone]
     draw_pages()
-    return bad
+    return int(any(bad))
 
 
 def keep(lines: Iterable[dict[str, str]]) -> None:

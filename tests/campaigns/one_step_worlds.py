@@ -285,7 +285,11 @@ def lasting(seed, **more):
     """A log of 21 to 100 steps an episode, the rest drawn from ranges."""
     rng = np.random.default_rng((seed, 1))
     states, actions = round(3 * 100 ** rng.random()), int(rng.integers(2, 9))
-    steps, warmth, (dense, told) = round(21 * (100 / 21) ** rng.random()), 0.02 * 15 ** rng.random(), rng.random(2) < 0.4
+    steps, warmth, (dense, told) = (
+        round(21 * (100 / 21) ** rng.random()),
+        0.02 * 15 ** rng.random(),
+        rng.random(2) < 0.4,
+    )
     return MadeUp(seed, states, actions, steps, warmth=warmth, dense=bool(dense), told=bool(told), **more)
 
 

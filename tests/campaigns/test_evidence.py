@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from threading import Barrier
 
 import pytest
 
@@ -95,8 +96,8 @@ def test_a_table_is_made_compared_and_left_alone_by_a_command_that_fails(lab):
 
 
 def test_the_oldest_goes_first_and_none_that_would_not_end_in_time(lab, monkeypatch, capsys):
-    new, long = replace(ROW, name="new"), replace(ROW, name="long", seconds=3600)
-    found = {t.name: t for t in (ROW, long, new)}
+    old, new, long = (replace(ROW, name=name, alone=True) for name in ("t", "new", "long"))
+    found = {t.name: t for t in (old, replace(long, seconds=3600), new)}
     assert [t.name for t in due(found, evidence.made())] == ["new", "long", "t"]
     monkeypatch.setattr(evidence, "tables", lambda: found)
     done = []
@@ -110,3 +111,19 @@ def test_the_oldest_goes_first_and_none_that_would_not_end_in_time(lab, monkeypa
     assert [line["date"] for line in evidence.made().values()] == ["2026-01-02", "2026-01-02"]
     # what was stopped goes on with what is older
     assert campaign([], budget_of("2h"), do) == 0 and done[2:] == ["long", "t", "new"]
+
+
+def test_two_are_made_at_once_and_what_needs_the_machine_alone_comes_last(lab, monkeypatch):
+    found = {name: replace(ROW, name=name, alone=name == "clock") for name in ("clock", "a", "b")}
+    monkeypatch.setattr(evidence, "tables", lambda: found)
+    both, done = Barrier(2, timeout=30), []
+
+    def do(table):
+        if not table.alone:
+            both.wait()
+        done.append(table.name)
+        outcome = "1 moved" if table.name == "b" else "as before"
+        return {"table": table.name, "date": "2026-01-02", "seconds": "1", "load": "0.1", "outcome": outcome}
+
+    assert campaign([], budget_of("1h"), do) == 1 and done[2:] == ["clock"]
+    assert {*evidence.made()} == {*found}
