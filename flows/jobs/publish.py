@@ -266,8 +266,15 @@ def _confounding(found: Evaluated | None, card: AnyCard, entries: Sequence[Entry
 
     recorded = None if card.domain.practice is None else recorded_in_time(entries, card.name)
     least, most = task_of(card).value_range(0)
-    horizon, at_the_end = card.domain.horizon, card.pays_at_the_end
-    return confounding(found, horizon=horizon, pays=most - least, pays_at_the_end=at_the_end, recorded=recorded)
+    d, at_the_end = card.domain, card.pays_at_the_end
+    return confounding(
+        found,
+        horizon=d.horizon,
+        alike=d.dynamics == "stationary",
+        pays=most - least,
+        pays_at_the_end=at_the_end,
+        recorded=recorded,
+    )
 
 
 def write_policy(files: PolicyFiles, folder: Path) -> dict[str, str]:

@@ -118,7 +118,7 @@ class Reward(Strict):
                 "domain.discount goes with rewards of the rows; of a declared table give one table a step, [[[…]]]"
             )
         if dynamics == "stationary":
-            # one table a state for all steps: gains came out up to a half too large
+            # one table for all steps makes gains far too large
             raise ValueError("domain.discount makes rewards depend on the step: declare dynamics = 'per_step'")
         if not self.range[0] <= 0 <= self.range[1] or self.steps < FINE:
             raise ValueError(

@@ -24,14 +24,19 @@ REACH = 0.1
 # times what an episode can pay that ``strength`` must be: a trait worth all of that, of half of the people, would have
 # to multiply the odds of the advised action by thirty; no trait of the hostile families that tuned it came near
 IMPLAUSIBLE = 4.0
+_ALIKE = (
+    " The card says that steps are alike: a choice that follows the step is a hidden trait here, and `reticent "
+    "inspect` looks for it."
+)
 _BLIND = "so no check on this log can see a trait that moves only the outcome."
 
 
 def confounding(
-    found: Evaluated | None, *, horizon: int, pays: float, pays_at_the_end: bool, recorded: bool | None
+    found: Evaluated | None, *, horizon: int, alike: bool, pays: float, pays_at_the_end: bool, recorded: bool | None
 ) -> Confounding | None:
     """What is known of hidden traits behind a difference; None where there is none to speak of.
 
+    ``alike``: whether the card says that no step differs from another.
     ``pays``: by how much two episodes can differ at most, reward units.
     ``recorded``: whether ``practice = "recorded"`` was registered before the ledger's first answer; None: it is not
     declared.
@@ -48,8 +53,10 @@ def confounding(
         )
         return Confounding(status="seen", why=why, strength=strength)
     more = _why_the_word_does_not_count(found, horizon, recorded) if recorded is not None else ""
+    told = _ALIKE if alike and horizon > 1 else ""
     if recorded is not None and not more:
-        return Confounding(status="declared", why=f"{RECORDED[0].upper()}{RECORDED[1:]}.", strength=strength)
+        return Confounding(status="declared", why=f"{RECORDED[0].upper()}{RECORDED[1:]}.{told}", strength=strength)
+    more += told
     if blind := _why_unchecked(found, horizon, pays_at_the_end):
         return Confounding(status="unchecked", why=f"{blind}, {_BLIND}{more}", strength=strength)
     if open_ := _why_not_excluded(found, checks) or _why_not_too_strong(strength, IMPLAUSIBLE * pays):

@@ -11,6 +11,9 @@ from typing import Any
 from pipeline.declaration.card import Card
 from pipeline.privacy.budget import largest_delta
 
+# kind of a test -> code of its warning
+_HIDDEN = {"state": "hidden_state", "beside": "hidden_column", "step": "hidden_step", "past": "hidden_past"}
+
 Facts = dict[str, Any]
 """Facts of an inspection as ``inspect --json`` prints them (docs/operate.md lists the keys); shares are 0 to 1."""
 
@@ -43,7 +46,7 @@ def advice(facts: Facts, card: Card) -> list[Facts]:
     seen, people, (whole, quarter) = facts["coverage"], facts["people"], facts["noise"]
     found: dict[str, Mapping[str, object]] = {}
     tests = facts["hidden_state"]["tests"]
-    for kind, code in (("state", "hidden_state"), ("beside", "hidden_column"), ("past", "hidden_past")):
+    for kind, code in _HIDDEN.items():
         if loud := [t for t in tests if t["speaks"] and t["kind"] == kind]:
             widest = {t["column"]: 0.0 for t in loud}
             for t in loud:

@@ -10,7 +10,8 @@ Three kinds of columns are tested.  *state*: the raw values that the state stand
 the file that was measured, also those the card leaves out; an effect of the action that the same row reports differs
 with the action too, and only who made the log can tell the two apart.  *past*: the state and the reward of the row
 before, among rows with the same action before (and, of the reward, the same state): a placebo, since a declared state
-that holds all that matters leaves nothing for them to say; a habit of a person is held by the action before.
+that holds all that matters leaves nothing for them to say; a habit of a person is held by the action before.  Where
+the card says that steps are alike, the *step* is one more column, and rows of all steps are compared.
 
 Only a person's *first* visit to each state is used, so that rows of one table belong to different people.  A first
 visit is decided by what came before; a random one of several would be picked more often after actions that make
@@ -58,6 +59,7 @@ _NOT_MEASURED = (
     "truncated", "behavior_prob", "observation", "next_observation",
 )  # fmt: skip
 _PAST = {"past@state": "the state before", "past@reward": "the reward before"}
+_STEP = "step"
 
 Array = NDArray[np.float64]
 
@@ -67,9 +69,9 @@ def hidden_state(snapshot: Snapshot, card: Card, files: Sequence[Path] | None = 
 
     ``files``: the log, which must still be there; None: what the card names.
     Returns ``checked`` and ``why_not``; ``significance``, ``effect``; ``tests``, one a (state, column) with enough
-    rows: ``kind`` (state, beside, past), ``people``, ``p_value``, ``difference`` (largest total-variation distance
-    between the actions at one group of values and those of the whole state in the same strata, beyond chance), ``at``
-    (that group), ``speaks``.
+    rows: ``kind`` (state, beside, step, past), ``people``, ``p_value``, ``difference`` (largest total-variation
+    distance between the actions at one group of values and those of the whole state in the same strata, beyond chance),
+    ``at`` (that group), ``speaks``.
     """
     try:
         sources, names = _with_all_columns(examine(card, files), card)
@@ -79,18 +81,24 @@ def hidden_state(snapshot: Snapshot, card: Card, files: Sequence[Path] | None = 
         return _facts(str(e), [])
     first = _first_visits(rows)
     later = _first_visits(rows.filter(pl.col("past@state").is_not_null()))
+    alike = [_STEP] if card.domain.dynamics == "stationary" and card.domain.horizon > 1 else []
     tables: list[tuple[int, str, tuple[Array, list[str]]]] = []
     for s in range(len(card.domain.live_states)):
         here, after = first.filter(pl.col("state") == s), later.filter(pl.col("state") == s)
-        for role in [*names, *_PAST]:
+        for role in [*names, *alike, *_PAST]:
             found = after.drop_nulls(role) if role in _PAST else here
             if (table := _table(found, role, card)) is not None:
                 tables.append((s, role, table))
     if not tables:
         return _facts(TOO_FEW, [])
-    kinds = {role: "beside" if role.startswith("beside") else "state" for role in names} | dict.fromkeys(_PAST, "past")
+    kinds = {role: "beside" if role.startswith("beside") else "state" for role in names}
+    kinds |= {_STEP: _STEP, **dict.fromkeys(_PAST, "past")}
     tests: list[Facts] = [
-        {"state": card.domain.live_states[s], "column": (names | _PAST)[role], "kind": kinds[role]}
+        {
+            "state": card.domain.live_states[s],
+            "column": (names | {_STEP: "the step"} | _PAST)[role],
+            "kind": kinds[role],
+        }
         | _verdict(counts, labels, len(tables))
         for s, role, (counts, labels) in tables
     ]
@@ -187,7 +195,9 @@ def _some_people(frame: pl.DataFrame, salt: str, share: float) -> pl.DataFrame:
 
 
 def _strata(rows: pl.DataFrame, role: str) -> NDArray[np.int64]:
-    """Within which rows are compared: of one step, and after the same action (and state)."""
+    """Within which rows are compared: of one step, but of all to test the step; after the same action (and state)."""
+    if role == _STEP:
+        return np.zeros(len(rows), dtype=np.int64)
     by = {"past@state": ["past@action"], "past@reward": ["past@action", "past@state"]}.get(role, [])
     return rows.select(pl.struct("step", *by).rank("dense").cast(pl.Int64) - 1).to_series().to_numpy()
 
@@ -196,7 +206,7 @@ def _table(rows: pl.DataFrame, role: str, card: Card) -> tuple[Array, list[str]]
     """Counts ``(strata, groups, actions)`` of one state, small groups and rare actions merged; None if one is left."""
     if len(rows) < 2 * _SMALL:
         return None
-    raw = rows[role if role in _PAST else f"raw_{role}"]
+    raw = rows[role if role in (_STEP, *_PAST) else f"raw_{role}"]
     enough = max(_SMALL, _PER_ACTION * rows["action"].n_unique())
     groups = min(_GROUPS, max(2, len(rows) // enough))
     if role == "past@state":

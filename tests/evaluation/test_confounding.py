@@ -10,7 +10,7 @@ from pipeline.evaluation.confounding import confounding
 from tests.reports.verdicts import CHANGES, evaluation
 
 # the strength of a clean evaluation is .31: four times all that an episode can pay
-LONG: dict[str, Any] = {"horizon": 20, "pays": 0.0775, "pays_at_the_end": False, "recorded": None}
+LONG: dict[str, Any] = {"horizon": 20, "alike": False, "pays": 0.0775, "pays_at_the_end": False, "recorded": None}
 RICH = {**LONG, "pays": 0.0776}
 SHORT = {**LONG, "horizon": 1}
 END = {**LONG, "pays_at_the_end": True}
@@ -43,6 +43,8 @@ TABLE: list[tuple[str, dict[str, Any], dict[str, Any], str, str]] = [
     ("rewards at the end", {}, END, "unchecked", "end of an episode"),
     ("the reach is short, so nothing is bounded", {"reach": 0.099, "hidden": None}, LONG, "unchecked", "reach 0.099"),
     ("the reach suffices", {"reach": 0.1}, LONG, "checked", ""),
+    ("steps alike", {}, {**LONG, "alike": True}, "checked", "a choice that follows the step is a hidden trait here"),
+    ("steps alike, a word", {}, {**WORD, "alike": True}, "declared", "`reticent inspect` looks for it"),
     ("no reach", BLIND, LONG, "unchecked", "No check"),
     ("no bound", {"hidden": None}, LONG, "unchecked", "No check"),
     ("one step", {**BLIND, "placebo": None}, SHORT, "unchecked", "one step"),
@@ -84,3 +86,8 @@ def test_nothing_is_said_of_what_nobody_asked_and_of_what_changes_nothing() -> N
     assert confounding(evaluation(changes=False, placebo=9.0), **LONG) is None
     unknown = confounding(evaluation(strength=None), **LONG)
     assert unknown is not None and unknown.strength is None and unknown.status == "not_excluded"
+
+
+def test_one_step_is_alike_without_a_word():
+    told = confounding(evaluation(placebo=None, **BLIND), **SHORT | {"alike": True})
+    assert told is not None and "steps are alike" not in told.why

@@ -56,7 +56,7 @@ def test_a_run_on_discounted_rewards_is_worth_the_discounted_return(tmp_path):
         made.ingest(folder)
         worth.append(reticent.run(folder / "sure.toml", store=made).value.estimate)
     assert worth == pytest.approx([6, 3.5])
-    with pytest.raises(reticent.CardError, match="pays without a discount, domain.discount is 0.5"):
+    with pytest.raises(reticent.CardError, match="pays without a discount"):
         reticent.plan(folder / "known.toml", store=made)
 
 

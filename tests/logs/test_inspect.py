@@ -139,7 +139,7 @@ def test_a_uniform_log_hides_nothing_and_is_not_warned_of(tmp_path: Path, icu: C
     snapshot, card = logged(icu, "uniform", 100_000, tmp_path)
     f = inspect_tables(snapshot, card)
     tests = f["hidden_state"]["tests"]
-    assert f["hidden_state"]["checked"] and {t["kind"] for t in tests} == {"state", "past"}
+    assert f["hidden_state"]["checked"] and {t["kind"] for t in tests} == {"state", "step", "past"}
     assert not any(t["speaks"] for t in f["hidden_state"]["tests"])
     assert codes(f, card) == set()
 
@@ -152,12 +152,12 @@ def test_clinicians_who_saw_more_than_the_bins_are_noticed(tmp_path: Path, icu: 
     assert "hidden_state" in codes(f, card)
 
 
-def binned(folder: Path, rows: list[tuple[Any, ...]]) -> dict[str, Any]:
+def binned(folder: Path, rows: list[tuple[Any, ...]], **domain: Any) -> dict[str, Any]:
     """The check on (user, episode, step, number, action) under two bins split at 0."""
     lines = [f"{u},{e},{t},{x},{a},0" for u, e, t, x, a in rows]
     (folder / "log.csv").write_text("\n".join(["user,episode,t,x,a,r", *lines]) + "\n")
     states = {"column": "x", "labels": None, "bins": {"by": "x", "edges": [0.0]}, "ends": [], "other": True}
-    card = make_card(folder, ["log.csv"], domain={"states": states}, unit={"episodes_per_user": 50})
+    card = make_card(folder, ["log.csv"], domain={"states": states} | domain, unit={"episodes_per_user": 50})
     return hidden_state(ingest(card, folder / "store"), card)
 
 
@@ -177,6 +177,20 @@ def test_a_policy_that_changes_with_the_step_is_no_hidden_state(tmp_path: Path, 
     verdict = hidden._verdict
     monkeypatch.setattr(hidden, "_verdict", lambda counts, *a: verdict(counts.sum(0, keepdims=True), *a))
     assert any(t["speaks"] for t in binned(tmp_path, rows)["tests"])
+
+
+@pytest.mark.parametrize("follows", [True, False])
+def test_where_steps_are_said_to_be_alike_an_action_that_follows_the_step_is_seen(
+    tmp_path: Path, follows: bool
+) -> None:
+    rng, visits = draws(3000, 1)
+    rows = [(f"u{u}", 1, t, rng.uniform(-1, 1), int(rng.random() < 0.2 + 0.3 * t * follows)) for u, t in visits]
+    f = binned(tmp_path, rows, dynamics="stationary", cell_cap=3)
+    assert {t["kind"] for t in f["tests"]} == {"state", "step", "past"}
+    assert {t["kind"] for t in f["tests"] if t["speaks"]} == ({"step"} if follows else set())
+    if follows:
+        loud = [t for t in f["tests"] if t["speaks"]]
+        assert {t["state"] for t in loud} == {"x < 0", "x ≥ 0"} and {t["column"] for t in loud} == {"the step"}
 
 
 def test_people_with_habits_are_no_hidden_state_however_often_they_come(tmp_path: Path, monkeypatch: Any) -> None:

@@ -91,7 +91,9 @@ def decided(
     pays_at_the_end, recorded
         See :func:`~pipeline.evaluation.confounding.confounding`.
     """
-    hidden = confounding(found, horizon=data.horizon, pays=0.01, pays_at_the_end=pays_at_the_end, recorded=recorded)
+    hidden = confounding(
+        found, horizon=data.horizon, alike=False, pays=0.01, pays_at_the_end=pays_at_the_end, recorded=recorded
+    )
     return decide(found, data, rho, hidden)
 
 
