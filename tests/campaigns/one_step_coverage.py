@@ -32,18 +32,24 @@ SINGLE = {
     "contexts_level": "nearest to practice among what is no better",
     "contexts_inert": "what was learnt where all actions do the same",
 }
-# of 21 to 100 steps, which is beyond what is called measured
+# of 21 to 100 steps, which is beyond what is called measured: counted by whose policy, not by world
+LONG = "one_step_lasting"
 LASTING = {
-    "lasting": "what was learnt",
-    "lasting_level": "nearest to practice among what is no better",
-    "lasting_inert": "what was learnt where all actions do the same",
+    ("lasting", "learnt"): "what was learnt",
+    ("lasting", "level"): "nearest to practice among what is no better",
+    ("lasting_inert", "learnt"): "what was learnt where all actions do the same",
 }
 
 
 @lru_cache(1)
 def measured():
     """The counts that are kept, a row a cell."""
-    rows = pl.DataFrame(committed.read(CELLS))
+    return _numbers(committed.read(CELLS))
+
+
+def _numbers(found):
+    """Rows with numbers for what is no name."""
+    rows = pl.DataFrame(found)
     numbers = [c for c in rows.columns if c not in ("world", "policy")]
     return rows.with_columns(pl.col(numbers).replace("", None).cast(pl.Float64)).to_dicts()
 
@@ -141,24 +147,32 @@ def small_budgets(_name):
 
 def single(_name):
     """One step an episode."""
-    return _by_policy(SINGLE)
+    return _by_policy({policy: of_campaigns(name) for name, policy in SINGLE.items()})
 
 
-def lasting(_name):
-    """Many steps an episode."""
-    return _by_policy(LASTING)
+def lasting(name):
+    """Many steps an episode, a kind of policy a line."""
+    return _by_policy({r["policy"]: [r] for r in _numbers(committed.read(name))})
 
 
-def _by_policy(campaigns):
+def _by_policy(found):
     """A kind of policy a line."""
     lines = list[list[object]]()
-    for name, policy in campaigns.items():
-        of = of_campaigns(name)
+    for policy, of in found.items():
         counts = (f"{sum(r[k] for r in of):.0f}" for k in ("above", "not_better", "false"))
-        lines.append([policy, len({r["world"] for r in of}), _ends(of), *counts])
+        lines.append([policy, f"{of[0].get('worlds') or len({r['world'] for r in of}):.0f}", _ends(of), *counts])
     return committed.markdown(
         ["policy", "worlds", "value, gain held", "better", "no better in truth", "of these said better"], lines
     )
+
+
+def _by_kind(cells):
+    """Cells of :data:`LASTING` together."""
+    stem = pl.col("world").str.strip_chars_end("0123456789")
+    counts = pl.col("runs", "value_held", "gain_held", "above", "not_better", "false").cast(pl.Float64).sum().cast(int)
+    of = pl.DataFrame(cells).group_by(stem, "policy").agg(pl.col("world").n_unique().alias("worlds"), counts)
+    told = {(r.pop("world"), r.pop("policy")): r for r in of.to_dicts()}
+    return [{"policy": policy, **told[kind]} for kind, policy in LASTING.items()]
 
 
 def _together(found):
@@ -249,6 +263,8 @@ def least(held, runs):
 if __name__ == "__main__":
     # runs that build/ has no more stand beside new ones as long as the code is the one that they measured
     same = {row["code"] for row in committed.read("coverage_one_step")} == {code_of(ONE_STEP)}
-    committed.write(CELLS, counted(), keys=CELL[:-1] if same else ())
-    measured.cache_clear()
+    fresh = counted()
+    if long := [cell for cell in fresh if cell["world"].startswith("lasting")]:
+        committed.write(LONG, _by_kind(long))
+    committed.write(CELLS, [cell for cell in fresh if cell not in long], keys=CELL[:-1] if same else ())
     covered()
