@@ -4,7 +4,7 @@
 row a run, as they come; a campaign that was stopped goes on where it was.  NAME is one of :data:`CAMPAIGNS`; none: all.
 What the runs say, counted by cell: :mod:`tests.campaigns.one_step_coverage`.
 
-Seeds below 9000 tuned constants and report nothing; those from 9400 saw no change of any rule.  Runs of a seed share
+Seeds below 9000 tuned constants and report nothing.  Runs of a seed share
 their log, whatever the budget, the share or the policy; those of a cell share nothing.  Simulation: seeded noise.
 """
 
