@@ -34,7 +34,7 @@ def test_a_clinic_finds_out_from_a_data_frame_cell_by_cell(tmp_path: Path):
     assert "better\nby 0." in printed and "60,000 rows of 20,000 children; set aside: none" in printed
     pages = [told["data"]["text/html"] for outputs in given for told in outputs if "iframe" in str(told.get("data"))]
     assert len(pages) == 1 and "Better by 0." in pages[0]
-    assert "if the recorded state explains the choices" in pages[0]
+    assert "if the recorded state explains the choices and outcomes" in pages[0]
     assert (tmp_path / "policy.csv").is_file()
 
 

@@ -68,7 +68,7 @@ class Promote(Strict):
     ``most_changed``: largest share of decisions that may differ; None: not asked.
     ``status``: what the value's status must be at least, in the order in which they are listed (``estimate``:
     ``modelled``).
-    ``accept``: ``unchecked``: a gain that holds only if the recorded state explains the choices is enough.  Whoever
+    ``accept``: ``unchecked``: a gain that stands on a condition is enough.  Whoever
     writes the recipe answers for that, and the ledger says so.
     """
 

@@ -310,8 +310,8 @@ def _worse_than_practice(drift: Drift, since: date | None) -> list[str]:
 def reasons_to_hold(rule: Promote, status: Status, verdict: Verdict, changes: Comparison | None) -> list[str]:
     """Every condition of the rule that a fresh run breaks, in words.
 
-    One that was evaluated must be better than current practice, whatever else the rule asks; only if the recorded state
-    explains the choices, where the rule accepts that.
+    One that was evaluated must be better than current practice, whatever else the rule asks; on a condition only where
+    the rule accepts that.
 
     ``changes``: against the run in use; where there is none only ``status`` and ``verdict`` count.
     """
@@ -320,10 +320,10 @@ def reasons_to_hold(rule: Promote, status: Status, verdict: Verdict, changes: Co
         held.append(f"its value interval is {status}, the rule asks for {rule.status}")
     if verdict.answer != "not_evaluated" and not verdict.above_zero:
         held.append(f"its lower improvement over practice is not above 0 for certain: {sentence(verdict)}")
-    elif verdict.conditional and rule.accept is None and verdict.confounding is not None:
+    elif verdict.conditional and rule.accept is None:
         held.append(
-            f"hidden traits are {verdict.confounding.status.replace('_', ' ')}, so it is {sentence(verdict)}: whoever "
-            'answers for that says so in the recipe, [promote] accept = "unchecked", or promotes it by name'
+            f"it is {sentence(verdict)}: whoever answers for that says so in the recipe, "
+            '[promote] accept = "unchecked", or promotes it by name'
         )
     if changes is None:
         return held

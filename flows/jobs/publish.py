@@ -233,7 +233,7 @@ def compose(
         dataset=data,
         **present(made=made),
         guarantee=promise,
-        verdict=decide(told.evaluation, data, promise.rho, hidden),
+        verdict=decide(told.evaluation, data, promise.rho, hidden, told.model_baselines.get("practice")),
         **present(suboptimality=missing(told.best, told.value), evaluation=told.evaluation),
         constants=told.constants,
         value=told.value,
@@ -270,6 +270,7 @@ def _confounding(found: Evaluated | None, card: AnyCard, entries: Sequence[Entry
     return confounding(
         found,
         horizon=d.horizon,
+        course=d.horizon > 1 or card.unit.episodes_per_user > 1,
         alike=d.dynamics == "stationary",
         pays=most - least,
         pays_at_the_end=at_the_end,

@@ -8,11 +8,15 @@ do.
 Neither sees a trait that is new at every step, or that moves the last reward alone: a world with one and a world
 without any make the same log, so no released number tells them apart.  What remains is how strong the trait would have
 to be (``strength``): it is ruled out where nothing that an episode pays is worth that much.
+
+Of several steps more is assumed, whoever chose: that what follows depends on the past through the declared state alone.
+An effect that comes later and that the state does not hold is counted to no action.
 """
 
 from __future__ import annotations
 
 import math
+from functools import partial
 
 from pipeline.declaration.domain import RECORDED
 from pipeline.declaration.numbers import number
@@ -24,6 +28,7 @@ REACH = 0.1
 # times what an episode can pay that ``strength`` must be: a trait worth all of that, of half of the people, would have
 # to multiply the odds of the advised action by thirty; no trait of the hostile families that tuned it came near
 IMPLAUSIBLE = 4.0
+_COURSE = " Effects that come later count only as far as the recorded state holds them."
 _ALIKE = (
     " The card says that steps are alike: a choice that follows the step is a hidden trait here, and `reticent "
     "inspect` looks for it."
@@ -32,10 +37,18 @@ _BLIND = "so no check on this log can see a trait that moves only the outcome."
 
 
 def confounding(
-    found: Evaluated | None, *, horizon: int, alike: bool, pays: float, pays_at_the_end: bool, recorded: bool | None
+    found: Evaluated | None,
+    *,
+    horizon: int,
+    course: bool,
+    alike: bool,
+    pays: float,
+    pays_at_the_end: bool,
+    recorded: bool | None,
 ) -> Confounding | None:
     """What is known of hidden traits behind a difference; None where there is none to speak of.
 
+    ``course``: whether people have several rows, so that an action may have effects that come later.
     ``alike``: whether the card says that no step differs from another.
     ``pays``: by how much two episodes can differ at most, reward units.
     ``recorded``: whether ``practice = "recorded"`` was registered before the ledger's first answer; None: it is not
@@ -44,6 +57,7 @@ def confounding(
     if found is None or not found.changes:
         return None
     strength = None if found.strength is None else float(found.strength)
+    told_of = partial(Confounding, strength=strength, course=course)
     checks = [float(z) for z in (found.placebo, found.past) if z is not None]
     far = max(checks, key=abs, default=0.0)
     if abs(far) > PLACEBO:
@@ -51,34 +65,41 @@ def confounding(
             f"A sum that must come out as zero lies {number(abs(far), 2)} standard errors from it: something outside "
             "of the declared state drives both what is done and what comes of it."
         )
-        return Confounding(status="seen", why=why, strength=strength)
-    more = _why_the_word_does_not_count(found, horizon, recorded) if recorded is not None else ""
-    told = _ALIKE if alike and horizon > 1 else ""
+        return told_of(status="seen", why=why)
+    more = _why_the_word_does_not_count(found, horizon, alike, recorded) if recorded is not None else ""
+    told = (_COURSE if course else "") + (_ALIKE if alike and horizon > 1 else "")
     if recorded is not None and not more:
-        return Confounding(status="declared", why=f"{RECORDED[0].upper()}{RECORDED[1:]}.{told}", strength=strength)
+        return told_of(status="declared", why=f"{RECORDED[0].upper()}{RECORDED[1:]}.{told}")
     more += told
     if blind := _why_unchecked(found, horizon, pays_at_the_end):
-        return Confounding(status="unchecked", why=f"{blind}, {_BLIND}{more}", strength=strength)
+        return told_of(status="unchecked", why=f"{blind}, {_BLIND}{more}")
     if open_ := _why_not_excluded(found, checks) or _why_not_too_strong(strength, IMPLAUSIBLE * pays):
-        return Confounding(status="not_excluded", why=f"{open_}{more}", strength=strength)
+        return told_of(status="not_excluded", why=f"{open_}{more}")
     why = (
         f"A hidden trait that lasts would explain at most {number(found.hidden, 2, 'up')}, less than the lower end of "
         "this difference; one that does not would have to be worth more than anything that an episode pays."
     )
-    return Confounding(status="checked", why=f"{why}{more}", strength=strength)
+    return told_of(status="checked", why=f"{why}{more}")
 
 
-def _why_the_word_does_not_count(found: Evaluated, horizon: int, recorded: bool | None) -> str:
+def _why_the_word_does_not_count(found: Evaluated, horizon: int, alike: bool, recorded: bool | None) -> str:
     """Of the operator, whose word excludes hidden traits behind choices, and not those behind the course."""
     does_not = " The operator declares that choices were recorded, which does not count:"
     if not recorded:
         return f"{does_not} it was registered after the ledger's first answer."
+    if alike and horizon > 1:
+        return f"{does_not} it speaks of the state and the step, and the card says that steps are alike."
+    if found.past is not None and abs(float(found.past)) > LEANS:
+        return f"{does_not} what was paid before a choice goes with it, by {_z(found.past)} standard errors."
     if horizon > 1 and found.placebo is None:
         return f"{does_not} the course before a choice was not checked."
     if horizon > 1 and abs(float(found.placebo or 0.0)) > LEANS:
-        z = number(abs(float(found.placebo or 0.0)), 2)
-        return f"{does_not} the course before a choice goes with the choice, by {z} standard errors."
+        return f"{does_not} the course before a choice goes with the choice, by {_z(found.placebo)} standard errors."
     return ""
+
+
+def _z(x: float | None) -> str:
+    return number(abs(float(x or 0.0)), 2)
 
 
 def _why_unchecked(found: Evaluated, horizon: int, pays_at_the_end: bool) -> str:

@@ -8,7 +8,7 @@ from statistics import NormalDist
 from typing import Literal
 
 from pipeline.declaration.numbers import number
-from pipeline.facts.evaluation import LEAST_PEOPLE, Evaluated
+from pipeline.facts.evaluation import LEAST_PEOPLE, Evaluated, Interval
 from pipeline.facts.learnt import NO_GUARANTEE, Best, Status, ValueFacts
 from pipeline.facts.promise import DeclaredPlant, DeclaredTables, Number, Part
 
@@ -23,7 +23,12 @@ NOT_MEASURED_HERE = "How often such an interval holds was not measured for a log
 # what four in five repetitions reach
 _POWER = 0.84
 # a forecast of more than this many times today's people, or budget, is none
-_MOST = 1000.0
+_MOST = 100.0
+# share of the declared people who judge that the released number must lack before it is said: noise lacks less
+_LEFT_OUT = 0.08
+# how far practice by the model may lie from practice as measured, in half-widths of the model's own interval; in logs
+# that are whole it was at most a tenth
+_APART = 0.2
 
 
 class Improvement(Part):
@@ -75,16 +80,26 @@ class Confounding(Part):
     strength
         What such a trait would have to be worth to make all of the difference; see
         :class:`~pipeline.facts.evaluation.Evaluated`.
+    course
+        Whether episodes have several steps: an action may then have effects later that the declared state does not
+        hold, and nothing in this log is looked at for them.
     """
 
     status: Literal["seen", "declared", "checked", "not_excluded", "unchecked"]
     why: str
     strength: Number | None
+    course: bool = False
 
     @property
     def excluded(self) -> bool:
-        """Whether a difference stands without a condition."""
+        """Whether no trait behind the choices can have made the difference."""
         return self.status in ("checked", "declared")
+
+    @property
+    def condition(self) -> str | None:
+        """What the recorded state must explain for a difference to stand; None where nothing is left to explain."""
+        open_ = [*([] if self.excluded else ["choices"]), *(["outcomes"] if self.course else [])]
+        return " and ".join(open_) or None
 
 
 class Verdict(Part):
@@ -102,6 +117,9 @@ class Verdict(Part):
         Where the answer is ``not_told_apart`` and a forecast can be made.
     confounding
         Whether hidden traits may have made the difference; None where nothing was evaluated, or nothing changes.
+    left_out
+        Share of the declared people of whom no record was used, by the released number; None where it is no more than
+        chance and noise make.
     """
 
     answer: Literal["better", "worse", "not_told_apart", "nothing_changes", "withheld", "not_evaluated"]
@@ -109,6 +127,7 @@ class Verdict(Part):
     improvement: Improvement | None
     needed: Needed | None
     confounding: Confounding | None = None
+    left_out: Number | None = None
 
     @property
     def above_zero(self) -> bool:
@@ -117,10 +136,20 @@ class Verdict(Part):
         return self.answer == "better" and found is not None and found.status in ("proved", "evaluated")
 
     @property
+    def conditions(self) -> list[str]:
+        """What must be so for this difference to stand, beside what was measured."""
+        if self.answer not in ("better", "worse"):
+            return []
+        open_ = None if self.confounding is None else self.confounding.condition
+        state = [] if open_ is None else [f"the recorded state explains the {open_}"]
+        if self.left_out is None:
+            return state
+        return [*state, f"the {number(100 * float(self.left_out), 2)} % of people left out are like the others"]
+
+    @property
     def conditional(self) -> bool:
-        """Whether a difference stands only if the recorded state explains the choices."""
-        told = self.confounding
-        return self.answer in ("better", "worse") and told is not None and not told.excluded
+        """Whether a difference stands on a condition only."""
+        return bool(self.conditions)
 
     @property
     def holds(self) -> bool:
@@ -174,6 +203,7 @@ def decide(
     data: DeclaredTables | DeclaredPlant,
     rho: float | None,
     confounding: Confounding | None,
+    practice: ValueFacts | None = None,
 ) -> Verdict:
     """The answer, and why.
 
@@ -187,6 +217,8 @@ def decide(
         What the run cost, zCDP; None where nothing is private.
     confounding
         From :func:`pipeline.evaluation.confounding.confounding`.
+    practice
+        Current practice by the released model; None where it has none.
     """
     if found is None:
         return Verdict(answer="not_evaluated", why=_unasked(data), improvement=None, needed=None, confounding=None)
@@ -205,6 +237,8 @@ def decide(
             f"{number(abs(found.ratios), 2)} standard errors from it: they are not those of what was done, or too many "
             "of the weights they make are cut."
         )
+    elif practice is not None and (off := _apart(practice, found.practice)):
+        answer, why = "withheld", off
     elif status == "modelled" and data.kind == "real":
         answer, why = "withheld", _uncertified(found, data.markov)
     elif clear(said.estimate, said.lower, said.upper, found.level):
@@ -216,7 +250,28 @@ def decide(
     if status == "modelled" and data.kind != "real" and answer not in ("withheld", "nothing_changes"):
         why += f" {_uncertified(found, data.markov)}"
     told = {"answer": answer, "why": why, "improvement": said, "needed": needed, "confounding": confounding}
+    told["left_out"] = _left_out(found, data)
     return Verdict.model_validate(told)
+
+
+def _left_out(found: Evaluated, data: DeclaredTables | DeclaredPlant) -> float | None:
+    expected = data.users_public * float(found.share)
+    missing_share = 1 - float(found.people) / expected
+    return missing_share if missing_share > max(_LEFT_OUT, 3 / math.sqrt(expected)) else None
+
+
+def _apart(model: ValueFacts, measured: Interval) -> str:
+    """Why model and people contradict each other on current practice; empty where they do not."""
+    if model.estimate is None or model.upper is None:
+        return ""
+    off, half = float(model.estimate) - measured.estimate, (float(model.upper) - float(model.lower)) / 2
+    if abs(off) <= _APART * half + (measured.upper - measured.lower) / 2:
+        return ""
+    tables, people = number(model.estimate, 3), number(measured.estimate, 3)
+    return (
+        f"Current practice is worth {tables} by the released tables and {people} by people's own scores: rows that "
+        "lead nowhere (source.last_row), or steps that are not alike, count in one only."
+    )
 
 
 def clear(estimate: float, lower: float, upper: float, level: float) -> bool:

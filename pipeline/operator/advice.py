@@ -12,7 +12,13 @@ from pipeline.declaration.card import Card
 from pipeline.privacy.budget import largest_delta
 
 # kind of a test -> code of its warning
-_HIDDEN = {"state": "hidden_state", "beside": "hidden_column", "step": "hidden_step", "past": "hidden_past"}
+_HIDDEN = {
+    "state": "hidden_state",
+    "beside": "hidden_column",
+    "step": "hidden_step",
+    "past": "hidden_past",
+    "later": "hidden_course",
+}
 
 Facts = dict[str, Any]
 """Facts of an inspection as ``inspect --json`` prints them (docs/operate.md lists the keys); shares are 0 to 1."""

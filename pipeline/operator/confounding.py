@@ -13,6 +13,9 @@ before, among rows with the same action before (and, of the reward, the same sta
 that holds all that matters leaves nothing for them to say; a habit of a person is held by the action before.  Where
 the card says that steps are alike, the *step* is one more column, and rows of all steps are compared.
 
+*later* is the same test of what came of a row, its reward and the state after it: within a state, a step and an action
+it does not depend on the action before, unless actions have effects that come later and that no state holds.
+
 Only a person's *first* visit to each state is used, so that rows of one table belong to different people.  A first
 visit is decided by what came before; a random one of several would be picked more often after actions that make
 people stay, and that alone would look like dependence.
@@ -60,6 +63,7 @@ _NOT_MEASURED = (
 )  # fmt: skip
 _PAST = {"past@state": "the state before", "past@reward": "the reward before"}
 _STEP = "step"
+_LATER = {"later@reward": "the action before, of the reward", "later@state": "the action before, of the state after"}
 
 Array = NDArray[np.float64]
 
@@ -69,7 +73,7 @@ def hidden_state(snapshot: Snapshot, card: Card, files: Sequence[Path] | None = 
 
     ``files``: the log, which must still be there; None: what the card names.
     Returns ``checked`` and ``why_not``; ``significance``, ``effect``; ``tests``, one a (state, column) with enough
-    rows: ``kind`` (state, beside, step, past), ``people``, ``p_value``, ``difference`` (largest total-variation
+    rows: ``kind`` (state, beside, step, past, later), ``people``, ``p_value``, ``difference`` (largest total-variation
     distance between the actions at one group of values and those of the whole state in the same strata, beyond chance),
     ``at`` (that group), ``speaks``.
     """
@@ -85,18 +89,18 @@ def hidden_state(snapshot: Snapshot, card: Card, files: Sequence[Path] | None = 
     tables: list[tuple[int, str, tuple[Array, list[str]]]] = []
     for s in range(len(card.domain.live_states)):
         here, after = first.filter(pl.col("state") == s), later.filter(pl.col("state") == s)
-        for role in [*names, *alike, *_PAST]:
-            found = after.drop_nulls(role) if role in _PAST else here
+        for role in [*names, *alike, *_PAST, *_LATER]:
+            found = after.drop_nulls(_group_of(role)) if role in (*_PAST, *_LATER) else here
             if (table := _table(found, role, card)) is not None:
                 tables.append((s, role, table))
     if not tables:
         return _facts(TOO_FEW, [])
     kinds = {role: "beside" if role.startswith("beside") else "state" for role in names}
-    kinds |= {_STEP: _STEP, **dict.fromkeys(_PAST, "past")}
+    kinds |= {_STEP: _STEP, **dict.fromkeys(_PAST, "past"), **dict.fromkeys(_LATER, "later")}
     tests: list[Facts] = [
         {
             "state": card.domain.live_states[s],
-            "column": (names | {_STEP: "the step"} | _PAST)[role],
+            "column": (names | {_STEP: "the step"} | _PAST | _LATER)[role],
             "kind": kinds[role],
         }
         | _verdict(counts, labels, len(tables))
@@ -173,7 +177,10 @@ def _rows(sources: Sources, card: Card, read: list[str], share: float) -> pl.Dat
     same = (pl.col("user_id") == pl.col("user_id").shift()) & (pl.col("episode_id") == pl.col("episode_id").shift())
     follows = same & (pl.col("step") == pl.col("step").shift() + 1)
     before = {"past@state": "state", "past@action": "action", "past@reward": "reward"}
-    rows = rows.with_columns(pl.when(follows).then(pl.col(name).shift()).alias(role) for role, name in before.items())
+    rows = rows.with_columns(
+        *(pl.when(follows).then(pl.col(name).shift()).alias(role) for role, name in before.items()),
+        pl.when(follows.shift(-1)).then(pl.col("state").shift(-1)).fill_null(-1).alias("after"),
+    )
     live = len(card.domain.live_states)
     usable = (pl.col("state") < live) & (pl.col("step") < card.domain.horizon)
     return rows.filter(usable).drop_nulls("action")
@@ -198,19 +205,24 @@ def _strata(rows: pl.DataFrame, role: str) -> NDArray[np.int64]:
     """Within which rows are compared: of one step, but of all to test the step; after the same action (and state)."""
     if role == _STEP:
         return np.zeros(len(rows), dtype=np.int64)
-    by = {"past@state": ["past@action"], "past@reward": ["past@action", "past@state"]}.get(role, [])
-    return rows.select(pl.struct("step", *by).rank("dense").cast(pl.Int64) - 1).to_series().to_numpy()
+    by = {"past@state": ["past@action"], "past@reward": ["past@action", "past@state"]}
+    by |= {later: ["action"] for later in _LATER}
+    return rows.select(pl.struct("step", *by.get(role, [])).rank("dense").cast(pl.Int64) - 1).to_series().to_numpy()
 
 
 def _table(rows: pl.DataFrame, role: str, card: Card) -> tuple[Array, list[str]] | None:
-    """Counts ``(strata, groups, actions)`` of one state, small groups and rare actions merged; None if one is left."""
+    """Counts ``(strata, groups, answers)`` of one state, small groups and rare answers merged; None if one is left.
+
+    An answer is what was done, or of ``later`` what came of it.
+    """
     if len(rows) < 2 * _SMALL:
         return None
-    raw = rows[role if role in (_STEP, *_PAST) else f"raw_{role}"]
-    enough = max(_SMALL, _PER_ACTION * rows["action"].n_unique())
+    answer, answers = _answer(rows, role, card)
+    raw = rows[_group_of(role)]
+    enough = max(_SMALL, _PER_ACTION * len(np.unique(answer)))
     groups = min(_GROUPS, max(2, len(rows) // enough))
-    if role == "past@state":
-        labels = dict(enumerate(card.domain.state_labels))
+    if role == "past@state" or role in _LATER:
+        labels = dict(enumerate(card.domain.state_labels if role == "past@state" else card.domain.action_labels))
         group, labels = _texts(raw.replace_strict(labels, default=None, return_dtype=pl.String), groups)
     elif _is_number(raw := _without_units(raw)):
         group, labels = _numbers(raw, groups)
@@ -219,8 +231,8 @@ def _table(rows: pl.DataFrame, role: str, card: Card) -> tuple[Array, list[str]]
     else:
         group, labels = _texts(raw, groups)
     strata = _strata(rows, role)
-    shape = int(strata.max()) + 1, len(labels), len(card.domain.action_labels)
-    flat = np.ravel_multi_index((strata, group, rows["action"].to_numpy()), shape)
+    shape = int(strata.max()) + 1, len(labels), answers
+    flat = np.ravel_multi_index((strata, group, answer), shape)
     counts = np.bincount(flat, minlength=int(np.prod(shape))).reshape(shape).astype(np.float64)
     small = counts.sum((0, 2)) < enough
     counts, labels = _merged(counts, small, 1), [x for x, few in zip(labels, small, strict=True) if not few]
@@ -234,6 +246,23 @@ def _table(rows: pl.DataFrame, role: str, card: Card) -> tuple[Array, list[str]]
     rare = (_expected(counts).min(0) < _EXPECTED) | (np.argsort(most) >= _ACTIONS)
     counts = _merged(counts, rare, 2)
     return (counts, labels) if counts.shape[2] > 1 else None
+
+
+def _group_of(role: str) -> str:
+    """Column of the values that are tested."""
+    if role in _LATER:
+        return "past@action"
+    return role if role in (_STEP, *_PAST) else f"raw_{role}"
+
+
+def _answer(rows: pl.DataFrame, role: str, card: Card) -> tuple[NDArray[np.int64], int]:
+    """What must not depend on the tested column, of each row, and how many such things there are."""
+    if role == "later@reward":
+        group, labels = _numbers(rows["reward"], _GROUPS)
+        return group, len(labels)
+    if role == "later@state":
+        return rows["after"].to_numpy() + 1, len(card.domain.state_labels) + 1
+    return rows["action"].to_numpy(), len(card.domain.action_labels)
 
 
 def _without_units(raw: pl.Series) -> pl.Series:

@@ -195,8 +195,8 @@ def sentence(verdict: Verdict, *, binned: bool = False) -> str:
     if found is not None and verdict.answer in ("better", "worse"):
         by = interval(found.lower, found.upper) if verdict.answer == "better" else interval(-found.upper, -found.lower)
         sure = f"({level(found)}{worth(found)})"
-        if verdict.conditional:
-            return f"{where}{verdict.answer} by {by} if the recorded state explains the choices {sure}"
+        if verdict.conditions:
+            return f"{where}{verdict.answer} by {by} if {' and '.join(verdict.conditions)} {sure}"
         return f"{where}{verdict.answer} than current practice by {by} {sure}"
     if verdict.answer == "not_told_apart":
         return f"{where}no clear difference from current practice at this budget{_needed(verdict)}"
@@ -232,6 +232,8 @@ def shell_line(verdict: Verdict, epsilon: float | None, *, binned: bool) -> str:
 
     ``epsilon``: what was promised; None where nothing is private.
     """
+    if verdict.answer == "withheld" and verdict.why != NOT_MEASURED_HERE:
+        return f"{sentence(verdict, binned=binned)}. {verdict.why}"
     told = verdict.answer in ("better", "worse") and epsilon is not None
     return sentence(verdict, binned=binned) + (f", at ε = {number(epsilon, 2, 'up')}" if told else "")
 

@@ -186,6 +186,8 @@ _CONDITION = {
     "unchecked": "An unrecorded trait, such as how ill somebody looked, may explain all of the difference: no check on "
     "this log can show it.",
 }
+_LEFT_OUT = "No record of some people was used (rows without an outcome, or with a gap); nothing tells how they fared."
+_COURSE = "An effect that comes later, and that the recorded state does not hold, is not counted."
 
 
 def sure_card(report: Report, verdict: Verdict) -> AnswerCard:
@@ -205,6 +207,8 @@ def sure_card(report: Report, verdict: Verdict) -> AnswerCard:
     ]
     if told and verdict.confounding is not None:
         words += [_CONDITION[verdict.confounding.status], *hidden_traits(verdict)[1:]]
+        words += [_COURSE] if verdict.confounding.course else []
+    words += [] if verdict.left_out is None or not told else [_LEFT_OUT]
     return AnswerCard(name, answer, (*words, OPERATOR))
 
 
@@ -263,6 +267,16 @@ def _lifetime(report: Report) -> str:
     return f"; all of it together would be ε = {number(safe_epsilon(ledger.cap_rho, p.delta), 3, 'up')}"
 
 
+# of those who know practice, before a difference that has a condition is acted on
+_ASK = {
+    "": "Ask those who keep the log: who was left out, and why?",
+    "choices": "Ask those who decide today: does anything that the table lacks drive their choices?",
+    "outcomes": "Ask those who know: do the actions have effects later that the table does not hold?",
+    "choices and outcomes": "Ask those who decide today: does anything that the table lacks drive their choices, or "
+    "come of them later?",
+}
+
+
 def next_card(report: Report, verdict: Verdict) -> AnswerCard:
     """What to do now, in three lines at most; on paper, who decides it."""
     run, data, needed = clean(report.run), report.dataset, verdict.needed
@@ -273,7 +287,7 @@ def next_card(report: Report, verdict: Verdict) -> AnswerCard:
             answer, rows = (
                 "Ask, then decide",
                 (
-                    "Ask those who decide today: does anything that the table lacks drive their choices?",
+                    _ASK[(verdict.confounding and verdict.confounding.condition) or ""],
                     f"If not: reticent promote {run}, and reticent ledger sign {run} --by NAME.",
                     "If so: add it to the card's states and run again, or try the policy in a trial.",
                 ),

@@ -223,6 +223,7 @@ def verdict_of(found: Any, case: Case, rho: float, *, covered: bool) -> Verdict:
     told = confounding(
         found,
         horizon=case.world.horizon,
+        course=case.world.horizon > 1 or case.card.unit.episodes_per_user > 1,
         alike=case.card.domain.dynamics == "stationary",
         pays=most - least,
         pays_at_the_end=case.card.pays_at_the_end,

@@ -10,9 +10,16 @@ from pipeline.evaluation.confounding import confounding
 from tests.reports.verdicts import CHANGES, evaluation
 
 # the strength of a clean evaluation is .31: four times all that an episode can pay
-LONG: dict[str, Any] = {"horizon": 20, "alike": False, "pays": 0.0775, "pays_at_the_end": False, "recorded": None}
+LONG: dict[str, Any] = {
+    "horizon": 20,
+    "course": True,
+    "alike": False,
+    "pays": 0.0775,
+    "pays_at_the_end": False,
+    "recorded": None,
+}
 RICH = {**LONG, "pays": 0.0776}
-SHORT = {**LONG, "horizon": 1}
+SHORT = {**LONG, "horizon": 1, "course": False}
 END = {**LONG, "pays_at_the_end": True}
 WORD = {**LONG, "recorded": True}
 LATE = {**LONG, "recorded": False}
@@ -44,7 +51,7 @@ TABLE: list[tuple[str, dict[str, Any], dict[str, Any], str, str]] = [
     ("the reach is short, so nothing is bounded", {"reach": 0.099, "hidden": None}, LONG, "unchecked", "reach 0.099"),
     ("the reach suffices", {"reach": 0.1}, LONG, "checked", ""),
     ("steps alike", {}, {**LONG, "alike": True}, "checked", "a choice that follows the step is a hidden trait here"),
-    ("steps alike, a word", {}, {**WORD, "alike": True}, "declared", "`reticent inspect` looks for it"),
+    ("steps alike, a word", {}, {**WORD, "alike": True}, "checked", "the card says that steps are alike"),
     ("no reach", BLIND, LONG, "unchecked", "No check"),
     ("no bound", {"hidden": None}, LONG, "unchecked", "No check"),
     ("one step", {**BLIND, "placebo": None}, SHORT, "unchecked", "one step"),
@@ -54,7 +61,7 @@ TABLE: list[tuple[str, dict[str, Any], dict[str, Any], str, str]] = [
     ("a word", BLIND, WORD, "declared", "the operator declares"),
     ("a word, at the end", {}, {**END, "recorded": True}, "declared", "nothing on the log proves it"),
     ("a word, one step", {**BLIND, "placebo": None}, {**SHORT, "recorded": True}, "declared", ""),
-    ("a word wins over a lean of the past", {"past": 3.9}, WORD, "declared", ""),
+    ("a word, the past not clean", {"past": -2.1}, WORD, "checked", "what was paid before a choice goes with it"),
     ("a word, the course not clean", {"placebo": -2.1}, WORD, "checked", "which does not count"),
     (
         "a word, the course not clean, nothing checked",
@@ -91,3 +98,19 @@ def test_nothing_is_said_of_what_nobody_asked_and_of_what_changes_nothing() -> N
 def test_one_step_is_alike_without_a_word():
     told = confounding(evaluation(placebo=None, **BLIND), **SHORT | {"alike": True})
     assert told is not None and "steps are alike" not in told.why
+
+
+@pytest.mark.parametrize(
+    ("declared", "condition"),
+    [
+        (LONG, "outcomes"),
+        (WORD, "outcomes"),
+        (END, "choices and outcomes"),
+        ({**SHORT, "recorded": True}, None),
+        ({**SHORT, "recorded": True, "course": True}, "outcomes"),
+    ],
+)
+def test_what_the_state_must_explain(declared: dict[str, Any], condition: str | None) -> None:
+    told = confounding(evaluation(), **declared)
+    assert told is not None and told.condition == condition
+    assert ("Effects that come later" in told.why) == declared["course"]

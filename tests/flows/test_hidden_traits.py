@@ -62,7 +62,7 @@ def test_a_gain_that_no_check_clears_is_promoted_on_the_operators_word_alone(tmp
     assert (said["answer"], said["improvement"]["status"]) == ("better", "evaluated")
     assert said["confounding"]["status"] == "unchecked" and "end of an episode" in said["confounding"]["why"]
     page = (home / "runs" / night["run"] / "report.html").read_text()
-    assert "if the recorded state explains the choices" in page[: page.index("</h1>")]
+    assert "if the recorded state explains the choices and outcomes" in page[: page.index("</h1>")]
     assert "better than current practice" not in page.lower()
     assert not night["promotion"]["promoted"] and "[promote] accept" in night["promotion"]["held"][0]
 
@@ -77,7 +77,7 @@ def test_a_gain_that_no_check_clears_is_promoted_on_the_operators_word_alone(tmp
     assert not again["promotion"]["promoted"] and again["promotion"]["now"] == accepted["run"]
     assert answer(home, "ledger", "verify")["ok"]
     plain = invoke("--home", home, "run", folder / "bold.toml").output
-    assert "if the recorded state explains the choices" in plain and "\nunchecked   The card pays" in plain
+    assert "if the recorded state explains the choices and outcomes" in plain and "\nunchecked   The card pays" in plain
 
 
 def test_what_no_check_can_see_keeps_its_condition_where_rewards_are_dense(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_what_no_check_can_see_keeps_its_condition_where_rewards_are_dense(tmp_p
     assert ("would have to be worth 24, 4 times all that an episode can pay" in said["why"]) is clean
     assert not night["promotion"]["promoted"]
     page = (tmp_path / "home" / "runs" / night["run"] / "report.md").read_text()
-    assert "if the recorded state explains the choices" in page.splitlines()[0]
+    assert "if the recorded state explains the choices and outcomes" in page.splitlines()[0]
 
 
 @pytest.mark.parametrize("late", [False, True])

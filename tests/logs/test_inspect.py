@@ -139,7 +139,7 @@ def test_a_uniform_log_hides_nothing_and_is_not_warned_of(tmp_path: Path, icu: C
     snapshot, card = logged(icu, "uniform", 100_000, tmp_path)
     f = inspect_tables(snapshot, card)
     tests = f["hidden_state"]["tests"]
-    assert f["hidden_state"]["checked"] and {t["kind"] for t in tests} == {"state", "step", "past"}
+    assert f["hidden_state"]["checked"] and {t["kind"] for t in tests} == {"state", "step", "past", "later"}
     assert not any(t["speaks"] for t in f["hidden_state"]["tests"])
     assert codes(f, card) == set()
 
@@ -186,11 +186,35 @@ def test_where_steps_are_said_to_be_alike_an_action_that_follows_the_step_is_see
     rng, visits = draws(3000, 1)
     rows = [(f"u{u}", 1, t, rng.uniform(-1, 1), int(rng.random() < 0.2 + 0.3 * t * follows)) for u, t in visits]
     f = binned(tmp_path, rows, dynamics="stationary", cell_cap=3)
-    assert {t["kind"] for t in f["tests"]} == {"state", "step", "past"}
+    assert {t["kind"] for t in f["tests"]} == {"state", "step", "past", "later"}
     assert {t["kind"] for t in f["tests"] if t["speaks"]} == ({"step"} if follows else set())
     if follows:
         loud = [t for t in f["tests"] if t["speaks"]]
         assert {t["state"] for t in loud} == {"x < 0", "x ≥ 0"} and {t["column"] for t in loud} == {"the step"}
+
+
+@pytest.mark.parametrize("rebound", [0.0, 0.3])
+@pytest.mark.parametrize("moves", ["reward", "state"])
+def test_an_effect_that_comes_a_row_later_is_seen_in_what_came_of_it(
+    tmp_path: Path, monkeypatch: Any, moves: str, rebound: float
+) -> None:
+    rng, u = np.random.default_rng(4), np.arange(3000)
+    before, lines = np.zeros(3000), list[tuple[Any, ...]]()
+    state = rng.integers(0, 2, 3000)
+    for t in range(3):
+        action = rng.integers(0, 2, 3000)
+        late = rebound * before
+        reward = (rng.random(3000) < 0.6 - (late if moves == "reward" else 0)).astype(int)
+        lines += zip(
+            [f"u{x}" for x in u], [1] * 3000, [t] * 3000, np.array(["x", "y"])[state], action, reward, strict=True
+        )
+        state = (rng.random(3000) < 0.5 + (late if moves == "state" else 0)).astype(int)
+        before = action
+    f, card = facts_of(tmp_path, lines, unit={"episodes_per_user": 2})
+    loud = {t["column"] for t in f["hidden_state"]["tests"] if t["speaks"]}
+    named = {"reward": "the action before, of the reward", "state": "the action before, of the state after"}
+    assert loud == ({named[moves]} if rebound else set())
+    assert ("hidden_course" in codes(f, card)) == bool(rebound)
 
 
 def test_people_with_habits_are_no_hidden_state_however_often_they_come(tmp_path: Path, monkeypatch: Any) -> None:
@@ -294,5 +318,7 @@ def test_a_column_that_the_card_leaves_out_and_that_drove_the_treatment_is_named
 
 def test_a_trait_that_no_column_holds_shows_in_the_past(tmp_path: Path) -> None:
     f = ward(tmp_path, past=True)
-    assert {t["column"] for t in f["hidden_state"]["tests"] if t["speaks"]} == {"the reward before"}
+    loud = {t["column"] for t in f["hidden_state"]["tests"] if t["speaks"]}
+    # a trait that lasts moves what comes later, too
+    assert loud == {"the reward before", "the action before, of the reward"}
     assert "hidden_past" in f["told"] and "hidden_column" not in f["told"]

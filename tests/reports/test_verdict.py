@@ -15,7 +15,7 @@ from pipeline.facts.evaluation import Evaluated
 from pipeline.facts.learnt import Baseline, Best, Contained, LearntFacts, Practice
 from pipeline.facts.promise import SimulatedLog
 from pipeline.facts.report import Report
-from pipeline.facts.verdict import Suboptimality, forecast, missing, stricter
+from pipeline.facts.verdict import Suboptimality, decide, forecast, missing, stricter
 from reports.page import interval
 from reports.run.answer import OPERATOR, hidden_traits, reason, score, sentence, shell_line, verdict_of
 from reports.run.run_page import (
@@ -131,6 +131,28 @@ def test_what_hidden_traits_may_have_made_is_better_on_a_condition_only() -> Non
     none = decided(evaluation(**{**(CHANGES["not_told_apart"] or {}), "hidden": 0.07}), data)
     assert none.answer == "not_told_apart" and not none.conditional
     assert "recorded state" not in sentence(none) and not hidden_traits(none)
+
+
+def test_an_effect_that_comes_later_and_people_left_out_are_conditions_whoever_chose() -> None:
+    data = judged("better").dataset
+    several = decided(evaluation(), data, recorded=True, course=True)
+    assert "by 0.051 to 0.070 if the recorded state explains the outcomes (95 %)" in sentence(several)
+    assert several.conditional and not several.holds and several.above_zero
+    # of 30 000 who were to judge
+    for people, said in ((27_700, None), (24_000, "if the 20 % of people left out are like the others (95 %)")):
+        verdict = decided(evaluation(people=people), data, recorded=True)
+        assert verdict.holds == (said is None) and (said or "than current practice") in sentence(verdict)
+    both = decided(evaluation(people=24_000), data, pays_at_the_end=True, course=True)
+    assert "explains the choices and outcomes and the 20 % of people left out are" in sentence(both)
+
+
+def test_where_model_and_people_disagree_on_practice_the_answer_is_withheld() -> None:
+    data, value = judged("better").dataset, judged("better").value
+    for off, answer in ((0.01, "better"), (-0.01, "better"), (0.05, "withheld"), (-0.05, "withheld")):
+        at = 0.6921 + off
+        model = value.model_copy(update={"estimate": at, "lower": at - 0.1, "upper": at + 0.1})
+        verdict = decide(evaluation(), data, 1.0, None, model)
+        assert verdict.answer == answer and ("source.last_row" in verdict.why) == (answer == "withheld")
 
 
 def test_a_condition_says_why_and_how_strong_a_trait_would_have_to_be() -> None:

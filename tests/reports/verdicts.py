@@ -81,6 +81,7 @@ def decided(
     *,
     pays_at_the_end: bool = False,
     recorded: bool | None = None,
+    course: bool = False,
 ) -> Verdict:
     """The verdict, as a run comes to it, where an episode pays so little that no trait is worth the difference.
 
@@ -88,11 +89,17 @@ def decided(
     ----------
     found, data, rho
         See :func:`~pipeline.facts.verdict.decide`.
-    pays_at_the_end, recorded
+    pays_at_the_end, recorded, course
         See :func:`~pipeline.evaluation.confounding.confounding`.
     """
     hidden = confounding(
-        found, horizon=data.horizon, alike=False, pays=0.01, pays_at_the_end=pays_at_the_end, recorded=recorded
+        found,
+        horizon=data.horizon,
+        course=course,
+        alike=False,
+        pays=0.01,
+        pays_at_the_end=pays_at_the_end,
+        recorded=recorded,
     )
     return decide(found, data, rho, hidden)
 
