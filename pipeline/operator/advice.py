@@ -40,6 +40,8 @@ THIN = 0.1
 NEARLY_ALL = 0.95
 # people counted may differ from people declared by this share
 FAR = 0.1
+# share of rows whose reward ingest changed that is worth a word
+_CHANGED = 0.002
 # share of shortened rows of a log of vectors that is worth a word
 _MANY = 0.2
 
@@ -96,8 +98,11 @@ def advice(facts: Facts, card: Card) -> list[Facts]:
     visited = [b["state"] for b in facts["behaviour"] if b["visits"]]
     if len(visited) == 1 and len(facts["behaviour"]) > 1:
         found["constant_state"] = {"state": visited[0]}
-    if (reward := facts["reward"]) is not None and reward["lowest"] == reward["highest"]:
-        found["constant_reward"] = reward
+    if (reward := facts["reward"]) is not None:
+        if reward["lowest"] == reward["highest"]:
+            found["constant_reward"] = reward
+        if reward["clipped_share"] > _CHANGED or reward["floored_share"] > _CHANGED:
+            found["changed_rewards"] = {**reward, "range": list(card.reward.range), "steps": card.reward.steps}
     return _said(found)
 
 
