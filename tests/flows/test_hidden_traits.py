@@ -113,17 +113,19 @@ def test_a_declaration_counts_from_before_the_first_answer_and_is_told_as_the_op
         answer(home, "register", folder / "card.toml", "--amend")
     run = answer(home, "run", recipe(folder, "after", 2.5))["run"]
     report = told(folder, run)
-    said, clean = report["verdict"]["confounding"], abs(report["evaluation"]["placebo"]) <= 2
-    # fresh noise: the course before a choice leans in one run of twenty, and the word does not count
+    found, said = report["evaluation"], report["verdict"]["confounding"]
+    clean = max(abs(found["placebo"]), abs(found.get("past", 0.0))) <= 2
+    # fresh noise: a check leans in one run of ten, and the word does not count
     assert said["status"] == ("declared" if clean and not late else "unchecked")
     if late:
         assert "registered after the ledger's first answer" in said["why"]
     elif not clean:
-        assert "goes with the choice" in said["why"]
+        assert "which does not count" in said["why"]
     word = "the operator declares that choices were made by a program or rule"
     assert word in told(folder, run, "certificate.json")["data"]["collection"]
     page = (home / "runs" / run / "report.md").read_text()
-    assert f"recorded: {word}" in page and page.startswith("# Better than current") == (said["status"] == "declared")
+    condition = "outcomes" if said["status"] == "declared" else "choices and outcomes"
+    assert f"recorded: {word}" in page and f"if the recorded state explains the {condition} (" in page.splitlines()[0]
     assert report["dataset"]["practice"] == "recorded"
     done = invoke("--home", home, "ledger", "verify", run)
     assert done.exit_code == 0, done.output
