@@ -18,24 +18,24 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.audits.attack import Array, AuditTarget, Side, Whole, silence
+from pipeline.audits.attack import WORLD, Array, AuditTarget, Side, Silence, Whole, silence
 from pipeline.audits.laws import Gaussian
-from pipeline.audits.sampling import WORLD, Silence
 from pipeline.declaration.card import CardError
 from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.losses import Trust
 from pipeline.privacy.noise import NoiseSource, symmetric_noise
 from pipeline.privacy.release import Mechanism, Release
-from pipeline.statistics.interactive import InteractiveRegression, call_window
 from pipeline.statistics.linear_plan import Half, LinearPlan
 from pipeline.statistics.linear_sums import (
     CallLayout,
+    InteractiveRegression,
     LinearRows,
     PersonRow,
     StepRows,
     StreamRows,
     TalliedRows,
     call_sum,
+    call_window,
     count_rows,
     draw_one_shot,
     extreme_rows,

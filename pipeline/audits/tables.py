@@ -15,9 +15,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.audits.attack import Array, AuditTarget, Side, silence
+from pipeline.audits.attack import WORLD, Array, AuditTarget, Side, silence
 from pipeline.audits.laws import Gaussian, Laplace
-from pipeline.audits.sampling import WORLD
 from pipeline.declaration.card import CardError
 from pipeline.logs.aggregate import count_person
 from pipeline.logs.one_step_rows import RETURN_STEPS

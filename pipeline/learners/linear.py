@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 
 from pipeline.agents.linear_backup import LinearResult, shift_of
 from pipeline.agents.one_shot import one_shot, optimal_upper, policy_bound
-from pipeline.agents.pevi import pevi
 from pipeline.agents.suboptimality import best_seen
 from pipeline.agents.support import floor
-from pipeline.agents.vapvi import vapvi
+from pipeline.agents.vapvi import pevi, vapvi
 from pipeline.declaration.card import AnyCard, Card, CardError, declared_start, require_tabular
 from pipeline.facts.answers import CallFacts
 from pipeline.facts.learnt import (
@@ -63,9 +62,10 @@ from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.statistics.count_layout import reward_lattice
 from pipeline.statistics.held_out import PartFacts
-from pipeline.statistics.interactive import InteractiveRegression, RecordedRegression
 from pipeline.statistics.joint_loss import RegressionFacts
 from pipeline.statistics.linear_sums import (
+    InteractiveRegression,
+    RecordedRegression,
     Side,
     StreamRows,
     TalliedRows,

@@ -30,8 +30,7 @@ from pipeline.privacy.release_file import read_release, sha256_file
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.layout import GateLayout
 from pipeline.statistics.private_sum import PrivateSum
-from pipeline.transaction.drawing import Charge, Drawing, key_of
-from pipeline.transaction.gate import Gate
+from pipeline.transaction.drawing import Charge, Drawing, Gate, key_of
 
 if TYPE_CHECKING:
     from pipeline.audits.attack import AuditTarget
@@ -90,7 +89,7 @@ def _learner(method: str) -> Learner:
 
             return LinearLearner(method)
         case "one-step":
-            from pipeline.learners.one_step import OneStepLearner
+            from pipeline.learners.one_step_learning import OneStepLearner
 
             return OneStepLearner()
         case _:

@@ -9,7 +9,7 @@ A lineage that knew people before there was one form knows them under the text o
 Every choice depends on one person's own rows and hashes only, so replacing one person changes nobody else's part in
 any table (privacy.md §1.2).  The store keeps 128-bit hashes, under a random key, of those who were counted; so rows
 may leave the store, and still no person is counted twice.  The cap on episodes of one ingest is applied elsewhere, in
-:mod:`pipeline.logs.second_pass`.  ``never``: a person counts on the first night that brings rows of theirs, and what
+:mod:`pipeline.logs.ingest`.  ``never``: a person counts on the first night that brings rows of theirs, and what
 comes of them later, late rows and corrections included, is dropped.  ``capped``: a person counts with at most m
 episodes over all nights, each once, as it was first delivered.
 """

@@ -504,7 +504,7 @@ def with_successors(rows: pl.DataFrame, card: Card, vector: Vector) -> pl.DataFr
 
     Where nothing divides the states, a next observation that is logged tells the next state, too.
 
-    ``rows``: as :func:`~pipeline.logs.second_pass.sort_episodes` leaves them, with ``next_state``.
+    ``rows``: as :func:`~pipeline.logs.ingest.sort_episodes` leaves them, with ``next_state``.
     """
     first_end, known = card.domain.states.first_terminal, pl.col("next_observation").is_not_null()
     state, here = pl.col("next_state"), pl.lit(0 if card.domain.states.undivided else None, dtype=pl.Int32)

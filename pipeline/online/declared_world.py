@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from pipeline.declaration.card import AnyCard, Card, LqCard
 from pipeline.mdp.planning import occupancies, policy_value
-from pipeline.online.places import place_of
 from pipeline.online.plants import lost_by
 from pipeline.online.registry import find
-from pipeline.online.rollouts import optimum, world_of
+from pipeline.online.rollouts import optimum, place_of, world_of
 from pipeline.online.trial import Trial, run_named
 from pipeline.worlds.plants import LqSystem
 from pipeline.worlds.synthetic import short, simulated_card

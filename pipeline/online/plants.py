@@ -27,14 +27,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.agents.adaptive_lqr import AdaptiveConstants, Epoch, ResidualQuery, adaptive_lqr, prior, recentred_lqr
-from pipeline.agents.dp_lqr import LqConstants, LqTask, certainty_equivalence
-from pipeline.agents.explore_then_commit import Exploration, explore, explore_then_commit
+from pipeline.agents.dp_lqr import Exploration, LqConstants, LqTask, certainty_equivalence, explore, explore_then_commit
 from pipeline.agents.ofu_rl import LqControl, OfuConstants, OfuPlan, Search, batch_ends, ofu_rl
 from pipeline.declaration.toml import CardError
 from pipeline.mdp.riccati import clip_norm, gain_matrices, riccati
 from pipeline.mdp.rollout import LinearRollout, LqBatch
-from pipeline.online.places import typed_place
-from pipeline.online.rollouts import Played, as_printed, play
+from pipeline.online.rollouts import Played, as_printed, play, typed_place
 from pipeline.online.trial import (
     NOTHING_CONTROLLED,
     OnlineAgent,

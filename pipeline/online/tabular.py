@@ -23,8 +23,7 @@ from pipeline.agents.ucbvi import CountTask, UcbviConstants, practical, practica
 from pipeline.declaration.card import CardError
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import policy_value
-from pipeline.online.places import counts_before
-from pipeline.online.rollouts import CountWorld, as_control, as_printed, emitted, optimum, play, world_of
+from pipeline.online.rollouts import CountWorld, as_control, as_printed, counts_before, emitted, optimum, play, world_of
 from pipeline.online.trial import (
     CountsTarget,
     OnlineAgent,

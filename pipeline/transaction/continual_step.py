@@ -64,8 +64,7 @@ from pipeline.privacy.release_file import describe_mechanism
 from pipeline.statistics.layout import ExactSums
 from pipeline.statistics.played import Play, PlayedLayout
 from pipeline.statistics.private_sum import PrivateSum
-from pipeline.transaction.drawing import WHOLE, key_of
-from pipeline.transaction.gate import Gate
+from pipeline.transaction.drawing import WHOLE, Gate, key_of
 from pipeline.transaction.release_once import check_snapshot, claims_told, keyed_by, pass_gate, replay, split_told
 from pipeline.transaction.transaction import Curated, OpenLineage, open_lineage, transaction
 

@@ -19,7 +19,7 @@ from flows.cli import app
 from flows.config.home import Home
 from flows.config.setting import setting
 from flows.jobs.audit import audit_job, one_run
-from pipeline.audits.attack import attack, trade_off
+from pipeline.audits.attack import Covariance, Drawn, attack, hold_noise, trade_off
 from pipeline.audits.laws import (
     Binomial,
     black_box_epsilon,
@@ -31,7 +31,6 @@ from pipeline.audits.laws import (
     upper_rate,
 )
 from pipeline.audits.regressions import linear_cost, linear_target, lq_target
-from pipeline.audits.sampling import Covariance, Drawn, hold_noise
 from pipeline.privacy.noise import FastOsNoise, OsNoise
 from pipeline.privacy.release import Release
 from pipeline.statistics.ask import Ask

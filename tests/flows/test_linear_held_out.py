@@ -15,8 +15,7 @@ from pipeline.privacy.release_file import read_release
 from pipeline.statistics.held_out import held_out_loss, part_costs
 from pipeline.statistics.linear_plan import declared_map
 from pipeline.transaction.drawing import key_of
-from pipeline.transaction.place import fits
-from pipeline.transaction.transaction import Transaction
+from pipeline.transaction.transaction import Transaction, fits
 from reticent import CardError, load_card, load_recipe
 from tests.flows.shop import rows
 from tests.flows.test_held_out_run import HELD, call, shop, told, write

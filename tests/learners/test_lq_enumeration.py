@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-import pipeline.logs.second_pass as screen_module
+import pipeline.logs.ingest as screen_module
 import pipeline.statistics.private_sum as private_sum
 from pipeline.declaration.card import LqCard, load_any_card
 from pipeline.learners.lq import LqLearner
