@@ -30,14 +30,12 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array
 from pipeline.mdp.riccati import QuadraticCost, clip_norm, riccati
 from pipeline.mdp.rollout import LinearRollout, LqAgent, LqBatch, play_every
 from pipeline.statistics.gram import raise_eigenvalues
 from pipeline.statistics.regression import LqMoments
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,11 @@ import math
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.agents.linear_backup import Backup, LinearConstants, LinearResult, LinearTask, backup_of, greedy_step
+from pipeline.arrays import Array
 from pipeline.mdp.policy import Policy
 from pipeline.statistics.regression import OneShot, PrivateRegression
-
-Array = NDArray[np.float64]
 
 
 def regression_of(released: OneShot, h: int, V: Array) -> PrivateRegression:

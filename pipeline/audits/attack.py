@@ -18,11 +18,11 @@ from fractions import Fraction
 from typing import Any, Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Bools, Integers
 from pipeline.audits.laws import Binomial, Gaussian, Laplace, Law, Means
 from pipeline.privacy.losses import Trust
-from pipeline.privacy.noise import DataHandle, Integers, NoiseSource, RelayedNoise, SeededNoise, SimulatedWorld
+from pipeline.privacy.noise import DataHandle, NoiseSource, RelayedNoise, SeededNoise, SimulatedWorld
 from pipeline.privacy.release import Release
 
 # nobody lives there
@@ -102,7 +102,7 @@ class Covariance:
     ``read`` ``(*shape)``: of each table: which entries are read.
     """
 
-    def __init__(self, read: list[NDArray[np.bool_]]) -> None:
+    def __init__(self, read: list[Bools]) -> None:
         self._read, entries = read, sum(int(of.sum()) for of in read)
         self._chosen = np.random.default_rng().permutation(entries)[:_COMPARED]
         self._squares, self._sum = np.zeros((len(self._chosen),) * 2), np.zeros(len(self._chosen))
@@ -160,7 +160,6 @@ def hold_noise(noise: list[Array], variances: list[Array]) -> Drawn:
     )
 
 
-Array = NDArray[np.float64]
 Side = Literal[0, 1]
 DRAWS = 20_000
 # error probability of each of the two rates: the verdict holds with twice this much doubt

@@ -22,11 +22,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Bools
 from pipeline.privacy.shuffle import shuffle_delta, shuffle_epsilon
 
-Array = NDArray[np.float64]
 Means = tuple[list[Array], list[Array]]
 # no fewer coins than this share of the claimed ones are looked for: noise that is a thousand times too small
 _FEWEST = 1e-3
@@ -162,7 +161,7 @@ class Binomial:
 Law = Gaussian | Laplace | Binomial
 
 
-def rates(right: NDArray[np.bool_], wrong: NDArray[np.bool_], doubt: float) -> tuple[float, float, float, float]:
+def rates(right: Bools, wrong: Bools, doubt: float) -> tuple[float, float, float, float]:
     """Clopper-Pearson ends (lower of the first rate, upper of the second), and the rates themselves."""
     hit, slip, draws = int(right.sum()), int(wrong.sum()), len(right)
     return lower_rate(hit, draws, doubt), upper_rate(slip, draws, doubt), hit / draws, slip / draws
@@ -253,7 +252,7 @@ class OneRun:
         return self.lower_bound_epsilon > self.claimed_epsilon
 
 
-def guess(scores: Array, coins: NDArray[np.bool_], share: float) -> tuple[int, int]:
+def guess(scores: Array, coins: Bools, share: float) -> tuple[int, int]:
     """Number of guesses, and of right ones: the top ``share`` of scores is said to be in, as many at the bottom out.
 
     ``scores``, ``coins`` ``(n,)``: of each person: how present they look, and whether they are.

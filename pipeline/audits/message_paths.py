@@ -31,9 +31,9 @@ from functools import partial
 from typing import Literal, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pipeline.audits.attack import WORLD, Array, AuditTarget, Pooled, Side, Silence, WholePlan, fresh, silence
+from pipeline.arrays import Array, Bools, Integers
+from pipeline.audits.attack import WORLD, AuditTarget, Pooled, Side, Silence, WholePlan, fresh, silence
 from pipeline.audits.laws import Binomial, Gaussian, Means
 from pipeline.audits.regressions import lq_target
 from pipeline.audits.tables import counts_target
@@ -51,7 +51,7 @@ from pipeline.privacy.continual import (
     continual,
 )
 from pipeline.privacy.losses import Trust
-from pipeline.privacy.noise import LARGEST_SCALE, DataHandle, FastOsNoise, Integers, NoiseSource, SeededNoise
+from pipeline.privacy.noise import LARGEST_SCALE, DataHandle, FastOsNoise, NoiseSource, SeededNoise
 from pipeline.privacy.shuffle import (
     Coins,
     Messages,
@@ -148,7 +148,7 @@ class Sums:
     build: Build = RunningSum
 
     @property
-    def moved(self) -> NDArray[np.bool_]:
+    def moved(self) -> Bools:
         """``(cells,)`` where the two steps differ."""
         return self.pair[0] != self.pair[1]
 
@@ -318,12 +318,12 @@ def bit_sides(changes: int, episodes: int = 1) -> Means:
     return [episodes * one], [episodes * (1 - one)]
 
 
-def _moved(one: Sequence[Tabled], other: Sequence[Tabled]) -> list[NDArray[np.bool_]]:
+def _moved(one: Sequence[Tabled], other: Sequence[Tabled]) -> list[Bools]:
     """Where tables ``(G, S, 1[, S])`` of two users differ."""
     return [(a != b)[:, :, 0] for a, b in zip(one, other, strict=True)]
 
 
-def _entries(tables: Sequence[Tabled], moved: list[NDArray[np.bool_]]) -> Array:
+def _entries(tables: Sequence[Tabled], moved: list[Bools]) -> Array:
     """These entries of tables ``(G, S, copies[, S])``: ``(copies, n)``."""
     parts = [np.moveaxis(t, 2, 0)[:, where].astype(np.float64) for t, where in zip(tables, moved, strict=True)]
     return np.concatenate(parts, axis=1)
@@ -367,7 +367,7 @@ class _Batches:
     mean: float | None = None
 
     @property
-    def moved(self) -> list[NDArray[np.bool_]]:
+    def moved(self) -> list[Bools]:
         """Where what the users add differs, table by table."""
         sums = (self.layout.sums(self.layout.integers(user).astype(np.float64)) for user in self.extremes(self.layout))
         return _moved(*([table for table in tables if table is not None] for tables in sums))
@@ -383,7 +383,7 @@ class _Batches:
                 sums.append(look(lambda: self._show(counts.counts(), moved)))
         return self.watch.read_off(sums)
 
-    def _show(self, seen: OnlineCounts, moved: list[NDArray[np.bool_]]) -> Array:
+    def _show(self, seen: OnlineCounts, moved: list[Bools]) -> Array:
         rewards = [] if seen.r_sa is None else [seen.r_sa]
         if self.mean is None:
             return _entries([seen.n_sas, *rewards], moved)

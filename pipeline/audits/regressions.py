@@ -16,9 +16,9 @@ from fractions import Fraction
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pipeline.audits.attack import WORLD, Array, AuditTarget, Side, Silence, Whole, silence
+from pipeline.arrays import Array, Integers
+from pipeline.audits.attack import WORLD, AuditTarget, Side, Silence, Whole, silence
 from pipeline.audits.laws import Gaussian
 from pipeline.declaration.card import CardError
 from pipeline.mdp.rollout import LqBatch
@@ -89,7 +89,7 @@ def lq_target(shipped: PrivateSum) -> AuditTarget:
     def honest(person: LqBatch, noise: NoiseSource) -> Release:
         return draw_lq(summed, [person], noise, epsilon=EPSILON)
 
-    def exact(person: LqBatch) -> Mapping[str, NDArray[np.int64]]:
+    def exact(person: LqBatch) -> Mapping[str, Integers]:
         return honest(person, Silence()).tables
 
     words = "lq moments, discrete gaussian, gram and target"
@@ -138,7 +138,7 @@ class _Tiled:
     """Noise of the listed mechanisms, as a release draws it, on the exact tables of two people."""
 
     mechanisms: tuple[Mechanism, ...]
-    sides: tuple[Mapping[str, NDArray[np.int64]], Mapping[str, NDArray[np.int64]]]
+    sides: tuple[Mapping[str, Integers], Mapping[str, Integers]]
 
     def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
         found: list[Array] = []

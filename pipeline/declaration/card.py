@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import model_validator
 
+from pipeline.arrays import Array
 from pipeline.declaration.columns import (
     LogColumns,
     Reward,
@@ -253,7 +253,7 @@ def task_of(card: Card) -> Task:
     return Task(d.horizon, r.range, d.allowed, here, can_end=bool(d.states.ends), entering=there, total=r.total)
 
 
-def declared_start(card: Card) -> NDArray[np.float64] | None:
+def declared_start(card: Card) -> Array | None:
     """Declared first-state distribution ``(L,)``, or None where it comes from the release.
 
     ``card``: its ``domain.start``: probabilities by label, 0 for a state that it does not name.

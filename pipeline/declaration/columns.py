@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, FiniteFloat, model_validator
 
+from pipeline.arrays import Array
 from pipeline.declaration.domain import Domain
 from pipeline.declaration.linear_quadratic import LinearQuadratic, Vector
 from pipeline.declaration.source import (
@@ -127,14 +127,14 @@ class Reward(Strict):
         deep = [[row for row in table if isinstance(row, list)] for table in self.table]
         return deep if any(deep) else [[[x for x in row if not isinstance(x, list)] for row in self.table]]
 
-    def paid_here(self, live: int, actions: int) -> NDArray[np.float64] | None:
+    def paid_here(self, live: int, actions: int) -> Array | None:
         """What a step pays for what is done: ``(L, A)``, or ``(H, L, A)``; None where the rows tell."""
         if self.kind == "estimate":
             return None
         found = np.array(self.tables, dtype=np.float64) if self.tables else np.zeros((1, live, actions))
         return found[0] if len(found) == 1 else found
 
-    def paid_there(self, states: Sequence[str]) -> NDArray[np.float64] | None:
+    def paid_there(self, states: Sequence[str]) -> Array | None:
         """What a step pays for where it leads, ``(S,)`` over all state labels; None where nothing depends on that."""
         entering = self.on_entering
         return None if entering is None else np.array([entering.get(label, 0.0) for label in states])

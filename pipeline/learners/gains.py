@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Integers
 from pipeline.declaration.card import CardError, LqCard
 from pipeline.facts.learnt import Gains
 from pipeline.facts.promise import DeclaredVector, vector_facts
@@ -26,8 +26,6 @@ from pipeline.privacy.release import Release
 if TYPE_CHECKING:
     from pipeline.facts.report import Report
 
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 KIND = "linear_quadratic"
 COLUMNS = ("step", "control", "observed", "gain")
@@ -141,7 +139,7 @@ def stored_gains(files: PolicyFiles, report: Body, of: Exported) -> StoredGains:
     return StoredGains(of, observation, action, gains_of(files))
 
 
-def control(file: StoredGains, observations: Array, steps: Ints) -> list[Control]:
+def control(file: StoredGains, observations: Array, steps: Integers) -> list[Control]:
     """The control at each observation and step, as logged.
 
     ``observations``, ``steps`` ``(N, n)``: as logged, and ``(N,)`` from 0.

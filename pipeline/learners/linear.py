@@ -16,13 +16,13 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.agents.linear_backup import LinearResult, shift_of
 from pipeline.agents.one_shot import one_shot, optimal_upper, policy_bound
 from pipeline.agents.suboptimality import best_seen
 from pipeline.agents.support import floor
 from pipeline.agents.vapvi import pevi, vapvi
+from pipeline.arrays import Array, Bools, Integers
 from pipeline.declaration.card import AnyCard, Card, CardError, declared_start, require_tabular
 from pipeline.facts.answers import CallFacts
 from pipeline.facts.learnt import (
@@ -57,7 +57,7 @@ from pipeline.logs.regression_sums import ObservedRows, tally
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import Resources
 from pipeline.mdp.policy import Policy, best_actions
-from pipeline.privacy.noise import Integers, NoiseSource, SeededNoise, admit_release
+from pipeline.privacy.noise import NoiseSource, SeededNoise, admit_release
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.statistics.count_layout import reward_lattice
@@ -83,8 +83,6 @@ if TYPE_CHECKING:
     from pipeline.learners.linear_evaluation import LinearEvaluation
     from pipeline.worlds.surrogate import Logged, SimulatedRun
 
-
-Array = NDArray[np.float64]
 
 # a direction with at most this multiple of ridge and shift behind it may be one that nobody took
 _UNSEEN = 2
@@ -183,7 +181,7 @@ def plan_linear(request: LinearRequest, release: Release) -> tuple[LinearResult,
     return result, Policy(_among(request, result, seen), np.asarray(~seen.any(-1))), threshold
 
 
-def _among(request: LinearRequest, result: LinearResult, seen: NDArray[np.bool_]) -> Array:
+def _among(request: LinearRequest, result: LinearResult, seen: Bools) -> Array:
     """The planner's choices ``(H, M, A)``, and the best of what is ``seen`` where its own is not.
 
     An adaptive planner's questions follow its own greedy values and stay as they are: another choice here is free.

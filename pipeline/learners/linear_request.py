@@ -10,9 +10,9 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.agents.linear_backup import LinearConstants, LinearTask, linear_task
+from pipeline.arrays import Array, Bools
 from pipeline.declaration.card import Card, CardError
 from pipeline.declaration.domain import Domain
 from pipeline.declaration.linear_quadratic import Vector
@@ -47,17 +47,17 @@ class Points:
     """
 
     names: tuple[str, ...]
-    allowed: NDArray[np.bool_]
+    allowed: Bools
     first: int
 
 
-def first_observations(d: Domain, vector: Vector) -> NDArray[np.float64]:
+def first_observations(d: Domain, vector: Vector) -> Array:
     """Declared first observations ``(k, p)``, scaled; the middle of the ball where none is declared."""
     logged = d.first_observations or [vector.centers]
     return (np.array(logged, dtype=np.float64) - vector.centers) / vector.scales
 
 
-def point_name(logged: NDArray[np.float64], state: str, d: Domain) -> str:
+def point_name(logged: Array, state: str, d: Domain) -> str:
     """A public observation as logged, with its live state where there are several."""
     numbers = f"({', '.join(f'{x:.3g}' for x in logged[:_SHOWN])}{', …' if len(logged) > _SHOWN else ''})"
     return numbers if len(d.live_states) == 1 else f"{state} {numbers}"

@@ -12,9 +12,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.agents.dp_lqr import LqConstants, LqResult, LqTask, certainty_equivalence
+from pipeline.arrays import Array
 from pipeline.declaration.card import AnyCard, CardError, LqCard, require_linear_quadratic
 from pipeline.facts.learnt import (
     Baseline,
@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from pipeline.audits.attack import AuditTarget, WholePlan
     from pipeline.worlds.surrogate import SimulatedRun
 
-
-Array = NDArray[np.float64]
 
 # of the log that certainty equivalence without noise is given: made up anew, so that no row of this run is read
 _SEED = 0

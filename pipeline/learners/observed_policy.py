@@ -8,18 +8,15 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.agents.linear_backup import Backup
+from pipeline.arrays import Array, Integers
 from pipeline.declaration.card import CardError
 from pipeline.facts.promise import DeclaredVector
 from pipeline.learners.decisions import KEEP, StoredDecisions, stored_decisions
 from pipeline.learners.policy_files import Exported, PolicyFiles, refuse_observations, refuse_steps
 from pipeline.ledger.chain import Body
 from pipeline.mdp.features import ObservedMap, observed_map
-
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 OBSERVED_KIND = "linear_observed"
 # which actions an advice may name; older folders do not say, and name any allowed one where one has evidence
@@ -72,7 +69,7 @@ class StoredObserved:
         told = ("observation", "live_states", "features", "rule", "unit", "offset", "multiplier", "constant", "clip")
         return json.dumps(whole | {key: self.labels[key] for key in told}, ensure_ascii=False, allow_nan=False) + "\n"
 
-    def act(self, observations: Array, steps: Ints, states: Ints) -> list[Advice]:
+    def act(self, observations: Array, steps: Integers, states: Integers) -> list[Advice]:
         """What to do at each observation, as logged.
 
         ``observations``, ``steps``, ``states`` ``(N, p)``: as logged, ``(N,)`` from 0, and ``(N,)`` indices of live

@@ -16,13 +16,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.agents import one_step
 from pipeline.agents.one_step import SPREAD, VERSION
 from pipeline.agents.one_step_pooling import group_states, pooled_shares, pooled_step
 from pipeline.agents.one_step_value import Seen
 from pipeline.agents.suboptimality import left_within_one_step
+from pipeline.arrays import Array, Integers
 from pipeline.declaration.card import AnyCard, Card, CardError, require_tabular, task_of
 from pipeline.facts.learnt import (
     Best,
@@ -68,8 +68,6 @@ if TYPE_CHECKING:
     from pipeline.learners.one_step_evaluation import OneStepEvaluation
     from pipeline.worlds.surrogate import SimulatedRun
 
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
 # in ``policy.json``
 KIND = "one_step"
 # least share of a state's rows that a recommended action must have where other people confirm it

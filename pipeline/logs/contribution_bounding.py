@@ -30,6 +30,7 @@ import polars as pl
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from pipeline.arrays import Bools
 from pipeline.declaration.card import AnyCard, Card
 from pipeline.declaration.toml import DamagedError
 
@@ -265,7 +266,7 @@ class CapsAgain:
         self._last, self._episodes = rows.row(-1), int(counts[-1])
 
 
-def _changes(keys: pl.Series) -> NDArray[np.bool_]:
+def _changes(keys: pl.Series) -> Bools:
     """Whether each row but the first has another key than the row before it."""
     if keys.dtype.is_integer() and not keys.null_count():
         numbers = keys.to_numpy()

@@ -24,8 +24,8 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.csv as pc
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Integers
 from pipeline.declaration.card import Card, CardError
 from pipeline.declaration.columns import TELLING, step_role
 from pipeline.declaration.domain import Product, States
@@ -721,7 +721,7 @@ def _qualified(role: str, card: Card) -> dict[str, dict[str, str]]:
 _COLUMNS = {"state": pl.String, "step": pl.Int64}
 
 
-def read_queries(content: bytes, name: str) -> tuple[list[str | None], NDArray[np.int64]]:
+def read_queries(content: bytes, name: str) -> tuple[list[str | None], Integers]:
     """States as text (None where empty) and steps, in the order of the file.
 
     ``content``: UTF-8.  NDJSON if the first character is a brace, else CSV with a header.
@@ -754,7 +754,7 @@ def _csv(content: bytes) -> pl.DataFrame:
     return pl.DataFrame({name: pl.Series(name, table[name].to_numpy(), dtype=t) for name, t in _COLUMNS.items()})
 
 
-def read_observations(content: bytes, name: str, names: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def read_observations(content: bytes, name: str, names: Sequence[str]) -> tuple[Array, Integers]:
     """Observations ``(N, n)`` and steps ``(N,)``, in the order of the file; other columns are ignored.
 
     ``content``: UTF-8.  NDJSON if the first character is a brace, else CSV with a header.
@@ -787,7 +787,7 @@ def read_observations(content: bytes, name: str, names: Sequence[str]) -> tuple[
 UNREADABLE, UNDECLARED = -1, -2
 
 
-def index_states(values: Sequence[str | None], states: States) -> NDArray[np.int64]:
+def index_states(values: Sequence[str | None], states: States) -> Integers:
     """Index of each raw value among live states and ends.
 
     ``values``: cells as text, None for an empty one: of the binned column (or the name of an end) where states are

@@ -34,12 +34,11 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Integers
 from pipeline.declaration.code import code_digest
 from pipeline.declaration.toml import CardError, DamagedError, LogError
 
-Integers = NDArray[np.int64]
 Seen = Callable[[int], None]
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T", bound="FileTask[Any]")

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array
 from pipeline.declaration.card import AnyCard, Card, LqCard
 from pipeline.mdp.planning import occupancies, policy_value
 from pipeline.online.plants import lost_by
@@ -20,8 +20,6 @@ from pipeline.online.trial import Trial, run_named
 from pipeline.worlds.plants import LqSystem
 from pipeline.worlds.synthetic import short, simulated_card
 from pipeline.worlds.world import World
-
-Array = NDArray[np.float64]
 
 
 def proposal_of(trial: Trial) -> str | None:

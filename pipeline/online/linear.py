@@ -34,11 +34,11 @@ from functools import cache
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.agents.linear_backup import LinearConstants, LinearResult, LinearTask, linear_task
 from pipeline.agents.one_shot import one_shot
 from pipeline.agents.vapvi import pevi, theory_beta, vapvi
+from pipeline.arrays import Array, Integers
 from pipeline.mdp.features import FeatureMap, balance
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import optimal_values, policy_value
@@ -56,8 +56,6 @@ from pipeline.statistics.linear_sums import (
     true_rho,
 )
 
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Scale = Literal["literal", "normalised", "balanced"]
 
 STATES, ACTIONS, HORIZON, BITS = 2, 100, 20, 8

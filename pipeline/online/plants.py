@@ -24,11 +24,11 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.agents.adaptive_lqr import AdaptiveConstants, Epoch, ResidualQuery, adaptive_lqr, prior, recentred_lqr
 from pipeline.agents.dp_lqr import Exploration, LqConstants, LqTask, certainty_equivalence, explore, explore_then_commit
 from pipeline.agents.ofu_rl import LqControl, OfuConstants, OfuPlan, Search, batch_ends, ofu_rl
+from pipeline.arrays import Array
 from pipeline.declaration.toml import CardError
 from pipeline.mdp.riccati import clip_norm, gain_matrices, riccati
 from pipeline.mdp.rollout import LinearRollout, LqBatch
@@ -65,8 +65,6 @@ from pipeline.statistics.online_sum import asked_rho, begin, cost_of, stacked, t
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.regression import LqMoments
 from pipeline.worlds.plants import Controller, LqSystem, norm, simulate
-
-Array = NDArray[np.float64]
 
 # longer batches are this many episodes and exact means
 SIMULATED = 4096

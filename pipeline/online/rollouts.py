@@ -34,6 +34,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Integers
 from pipeline.declaration.card import Card
 from pipeline.declaration.code import is_plugin, plugin
 from pipeline.declaration.toml import CardError
@@ -192,9 +193,9 @@ def counts_before(trial: Trial, layout: OnlineLayout) -> OnlineCounts:
     return OnlineCounts(0, np.broadcast_to(there, (*layout.cells, len(states))).copy(), None, sd, 0.0)
 
 
-def _matched(card: Card, world: World, run: str) -> list[NDArray[np.int64]]:
+def _matched(card: Card, world: World, run: str) -> list[Integers]:
     """Index of each state and action of the world among the card's labels; in their order where no label is shared."""
-    d, found = card.domain, list[NDArray[np.int64]]()
+    d, found = card.domain, list[Integers]()
     for labels, names in ((d.state_labels, world.raw_labels), (d.action_labels, world.actions)):
         at = {label: i for i, label in enumerate(labels)}
         index = [at.get(name, -1) for name in names] if set(names) & set(labels) else list(range(len(names)))
@@ -204,8 +205,6 @@ def _matched(card: Card, world: World, run: str) -> list[NDArray[np.int64]]:
     return found
 
 
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Answer = TypeVar("Answer")
 Asked = TypeVar("Asked")
 Told = TypeVar("Told")
@@ -425,7 +424,7 @@ def as_printed(trial: Trial) -> bool:
     return said == "paper"
 
 
-def emitted(policy: NDArray[np.float64]) -> list[Any]:
+def emitted(policy: Array) -> list[Any]:
     """A policy ``(H, S, A)`` as an outcome holds it: actions where it never draws."""
     return (policy.argmax(-1) if np.isin(policy, (0, 1)).all() else policy).tolist()
 

@@ -59,11 +59,10 @@ from functools import cache
 from typing import Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pipeline.privacy.noise import DataHandle, Integers, NoiseSource, RealDataError
+from pipeline.arrays import Array, Integers
+from pipeline.privacy.noise import DataHandle, NoiseSource, RealDataError
 
-Array = NDArray[np.float64]
 # the two nightly counters as recipes, JSON and ledgers name them; keys hash these words, so they never change
 Kind = Literal["tree", "toeplitz"]
 

@@ -39,8 +39,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.arrays import Bools, Integers
+
 Words64 = NDArray[np.uint64]
-Bits = NDArray[np.bool_]
 
 _BLOCK = 2**15
 
@@ -102,7 +103,7 @@ def fixed_point(part: NDArray[Any], whole: int) -> Words64:
     return out
 
 
-def exp_trials(words: Words, exponent: Words64, exact: Callable[[int], Fraction]) -> Bits:
+def exp_trials(words: Words, exponent: Words64, exact: Callable[[int], Fraction]) -> Bools:
     """True with probability ``exp(-g)``, for each ``g`` in [0, 1) (Canonne, Kamath and Steinke, Algorithm 1).
 
     ``exponent``: ``floor(2^64 g)``, ``(n,)``.
@@ -131,8 +132,6 @@ def word_below(words: Words, u: int, p: Fraction) -> bool:
             return False
         u, bits = u << 64 | words.one(), bits + 64
 
-
-Integers = NDArray[np.int64]
 
 _BATCH = 2**15
 _MASK = 2**64 - 1
@@ -183,7 +182,7 @@ def _gaussian_batch(words: Words, n: int, variance: Fraction) -> Integers:
     whole_part: NDArray[Any] = (np.abs(y).astype(object) * (t * b) - a) ** 2
     divisor = 2 * a * b * t * t
     scaled: NDArray[Any] = (whole_part << 64) // divisor
-    passed: Bits = geometric(words, n) >= np.minimum(scaled >> 64, 2**62).astype(np.int64)
+    passed: Bools = geometric(words, n) >= np.minimum(scaled >> 64, 2**62).astype(np.int64)
     y, left = y[passed], whole_part[passed]
     exponent: Words64 = (scaled[passed] & _MASK).astype(np.uint64)
     return y[exp_trials(words, exponent, lambda i: Fraction(int(left[i]) % divisor, divisor))]
@@ -272,14 +271,14 @@ class FirstWords:
 
     thresholds: Words64
     before: NDArray[np.int32]
-    several: NDArray[np.bool_]
+    several: Bools
 
     @cached_property
     def shift(self) -> np.uint64:
-        """Bits of a word behind those that name its stretch."""
+        """Bools of a word behind those that name its stretch."""
         return np.uint64(_WORD + 1 - len(self.before).bit_length())
 
-    def below(self, u: Words64) -> NDArray[np.int64]:
+    def below(self, u: Words64) -> Integers:
         """How many thresholds are below each word: a look-up and one comparison, a search where several are near."""
         stretch = (u >> self.shift).astype(np.intp)
         j = self.before[stretch].astype(np.int64)
@@ -359,7 +358,7 @@ def _exp(rate: Fraction, precision: int) -> tuple[int, int]:
     return max(near - 1, 0), near + 2
 
 
-def draw(words: Words, size: int, law: Law) -> NDArray[np.int64]:
+def draw(words: Words, size: int, law: Law) -> Integers:
     """Draws ``(size,)`` of exactly the law."""
     first, out = first_words(law), np.empty(size, dtype=np.int64)
     for begin in range(0, size, _CHUNK):
@@ -368,7 +367,7 @@ def draw(words: Words, size: int, law: Law) -> NDArray[np.int64]:
     return out
 
 
-def invert(law: Law, first: FirstWords, u: Words64, words: Words) -> NDArray[np.int64]:
+def invert(law: Law, first: FirstWords, u: Words64, words: Words) -> Integers:
     """The draws that begin with ``u``; more bits are drawn only where 64 do not decide."""
     j = first.below(u)
     # the largest word is the last threshold

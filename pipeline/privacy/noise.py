@@ -18,12 +18,9 @@ from importlib.metadata import version
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Bools, Integers
 from pipeline.privacy.csprng import Law, Words, draw, gaussian_by_rejection, laplace_by_rejection
-
-Integers = NDArray[np.int64]
-
 
 # largest standard deviation or scale that may be asked for: 2^20 of them still fit below the largest draw
 LARGEST_SCALE = 2**40
@@ -241,12 +238,12 @@ class SeededNoise:
         support = np.arange(-math.ceil(40 * scale) - 1, math.ceil(40 * scale) + 2)
         return self._draw(size, support, np.exp(-np.abs(support) / float(scale)))
 
-    def flips(self, size: int, chance: int, data: DataHandle) -> NDArray[np.bool_]:
+    def flips(self, size: int, chance: int, data: DataHandle) -> Bools:
         """Coins of probability ``chance / 2^64``; see :class:`pipeline.privacy.shuffle.Coins`."""
         self._admit_handle(data)
         return self._rng.random(size) < chance / 2**64
 
-    def rounded(self, value: NDArray[np.float64], data: DataHandle) -> NDArray[np.bool_]:
+    def rounded(self, value: Array, data: DataHandle) -> Bools:
         """One bit for each value in [0, 1]; see :class:`pipeline.privacy.shuffle.Coins`."""
         self._admit_handle(data)
         return self._rng.random(len(value)) < value
@@ -264,7 +261,7 @@ class SeededNoise:
         # a word typed by the caller is no manifest: only a handle that carries its kind will do
         self.admit(getattr(data, "data_kind", "real"))
 
-    def _draw(self, size: int, support: Integers, weight: NDArray[np.float64]) -> Integers:
+    def _draw(self, size: int, support: Integers, weight: Array) -> Integers:
         cdf = np.cumsum(weight / weight.sum())
         index = np.searchsorted(cdf, self._rng.random(size), side="right")
         return support[np.minimum(index, len(support) - 1)].astype(np.int64)

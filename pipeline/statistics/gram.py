@@ -33,13 +33,10 @@ from fractions import Fraction
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Integers
 from pipeline.mdp.features import FeatureMap
 from pipeline.statistics.layout import Relation
-
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 _EXACT = 2**53
 _SAFE = 2**62

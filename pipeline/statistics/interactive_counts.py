@@ -31,8 +31,8 @@ from itertools import islice
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Integers
 from pipeline.privacy.budget import epsilon_from_rho, rho_from_epsilon
 from pipeline.privacy.continual import Mechanism as Counter
 from pipeline.privacy.continual import Once, continual
@@ -61,9 +61,6 @@ from pipeline.statistics.online_counts import (
     consistent_batch,
 )
 from pipeline.statistics.online_sum import OnlineSum, begin, entry_variances, tight
-
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 _UNIT, _RULE = "ones", "an episode replaced moves so many counters by 1, half of them up; everybody sends for all"
 

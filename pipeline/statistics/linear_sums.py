@@ -35,8 +35,8 @@ from functools import cached_property
 from typing import Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Bools, Integers
 from pipeline.mdp.features import FeatureMap
 from pipeline.privacy.noise import NoiseSource, RealDataError
 from pipeline.privacy.release import Mechanism, Release
@@ -45,9 +45,6 @@ from pipeline.statistics.layout import ExactSums, Rates, Relation, Sensitivity, 
 from pipeline.statistics.linear_plan import Half, LinearPlan, features_digest
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.regression import MechanismClosedError, OneShot, PrivateRegression, Value, Weight, Window
-
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 Side = Literal["D", "D'", "both"]
 
@@ -185,7 +182,7 @@ class StepRows:
     features: Array
     reward: Array
     successors: Array
-    ended: NDArray[np.bool_]
+    ended: Bools
 
 
 @dataclass(frozen=True)

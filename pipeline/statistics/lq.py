@@ -38,6 +38,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Integers
 from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.continual import LazyTree, Once
 from pipeline.privacy.losses import Trust
@@ -59,9 +60,6 @@ from pipeline.statistics.online_sum import (
 )
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.regression import LqMoments, RidgeSums
-
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 # what is cut anyway: an unclipped twin gives itself away
 _TOO_LONG = 3.0

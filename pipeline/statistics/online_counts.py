@@ -19,18 +19,14 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Bools, Integers
 from pipeline.mdp.rollout import Trajectory
 from pipeline.privacy.losses import Promise
 from pipeline.privacy.release import Release
 from pipeline.statistics.consistency import consistent_counts
 from pipeline.statistics.layout import Table
 from pipeline.statistics.online_sum import SimulatedLayout, lattice_table
-
-Array = NDArray[np.float64]
-Bits = NDArray[np.bool_]
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -96,7 +92,7 @@ class OnlineLayout(SimulatedLayout):
 
     @property
     def bits(self) -> tuple[int, ...]:
-        """Bits of each table that a replaced user turns, where rewards are sent as bits and nothing is pooled.
+        """Bools of each table that a replaced user turns, where rewards are sent as bits and nothing is pooled.
 
         At each step a transition leaves its counter and another enters; a reward bit likewise, at worst.
         """
@@ -120,7 +116,7 @@ class OnlineLayout(SimulatedLayout):
         tables = [tally.transitions[: self.steps], *((tally.rewards,) if tally.rewards is not None else ())]
         return np.concatenate([(t.sum(0) if self.pooled else t).ravel() for t in tables])
 
-    def entries(self, cells: Bits) -> Bits:
+    def entries(self, cells: Bools) -> Bools:
         """Which integers ``(n,)`` the cells ``(H, S, A)`` are."""
         counted = cells[: self.steps]
         flat = (counted.any(0) if self.pooled else counted).ravel()
@@ -155,7 +151,7 @@ class Tally:
     transitions: Integers
     rewards: Integers | None = None
     people: Trajectory | None = None
-    possible: Bits | None = None
+    possible: Bools | None = None
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Integers
 from pipeline.privacy.release import Release
 
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Bound = TypeVar("Bound", float, NDArray[np.float64])
+Bound = TypeVar("Bound", float, Array)
 Seen = TypeVar("Seen", contravariant=True)
 
 # Both look at one row at a time, to the last bit: a function whose rounding depends on the other rows of the batch, as

@@ -36,6 +36,7 @@ from typing import Any, Literal, TypedDict, cast
 
 import numpy as np
 
+from pipeline.arrays import Integers
 from pipeline.declaration.card import Card, CardError
 from pipeline.files import private_folder, remove_file, sync_all, write_file
 from pipeline.ledger.account import reserve_of
@@ -58,7 +59,7 @@ from pipeline.logs.parts import Split
 from pipeline.logs.store import Snapshot, numbers, snapshots, sound
 from pipeline.logs.summing import HERE
 from pipeline.privacy.continual import Factorisation, each_night
-from pipeline.privacy.noise import Integers, NoiseSource
+from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import PLAYED, Mechanism, Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.statistics.layout import ExactSums

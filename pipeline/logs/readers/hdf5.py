@@ -30,6 +30,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from pipeline.arrays import Bools, Integers
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import LogError
 from pipeline.logs.decode import NUMBERS
@@ -272,7 +273,7 @@ def _unfolded_lzf(content: bytes, most: int) -> int:
 NO_TEXT = "text that is not UTF-8, or longer than 1 MiB"
 
 
-def no_text(values: NDArray[Any]) -> NDArray[np.bool_]:
+def no_text(values: NDArray[Any]) -> Bools:
     """``(n,)``: whether an entry is a text that is none, or longer than a record may be."""
     if values.dtype != object:
         return np.zeros(len(values), dtype=np.bool_)
@@ -373,8 +374,8 @@ class _Held:
     def __init__(self, asked: Asked) -> None:
         self._asked, self.rows = asked, 0
         self._pieces: dict[str, list[NDArray[Any]]] = {name: [] for name in asked.but(*NUMBERED)}
-        self._numbers: list[NDArray[np.int64]] = []
-        self._steps: list[NDArray[np.int64]] = []
+        self._numbers: list[Integers] = []
+        self._steps: list[Integers] = []
 
     def add(self, columns: dict[str, NDArray[Any]], number: int, steps: range) -> None:
         """Some transitions of an episode."""
