@@ -35,33 +35,21 @@ What ``constants = "practical"`` changes beside
     * eigenvalues below twice the noise's edge are raised to it (``floor``) instead of a shift of all of them, and what
       is added to Lambda predicts the mean of what its features offer (``prior``) instead of nothing;
     * the bonus is tuned: c = 0 under noise, and both terms of UCRL-VTR's scaled; lambda, schedule, budget shares.
-
-LinOpt-PO: optimistic policy optimization in a linear mixture MDP (paper 000, Algorithm 2), private or not.
-
-The regressions and the backup are those of :mod:`~pipeline.agents.linopt_vi`; the policy takes a step of mirror descent
-along Q instead of the greedy action, and V is the value of that policy.
-
-| code | paper | shape | meaning |
-|---|---|---|---|
-| ``policy`` | π^k | (H, S, A) | probabilities, uniform at first |
-| ``Q`` | Q_h^k | (H, S, A) | optimistic values of π^k |
-| ``eta`` | η | | step, per reward unit |
-
-Departures from the printed page: those of ``linopt_vi``, ties excepted; and between two plans of the schedule Q stands
-still, so a batch of n episodes takes one step of length n eta.  With growth 1.0 that is the printed algorithm.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pipeline.agents.batch_pace import plan_lengths
-from pipeline.agents.mixture_backup import MixtureTask, Optimistic, Problem, Rows, optimistic
-from pipeline.arrays import Array, Bools, Integers
+from pipeline.agents.mixture_backup import Problem, Rows, optimistic
 from pipeline.mdp.rollout import Agent, Rollout
+
+Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
 
 _ROUNDING = 1e-12
 
@@ -72,7 +60,7 @@ class GreedyPlan:
 
     policy: Integers
     V: Array
-    tied: Bools
+    tied: NDArray[np.bool_]
 
 
 def linopt_vi(problem: Problem, growth: float, rng: np.random.Generator) -> Agent:
@@ -91,48 +79,13 @@ def planned(problem: Problem, rng: np.random.Generator) -> GreedyPlan:
     return GreedyPlan(policy, found.V, tied)
 
 
-def _greedy(Q: Array, free: Array, rng: np.random.Generator) -> tuple[Integers, Bools]:
+def _greedy(Q: Array, free: Array, rng: np.random.Generator) -> tuple[Integers, NDArray[np.bool_]]:
     best = _largest(Q)
     last = best & _largest(np.where(best, free, -np.inf))
     return np.where(last, rng.random(Q.shape), -1.0).argmax(-1), best.sum(-1) > 1
 
 
-def _largest(x: Array) -> Bools:
+def _largest(x: Array) -> NDArray[np.bool_]:
     """Where a row is largest, whatever the order of its sums."""
     most = x.max(-1, keepdims=True)
     return x >= most - _ROUNDING * np.maximum(np.abs(most), 1.0)
-
-
-# in the paper's steps; on RiverSwim, S = 3, private runs lose most on either side of it
-TUNED_STEP = 10.0
-
-
-def step_size(task: MixtureTask) -> float:
-    """The printed eta = sqrt(2 ln A / K) / V_max.
-
-    ``task``: gives A, K and the largest value V_max.
-    """
-    return math.sqrt(2 * math.log(task.shape[2]) / task.episodes) / float(task.tops[0])
-
-
-def linopt_po(problem: Problem, growth: float, eta: float) -> Agent:
-    """Play the task's episodes and return the last stochastic policy ``(H, S, A)``."""
-    H, S, A = problem.task.shape
-    climb, policy = np.zeros((H, S, A)), np.full((H, S, A), 1 / A)
-    for episodes in plan_lengths(problem.task.episodes, growth):
-        found = _values(problem, policy)
-        trajectory = yield Rollout(policy, episodes)
-        problem.observe(Rows(problem.task, found.V), trajectory)
-        climb += episodes * eta * found.Q
-        policy = softmax(climb)
-    return policy
-
-
-def _values(problem: Problem, policy: Array) -> Optimistic:
-    return optimistic(problem, lambda h, Q: (Q * policy[h]).sum(-1))
-
-
-def softmax(x: Array) -> Array:
-    """Probabilities proportional to exp x, over the last axis."""
-    e = np.exp(x - x.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)

@@ -24,14 +24,6 @@ Departures from the printed page
       w̃;
     * values are floored on the lattice, and the planner goes on from the floored ones;
     * an eigenvalue that noise pushed below λ is set to λ; ties of Q̂ go to the unclipped value, then to chance.
-
-PEVI: pessimistic value iteration in a linear MDP (Jin, Yang and Wang 2021), the baseline of paper 003's Figure 1.
-
-Algorithm 2 of paper 003 without the variance step: σ² = 1 throughout and Γ = β (φᵀ Λ⁻¹ φ)^½.  With an exact
-mechanism it is PEVI; with a noisy one it is its private form, at 2H statistics instead of 5H.
-
-β = c d H sqrt(log(2 d H K / δ)) in the theorem (:func:`theory_beta`): on paper 003's bench it pushes every value to 0
-and PEVI copies the most visited action, so a comparison must print β.  With β = C √d it *is* VAPVI wherever σ² = 1.
 """
 
 from __future__ import annotations
@@ -39,6 +31,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pipeline.agents.linear_backup import (
     Backup,
@@ -49,9 +42,10 @@ from pipeline.agents.linear_backup import (
     greedy_step,
     ridge,
 )
-from pipeline.arrays import Array
 from pipeline.mdp.policy import Policy
 from pipeline.statistics.regression import InteractiveMechanism, PrivateRegression, Value, Weight, Window
+
+Array = NDArray[np.float64]
 
 
 def vapvi(
@@ -129,25 +123,3 @@ def inverse_variance(s: PrivateRegression, h: int, task: LinearTask, c: LinearCo
         return 1 / np.maximum(1.0, variance)  # line 8
 
     return weight
-
-
-def theory_beta(task: LinearTask, c: float, failure: float = 0.1) -> float:
-    """β = c d H sqrt(log(2 d H K / δ)).
-
-    ``c``: the theorem's absolute constant, which the paper leaves open.
-    """
-    d, H = task.dimension, task.horizon
-    return c * d * H * math.sqrt(math.log(2 * d * H * task.episodes / failure))
-
-
-def pevi(
-    mechanism: InteractiveMechanism,
-    task: LinearTask,
-    c: LinearConstants,
-    rng: np.random.Generator,
-    beta: float,
-    *,
-    centred: bool = True,
-) -> LinearResult:
-    """Plan by unweighted regressions; parameters as :func:`pipeline.agents.vapvi.vapvi`, and ``beta``."""
-    return backward(mechanism, task, c, rng, beta, centred=centred, weigh=False)

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.agents.batch_pace import plan_starts
-from pipeline.agents.linopt_vi import TUNED_STEP, linopt_po, linopt_vi, planned, step_size
+from pipeline.agents.linopt_po import TUNED_STEP, linopt_po, step_size
+from pipeline.agents.linopt_vi import linopt_vi, planned
 from pipeline.agents.mixture_backup import (
     LearntRewards,
     MixtureTask,

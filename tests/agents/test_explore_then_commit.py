@@ -7,7 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from pipeline.agents.dp_lqr import Exploration, LqConstants, LqTask, explore_then_commit
+from pipeline.agents.dp_lqr import LqConstants, LqTask
+from pipeline.agents.explore_then_commit import Exploration, explore_then_commit
 from pipeline.mdp.rollout import LinearRollout
 from pipeline.online.plants import PlantWorld, rollout_cost
 from pipeline.online.rollouts import play

@@ -9,7 +9,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from pipeline.agents.linopt_vi import linopt_po, linopt_vi, planned, softmax, step_size
+from pipeline.agents.linopt_po import linopt_po, softmax, step_size
+from pipeline.agents.linopt_vi import linopt_vi, planned
 from pipeline.agents.mixture_backup import LearntRewards, MixtureTask, Problem, Regression, Rows, linopt, linopt_rewards
 from pipeline.mdp.features import RewardFeatures
 from pipeline.mdp.planning import policy_value

@@ -10,7 +10,8 @@ import pytest
 
 from pipeline.agents import sdp_pe
 from pipeline.agents.batch_pace import plan_starts
-from pipeline.agents.linopt_vi import linopt_vi, step_size
+from pipeline.agents.linopt_po import step_size
+from pipeline.agents.linopt_vi import linopt_vi
 from pipeline.agents.mixture_backup import Moment, Predictor, Problem, linopt
 from pipeline.agents.ofu_rl import LqControl, OfuConstants, radius
 from pipeline.declaration.card import CardError
