@@ -33,8 +33,19 @@ from typing import Literal, cast
 import numpy as np
 
 from pipeline.arrays import Array, Bools, Integers
-from pipeline.audits.attack import WORLD, AuditTarget, Pooled, Side, Silence, WholePlan, fresh, silence
-from pipeline.audits.laws import Binomial, Gaussian, Means
+from pipeline.audits.attack import (
+    WORLD,
+    AuditTarget,
+    Binomial,
+    Gaussian,
+    Means,
+    Pooled,
+    Side,
+    Silence,
+    WholePlan,
+    fresh,
+    silence,
+)
 from pipeline.audits.regressions import lq_target
 from pipeline.audits.tables import counts_target
 from pipeline.declaration.card import CardError

@@ -18,8 +18,7 @@ from functools import partial
 import numpy as np
 
 from pipeline.arrays import Array, Integers
-from pipeline.audits.attack import WORLD, AuditTarget, Side, Silence, Whole, silence
-from pipeline.audits.laws import Gaussian
+from pipeline.audits.attack import WORLD, AuditTarget, Gaussian, Side, Silence, Whole, silence
 from pipeline.declaration.card import CardError
 from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.losses import Trust

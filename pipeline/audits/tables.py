@@ -15,8 +15,7 @@ from typing import TypeVar
 import numpy as np
 
 from pipeline.arrays import Array, Bools, Integers
-from pipeline.audits.attack import WORLD, AuditTarget, Side, silence
-from pipeline.audits.laws import Gaussian, Laplace
+from pipeline.audits.attack import WORLD, AuditTarget, Gaussian, Laplace, Side, silence
 from pipeline.declaration.card import CardError
 from pipeline.logs.aggregate import count_person
 from pipeline.logs.one_step_rows import RETURN_STEPS

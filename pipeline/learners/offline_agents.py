@@ -85,7 +85,7 @@ def _learner(method: str) -> Learner:
 
             return Tabular(optimistic)
         case "vapvi" | "pevi" | "one-shot":
-            from pipeline.learners.linear import LinearLearner
+            from pipeline.learners.linear_request import LinearLearner
 
             return LinearLearner(method)
         case "one-step":
@@ -151,7 +151,7 @@ def _codec(kind: str | None) -> Codec:
 
     match kind:
         case "linear_observed":
-            from pipeline.learners.observed_policy import stored_observed
+            from pipeline.learners.gains import stored_observed
 
             return Codec(("policy", "decisions"), decisions.read_linear_view, stored_observed)
         case "one_step":

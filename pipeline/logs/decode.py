@@ -26,8 +26,7 @@ import pyarrow as pa
 import pyarrow.csv as pc
 
 from pipeline.arrays import Array, Integers
-from pipeline.declaration.card import Card, CardError
-from pipeline.declaration.columns import TELLING, step_role
+from pipeline.declaration.card import TELLING, Card, CardError, step_role
 from pipeline.declaration.domain import Product, States
 from pipeline.declaration.linear_quadratic import Vector
 from pipeline.declaration.source import DatesForm, NumbersForm, constant

@@ -7,7 +7,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from pipeline.statistics.interactive import InteractiveRegression
 
 from pipeline.agents.linear_backup import linear_task
 from pipeline.agents.pevi import pevi, theory_beta
@@ -15,6 +14,7 @@ from pipeline.online.linear import linear_003
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.linear_plan import LinearTerms
+from pipeline.statistics.linear_sums import InteractiveRegression
 from tests.agents.linear_bench import C, planned, setting
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from flows.config.setting import Setting
 from flows.jobs.run import run_recipe
-from pipeline.learners import linear
+from pipeline.learners import linear_request
 from pipeline.privacy.release_file import read_release
 from pipeline.statistics.held_out import held_out_loss, part_costs
 from pipeline.statistics.linear_plan import declared_map
@@ -153,7 +153,7 @@ def test_another_policy_is_another_question_where_planning_again_is_free(feature
     ],
 )
 def test_what_cannot_be_measured_is_refused_before_anything_is_charged(featured, monkeypatch, privacy, more, why):
-    monkeypatch.setattr(linear, "_MOST_COUNTED", 80 if "cells" in why else 10_000)
+    monkeypatch.setattr(linear_request, "_MOST_COUNTED", 80 if "cells" in why else 10_000)
     with pytest.raises((CardError, ValueError), match=why):
         run_recipe(
             str(write(featured, "refused", agent="dp-vapvi", privacy=privacy, more=more + HELD)),

@@ -16,7 +16,7 @@ from pipeline.learners.lq import LqLearner
 from pipeline.learners.terms import Lq, Privacy, Terms
 from pipeline.logs.contribution_bounding import CapsAgain
 from pipeline.logs.ingest import ingest
-from pipeline.statistics.joint_loss import lq_loss
+from pipeline.statistics.held_out import lq_loss
 from pipeline.statistics.lq import LqSums, draw_lq
 from pipeline.statistics.private_sum import PrivateSum
 from tests.learners.lq_shop import CARD
