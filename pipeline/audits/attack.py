@@ -34,7 +34,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
@@ -445,12 +445,8 @@ _AT_ONCE = 1000
 _GRID = np.linspace(0.02, 0.98, 49)
 
 
-class ReleasePath(Protocol):
-    """The shipped code from one of two neighbours to what it publishes."""
-
-    def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
-        """Independent releases: each table ``(copies, *shape)``."""
-        ...
+# the shipped code from one of two neighbours to what it publishes: copies of each table, ``(copies, *shape)``
+ReleasePath = Callable[[Side, NoiseSource, int], list[Array]]
 
 
 @dataclass(frozen=True)

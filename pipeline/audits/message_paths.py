@@ -77,13 +77,19 @@ from pipeline.privacy.shuffle import (
     tight_bits,
 )
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.interactive_counts import BatchPrivatizer, CountMechanism, ShuffledCounts, joint, local
+from pipeline.statistics.interactive_counts import (
+    BatchPrivatizer,
+    CountMechanism,
+    InteractiveCounts,
+    ShuffledCounts,
+    joint,
+    local,
+)
 from pipeline.statistics.lq import LqMessage, LqSums, ResidualMessage, paper_004
 from pipeline.statistics.mixture import MixtureMessage, paper_000, paper_001
 from pipeline.statistics.online_counts import (
     BatchLayout,
     BatchTables,
-    InteractiveCounts,
     NoisyTables,
     OnlineCounts,
     OnlineLayout,
@@ -515,7 +521,7 @@ class _Messages:
     send: Send = randomize
 
     def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
-        """See :class:`~pipeline.audits.attack.ReleasePath`; drawn by coins of its own."""
+        """The messages of so many batches; drawn by coins of its own."""
         each = max(1, _AT_ONCE // (_CHANGES * (self.bits.users + self.bits.trials)))
         parts = [self._crowds(side, min(each, copies - i)) for i in range(0, copies, each)]
         return [np.concatenate(of) for of in zip(*parts, strict=True)]

@@ -48,11 +48,10 @@ from pipeline.mdp.riccati import QuadraticCost
 from pipeline.mdp.rollout import Batch, BatchRollout, Rollout, Trajectory
 from pipeline.online.trial import OnlineAgent, Outcome, Trial, staged_curve
 from pipeline.privacy.noise import SeededNoise
-from pipeline.statistics.interactive_counts import BatchPrivatizer
+from pipeline.statistics.interactive_counts import BatchPrivatizer, InteractiveCounts
 from pipeline.statistics.online_counts import (
     BatchLayout,
     BatchTables,
-    InteractiveCounts,
     NoisyTables,
     OnlineCounts,
     OnlineLayout,
@@ -304,24 +303,31 @@ class Sampler:
 
 
 class CountWorld:
-    """Answers with counts that an interactive mechanism released; ``rng`` belongs to the world alone."""
+    """Answers with counts that an interactive mechanism released; ``rng`` belongs to the world alone.
 
-    def __init__(self, mdp: TabularMDP, counts: InteractiveCounts, rng: np.random.Generator) -> None:
+    ``unread``: users come, and what they say is dropped: the mechanism releases noise.
+    """
+
+    def __init__(
+        self, mdp: TabularMDP, counts: InteractiveCounts, rng: np.random.Generator, *, unread: bool = False
+    ) -> None:
         self._mdp, self._counts, self._rng, self._best = mdp, counts, rng, optimum(mdp)
+        self._heard = int(not unread)
         self._highest = mdp.rewards.max((1, 2))
 
     def __call__(self, ask: Batch) -> tuple[OnlineCounts, int, float]:
         """Within a batch the policy is fixed: its tables have an exact law."""
         mdp, highest, counts, rng = self._mdp, self._highest, self._counts, self._rng
         lost = self._best - policy_value(mdp, ask.policy)
-        people = walked(mdp, ask.policy, ask.episodes, rng) if counts.protocol else None
+        people = walked(mdp, ask.policy, ask.episodes, rng) if counts.protocol and self._heard else None
         if people is None:
             n_sas = sample_count_tables(mdp, ask.policy, ask.episodes, rng).n_sas
         else:
             n_sas = visits_of(people, mdp.shape)
             people = replace(people, rewards=people.rewards / np.where(highest > 0, highest, 1.0))
         bits = rounded_rewards(n_sas.sum(-1), mdp.rewards, highest, rng) if counts.layout.rewards else None
-        counts.add(Tally(ask.episodes, n_sas, bits, people, ask.policy > 0))
+        bits = None if bits is None else self._heard * bits
+        counts.add(Tally(ask.episodes, self._heard * n_sas, bits, people, ask.policy > 0))
         return counts.counts(), ask.episodes, lost
 
 

@@ -239,12 +239,12 @@ class SeededNoise:
         return self._draw(size, support, np.exp(-np.abs(support) / float(scale)))
 
     def flips(self, size: int, chance: int, data: DataHandle) -> Bools:
-        """Coins of probability ``chance / 2^64``; see :class:`pipeline.privacy.shuffle.Coins`."""
+        """Independent coins ``(size,)``, each true with probability ``chance / 2^64``."""
         self._admit_handle(data)
         return self._rng.random(size) < chance / 2**64
 
     def rounded(self, value: Array, data: DataHandle) -> Bools:
-        """One bit for each value in [0, 1]; see :class:`pipeline.privacy.shuffle.Coins`."""
+        """One bit for each value in [0, 1], true with that probability."""
         self._admit_handle(data)
         return self._rng.random(len(value)) < value
 

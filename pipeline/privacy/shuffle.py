@@ -41,7 +41,6 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Protocol
 
 import numpy as np
 
@@ -55,23 +54,6 @@ WHOLE = 2**64
 FAIR = WHOLE // 2
 
 
-class Coins(Protocol):
-    """Flips of one user's device.  ``data`` is a handle of what they will hide."""
-
-    @property
-    def name(self) -> str:
-        """``os`` or ``seeded``."""
-        ...
-
-    def flips(self, size: int, chance: int, data: DataHandle) -> Bools:
-        """Independent flips ``(size,)``, each true with probability ``chance / 2^64``."""
-        ...
-
-    def rounded(self, value: Array, data: DataHandle) -> Bools:
-        """One bit ``(n,)`` for each ``value (n,)`` in [0, 1], true with that probability."""
-        ...
-
-
 class OsCoins:
     """Operating-system randomness; takes no seed and no argument.  For a deployment."""
 
@@ -83,8 +65,12 @@ class OsCoins:
         return Words().take(size) < np.uint64(chance) if chance < WHOLE else np.ones(size, dtype=np.bool_)
 
     def rounded(self, value: Array, data: DataHandle) -> Bools:
-        """See :class:`Coins`; exact for multiples of 2^-53, within 2^-53 for smaller floats."""
+        """One bit ``(n,)`` for each ``value (n,)`` in [0, 1], true with that probability, within 2^-53."""
         return (Words().take(len(value)) >> np.uint64(11)).astype(np.float64) < value * 2.0**53
+
+
+# flips of one user's device
+Coins = OsCoins | SeededNoise
 
 
 def checked_chance(chance: int) -> None:

@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
@@ -91,21 +91,6 @@ class Quantiser:
         """Weights in 1 .. W; what is not a number weighs 1."""
         steps = np.rint(np.nan_to_num(weight * self.weight_steps, nan=1.0))
         return np.clip(steps, 1, self.weight_steps).astype(np.int64)
-
-
-class LinearRows(Protocol):
-    """Raw data behind the privacy wall.  ``side`` names the people: D, D' or both."""
-
-    @property
-    def data_kind(self) -> str:
-        """Registered kind of the data: real | synthetic."""
-        ...
-
-    def sums(
-        self, h: int, side: Side, value: Value, quantiser: Quantiser, weight: Weight | None, extent: Extent
-    ) -> tuple[Integers, Integers]:
-        """Exact Gram matrix ``(d, d)`` and target sums ``(k, d)`` of step ``h``; a weight of None counts 1, not W."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -213,6 +198,9 @@ class StreamRows:
             sums += more[1]
         return gram, sums
 
+
+# raw data behind the privacy wall: exact sums of a step over D, D' or both; a weight of None counts 1, not W
+LinearRows = TalliedRows | StreamRows
 
 # feature vectors that an audit tries: the longest, and those most opposed to them
 _FEATURES = 24

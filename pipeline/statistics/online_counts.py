@@ -16,13 +16,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import numpy as np
 
 from pipeline.arrays import Array, Bools, Integers
 from pipeline.mdp.rollout import Trajectory
-from pipeline.privacy.losses import Promise
 from pipeline.privacy.release import Release
 from pipeline.statistics.consistency import consistent_counts
 from pipeline.statistics.layout import Table
@@ -197,37 +195,6 @@ def never_under(counts: OnlineCounts, z: float) -> tuple[Array, Array]:
     """
     x, shift = consistent(counts), np.asarray(z * counts.sd_sa)
     return x.sum(-1) + shift, x + (shift / x.shape[-1])[..., None]
-
-
-class InteractiveCounts(Protocol):
-    """An interactive mechanism: takes one batch at a time, of a policy that rests on its answers; shows noisy sums."""
-
-    @property
-    def layout(self) -> OnlineLayout:
-        """What is counted."""
-        ...
-
-    @property
-    def guarantee(self) -> Promise:
-        """What its noise gives a user."""
-        ...
-
-    @property
-    def protocol(self) -> bool:
-        """Whether every user sends messages of their own: batches then come with their people."""
-        ...
-
-    def add(self, tally: Tally) -> None:
-        """One more batch, of users who are in no other."""
-        ...
-
-    def counts(self) -> OnlineCounts:
-        """The sums so far, as released: the same until the next batch."""
-        ...
-
-    def release(self) -> Release:
-        """All that has left by now, and by which mechanisms."""
-        ...
 
 
 def nothing_seen(layout: OnlineLayout) -> OnlineCounts:
