@@ -42,7 +42,7 @@ from pipeline.privacy.budget import fraction_of
 from pipeline.privacy.noise import NoiseSource, RealDataError, SeededNoise
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism
-from pipeline.statistics.lq import LqSums, draw_lq, entry_deviations, lq_layout, lq_sum, released_moments
+from pipeline.statistics.lq import LqSums, draw_lq, gram_deviation, lq_layout, lq_sum, released_moments
 from pipeline.statistics.private_sum import PrivateSum, tell_joining
 from pipeline.transaction.drawing import WHOLE, Stage
 from pipeline.worlds import plants
@@ -263,7 +263,7 @@ class LqRun:
     @property
     def floor(self) -> float:
         """What a direction's squares must sum to, balls of radius 1, to be told from the noise; 0 without noise."""
-        return self.constants.floor * entry_deviations(self.summed)[0] * math.sqrt(self.layout.dimension)
+        return self.constants.floor * gram_deviation(self.summed) * math.sqrt(self.layout.dimension)
 
     def joint(self) -> dict[str, object]:
         """What the joint cost rests on, as the release will say it."""

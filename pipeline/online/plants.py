@@ -482,7 +482,7 @@ def _agent(
 AGENTS = {
     "ofu-rl": _agent(optimistic, defaults=_OPTIMIST),
     "private-ofu-rl": _agent(optimistic, "joint", "ofu-rl", defaults=_OPTIMIST, targets=sums_of, cost=optimist_cost),
-    "dp-lqr": _agent(dp_lqr, "central", "certainty-equivalence", targets=release_of, from_logs=True),
+    "dp-lqr": _agent(dp_lqr, "central", "certainty-equivalence", targets=release_of),
     "explore-then-commit": _agent(commit, "joint", "certainty-equivalence", defaults=_EXPLORER, targets=release_of),
     "zero": _agent(zero),
     "fixed-gain": _agent(fixed_gain),
@@ -498,6 +498,5 @@ AGENTS = {
         controls=NOTHING_CONTROLLED,
         defaults=_ADAPTIVE,
         targets=residual_targets,
-        from_logs=True,
     ),
 }

@@ -266,7 +266,6 @@ class OnlineAgent:
     targets: Callable[[Trial], Sequence[Target]] | None = None
     cost: Callable[[Trial], tuple[Fraction | None, Fraction]] | None = None
     unread: Callable[[Trial], Outcome] | None = None
-    from_logs: bool = False
 
     @property
     def private(self) -> bool:

@@ -699,7 +699,6 @@ def answer(
         offset=offset / q,
         bound=layout.bound / q,
         gram_sd=math.sqrt((gram.variance or 0) / 2) * unit2 / W,
-        target_sd=tuple(math.sqrt(m.variance or 0) * s for m, s in zip(targets, steps, strict=True)),
     )
 
 

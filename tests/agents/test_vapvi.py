@@ -138,7 +138,7 @@ def test_a_persons_weight_does_not_depend_on_who_stands_before_in_the_batch(d):
     """To the last bit: else a replaced person would move other people's integers.  A BLAS product fails this."""
     rng = np.random.default_rng(d)
     task = LinearTask(20, (0.0, 1.0), 100, np.zeros((1, 1, d)), 1 / 256)
-    sums = PrivateRegression(np.eye(d) * 50, rng.normal(size=(2, d)) * 900, 0.0, 20.0, 0.0, (0.0, 0.0))
+    sums = PrivateRegression(np.eye(d) * 50, rng.normal(size=(2, d)) * 900, 0.0, 20.0, 0.0)
     weight = inverse_variance(sums, 0, task, LinearConstants())
     rows = np.trunc(rng.normal(size=(4001, d)) * 100)
     whole = weight(rows)
