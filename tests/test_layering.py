@@ -45,7 +45,7 @@ TWINS = {
         "from numpy import random\nx = random.normal(size=3)",
         pseudo_random,
     ),
-    "a generator where a learner draws": ("pipeline/learners/linear.py", "import random", pseudo_random),
+    "a generator where a learner draws": ("pipeline/learners/linear_request.py", "import random", pseudo_random),
     "an agent that makes a privatizer": (
         "pipeline/agents/apvi.py",
         "from pipeline.statistics.calibration import count_sum",

@@ -10,8 +10,8 @@ from pydantic import AfterValidator, Field, model_validator
 
 from pipeline.declaration.toml import CardError, Name, Strict, read_toml, table_in, validated
 from pipeline.online.cells import AgentBudget, Parameter, place_of, sweep
-from pipeline.online.places import RELEASE, RUN
 from pipeline.online.registry import called, find
+from pipeline.online.rollouts import RELEASE, RUN
 from pipeline.online.study import Study, known_world
 from pipeline.online.trial import Plain, Trial
 

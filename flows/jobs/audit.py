@@ -22,8 +22,7 @@ from flows.config.setting import Setting, setting
 from flows.config.study_recipes import is_world_recipe, load_world_recipe
 from flows.jobs.intake import ingest_job
 from flows.jobs.run import run_recipe
-from pipeline.audits.attack import DRAWS, AttackResult, AuditTarget, WholePlan, attack
-from pipeline.audits.laws import OneRun, guess, lower_epsilon
+from pipeline.audits.attack import DRAWS, AttackResult, AuditTarget, OneRun, WholePlan, attack, guess, lower_epsilon
 from pipeline.audits.message_paths import targets_of, whole_plan
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import read_toml

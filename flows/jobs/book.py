@@ -73,7 +73,7 @@ def verify_job(
     Takes and returns what :func:`verify_export` does; ``recovered`` are lines on what dead runs had left.
     """
     from flows.jobs.registration import known_to_runs
-    from pipeline.transaction.place import refuse_old_ledger
+    from pipeline.transaction.transaction import refuse_old_ledger
 
     recovered, checked = list[str](), list[Dump]()
 
@@ -134,7 +134,7 @@ def _lost(entries: Sequence[Entry], heads: Sequence[Head]) -> str | None:
 
 
 def _settle(lineage: str, ledger: Ledger, store: Path) -> list[str]:
-    from pipeline.transaction.place import one_at_a_time, recover
+    from pipeline.transaction.transaction import one_at_a_time, recover
 
     if not (store / lineage).is_dir():
         return []

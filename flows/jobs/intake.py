@@ -138,7 +138,7 @@ def ingest_edition(
 
 @dataclass(frozen=True)
 class LedgerClaims:
-    """See :class:`~pipeline.logs.second_pass.Claims`."""
+    """See :class:`~pipeline.logs.ingest.Claims`."""
 
     ledger: Ledger
     lineage: str
@@ -214,7 +214,7 @@ def enter_inspection(card: AnyCard, home: Home) -> tuple[Snapshot, Entry]:
     Raises CardError if the card differs from its registration, or there is no snapshot of it.
     """
     from flows.jobs.registration import ledger_for, newest_snapshot
-    from pipeline.transaction.place import one_at_a_time, refuse_old_ledger, remember_head
+    from pipeline.transaction.transaction import one_at_a_time, refuse_old_ledger, remember_head
 
     ledger = ledger_for(card, home)
     snapshot = newest_snapshot(card, home)
@@ -229,7 +229,7 @@ def purge_job(card: CardLike, home: Home, *, keep: int = 0, quarantine_only: boo
     """Remove old snapshots (and what ingest set aside); without ``yes`` only say what would go."""
     from flows.jobs.registration import ledger_for
     from pipeline.operator.purge import COUNTERS_STAY, NOT_UNDONE, carry_out, plan_purge
-    from pipeline.transaction.place import one_at_a_time, refuse_old_ledger, remember_head
+    from pipeline.transaction.transaction import one_at_a_time, refuse_old_ledger, remember_head
 
     card = card_at(card, home.shelf)
     ledger = ledger_for(card, home)

@@ -36,8 +36,7 @@ from pipeline.ledger.publication import NO_FILE, file_digests, maker, older_vers
 from pipeline.ledger.verify import Check
 from pipeline.privacy.release_file import describe, describe_mechanism, read_release, sha256_file
 from pipeline.transaction.drawing import key_of
-from pipeline.transaction.place import Recovered
-from pipeline.transaction.transaction import Curated
+from pipeline.transaction.transaction import Curated, Recovered
 from reports.page import NOT_DRAWN
 
 _CHARGE = "sensitivities, scales and cost, recomputed from the card's layout and the recipe"

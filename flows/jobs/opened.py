@@ -26,8 +26,7 @@ from pipeline.facts.report import Certificate, Report, read_report
 from pipeline.facts.verdict import Improvement, Verdict
 from pipeline.files import whole_file, write_file
 from pipeline.learners.decisions import Decision, StoredDecisions, decide, state_indices
-from pipeline.learners.gains import Control, StoredGains, control
-from pipeline.learners.observed_policy import Advice, StoredObserved
+from pipeline.learners.gains import Advice, Control, StoredGains, StoredObserved, control
 from pipeline.learners.policy_files import StoredPolicy, refuse_steps
 from pipeline.ledger.chain import read_export
 from pipeline.ledger.ledger import open_ledger

@@ -57,7 +57,7 @@ from pipeline.online.registry import find, plain_values, run
 from pipeline.online.trial import Measured, Outcome, Trial, run_named
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_joint, describe_mechanism, read_release, release_files
-from pipeline.transaction.place import one_at_a_time
+from pipeline.transaction.transaction import one_at_a_time
 from reports.run.value_sections import played_answer
 from reports.studies.study_page import table_files
 

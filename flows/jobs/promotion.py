@@ -29,10 +29,10 @@ from pipeline.facts.report import read_report
 from pipeline.facts.verdict import Verdict
 from pipeline.files import json_text, remove_file, whole_file, write_file
 from pipeline.learners.decisions import StoredDecisions
-from pipeline.learners.observed_policy import StoredObserved
+from pipeline.learners.gains import StoredObserved
 from pipeline.learners.offline_agents import read_stored, read_view
 from pipeline.statistics.played import Play
-from pipeline.transaction.place import one_at_a_time
+from pipeline.transaction.transaction import one_at_a_time
 from reports.page import percent
 from reports.run.answer import sentence
 from reports.run.comparison import GainsSide, TableSide, compare_runs

@@ -40,8 +40,7 @@ from pipeline.logs.store import Snapshot, find_snapshot
 from pipeline.privacy.budget import down, fraction_of, up
 from pipeline.privacy.losses import safe_epsilon
 from pipeline.privacy.release_file import describe_mechanism, file_of, sha256_file
-from pipeline.transaction.place import one_at_a_time, remember_head
-from pipeline.transaction.transaction import Curated
+from pipeline.transaction.transaction import Curated, one_at_a_time, remember_head
 from reports.page import NOT_DRAWN
 
 

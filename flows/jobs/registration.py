@@ -15,7 +15,7 @@ from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.ledger.publication import OperatorKey, key_body, operator_key, registered_keys
 from pipeline.logs.rules import check_names
 from pipeline.logs.store import Snapshot, check_source, latest
-from pipeline.transaction.place import refuse_lost_ledger, refuse_old_ledger
+from pipeline.transaction.transaction import refuse_lost_ledger, refuse_old_ledger
 
 
 def ledger_for(card: AnyCard, home: Home) -> Ledger:

@@ -16,7 +16,7 @@ from prefect.artifacts import create_link_artifact, create_markdown_artifact, cr
 from prefect.cache_policies import NO_CACHE
 
 from flows.config.home import Calls, Step
-from pipeline.transaction.gate import GateError
+from pipeline.transaction.drawing import GateError
 from reports.run.comparison import ServedPage
 
 P = ParamSpec("P")

@@ -358,8 +358,7 @@ def act(
     import numpy as np
 
     from pipeline.declaration.card import CardError
-    from pipeline.learners.gains import StoredGains, parsed_observation
-    from pipeline.learners.observed_policy import StoredObserved
+    from pipeline.learners.gains import StoredGains, StoredObserved, parsed_observation
     from pipeline.logs.decode import read_observations, read_queries
 
     policy = opened(run, card).policy

@@ -43,13 +43,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.agents.ofu_rl import LqControl
+from pipeline.arrays import Array
 from pipeline.mdp.riccati import cautious_gains, clip_norm, expected_costs, occupancies, simulated_episodes
 from pipeline.mdp.rollout import LinearRollout, LqAgent, LqBatch, play_every
-
-Array = NDArray[np.float64]
 
 # rounds of the prior's variances, and steps of a fit in each
 _ROUNDS, _STEPS, _CLOSE, _SLOPE = 10, 20, 1e-6, 1e-6

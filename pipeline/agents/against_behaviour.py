@@ -15,12 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.agents.apvi import Model, PolicyBounds
+from pipeline.arrays import Array, Bools
 from pipeline.mdp.policy import Policy
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -29,7 +27,7 @@ class AgainstPractice:
 
     followed: Array
     gain: Array
-    apart: NDArray[np.bool_]
+    apart: Bools
 
 
 def against_practice(m: Model, policy: Policy, usual: Array, values: PolicyBounds) -> AgainstPractice:
@@ -49,7 +47,7 @@ def against_practice(m: Model, policy: Policy, usual: Array, values: PolicyBound
     return AgainstPractice(np.where(known, followed, np.nan), np.where(known, gain, np.nan), apart & known)
 
 
-def as_practised(usual: Array, allowed: NDArray[np.bool_], horizon: int) -> Policy:
+def as_practised(usual: Array, allowed: Bools, horizon: int) -> Policy:
     """Current practice as a policy: released shares, a uniform choice among allowed actions where they do not tell.
 
     ``usual`` ``(G, L, A)``: shares of the actions in the released visits; a row of NaN where they do not tell.

@@ -15,13 +15,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Bools
 from pipeline.mdp.policy import Policy, best_actions
 from pipeline.statistics.linear_plan import LinearPlan
 from pipeline.statistics.regression import PrivateRegression, floored
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class LinearTask:
     unit: float
     lattice: int = 1024
     can_end: bool = False
-    allowed: NDArray[np.bool_] | None = None
+    allowed: Bools | None = None
 
     @property
     def dimension(self) -> int:
@@ -134,7 +132,7 @@ class Backup:
     unit: float
     lattice: int
     sign: int = -1
-    allowed: NDArray[np.bool_] | None = None
+    allowed: Bools | None = None
 
     def q(self, features: Array) -> tuple[Array, Array]:
         """Unclipped and clipped Q̂ ``(..., A)`` (003 Algorithm 2, lines 11-13)."""
@@ -189,13 +187,13 @@ class LinearResult:
     policy: Policy
     backups: list[Backup]
     V: Array
-    tied: NDArray[np.bool_]
-    weighted: NDArray[np.bool_]
+    tied: Bools
+    weighted: Bools
 
 
 def greedy_step(
     backup: Backup, task: LinearTask, rng: np.random.Generator, least: float = -math.inf
-) -> tuple[Array, Array, NDArray[np.bool_]]:
+) -> tuple[Array, Array, Bools]:
     """Choice probabilities ``(M, A)``, value ``(M,)`` and ties of one step on the reference states.
 
     Ties of the clipped Q̂ go to the unclipped one, then to chance: everything clipped to 0 must not mean action 0.

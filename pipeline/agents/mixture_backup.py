@@ -13,13 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array
 from pipeline.mdp.features import MixtureFeatures, RewardFeatures
 from pipeline.mdp.rollout import Trajectory
 from pipeline.statistics.regression import Regularizer, RidgeSums, Visits
 
-Array = NDArray[np.float64]
 # alpha, failure probability of a confidence set
 _FAILURE = 0.01
 
@@ -117,8 +116,6 @@ def ldp_theory(epsilon: float, delta: float, c: float = 1.0) -> Radii:
 
     return radii
 
-
-Integers = NDArray[np.int64]
 
 # up to this many coordinates a block is inverted once, beyond it is solved for each step
 _SMALL = 32

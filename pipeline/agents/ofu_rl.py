@@ -51,14 +51,13 @@ from itertools import accumulate
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.agents.batch_pace import plan_lengths
+from pipeline.arrays import Array, Bools
 from pipeline.mdp.riccati import QuadraticCost, clip_norm, optimal_costs, riccati
 from pipeline.mdp.rollout import LinearRollout, LqAgent, LqBatch
 from pipeline.statistics.regression import Regularizer, RidgeSums
 
-Array = NDArray[np.float64]
 Objective = Callable[[Array], tuple[Array, Array]]
 
 # a root is found to this many parts of itself
@@ -84,7 +83,7 @@ class ConfidenceSet:
         r = theta - self.centre
         return np.sqrt(np.einsum("sij,ik,skj->s", r, self.V, r))
 
-    def holds(self, theta: Array) -> NDArray[np.bool_]:
+    def holds(self, theta: Array) -> Bools:
         """Whether ``theta (s, D, n)`` lies in both, to a part in 10^9."""
         slack = 1 + 1e-9
         return (self.distance(theta) <= self.beta * slack) & (_norm(theta) <= slack)
@@ -123,7 +122,7 @@ class ConfidenceSet:
             found[both] = self._on_both(y[both])
         return E @ found
 
-    def _inside(self, y: Array) -> NDArray[np.bool_]:
+    def _inside(self, y: Array) -> Bools:
         v, _, c = self._eigen
         return ((v[:, None] * (y - c) ** 2).sum((1, 2))) <= self.beta**2
 

@@ -10,13 +10,11 @@ import math
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.agents.linear_backup import Backup, LinearConstants, LinearResult, LinearTask, backup_of, greedy_step
+from pipeline.arrays import Array
 from pipeline.mdp.policy import Policy
 from pipeline.statistics.regression import OneShot, PrivateRegression
-
-Array = NDArray[np.float64]
 
 
 def regression_of(released: OneShot, h: int, V: Array) -> PrivateRegression:
@@ -24,9 +22,8 @@ def regression_of(released: OneShot, h: int, V: Array) -> PrivateRegression:
     middle = (V.max() + V.min()) / 2
     around = released.onto @ (V - middle)
     target = released.rewards[h] + around @ released.successors[h]
-    sd = math.hypot(released.reward_sd, released.successor_sd * float(np.linalg.norm(around)))
     offset = released.middle + float(middle)
-    return PrivateRegression(released.gram[h], target[None], offset, float("inf"), released.gram_sd, (sd,))
+    return PrivateRegression(released.gram[h], target[None], offset, float("inf"), released.gram_sd)
 
 
 def one_shot(

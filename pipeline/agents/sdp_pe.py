@@ -61,15 +61,12 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Bools, Integers
 from pipeline.mdp.planning import most_visits
 from pipeline.mdp.policy import MOST_POLICIES, all_policies, policy_count, set_arrivals, set_values
 from pipeline.mdp.rollout import BatchRollout
 from pipeline.statistics.online_counts import BatchLayout, NoisyTables, PrivateBatch, consistent_batch, pooled
-
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 # values this close are equal: rounding must not choose between policies
 TIE = 1e-12
@@ -203,9 +200,6 @@ def best_value(P: Array, rewards: Array, start: Array) -> float:
 def _one_of_best(score: Array, rng: np.random.Generator) -> int:
     best = np.flatnonzero(score >= score.max() - TIE)
     return int(best[rng.integers(len(best))])
-
-
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

@@ -34,9 +34,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.agents.support import floor, supported
+from pipeline.arrays import Array, Bools
 from pipeline.mdp.model import Task
 from pipeline.statistics.planning_counts import PrivateCounts, fit_visits
 
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from pipeline.agents.linear_backup import LinearConstants, LinearTask
     from pipeline.statistics.regression import OneShot
 
-Array = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 # standard deviations of an end that is missed once in forty
 Z = 1.96

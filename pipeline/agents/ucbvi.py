@@ -51,18 +51,16 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.agents import pessimism
 from pipeline.agents.apvi import Plan, model
 from pipeline.agents.batch_pace import Pace
+from pipeline.arrays import Array, Bools
 from pipeline.mdp.model import Task
 from pipeline.mdp.policy import Policy, even_actions
 from pipeline.mdp.rollout import Batch
 from pipeline.statistics.online_counts import OnlineCounts, OnlineLayout, consistent, never_under, nothing_seen
 from pipeline.statistics.planning_counts import PrivateCounts
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -187,7 +185,7 @@ class UcbviPlan:
 
     policy: Array
     V: Array
-    tied: NDArray[np.bool_]
+    tied: Bools
     known: Estimate
 
 
@@ -347,7 +345,7 @@ def optimistic(
     return Plan(Policy(policy, np.zeros((H, L), dtype=bool)), V, tied, pessimism.evidence_threshold(counts, constants))
 
 
-def _even(Q: Array, free: Array) -> tuple[Array, NDArray[np.bool_]]:
+def _even(Q: Array, free: Array) -> tuple[Array, Bools]:
     """Best actions of ``Q (H, S, A)``, ties by ``free``, evenly among what is left; and where Q alone was tied."""
     best = Q.max(-1, keepdims=True) == Q
     first = np.where(best, free, -np.inf)

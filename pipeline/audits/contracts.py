@@ -38,9 +38,9 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
+from pipeline.arrays import Array, Integers
 from pipeline.audits.attack import attack
 from pipeline.audits.tables import counts_target
 from pipeline.declaration.card import Card
@@ -62,8 +62,6 @@ from pipeline.worlds.simulated_logs import sample_log
 from pipeline.worlds.synthetic import checked, world_card
 from pipeline.worlds.world import World, declared_actions, declared_states
 
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Privatizer = Callable[[Card], PrivateSum]
 Source = Callable[[], NoiseSource]
 
@@ -300,7 +298,7 @@ def _people() -> Iterator[Person]:
                 yield [[first, (first[3], a, r, s2)]]
 
 
-def _law(drawn: NDArray[np.int64], name: str, weight: Callable[[NDArray[np.int64]], NDArray[np.float64]]) -> None:
+def _law(drawn: Integers, name: str, weight: Callable[[Integers], Array]) -> None:
     promised(drawn.shape == (_DRAWS,) and drawn.dtype == np.int64, f"{name}: {drawn.shape} of {drawn.dtype}, not int64")
     support = np.arange(-400, 401)
     mass = weight(support) / weight(support).sum()

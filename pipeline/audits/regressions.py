@@ -16,26 +16,25 @@ from fractions import Fraction
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pipeline.audits.attack import Array, AuditTarget, Side, Whole, silence
-from pipeline.audits.laws import Gaussian
-from pipeline.audits.sampling import WORLD, Silence
+from pipeline.arrays import Array, Integers
+from pipeline.audits.attack import WORLD, AuditTarget, Gaussian, Side, Silence, Whole, silence
 from pipeline.declaration.card import CardError
 from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.losses import Trust
 from pipeline.privacy.noise import NoiseSource, symmetric_noise
 from pipeline.privacy.release import Mechanism, Release
-from pipeline.statistics.interactive import InteractiveRegression, call_window
 from pipeline.statistics.linear_plan import Half, LinearPlan
 from pipeline.statistics.linear_sums import (
     CallLayout,
+    InteractiveRegression,
     LinearRows,
     PersonRow,
     StepRows,
     StreamRows,
     TalliedRows,
     call_sum,
+    call_window,
     count_rows,
     draw_one_shot,
     extreme_rows,
@@ -89,7 +88,7 @@ def lq_target(shipped: PrivateSum) -> AuditTarget:
     def honest(person: LqBatch, noise: NoiseSource) -> Release:
         return draw_lq(summed, [person], noise, epsilon=EPSILON)
 
-    def exact(person: LqBatch) -> Mapping[str, NDArray[np.int64]]:
+    def exact(person: LqBatch) -> Mapping[str, Integers]:
         return honest(person, Silence()).tables
 
     words = "lq moments, discrete gaussian, gram and target"
@@ -138,7 +137,7 @@ class _Tiled:
     """Noise of the listed mechanisms, as a release draws it, on the exact tables of two people."""
 
     mechanisms: tuple[Mechanism, ...]
-    sides: tuple[Mapping[str, NDArray[np.int64]], Mapping[str, NDArray[np.int64]]]
+    sides: tuple[Mapping[str, Integers], Mapping[str, Integers]]
 
     def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
         found: list[Array] = []

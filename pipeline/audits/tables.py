@@ -13,11 +13,9 @@ from functools import cached_property, partial
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pipeline.audits.attack import Array, AuditTarget, Side, silence
-from pipeline.audits.laws import Gaussian, Laplace
-from pipeline.audits.sampling import WORLD
+from pipeline.arrays import Array, Bools, Integers
+from pipeline.audits.attack import WORLD, AuditTarget, Gaussian, Laplace, Side, silence
 from pipeline.declaration.card import CardError
 from pipeline.logs.aggregate import count_person
 from pipeline.logs.one_step_rows import RETURN_STEPS
@@ -25,7 +23,7 @@ from pipeline.logs.one_step_sums import FeatureQuestion, FollowQuestion, ask_per
 from pipeline.logs.target_sums import person_sums
 from pipeline.privacy.continual import Factorisation
 from pipeline.privacy.losses import Trust
-from pipeline.privacy.noise import Integers, NoiseSource
+from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import total_epsilon, total_rho
 from pipeline.statistics.count_layout import CountLayout
 from pipeline.statistics.layout import ExactSums, GateLayout, Tables
@@ -249,7 +247,7 @@ class TablesPath:
         return frozenset(t.name for t in self.drawn.layout.tables if t.symmetric)
 
     @cached_property
-    def _where(self) -> list[NDArray[np.bool_]]:
+    def _where(self) -> list[Bools]:
         return [self.pair[0][m.table] != self.pair[1][m.table] for m in self.drawn.mechanisms]
 
     def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:

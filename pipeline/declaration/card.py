@@ -3,37 +3,446 @@
 S, A, H, the reward range and the privacy unit are declared here; inferred from the logs they would leak and void
 every proof (design §2, privacy.md §11).  A wrong card is a :class:`CardError` that names the key, what was found and
 what is allowed.
+
+Which columns of a log are read, and in which role: resolved once, from what the card declares.
+
+A source that does not fit the rest of its card (format, layout, order, constants) is refused in words of its own.
+
+The declared reward of a step: range, lattice, and whence it comes: the rows, a table, or the state entered.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
-from pydantic import model_validator
+from pydantic import Field, FiniteFloat, model_validator
 
-from pipeline.declaration.columns import (
-    LogColumns,
-    Reward,
-    check_constants,
-    check_format,
-    check_layout,
-    step_columns,
-    table_columns,
-    vector_columns,
-)
+from pipeline.arrays import Array
 from pipeline.declaration.declared_features import OBSERVED, Features
 from pipeline.declaration.domain import Domain
 from pipeline.declaration.lineage import Declaration, files_of, sha256_of
-from pipeline.declaration.linear_quadratic import LINEAR_QUADRATIC, Cost, LinearQuadratic
-from pipeline.declaration.source import Source, VectorSource, constant, step_cells
+from pipeline.declaration.linear_quadratic import LINEAR_QUADRATIC, Cost, LinearQuadratic, Vector
+from pipeline.declaration.source import (
+    CONSTANT,
+    CUT_BY_ORDER,
+    MADE,
+    STEP,
+    Source,
+    StepColumn,
+    VectorSource,
+    constant,
+    step_cells,
+)
 from pipeline.declaration.toml import CardError as CardError
-from pipeline.declaration.toml import read_toml, table_in, validated
+from pipeline.declaration.toml import Strict, read_toml, table_in, validated
 from pipeline.mdp.model import Task
 from pipeline.mdp.riccati import QuadraticCost
+
+Rows = list[list[float]]
+# of sums of larger rewards, squares may have no floating-point number
+MOST = 1e30
+# least steps of a lattice on which discounted rewards are rounded: a thousandth of the range a step is lost
+FINE = 1000
+
+
+class Reward(Strict):
+    """Reward range and lattice, and where a step's reward comes from.
+
+    ``range``, ``steps``: lattice: least and largest reward of a step, and the steps between them.
+    ``empty``: what a row pays whose cell is empty; None: such a row is no step (``bad_reward``).
+    ``words``: text of a cell -> what it pays, as ``yes`` and ``no`` do; other texts are numbers or a ``bad_reward``.
+    ``called``: what the numbers are numbers of, for the page: ``good seasons``; no sum depends on it.
+    ``paid``: ``last``: only the last row of an episode pays, whatever stands in the others, which pay 0.
+    ``table``: mean reward ``(L, A)`` of each live state and action, or one such table a step, ``(H, L, A)``.
+    ``on_entering``: state label -> what a step pays that leads there; 0 for a label that is not named.
+    """
+
+    later: ClassVar = {"on_entering": None, "empty": None, "words": None, "called": None, "paid": "each"}
+    kind: Literal["estimate", "table", "on_entering"] = "estimate"
+    range: Annotated[tuple[float, float], Field(strict=False)]
+    steps: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    empty: FiniteFloat | None = None
+    words: Annotated[dict[str, FiniteFloat], Field(min_length=1)] | None = None
+    called: Annotated[str, Field(min_length=1, max_length=60)] | None = None
+    paid: Literal["each", "last"] = "each"
+    total: Annotated[float, Field(gt=0)] | None = None
+    table: Rows | list[Rows] | None = None
+    on_entering: Annotated[dict[str, FiniteFloat], Field(min_length=1)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _kind_by_key(cls, values: Any) -> Any:
+        given = table_in(values)
+        return values if given is None or given.get("on_entering") is None else {"kind": "on_entering", **given}
+
+    @model_validator(mode="after")
+    def _sound(self) -> Self:
+        low, high = self.range
+        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            raise ValueError(f"range must be [low, high] with low < high; got [{low}, {high}]")
+        if max(-low, high) > MOST or high - low < 1 / MOST:
+            raise ValueError(
+                f"range: sums of rewards in [{low}, {high}] have no floating-point number; declare the reward in a "
+                f"unit in which they lie in ±{MOST:g} and differ by {1 / MOST:g}"
+            )
+        if self.empty is not None and (self.kind != "estimate" or not low <= self.empty <= high):
+            raise ValueError(f"empty: what an empty cell pays lies in range, of kind = 'estimate'; got {self.empty}")
+        if self.words is not None and (
+            self.kind != "estimate" or not all(low <= paid <= high for paid in self.words.values())
+        ):
+            raise ValueError(f"words: what a text pays lies in range, of kind = 'estimate'; got {self.words}")
+        if self.paid == "last" and (self.kind != "estimate" or not low <= 0 <= high or self._off_lattice(0.0)):
+            raise ValueError("paid = 'last': the other rows pay 0, a point of the lattice, and kind is 'estimate'")
+        if self.total is not None and self.total > MOST:
+            raise ValueError(f"total must be at most {MOST:g}; got {self.total}")
+        if self.total is not None and low != 0:
+            raise ValueError(f"total needs a range that starts at 0; got {low}")
+        if self.total_steps == 0:
+            raise ValueError(f"total must be at least one lattice step ({self.unit:g}); got {self.total:g}")
+        if (self.kind == "table") != (self.table is not None):
+            raise ValueError(
+                "kind = 'table' goes with 'table' (one row a live state, one entry an action), and only then"
+            )
+        if (self.kind == "on_entering") != (self.on_entering is not None):
+            raise ValueError("kind = 'on_entering' goes with 'on_entering' = { label = reward }, and only then")
+        if any(not low <= r <= high for table in self.tables for row in table for r in row):
+            raise ValueError(f"table entries must lie in [{low}, {high}]")
+        if self.on_entering is not None and any(not low <= r <= high for r in (0.0, *self.on_entering.values())):
+            raise ValueError(f"on_entering: 0 and every entry must lie in [{low}, {high}]; got {self.on_entering}")
+        return self
+
+    def _off_lattice(self, reward: float) -> bool:
+        k = (reward - self.range[0]) / self.unit
+        return abs(k - round(k)) > 1e-9
+
+    def check_discount(self, dynamics: str) -> None:
+        """Refuse a card whose rewards are worth less later where nothing could pay that exactly, or measure it.
+
+        Raises ValueError naming the key, and what to write.
+        """
+        if self.kind != "estimate":
+            raise ValueError(
+                "domain.discount goes with rewards of the rows; of a declared table give one table a step, [[[…]]]"
+            )
+        if dynamics == "stationary":
+            # one table for all steps makes gains far too large
+            raise ValueError("domain.discount makes rewards depend on the step: declare dynamics = 'per_step'")
+        if not self.range[0] <= 0 <= self.range[1] or self.steps < FINE:
+            raise ValueError(
+                f"domain.discount needs a range that holds 0 and reward.steps of at least {FINE:,}, as what a step "
+                f"pays is rounded down to the lattice; got {list(self.range)} and steps = {self.steps:,}"
+            )
+
+    def check(self, horizon: int, live: Sequence[str], ends: Sequence[str], actions: int) -> None:
+        """Refuse a table or labels that do not fit the declared domain.
+
+        Raises ValueError naming the key, and what it must be.
+        """
+        if any(len(table) != len(live) or any(len(row) != actions for row in table) for table in self.tables):
+            raise ValueError(f"reward.table must be {len(live)} rows of {actions} numbers")
+        if len(self.tables) not in (0, 1, horizon):
+            raise ValueError(f"reward.table must be one table, or one a step ({horizon}); got {len(self.tables)}")
+        if unknown := set(self.on_entering or ()) - {*live, *ends}:
+            some = ", ".join([*live[:5], *(["…"] if len(live) > 5 else []), *ends])
+            raise ValueError(f"reward.on_entering names unknown states {sorted(unknown)}; declared: {some}")
+
+    @property
+    def tables(self) -> list[Rows]:
+        """The declared tables: none, one, or one a step."""
+        if self.table is None:
+            return []
+        deep = [[row for row in table if isinstance(row, list)] for table in self.table]
+        return deep if any(deep) else [[[x for x in row if not isinstance(x, list)] for row in self.table]]
+
+    def paid_here(self, live: int, actions: int) -> Array | None:
+        """What a step pays for what is done: ``(L, A)``, or ``(H, L, A)``; None where the rows tell."""
+        if self.kind == "estimate":
+            return None
+        found = np.array(self.tables, dtype=np.float64) if self.tables else np.zeros((1, live, actions))
+        return found[0] if len(found) == 1 else found
+
+    def paid_there(self, states: Sequence[str]) -> Array | None:
+        """What a step pays for where it leads, ``(S,)`` over all state labels; None where nothing depends on that."""
+        entering = self.on_entering
+        return None if entering is None else np.array([entering.get(label, 0.0) for label in states])
+
+    def most(self, ends: Collection[str]) -> float | None:
+        """Most that one episode can pay: the declared total, or what the best end pays where only ends pay.
+
+        Returns none where neither is declared.
+        """
+        entering = self.on_entering
+        if entering is None or any(paid > 0 for label, paid in entering.items() if label not in ends):
+            return self.total
+        best = max(0.0, *entering.values())
+        return best if self.total is None else min(best, self.total)
+
+    @property
+    def unit(self) -> float:
+        """Reward per lattice step."""
+        return (self.range[1] - self.range[0]) / self.steps
+
+    @property
+    def total_steps(self) -> int | None:
+        """The declared bound on one person's summed reward, in lattice steps."""
+        return None if self.total is None else math.floor(self.total / self.unit + 1e-9)
+
+
+_LOGGED = ("reward", "next_state", "next_bin", "terminated", "truncated", "behavior_prob")
+# key in the card -> role, of what differs from step to step
+_ROLES = {
+    "domain.states.column": "state",
+    "domain.states.bins.by": "bin",
+    "domain.actions.column": "action",
+    **{f"source.columns.{role}": role for role in _LOGGED},
+}
+# roles whose cells tell that a step was taken
+TELLING = ("state", "bin", "action")
+
+
+@dataclass(frozen=True)
+class LogColumns:
+    """What is read of a log.
+
+    ``roles``: role (``user``, ``step``, ``bin``, …) -> source column; one column may play two roles, constants are not
+    read. In a wide source the roles of step h are ``state@h``, ``action@h``, …; a vector with a column a coordinate has
+    the roles ``observation@0``, ``observation@1``, ….
+    ``user``: the column of people's ids; None where a record that the reader makes stands for a person.
+    """
+
+    roles: dict[str, str]
+    user: str | None
+    flags: tuple[str, ...]
+    steps: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    vectors: dict[str, str | list[str]] = field(default_factory=dict[str, str | list[str]])
+    chain: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def lists(self) -> frozenset[str]:
+        """Roles whose cells are lists of numbers."""
+        return frozenset(role for role, columns in self.vectors.items() if isinstance(columns, str))
+
+
+def step_role(role: str, h: int) -> str:
+    """Name of a role at step h of a wide source, or of coordinate h of a vector: ``state@3``.
+
+    ``h``: 0-based step or coordinate.
+    """
+    return f"{role}@{h}"
+
+
+def table_columns(source: Source, domain: Domain, reward: Reward) -> LogColumns:
+    """The columns of a log of declared states and actions."""
+    each = _read(source, domain, reward)
+    roles, steps = _whose(source), dict[str, list[str]]()
+    if source.layout == "wide":
+        steps = {role: step_cells(column, domain.horizon, source.starts_at) for role, column in each.items()}
+        cells = {step_role(role, h): cell for role, found in steps.items() for h, cell in enumerate(found)}
+        roles |= {role: cell for role, cell in cells.items() if constant(cell) is None}
+    else:
+        roles |= {role: str(column) for role, column in each.items()}
+        made_of = [] if domain.states.product is None else domain.states.product.columns
+        roles |= {step_role("part", i): column for i, column in enumerate(made_of)}
+    states, cols = domain.states, source.columns
+    vectors = dict[str, str | list[str]]()
+    if domain.observation is not None:
+        vectors = _vectors({"observation": domain.observation}, cols.next_observation)
+        roles |= _vector_roles(vectors)
+    leads, stands = (cols.next_state, states.column) if states.bins is None else (cols.next_bin, states.bins.by)
+    chain = () if leads is None else ((str(leads), str(stands)),)
+    return LogColumns(roles, *_whose_rows(source), steps, vectors, chain)
+
+
+def vector_columns(source: VectorSource, domain: LinearQuadratic) -> LogColumns:
+    """The columns of a log of vectors."""
+    following = source.columns.next_observation
+    vectors = _vectors({"observation": domain.observation, "action": domain.action}, following)
+    roles = _whose(source) | _vector_roles(vectors)
+    rest = {role: getattr(source.columns, role) for role in ("terminated", "truncated", "behavior_prob")}
+    roles |= {role: column for role, column in rest.items() if column is not None}
+    pairs = () if following is None else zip(_listed(following), _listed(vectors["observation"]), strict=True)
+    return LogColumns(roles, *_whose_rows(source), vectors=vectors, chain=tuple(pairs))
+
+
+def _vectors(declared: dict[str, Vector], following: str | list[str] | None) -> dict[str, str | list[str]]:
+    found: dict[str, str | list[str]] = {role: v.columns or str(v.column) for role, v in declared.items()}
+    return found if following is None else found | {"next_observation": following}
+
+
+def _vector_roles(vectors: dict[str, str | list[str]]) -> dict[str, str]:
+    """Role -> column: one for a list, one a coordinate else."""
+    roles = dict[str, str]()
+    for role, columns in vectors.items():
+        if isinstance(columns, str):
+            roles[role] = columns
+        else:
+            roles |= {step_role(role, i): column for i, column in enumerate(columns)}
+    return roles
+
+
+def _listed(columns: str | list[str]) -> list[str]:
+    return [columns] if isinstance(columns, str) else columns
+
+
+def _whose(source: Source | VectorSource) -> dict[str, str]:
+    c = source.columns
+    order = source.order_by if isinstance(source, Source) else None
+    by = source.same_place.by if isinstance(source, Source) and source.same_place is not None else None
+    rows = {"user": c.user_id, "episode": c.episode_id, "step": c.step, "order": order, "entered": by}
+    return {role: column for role, column in rows.items() if column is not None}
+
+
+def _whose_rows(source: Source | VectorSource) -> tuple[str | None, tuple[str, ...]]:
+    """The column of ids, where people are no records of the reader's, and those that end an episode."""
+    cols = source.columns
+    flags = tuple(str(flag) for flag in (cols.terminated, cols.truncated) if flag is not None)
+    return None if cols.user_id == MADE.get(source.format) else cols.user_id, flags
+
+
+def step_columns(source: Source, domain: Domain) -> dict[str, StepColumn]:
+    """Columns that differ from step to step in a wide source, by their key in the card."""
+    states = domain.states
+    keys: dict[str, StepColumn | None] = {
+        "domain.states.column": states.column or None,
+        "domain.states.bins.by": states.bins.by if states.bins else None,
+        "domain.actions.column": domain.actions.column,
+        **{f"source.columns.{role}": getattr(source.columns, role) for role in _LOGGED},
+    }
+    return {key: column for key, column in keys.items() if column is not None}
+
+
+def check_constants(source: Source, domain: Domain, reward: Reward) -> None:
+    """Refuse constants of a wide source that mean nothing, or alone make a step.
+
+    Raises ValueError naming the key, and what to write.
+    """
+    states = domain.states
+    labels = {
+        "domain.states.column": {*states.raw_labels(), *states.ends} | ({""} if states.bins else set[str]()),
+        "domain.actions.column": set(domain.actions.raw_labels()),
+        "source.columns.next_state": {*states.raw_labels(), *states.ends, ""},
+    }
+    columns = step_columns(source, domain)
+    cells = {key: step_cells(column, domain.horizon, source.starts_at) for key, column in columns.items()}
+    for key, found in cells.items():
+        for text in map(constant, found):
+            if text is not None:
+                _check_constant(key, text, labels.get(key), reward.range)
+    told_by = set(TELLING) & set(_read(source, domain, reward))
+    for h, found in enumerate(zip(*(c for key, c in cells.items() if _ROLES[key] in told_by), strict=True)):
+        if all(constant(cell) is not None for cell in found):
+            raise ValueError(
+                f"domain.actions.column: entry {h + 1} and that of domain.states.column are constants, so no row "
+                "could tell whether the step was taken; name a column in one of them"
+            )
+
+
+def _read(source: Source, domain: Domain, reward: Reward) -> dict[str, StepColumn]:
+    """Role -> column, of what differs from step to step and is read."""
+    states, found = domain.states, step_columns(source, domain)
+    if states.undivided or (states.labels is None and not states.ends):
+        # without labels the label column only tells the ends apart
+        found.pop("domain.states.column", None)
+    if reward.kind != "estimate":
+        found.pop("source.columns.reward", None)
+    return {_ROLES[key]: column for key, column in found.items()}
+
+
+def check_format(source: Source | VectorSource, kind: str, horizon: int) -> None:
+    """Refuse a format that does not fit the rest of the card.
+
+    Raises ValueError naming the key, and what to write.
+    """
+    if source.layout == "wide" and source.format != "table":
+        raise ValueError(f"source.layout = 'wide' belongs to source.format = 'table', not {source.format!r}")
+    if (source.format == "meds") != (source.meds is not None):
+        raise ValueError("source.meds (what makes a step of events) goes with source.format = 'meds', and only then")
+    if source.format == "obp" and horizon > 1:
+        raise ValueError("domain.horizon must be 1 with source.format = 'obp': an impression is a whole episode")
+    cols = source.columns
+    if source.format in CUT_BY_ORDER:
+        if (cols.episode_id, cols.step) != ("episode", "step"):
+            raise ValueError(
+                f"source.columns: with format = {source.format!r} the reader numbers episodes and steps; "
+                "write episode_id = 'episode', step = 'step'"
+            )
+        if kind == "real" and cols.user_id == MADE.get(source.format):
+            raise ValueError(
+                f"source.columns.user_id: with format = {source.format!r} an episode ends where its rows say so, and "
+                "one that does not say so takes the next one's rows; of real people, name a column of user ids"
+            )
+
+
+def check_layout(source: Source, keys: Mapping[str, StepColumn], horizon: int) -> None:
+    """Refuse columns that do not fit the layout.
+
+    Raises ValueError naming the key, and what to write.
+    """
+    if source.layout == "long":
+        if listed := [key for key, column in keys.items() if isinstance(column, list)]:
+            raise ValueError(f"{listed[0]}: a list, one a step, belongs to source.layout = 'wide'; name one column")
+        source.check_order()
+        if horizon > 1 and ((source.columns.step or source.order_by) is None or source.columns.episode_id is None):
+            raise ValueError(
+                "source.columns needs 'step' and 'episode_id' when domain.horizon > 1; where no column counts the "
+                "steps, name one that orders the rows: source.order_by"
+            )
+        return
+    if (source.order_by, source.gap, source.gap_over, source.last_row) != (None, "drop", None, "unknown"):
+        raise ValueError("source.order_by, gap, gap_over and last_row belong to source.layout = 'long'; take them out")
+    if source.columns.step is not None:
+        raise ValueError("source.columns.step: in a wide source the columns tell the step; take the key out")
+    for key, column in keys.items():
+        _check_wide(key, column, horizon)
+
+
+def _check_wide(key: str, column: StepColumn, horizon: int) -> None:
+    if isinstance(column, list):
+        if len(column) != horizon:
+            raise ValueError(f"{key}: names {len(column)} columns, the horizon is {horizon}; name one a step")
+        if "" in column:
+            raise ValueError(f"{key}: entry {column.index('') + 1} is empty; name a column, or write '=text'")
+    elif column.startswith(CONSTANT):
+        raise ValueError(f"{key}: a constant stands in a list of H entries; write ['{column}', …]")
+    elif STEP not in column and horizon > 1:
+        raise ValueError(
+            f"{key}: {column!r} is one column, the wide layout needs one a step; "
+            f"write a pattern such as '{column}_{STEP}', or a list of {horizon} names"
+        )
+
+
+def _check_constant(key: str, text: str, labels: set[str] | None, rewards: tuple[float, float]) -> None:
+    """Refuse a constant of a wide source that means nothing; ValueError naming the key and what is allowed."""
+    if labels is not None:
+        if text not in labels:
+            raise ValueError(f"{key}: the constant '={text}' is no declared label; declared: {sorted(labels - {''})}")
+        return
+    if key in ("source.columns.terminated", "source.columns.truncated"):
+        allowed, good = "'=true', '=false' or '='", text in ("", "true", "false")
+    elif key == "source.columns.reward":
+        low, high = rewards
+        allowed, good = f"a number in [{low:g}, {high:g}]", _number_in(text, low, high)
+    elif key == "source.columns.behavior_prob":
+        allowed, good = "'=' or a number above 0, 1 at most", text == "" or _number_in(text, math.ulp(0.0), 1)
+    else:
+        good = _number_in(text, -math.inf, math.inf) or (key == "source.columns.next_bin" and text == "")
+        allowed = "a number"
+    if not good:
+        raise ValueError(f"{key}: the constant '={text}' must be {allowed}")
+
+
+def _number_in(text: str, low: float, high: float) -> bool:
+    try:
+        return low <= float(text) <= high
+    except ValueError:
+        return False
+
 
 # share that real people's undeclared labels may have where a card of version 2 does not say
 UNKNOWN_LABELS = 0.1
@@ -255,7 +664,7 @@ def task_of(card: Card) -> Task:
     return Task(d.horizon, r.range, d.allowed, here, can_end=bool(d.states.ends), entering=there, total=r.total)
 
 
-def declared_start(card: Card) -> NDArray[np.float64] | None:
+def declared_start(card: Card) -> Array | None:
     """Declared first-state distribution ``(L,)``, or None where it comes from the release.
 
     ``card``: its ``domain.start``: probabilities by label, 0 for a state that it does not name.

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from pipeline.arrays import Array, Integers
 from pipeline.declaration.linear_quadratic import Positive, Vector
 from pipeline.declaration.toml import Strict
 from pipeline.mdp.features import KINDS, FeatureMap, Kind, ObservedMap, balance
@@ -123,7 +123,7 @@ class Features(Strict):
             raise ValueError(f"features.square = {square}, but a row has squared norm {longest}; declare the largest")
         return FeatureMap(f, square, Fraction(1, square))
 
-    def _integers(self, live: int, actions: int) -> NDArray[np.int64]:
+    def _integers(self, live: int, actions: int) -> Integers:
         if self.kind == "one_hot":
             return np.eye(live * actions, dtype=np.int64).reshape(live, actions, -1)
         if self.kind == "table":
@@ -148,7 +148,7 @@ class StateFeatures:
     labels: tuple[str, ...]
     columns: tuple[str, ...]
     sha256: str
-    values: NDArray[np.float64] = field(compare=False, repr=False)
+    values: Array = field(compare=False, repr=False)
 
     def check(self, live: Sequence[str]) -> None:
         """Refuse a table that lacks a state, or has a row of none.
@@ -161,7 +161,7 @@ class StateFeatures:
         if missing := sorted(set(live) - set(self.labels)):
             raise ValueError(f"{self.file}: no row for the states {missing[:5]}; one row a live state")
 
-    def of(self, live: Sequence[str]) -> NDArray[np.float64]:
+    def of(self, live: Sequence[str]) -> Array:
         """The numbers ``(L, d)`` in the order of the live states, read-only."""
         at = {label: i for i, label in enumerate(self.labels)}
         found = self.values[[at[label] for label in live]]
@@ -217,9 +217,7 @@ def read_state_features(file: str, folder: Path) -> StateFeatures:
     return table_of_features(file, labels, columns, values)
 
 
-def table_of_features(
-    file: str, labels: Sequence[str], columns: Sequence[str], values: NDArray[np.float64]
-) -> StateFeatures:
+def table_of_features(file: str, labels: Sequence[str], columns: Sequence[str], values: Array) -> StateFeatures:
     """A table of features with the digest of what it says."""
     told = json.dumps([list(columns), list(labels)], ensure_ascii=False).encode() + values.astype("<f8").tobytes()
     held = values.astype(np.float64)
@@ -237,7 +235,7 @@ def _read(path: Path, file: str) -> pa.Table:
         raise ValueError(f"features: {file}: not readable as {path.suffix or 'Parquet'}: {e}") from None
 
 
-def _numbers(column: pa.ChunkedArray, file: str, name: str) -> NDArray[np.float64]:
+def _numbers(column: pa.ChunkedArray, file: str, name: str) -> Array:
     import pyarrow as pa
 
     kind = column.type

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, InstanceOf, PlainSerializer, ValidationInfo, model_validator
 
+from pipeline.arrays import Array, Bools
 from pipeline.declaration.declared_features import StateFeatures, read_state_features
 from pipeline.declaration.linear_quadratic import Vector
 from pipeline.declaration.numbers import check_shown
@@ -374,7 +374,7 @@ class Domain(Strict):
         return self.actions.names()
 
     @property
-    def allowed(self) -> NDArray[np.bool_]:
+    def allowed(self) -> Bools:
         """``(L, A)``: what a policy may do in each live state: neither vetoed nor OTHER."""
         live, actions = self.live_states, self.action_labels
         found = np.tile(np.array(actions) != OTHER, (len(live), 1))
@@ -383,7 +383,7 @@ class Domain(Strict):
         return found
 
     @property
-    def state_features(self) -> NDArray[np.float64] | None:
+    def state_features(self) -> Array | None:
         """Public numbers ``(L, d)`` of the live states, read-only; None where the card declares none."""
         table = self.states.features
         return None if table is None else table.of(self.live_states)

@@ -9,16 +9,15 @@ from __future__ import annotations
 from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from pipeline.arrays import Array
 from pipeline.declaration.numbers import check_shown
 from pipeline.declaration.toml import Strict
 from pipeline.mdp.riccati import QuadraticCost
 
 LINEAR_QUADRATIC = "linear_quadratic"
 
-Array = NDArray[np.float64]
 Real = Annotated[float, Field(allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Matrix = list[Real] | list[list[Real]]

@@ -229,7 +229,7 @@ class Joint(Part):
     rule, variant
         How the bound was found, and for which kind of release.
     split, horizon, episodes, square, features_sha256, weights, tag, reward, steps, bounds
-        The numbers it is computed from; see :mod:`pipeline.statistics.joint_loss`.
+        The numbers it is computed from; see :mod:`pipeline.statistics.held_out`.
     stages, spread, version
         Of a one-step release: the sizes of both stages, and what else defines the question of the second.
     share, estimator, learn, evaluate

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.agents.support import practice
+from pipeline.arrays import Array, Bools, Integers
 from pipeline.declaration.card import Card, CardError
 from pipeline.declaration.domain import States
 from pipeline.facts.learnt import Decisions, PolicyFacts, Truth, Weights, decisions
@@ -41,7 +42,6 @@ ELSEWHERE = "current practice"
 # the kind of an online agent's policy
 PLAYED = "played"
 
-Bools = NDArray[np.bool_]
 Labels = tuple[list[str], list[str]]
 
 
@@ -77,7 +77,7 @@ def decision_files(card: Card, policy: Policy) -> PolicyFiles:
     return PolicyFiles(decision_labels(card), {"policy": decision_columns(policy)})
 
 
-def played_files(card: Card, policy: Policy, visits: NDArray[np.float64]) -> PolicyFiles:
+def played_files(card: Card, policy: Policy, visits: Array) -> PolicyFiles:
     """The files of an online agent's policy, with how often a user comes to each (step, state, action).
 
     ``visits`` ``(H, L, A)``: share of the users, in the known world.
@@ -162,7 +162,7 @@ def linear_view(labels: Labels, policy: Policy, tied: Bools, files: PolicyFiles)
     return decisions(labels, policy, tied, evidence, weights=named)
 
 
-def _names(labels: Labels, integers: NDArray[np.int64]) -> list[str]:
+def _names(labels: Labels, integers: Integers) -> list[str]:
     names = [f"feature {i}" for i in range(integers.shape[-1])]
     for i in range(len(names)):
         # a feature that one pair alone has is that pair's own
@@ -201,8 +201,6 @@ OVER = "nothing to decide: the episode has ended"
 USE, NEVER = "use", "never: vetoed"
 COLUMNS = ("step", "state", "action", "probability", "advice", "abstains", "tie", "vetoed")
 
-Ints = NDArray[np.int64]
-
 
 class Choice(TypedDict):
     """An action and its probability."""
@@ -235,8 +233,8 @@ class StoredDecisions:
     of: Exported
     policy: Policy
     labels: Body
-    tied: NDArray[np.bool_]
-    vetoed: NDArray[np.bool_]
+    tied: Bools
+    vetoed: Bools
 
     def shown(self) -> tuple[list[Shown], list[str]]:
         rows = shown_cells(self.policy, self.labels["states"], self.labels["actions"], self.tied)
@@ -303,7 +301,7 @@ def policy_rows(file: StoredDecisions) -> dict[str, list[Any]]:
     }
 
 
-def state_indices(file: StoredDecisions, values: Sequence[str | None], *, raw: bool) -> Ints:
+def state_indices(file: StoredDecisions, values: Sequence[str | None], *, raw: bool) -> Integers:
     """Index of each state among live states and ends.
 
     Raises CardError which records name no declared state, by number; and the labels that are known.
@@ -325,7 +323,9 @@ def state_indices(file: StoredDecisions, values: Sequence[str | None], *, raw: b
     return index
 
 
-def decide(file: StoredDecisions, states: Ints, steps: Ints, *, sample: bool) -> tuple[list[Decision], Ints]:
+def decide(
+    file: StoredDecisions, states: Integers, steps: Integers, *, sample: bool
+) -> tuple[list[Decision], Integers]:
     """The distinct decisions, and for each record which of them it gets.
 
     ``states``, ``steps`` ``(N,)``: indices of :func:`state_indices`, and steps from 0.
@@ -340,7 +340,7 @@ def decide(file: StoredDecisions, states: Ints, steps: Ints, *, sample: bool) ->
     return [_decision(file, *map(int, key)) for key in keys], which.reshape(-1)
 
 
-def _draw(p: NDArray[np.float64]) -> Ints:
+def _draw(p: Array) -> Integers:
     """One column a row of ``p (N, A)``."""
     uniform = (np.frombuffer(os.urandom(8 * len(p)), dtype="<u8") >> 11) * 2.0**-53
     running = p.cumsum(axis=1)

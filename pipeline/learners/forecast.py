@@ -12,9 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.agents.pessimism import constants
+from pipeline.arrays import Array
 from pipeline.declaration.card import Card, task_of
 from pipeline.learners.terms import Known, Terms
 from pipeline.mdp.model import TabularMDP
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from pipeline.learners.one_step_learning import LearntStep
     from pipeline.statistics.target_plan import Stage, TargetPlan, TargetQuestion
 
-Array = NDArray[np.float64]
 Seed = np.random.SeedSequence
 
 

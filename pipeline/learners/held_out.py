@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Integers
 from pipeline.declaration.card import AnyCard, CardError, require_tabular
 from pipeline.declaration.code import is_plugin, plugin_digest
 from pipeline.evaluation.coverage import inequalities
@@ -329,7 +329,7 @@ class HeldOutRun:
         joint = {k: v for k, v in stated.items() if k != "rho_exact"} or None
         return self.plan.learn(replace(mine, joint=joint, joint_rho=None if joint is None else charged[0]))
 
-    def asked_again(self, release: Release) -> Mapping[str, NDArray[np.int64]]:
+    def asked_again(self, release: Release) -> Mapping[str, Integers]:
         """See :class:`~pipeline.learners.learner.Adaptive`."""
         mine, theirs = _part(release, evaluates=False), _part(release, evaluates=True)
         learnt, first = self._learnt(mine), self.plan if isinstance(self.plan, Adaptive) else None
@@ -367,7 +367,7 @@ def _bare(mechanisms: Sequence[Mechanism]) -> list[Mechanism]:
     return [replace(m, delta_slack=Fraction(0)) for m in mechanisms]
 
 
-def _asked(learnt: Learnt) -> NDArray[np.int64]:
+def _asked(learnt: Learnt) -> Integers:
     """Digest ``(8,)`` of the policy that other people are asked about, in words of 32 bits."""
     return np.frombuffer(bytes.fromhex(learnt.files().digest), dtype=">u4").astype(np.int64)
 

@@ -12,9 +12,7 @@ from decimal import ROUND_FLOOR, Decimal, localcontext
 from fractions import Fraction
 from typing import TYPE_CHECKING, NotRequired, Protocol, TypedDict, runtime_checkable
 
-import numpy as np
-from numpy.typing import NDArray
-
+from pipeline.arrays import Integers
 from pipeline.declaration.card import AnyCard, Card
 from pipeline.facts.answers import CallFacts
 from pipeline.facts.learnt import LearntFacts, PolicyView, Truth
@@ -179,7 +177,7 @@ class RunPlan(Drawing, Protocol):
 class Adaptive(Protocol):
     """A plan whose later stages ask what earlier answers make; the questions stand in the release."""
 
-    def asked_again(self, release: Release) -> Mapping[str, NDArray[np.int64]]:
+    def asked_again(self, release: Release) -> Mapping[str, Integers]:
         """All of :attr:`~pipeline.privacy.release.Release.derived`, recomputed from the answers; reads no rows."""
         ...
 

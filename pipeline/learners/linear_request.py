@@ -1,31 +1,99 @@
-"""What a linear run on declared states asks: card, agent, plan and constants, and what each costs; reads no rows."""
+"""Linear agents: regressions on declared features, asked one by one by an adaptive planner, or all at once.
+
+First what a run asks (card, agent, plan and constants, and what each costs; no rows are read), then how rows become a
+release, and a release a policy.
+
+The planner runs twice.  Once against the interactive mechanism that holds the rows (adaptive agents: its questions
+follow earlier noisy answers), and once against the recorded answers: what is published comes from the second, so a
+replay makes the same policy and nothing but the release can enter it.
+"""
 
 # pyright: reportUnknownArgumentType=false
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pipeline.agents.linear_backup import LinearConstants, LinearTask, linear_task
-from pipeline.declaration.card import Card, CardError
+from pipeline.agents.linear_backup import LinearConstants, LinearResult, LinearTask, linear_task, shift_of
+from pipeline.agents.one_shot import one_shot, optimal_upper, policy_bound
+from pipeline.agents.pevi import pevi
+from pipeline.agents.suboptimality import best_seen
+from pipeline.agents.support import floor
+from pipeline.agents.vapvi import vapvi
+from pipeline.arrays import Array, Bools, Integers
+from pipeline.declaration.card import AnyCard, Card, CardError, declared_start, require_tabular
 from pipeline.declaration.domain import Domain
 from pipeline.declaration.linear_quadratic import Vector
-from pipeline.facts.learnt import PlannerFacts
-from pipeline.learners.terms import Linear, Terms
+from pipeline.facts.answers import CallFacts
+from pipeline.facts.learnt import (
+    UNMEASURED,
+    Baseline,
+    Best,
+    Decisions,
+    FeatureFacts,
+    LearntFacts,
+    PlannerFacts,
+    Preset,
+    TabularConstants,
+    Truth,
+    ValueFacts,
+)
+from pipeline.facts.promise import Joint, MechanismFacts, vector_facts
+from pipeline.learners.decisions import (
+    decision_columns,
+    decision_facts,
+    decision_labels,
+    linear_view,
+    tabular_truth,
+    total_assumed,
+)
+from pipeline.learners.gains import ADVISED, OBSERVED_KIND
+from pipeline.learners.learner import Outlook, Quote, fitting_rho, joint_cost, listed_facts, table_size
+from pipeline.learners.policy_files import PolicyFiles, columns_by_step
+from pipeline.learners.tabular_learning import simple_policies
+from pipeline.learners.terms import Linear, Terms, check_gaussian
+from pipeline.ledger.chain import Body
+from pipeline.logs.regression_sums import ObservedRows, tally
+from pipeline.logs.store import Snapshot
+from pipeline.logs.summing import Resources
 from pipeline.mdp.features import FeatureMap, ObservedMap
-from pipeline.privacy.noise import RealDataError
-from pipeline.privacy.release import Mechanism
+from pipeline.mdp.policy import Policy, best_actions
+from pipeline.privacy.noise import NoiseSource, RealDataError, SeededNoise, admit_release
+from pipeline.privacy.release import Mechanism, Release
+from pipeline.privacy.release_file import describe_mechanism
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.count_layout import StartLayout
+from pipeline.statistics.count_layout import StartLayout, reward_lattice
+from pipeline.statistics.held_out import PartFacts, RegressionFacts
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
-from pipeline.statistics.linear_sums import joining_rho, joint_facts, one_shot_sum, planned_calls, true_rho
-from pipeline.statistics.private_sum import PrivateSum
+from pipeline.statistics.linear_sums import (
+    InteractiveRegression,
+    RecordedRegression,
+    Side,
+    StreamRows,
+    TalliedRows,
+    Tallies,
+    draw_one_shot,
+    joining_rho,
+    joint_facts,
+    one_shot_sum,
+    planned_calls,
+    released_statistics,
+    true_rho,
+)
+from pipeline.statistics.private_sum import PrivateSum, tell_joining
+from pipeline.statistics.regression import InteractiveMechanism
+from pipeline.transaction.drawing import WHOLE, Stage
+
+if TYPE_CHECKING:
+    from pipeline.audits.attack import AuditTarget, WholePlan
+    from pipeline.learners.linear_evaluation import LinearEvaluation
+    from pipeline.worlds.surrogate import Logged, SimulatedRun
 
 LinearMethod = Literal["vapvi", "pevi", "one-shot"]
 
@@ -47,17 +115,17 @@ class Points:
     """
 
     names: tuple[str, ...]
-    allowed: NDArray[np.bool_]
+    allowed: Bools
     first: int
 
 
-def first_observations(d: Domain, vector: Vector) -> NDArray[np.float64]:
+def first_observations(d: Domain, vector: Vector) -> Array:
     """Declared first observations ``(k, p)``, scaled; the middle of the ball where none is declared."""
     logged = d.first_observations or [vector.centers]
     return (np.array(logged, dtype=np.float64) - vector.centers) / vector.scales
 
 
-def point_name(logged: NDArray[np.float64], state: str, d: Domain) -> str:
+def point_name(logged: Array, state: str, d: Domain) -> str:
     """A public observation as logged, with its live state where there are several."""
     numbers = f"({', '.join(f'{x:.3g}' for x in logged[:_SHOWN])}{', …' if len(logged) > _SHOWN else ''})"
     return numbers if len(d.live_states) == 1 else f"{state} {numbers}"
@@ -260,3 +328,459 @@ def _map_of(card: Card) -> FeatureMap:
     if found.dimension > _WIDEST:
         raise ValueError(f"{found.dimension} features; at most {_WIDEST} fit a Gram matrix a step")
     return found.feature_map(first_observations(d, d.observation))
+
+
+# a direction with at most this multiple of ridge and shift behind it may be one that nobody took
+_UNSEEN = 2
+
+
+def drawn(request: LinearRequest, rows: TalliedRows | StreamRows, noise: NoiseSource) -> Release:
+    """Ask the rows, once: everything that leaves, at the joint cost that was charged."""
+    if request.adaptive:
+        mechanism = InteractiveRegression(request.plan, rows, noise)
+        _plan_on(request, mechanism)
+        release = mechanism.release()
+    else:
+        release = draw_one_shot(request.plan, rows, noise)
+    if (first := request.start) is None:
+        return release
+    assert isinstance(rows, TalliedRows)
+    return replace(
+        release,
+        mechanisms=(*release.mechanisms, *first.mechanisms),
+        tables={**release.tables, **first.perturb({"n_0": rows.tallies["both"].first}, noise, rows)},
+        joint_rho=request.rho,
+    )
+
+
+@dataclass(frozen=True)
+class LinearLearnt:
+    """A linear policy and what the release says of its value, in reward units.
+
+    ``threshold``: rows that the released Gram matrix must hold of an action, ridge and shift included, for it to count
+    as seen.
+    """
+
+    request: LinearRequest
+    result: LinearResult
+    policy: Policy
+    threshold: float
+    value: Mapping[str, float | None]
+    baselines: Mapping[str, Baseline]
+    best: Best | None
+
+    def files(self) -> PolicyFiles:
+        """The decisions have a digest of their own."""
+        policy, d = self.policy, self.request.plan.features.dimension
+        upper = np.triu_indices(d)
+        weights = np.stack([np.concatenate([b.w, b.inverse[upper]]) for b in self.result.backups])
+        return PolicyFiles(
+            {**decision_labels(self.request.card, self.request.points.names), **_weight_labels(self)},
+            {"policy": columns_by_step(weights), "decisions": decision_columns(policy)},
+        )
+
+    def facts(self) -> LearntFacts:
+        r, map_ = self.request, self.request.card.features
+        assert map_ is not None
+        return LearntFacts(
+            constants=_constants(self),
+            value=_value(self),
+            model_baselines=dict(self.baselines),
+            joint=Joint(rho_exact=None if r.rho is None else str(r.rho)),
+            features=FeatureFacts(kind=map_.kind, dimension=r.plan.features.dimension, balanced=map_.balanced),
+            policy=decision_facts(self.policy, self.result.tied),
+            best=self.best,
+        )
+
+    def view(self) -> Decisions:
+        labels = list(self.request.points.names), self.request.card.domain.action_labels
+        return linear_view(labels, self.policy, self.result.tied, self.files())
+
+    def truth(self, world: str, behaviour: str) -> Truth:
+        return tabular_truth(self.request.card, world, behaviour, self.policy)
+
+
+def learn_linear(request: LinearRequest, release: Release) -> LinearLearnt:
+    """Plan on the recorded answers, and value the plan: post-processing, reads no rows."""
+    result, policy, threshold = plan_linear(request, release)
+    return LinearLearnt(request, result, policy, threshold, *_values(request, release, result, threshold))
+
+
+def plan_linear(request: LinearRequest, release: Release) -> tuple[LinearResult, Policy, float]:
+    """The plan, its policy where an action has evidence, and how much of it that takes; the answers must be its own."""
+    task, c, allowed = request.task, request.constants, request.points.allowed
+    sds = [m.standard_deviation for m in release.mechanisms if m.table == "gram" or m.table.startswith("gram_D_")]
+    W = request.plan.weight("D") if request.adaptive else 1
+    # of one row along a direction of length 1; off the diagonal noise is smaller by the root of 2
+    sd = max(sds) * float(request.plan.features.unit_squared) / W
+    empty = c.ridge + shift_of(sd / math.sqrt(2), task.dimension, task.horizon, c)
+    # an untried action's own part of its features has ``empty`` behind it: it is then less than half of them
+    # of observations evidence is leverage, weighted: no number of rows, and nobody's verdict rests on it
+    rows = floor(sd, task.horizon * allowed.size) if request.observed is None else 0.0
+    threshold = empty + max((_UNSEEN - 1) * empty, rows)
+    if request.adaptive:
+        result = _plan_on(request, RecordedRegression(request.plan, release))
+    else:
+        statistics, rng = released_statistics(request.plan, release), np.random.default_rng(request.seed)
+        result = one_shot(statistics, task, c, rng, threshold)
+    seen = allowed & (np.stack([b.evidence(task.reference) for b in result.backups]) > threshold)
+    return result, Policy(_among(request, result, seen), np.asarray(~seen.any(-1))), threshold
+
+
+def _among(request: LinearRequest, result: LinearResult, seen: Bools) -> Array:
+    """The planner's choices ``(H, M, A)``, and the best of what is ``seen`` where its own is not.
+
+    An adaptive planner's questions follow its own greedy values and stay as they are: another choice here is free.
+    """
+    rng, task, chosen = np.random.default_rng(request.seed), request.task, result.policy.probabilities.copy()
+    for h, backup in enumerate(result.backups):
+        Q, clipped = backup.q(task.reference)
+        best, _ = best_actions(clipped, Q, seen[h], rng, max(map(abs, task.value_range(0))))
+        other = seen[h].any(-1) & ((chosen[h] > 0) & ~seen[h]).any(-1)
+        chosen[h, other] = np.eye(Q.shape[1])[best[other]]
+    return chosen
+
+
+def _plan_on(request: LinearRequest, mechanism: InteractiveMechanism) -> LinearResult:
+    # the seed of ties is a constant of the mechanism; it hides nothing
+    rng, centred = np.random.default_rng(request.seed), request.plan.centred
+    if request.method == "pevi":
+        return pevi(mechanism, request.task, request.constants, rng, request.multiplier, centred=centred)
+    return vapvi(mechanism, request.task, request.constants, rng, centred=centred)
+
+
+def start_of(card: Card, release: Release) -> Array:
+    """First-state distribution ``(L,)``: declared, or the released table normalised (uniform where all are 0)."""
+    if (declared := declared_start(card)) is not None:
+        return declared
+    n_0 = np.maximum(release.tables["n_0"], 0).astype(np.float64)
+    return n_0 / n_0.sum() if n_0.sum() > 0 else np.full(n_0.shape, 1 / n_0.size)
+
+
+def first_weights(request: LinearRequest) -> Array:
+    """Weight ``(M,)`` of every public point: the declared first observations alike, in the declared first states."""
+    d, points = request.card.domain, request.points
+    weights, declared = np.zeros(len(points.names)), declared_start(request.card)
+    each = np.eye(len(d.live_states))[0] if declared is None else declared
+    weights[: points.first * len(each)] = np.tile(each, points.first) / points.first
+    return weights
+
+
+def _values(
+    request: LinearRequest, release: Release, result: LinearResult, threshold: float
+) -> tuple[dict[str, float | None], dict[str, Baseline], Best | None]:
+    """The pessimistic value; upper values and baselines only where asking again costs nothing."""
+    task, c, points = request.task, request.constants, request.points
+    p = start_of(request.card, release) if points.first == 0 else first_weights(request)
+    least, most = task.value_range(0)
+    total = request.card.reward.total
+    highest = most * request.unit if total is None else min(most * request.unit, total)
+    trivial = {"lower_trivial": least * request.unit, "upper_trivial": highest}
+    if request.adaptive:
+        lower = min(float(p @ result.V[0]) * request.unit, highest)
+        return {"lower": lower, "upper": None, "estimate": None, "optimal_upper": None, **trivial}, {}, None
+    statistics = released_statistics(request.plan, release)
+
+    def of(policy: Policy) -> dict[str, float]:
+        values = (float(p @ policy_bound(statistics, task, c, policy, sign)[0]) * request.unit for sign in (-1, 1, 0))
+        lower, upper, estimate = (min(value, highest) for value in values)
+        return {"lower": lower, "upper": upper, "estimate": estimate, **trivial}
+
+    best = min(float(p @ optimal_upper(statistics, task, c)[0]) * request.unit, highest)
+    d, allowed = request.card.domain, request.points.allowed
+    seen = min(float(p @ best_seen(statistics, task, c, threshold)) * request.unit, highest)
+    simple = simple_policies(allowed, d.horizon, d.action_labels, of)
+    return {**of(result.policy), "optimal_upper": best}, simple, Best(seen, "supported_actions", measured=False)
+
+
+def _constants(learnt: LinearLearnt) -> TabularConstants:
+    request, c = learnt.request, learnt.request.constants
+    source = {
+        "C": "paper 003 leaves it universal; chosen on simulated instances that no figure uses",
+        "D": "paper 003's would clip every value below 10^8 episodes",
+        "ridge": "relative to features of norm 1",
+    }
+    values = {"C": c.C, "D": c.D, "ridge": c.ridge}
+    if request.method == "pevi":
+        values["beta"] = request.multiplier
+        source["beta"] = "C √d, as VAPVI's" if request.beta is None else "declared in the recipe"
+    return TabularConstants(
+        policy=Preset(preset=f"linear, {c.shift} shift", values=values, source=source),
+        bounds=None,
+        failure_probability=c.failure,
+        threshold=learnt.threshold,
+        seed_of_ties=request.seed,
+        part_of_the_release=request.adaptive,
+        planner=request.planner_facts(),
+    )
+
+
+def _value(learnt: LinearLearnt) -> ValueFacts:
+    """Always an estimate; of an adaptive release there is no upper end but the trivial one."""
+    request, card = learnt.request, learnt.request.card
+    observed = request.observed is not None
+    released = card.domain.start == "released" and not observed
+    upper, lower = learnt.value["upper"], learnt.value["lower"]
+    assert lower is not None
+    one_hot = card.features is not None and card.features.kind == "one_hot"
+    assumes = [
+        "start: the declared first observations, alike"
+        if observed
+        else "start distribution: " + ("a released table of first states" if released else "declared on the card"),
+        "rewards and values were rounded down to the lattice of the recipe before anything was summed",
+        "the declared states carry all that matters for what comes next (Markov, declared)"
+        if card.domain.markov == "declared"
+        else "the binned process only: the bins hide part of the state, so the true process may differ",
+        "rewards and transitions are linear in the declared features: "
+        + ("true of any process, one feature a pair" if one_hot else "declared, not checked"),
+        UNMEASURED,
+        *total_assumed(card),
+    ]
+    if observed and not request.adaptive:
+        assumes.append("values of what follows were fitted by the declared features: both ends leave the misfit out")
+    if learnt.policy.abstains.any():
+        assumes.append("where the policy keeps current practice, the planner's own choice there stands for it")
+    if ((learnt.policy.probabilities != learnt.result.policy.probabilities).any(-1) & ~learnt.policy.abstains).any():
+        assumes.append(
+            "where too few people did what the planner would do, its own choice there stands for the policy's"
+        )
+    if request.plan.rho is not None:
+        assumes.append(
+            "the width leaves out the noise of the targets: with little budget the lower end can be too high"
+        )
+    if upper is None:
+        assumes.append("no upper end: asking an adaptive planner for one would be a release of its own")
+    told = {
+        "gap": None if upper is None else upper - lower,
+        "upper_flag": "trivial" if upper is None else None,
+        "status": "modelled",
+        "assumes": assumes,
+        "start": "released" if released else "declared",
+    }
+    return ValueFacts.model_validate({**learnt.value, **told})
+
+
+def _weight_labels(learnt: LinearLearnt) -> Body:
+    """What turns ``policy.parquet`` into decisions: scale, feature map and clips, for ``policy.json``."""
+    request, backups = learnt.request, learnt.result.backups
+    f, x = request.task.reference, request.plan.features
+    told = {"integers": f.astype(np.int64).tolist(), "square": x.square, "unit_squared": str(x.unit_squared)}
+    return {
+        "kind": "linear" if request.observed is None else OBSERVED_KIND,
+        "dimension": int(f.shape[-1]),
+        "weights": "index below d: w; from d on: the upper triangle of the inverse Gram matrix, row by row",
+        "rule": "Q = phi.w + offset - multiplier (phi.inverse.phi)^1/2 - constant, clipped; phi = unit x integers; "
+        "the greatest Q among allowed actions with evidence, then the greatest unclipped one, then chance",
+        "reward_unit": request.unit,
+        "unit": request.task.unit,
+        "offset": [b.offset for b in backups],
+        "multiplier": [b.multiplier for b in backups],
+        "constant": [b.constant for b in backups],
+        "clip": [list(b.clip) for b in backups],
+        "features": told if x.sample_of is None else {**told, "sample_of": x.sample_of},
+        **_observed_labels(learnt),
+        "decisions": "decisions.parquet: the same policy, state by state",
+    }
+
+
+def _observed_labels(learnt: LinearLearnt) -> Body:
+    """What ``policy act --observation`` needs besides: the map, names and scales, and the evidence of an advice."""
+    request, vector = learnt.request, learnt.request.card.domain.observation
+    if request.observed is None or vector is None:
+        return {}
+    return {
+        "observation": vector_facts(vector).model_dump(),
+        "live_states": request.card.domain.live_states,
+        "never": [str(a) for a in np.array(request.card.domain.action_labels)[~request.points.allowed[0]]],
+        "threshold": learnt.threshold,
+        "advised": ADVISED,
+        "lattice": request.task.lattice,
+        "states_are": "public observations, as logged: the declared first ones, the axes of the ball, and a draw in it",
+    }
+
+
+# of a plan under attack
+_STEPS = 2
+# cells of the counts by which other people evaluate: more drown in noise, and take minutes
+_MOST_COUNTED = 10_000_000
+
+
+@dataclass(frozen=True)
+class LinearLearner:
+    """See :class:`~pipeline.learners.learner.Learner`."""
+
+    method: LinearMethod
+    continual: bool = False
+    section: str | None = "linear"
+
+    def check(self, terms: Terms) -> None:
+        agent, p, chosen = terms.agent, terms.privacy, terms.linear or Linear()
+        check_gaussian(agent, p)
+        if p is not None and p.calibration == "paper" and chosen.targets != "paper":
+            raise ValueError("[privacy]: calibration = 'paper' needs [linear] targets = 'paper'")
+        if chosen.beta is not None and self.method != "pevi":
+            raise ValueError(f"[linear]: 'beta' belongs to pevi; {agent} has C")
+        if self.method == "one-shot" and (chosen.targets, chosen.halves) != ("centred", False):
+            raise ValueError(
+                f"[linear]: 'targets' and 'halves' belong to dp-vapvi; {agent} asks once, whatever the targets"
+            )
+
+    def plan(self, card: AnyCard, terms: Terms) -> LinearRun:
+        return LinearRun(linear_request(require_tabular(card), terms, self.method), terms)
+
+
+@dataclass(frozen=True)
+class LinearRun:
+    """The calls of a planner, bounded together."""
+
+    request: LinearRequest
+    terms: Terms
+    what = "sums"
+    reference = "uniform choice"
+    stages = WHOLE
+
+    @property
+    def exact(self) -> bool:
+        return self.request.plan.rho is None
+
+    def admit(self, noise: NoiseSource) -> None:
+        admit_release(noise, self.request.card.name, self.request.card.kind, self.exact)
+
+    def spec(self) -> list[Any]:
+        """The release's own terms where re-planning is free; the whole planner where it is not (privacy.md §0.1-4)."""
+        r = self.request
+        if (listed := r.mechanisms()) is not None:
+            return [r.joint(), [describe_mechanism(m) for m in listed]]
+        return [r.joint(), r.calls(), r.planner_facts().model_dump()]
+
+    def charge(self) -> tuple[Fraction | None, Body]:
+        """Planned calls, or mechanisms where known."""
+        r = self.request
+        told = {"joint": r.joint(), "epsilon": None, **tell_joining(r.card.kind, r.joining())}
+        if (listed := r.mechanisms()) is not None:
+            return r.rho, told | {"mechanisms": [describe_mechanism(m) for m in listed]}
+        return r.rho, told | {"planned_calls": r.calls(), "planner": r.planner_facts().model_dump()}
+
+    def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
+        r, asked = self.request, self.request.plan.terms
+        split = asked.halves and r.adaptive
+
+        if r.observed is not None:
+            batches = ObservedRows(snapshot, r.card, r.observed, resources, None if r.adaptive else r.plan.onto)
+            observed = StreamRows(batches, r.observed.dimension, snapshot.kind)
+            return stage("release", lambda noise: drawn(r, observed, noise))
+
+        def sums() -> dict[Side, Tallies]:
+            steps = r.plan.reward_steps
+            return tally(snapshot, r.card, asked.value_steps, steps, split=split, resources=resources)
+
+        return stage("release", lambda noise: drawn(r, TalliedRows(r.features, sums, snapshot.kind), noise))
+
+    def quote(self) -> Quote:
+        """One row a call, or a table where nothing adapts."""
+        r = self.request
+        joint, cost = Joint.model_validate(r.joint()), joint_cost(r.rho, r.card.budget.delta)
+        return Quote(_planned(r), r.rho, cost, joint, Outlook(what_if=[], people_needed={}))
+
+    def fitting(self, left: Fraction) -> Mapping[str, float] | None:
+        return fitting_rho(left)
+
+    def learn(self, release: Release) -> LinearLearnt:
+        return learn_linear(self.request, release)
+
+    def part(self) -> PartFacts | None:
+        rho, joining = self.request.rho, self.request.joining()
+        if rho is None or None in joining:
+            return None
+        whole = sum((c for c in joining if c is not None), Fraction(0))
+        facts = cast("RegressionFacts", self.request.joint())
+        return {"rho_exact": str(rho), "rho_add_remove": str(whole), "sums": [], "regressions": facts}
+
+    def evaluation(self) -> LinearEvaluation:
+        if (cells := table_size(self.request.card)) > _MOST_COUNTED:
+            raise CardError(
+                f"{self.terms.where}: [evaluate] people = {float(self.terms.held_out):g}: who evaluates is counted by "
+                f"step, state, action and successor, which are {cells:,} cells; up to {_MOST_COUNTED:,} are drawn"
+            )
+        from pipeline.learners.linear_evaluation import LinearEvaluation
+
+        return LinearEvaluation(self.request, self.terms)
+
+    def unforeseen(self) -> str | None:
+        features, observed = self.request.card.features, self.request.observed is not None
+        if observed and self.terms.known is not None:
+            return "no world of [evaluate] shows observations; leave it out for a made-up one that does"
+        if features is None or (features.kind != "one_hot" and self.terms.known is None and not observed):
+            return "a made-up world is not linear in these features; declare one in [evaluate], or one_hot features"
+        if self.terms.linear is not None and self.terms.linear.halves:
+            return "halves = true: a log is simulated as sums, which cannot be split by person"
+        return None
+
+    def log_size(self, episodes: int) -> int:
+        """That of its tables, however many episodes."""
+        card = self.request.card
+        if self.request.observed is not None:
+            from pipeline.worlds.surrogate import places_of
+
+            card = places_of(card).card
+        return table_size(card)
+
+    def forecast(self, episodes: int, seeds: Sequence[int]) -> list[SimulatedRun]:
+        from pipeline.learners.forecast import Seed, foresee
+        from pipeline.worlds.surrogate import places_of
+
+        asked, ball = self.request, None
+        if asked.observed is not None:
+            seen = places_of(asked.card)
+            asked, ball = replace(asked, card=seen.card, plan=replace(asked.plan, features=seen.features)), seen.ball
+        silent = replace(asked, plan=asked.plan.without_noise(), start_rho=None)
+
+        def learn(logged: Logged, of_log: Seed, noise: Seed, _: Seed) -> list[Policy]:
+            visits = logged.visits_and_rewards(episodes, np.random.default_rng(of_log))
+            tallies: dict[Side, Tallies] = {"both": _tallies(asked, *visits)}
+            rows = TalliedRows(asked.features, lambda: tallies, "synthetic")
+            return [plan_linear(r, drawn(r, rows, SeededNoise(noise)))[1] for r in (asked, silent)]
+
+        return foresee(asked.card, self.terms, seeds, learn, ball=ball)
+
+    def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
+        """Every step is released alike, and by the same code."""
+        from pipeline.audits.regressions import linear_target
+
+        plan = self.request.plan
+        # a plan of two steps has each kind of call
+        return [linear_target(replace(plan, domain=replace(plan.domain, horizon=min(plan.domain.horizon, _STEPS))))]
+
+    def whole_plan(self) -> WholePlan | None:
+        plan = self.request.plan
+        claimed = true_rho(plan)
+        if claimed is None or plan.domain.horizon <= _STEPS:
+            return None
+        from pipeline.audits.attack import WholePlan
+        from pipeline.audits.regressions import linear_cost
+
+        return WholePlan(f"A plan of {_STEPS} of {plan.domain.horizon} steps", linear_cost(plan), claimed)
+
+
+def _tallies(request: LinearRequest, visits: Integers, paid: Integers) -> Tallies:
+    """Sums on the recipe's lattice: ``paid`` lattice steps of the card above the least reward."""
+    lattice, steps = reward_lattice(request.card), request.plan.terms.value_steps
+    n = visits.sum(-1)
+    least = request.plan.reward_steps[0]
+    rewards = np.floor(paid * (steps / lattice.steps)).astype(np.int64) + least * n
+    ends = bool(request.card.domain.states.ends)
+    L = visits.shape[1]
+    onto = np.concatenate([visits[..., :L], visits[..., L:].sum(-1, keepdims=True)], axis=-1) if ends else visits
+    return Tallies(onto, rewards, n[0].sum(-1))
+
+
+def _planned(request: LinearRequest) -> Sequence[MechanismFacts | CallFacts]:
+    if (listed := request.mechanisms()) is not None:
+        return listed_facts(listed)
+    rows: list[CallFacts] = []
+    for call in request.calls():
+        rho = None if call["rho"] in (None, "None") else Fraction(str(call["rho"]))
+        told = {key: call[key] for key in ("name", "sensitivity", "tables", "adaptive")}
+        exact = {"rho": None if rho is None else float(rho), "rho_exact": None if rho is None else str(rho)}
+        rows.append(CallFacts.model_validate(told | exact))
+    return rows

@@ -12,9 +12,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.agents.dp_lqr import LqConstants, LqResult, LqTask, certainty_equivalence
+from pipeline.arrays import Array
 from pipeline.declaration.card import AnyCard, CardError, LqCard, require_linear_quadratic
 from pipeline.facts.learnt import (
     Baseline,
@@ -42,7 +42,7 @@ from pipeline.privacy.budget import fraction_of
 from pipeline.privacy.noise import NoiseSource, RealDataError, SeededNoise
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism
-from pipeline.statistics.lq import LqSums, draw_lq, entry_deviations, lq_layout, lq_sum, released_moments
+from pipeline.statistics.lq import LqSums, draw_lq, gram_deviation, lq_layout, lq_sum, released_moments
 from pipeline.statistics.private_sum import PrivateSum, tell_joining
 from pipeline.transaction.drawing import WHOLE, Stage
 from pipeline.worlds import plants
@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from pipeline.audits.attack import AuditTarget, WholePlan
     from pipeline.worlds.surrogate import SimulatedRun
 
-
-Array = NDArray[np.float64]
 
 # of the log that certainty equivalence without noise is given: made up anew, so that no row of this run is read
 _SEED = 0
@@ -265,7 +263,7 @@ class LqRun:
     @property
     def floor(self) -> float:
         """What a direction's squares must sum to, balls of radius 1, to be told from the noise; 0 without noise."""
-        return self.constants.floor * entry_deviations(self.summed)[0] * math.sqrt(self.layout.dimension)
+        return self.constants.floor * gram_deviation(self.summed) * math.sqrt(self.layout.dimension)
 
     def joint(self) -> dict[str, object]:
         """What the joint cost rests on, as the release will say it."""

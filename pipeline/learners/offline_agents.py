@@ -30,8 +30,7 @@ from pipeline.privacy.release_file import read_release, sha256_file
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.layout import GateLayout
 from pipeline.statistics.private_sum import PrivateSum
-from pipeline.transaction.drawing import Charge, Drawing, key_of
-from pipeline.transaction.gate import Gate
+from pipeline.transaction.drawing import Charge, Drawing, Gate, key_of
 
 if TYPE_CHECKING:
     from pipeline.audits.attack import AuditTarget
@@ -86,11 +85,11 @@ def _learner(method: str) -> Learner:
 
             return Tabular(optimistic)
         case "vapvi" | "pevi" | "one-shot":
-            from pipeline.learners.linear import LinearLearner
+            from pipeline.learners.linear_request import LinearLearner
 
             return LinearLearner(method)
         case "one-step":
-            from pipeline.learners.one_step import OneStepLearner
+            from pipeline.learners.one_step_learning import OneStepLearner
 
             return OneStepLearner()
         case _:
@@ -157,7 +156,7 @@ def _codec(kind: str | None) -> Codec:
 
     match kind:
         case "linear_observed":
-            from pipeline.learners.observed_policy import stored_observed
+            from pipeline.learners.gains import stored_observed
 
             return Codec(("policy", "decisions"), decisions.read_linear_view, stored_observed)
         case "one_step":

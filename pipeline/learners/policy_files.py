@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Bools, Integers
 from pipeline.declaration.card import CardError
 from pipeline.facts.learnt import PolicyView
 from pipeline.files import json_text, write_file
@@ -104,7 +105,7 @@ class Exported:
         return json.dumps({**self.head, **told}, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def refuse_records(wrong: NDArray[np.bool_], what: str, known: str) -> None:
+def refuse_records(wrong: Bools, what: str, known: str) -> None:
     """Say which of many records cannot be answered, by number.
 
     ``wrong``: ``(N,)``.
@@ -117,12 +118,12 @@ def refuse_records(wrong: NDArray[np.bool_], what: str, known: str) -> None:
         raise CardError(f"{where}{what}; {known}")
 
 
-def refuse_steps(steps: NDArray[np.int64], last: int) -> None:
+def refuse_steps(steps: Integers, last: int) -> None:
     """Refuse steps outside 0 … ``last``; see :func:`refuse_records`."""
     refuse_records((steps < 0) | (steps > last), "no step of the policy", f"steps count from 0 to {last}")
 
 
-def refuse_observations(observations: NDArray[np.float64], names: Sequence[str]) -> None:
+def refuse_observations(observations: Array, names: Sequence[str]) -> None:
     """Refuse rows that are not p finite numbers, one a name; see :func:`refuse_records`."""
     if observations.ndim != 2 or observations.shape[1] != len(names):
         raise CardError(f"an observation has {len(names)} numbers; give {', '.join(names)}")
@@ -174,7 +175,7 @@ def read_policy_files(folder: Path, codec_of: Callable[[str | None], Codec]) -> 
     return PolicyFiles(labels, tables), codec
 
 
-def columns_by_step(values: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
+def columns_by_step(values: Array) -> dict[str, NDArray[Any]]:
     """``step, index, weight``: the numbers of each step in a row.
 
     ``values``: ``(H, size)``.
@@ -212,7 +213,7 @@ class Shown(TypedDict):
     tie: bool
 
 
-def shown_cells(policy: Policy, states: Sequence[str], actions: Sequence[str], tied: NDArray[np.bool_]) -> list[Shown]:
+def shown_cells(policy: Policy, states: Sequence[str], actions: Sequence[str], tied: Bools) -> list[Shown]:
     """Every cell, step by step.
 
     ``tied`` ``(H, L)``: several actions were equally good.

@@ -231,7 +231,7 @@ class TabularRun:
 
     def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
         """Of a counter, one of few leaves."""
-        from pipeline.audits.sums import LEAVES
+        from pipeline.audits.message_paths import LEAVES
         from pipeline.audits.tables import counts_target, played_target
 
         nightly, shipped, played = self.terms.nightly, self.privatizer, self.played
@@ -244,7 +244,7 @@ class TabularRun:
 
     def whole_plan(self) -> WholePlan | None:
         from pipeline.audits.attack import WholePlan
-        from pipeline.audits.sums import LEAVES
+        from pipeline.audits.message_paths import LEAVES
 
         nightly, asked = self.terms.nightly, self.terms.ask().zcdp()
         if nightly is None or nightly.nights <= LEAVES or asked is None:

@@ -299,7 +299,7 @@ class Terms:
         """The operating-system noise that the recipe names: all of them draw the same laws."""
         sampler = "exact" if self.privacy is None else self.privacy.sampler
         if sampler == "opendp":
-            from pipeline.privacy.opendp_noise import OpenDpNoise
+            from pipeline.privacy.noise import OpenDpNoise
 
             return OpenDpNoise()
         return FastOsNoise() if sampler == "table" else OsNoise()

@@ -128,24 +128,7 @@ def registration(entries: Sequence[Entry], lineage: str) -> Body | None:
 
 def spent_on(entries: Sequence[Entry], lineage: str) -> Fraction:
     """All that was charged to a lineage, as an exact rho; no refunds, whatever became of an attempt."""
-    return spent_of(charges_of(entries, lineage))
-
-
-def spent_of(charges: Sequence[tuple[int | None, Fraction]]) -> Fraction:
-    """Cost of charges to the person who pays most (parallel composition).
-
-    Partitions are user-disjoint: a keyed hash of the user id puts everybody in one.  A person in partition p pays
-    what was charged to everybody plus what was charged to p, so the lineage costs the first plus the largest second.
-
-    ``charges``: pairs ``(partition, rho)``; partition None means everybody.
-    """
-    whole, parts = Fraction(0), dict[int, Fraction]()
-    for partition, rho in charges:
-        if partition is None:
-            whole += rho
-        else:
-            parts[partition] = parts.get(partition, Fraction(0)) + rho
-    return whole + max(parts.values(), default=Fraction(0))
+    return sum((Fraction(e.body["rho"]) for e in entries_of(entries, lineage, "INTENT")), Fraction(0))
 
 
 def commit_of(entries: Sequence[Entry], lineage: str, run_key: str) -> Entry | None:
@@ -159,11 +142,6 @@ def commit_of(entries: Sequence[Entry], lineage: str, run_key: str) -> Entry | N
 def intents_of(entries: Sequence[Entry], lineage: str, run_key: str) -> list[Entry]:
     """All attempts at a key, oldest first."""
     return [e for e in entries_of(entries, lineage, "INTENT") if e.body["run_key"] == run_key]
-
-
-def charges_of(entries: Sequence[Entry], lineage: str) -> list[tuple[int | None, Fraction]]:
-    """All charges of a lineage as :func:`spent_of` adds them up."""
-    return [(e.body.get("partition"), Fraction(e.body["rho"])) for e in entries_of(entries, lineage, "INTENT")]
 
 
 def _registered_fields(card: AnyCard) -> Body:
@@ -184,20 +162,13 @@ def _registered_fields(card: AnyCard) -> Body:
     }
 
 
-def change_of_registration(
-    entries: Sequence[Entry],
-    card: AnyCard,
-    amend: bool,
-    partitions: int | None,
-) -> tuple[str, Body] | None:
+def change_of_registration(entries: Sequence[Entry], card: AnyCard, amend: bool) -> tuple[str, Body] | None:
     """Kind and body of the entry that brings a registration up to the card; None where they agree.
 
     Raises CardError if they differ and ``amend`` is not set, or differ in what never changes.
     """
     now = registration(entries, card.name)
-    declared = partitions or (now or {}).get("partitions", 1)
-    # a lineage without partitions is registered in the words of before there were any
-    fields = {**_registered_fields(card), **({"partitions": declared} if declared > 1 else {})}
+    fields = dict(_registered_fields(card))
     # earlier versions let lineages be declared disjoint, for good
     if now is not None and "disjoint_from" in now:
         fields["disjoint_from"] = now["disjoint_from"]
@@ -205,7 +176,7 @@ def change_of_registration(
     fields |= asked
     if now is None:
         return "REGISTER", fields
-    absent: Body = {"partitions": 1, "schedule": None, "practice": None, "reserve": None}
+    absent: Body = {"schedule": None, "practice": None, "reserve": None}
     old, new = {**absent, **now, **stands}, {**absent, **fields}
     changed = sorted(k for k in new if new[k] != old[k])
     if not changed:
@@ -214,7 +185,7 @@ def change_of_registration(
     if amend and Fraction(fields["rho"]) < spent:
         raise CardError(f"{card.name}: cap {fields['rho']} is below what is spent, {float(spent):.6g}")
     # what was spent was counted for the old unit, of which a new one may hold several
-    never = ("kind", "partitions", "unit") if spent else ("kind", "partitions")
+    never = ("kind", "unit") if spent else ("kind",)
     fixed = [k for k in never if k in changed]
     if not amend or fixed:
         rule = (
@@ -237,19 +208,6 @@ def claims_needed(entries: Sequence[Entry], lineage: str) -> int:
         found = found if e.body.get("disjoint_from", []) == before else e.seq
         before = e.body.get("disjoint_from", [])
     return found
-
-
-def check_partition(entries: Sequence[Entry], lineage: str, partition: int | None) -> None:
-    """Refuse a partition that registration did not declare: nothing says that its users are in no other.
-
-    ``partition``: counted from 0; None: everybody's rows.
-    """
-    declared = (registration(entries, lineage) or {}).get("partitions", 1)
-    if partition is not None and not (declared > 1 and 0 <= partition < declared):
-        raise CardError(
-            f"{lineage}: partition {partition} is not registered (partitions: {declared}); they are declared once, "
-            "at registration"
-        )
 
 
 def card_hash(card: AnyCard) -> str:
@@ -319,13 +277,9 @@ def moves(entries: Sequence[Entry], lineage: str) -> list[Move]:
 def lost(entries: Sequence[Entry], move: Move, counted: Callable[[Entry], bool] = lambda e: True) -> Fraction:
     """What one person loses, whose rows are changed so: an exact zCDP rho."""
     charged = [e for e in entries if e.kind == "INTENT" and counted(e)]
-
-    def spent(lineage: str, cost: Callable[[Entry], str]) -> Fraction:
-        return spent_of([(e.body.get("partition"), Fraction(cost(e))) for e in charged if e.lineage == lineage])
-
-    replaced = (spent(name, lambda e: e.body["rho"]) for name in move.replaced)
+    replaced = (Fraction(e.body["rho"]) for e in charged if e.lineage in move.replaced)
     # leaving is being replaced by nobody, so it never costs more
-    joined = (spent(name, _joining) for name in move.joined)
+    joined = (Fraction(_joining(e)) for e in charged if e.lineage in move.joined)
     return sum((*replaced, *joined), Fraction(0))
 
 
@@ -411,15 +365,12 @@ class Allowance:
         return {"of": self.limit, "cap_rho": float(self.cap), "left_rho": float(self.rho)}
 
 
-def left_for(
-    entries: Sequence[Entry], lineage: str, partition: int | None, now: datetime, joining: Fraction = Fraction(1)
-) -> Allowance:
-    """What one more charge to everybody, or to one partition, may cost at most: the tightest of all limits.
+def left_for(entries: Sequence[Entry], lineage: str, now: datetime, joining: Fraction = Fraction(1)) -> Allowance:
+    """What one more charge may cost at most: the tightest of all limits.
 
     The limits are those of the lineage and of every other whose people may be the same.  A month and a year are those
     of the calendar (UTC); charges are dated by their INTENTs.
 
-    ``partition``: none: everybody is charged.
     ``now``: says which month and year it is (UTC).
     ``joining``: the part of the charge that somebody pays who leaves or joins; 1 is always enough.
     """
@@ -434,8 +385,7 @@ def left_for(
             tightest = min(caps, key=lambda name: (caps[name], name != lineage))
 
             def counted(e: Entry, since: str = since) -> bool:
-                elsewhere = e.lineage == lineage and partition is not None and e.body.get("partition") is not None
-                return dated[e.seq] >= since and not (elsewhere and e.body["partition"] != partition)
+                return dated[e.seq] >= since
 
             # a limit that was passed while a clock was wrong, or lowered, is used up: what costs nothing is allowed
             rho = max(caps[tightest] - lost(entries, move, counted), Fraction(0)) / share

@@ -55,24 +55,21 @@ def taken_over(entries: Sequence[Entry], attempts: Sequence[Entry]) -> Fraction:
     return paid
 
 
-def left_to_pay(entries: Sequence[Entry], lineage: str, run_key: str, partition: int | None, rho: Fraction) -> Fraction:
+def left_to_pay(entries: Sequence[Entry], lineage: str, run_key: str, rho: Fraction) -> Fraction:
     """What the next attempt at a release is charged: its cost, less what it takes over.
 
-    ``lineage``, ``run_key``, ``partition``: of the release, and whose rows are read (None: everybody's).
+    ``lineage``, ``run_key``: of the release.
     Raises ValueError if ``rho`` is negative: nothing is ever refunded.
     """
     if rho < 0:
         raise ValueError(f"a charge is at least 0; got {rho}")
-    attempts = [e for e in intents_of(entries, lineage, run_key) if e.body.get("partition") == partition]
-    return max(Fraction(0), rho - taken_over(entries, attempts))
+    return max(Fraction(0), rho - taken_over(entries, intents_of(entries, lineage, run_key)))
 
 
 def paid_for(entries: Sequence[Entry], intent: Entry) -> Fraction:
     """What stands in the ledger for one attempt: its own charge, and those it took over."""
     there = intents_of(entries, intent.lineage, intent.body["run_key"])
-    part = intent.body.get("partition")
-    before = [e for e in there if e.seq < intent.seq and e.body.get("partition") == part]
-    return taken_over(entries, before) + Fraction(intent.body["rho"])
+    return taken_over(entries, [e for e in there if e.seq < intent.seq]) + Fraction(intent.body["rho"])
 
 
 def refuse_drain(entries: Sequence[Entry], lineage: str, run_key: str, body: Body) -> None:

@@ -23,7 +23,6 @@ from pipeline.ledger.account import (
     apart_from,
     card_hash,
     change_of_registration,
-    check_partition,
     commit_of,
     intents_of,
     left_for,
@@ -79,7 +78,7 @@ class Ledger:
         """What one more charge to everybody may cost now, ``joining`` being the part that who leaves or joins pays."""
         found = self.entries()
         account_of(found, lineage, self.where)
-        return left_for(found, lineage, None, now(), joining)
+        return left_for(found, lineage, now(), joining)
 
     def amendments(self, lineage: str) -> list[Entry]:
         """Every change of a registered value, oldest first."""
@@ -95,15 +94,14 @@ class Ledger:
 
     # what costs nothing
 
-    def register(self, card: AnyCard, *, amend: bool = False, partitions: int | None = None) -> Entry | None:
+    def register(self, card: AnyCard, *, amend: bool = False) -> Entry | None:
         """Create the lineage, or check that the card still agrees with its registration.
 
-        ``partitions``: number of user-disjoint partitions, declared once; None leaves what is registered.
         Returns the new entry; None where the lineage stood already and agrees.
         Raises CardError if a registered field differs and ``amend`` is not set, or it is too late to change it.
         """
         with self._chain.open() as page:
-            change = change_of_registration(page.entries, card, amend, partitions)
+            change = change_of_registration(page.entries, card, amend)
             return None if change is None else page.append(card.name, *change)
 
     def claim(self, lineage: str, people: Sequence[Sequence[str]], key: bytes) -> list[str | None]:
@@ -151,21 +149,17 @@ class Ledger:
         body: Body,
         *,
         holder: attempts.Holder | None = None,
-        partition: int | None = None,
     ) -> Entry:
         """Spend ``rho`` for an attempt at ``run_key``; durable when this returns.
 
-        ``partition``: the one registered user-disjoint partition whose rows are read; None means everybody's.
         Raises BudgetError if it would pass the cap, the key has its COMMIT, or another attempt at it is alive; nothing
         was read.
-        Raises CardError if the partition is not registered.
         Raises ValueError if ``rho`` is negative: nothing is ever refunded.
         """
         with self._chain.open() as page:
             found = page.entries
             account_of(found, lineage, self.where)
-            check_partition(found, lineage, partition)
-            rho = rho(found) if callable(rho) else left_to_pay(found, lineage, run_key, partition, rho)
+            rho = rho(found) if callable(rho) else left_to_pay(found, lineage, run_key, rho)
             if commit_of(found, lineage, run_key) is not None:
                 raise BudgetError(f"{lineage}: this release is committed; it is replayed, never drawn again")
             earlier = [e.seq for e in intents_of(found, lineage, run_key)]
@@ -176,9 +170,9 @@ class Ledger:
                 )
             refuse_drain(found, lineage, run_key, body)
             joining = min(Fraction(body.get("rho_add_remove", rho)), rho) / rho if rho else Fraction(1)
-            refuse_beyond(left_for(found, lineage, partition, now(), joining), lineage, rho)
-            more = ({} if partition is None else {"partition": partition}) | ({} if holder is None else NOTED)
-            told = {"run_key": run_key, "attempt": 1 + len(earlier), "rho": str(rho), **more}
+            refuse_beyond(left_for(found, lineage, now(), joining), lineage, rho)
+            noted = {} if holder is None else NOTED
+            told = {"run_key": run_key, "attempt": 1 + len(earlier), "rho": str(rho), **noted}
             e = page.append(lineage, "INTENT", {**told, **body})
             attempts.end_leases(page.connection, earlier)
             if holder is not None:

@@ -20,6 +20,7 @@ import numpy as np
 import sqlalchemy as sa
 from numpy.typing import NDArray
 
+from pipeline.arrays import Bools, Integers
 from pipeline.files import whole_file, write_file
 from pipeline.ledger.chain import Body, BudgetError, Entry
 from pipeline.privacy.release import HELD_OUT
@@ -152,7 +153,7 @@ def claim(
     return known
 
 
-def _first_of(there: NDArray[np.bool_], of: NDArray[np.int64], people: int) -> NDArray[np.int64]:
+def _first_of(there: Bools, of: Integers, people: int) -> Integers:
     """For each of the people the first place that is marked of theirs; -1 where none is."""
     first = np.full(people, -1)
     at = np.flatnonzero(there)[::-1]
@@ -171,7 +172,7 @@ def _known(connection: sa.Connection, lineages: Sequence[str]) -> Hashes:
     return np.frombuffer(b"".join(found), dtype="<u8").reshape(-1, 2).astype(np.uint64)
 
 
-def _among(asked: Hashes, known: Hashes) -> NDArray[np.bool_]:
+def _among(asked: Hashes, known: Hashes) -> Bools:
     """Which rows are in ``known``: by the first word, and the few that agree in it by both."""
     likely = np.isin(asked[:, 0], known[:, 0])
     both = {(a, b) for a, b in known[np.isin(known[:, 0], asked[likely, 0])].tolist()}

@@ -209,7 +209,7 @@ def counter_loss(mechanisms: Sequence[Mechanism], joint: Body | None = None) -> 
     if joint is None:
         return whole
     # of few counters: whoever only reads the ledger loads no statistics
-    from pipeline.statistics.joint_loss import one_step_loss
+    from pipeline.statistics.held_out import one_step_loss
 
     return one_step_loss(mechanisms, {"stages": joint["stages"]})
 

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
+from pipeline.arrays import Integers
 from pipeline.declaration.card import AnyCard, Card
 from pipeline.logs.contribution_bounding import (
     IDENTITY,
@@ -172,7 +172,7 @@ class CountSums:
         """Users are sorted within a part only."""
         return 1 if needs_whole_users(self.card) else PARTS_TOGETHER
 
-    def zero(self) -> dict[str, NDArray[np.int64]]:
+    def zero(self) -> dict[str, Integers]:
         """``visits``: by place.  ``steps``: by place without its successor."""
         grid = _grid(self.card)
         return {"visits": np.zeros(np.prod(grid), np.int64), "steps": np.zeros(np.prod(grid[:-1]), np.int64)}
@@ -212,7 +212,7 @@ def _tables(card: Card, sums: Sums) -> Tables:
 _INTEGERS = ("step", "state", "action", "next_state")
 
 
-def count_person(card: Card, person: Person) -> Mapping[str, NDArray[np.int64]]:
+def count_person(card: Card, person: Person) -> Mapping[str, Integers]:
     """What the person adds to every table; see :func:`~pipeline.logs.aggregate.count_rows`."""
     return count_rows(person_rows(person, card), card)
 

@@ -9,7 +9,7 @@ A lineage that knew people before there was one form knows them under the text o
 Every choice depends on one person's own rows and hashes only, so replacing one person changes nobody else's part in
 any table (privacy.md §1.2).  The store keeps 128-bit hashes, under a random key, of those who were counted; so rows
 may leave the store, and still no person is counted twice.  The cap on episodes of one ingest is applied elsewhere, in
-:mod:`pipeline.logs.second_pass`.  ``never``: a person counts on the first night that brings rows of theirs, and what
+:mod:`pipeline.logs.ingest`.  ``never``: a person counts on the first night that brings rows of theirs, and what
 comes of them later, late rows and corrections included, is dropped.  ``capped``: a person counts with at most m
 episodes over all nights, each once, as it was first delivered.
 """
@@ -30,6 +30,7 @@ import polars as pl
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from pipeline.arrays import Bools
 from pipeline.declaration.card import AnyCard, Card
 from pipeline.declaration.toml import DamagedError
 
@@ -265,7 +266,7 @@ class CapsAgain:
         self._last, self._episodes = rows.row(-1), int(counts[-1])
 
 
-def _changes(keys: pl.Series) -> NDArray[np.bool_]:
+def _changes(keys: pl.Series) -> Bools:
     """Whether each row but the first has another key than the row before it."""
     if keys.dtype.is_integer() and not keys.null_count():
         numbers = keys.to_numpy()

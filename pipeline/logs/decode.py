@@ -24,10 +24,9 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.csv as pc
-from numpy.typing import NDArray
 
-from pipeline.declaration.card import Card, CardError
-from pipeline.declaration.columns import TELLING, Reward, step_role
+from pipeline.arrays import Array, Integers
+from pipeline.declaration.card import TELLING, Card, CardError, Reward, step_role
 from pipeline.declaration.domain import Product, States
 from pipeline.declaration.linear_quadratic import Vector
 from pipeline.declaration.source import DatesForm, NumbersForm, constant
@@ -516,7 +515,7 @@ def with_successors(rows: pl.DataFrame, card: Card, vector: Vector) -> pl.DataFr
 
     Where nothing divides the states, a next observation that is logged tells the next state, too.
 
-    ``rows``: as :func:`~pipeline.logs.second_pass.sort_episodes` leaves them, with ``next_state``.
+    ``rows``: as :func:`~pipeline.logs.ingest.sort_episodes` leaves them, with ``next_state``.
     """
     first_end, known = card.domain.states.first_terminal, pl.col("next_observation").is_not_null()
     state, here = pl.col("next_state"), pl.lit(0 if card.domain.states.undivided else None, dtype=pl.Int32)
@@ -733,7 +732,7 @@ def _qualified(role: str, card: Card) -> dict[str, dict[str, str]]:
 _COLUMNS = {"state": pl.String, "step": pl.Int64}
 
 
-def read_queries(content: bytes, name: str) -> tuple[list[str | None], NDArray[np.int64]]:
+def read_queries(content: bytes, name: str) -> tuple[list[str | None], Integers]:
     """States as text (None where empty) and steps, in the order of the file.
 
     ``content``: UTF-8.  NDJSON if the first character is a brace, else CSV with a header.
@@ -766,7 +765,7 @@ def _csv(content: bytes) -> pl.DataFrame:
     return pl.DataFrame({name: pl.Series(name, table[name].to_numpy(), dtype=t) for name, t in _COLUMNS.items()})
 
 
-def read_observations(content: bytes, name: str, names: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def read_observations(content: bytes, name: str, names: Sequence[str]) -> tuple[Array, Integers]:
     """Observations ``(N, n)`` and steps ``(N,)``, in the order of the file; other columns are ignored.
 
     ``content``: UTF-8.  NDJSON if the first character is a brace, else CSV with a header.
@@ -799,7 +798,7 @@ def read_observations(content: bytes, name: str, names: Sequence[str]) -> tuple[
 UNREADABLE, UNDECLARED = -1, -2
 
 
-def index_states(values: Sequence[str | None], states: States) -> NDArray[np.int64]:
+def index_states(values: Sequence[str | None], states: States) -> Integers:
     """Index of each raw value among live states and ends.
 
     ``values``: cells as text, None for an empty one: of the binned column (or the name of an end) where states are

@@ -34,12 +34,11 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Integers
 from pipeline.declaration.code import code_digest
 from pipeline.declaration.toml import CardError, DamagedError, LogError
 
-Integers = NDArray[np.int64]
 Seen = Callable[[int], None]
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T", bound="FileTask[Any]")
@@ -65,23 +64,6 @@ class FileTask(Protocol[R_co]):
         ...
 
 
-class Elsewhere(Protocol):
-    """Workers that see the same files."""
-
-    @property
-    def together(self) -> int:
-        """Tasks that are done at once."""
-        ...
-
-    def ready(self, files: Sequence[Path]) -> None:
-        """Refuse, before anything is charged, what would only fail later."""
-        ...
-
-    def each(self, tasks: Iterable[T], seen: Seen) -> Iterator[tuple[T, Any]]:
-        """Do every task, and yield it with its result once, as they are done; tasks are asked for when needed."""
-        ...
-
-
 @dataclass(frozen=True)
 class Here:
     """In this process, one after the other."""
@@ -89,7 +71,7 @@ class Here:
     together: int = 1
 
     def ready(self, files: Sequence[Path]) -> None:
-        """Nothing to ask."""
+        """Nothing to ask: nothing can fail later that does not now."""
 
     def each(self, tasks: Iterable[T], seen: Seen) -> Iterator[tuple[T, Any]]:
         """In their order; errors are raised as they are."""
@@ -188,7 +170,7 @@ class Packed:
 
 
 class _Crew(ABC):
-    """Workers behind an executor; see :class:`Elsewhere`."""
+    """Workers behind an executor, which see the same files."""
 
     @abstractmethod
     def executor(self) -> AbstractContextManager[tuple[Executor, int]]:
@@ -361,6 +343,10 @@ class OnDask(_Crew):
             return Client(self.address, timeout=_ANSWERS_WITHIN, set_as_default=False)
         except (OSError, ValueError) as e:
             raise CardError(f"no Dask scheduler answers at {self.address} ({type(e).__name__})") from None
+
+
+# where tasks are done: how many ``together``, what is refused before a charge, and each with its result
+Elsewhere = Here | OnProcesses | OnDask
 
 
 def _threads(client: Any) -> int:

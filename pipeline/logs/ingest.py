@@ -1,41 +1,81 @@
-"""From a card's source files to an edition: a numbered snapshot of canonical rows, and the quarantine of the others."""
+"""From a card's source files to an edition: a numbered snapshot of canonical rows, and the quarantine of the others.
+
+Second pass of ingest, a partition at a time: its rows screened, written and counted; and whose were set aside.
+"""
 
 from __future__ import annotations
 
+# pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 import hashlib
-from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date
 from itertools import pairwise
 from pathlib import Path
+from typing import Protocol
 
-from pipeline.declaration.card import AnyCard, Card, CardError
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.declaration.card import AnyCard, Card, CardError, LqCard
+from pipeline.declaration.linear_quadratic import Vector
 from pipeline.declaration.toml import LogError
-from pipeline.files import private_folder, put_in_place, remove_file, remove_tree, share
-from pipeline.logs.contribution_bounding import IDS
+from pipeline.files import open_private, private_folder, put_in_place, remove_file, remove_tree, share, whole_file
+from pipeline.logs import rules
+from pipeline.logs.contribution_bounding import (
+    DELIVERED,
+    IDS,
+    USER,
+    as_known,
+    canonical,
+    delivered_as,
+    in_two_spellings,
+    keyed_hash,
+    spellings,
+)
+from pipeline.logs.decode import (
+    behind_gap,
+    decode,
+    empty_rows,
+    identify,
+    longer,
+    next_observation,
+    number_steps,
+    on_lattice,
+    unfold,
+    with_successors,
+    with_vectors,
+)
 from pipeline.logs.elsewhere import Elsewhere, Here, OnProcesses, Seen
 from pipeline.logs.rules import check_names
-from pipeline.logs.second_pass import Claims, Screened, ScreenPartition, count_people, find_others, readable_quarantine
 from pipeline.logs.sources import Sources, digest, examine, reader_digest, source_digest_of
 from pipeline.logs.spills import (
     IngestWork,
     ReadFiles,
     Share,
+    file_all,
     gather_nobodys,
     likely_partitions,
     likely_processes,
     most_partitions,
+    quarantine_rows,
+    read_partition,
     read_users,
 )
 from pipeline.logs.store import (
+    CANONICAL,
+    OBSERVED,
+    VECTORS,
     WORK,
     Snapshot,
     end_edition,
     intact,
     lock_lineage,
     note_number,
+    part_file,
     snapshot_folder,
     snapshots,
     source_hash,
@@ -44,6 +84,398 @@ from pipeline.logs.store import (
     write_manifest,
 )
 from pipeline.logs.summing import HERE, Progress, Resources
+
+_DROPPED = {rule.name: "drop_episode" if rule.effect == "coerce" else rule.effect for rule in rules.RULES}
+
+
+def screen(raw: pl.DataFrame, card: Card, names: tuple[str, ...]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Apply every rule.
+
+    Returns canonical rows, sorted by user, episode, step; and the quarantine, sorted by file and line.  Every row of
+    ``raw`` is in the first, or once in the second with a drop effect.  A row of a wide source is judged step by step,
+    and filed once under each rule that some of its steps break.
+    """
+    steps = unfold(raw, card) if card.source.layout == "wide" else raw
+    rows, coerced = decode(steps, card), rules.COERCED
+    out = pl.DataFrame(schema={"row": pl.Int64, "rule": pl.String})
+    if card.domain.observation is not None:
+        declared = dict.fromkeys(card.log.vectors, card.domain.observation)
+        rows, coerced = with_vectors(rows, steps, card.log.vectors, declared), rules.OBSERVED
+    if card.source.order_by is not None:
+        rows, out = number_steps(rows, steps, card)
+    rows = sort_episodes(rows, rules.terminates(card)).with_columns(behind_gap(card).alias("behind"))
+    rows = _pay_late(rows, steps, card)
+    rows = rows.with_columns(_next_state(card).alias("next_state"))
+    if card.domain.observation is not None:
+        rows = with_successors(rows, card, card.domain.observation)
+    rows = mark_broken(rows, card)
+    kept = rows.filter(pl.col("rule").is_null())
+    entries = file_entries(pl.concat([rows, out], how="diagonal"), kept, coerced)
+    if card.source.layout == "wide":
+        entries = _by_source_row(entries, raw, steps, card)
+    return _canonical(kept, card), quarantine_rows(raw, _with_spellings(entries, raw), card, names)
+
+
+def sort_episodes(rows: pl.DataFrame, ends_here: pl.Expr) -> pl.DataFrame:
+    """Decoded rows sorted by user, episode, step, with ``episode`` (its number), ``ended`` and ``repeated`` (of it)."""
+    rows = _sort_people(rows)
+    new = (pl.col("person") != pl.col("person").shift()) | pl.col("episode_id").ne_missing(pl.col("episode_id").shift())
+    # numbered in their order, which spares every table of episodes a hash
+    rows = rows.with_columns(new.fill_null(value=True).cum_sum().cast(pl.Int64).sub(1).set_sorted().alias("episode"))
+    same = pl.col("episode") == pl.col("episode").shift()
+    again = (same & (pl.col("step") == pl.col("step").shift())).fill_null(value=False)
+    # most episodes have neither: only those that have are looked for
+    ends = rows.filter(ends_here).select("episode", pl.col("step").alias("ended"))
+    repeats = rows.filter(again).select("episode", pl.lit(value=True).alias("repeated"))
+    return _spread(_spread(rows, ends, "ended"), repeats, "repeated").with_columns(
+        pl.col("repeated").fill_null(value=False)
+    )
+
+
+def _sort_people(rows: pl.DataFrame) -> pl.DataFrame:
+    """Rows sorted by user, episode, step and place in the log, with ``person`` (the user's rank)."""
+    users, order = rows["user_id"], ("person", "episode_id", "step", "row")
+    # texts are compared once a stretch of rows of one user, and nothing else where a user's own rows lie in their order
+    first = (users != users.shift()).fill_null(value=True)
+    person = users.filter(first).rank("dense").gather(first.cum_sum() - 1)
+    rows = rows.with_columns(person.alias("person")).sort("person", maintain_order=True)
+    later = pl.lit(value=False)
+    for name in reversed(order):
+        later = (pl.col(name) > pl.col(name).shift()) | ((pl.col(name) == pl.col(name).shift()) & later)
+    in_order = rows.select(later).to_series()[1:].all(ignore_nulls=False)
+    # told, so that what goes by user later needs no hash
+    return (rows if in_order else rows.sort(*order, nulls_last=True)).with_columns(pl.col("user_id").set_sorted())
+
+
+_PAID = ("reward", "not_a_reward", "clipped", "floored")
+
+
+def _pay_late(rows: pl.DataFrame, steps: pl.DataFrame, card: Card) -> pl.DataFrame:
+    """Sorted rows with the outcome of their episode where the card says that it comes late, and rewards discounted.
+
+    ``closing``: a last row without an action, where such a row says what came of the one before it, which pays that.
+    """
+    last, closing = pl.col("episode").ne_missing(pl.col("episode").shift(-1)), pl.lit(value=False)
+    if card.source.last_row == "outcome":
+        undone = steps.select(pl.col("raw_action").cast(pl.String).str.strip_chars().fill_null("") == "").to_series()
+        rows = rows.with_columns(undone.gather(rows["row"]).alias("closing"))
+        closing = pl.col("closing") & last & (pl.col("episode") == pl.col("episode").shift()).fill_null(value=False)
+        rows = rows.with_columns(closing.alias("closing"))
+        closing, after = pl.col("closing"), pl.col("closing").shift(-1).fill_null(value=False)
+        rows = rows.with_columns(
+            *(pl.when(after).then(pl.col(c).shift(-1)).otherwise(pl.col(c)).alias(c) for c in _PAID),
+            pl.col("terminated") | after,
+        )
+        last = after | (last & ~closing)
+    if card.reward.paid == "last":
+        nothing = {"reward": pl.lit(0.0), **dict.fromkeys(_PAID[1:], pl.lit(value=False))}
+        rows = rows.with_columns(pl.when(last).then(pl.col(c)).otherwise(none).alias(c) for c, none in nothing.items())
+    if (discount := card.domain.discount) < 1:
+        worth = pl.lit(pl.Series([discount**h for h in range(card.domain.horizon)]))
+        later = worth.gather(pl.col("step").clip(0, card.domain.horizon - 1))
+        rows = rows.with_columns(on_lattice(pl.col("reward") * later, card.reward).alias("reward"))
+    return rows
+
+
+def _next_state(card: Card) -> pl.Expr:
+    """As logged; else the state of the next row; else the end where the episode is over; else null.
+
+    Where the dynamics are stationary and no successor is logged, the one of step H - 1 stays unknown even if the
+    episode terminated there: counting only the last steps that terminate would bias the shared table.
+    """
+    d, end = card.domain, card.domain.states.default_terminal
+    last = pl.col("step") == d.horizon - 1
+    follows = (pl.col("episode") == pl.col("episode").shift(-1)) & (pl.col("step") + 1 == pl.col("step").shift(-1))
+    follows &= ~pl.col("behind").shift(-1).fill_null(value=False)
+    follower = pl.when(follows).then(pl.col("state").shift(-1))
+    in_end = pl.when(follower >= card.domain.states.first_terminal).then(follower)
+    over = pl.col("terminated") | last if d.dynamics == "per_step" else pl.col("terminated")
+    if card.source.last_row == "ends":
+        over |= pl.col("episode").ne_missing(pl.col("episode").shift(-1))
+    unlogged = (
+        pl.when("terminated").then(pl.coalesce(in_end, pl.lit(end, dtype=pl.Int32)))
+        .when(follower.is_not_null()).then(follower)
+        .when(over).then(pl.lit(end, dtype=pl.Int32))
+    )  # fmt: skip
+    if d.dynamics == "stationary" and d.horizon > 1 and card.source.columns.next_state is None:
+        unlogged = pl.when(~last).then(unlogged)
+    return pl.when("has_next").then("logged").otherwise(unlogged)
+
+
+def mark_broken(rows: pl.DataFrame, card: AnyCard) -> pl.DataFrame:
+    """Add ``rule``: what dropped the row, or its episode, by the table's order; null where it stays."""
+    broken = rules.episode_rules(card)
+    rows = rows.with_columns(rules.first_broken(rules.step_rules(card)).alias("rule"))
+    left = rows.filter(pl.col("rule").is_null()).group_by("episode", maintain_order=True)
+    verdict = left.agg(
+        pl.col("user_id").first(),
+        pl.col("episode_id").first(),
+        *(expression.alias(name) for name, expression in broken.items()),
+    ).with_columns(rules.first_broken({name: pl.col(name) for name in broken}).alias("verdict"))
+    beyond = find_over_cap(verdict.filter(pl.col("verdict").is_null()), card)
+    excess = pl.when(pl.col("episode").is_in(beyond.implode())).then(pl.lit("over_cap"))
+    verdict = verdict.select("episode", pl.coalesce("verdict", excess).alias("verdict")).drop_nulls()
+    return _spread(rows, verdict, "verdict").with_columns(pl.coalesce("rule", "verdict").alias("rule"))
+
+
+def find_over_cap(episodes: pl.DataFrame, card: AnyCard) -> pl.Series:
+    """Episodes beyond each user's ``episodes_per_user`` with the smallest keyed hash of (user, episode)."""
+    cap = card.unit.episodes_per_user
+    several = episodes.filter(pl.len().over("user_id") > cap)
+    pairs = several.select(pl.format("{}\x1f{}", "user_id", "episode_id").alias("pair"))["pair"]
+    ranked = several.with_columns(keyed_hash(pairs, card.name).alias("order")).sort("user_id", "order", "episode_id")
+    return ranked.filter(pl.int_range(pl.len()).over("user_id") >= cap)["episode"]
+
+
+def _spread(rows: pl.DataFrame, found: pl.DataFrame, column: str) -> pl.DataFrame:
+    """What was found of some episodes (in their order, the first of each counts), over all their rows; else null."""
+    if found.is_empty():
+        return rows.with_columns(pl.lit(None, dtype=found.schema[column]).alias(column))
+    found = found.filter((pl.col("episode") != pl.col("episode").shift()).fill_null(value=True))
+    # episodes are numbered in their order
+    count = int(rows["episode"][-1]) + 1
+    places = pl.repeat(None, count, dtype=pl.UInt32, eager=True).scatter(
+        found["episode"], pl.int_range(len(found), dtype=pl.UInt32, eager=True)
+    )
+    return rows.with_columns(found[column].gather(places.gather(rows["episode"])))
+
+
+def _canonical(kept: pl.DataFrame, card: Card) -> pl.DataFrame:
+    end = card.domain.states.first_terminal
+    unknown = pl.col("next_state").is_null()
+    columns = CANONICAL | ({} if card.domain.observation is None else OBSERVED)
+    return kept.with_columns(
+        (pl.col("terminated") | (pl.col("next_state") >= end).fill_null(value=False)).alias("terminated"),
+        (pl.col("truncated") | unknown).alias("truncated"),
+    ).select(pl.col(name) if name == "user_id" else pl.col(name).cast(dtype) for name, dtype in columns.items())
+
+
+def file_entries(rows: pl.DataFrame, kept: pl.DataFrame, coerced: dict[str, pl.Expr]) -> pl.DataFrame:
+    """``row, rule, effect, text``: what each rule did to which row; ``coerced``: rules that change cells."""
+    dropped = rows.filter(pl.col("rule").is_not_null()).select("row", "rule")
+    found = [dropped.with_columns(pl.col("rule").replace_strict(_DROPPED, return_dtype=pl.String).alias("effect"))]
+    for name, broken in coerced.items():
+        found.append(kept.filter(broken).select("row", pl.lit(name).alias("rule"), pl.lit("coerce").alias("effect")))
+    return pl.concat(found).sort("row", "rule").with_columns(pl.lit(None, dtype=pl.String).alias("text"))
+
+
+def _by_source_row(entries: pl.DataFrame, raw: pl.DataFrame, steps: pl.DataFrame, card: Card) -> pl.DataFrame:
+    """Entries of steps as entries of the rows they stand in, which name the steps; a row without a step is a gap."""
+    at = entries.select(
+        steps["origin"].gather(entries["row"]).alias("row"),
+        "rule",
+        "effect",
+        (steps["raw_step"].gather(entries["row"]) + card.source.starts_at).cast(pl.String).alias("step"),
+    )
+    told = at.group_by("row", "rule", "effect", maintain_order=True).agg(pl.col("step").str.join(", "))
+    empty = empty_rows(raw, steps).to_frame("row")
+    return pl.concat([
+        told.select("row", "rule", "effect", pl.format("step {}", "step").alias("text")),
+        empty.select(
+            "row",
+            pl.lit("gap").alias("rule"),
+            pl.lit(_DROPPED["gap"]).alias("effect"),
+            pl.lit("no step").alias("text"),
+        ),
+    ]).sort("row", "rule", "effect")  # fmt: skip
+
+
+def _with_spellings(entries: pl.DataFrame, raw: pl.DataFrame) -> pl.DataFrame:
+    """Entries of rows, and of those whose person has rows under another spelling too, whatever became of them."""
+    rows = in_two_spellings(raw).to_frame("row")
+    told = rows.select("row", rule=pl.lit("two_spellings"), effect=pl.lit("coerce"), text=pl.lit(None, dtype=pl.String))
+    return pl.concat([entries, told]).sort("row", "rule", "effect") if len(told) else entries
+
+
+def screen_vectors(raw: pl.DataFrame, card: LqCard, names: tuple[str, ...]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Apply every rule; parameters and results as of :func:`~pipeline.logs.ingest.screen`."""
+    rows = sort_episodes(decode_vectors(raw, card), pl.col("terminated"))
+    rows = mark_broken(rows.with_columns(next_observation().alias("following")), card)
+    kept = rows.filter(pl.col("rule").is_null())
+    d = card.domain
+    far = [longer(pl.col(role), _declared(role, card).radius) for role in ("observation", "action")]
+    far.append(longer(pl.col("following"), d.observation.radius))
+    entries = file_entries(rows, kept, {"beyond_radius": pl.any_horizontal(far)})
+    return _canonical_vectors(kept), quarantine_rows(raw, _with_spellings(entries, raw), card, names)
+
+
+def decode_vectors(raw: pl.DataFrame, card: LqCard) -> pl.DataFrame:
+    """Decode the rows of whole users.
+
+    Returns one row a row of ``raw``, in its order: ``row``, the canonical columns, ``logged_observation`` (the logged
+    next one; null where there is none), and the marks ``unreadable``, ``wrong_length``, ``not_finite``.
+    """
+    columns, unreadable = identify({name.removeprefix("raw_"): dtype for name, dtype in raw.schema.items()})
+    rows = raw.with_columns(**columns).select(*columns, pl.any_horizontal(unreadable).alias("unreadable"))
+    return with_vectors(rows, raw, card.log.vectors, {role: _declared(role, card) for role in card.log.vectors})
+
+
+def _declared(role: str, card: LqCard) -> Vector:
+    return card.domain.action if role == "action" else card.domain.observation
+
+
+def _canonical_vectors(kept: pl.DataFrame) -> pl.DataFrame:
+    rows = kept.with_columns(
+        pl.lit(None, dtype=pl.Float64).alias("reward"),
+        pl.col("following").alias("next_observation"),
+        (pl.col("truncated") | pl.col("following").is_null()).alias("truncated"),
+    )
+    return rows.select(pl.col(name) if name == "user_id" else pl.col(name).cast(t) for name, t in VECTORS.items())
+
+
+ROWS_PER_GROUP = 1 << 18
+
+
+class Claims(Protocol):
+    """Which people are of a lineage, where others were declared disjoint from it: the ledger knows."""
+
+    @property
+    def since(self) -> int:
+        """Entry of the ledger by which the lineage was declared disjoint last; 0: never."""
+        ...
+
+    @property
+    def apart(self) -> Sequence[str]:
+        """Names of the lineages that share nobody with this one."""
+        ...
+
+    def claim(self, people: Sequence[Sequence[str]]) -> Sequence[str | None]:
+        """Take people for the lineage, for good; see :func:`pipeline.ledger.people.claim`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Screened:
+    """One finished partition: rows spilt, canonical rows and whose, rows filed by rule, sha256 of its file."""
+
+    spilt: int
+    rows: int
+    users: int
+    episodes: int
+    filed: dict[str, int]
+    digest: str
+
+
+@dataclass(frozen=True, repr=False)
+class ScreenPartition:
+    """The rules applied to whole people.
+
+    ``files``: its rows as they were spilt, in the order of the log.
+    ``claimed``: whose they are: see :func:`find_others`; None where nobody asks.
+    """
+
+    sources: Sources
+    card: AnyCard
+    partition: int
+    files: Sequence[Path]
+    built: Path
+    claimed: pl.DataFrame | None
+
+    @property
+    def named(self) -> str:
+        """Its number."""
+        return f"partition {self.partition}"
+
+    def __call__(self, seen: Seen) -> Screened:
+        """Write part and quarantine; how many rows they are stands in the result."""
+        card, names, part = self.card, self.sources.names, part_file(self.built, self.partition)
+        more = self.built / f"quarantine-{self.partition:04d}-more.parquet"
+        raw, beyond = read_partition(self.files, more, self.sources, card)
+        stays, elsewhere = (raw, None) if self.claimed is None else part_with(raw, card, names, self.claimed)
+        if isinstance(card, Card):
+            rows, quarantine = screen(stays, card, names)
+        else:
+            rows, quarantine = screen_vectors(stays, card, names)
+        quarantine = quarantine if elsewhere is None else pl.concat([quarantine, elsewhere]).sort("file", "line")
+        with whole_file(part, private=True, alone=False) as fresh:
+            write_rows(rows, fresh, delivered_as(raw, rows["user_id"]))
+        filed = self.built / f"quarantine-{self.partition:04d}.parquet"
+        with whole_file(filed, private=True, alone=False) as fresh, open_private(fresh) as file:
+            quarantine.write_parquet(file, compression="zstd")
+        with part.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return Screened(
+            spilt=len(raw) + beyond,
+            rows=len(rows),
+            users=count_runs(rows, "user_id"),
+            episodes=count_runs(rows, "user_id", "episode_id"),
+            filed=dict(quarantine.group_by("rule").len().iter_rows()) | ({"too_many_rows": beyond} if beyond else {}),
+            digest=digest,
+        )
+
+
+def write_rows(rows: pl.DataFrame, path: Path, note: Mapping[bytes, str] | None = None) -> None:
+    """Write canonical rows: a dictionary for every column, rewards too, so that counting reads few bytes; 0600."""
+    table = rows.to_arrow().replace_schema_metadata(dict(note or {}) or None)
+    with open_private(path) as file:
+        pq.write_table(table, file, compression="zstd", row_group_size=ROWS_PER_GROUP)
+
+
+def count_runs(rows: pl.DataFrame, *columns: str) -> int:
+    """How many different keys rows have that are sorted by them."""
+    new = pl.any_horizontal(pl.col(column).ne_missing(pl.col(column).shift()) for column in columns)
+    return int(rows.lazy().select(new).collect().to_series()[1:].sum()) + bool(len(rows))
+
+
+def find_others(users: pl.DataFrame, claims: Claims) -> pl.DataFrame:
+    """Take people for the lineage.
+
+    Returns ``person``: whoever is counted in another lineage, ``known`` null, or is known to this one under a text that
+    is not the one form of their id, ``known``.
+    """
+    told = users.unique(maintain_order=True).drop_nulls(USER).with_columns(pl.col(USER).cast(pl.String).alias("person"))
+    people = told.group_by("person", maintain_order=True).agg(pl.col(DELIVERED).drop_nulls())
+    texts = pl.concat_list("person", DELIVERED, *spellings(pl.col("person"))).list.drop_nulls()
+    found = claims.claim(people.select(texts.list.unique(maintain_order=True)).to_series().to_list())
+    known = people.select("person", pl.Series("known", found, dtype=pl.String))
+    return known.filter(pl.col("known").ne_missing(pl.col("person")))
+
+
+def part_with(
+    raw: pl.DataFrame, card: AnyCard, names: tuple[str, ...], claimed: pl.DataFrame
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Set aside the rows of people who are counted in another lineage.
+
+    ``raw``, ``card``, ``names``: see :func:`~pipeline.logs.ingest.screen`.
+    Returns the rows that stay, each under the id by which the lineage knows the person, and the quarantine of the
+    others.
+    """
+    others, known = claimed.filter(pl.col("known").is_null()), claimed.drop_nulls("known")
+    stays = ~raw[USER].cast(pl.String).is_in(others["person"].implode()).fill_null(value=False)
+    return as_known(raw.filter(stays), known), file_all("elsewhere", raw.filter(~stays), card, names)
+
+
+def readable_quarantine(folder: Path) -> bool:
+    """Whether every row that a snapshot set aside can still be read."""
+    try:
+        for file in folder.glob("quarantine-*.parquet"):
+            with pq.ParquetFile(file) as filed:
+                deque(filed.iter_batches(), maxlen=0)
+    except (pa.ArrowException, OSError):
+        return False
+    return True
+
+
+def count_people(folder: Path, card: AnyCard) -> dict[str, int]:
+    """How many people broke which rules.
+
+    Returns rules joined by ``+``, in the order of the alphabet, and the number of people who broke these and no others.
+    """
+    # however an id was delivered, it is one person who counts once
+    user = canonical(pl.col("source").struct.field(card.log.roles["user"])).alias("user")
+    found, partitions = Counter[str](), defaultdict[str, list[pl.DataFrame]](list)
+    for file in sorted(folder.glob("quarantine-*.parquet")):
+        # by streams: one person's rows may be most of what is filed
+        named = (
+            pl.scan_parquet(file).filter(~pl.col("rule").is_in(rules.NAMELESS)).select(user, "rule").drop_nulls("user")
+        )
+        # a partition may have several files: a person in two of them is still one
+        partitions[file.stem.split("-")[1]].append(named.unique().collect(engine="streaming"))
+    for filed in partitions.values():
+        people = pl.concat(filed).unique().group_by("user").agg(pl.col("rule").sort())
+        found.update(people["rule"].list.join("+").to_list())
+    return dict(sorted(found.items()))
+
 
 # shares of the files a worker: enough that a slow one at the end is short
 _SHARES_EACH = 4

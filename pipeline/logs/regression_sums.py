@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Bools, Integers
 from pipeline.declaration.card import Card, LqCard
 from pipeline.logs.aggregate import BATCH_ROWS, PARTS_TOGETHER, read_parts, successor
 from pipeline.logs.contribution_bounding import IDENTITY, CapsAgain, keyed_hash
@@ -36,13 +37,10 @@ from pipeline.statistics.linear_sums import Side, StepRows, Tallies
 from pipeline.statistics.lq import LqSums, SummedRows, Transitions
 
 
-def in_second_half(users: NDArray[Any], salt: str) -> NDArray[np.bool_]:
+def in_second_half(users: NDArray[Any], salt: str) -> Bools:
     """Whether each user belongs to D': a keyed hash of the id alone, so that nobody's rows move another."""
     distinct, where = np.unique(users.astype(str), return_inverse=True)
     return (keyed_hash(distinct.tolist(), salt).to_numpy() % 2 == 1)[where]
-
-
-Integers = NDArray[np.int64]
 
 
 def tally(
@@ -147,13 +145,11 @@ class TallySums:
             rewards = self._integers(np.array(self.card.reward.table)) * known.sum(-1)
         return Tallies(known, rewards, visits[0].sum((1, 2)))
 
-    def _integers(self, reward: NDArray[np.float64]) -> Integers:
+    def _integers(self, reward: Array) -> Integers:
         low, high = self.card.reward.range
         steps = np.floor(reward * (self.lattice / (high - low)) + 1e-9)
         return whole(np.clip(steps, *self.reward_steps), *self.reward_steps)
 
-
-Array = NDArray[np.float64]
 
 _COLUMNS = ["observation", "action", "next_observation"]
 _VECTOR_ROWS = 1 << 16
@@ -171,7 +167,7 @@ class LqSummation:
         """A file at a time."""
         return 1
 
-    def zero(self) -> dict[str, NDArray[np.int64]]:
+    def zero(self) -> dict[str, Integers]:
         """``gram (n+d, n+d)`` and ``target (n+d, n)``."""
         return self.layout.add(())
 

@@ -14,18 +14,16 @@ from typing import Any, Protocol
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Integers
 from pipeline.declaration.card import Card
 from pipeline.logs.aggregate import BATCH_ROWS, needed, read_parts
 from pipeline.logs.contribution_bounding import group_users
 from pipeline.logs.elsewhere import Seen
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import HERE, Resources, Sums, sum_snapshot
-from pipeline.statistics.layout import ExactSums, Integers
+from pipeline.statistics.layout import ExactSums
 from pipeline.statistics.moment_layout import MomentLayout
-
-Array = NDArray[np.float64]
 
 
 class PeopleSums(ABC):

@@ -84,7 +84,7 @@ class Snapshot:
     files.
     ``night``: the date of the scheduled night that made it (ISO); empty where somebody asked for it.
     ``source_hash``: of the card's [source] (:func:`source_hash`); empty in those of older versions.
-    ``set_aside``: how many people broke which rules: see :func:`~pipeline.logs.second_pass.count_people`.
+    ``set_aside``: how many people broke which rules: see :func:`~pipeline.logs.ingest.count_people`.
     ``claimed``: 1, and the ledger's entry since which these people are claimed for the lineage; 0: they are not.
     ``ids``: of the one form of user ids (:mod:`~pipeline.logs.contribution_bounding`); 0: as they were delivered.
     """

@@ -12,9 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
+from pipeline.arrays import Integers
 from pipeline.files import remove_file, remove_tree
 from pipeline.logs.elsewhere import Elsewhere, Packed, Seen
 from pipeline.logs.store import Snapshot
@@ -22,7 +20,7 @@ from pipeline.logs.store import Snapshot
 if TYPE_CHECKING:
     from pipeline.logs.parts import Split
 
-Sums = Mapping[str, NDArray[np.int64]]
+Sums = Mapping[str, Integers]
 Progress = Callable[[int, int | None], None]
 
 # groups a worker: enough that a slow one at the end is short
@@ -40,7 +38,7 @@ class Summation(Protocol):
         """Part files that are read at once."""
         ...
 
-    def zero(self) -> dict[str, NDArray[np.int64]]:
+    def zero(self) -> dict[str, Integers]:
         """What no row adds up to."""
         ...
 

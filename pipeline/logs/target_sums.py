@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Bools, Integers
 from pipeline.declaration.card import Card, task_of
 from pipeline.logs.aggregate import person_rows, successor
 from pipeline.logs.score_sums import PeopleSums
@@ -22,9 +22,6 @@ from pipeline.logs.summing import HERE, Resources, Sums, sum_snapshot
 from pipeline.statistics.count_layout import Person, reward_lattice
 from pipeline.statistics.layout import ExactSums, Tables, whole
 from pipeline.statistics.target_plan import Stage, TargetPlan, TargetQuestion
-
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 # lattice steps of the reward range on which declared rewards are summed
 DECLARED_STEPS = 1 << 20
@@ -141,7 +138,7 @@ class TargetSums(PeopleSums):
         return ExactSums(layout.dataset, kind, layout.dynamics, tables)
 
 
-def first_rows(user: Integers, key: Integers, rows: int, cap: int) -> NDArray[np.bool_]:
+def first_rows(user: Integers, key: Integers, rows: int, cap: int) -> Bools:
     """Whether each row is among the person's first ``rows``, and among the first ``cap`` of those with its key.
 
     ``user``, ``key`` ``(n,)``: from 0: rows of a person stand together, in the order of the log.
@@ -173,7 +170,7 @@ def lattice_rewards(
     return whole(np.rint((paid - low) / unit), 0, DECLARED_STEPS), unit
 
 
-def _known(card: Card, step: Integers, onto: Integers) -> NDArray[np.bool_]:
+def _known(card: Card, step: Integers, onto: Integers) -> Bools:
     """Whether a row's target needs no successor that the log does not tell."""
     if card.domain.dynamics == "per_step" and card.reward.on_entering is None:
         return (onto >= 0) | (step == card.domain.horizon - 1)

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array
 from pipeline.declaration.code import closure_digest
 from pipeline.declaration.toml import CardError
 from pipeline.files import whole_file, write_file
@@ -162,7 +162,6 @@ def _one_thread_each() -> Generator[None]:
                 os.environ[name] = value
 
 
-Array = NDArray[np.float64]
 Metric = Literal["total regret", "suboptimality"]
 # the band over runs
 LOW, HIGH = 0.1, 0.9

@@ -9,20 +9,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array
 from pipeline.declaration.card import AnyCard, Card, LqCard
 from pipeline.mdp.planning import occupancies, policy_value
-from pipeline.online.places import place_of
 from pipeline.online.plants import lost_by
 from pipeline.online.registry import find
-from pipeline.online.rollouts import optimum, world_of
+from pipeline.online.rollouts import optimum, place_of, world_of
 from pipeline.online.trial import Trial, run_named
 from pipeline.worlds.plants import LqSystem
 from pipeline.worlds.synthetic import short, simulated_card
 from pipeline.worlds.world import World
-
-Array = NDArray[np.float64]
 
 
 def proposal_of(trial: Trial) -> str | None:

@@ -34,12 +34,12 @@ from functools import cache
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.agents.linear_backup import LinearConstants, LinearResult, LinearTask, linear_task
 from pipeline.agents.one_shot import one_shot
 from pipeline.agents.pevi import pevi, theory_beta
 from pipeline.agents.vapvi import vapvi
+from pipeline.arrays import Array, Integers
 from pipeline.mdp.features import FeatureMap, balance
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import optimal_values, policy_value
@@ -48,12 +48,15 @@ from pipeline.online.trial import SIMULATION, TrialRow, in_the_clear
 from pipeline.privacy.budget import epsilon_from_rho
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms, Variant
-from pipeline.statistics.linear_sums import count_rows, draw_one_shot, released_statistics, true_rho
+from pipeline.statistics.linear_sums import (
+    InteractiveRegression,
+    count_rows,
+    draw_one_shot,
+    released_statistics,
+    true_rho,
+)
 
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
 Scale = Literal["literal", "normalised", "balanced"]
 
 STATES, ACTIONS, HORIZON, BITS = 2, 100, 20, 8

@@ -143,8 +143,6 @@ def _card(trial: Trial, mdp: TabularMDP, pooled: bool, known: bool) -> Card:
 
 
 AGENTS = {
-    "apvi": OnlineAgent(plain_apvi, defaults=DEFAULTS, from_logs=True),
-    "dp-apvi": OnlineAgent(
-        dp_apvi, "central", "apvi", defaults=DEFAULTS, targets=targets_of, unread=no_data, from_logs=True
-    ),
+    "apvi": OnlineAgent(plain_apvi, defaults=DEFAULTS),
+    "dp-apvi": OnlineAgent(dp_apvi, "central", "apvi", defaults=DEFAULTS, targets=targets_of, unread=no_data),
 }

@@ -24,17 +24,16 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.agents.adaptive_lqr import AdaptiveConstants, Epoch, ResidualQuery, adaptive_lqr, prior, recentred_lqr
 from pipeline.agents.dp_lqr import LqConstants, LqTask, certainty_equivalence
 from pipeline.agents.explore_then_commit import Exploration, explore, explore_then_commit
 from pipeline.agents.ofu_rl import LqControl, OfuConstants, OfuPlan, Search, batch_ends, ofu_rl
+from pipeline.arrays import Array
 from pipeline.declaration.toml import CardError
 from pipeline.mdp.riccati import clip_norm, gain_matrices, riccati
 from pipeline.mdp.rollout import LinearRollout, LqBatch
-from pipeline.online.places import typed_place
-from pipeline.online.rollouts import Played, as_printed, play
+from pipeline.online.rollouts import Played, as_printed, play, typed_place
 from pipeline.online.trial import (
     NOTHING_CONTROLLED,
     OnlineAgent,
@@ -67,8 +66,6 @@ from pipeline.statistics.online_sum import asked_rho, begin, cost_of, stacked, t
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.regression import LqMoments
 from pipeline.worlds.plants import Controller, LqSystem, norm, simulate
-
-Array = NDArray[np.float64]
 
 # longer batches are this many episodes and exact means
 SIMULATED = 4096
@@ -485,7 +482,7 @@ def _agent(
 AGENTS = {
     "ofu-rl": _agent(optimistic, defaults=_OPTIMIST),
     "private-ofu-rl": _agent(optimistic, "joint", "ofu-rl", defaults=_OPTIMIST, targets=sums_of, cost=optimist_cost),
-    "dp-lqr": _agent(dp_lqr, "central", "certainty-equivalence", targets=release_of, from_logs=True),
+    "dp-lqr": _agent(dp_lqr, "central", "certainty-equivalence", targets=release_of),
     "explore-then-commit": _agent(commit, "joint", "certainty-equivalence", defaults=_EXPLORER, targets=release_of),
     "zero": _agent(zero),
     "fixed-gain": _agent(fixed_gain),
@@ -501,6 +498,5 @@ AGENTS = {
         controls=NOTHING_CONTROLLED,
         defaults=_ADAPTIVE,
         targets=residual_targets,
-        from_logs=True,
     ),
 }

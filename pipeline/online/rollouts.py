@@ -7,6 +7,20 @@ Within a batch the policy is fixed, so its tables are drawn from the exact law, 
 users costs what one of ten does.
 
 Policies that learn nothing, in any tabular world: what an online agent must beat.
+
+The world of a trial by name: states and actions, or a linear plant; shipped, written out, released, or your own.
+
+=======================  ===========================================================================================
+name                     what it is
+=======================  ===========================================================================================
+a name of ``worlds.py``  a tabular world, ``gymnasium:ID`` among them
+``lq``, ``lq-1`` …       a linear plant of paper 004, by ``instance`` and ``seed``; or ``double_integrator``
+``plant``                a linear plant that the recipe writes out: ``A``, ``B``, ``horizon``, ``Q``, ``R``, ``noise`` …
+``release:FOLDER``       the released model of a run: post-processing of what has left already, so it costs nothing
+``module:object``        a :class:`~pipeline.worlds.world.WorldFunction` of your own, which returns either kind
+=======================  ===========================================================================================
+
+And what an online agent may know before its first user: the counts that an offline run has released.
 """
 
 from __future__ import annotations
@@ -14,35 +28,182 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Integers
+from pipeline.declaration.card import Card
+from pipeline.declaration.code import is_plugin, plugin
 from pipeline.declaration.toml import CardError
+from pipeline.facts.promise import DeclaredPlant
+from pipeline.facts.report import read_report
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import optimal_values, policy_value
 from pipeline.mdp.policy import Policy, constant, set_values
 from pipeline.mdp.policy import uniform as uniformly
+from pipeline.mdp.riccati import QuadraticCost
 from pipeline.mdp.rollout import Batch, BatchRollout, Rollout, Trajectory
-from pipeline.online.places import RELEASE, typed_place
 from pipeline.online.trial import OnlineAgent, Outcome, Trial, staged_curve
 from pipeline.privacy.noise import SeededNoise
-from pipeline.statistics.interactive_counts import BatchPrivatizer
+from pipeline.statistics.interactive_counts import BatchPrivatizer, InteractiveCounts
 from pipeline.statistics.online_counts import (
     BatchLayout,
     BatchTables,
-    InteractiveCounts,
     NoisyTables,
     OnlineCounts,
+    OnlineLayout,
     PrivateBatch,
     Tally,
+    nothing_seen,
 )
-from pipeline.worlds.catalog import builds_horizon
-from pipeline.worlds.world import World, multinomials, sample_count_tables
+from pipeline.worlds.catalog import builds_horizon, catalog_folder, load_world, refuse_unknown_world
+from pipeline.worlds.plants import (
+    LQ_WORLDS,
+    LqSystem,
+    double_integrator,
+    estimated_plant,
+    load_lq_world,
+    lq_instance,
+    written_plant,
+)
+from pipeline.worlds.synthetic import checked, read_run, released_card, released_world
+from pipeline.worlds.world import World, WorldFunction, multinomials, sample_count_tables
 
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
+RELEASE = "release:"
+Params = tuple[tuple[str, Any], ...]
+Kind = TypeVar("Kind", World, LqSystem)
+# what a place is that is not of the kind that is asked for
+_OTHERWISE: dict[type, str] = {
+    World: "is a linear plant; use private-ofu-rl or another agent of plants",
+    LqSystem: "has states and actions; this agent is for linear plants such as lq",
+}
+
+
+def refuse_unknown_place(name: str) -> None:
+    """Refuse a name that no world of a trial can have; builds nothing.
+
+    Raises CardError if there is no such world, or it is a plug-in that is not permitted.
+    """
+    if name not in _PLANTS and name not in LQ_WORLDS and not name.startswith(RELEASE):
+        refuse_unknown_world(name)
+
+
+@cache
+def place_of(name: str, params: Params) -> World | LqSystem:
+    """The world or plant, before a world is cut at a horizon; a file it is made of is looked for on the shelves.
+
+    Raises CardError if there is no such place, a parameter is unknown, or a run has released no model.
+    """
+    chosen = dict(params)
+    try:
+        if name.startswith(RELEASE):
+            chosen.pop("horizon", None)
+            return _released(Path(name.removeprefix(RELEASE)), **chosen)
+        if name in LQ_WORLDS and not chosen:
+            return load_lq_world(name)
+        if name in _PLANTS:
+            return _PLANTS[name](**chosen)
+    except (TypeError, ValueError) as e:
+        raise CardError(f"world {name}: {e}") from None
+    if is_plugin(name) and isinstance(plant := _built(name, chosen), LqSystem):
+        return plant
+    cut = {k: v for k, v in chosen.items() if k != "horizon" or builds_horizon(name)}
+    return load_world(name, catalog_folder(name), **cut)
+
+
+def typed_place(name: str, params: Params, kind: type[Kind]) -> Kind:
+    """The same where it must have states and actions, or must be a linear plant.
+
+    Raises CardError if it is the other kind, or there is none.
+    """
+    found = place_of(name, params)
+    if not isinstance(found, kind):
+        raise CardError(f"world {name}: {_OTHERWISE[kind]}")
+    return found
+
+
+def _lq(instance: int, seed: int = 11) -> LqSystem:
+    return lq_instance(instance, seed)
+
+
+_PLANTS = {"lq": _lq, "double_integrator": double_integrator, "plant": written_plant}
+
+
+def _built(name: str, chosen: dict[str, Any]) -> object:
+    """What a function of your own returns; a tabular world is built by the registry of worlds, which checks it."""
+    try:
+        return plugin(name, WorldFunction).build(**chosen)
+    except TypeError:
+        return None
+
+
+def _released(folder: Path) -> World | LqSystem:
+    """The released model of a run, over its declared labels or coordinates."""
+    report = read_report(folder)
+    if isinstance(report.dataset, DeclaredPlant):
+        if report.model is None:
+            raise ValueError(f"{folder.name} has released no plant; name a run of dp-lqr")
+        d, model = report.dataset, (np.array(report.model.A), np.array(report.model.B))
+        cost = QuadraticCost(np.array(d.cost.Q), np.array(d.cost.R), d.horizon)
+        first = np.array(d.start_declared.mean)
+        return estimated_plant(report.run, model, cost, d.action.radius, np.array(d.noise_covariance), first)
+    run = read_run(folder)
+    values = released_card(run, name="released", episodes=1, episodes_per_user=1, rho=1.0)
+    return released_world(run, checked(values))
+
+
+RUN = "run:"
+
+
+def counts_before(trial: Trial, layout: OnlineLayout) -> OnlineCounts:
+    """Counts of the run that option ``warm_start`` names: post-processing, at no cost to the people of either.
+
+    Where the run has one table for all steps, every step knows it; where the agent has one, it knows their sum.
+
+    Raises CardError if there is no such run, it is of other states, actions or steps, or rewards are learnt.
+    """
+    said = trial.knobs.get("warm_start")
+    if said is None:
+        return nothing_seen(layout)
+    if not str(said).startswith(RUN):
+        raise CardError(f"{trial.agent}: warm_start = {said!r}; say {RUN}NAME, a run of counts")
+    if layout.rewards:
+        raise CardError(f"{trial.agent}: warm_start brings transitions alone; leave out rewards = 'learnt'")
+    folder = Path(str(said).removeprefix(RUN))
+    run = read_run(folder)
+    card = checked(released_card(run, name="released", episodes=1, episodes_per_user=1, rho=1.0))
+    states, actions = _matched(card, typed_place(trial.world, trial.params, World), folder.name)
+    n = run.release.tables["n_sas"].astype(np.float64)
+    G, L, A, S = n.shape  # noqa: N806
+    if 1 < G < layout.steps:
+        raise CardError(f"{folder.name} has counts of {G} steps, this world of {layout.steps}; warm_start needs them")
+    n = n if G == 1 else n[: layout.steps]
+    sd = next(m for m in run.release.mechanisms if m.table == "n_sas").standard_deviation
+    if layout.pooled:
+        n, sd = n.sum(0, keepdims=True), sd * len(n) ** 0.5
+    # an end is declared: what stays there is no news
+    ends = np.zeros((S - L, A, S))
+    ends[np.arange(S - L), :, np.arange(L, S)] = trial.episodes
+    whole = np.concatenate([n, np.broadcast_to(ends, (len(n), *ends.shape))], axis=1)
+    there = whole[:, states][:, :, actions][..., states]
+    return OnlineCounts(0, np.broadcast_to(there, (*layout.cells, len(states))).copy(), None, sd, 0.0)
+
+
+def _matched(card: Card, world: World, run: str) -> list[Integers]:
+    """Index of each state and action of the world among the card's labels; in their order where no label is shared."""
+    d, found = card.domain, list[Integers]()
+    for labels, names in ((d.state_labels, world.raw_labels), (d.action_labels, world.actions)):
+        at = {label: i for i, label in enumerate(labels)}
+        index = [at.get(name, -1) for name in names] if set(names) & set(labels) else list(range(len(names)))
+        if sorted(index) != list(range(len(labels))):
+            raise CardError(f"warm_start: {run} counts other states or actions than world {world.name} has")
+        found.append(np.array(index))
+    return found
+
+
 Answer = TypeVar("Answer")
 Asked = TypeVar("Asked")
 Told = TypeVar("Told")
@@ -142,24 +303,31 @@ class Sampler:
 
 
 class CountWorld:
-    """Answers with counts that an interactive mechanism released; ``rng`` belongs to the world alone."""
+    """Answers with counts that an interactive mechanism released; ``rng`` belongs to the world alone.
 
-    def __init__(self, mdp: TabularMDP, counts: InteractiveCounts, rng: np.random.Generator) -> None:
+    ``unread``: users come, and what they say is dropped: the mechanism releases noise.
+    """
+
+    def __init__(
+        self, mdp: TabularMDP, counts: InteractiveCounts, rng: np.random.Generator, *, unread: bool = False
+    ) -> None:
         self._mdp, self._counts, self._rng, self._best = mdp, counts, rng, optimum(mdp)
+        self._heard = int(not unread)
         self._highest = mdp.rewards.max((1, 2))
 
     def __call__(self, ask: Batch) -> tuple[OnlineCounts, int, float]:
         """Within a batch the policy is fixed: its tables have an exact law."""
         mdp, highest, counts, rng = self._mdp, self._highest, self._counts, self._rng
         lost = self._best - policy_value(mdp, ask.policy)
-        people = walked(mdp, ask.policy, ask.episodes, rng) if counts.protocol else None
+        people = walked(mdp, ask.policy, ask.episodes, rng) if counts.protocol and self._heard else None
         if people is None:
             n_sas = sample_count_tables(mdp, ask.policy, ask.episodes, rng).n_sas
         else:
             n_sas = visits_of(people, mdp.shape)
             people = replace(people, rewards=people.rewards / np.where(highest > 0, highest, 1.0))
         bits = rounded_rewards(n_sas.sum(-1), mdp.rewards, highest, rng) if counts.layout.rewards else None
-        counts.add(Tally(ask.episodes, n_sas, bits, people, ask.policy > 0))
+        bits = None if bits is None else self._heard * bits
+        counts.add(Tally(ask.episodes, self._heard * n_sas, bits, people, ask.policy > 0))
         return counts.counts(), ask.episodes, lost
 
 
@@ -262,7 +430,7 @@ def as_printed(trial: Trial) -> bool:
     return said == "paper"
 
 
-def emitted(policy: NDArray[np.float64]) -> list[Any]:
+def emitted(policy: Array) -> list[Any]:
     """A policy ``(H, S, A)`` as an outcome holds it: actions where it never draws."""
     return (policy.argmax(-1) if np.isin(policy, (0, 1)).all() else policy).tolist()
 

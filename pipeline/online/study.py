@@ -35,8 +35,8 @@ from pipeline.online.cells import (
 )
 from pipeline.online.linear import Cell as LinearCell
 from pipeline.online.linear import Contender
-from pipeline.online.places import refuse_unknown_place
 from pipeline.online.registry import AGENTS, called, find
+from pipeline.online.rollouts import refuse_unknown_place
 from pipeline.online.trial import Calibration, Plain
 
 # a difference counts where it is larger than this many standard errors

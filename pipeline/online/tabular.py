@@ -23,8 +23,7 @@ from pipeline.agents.ucbvi import CountTask, UcbviConstants, practical, practica
 from pipeline.declaration.card import CardError
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import policy_value
-from pipeline.online.places import counts_before
-from pipeline.online.rollouts import CountWorld, as_control, as_printed, emitted, optimum, play, world_of
+from pipeline.online.rollouts import CountWorld, as_control, as_printed, counts_before, emitted, optimum, play, world_of
 from pipeline.online.trial import (
     CountsTarget,
     OnlineAgent,
@@ -37,10 +36,16 @@ from pipeline.online.trial import (
     staged_curve,
 )
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld
-from pipeline.privacy.release import Release
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.interactive_counts import CountMechanism, ShuffledCounts, exact, joint, local
-from pipeline.statistics.online_counts import InteractiveCounts, OnlineCounts, OnlineLayout, Tally
+from pipeline.statistics.interactive_counts import (
+    CountMechanism,
+    InteractiveCounts,
+    ShuffledCounts,
+    exact,
+    joint,
+    local,
+)
+from pipeline.statistics.online_counts import OnlineLayout
 from pipeline.statistics.online_sum import asked, asked_rho
 
 DEFAULTS: dict[str, Plain] = {
@@ -94,28 +99,7 @@ def no_data(trial: Trial) -> Outcome:
     """The private agent of option ``of`` without its users' counts: noise, ties and known rewards remain."""
     of = str(trial.knobs["of"])
     asked = replace(trial, agent=of, options=tuple((k, v) for k, v in trial.options if k != "of"))
-    found = _played(asked, lambda t, layout, most, noise: _Deaf(_PRIVATE[of](t, layout, most, noise)))
-    return as_control(found, of)
-
-
-class _Deaf:
-    """An interactive mechanism to which users come without their counts."""
-
-    def __init__(self, inner: InteractiveCounts) -> None:
-        self._inner, self.layout, self.guarantee, self.protocol = inner, inner.layout, inner.guarantee, False
-
-    def add(self, tally: Tally) -> None:
-        """Count the users, and drop what they say."""
-        rewards = None if tally.rewards is None else 0 * tally.rewards
-        self._inner.add(Tally(tally.episodes, 0 * tally.transitions, rewards, possible=tally.possible))
-
-    def counts(self) -> OnlineCounts:
-        """Noise."""
-        return self._inner.counts()
-
-    def release(self) -> Release:
-        """Noise."""
-        return self._inner.release()
+    return as_control(_played(asked, _PRIVATE[of], unread=True), of)
 
 
 def _shuffled(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> InteractiveCounts:
@@ -147,7 +131,7 @@ def mechanism_of(trial: Trial, layout: OnlineLayout, most: int) -> CountMechanis
 _PRIVATE: Mapping[str, Make] = {"dp-ucbvi-jdp": _joint, "dp-ucbvi-ldp": _local, "counts-shuffle": _shuffled}
 
 
-def _played(trial: Trial, make: Make) -> Outcome:
+def _played(trial: Trial, make: Make, *, unread: bool = False) -> Outcome:
     mdp = world_of(trial)
     trial.over(DEFAULTS)
     layout = layout_of(trial, mdp)
@@ -157,7 +141,7 @@ def _played(trial: Trial, make: Make) -> Outcome:
     counts = make(trial, layout, pace.most, noise)
     constants = constants_of(trial, mdp)
     agent = ucbvi(task, pace, constants, counts_before(trial, layout))
-    played = play(agent, CountWorld(mdp, counts, trial.stream(0)))
+    played = play(agent, CountWorld(mdp, counts, trial.stream(0), unread=unread))
     learnt = played.result.policy
     best = optimum(mdp)
     at, summed = staged_curve(played.ends, played.losses)

@@ -20,8 +20,8 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, Required, TypeAlias, TypedDict
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Integers
 from pipeline.declaration.toml import CardError
 from pipeline.privacy.release import Release
 
@@ -266,7 +266,6 @@ class OnlineAgent:
     targets: Callable[[Trial], Sequence[Target]] | None = None
     cost: Callable[[Trial], tuple[Fraction | None, Fraction]] | None = None
     unread: Callable[[Trial], Outcome] | None = None
-    from_logs: bool = False
 
     @property
     def private(self) -> bool:
@@ -321,14 +320,14 @@ class TrialRow(TypedDict):
 _A_DECADE = 20
 
 
-def marks(episodes: int) -> NDArray[np.int64]:
+def marks(episodes: int) -> Integers:
     """Episodes at which a curve is read: all small ones, then 20 a decade, then K."""
     decades = np.log10(episodes)
     grid = np.rint(10 ** np.arange(0, decades, 1 / _A_DECADE)).astype(np.int64)
     return np.unique(np.append(grid, episodes))
 
 
-def curve(regret: NDArray[np.float64]) -> tuple[list[int], list[float]]:
+def curve(regret: Array) -> tuple[list[int], list[float]]:
     """Marks and summed regret of per-episode ``regret (K,)``."""
     at = marks(len(regret))
     return at.tolist(), regret.cumsum()[at - 1].tolist()

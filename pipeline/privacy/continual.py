@@ -56,14 +56,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pipeline.privacy.noise import DataHandle, Integers, NoiseSource, RealDataError
+from pipeline.arrays import Array, Integers
+from pipeline.privacy.noise import DataHandle, NoiseSource, RealDataError
 
-Array = NDArray[np.float64]
 # the two nightly counters as recipes, JSON and ledgers name them; keys hash these words, so they never change
 Kind = Literal["tree", "toeplitz"]
 
@@ -78,29 +77,6 @@ class Row:
 
     first: int
     weights: tuple[int, ...]
-
-
-class Time(Protocol):
-    """When sums are released, as far as a price or an error bound depends on it; every factorisation is one."""
-
-    @property
-    def steps(self) -> int:
-        """T, declared."""
-        ...
-
-    @property
-    def cost(self) -> int:
-        """Squared length by which all rows together move when one step moves by length 1."""
-        ...
-
-    @property
-    def draws(self) -> int:
-        """Most rows in all."""
-        ...
-
-    def error(self, t: int) -> float:
-        """Variance of the sum of the first ``t`` steps, in units of a row's noise."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -523,6 +499,10 @@ class LazyTree:
         return sum(node_variance(j, self.estimate) for j in digits(self.ends[t - 1] if t else 0))
 
 
+# when sums are released, as far as a price or an error bound depends on it
+Time = Factorisation | LazyTree
+
+
 class RunningSum:
     """The sum of integer steps so far, seen through noise; simulations only.
 
@@ -560,19 +540,7 @@ class RunningSum:
         return self._sum + self._noise.read()
 
 
-class _Noise(Protocol):
-    """The noise of the rows so far."""
-
-    def draw(self, steps: int) -> None:
-        """Draw what the next steps release."""
-        ...
-
-    def read(self) -> Array:
-        """Noise ``(n,)`` of the running sum."""
-        ...
-
-
-def _noise_of(time: Time, blocks: NoiseBlocks) -> _Noise:
+def _noise_of(time: Time, blocks: NoiseBlocks) -> _LazyNodes | _Nodes | _Summed | _Rows:
     if isinstance(time, LazyTree):
         return _LazyNodes(time, blocks)
     if isinstance(time, Tree) and time.window is None:

@@ -1,8 +1,10 @@
 """Noise sources: what a privatizer may draw from.
 
-``OsNoise`` (here) and ``OpenDpNoise`` (opendp_noise.py) are admitted for data registered as real: exact discrete
+``OsNoise`` (here) and ``OpenDpNoise`` are admitted for data registered as real: exact discrete
 samplers fed by the operating system.  ``SeededNoise`` is for simulations; it draws only for a dataset whose own record
 says synthetic, whatever the caller intended (privacy.md §9).  They are separate types: no flag turns one into another.
+
+OpenDP's samplers: a second implementation of the same laws, to check ours against.
 """
 
 from __future__ import annotations
@@ -11,16 +13,14 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
+from functools import cache
+from importlib.metadata import version
+from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pipeline.privacy.csprng import Words, gaussian_by_rejection, laplace_by_rejection
-from pipeline.privacy.inversion import Law, draw
-
-Integers = NDArray[np.int64]
-
+from pipeline.arrays import Array, Bools, Integers
+from pipeline.privacy.csprng import Law, Words, draw, gaussian_by_rejection, laplace_by_rejection
 
 # largest standard deviation or scale that may be asked for: 2^20 of them still fit below the largest draw
 LARGEST_SCALE = 2**40
@@ -238,13 +238,13 @@ class SeededNoise:
         support = np.arange(-math.ceil(40 * scale) - 1, math.ceil(40 * scale) + 2)
         return self._draw(size, support, np.exp(-np.abs(support) / float(scale)))
 
-    def flips(self, size: int, chance: int, data: DataHandle) -> NDArray[np.bool_]:
-        """Coins of probability ``chance / 2^64``; see :class:`pipeline.privacy.shuffle.Coins`."""
+    def flips(self, size: int, chance: int, data: DataHandle) -> Bools:
+        """Independent coins ``(size,)``, each true with probability ``chance / 2^64``."""
         self._admit_handle(data)
         return self._rng.random(size) < chance / 2**64
 
-    def rounded(self, value: NDArray[np.float64], data: DataHandle) -> NDArray[np.bool_]:
-        """One bit for each value in [0, 1]; see :class:`pipeline.privacy.shuffle.Coins`."""
+    def rounded(self, value: Array, data: DataHandle) -> Bools:
+        """One bit for each value in [0, 1], true with that probability."""
         self._admit_handle(data)
         return self._rng.random(len(value)) < value
 
@@ -261,7 +261,66 @@ class SeededNoise:
         # a word typed by the caller is no manifest: only a handle that carries its kind will do
         self.admit(getattr(data, "data_kind", "real"))
 
-    def _draw(self, size: int, support: Integers, weight: NDArray[np.float64]) -> Integers:
+    def _draw(self, size: int, support: Integers, weight: Array) -> Integers:
         cdf = np.cumsum(weight / weight.sum())
         index = np.searchsorted(cdf, self._rng.random(size), side="right")
         return support[np.minimum(index, len(support) - 1)].astype(np.int64)
+
+
+# far below the ends of int64, so that count + draw cannot wrap
+_LARGEST_DRAW = 2**61
+
+
+@cache
+def _opendp() -> Any:
+    import opendp.prelude as dp
+    from opendp.mod import enable_features
+
+    enable_features("contrib")
+    return dp
+
+
+class OpenDpNoise:
+    """OpenDP's exact discrete samplers on operating-system randomness; takes no seed and no argument."""
+
+    name = "os"
+
+    @property
+    def sampler(self) -> str:
+        """Name and version of the sampler, for release and report."""
+        return f"opendp {version('opendp')}, exact discrete, operating-system randomness"
+
+    def admit(self, data_kind: str) -> None:
+        """Serves data of every kind."""
+
+    def gaussian(self, size: int, variance: int, data: DataHandle) -> Integers:
+        """See :class:`NoiseSource`; the scale is rounded up to the next float (privacy.md §0.1-17)."""
+        dp = _opendp()
+        # i64, never int: OpenDP's int is 32 bits wide and saturates
+        space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T=float)
+        return self._draw(dp.m.make_gaussian(*space, scale=gaussian_scale(variance)), size)
+
+    def laplace(self, size: int, scale: Fraction, data: DataHandle) -> Integers:
+        """See :class:`NoiseSource`; the scale is rounded up to the next float."""
+        dp = _opendp()
+        space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64")
+        return self._draw(dp.m.make_laplace(*space, scale=math.nextafter(float(scale), math.inf)), size)
+
+    def tv_bound(self, variance: int) -> Fraction:
+        """Zero: OpenDP's samplers are exact."""
+        return Fraction(0)
+
+    @staticmethod
+    def _draw(measurement: Any, size: int) -> Integers:
+        drawn = np.asarray(measurement([0] * size), dtype=np.int64)
+        # OpenDP saturates at the ends of i64, and a saturated draw hides nothing once the count is added to it
+        if size and max(int(drawn.max()), -int(drawn.min())) >= _LARGEST_DRAW:
+            raise OverflowError("a noise draw left the safe range of 64-bit integers; nothing was released")
+        return drawn
+
+
+def gaussian_scale(variance: int) -> float:
+    """A float at least ``sqrt(variance)``: what OpenDP is asked for."""
+    if variance <= 0 or int(variance) != variance:
+        raise ValueError(f"variance must be a positive integer; got {variance}")
+    return math.nextafter(math.sqrt(variance), math.inf)

@@ -10,14 +10,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Integers
 from pipeline.privacy.budget import rho_of_pure
 
 if TYPE_CHECKING:
     from pipeline.privacy.noise import NoiseSource
-
-Integers = NDArray[np.int64]
 
 
 # words of a release that the ledger reads: the variant of its joint cost where people are held out, the gate's table,

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
+from pipeline.arrays import Bools, Integers
 from pipeline.privacy.release import Mechanism, Release, Running, ShuffledBits
 
 _COUNTS = {
@@ -61,7 +61,7 @@ def _beside(name: str) -> tuple[str, str] | None:
     return (label, column) if label in _BESIDE and column in _BESIDE[label][1] else None
 
 
-def _keyed(label: str, tables: Mapping[str, NDArray[np.int64]]) -> pa.Table:
+def _keyed(label: str, tables: Mapping[str, Integers]) -> pa.Table:
     """All columns of one label, one row a key; nulls where the label has no such axis or column."""
     axes, columns = _BESIDE[label]
     shape = tables[f"{label}_count"].shape
@@ -76,7 +76,7 @@ def _keyed(label: str, tables: Mapping[str, NDArray[np.int64]]) -> pa.Table:
     return pa.table(told)
 
 
-def _columns(name: str, table: NDArray[np.int64], index: tuple[str, ...]) -> pa.Table:
+def _columns(name: str, table: Integers, index: tuple[str, ...]) -> pa.Table:
     label, step, axes = _place(name, table.ndim)
     where = dict(zip(axes, np.indices(table.shape, dtype=np.int32).reshape(table.ndim, -1), strict=True))
     if step is not None:
@@ -128,11 +128,11 @@ def read_release(folder: Path) -> Release:
     )
 
 
-def _stored(rows: pa.Table, name: str, shape: tuple[int, ...]) -> NDArray[np.int64]:
+def _stored(rows: pa.Table, name: str, shape: tuple[int, ...]) -> Integers:
     """One table out of the file."""
     label, step, _ = _place(name, len(shape))
     label, column = _beside(name) or (label, "value")
-    found: NDArray[np.bool_] = rows["table"].to_numpy(zero_copy_only=False) == label
+    found: Bools = rows["table"].to_numpy(zero_copy_only=False) == label
     if step is not None:
         found = found & (rows["step"].to_numpy(zero_copy_only=False) == step)
     numbers = rows[column]

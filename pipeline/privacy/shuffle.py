@@ -41,11 +41,10 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Bools, Integers
 from pipeline.privacy.budget import root
 from pipeline.privacy.csprng import Words
 from pipeline.privacy.noise import DataHandle, SeededNoise
@@ -55,47 +54,29 @@ WHOLE = 2**64
 FAIR = WHOLE // 2
 
 
-class Coins(Protocol):
-    """Flips of one user's device.  ``data`` is a handle of what they will hide."""
-
-    @property
-    def name(self) -> str:
-        """``os`` or ``seeded``."""
-        ...
-
-    def flips(self, size: int, chance: int, data: DataHandle) -> Bits:
-        """Independent flips ``(size,)``, each true with probability ``chance / 2^64``."""
-        ...
-
-    def rounded(self, value: NDArray[np.float64], data: DataHandle) -> Bits:
-        """One bit ``(n,)`` for each ``value (n,)`` in [0, 1], true with that probability."""
-        ...
-
-
 class OsCoins:
     """Operating-system randomness; takes no seed and no argument.  For a deployment."""
 
     name = "os"
 
-    def flips(self, size: int, chance: int, data: DataHandle) -> Bits:
+    def flips(self, size: int, chance: int, data: DataHandle) -> Bools:
         checked_chance(chance)
         # a certain coin: no 64-bit threshold says "every word"
         return Words().take(size) < np.uint64(chance) if chance < WHOLE else np.ones(size, dtype=np.bool_)
 
-    def rounded(self, value: NDArray[np.float64], data: DataHandle) -> Bits:
-        """See :class:`Coins`; exact for multiples of 2^-53, within 2^-53 for smaller floats."""
+    def rounded(self, value: Array, data: DataHandle) -> Bools:
+        """One bit ``(n,)`` for each ``value (n,)`` in [0, 1], true with that probability, within 2^-53."""
         return (Words().take(len(value)) >> np.uint64(11)).astype(np.float64) < value * 2.0**53
+
+
+# flips of one user's device
+Coins = OsCoins | SeededNoise
 
 
 def checked_chance(chance: int) -> None:
     """Refuse what is no probability."""
     if not 0 <= chance <= WHOLE:
         raise ValueError(f"a chance must be between 0 and 2^64; got {chance}")
-
-
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Bits = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -151,7 +132,7 @@ class Messages:
     """One-bit messages: counter ``counter (M,)`` and ``bit (M,)``."""
 
     counter: Integers
-    bit: Bits
+    bit: Bools
 
 
 def randomize(values: Array, noise: NoiseBits, coins: Coins, data: DataHandle) -> Messages:

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Integers
 from pipeline.declaration.card import Card
 from pipeline.statistics.ask import ReleasedTables
 from pipeline.statistics.layout import CardLayout, Sensitivity, Table, whole
@@ -61,7 +61,7 @@ class RewardLattice:
         """Reward at which the summed integer is 0."""
         return (self.low + self.high) / 2 if self.centred else self.low
 
-    def index(self, reward: NDArray[np.float64]) -> NDArray[np.int64]:
+    def index(self, reward: Array) -> Integers:
         """``k`` of each reward: clipped to the range, then floored (a lower value stays a lower value); 0 of NaN."""
         # one temporary, and no step that changes nothing: this is what counting rewards costs
         k = np.clip(reward, self.low, self.high)
@@ -76,7 +76,7 @@ class RewardLattice:
         # clipped at both ends already, so cutting off is flooring
         return whole(k, 0, self.steps)
 
-    def integer(self, k: NDArray[np.int64]) -> NDArray[np.int64]:
+    def integer(self, k: Integers) -> Integers:
         """The integer that is summed for lattice index ``k``."""
         return 2 * k - self.steps if self.centred else k
 

@@ -30,16 +30,12 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Integers
 from pipeline.mdp.features import FeatureMap
 from pipeline.statistics.layout import Relation
-
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 _EXACT = 2**53
 _SAFE = 2**62
@@ -136,17 +132,6 @@ def raise_eigenvalues(gram: Array, floor: float) -> tuple[Array, int]:
 _ENUMERATED = 3000
 
 
-class Reach(Protocol):
-    """The set of moves one person can make at one step."""
-
-    def cost(self, gram: Fraction, signed: Fraction, unsigned: Fraction, relation: Relation = "replace") -> Fraction:
-        """Exact upper bound on ``gram * |move of Gram|^2 + signed * ... + unsigned * ...`` over all moves.
-
-        ``gram``, ``signed``, ``unsigned``: weights of the three squared lengths, each at least 0.
-        """
-        ...
-
-
 @dataclass(frozen=True)
 class Moves:
     """Enumerated moves of a finite feature map: the exact supremum.
@@ -159,7 +144,12 @@ class Moves:
     alone: tuple[int, int, int] = (0, 0, 0)
 
     def cost(self, gram: Fraction, signed: Fraction, unsigned: Fraction, relation: Relation = "replace") -> Fraction:
-        """See :class:`Reach`; floats find the candidates, fractions decide."""
+        """Exact upper bound on ``gram * |move of Gram|^2 + signed * ... + unsigned * ...`` over all moves.
+
+        Floats find the candidates, fractions decide.
+
+        ``gram``, ``signed``, ``unsigned``: weights of the three squared lengths, each at least 0.
+        """
         rates = gram, signed, unsigned
         if relation == "add_remove":
             return self.episodes**2 * _weighted(rates, self.alone)
@@ -188,12 +178,16 @@ class BallMoves:
     target: int = 1
 
     def cost(self, gram: Fraction, signed: Fraction, unsigned: Fraction, relation: Relation = "replace") -> Fraction:
-        """See :class:`Reach`; opposite features make unsigned targets as costly as signed ones."""
+        """See :meth:`Moves.cost`; opposite features make unsigned targets as costly as signed ones."""
         if relation == "add_remove":
             return self.episodes**2 * (self.square**2 * gram + self.square * self.target * (signed + unsigned))
         G, v = 2 * self.square**2 * gram, 4 * self.square * self.target * (signed + unsigned)
         worst = v if v > 4 * G else G + v / 2 + (v * v / (16 * G) if G else 0)
         return self.episodes**2 * worst
+
+
+# the set of moves that one person can make at one step
+Reach = Moves | BallMoves
 
 
 def _weighted(rates: tuple[Fraction, ...], squares: Iterable[int]) -> Fraction:

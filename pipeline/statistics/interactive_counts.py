@@ -31,8 +31,8 @@ from itertools import islice
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Integers
 from pipeline.privacy.budget import epsilon_from_rho, rho_from_epsilon
 from pipeline.privacy.continual import Mechanism as Counter
 from pipeline.privacy.continual import Once, continual
@@ -61,9 +61,6 @@ from pipeline.statistics.online_counts import (
     consistent_batch,
 )
 from pipeline.statistics.online_sum import OnlineSum, begin, entry_variances, tight
-
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 _UNIT, _RULE = "ones", "an episode replaced moves so many counters by 1, half of them up; everybody sends for all"
 
@@ -273,13 +270,14 @@ Leaves = Literal["batches", "episodes"]
 CountMechanism = Counter | Literal["fresh"]
 
 
-class _Counts(ABC):
-    """Sums of batches, of any law of noise.
+class InteractiveCounts(ABC):
+    """An interactive mechanism: takes one batch at a time, of a policy that rests on its answers; shows noisy sums.
 
     Of a batch that is noisy by itself, what is known is put in the place of noise: its policy is public, so a cell
     whose action the policy never takes is empty.  In sums that are released as a whole such noise cannot be told.
     """
 
+    # whether every user sends messages of their own: batches then come with their people
     protocol = False
 
     def __init__(self, layout: OnlineLayout) -> None:
@@ -293,6 +291,15 @@ class _Counts(ABC):
     def variances(self) -> Array:
         """Of the noise in each of them ``(n,)``."""
         return self._variance
+
+    @property
+    @abstractmethod
+    def guarantee(self) -> Promise:
+        """What its noise gives a user."""
+
+    @abstractmethod
+    def release(self) -> Release:
+        """All that has left by now, and by which mechanisms."""
 
     @abstractmethod
     def _add(self, batch: Integers, tally: Tally) -> None:
@@ -316,7 +323,7 @@ class _Counts(ABC):
         return OnlineCounts(self.users, n_sas, r_sa, of_n[..., 0], 0.0 if of_r is None else of_r)
 
 
-class GaussianCounts(_Counts):
+class GaussianCounts(InteractiveCounts):
     """Counts with Gaussian noise, priced by what is drawn.
 
     Noise of messages is drawn batch by batch: the sum of n discrete Gaussians and one of n times the variance differ by
@@ -325,9 +332,14 @@ class GaussianCounts(_Counts):
 
     def __init__(self, layout: OnlineLayout, sums: OnlineSum, steps: Leaves | Literal["messages"] = "batches") -> None:
         super().__init__(layout)
-        self.guarantee, self.sums, self._steps = sums.guarantee, sums, steps
+        self.sums, self._steps = sums, steps
         self._drawn = entry_variances(layout, {m.table: m.variance or 0 for m in sums.private.mechanisms})
         self._apart = isinstance(sums.time, Once)
+
+    @property
+    def guarantee(self) -> Promise:
+        """That of its sums."""
+        return self.sums.guarantee
 
     def total(self) -> Array:
         """Sums ``(n,)`` as read: the same until the next batch."""
@@ -353,7 +365,7 @@ class GaussianCounts(_Counts):
             self._read(self.sums.total() - before, steps * self._drawn, tally)
 
 
-class ShuffledCounts(_Counts):
+class ShuffledCounts(InteractiveCounts):
     """Batches of one-bit messages, each released by itself and added up (paper 002, section V); also their promise.
 
     An episode is in one batch, so its loss is that of one batch, however many there are; that of a user with several is

@@ -16,13 +16,12 @@ from fractions import Fraction
 from typing import Any, Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Integers
 from pipeline.declaration.card import Card
 from pipeline.privacy.release import SET_ASIDE, Mechanism
 from pipeline.statistics.ask import Ask
 
-Integers = NDArray[np.int64]
 Tables = Mapping[str, Integers]
 Rates = Mapping[str, Fraction]
 Relation = Literal["replace", "add_remove"]
@@ -30,7 +29,7 @@ Relation = Literal["replace", "add_remove"]
 Groups = Sequence[tuple[Mapping[str, int], Fraction]]
 
 
-def whole(x: NDArray[np.float64], low: int, high: int) -> Integers:
+def whole(x: Array, low: int, high: int) -> Integers:
     """Cut off to integers, and bounded after that: what is no number has no float bounds, but its integer has."""
     with np.errstate(invalid="ignore"):
         k = x.astype(np.int64)

@@ -16,8 +16,8 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Integers
 from pipeline.mdp.features import FeatureMap, ObservedMap, observed_map
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.gram import Extent, Reach, largest, moves
@@ -173,7 +173,7 @@ class LinearPlan:
         return len(self.features.integers) if self.onto is None else self.onto.dimension
 
     @cached_property
-    def landings(self) -> NDArray[np.int64]:
+    def landings(self) -> Integers:
         """``(S', successors)`` integers that a row adds to those columns, by the declared successor it led to."""
         tag, points = self.one_shot_steps[0], self.features.points
         if self.onto is None or points is None:
@@ -181,7 +181,7 @@ class LinearPlan:
         return self.onto.of_actions(*points)[:, 0].astype(np.int64)
 
     @cached_property
-    def fit(self) -> NDArray[np.float64]:
+    def fit(self) -> Array:
         """``(columns, S')``: values of the declared successors, END last, to the columns that stand for them best."""
         (P, k), e = self.landings.shape, self.domain.can_end  # noqa: N806
         found = np.zeros((k + e, P + e))

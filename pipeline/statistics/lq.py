@@ -38,6 +38,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Integers
 from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.continual import LazyTree, Once
 from pipeline.privacy.losses import Trust
@@ -59,9 +60,6 @@ from pipeline.statistics.online_sum import (
 )
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.regression import LqMoments, RidgeSums
-
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 # what is cut anyway: an unclipped twin gives itself away
 _TOO_LONG = 3.0
@@ -295,11 +293,9 @@ def lq_layout(summed: PrivateSum) -> LqSums:
     return summed.layout
 
 
-def entry_deviations(summed: PrivateSum) -> tuple[float, float]:
-    """Of the noise on an entry of G off its diagonal, and on one of X, balls of radius 1; 0 without noise."""
-    unit = 1.0 / lq_layout(summed).steps ** 2
-    gram, cross = (m.variance or 0 for m in summed.mechanisms)
-    return math.sqrt(gram / 2) * unit, math.sqrt(cross) * unit
+def gram_deviation(summed: PrivateSum) -> float:
+    """Of the noise on an entry of G off its diagonal, balls of radius 1; 0 without noise."""
+    return math.sqrt((summed.mechanisms[0].variance or 0) / 2) * (1.0 / lq_layout(summed).steps ** 2)
 
 
 def released_moments(summed: PrivateSum, release: Release) -> LqMoments:
@@ -312,7 +308,7 @@ def released_moments(summed: PrivateSum, release: Release) -> LqMoments:
         raise ValueError(f"{layout.dataset}: the release was drawn on other terms than this plan's")
     unit = 1.0 / layout.steps**2
     gram, cross = (release.tables[name].astype(np.float64) * unit for name in ("gram", "target"))
-    return LqMoments(gram, cross, *entry_deviations(summed), layout.bounds)
+    return LqMoments(gram, cross, gram_deviation(summed), layout.bounds)
 
 
 @dataclass(frozen=True)

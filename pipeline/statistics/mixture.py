@@ -44,8 +44,8 @@ from fractions import Fraction
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Integers
 from pipeline.privacy.continual import Mechanism, Once, continual
 from pipeline.privacy.losses import Trust
 from pipeline.privacy.noise import NoiseSource, SimulatedWorld
@@ -62,9 +62,6 @@ from pipeline.statistics.online_sum import (
     tight,
 )
 from pipeline.statistics.regression import RidgeSums, Visits
-
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 # lattice points from 0 to a declared bound
 LATTICE = 2**26

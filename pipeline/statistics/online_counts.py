@@ -16,21 +16,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Bools, Integers
 from pipeline.mdp.rollout import Trajectory
-from pipeline.privacy.losses import Promise
 from pipeline.privacy.release import Release
 from pipeline.statistics.consistency import consistent_counts
 from pipeline.statistics.layout import Table
 from pipeline.statistics.online_sum import SimulatedLayout, lattice_table
-
-Array = NDArray[np.float64]
-Bits = NDArray[np.bool_]
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -96,7 +90,7 @@ class OnlineLayout(SimulatedLayout):
 
     @property
     def bits(self) -> tuple[int, ...]:
-        """Bits of each table that a replaced user turns, where rewards are sent as bits and nothing is pooled.
+        """Bools of each table that a replaced user turns, where rewards are sent as bits and nothing is pooled.
 
         At each step a transition leaves its counter and another enters; a reward bit likewise, at worst.
         """
@@ -120,7 +114,7 @@ class OnlineLayout(SimulatedLayout):
         tables = [tally.transitions[: self.steps], *((tally.rewards,) if tally.rewards is not None else ())]
         return np.concatenate([(t.sum(0) if self.pooled else t).ravel() for t in tables])
 
-    def entries(self, cells: Bits) -> Bits:
+    def entries(self, cells: Bools) -> Bools:
         """Which integers ``(n,)`` the cells ``(H, S, A)`` are."""
         counted = cells[: self.steps]
         flat = (counted.any(0) if self.pooled else counted).ravel()
@@ -155,7 +149,7 @@ class Tally:
     transitions: Integers
     rewards: Integers | None = None
     people: Trajectory | None = None
-    possible: Bits | None = None
+    possible: Bools | None = None
 
 
 @dataclass(frozen=True)
@@ -201,37 +195,6 @@ def never_under(counts: OnlineCounts, z: float) -> tuple[Array, Array]:
     """
     x, shift = consistent(counts), np.asarray(z * counts.sd_sa)
     return x.sum(-1) + shift, x + (shift / x.shape[-1])[..., None]
-
-
-class InteractiveCounts(Protocol):
-    """An interactive mechanism: takes one batch at a time, of a policy that rests on its answers; shows noisy sums."""
-
-    @property
-    def layout(self) -> OnlineLayout:
-        """What is counted."""
-        ...
-
-    @property
-    def guarantee(self) -> Promise:
-        """What its noise gives a user."""
-        ...
-
-    @property
-    def protocol(self) -> bool:
-        """Whether every user sends messages of their own: batches then come with their people."""
-        ...
-
-    def add(self, tally: Tally) -> None:
-        """One more batch, of users who are in no other."""
-        ...
-
-    def counts(self) -> OnlineCounts:
-        """The sums so far, as released: the same until the next batch."""
-        ...
-
-    def release(self) -> Release:
-        """All that has left by now, and by which mechanisms."""
-        ...
 
 
 def nothing_seen(layout: OnlineLayout) -> OnlineCounts:

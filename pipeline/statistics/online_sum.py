@@ -24,8 +24,8 @@ from operator import itemgetter
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Integers
 from pipeline.privacy.budget import down, fraction_of, rho_from_epsilon
 from pipeline.privacy.continual import NoiseBlocks, RunningSum, Time
 from pipeline.privacy.losses import Trust
@@ -35,8 +35,6 @@ from pipeline.statistics.ask import Ask
 from pipeline.statistics.layout import Groups, Layout, Sensitivity, SharedLayout, Table
 from pipeline.statistics.private_sum import PrivateSum
 
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
 SIMULATED = "simulation, not private"
 # the joint bound of an online agent's tables: recomputed from its recipe
 ONLINE = "online"

@@ -39,14 +39,13 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Bools, Integers
 from pipeline.declaration.card import Card
 from pipeline.privacy.release import PLAYED
 from pipeline.statistics.count_layout import leaf_sensitivity, reward_lattice
-from pipeline.statistics.layout import CardLayout, Integers, Sensitivity, Table, whole
+from pipeline.statistics.layout import CardLayout, Sensitivity, Table, whole
 
-Array = NDArray[np.float64]
 # lattice steps of an episode's return
 STEPS = 1000
 # of all nights of a counter together
@@ -136,7 +135,7 @@ class PlayedLayout(CardLayout):
         r, lattice = self.card.reward, reward_lattice(self.card)
         if r.total_steps is not None:
             k = np.minimum(k, r.total_steps)
-        told: NDArray[np.float64] = r.range[0] * rows + (r.range[1] - r.range[0]) / lattice.steps * k
+        told: Array = r.range[0] * rows + (r.range[1] - r.range[0]) / lattice.steps * k
         return whole((told - self.low) / (self.high - self.low) * STEPS + 1e-9, 0, STEPS)
 
     def judge(self, table: Integers, variance: int, share: float, nights: int) -> Night:
@@ -170,7 +169,7 @@ _OF_BOTH, _OF_ONE, _OF_PEOPLE = 0.7, 0.1, 0.1
 _ENDS = -np.cos(np.linspace(0, math.pi, 33))
 
 
-def calls(tables: Integers, variance: float, share: float, nights: int, episodes: int) -> NDArray[np.bool_]:
+def calls(tables: Integers, variance: float, share: float, nights: int, episodes: int) -> Bools:
     """Whether the rule calls the nights of released tables ``(..., 2, 2)``.
 
     ``variance``: of their noise.

@@ -24,8 +24,8 @@ from fractions import Fraction
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Integers
 from pipeline.privacy.budget import rho_of_pure
 from pipeline.privacy.continual import NoiseBlocks, Row, Time, draw_rows
 from pipeline.privacy.losses import GaussianGuarantee, Trust
@@ -38,9 +38,8 @@ from pipeline.privacy.release import (
     total_rho,
     with_sampler_slack,
 )
-from pipeline.statistics.layout import ExactSums, Integers, Layout, Tables
+from pipeline.statistics.layout import ExactSums, Layout, Tables
 
-Array = NDArray[np.float64]
 Person = TypeVar("Person")
 
 

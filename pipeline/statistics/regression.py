@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Integers
 from pipeline.privacy.release import Release
 
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
-Bound = TypeVar("Bound", float, NDArray[np.float64])
+Bound = TypeVar("Bound", float, Array)
 Seen = TypeVar("Seen", contravariant=True)
 
 # Both look at one row at a time, to the last bit: a function whose rounding depends on the other rows of the batch, as
@@ -58,8 +56,7 @@ class PrivateRegression:
 
     ``gram`` ``(d, d)``: symmetric: sum of w phi phi^T plus noise.
     ``targets`` ``(k, d)``: sums of w phi y plus noise, y in reward units to the power the call says.
-    ``gram_sd``, ``target_sd``: standard deviation of the noise off the diagonal, and of each target's entries; 0
-    without noise.
+    ``gram_sd``: standard deviation of the noise off the diagonal; 0 without noise.
     """
 
     gram: Array
@@ -67,7 +64,6 @@ class PrivateRegression:
     offset: float
     bound: float
     gram_sd: float
-    target_sd: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -97,13 +93,12 @@ class LqMoments:
     """What a planner sees: sums of vectors divided by their bounds.
 
     ``gram``, ``cross`` ``(n+d, n+d)``: symmetric and ``(n+d, n)``.
-    ``gram_sd``, ``cross_sd``: noise of one entry off G's diagonal, and of one entry of X; 0 without noise.
+    ``gram_sd``: noise of one entry off G's diagonal; 0 without noise.
     """
 
     gram: Array
     cross: Array
     gram_sd: float
-    cross_sd: float
     bounds: tuple[float, float, float]
 
     @property

@@ -26,8 +26,8 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Integers
 from pipeline.declaration.card import Card, task_of
 from pipeline.privacy.noise import LARGEST_SCALE
 from pipeline.privacy.release import Mechanism, Release
@@ -35,9 +35,6 @@ from pipeline.statistics.ask import Ask
 from pipeline.statistics.count_layout import Person, largest_square
 from pipeline.statistics.layout import CardLayout, Rates, Relation, Sensitivity, Table
 from pipeline.statistics.private_sum import PrivateSum
-
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 Stage = Literal["v", "c", "q"]
 # lattice steps from 0 to the largest target

@@ -36,6 +36,7 @@ from typing import Any, Literal, TypedDict, cast
 
 import numpy as np
 
+from pipeline.arrays import Integers
 from pipeline.declaration.card import Card, CardError
 from pipeline.files import private_folder, remove_file, sync_all, write_file
 from pipeline.ledger.account import reserve_of
@@ -58,14 +59,13 @@ from pipeline.logs.parts import Split
 from pipeline.logs.store import Snapshot, numbers, snapshots, sound
 from pipeline.logs.summing import HERE
 from pipeline.privacy.continual import Factorisation, each_night
-from pipeline.privacy.noise import Integers, NoiseSource
+from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import PLAYED, Mechanism, Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.statistics.layout import ExactSums
 from pipeline.statistics.played import Play, PlayedLayout
 from pipeline.statistics.private_sum import PrivateSum
-from pipeline.transaction.drawing import WHOLE, key_of
-from pipeline.transaction.gate import Gate
+from pipeline.transaction.drawing import WHOLE, Gate, key_of
 from pipeline.transaction.release_once import check_snapshot, claims_told, keyed_by, pass_gate, replay, split_told
 from pipeline.transaction.transaction import Curated, OpenLineage, open_lineage, transaction
 

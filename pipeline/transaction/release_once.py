@@ -25,10 +25,18 @@ from pipeline.logs.summing import HERE, Resources, forget
 from pipeline.privacy.noise import NoiseSource, RealDataError
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import read_release, sha256_file
-from pipeline.transaction.drawing import Charge, Drawing, Splitting, key_of, total_charge
-from pipeline.transaction.gate import Gate
-from pipeline.transaction.place import Attempt, fits, folder_of, read_attempt, write_attempt
-from pipeline.transaction.transaction import Curated, OpenLineage, open_lineage, transaction
+from pipeline.transaction.drawing import Charge, Drawing, Gate, Splitting, key_of, total_charge
+from pipeline.transaction.transaction import (
+    Attempt,
+    Curated,
+    OpenLineage,
+    fits,
+    folder_of,
+    open_lineage,
+    read_attempt,
+    transaction,
+    write_attempt,
+)
 
 
 def release_once(

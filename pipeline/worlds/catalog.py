@@ -105,6 +105,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from pipeline.arrays import Array
 from pipeline.declaration.card import CardError
 from pipeline.declaration.code import is_plugin, plugin, refuse_unlisted
 from pipeline.declaration.lineage import catalogs
@@ -112,7 +113,7 @@ from pipeline.declaration.toml import read_toml
 from pipeline.mdp.features import MixtureFeatures, dense
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import occupancies, optimal_values
-from pipeline.worlds.world import USUAL_HORIZON, Array, World, WorldFunction, plain_world
+from pipeline.worlds.world import USUAL_HORIZON, World, WorldFunction, plain_world
 
 
 def riverswim(states: int = 6, left_reward: float = 0.005, right_reward: float = 1.0) -> World:

@@ -10,15 +10,14 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Integers
 from pipeline.declaration.card import Card, task_of
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import greedy, occupancies, optimal_values, policy_value
 from pipeline.mdp.policy import Policy
 from pipeline.worlds.world import World, declared_actions, declared_states
 
-Array = NDArray[np.float64]
 Dynamics = Literal["per_step", "stationary"]
 
 
@@ -43,7 +42,7 @@ def lift(probabilities: Array, world: World, card: Card) -> Array:
     return out
 
 
-def add_up(x: Array, labels: NDArray[np.int64], count: int, axis: int) -> Array:
+def add_up(x: Array, labels: Integers, count: int, axis: int) -> Array:
     """Sum the entries along an axis that have the same label: as many entries as there are labels,
     whatever their size.
     """

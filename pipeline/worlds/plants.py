@@ -25,12 +25,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array
 from pipeline.declaration.card import CardError, LqCard
 from pipeline.mdp.riccati import QuadraticCost, clip_norm, expected_cost, riccati
-
-Array = NDArray[np.float64]
 
 # a sum of norms computed in floats may pass 1 by this much
 _ROUNDING = 1e-9

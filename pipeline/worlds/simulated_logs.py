@@ -17,8 +17,8 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Bools, Integers
 from pipeline.declaration.card import AnyCard, Card, CardError, require_tabular
 from pipeline.facts import promise
 from pipeline.files import json_text
@@ -27,7 +27,7 @@ from pipeline.logs.sources import digest
 from pipeline.mdp.model import TabularMDP, is_stationary
 from pipeline.statistics.layout import ExactSums
 from pipeline.worlds.catalog import load_world
-from pipeline.worlds.world import Array, Ints, World, declared_actions, declared_states, world_features
+from pipeline.worlds.world import World, declared_actions, declared_states, world_features
 
 # episodes simulated at once: bounds memory, and is part of what a seed means
 _CHUNK = 200_000
@@ -42,25 +42,25 @@ class LogRows:
     ``last`` ``(N,)``: bool: the row ends its episode.
     """
 
-    user: Ints
-    step: Ints
-    state: Ints
-    action: Ints
+    user: Integers
+    step: Integers
+    state: Integers
+    action: Integers
     reward: Array
-    next_state: Ints
-    last: NDArray[np.bool_]
+    next_state: Integers
+    last: Bools
 
 
 @dataclass(frozen=True)
 class _Draws:
     """Categorical distributions of many rows, as one running sum over their positive entries."""
 
-    column: Ints
+    column: Integers
     running: Array
-    first: Ints
-    end: Ints
+    first: Integers
+    end: Integers
 
-    def sample(self, rows: Ints, rng: np.random.Generator) -> Ints:
+    def sample(self, rows: Integers, rng: np.random.Generator) -> Integers:
         """One column for each of ``rows``, with that row's probabilities."""
         low = np.where(self.first[rows] > 0, self.running[self.first[rows] - 1], 0.0)
         high = self.running[self.end[rows] - 1]
@@ -94,7 +94,7 @@ def sample_counts(
     Marked synthetic whatever the card says, for no person is behind them.
     """
     states, actions = declared_states(card, world), declared_actions(card, world)
-    tables: dict[str, NDArray[np.int64]] = {}
+    tables: dict[str, Integers] = {}
     for rows in simulate_chunks(world, behaviour, card.domain.horizon, episodes, rng):
         for name, table in count_rows(canonical(rows, states, actions), card).items():
             tables[name] = tables[name] + table if name in tables else table
@@ -131,7 +131,7 @@ def sample_people(
     return [canonical(rows, states, actions) for rows in chunks]
 
 
-def canonical(rows: LogRows, states: Ints, actions: Ints) -> pl.DataFrame:
+def canonical(rows: LogRows, states: Integers, actions: Integers) -> pl.DataFrame:
     """The columns that sums read, with raw states and actions by index of their labels."""
     return pl.DataFrame(
         {
@@ -240,7 +240,7 @@ def write_lq_log(log: Made, folder: Path) -> list[Path]:
     return [folder / "episodes-0000.parquet"]
 
 
-def _lists(values: Array, absent: NDArray[np.bool_] | None = None) -> pa.Array:
+def _lists(values: Array, absent: Bools | None = None) -> pa.Array:
     """``(E, H, k)`` as a list column of E H rows, null where ``absent``."""
     flat = values.reshape(-1, values.shape[-1]).astype(np.float32)
     there = np.ones(len(flat), dtype=bool) if absent is None else ~absent
@@ -376,7 +376,7 @@ def _table(world: World, rows: LogRows, episodes_per_user: int) -> pa.Table:
     return pa.table(columns)
 
 
-def _labelled(index: Ints, labels: list[str], used: list[str], small: pa.DataType) -> pa.Array:
+def _labelled(index: Integers, labels: list[str], used: list[str], small: pa.DataType) -> pa.Array:
     """Labels of ``index``: numbers (``small`` where they fit) if every label in use is one, else text."""
     if not all(label.isascii() and label.isdecimal() and str(int(label)) == label for label in used):
         return pa.array(np.array(labels, dtype=object)[index], pa.string())

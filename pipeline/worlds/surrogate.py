@@ -10,17 +10,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.agents.apvi import CountsPlanner, Plan, apvi
 from pipeline.agents.pessimism import Constants, Penalty
+from pipeline.arrays import Array, Integers
 from pipeline.declaration.card import Card, task_of
 from pipeline.declaration.domain import OTHER, States
 from pipeline.mdp.features import FeatureMap
 from pipeline.mdp.model import TabularMDP, Task, stationary_mdp
 from pipeline.mdp.planning import optimal_values, policy_value
 from pipeline.mdp.policy import Policy
-from pipeline.privacy.noise import Integers, SeededNoise
+from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import Mechanism, Release
 from pipeline.statistics.count_layout import CountLayout, reward_lattice
 from pipeline.statistics.layout import ExactSums
@@ -28,7 +28,6 @@ from pipeline.statistics.planning_counts import prepare, private_counts, slack_o
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.worlds.world import sample_count_tables
 
-Array = NDArray[np.float64]
 # sparse kernels, as real ones are: a dense one mixes at once, and then only the next reward counts
 _SUCCESSORS = 3
 STATES = (

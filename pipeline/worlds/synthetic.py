@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.agents.pessimism import reward_estimate, start_distribution, transition_estimate
+from pipeline.arrays import Array
 from pipeline.declaration.card import Card, CardError, declared_start, task_of
 from pipeline.declaration.declared_features import StateFeatures
 from pipeline.declaration.domain import OTHER
@@ -37,7 +38,7 @@ from pipeline.statistics.count_layout import reward_sensitivity
 from pipeline.statistics.planning_counts import private_counts
 from pipeline.worlds.catalog import WORLD_ARRAYS, WORLD_FILE, arrays_file
 from pipeline.worlds.simulated_logs import stream_log
-from pipeline.worlds.world import Array, World, world_features
+from pipeline.worlds.world import World, world_features
 
 ALL_STATES = "all"
 # finest lattice that is looked for; rewards off it are rounded down at ingest

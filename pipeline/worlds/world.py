@@ -18,13 +18,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Bools, Integers
 from pipeline.declaration.card import Card, CardError
 from pipeline.declaration.declared_features import StateFeatures, table_of_features
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import greedy, optimal_values
-
-Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 # steps of an episode where neither the world nor its user says
 USUAL_HORIZON = 20
@@ -81,7 +79,7 @@ class World:
         return self.transition.ndim == 3 and self.visit_reward.ndim == 2
 
     @property
-    def terminal(self) -> NDArray[np.bool_]:
+    def terminal(self) -> Bools:
         """``(S,)``: whether an episode stops on entering the state."""
         return np.isin(np.arange(len(self.start)), list(self.ends))
 
@@ -156,7 +154,7 @@ def plain_world(
     )
 
 
-def declared_states(card: Card, world: World) -> Ints:
+def declared_states(card: Card, world: World) -> Integers:
     """Index ``(S,)`` of each raw state among ``card.domain.state_labels``.
 
     Raises CardError if the card bins by a column the world lacks, or has no place for a state.
@@ -185,7 +183,7 @@ def declared_states(card: Card, world: World) -> Ints:
     return index
 
 
-def declared_actions(card: Card, world: World) -> Ints:
+def declared_actions(card: Card, world: World) -> Integers:
     """Index ``(A,)`` of each raw action among ``card.domain.action_labels``.
 
     Raises CardError if the card has no label for an action.
@@ -235,8 +233,8 @@ class CountTables:
     holds every episode once.
     """
 
-    n_sa: Ints
-    n_sas: Ints
+    n_sa: Integers
+    n_sas: Integers
 
 
 def sample_count_tables(mdp: TabularMDP, behaviour: Array, episodes: int, rng: np.random.Generator) -> CountTables:
@@ -261,7 +259,7 @@ def sample_count_tables(mdp: TabularMDP, behaviour: Array, episodes: int, rng: n
     return CountTables(n_sa, n_sas)
 
 
-def multinomials(trials: Ints, probabilities: Array, rng: np.random.Generator) -> Ints:
+def multinomials(trials: Integers, probabilities: Array, rng: np.random.Generator) -> Integers:
     """One multinomial draw ``(..., C)`` for each of ``trials (...)`` with its own ``probabilities (..., C)``.
 
     numpy gives what rounding loses to the last category, though it be impossible: at 10^12 trials about one draw in
@@ -270,17 +268,17 @@ def multinomials(trials: Ints, probabilities: Array, rng: np.random.Generator) -
     return _drawn(trials, *_ordered(probabilities), rng)
 
 
-def _ordered(probabilities: Array) -> tuple[Array, Ints]:
+def _ordered(probabilities: Array) -> tuple[Array, Integers]:
     """Probabilities ``(..., C)`` with the likeliest last, and which category ``(...)`` that is."""
     likely = probabilities.argmax(-1)
     return _swap_with_last(probabilities / probabilities.sum(-1, keepdims=True), likely), likely
 
 
-def _drawn(trials: Ints, ordered: Array, likely: Ints, rng: np.random.Generator) -> Ints:
+def _drawn(trials: Integers, ordered: Array, likely: Integers, rng: np.random.Generator) -> Integers:
     return _swap_with_last(rng.multinomial(trials, ordered), likely)
 
 
-def _swap_with_last(x: NDArray[Any], column: Ints) -> NDArray[Any]:
+def _swap_with_last(x: NDArray[Any], column: Integers) -> NDArray[Any]:
     """A copy of ``x (..., C)`` in which entry ``column (...)`` and the last one have changed places."""
     out = x.reshape(-1, x.shape[-1]).copy()
     at = np.arange(len(out)), column.reshape(-1)

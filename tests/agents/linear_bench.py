@@ -8,9 +8,8 @@ from pipeline.agents.linear_backup import LinearConstants, LinearResult, linear_
 from pipeline.agents.vapvi import vapvi
 from pipeline.online.linear import LinearWorld
 from pipeline.privacy.noise import SeededNoise
-from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
-from pipeline.statistics.linear_sums import TalliedRows, count_rows
+from pipeline.statistics.linear_sums import InteractiveRegression, TalliedRows, count_rows
 
 C, K, Q = LinearConstants(C=0.3), 400, 1024
 

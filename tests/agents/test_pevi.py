@@ -13,8 +13,8 @@ from pipeline.agents.pevi import pevi, theory_beta
 from pipeline.online.linear import linear_003
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.linear_plan import LinearTerms
+from pipeline.statistics.linear_sums import InteractiveRegression
 from tests.agents.linear_bench import C, planned, setting
 
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-import pipeline.statistics.interactive as desk_module
+import pipeline.statistics.linear_sums as desk_module
 from pipeline.agents.linear_backup import LinearConstants, LinearTask, linear_task
 from pipeline.agents.vapvi import inverse_variance, vapvi, window_of
 from pipeline.mdp.features import FeatureMap
@@ -16,9 +16,8 @@ from pipeline.mdp.planning import optimal_values, policy_value
 from pipeline.online.linear import LinearWorld, linear_003
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
-from pipeline.statistics.linear_sums import count_rows
+from pipeline.statistics.linear_sums import InteractiveRegression, count_rows
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.regression import PrivateRegression
 from tests.agents.linear_bench import C, K, Q, planned, setting
@@ -139,7 +138,7 @@ def test_a_persons_weight_does_not_depend_on_who_stands_before_in_the_batch(d):
     """To the last bit: else a replaced person would move other people's integers.  A BLAS product fails this."""
     rng = np.random.default_rng(d)
     task = LinearTask(20, (0.0, 1.0), 100, np.zeros((1, 1, d)), 1 / 256)
-    sums = PrivateRegression(np.eye(d) * 50, rng.normal(size=(2, d)) * 900, 0.0, 20.0, 0.0, (0.0, 0.0))
+    sums = PrivateRegression(np.eye(d) * 50, rng.normal(size=(2, d)) * 900, 0.0, 20.0, 0.0)
     weight = inverse_variance(sums, 0, task, LinearConstants())
     rows = np.trunc(rng.normal(size=(4001, d)) * 100)
     whole = weight(rows)

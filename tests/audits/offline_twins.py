@@ -12,9 +12,8 @@ import numpy as np
 
 import pipeline.logs.one_step_sums as sums
 import pipeline.statistics.private_sum as private_sum
-from pipeline.audits.attack import AuditTarget
+from pipeline.audits.attack import AuditTarget, Silence
 from pipeline.audits.regressions import Person, draw_answers, draw_once, linear_target, lq_target
-from pipeline.audits.sampling import Silence
 from pipeline.audits.tables import counts_target, crossing_target, gate_target, rows_target, scores_target
 from pipeline.declaration.card import Card
 from pipeline.logs.parts import evaluates

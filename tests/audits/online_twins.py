@@ -8,10 +8,15 @@ from fractions import Fraction
 
 import numpy as np
 
-from pipeline.audits.attack import AuditTarget
-from pipeline.audits.message_paths import batch_target, interactive_target, messages_target, shuffled_target
-from pipeline.audits.sampling import WORLD
-from pipeline.audits.sums import Watch, sums_target
+from pipeline.audits.attack import WORLD, AuditTarget
+from pipeline.audits.message_paths import (
+    Watch,
+    batch_target,
+    interactive_target,
+    messages_target,
+    shuffled_target,
+    sums_target,
+)
 from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.continual import RunningSum, Tree, levels
 from pipeline.privacy.losses import Trust

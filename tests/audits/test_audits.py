@@ -19,19 +19,22 @@ from flows.cli import app
 from flows.config.home import Home
 from flows.config.setting import setting
 from flows.jobs.audit import audit_job, one_run
-from pipeline.audits.attack import attack, trade_off
-from pipeline.audits.laws import (
+from pipeline.audits.attack import (
     Binomial,
+    Covariance,
+    Drawn,
+    attack,
     black_box_epsilon,
     gaussian_rho,
+    hold_noise,
     laplace_epsilon,
     laplace_success,
     lower_epsilon,
     lower_rate,
+    trade_off,
     upper_rate,
 )
 from pipeline.audits.regressions import linear_cost, linear_target, lq_target
-from pipeline.audits.sampling import Covariance, Drawn, hold_noise
 from pipeline.privacy.noise import FastOsNoise, OsNoise
 from pipeline.privacy.release import Release
 from pipeline.statistics.ask import Ask

@@ -24,7 +24,7 @@ import numpy as np
 import polars as pl
 
 from pipeline.declaration.card import Card
-from pipeline.logs.second_pass import write_rows
+from pipeline.logs.ingest import write_rows
 from pipeline.logs.spills import ROWS_PER_PARTITION
 from pipeline.logs.store import CANONICAL, Snapshot, part_file
 

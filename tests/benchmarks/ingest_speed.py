@@ -23,8 +23,7 @@ import pyarrow.parquet as pq
 
 from pipeline.logs.contribution_bounding import keyed_hash
 from pipeline.logs.elsewhere import Here
-from pipeline.logs.ingest import ingest
-from pipeline.logs.second_pass import write_rows
+from pipeline.logs.ingest import ingest, write_rows
 from pipeline.logs.sources import digest
 from pipeline.logs.summing import Resources
 from tests.benchmarks.scale_log import write_log

@@ -11,10 +11,8 @@ import time
 from collections.abc import Callable
 from fractions import Fraction
 
-from pipeline.privacy.csprng import Words, gaussian_by_rejection, laplace_by_rejection
-from pipeline.privacy.inversion import Law, draw, first_words
-from pipeline.privacy.noise import SimulatedWorld
-from pipeline.privacy.opendp_noise import OpenDpNoise
+from pipeline.privacy.csprng import Law, Words, draw, first_words, gaussian_by_rejection, laplace_by_rejection
+from pipeline.privacy.noise import OpenDpNoise, SimulatedWorld
 
 ROUNDS = 5
 SLOW, FAST = 10_000, 1_000_000

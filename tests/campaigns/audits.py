@@ -16,8 +16,7 @@ import time
 
 import numpy as np
 
-from pipeline.audits.attack import AuditTarget, attack
-from pipeline.audits.sampling import fresh
+from pipeline.audits.attack import AuditTarget, attack, fresh
 from pipeline.privacy.noise import LARGEST_VARIANCE, DataHandle, FastOsNoise, Integers, NoiseSource
 from tests.audits.broken import Thinner
 from tests.audits.mutants import MECHANISMS

@@ -26,7 +26,7 @@ from pipeline.ledger.steps import committed_steps, mispriced
 from pipeline.privacy.continual import squared_weights
 from pipeline.privacy.release_file import read_release
 from pipeline.transaction.continual_step import KeptSteps
-from pipeline.transaction.place import folder_of
+from pipeline.transaction.transaction import folder_of
 from tests.campaigns.crash_world import child, witness_draws
 from tests.campaigns.kill_points import arm
 from tests.campaigns.resumed import Case, resumed, tally

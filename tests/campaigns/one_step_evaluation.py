@@ -23,9 +23,8 @@ import numpy as np
 import polars as pl
 
 from pipeline.evaluation.coverage import ONE_STEP, code_of
-from pipeline.learners.one_step import OneStepLearner
 from pipeline.learners.one_step_evaluation import LEAST, OneStepEvaluation
-from pipeline.learners.one_step_learning import drawn_stages, learn_step
+from pipeline.learners.one_step_learning import OneStepLearner, drawn_stages, learn_step
 from pipeline.learners.terms import Evaluate, Privacy, Terms
 from pipeline.logs.one_step_scores import OneStepScores
 from pipeline.logs.one_step_sums import add_people

@@ -12,7 +12,7 @@ import numpy as np
 from pipeline.agents.pessimism import constants
 from pipeline.declaration.card import task_of
 from pipeline.learners.forecast import one_step_learnt
-from pipeline.learners.one_step import OneStepLearner
+from pipeline.learners.one_step_learning import OneStepLearner
 from pipeline.learners.terms import Privacy, Terms
 from pipeline.mdp.planning import greedy, optimal_values, policy_value
 from pipeline.privacy.noise import SeededNoise

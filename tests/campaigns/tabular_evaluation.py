@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from pipeline.declaration.card import Card
 from pipeline.facts.evaluation import Evaluated
 from pipeline.learners.held_out import HeldOutRun
-from pipeline.learners.linear import drawn, learn_linear
 from pipeline.learners.linear_evaluation import LinearEvaluation
+from pipeline.learners.linear_request import drawn, learn_linear
 from pipeline.learners.offline_agents import plan_run
 from pipeline.learners.tabular import TabularRun
 from pipeline.learners.tabular_evaluation import STAGE, TabularEvaluation

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import pipeline.learners.linear
+import pipeline.learners.linear_request
 import pipeline.learners.lq
 from flows.config.home import Home
 from flows.jobs.intake import ingest_job
@@ -47,8 +47,8 @@ LINEAR = Family(
     "once",
     "once_more",
     "other",
-    (pipeline.learners.linear, "tally"),
-    (pipeline.learners.linear, "drawn"),
+    (pipeline.learners.linear_request, "tally"),
+    (pipeline.learners.linear_request, "drawn"),
 )
 LQ = Family(
     lq_shop.lay_out_plant,

@@ -14,7 +14,7 @@ from flows.jobs.audit import audit_job
 from pipeline.ledger.verify import verify_run
 from pipeline.logs.store import latest
 from pipeline.transaction import release_once as module
-from pipeline.transaction.gate import GateError
+from pipeline.transaction.drawing import GateError
 from reticent import BudgetError
 from tests.flows.gated import STRICT, Shop, typo
 from tests.flows.shop import rows

@@ -15,7 +15,7 @@ from flows.jobs.proof import verify_run_job
 from flows.server.recorded import StepError, quietly
 from pipeline.ledger.verify import verify_run
 from pipeline.transaction.continual_step import append_step
-from pipeline.transaction.gate import GateError
+from pipeline.transaction.drawing import GateError
 from reticent import CardError, load_card
 from tests.flows.gated import Nights, Shop, typo
 from tests.flows.shop import rows

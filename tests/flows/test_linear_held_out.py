@@ -10,13 +10,12 @@ import pytest
 
 from flows.config.setting import Setting
 from flows.jobs.run import run_recipe
-from pipeline.learners import linear
+from pipeline.learners import linear_request
 from pipeline.privacy.release_file import read_release
 from pipeline.statistics.held_out import held_out_loss, part_costs
 from pipeline.statistics.linear_plan import declared_map
 from pipeline.transaction.drawing import key_of
-from pipeline.transaction.place import fits
-from pipeline.transaction.transaction import Transaction
+from pipeline.transaction.transaction import Transaction, fits
 from reticent import CardError, load_card, load_recipe
 from tests.flows.shop import rows
 from tests.flows.test_held_out_run import HELD, call, shop, told, write
@@ -154,7 +153,7 @@ def test_another_policy_is_another_question_where_planning_again_is_free(feature
     ],
 )
 def test_what_cannot_be_measured_is_refused_before_anything_is_charged(featured, monkeypatch, privacy, more, why):
-    monkeypatch.setattr(linear, "_MOST_COUNTED", 80 if "cells" in why else 10_000)
+    monkeypatch.setattr(linear_request, "_MOST_COUNTED", 80 if "cells" in why else 10_000)
     with pytest.raises((CardError, ValueError), match=why):
         run_recipe(
             str(write(featured, "refused", agent="dp-vapvi", privacy=privacy, more=more + HELD)),

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipeline.learners.observed_policy import StoredObserved
+from pipeline.learners.gains import StoredObserved
 from pipeline.learners.offline_agents import read_stored
 from pipeline.logs.store import snapshots
 from reticent import CardError, load_card

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from flows.jobs.plan import forecast_quality
-from pipeline.learners.observed_policy import StoredObserved
+from pipeline.learners.gains import StoredObserved
 from pipeline.learners.offline_agents import read_stored
 from pipeline.ledger.verify import verify_run
 from reticent import CardError

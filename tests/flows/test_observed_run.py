@@ -12,7 +12,7 @@ import pytest
 from flows.jobs import plan as foresight
 from flows.jobs.plan import forecast_quality
 from pipeline.audits.attack import AuditTarget
-from pipeline.learners.observed_policy import StoredObserved
+from pipeline.learners.gains import StoredObserved
 from pipeline.learners.offline_agents import read_stored
 from pipeline.ledger.verify import verify_run
 from pipeline.logs.regression_sums import ObservedRows

@@ -157,7 +157,7 @@ def test_groups_of_states_are_asked_where_people_are_heard(pooled):
 
 
 def test_groups_are_asked_of_no_one_below_nor_where_nobody_judges_nor_by_step(pooled, shop):
-    """The threshold, and what stays as it was; see :func:`pipeline.learners.one_step.groups_asked`."""
+    """The threshold, and what stays as it was; see :func:`pipeline.learners.one_step_learning.groups_asked`."""
     for folder, rho, more, groups in (
         (pooled, 11.0, HELD, 1),
         (pooled, 10.8, HELD, 0),

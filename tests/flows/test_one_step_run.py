@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.audits.sampling import Silence
-from pipeline.learners.one_step import OneStepLearner
-from pipeline.learners.one_step_learning import learn_step, next_question
+from pipeline.audits.attack import Silence
+from pipeline.learners.one_step_learning import OneStepLearner, learn_step, next_question
 from pipeline.learners.terms import Privacy, Terms
 from pipeline.logs.target_sums import add_targets
 from pipeline.worlds.simulated_logs import sample_people

@@ -10,7 +10,7 @@ import pytest
 from flows.jobs.intake import verify_store_job
 from pipeline.declaration.toml import DamagedError, exit_code
 from pipeline.ledger.ledger import open_ledger
-from pipeline.logs.second_pass import write_rows
+from pipeline.logs.ingest import write_rows
 from reticent import CardError
 from tests.flows.nights import Shop, customers
 from tests.flows.shop import lay_out

@@ -14,7 +14,7 @@ import pytest
 
 import reticent
 from pipeline.ledger.ledger import Ledger, open_ledger
-from pipeline.logs import contribution_bounding, ingest, second_pass, sources
+from pipeline.logs import contribution_bounding, ingest, sources
 from pipeline.logs.parts import Split
 from pipeline.logs.store import latest
 from tests.flows.nights import Shop, customers
@@ -83,7 +83,7 @@ def older(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Ledger, "knows_people", lambda _: True)
     patch.setattr(sources, "with_ids", lambda frame, stored: frame.with_columns(pl.lit(None).alias("delivered")))
     patch.setattr(ingest, "IDS", 0)
-    for module in (second_pass, contribution_bounding):
+    for module in (ingest, contribution_bounding):
         patch.setattr(module, "canonical", lambda text: text)
         patch.setattr(module, "spellings", lambda person: [])
 
@@ -170,13 +170,13 @@ def test_the_twin_whose_nights_know_ids_as_they_were_delivered_is_caught(tmp_pat
 
 def test_the_twin_whose_snapshots_hold_ids_as_they_were_delivered_is_caught(tmp_path, monkeypatch):
     """One form in the hash that chooses a partition, and in no other."""
-    honest = second_pass.read_partition
+    honest = ingest.read_partition
 
     def delivered(*args):
         rows, beyond = honest(*args)
         return rows.with_columns(raw_user=pl.coalesce("delivered", "raw_user")) if "delivered" in rows else rows, beyond
 
-    monkeypatch.setattr(second_pass, "read_partition", delivered)
+    monkeypatch.setattr(ingest, "read_partition", delivered)
     monkeypatch.setattr(contribution_bounding, "canonical", lambda text: text)
     monkeypatch.setattr(contribution_bounding, "spellings", lambda person: [])
     with pytest.raises(AssertionError):

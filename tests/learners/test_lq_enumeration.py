@@ -9,14 +9,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-import pipeline.logs.second_pass as screen_module
+import pipeline.logs.ingest as screen_module
 import pipeline.statistics.private_sum as private_sum
 from pipeline.declaration.card import LqCard, load_any_card
 from pipeline.learners.lq import LqLearner
 from pipeline.learners.terms import Lq, Privacy, Terms
 from pipeline.logs.contribution_bounding import CapsAgain
 from pipeline.logs.ingest import ingest
-from pipeline.statistics.joint_loss import lq_loss
+from pipeline.statistics.held_out import lq_loss
 from pipeline.statistics.lq import LqSums, draw_lq
 from pipeline.statistics.private_sum import PrivateSum
 from tests.learners.lq_shop import CARD

@@ -102,15 +102,6 @@ def test_a_lowered_limit_leaves_nothing_rather_than_less(book, make_card):
     charge(book, "free", "0")
 
 
-def test_partitions_share_a_month_as_they_share_a_lifetime(tmp_path, make_card, at):
-    book = open_ledger(tmp_path / "ledger.db", create=True)
-    book.register(make_card(budget=SCHEDULE), partitions=2)
-    for part in (0, 1):
-        book.intent("tiny", f"p{part}", Fraction(2, 5), {}, partition=part)
-    with pytest.raises(BudgetError, match=r"left 0\.1 of 0\.5 this month"):
-        charge(book, "all", "1/5")
-
-
 def test_a_schedule_is_registered_and_changes_by_amendment_alone(book, make_card, at):
     wider = make_card(budget={"rho": 2.0, "schedule": {"rho_month": 1.0}})
     with pytest.raises(CardError, match="schedule: registered"):

@@ -20,7 +20,7 @@ from pipeline.declaration.card import Card
 from pipeline.declaration.toml import DamagedError
 from pipeline.logs.aggregate import aggregate, count_rows
 from pipeline.logs.contribution_bounding import IDENTITY, CapsAgain, group_users
-from pipeline.logs.second_pass import write_rows
+from pipeline.logs.ingest import write_rows
 from pipeline.logs.store import CANONICAL, Snapshot, part_file
 from pipeline.logs.summing import Resources
 from pipeline.statistics.count_layout import reward_lattice

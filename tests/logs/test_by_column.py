@@ -13,7 +13,7 @@ from polars.testing import assert_frame_equal
 
 from pipeline.logs.contribution_bounding import keyed_hash
 from pipeline.logs.decode import _index
-from pipeline.logs.second_pass import _sort_people, count_runs
+from pipeline.logs.ingest import _sort_people, count_runs
 from pipeline.logs.sources import Sources
 from pipeline.logs.spills import _Spill, _split, read_partition, read_users
 from tests.logs.conftest import make_card

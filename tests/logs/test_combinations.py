@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.declaration.card import Card
-from pipeline.logs.second_pass import screen
+from pipeline.logs.ingest import screen
 
 from .conftest import make_card
 from .reference import Cells, reference

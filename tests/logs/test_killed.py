@@ -29,12 +29,11 @@ PARTITIONS = 4
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from pipeline.logs import second_pass, store
+from pipeline.logs import store
 from pipeline.logs import ingest as room
 from tests.logs.conftest import make_card
 folder, name, nth, when = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
-owner = second_pass if name == "screen" else room
-inner, calls = getattr(owner, name), []
+inner, calls = getattr(room, name), []
 def deadly(*args, **more):
     calls.append(name)
     if when == "before" and len(calls) == nth:
@@ -43,7 +42,7 @@ def deadly(*args, **more):
     if when == "after" and len(calls) == nth:
         os.kill(os.getpid(), signal.SIGKILL)
     return result
-setattr(owner, name, deadly)
+setattr(room, name, deadly)
 if name == "end_edition":
     # asked under the lineage's lock, and once the edition is published
     store.end_edition = deadly

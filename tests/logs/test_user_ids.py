@@ -11,7 +11,8 @@ import polars as pl
 import pytest
 
 from pipeline.declaration.toml import LogError
-from pipeline.logs import second_pass, sources
+from pipeline.logs import ingest as room
+from pipeline.logs import sources
 from pipeline.logs.ingest import ingest
 from pipeline.logs.store import Snapshot, check_delivery
 from pipeline.operator.ingest_report import ingest_report
@@ -105,14 +106,14 @@ def test_one_person_in_several_spellings_is_capped_as_one(tmp_path):
 
 
 def test_the_twin_whose_cap_knows_ids_as_they_were_delivered_is_caught(tmp_path, monkeypatch):
-    honest = second_pass.read_partition
+    honest = room.read_partition
 
     def delivered(*args):
         rows, beyond = honest(*args)
         users = pl.coalesce("delivered", "raw_user") if "delivered" in rows.columns else pl.col("raw_user")
         return rows.with_columns(users.alias("raw_user")), beyond
 
-    monkeypatch.setattr(second_pass, "read_partition", delivered)
+    monkeypatch.setattr(room, "read_partition", delivered)
     with pytest.raises(AssertionError):
         check_the_cap(tmp_path)
 

@@ -14,8 +14,7 @@ import pytest
 from scipy import stats
 
 from pipeline.privacy.budget import epsilon_from_rho
-from pipeline.privacy.noise import FastOsNoise, OsNoise, SimulatedWorld
-from pipeline.privacy.opendp_noise import OpenDpNoise, gaussian_scale
+from pipeline.privacy.noise import FastOsNoise, OpenDpNoise, OsNoise, SimulatedWorld, gaussian_scale
 from pipeline.privacy.release import Mechanism
 
 WORLD, DRAWS = SimulatedWorld("peers"), 4000

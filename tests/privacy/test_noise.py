@@ -7,8 +7,15 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise, SimulatedWorld, admit_release
-from pipeline.privacy.opendp_noise import OpenDpNoise, gaussian_scale
+from pipeline.privacy.noise import (
+    OpenDpNoise,
+    OsNoise,
+    RealDataError,
+    SeededNoise,
+    SimulatedWorld,
+    admit_release,
+    gaussian_scale,
+)
 from tests.privacy.handles import REAL, SYNTHETIC
 from tests.privacy.test_samplers import fits_gaussian, fits_laplace
 

@@ -10,10 +10,16 @@ import pytest
 from scipy import stats
 
 from pipeline.privacy import csprng as words
-from pipeline.privacy.csprng import Words, exp_trials, fixed_point, gaussian_by_rejection, laplace_by_rejection
-from pipeline.privacy.inversion import Law, draw
-from pipeline.privacy.noise import LARGEST_VARIANCE, TV_BOUND, FastOsNoise, OsNoise
-from pipeline.privacy.opendp_noise import OpenDpNoise
+from pipeline.privacy.csprng import (
+    Law,
+    Words,
+    draw,
+    exp_trials,
+    fixed_point,
+    gaussian_by_rejection,
+    laplace_by_rejection,
+)
+from pipeline.privacy.noise import LARGEST_VARIANCE, TV_BOUND, FastOsNoise, OpenDpNoise, OsNoise
 from tests.privacy.handles import REAL
 
 THRESHOLD, BINS = 1e-6, 60

@@ -14,9 +14,8 @@ import numpy as np
 
 from pipeline.mdp.features import FeatureMap
 from pipeline.privacy.noise import DataHandle
-from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
-from pipeline.statistics.linear_sums import Side, StepRows, StreamRows
+from pipeline.statistics.linear_sums import InteractiveRegression, Side, StepRows, StreamRows
 from pipeline.statistics.regression import Window
 
 H = 2

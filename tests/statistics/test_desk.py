@@ -11,9 +11,9 @@ import pytest
 from pipeline.online.linear import linear_003
 from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.linear_sums import (
+    InteractiveRegression,
     TalliedRows,
     count_rows,
     draw_one_shot,

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipeline.logs.second_pass import count_people
+from pipeline.logs.ingest import count_people
 from pipeline.logs.store import quarantine_schema
 from pipeline.privacy.noise import OsNoise, SeededNoise
 from pipeline.privacy.release import SET_ASIDE

@@ -14,10 +14,9 @@ from pipeline.agents.vapvi import vapvi
 from pipeline.online.linear import linear_003
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.interactive import InteractiveRegression
-from pipeline.statistics.joint_loss import joint_loss, lq_loss
+from pipeline.statistics.held_out import joint_loss, lq_loss
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms, declared_map, features_digest
-from pipeline.statistics.linear_sums import count_rows, draw_one_shot, true_rho
+from pipeline.statistics.linear_sums import InteractiveRegression, count_rows, draw_one_shot, true_rho
 from tests.statistics import lq_people
 
 ASKS = {

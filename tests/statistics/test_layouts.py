@@ -19,10 +19,9 @@ import pytest
 from pipeline.mdp.features import FeatureMap
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.count_layout import CountLayout, StartLayout
-from pipeline.statistics.interactive import call_window
 from pipeline.statistics.layout import Layout, Relation, Sensitivity, Table
 from pipeline.statistics.linear_plan import LinearTerms
-from pipeline.statistics.linear_sums import CallLayout, OneShotLayout, _counted, count_rows
+from pipeline.statistics.linear_sums import CallLayout, OneShotLayout, _counted, call_window, count_rows
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.regression import Window
 from tests.statistics import lq_people

@@ -10,16 +10,22 @@ import numpy as np
 import pytest
 
 import pipeline.mdp.features as features_module
-import pipeline.statistics.interactive as desk_module
 import pipeline.statistics.linear_plan as plan_module
+import pipeline.statistics.linear_sums as desk_module
 from pipeline.mdp.features import FeatureMap
 from pipeline.online.linear import feature_map
 from pipeline.privacy.noise import SeededNoise, SimulatedWorld, symmetric_noise
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.gram import BallMoves, Moves, moves, table_moves
-from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
-from pipeline.statistics.linear_sums import Quantiser, StepRows, StreamRows, joining_rho, true_rho
+from pipeline.statistics.linear_sums import (
+    InteractiveRegression,
+    Quantiser,
+    StepRows,
+    StreamRows,
+    joining_rho,
+    true_rho,
+)
 from pipeline.statistics.regression import Window
 from tests.statistics.linear_people import Silent, loss, people, plan_of, points, random_map, rows_of, script
 

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.noise import OsNoise, RealDataError, SeededNoise
-from pipeline.statistics.lq import SummedRows, Transitions, draw_lq, entry_deviations, released_moments
+from pipeline.statistics.lq import SummedRows, Transitions, draw_lq, gram_deviation, released_moments
 from tests.statistics.lq_people import everybody, layout_of, person, plan_of, variances_of
 
 
@@ -100,7 +100,7 @@ def test_a_release_says_what_it_cost_and_planners_see_bounds_as_units():
     assert seen.gram_sd**2 * 256**2 == pytest.approx(variances_of(plan)[0] / 2)
     silent = plan_of(2, 1, steps=16, rho=None)
     exact = released_moments(silent, draw_lq(silent, one, SeededNoise(0)))
-    assert exact.gram_sd == exact.cross_sd == 0
+    assert exact.gram_sd == 0
     np.testing.assert_array_equal(exact.cross * 256, plan.layout.add(one)["target"])
 
 
@@ -142,7 +142,7 @@ def test_plans_that_would_overflow_and_rows_of_another_shape_are_refused():
     for change in ({"rho": Fraction(0)}, {"gram_share": Fraction(1)}):
         with pytest.raises(ValueError, match="positive"):
             plan_of(**change)
-    assert entry_deviations(plan_of(rho=None)) == (0.0, 0.0)
+    assert gram_deviation(plan_of(rho=None)) == 0.0
 
 
 def test_rows_are_cut_to_their_balls_and_never_stretched():

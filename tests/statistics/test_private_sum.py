@@ -16,10 +16,9 @@ from pipeline.privacy.release import Release, total_delta_slack, total_epsilon, 
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.count_layout import StartLayout
-from pipeline.statistics.interactive import InteractiveRegression
 from pipeline.statistics.layout import ExactSums
 from pipeline.statistics.linear_plan import LinearTerms
-from pipeline.statistics.linear_sums import count_rows, draw_one_shot
+from pipeline.statistics.linear_sums import InteractiveRegression, count_rows, draw_one_shot
 from pipeline.statistics.lq import draw_lq
 from pipeline.statistics.private_sum import PrivateSum, Trust
 from tests.statistics import lq_people

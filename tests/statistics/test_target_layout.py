@@ -17,7 +17,7 @@ from pipeline.logs.aggregate import person_rows
 from pipeline.logs.target_sums import add_targets, first_rows
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.joint_loss import one_step_loss
+from pipeline.statistics.held_out import one_step_loss
 from pipeline.statistics.target_plan import (
     STEPS,
     VALUE_STEPS,

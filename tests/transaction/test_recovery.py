@@ -18,8 +18,8 @@ from pipeline.ledger.ledger import Ledger
 from pipeline.privacy.noise import OsNoise
 from pipeline.privacy.release import total_rho
 from pipeline.statistics.private_sum import PrivateSum
-from pipeline.transaction.place import drawn_folders, one_at_a_time, recover, refuse_old_ledger
 from pipeline.transaction.release_once import release_once
+from pipeline.transaction.transaction import drawn_folders, one_at_a_time, recover, refuse_old_ledger
 from reticent import BudgetError
 from tests.flows.shop import lay_out
 from tests.flows.verb import reticent

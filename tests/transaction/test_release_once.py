@@ -23,8 +23,8 @@ from pipeline.logs import spills
 from pipeline.logs.aggregate import CountSums
 from pipeline.logs.store import write_manifest
 from pipeline.privacy.noise import OsNoise
-from pipeline.transaction.place import read_attempt, write_attempt
 from pipeline.transaction.release_once import release_once
+from pipeline.transaction.transaction import read_attempt, write_attempt
 from reticent import BudgetError, CardError, load_card, load_recipe
 from tests.flows.shop import lay_out
 from tests.flows.verb import reticent

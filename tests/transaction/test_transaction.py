@@ -30,9 +30,16 @@ from pipeline.privacy.release_file import read_release
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.transaction import continual_step
 from pipeline.transaction.continual_step import KeptSteps
-from pipeline.transaction.place import drawn_folders, one_at_a_time, recover
 from pipeline.transaction.release_once import release_once
-from pipeline.transaction.transaction import State, Transaction, open_lineage, transaction
+from pipeline.transaction.transaction import (
+    State,
+    Transaction,
+    drawn_folders,
+    one_at_a_time,
+    open_lineage,
+    recover,
+    transaction,
+)
 from reticent import BudgetError
 from tests.flows.nights import Shop, customers
 from tests.flows.shop import lay_out

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from pipeline.arrays import Bools, Integers
 from pipeline.declaration.toml import LogError
 from pipeline.logs.decode import NUMBERS, holds_numbers
 
@@ -50,7 +50,7 @@ class Batch:
     """
 
     frame: pl.DataFrame
-    lines: NDArray[np.int64]
+    lines: Integers
     malformed: pl.DataFrame
 
     def set_aside(self, odd: pl.Series, why: str) -> Batch:
@@ -76,7 +76,7 @@ def read_facts(path: Path) -> dict[str, Any]:
     return content
 
 
-def lines_from(first: int, rows: int) -> NDArray[np.int64]:
+def lines_from(first: int, rows: int) -> Integers:
     """Numbers of ``rows`` rows from ``first`` on."""
     return np.arange(first, first + rows, dtype=np.int64)
 
@@ -180,7 +180,7 @@ def _type_of(dtype: Any) -> pl.DataType:
 BATCH_ROWS = 1 << 18
 _USUAL_COLUMNS = 12
 # what stands in one row of a column: bytes, or pieces of text that are none
-_Measure = Callable[[Any], NDArray[np.int64]]
+_Measure = Callable[[Any], Integers]
 
 
 def batch_rows(columns: list[str]) -> int:
@@ -243,7 +243,7 @@ def _filter(array: Any, kept: Any) -> Any:
     return array.filter(kept)
 
 
-def find_odd_text(arrays: list[Any]) -> NDArray[np.bool_]:
+def find_odd_text(arrays: list[Any]) -> Bools:
     """``(n,)``: whether a row of these columns holds text that is not UTF-8; ``ArrowInvalid`` if they are damaged."""
     bad = np.zeros(len(arrays[0]), dtype=np.bool_)
     for array in arrays:
@@ -259,7 +259,7 @@ def find_odd_text(arrays: list[Any]) -> NDArray[np.bool_]:
     return bad
 
 
-def _too_long(arrays: list[Any], most: int) -> NDArray[np.bool_]:
+def _too_long(arrays: list[Any], most: int) -> Bools:
     grown = [array for array in arrays if _grows(array.type)]
     if sum(map(_longest, grown)) <= most:
         return np.zeros(len(arrays[0]), dtype=np.bool_)
@@ -273,7 +273,7 @@ def _longest(array: Any) -> int:
     return int(_measured(array, _lengths).max(initial=0))
 
 
-def _spans(array: Any) -> NDArray[np.int64]:
+def _spans(array: Any) -> Integers:
     """``(n,)``: bytes between the offsets of text or bytes; a missing cell may have some.
 
     Without ``pyarrow.compute``, whose import is a tenth of a start.
@@ -291,7 +291,7 @@ def _grows(kind: Any) -> bool:
     return not (pa.types.is_primitive(kind) or pa.types.is_null(kind))
 
 
-def _measured(array: Any, measure: _Measure) -> NDArray[np.int64]:
+def _measured(array: Any, measure: _Measure) -> Integers:
     """``(n,)``: the measure of all that stands in each row of a column, lists and structs included."""
     if isinstance(array, pa.DictionaryArray):
         each = np.append(_measured(array.dictionary, measure), 0)
@@ -309,7 +309,7 @@ def _measured(array: Any, measure: _Measure) -> NDArray[np.int64]:
     return summed[bounds[1:]] - summed[bounds[:-1]]
 
 
-def _lengths(array: Any) -> NDArray[np.int64]:
+def _lengths(array: Any) -> Integers:
     data = _as_bytes(array)
     if pa.types.is_binary(data.type) or pa.types.is_large_binary(data.type):
         return np.where(data.is_valid(), _spans(data), 0)
@@ -320,7 +320,7 @@ def _lengths(array: Any) -> NDArray[np.int64]:
     return np.full(len(array), 8, dtype=np.int64)
 
 
-def _odd_texts(array: Any) -> NDArray[np.int64]:
+def _odd_texts(array: Any) -> Integers:
     data = _as_bytes(array)
     if array.type not in _BYTES:
         return np.zeros(len(array), dtype=np.int64)

@@ -30,10 +30,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from pipeline.arrays import Bools, Integers
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import LogError
 from pipeline.logs.decode import NUMBERS
-from pipeline.logs.readers import hdf5
 from pipeline.logs.readers.arrow import open_ipc, open_parquet
 from pipeline.logs.readers.batch import (
     BATCH_ROWS,
@@ -272,7 +272,7 @@ def _unfolded_lzf(content: bytes, most: int) -> int:
 NO_TEXT = "text that is not UTF-8, or longer than 1 MiB"
 
 
-def no_text(values: NDArray[Any]) -> NDArray[np.bool_]:
+def no_text(values: NDArray[Any]) -> Bools:
     """``(n,)``: whether an entry is a text that is none, or longer than a record may be."""
     if values.dtype != object:
         return np.zeros(len(values), dtype=np.bool_)
@@ -317,7 +317,7 @@ def minari_hdf5_types(path: Path, asked: Asked) -> dict[str, pl.DataType]:
 
     Raises LogError if the file is damaged, holds no episode, or fewer than ``metadata.json`` beside it tells.
     """
-    with hdf5.open_hdf5(path) as file:
+    with open_hdf5(path) as file:
         found = len(_episodes(file))
     if not found:
         raise LogError(f"{path.name}: no episode_0, episode_1, …; is this a Minari file?")
@@ -333,17 +333,17 @@ def read_minari_hdf5(path: Path, asked: Asked) -> Iterator[Batch]:
     Raises LogError if the file is damaged.
     """
     row = 1
-    with hdf5.open_hdf5(path) as file:
+    with open_hdf5(path) as file:
         held = _Held(asked)
         for number, name in _episodes(file):
             fault: str | None = None
             try:
-                for columns, steps in _pieces(hdf5.member(file, name, path, "/"), asked, path, name):
+                for columns, steps in _pieces(member(file, name, path, "/"), asked, path, name):
                     held.add(columns, number, steps)
                     if held.rows >= BATCH_ROWS:
                         yield held.batch(row, NO_LINES)
                         row, held = row + held.rows, _Held(asked)
-            except (LogError, *hdf5.FAULTS) as e:
+            except (LogError, *FAULTS) as e:
                 fault = str(e) if isinstance(e, LogError) else f"cannot be read ({type(e).__name__})"
             if fault is not None:
                 lost = pl.DataFrame({"line": [row + held.rows], "text": [f"{name}: {fault}"]})
@@ -373,8 +373,8 @@ class _Held:
     def __init__(self, asked: Asked) -> None:
         self._asked, self.rows = asked, 0
         self._pieces: dict[str, list[NDArray[Any]]] = {name: [] for name in asked.but(*NUMBERED)}
-        self._numbers: list[NDArray[np.int64]] = []
-        self._steps: list[NDArray[np.int64]] = []
+        self._numbers: list[Integers] = []
+        self._steps: list[Integers] = []
 
     def add(self, columns: dict[str, NDArray[Any]], number: int, steps: range) -> None:
         """Some transitions of an episode."""
@@ -409,18 +409,18 @@ def _pieces(group: Any, asked: Asked, path: Path, where: str) -> Iterator[tuple[
     data = {base: _array(group, base, path, where) for base in bases}
     _check_fit(group, data)
     for name, place in places.items():
-        _check_type(name, place, hdf5.type_of(data[place.base]), lists=name in asked.lists)
+        _check_type(name, place, type_of(data[place.base]), lists=name in asked.lists)
     read, steps = {place.base for place in places.values()}, len(data["rewards"])
     for low in range(0, steps, BATCH_ROWS):
         high = min(low + BATCH_ROWS, steps)
-        found = {base: hdf5.values(data[base], low, high + 1) for base in read}
-        if odd := [base for base, values in found.items() if hdf5.no_text(values).any()]:
-            raise LogError(f"{odd[0]}: {hdf5.NO_TEXT}")
+        found = {base: values(data[base], low, high + 1) for base in read}
+        if odd := [base for base, values in found.items() if no_text(values).any()]:
+            raise LogError(f"{odd[0]}: {NO_TEXT}")
         yield {name: at.of(found[at.base], high - low) for name, at in places.items()}, range(low, high)
 
 
-def _array(group: Any, name: str, path: Path, where: str) -> hdf5.Stored:
-    found = hdf5.array(group, name, path, where)
+def _array(group: Any, name: str, path: Path, where: str) -> Stored:
+    found = array(group, name, path, where)
     if found is None:
         raise LogError(f"no {name}")
     return found
@@ -429,12 +429,12 @@ def _array(group: Any, name: str, path: Path, where: str) -> hdf5.Stored:
 def _place(group: Any, name: str, path: Path, where: str) -> _Place:
     base, later = _base(name)
     entry = PLACE.fullmatch(base)
-    if entry is None or hdf5.array(group, base, path, where) is not None:
+    if entry is None or array(group, base, path, where) is not None:
         return _Place(base, later, None)
     return _Place(entry[1], later, int(entry[2]))
 
 
-def _check_fit(group: Any, data: dict[str, hdf5.Stored]) -> None:
+def _check_fit(group: Any, data: dict[str, Stored]) -> None:
     steps = len(data["rewards"])
     if str(group.attrs.get("total_steps", steps)) != str(steps):
         raise LogError(f"rewards holds {steps} entries, total_steps is another number")
@@ -459,7 +459,7 @@ def _cells(values: NDArray[Any], *, lists: bool) -> pl.Series:
     """Entries of one type: lists of numbers, or the text that this type gives."""
     if lists:
         return pl.Series(values.astype(np.float64)).cast(NUMBERS)
-    cells = hdf5.series(values)
+    cells = series(values)
     return cells.cast(pl.Float64).fill_nan(None).cast(pl.String) if cells.dtype.is_float() else cells.cast(pl.String)
 
 

@@ -36,6 +36,7 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pipeline.arrays import Bools, Integers
 from pipeline.declaration.toml import LogError
 from pipeline.logs.readers.batch import NO_LINES, RECORD_BYTES, Asked, Batch, lines_from, mark_numbers
 
@@ -56,8 +57,8 @@ class Lines:
     """
 
     data: bytes
-    ends: NDArray[np.int64]
-    numbers: NDArray[np.int64]
+    ends: Integers
+    numbers: Integers
     lost: pl.DataFrame
 
     @cached_property
@@ -66,7 +67,7 @@ class Lines:
         return np.frombuffer(self.data, dtype=np.uint8)
 
     @cached_property
-    def starts(self) -> NDArray[np.int64]:
+    def starts(self) -> Integers:
         """``(n,)`` positions of the first bytes."""
         return np.concatenate([[0], self.ends[:-1] + 1])[: len(self.ends)]
 
@@ -75,11 +76,11 @@ class Lines:
         """The lines, newlines included."""
         return cut_text(self.data, np.concatenate([[0], self.ends + 1]))
 
-    def bytes_of(self, kept: NDArray[np.bool_]) -> bytes:
+    def bytes_of(self, kept: Bools) -> bytes:
         """The lines that ``kept`` ``(n,)`` marks."""
         return self.data if kept.all() else self.raw[np.repeat(kept, self.ends + 1 - self.starts)].tobytes()
 
-    def malformed(self, bad: NDArray[np.bool_]) -> pl.DataFrame:
+    def malformed(self, bad: Bools) -> pl.DataFrame:
         """What was lost and the lines that ``bad`` ``(n,)`` marks, in the order of the file."""
         if not bad.any():
             return self.lost
@@ -135,7 +136,7 @@ def is_text(data: bytes) -> bool:
     return b"\0" not in data
 
 
-def cut_text(data: bytes, bounds: NDArray[np.int64]) -> pl.Series:
+def cut_text(data: bytes, bounds: Integers) -> pl.Series:
     """``(len(bounds) - 1,)`` strings ``data[bounds[i]:bounds[i + 1]]``, without copying; ``data`` is UTF-8."""
     offsets = pa.py_buffer(np.ascontiguousarray(bounds, dtype=np.int64))
     return pl.Series(pl.from_arrow(pa.LargeStringArray.from_buffers(len(bounds) - 1, offsets, pa.py_buffer(data))))
@@ -201,7 +202,7 @@ def _parsed(data: bytes, names: list[str], columns: list[str], separator: str) -
     return frame.select(pl.when(pl.col(c) != "").then(pl.col(c)).alias(c) for c in columns)
 
 
-def _well_formed(lines: Lines, fields: int, separator: str) -> NDArray[np.bool_]:
+def _well_formed(lines: Lines, fields: int, separator: str) -> Bools:
     """``(n,)``: as many fields as the header, quotes balanced, no carriage return inside."""
     raw, starts, ends = lines.raw, lines.starts, lines.ends
     commas = np.flatnonzero(raw == ord(separator))
@@ -305,9 +306,7 @@ def _pieces(lines: Lines) -> Iterator[tuple[int, Lines]]:
         yield low, Lines(lines.data[start:end], lines.ends[low:high] - start, lines.numbers[low:high], NO_LINES)
 
 
-def _alike(
-    lines: Lines, flat: NDArray[np.bool_], columns: list[str]
-) -> Iterator[tuple[NDArray[np.int64], pl.DataFrame]]:
+def _alike(lines: Lines, flat: Bools, columns: list[str]) -> Iterator[tuple[Integers, pl.DataFrame]]:
     """Positions and cells of those ``flat`` lines that are alike: the same keys in the same order and spacing."""
     data, left = lines.bytes_of(flat), np.flatnonzero(flat)
     raw = np.frombuffer(data, dtype=np.uint8)
@@ -343,7 +342,7 @@ def _alike(
         left, cuts, many = left[~same], cuts[np.repeat(~same, many)], many[~same]
 
 
-def _values(data: bytes, raw: NDArray[np.uint8], colon: NDArray[np.int64], cut: NDArray[np.int64]) -> pl.Series:
+def _values(data: bytes, raw: NDArray[np.uint8], colon: Integers, cut: Integers) -> pl.Series:
     """Texts of the scalars between each colon and the next cut."""
     low, high = colon + 1, cut
     while (blank := _BLANK[raw[low]]).any():
