@@ -397,16 +397,16 @@ def draft(
     CardError
         If the columns that are needed cannot be told, or only you can say what would ruin the run if it were guessed.
     """
-    from flows.jobs.intake import draft_job
+    from pipeline.operator.draft import draft_log
     from pipeline.operator.look import Answers
 
     states = [] if state is None else [state] if isinstance(state, str) else list(state)
     told = {"action": action, "reward": reward, "order": order, "episode": episode}
     told["state"] = states[0] if len(states) == 1 else None
     roles = {role: column for role, column in told.items() if column is not None}
-    answers = Answers(dict(rename or {}), dict(unit or {}), dates, several, paid, last_row, dict(word or {}))
-    users = [user] if isinstance(user, str) else user
-    return draft_job(log, users=users, roles=roles, parts=states if len(states) > 1 else (), name=name, answers=answers)
+    users, parts = [user] if isinstance(user, str) else user, states if len(states) > 1 else ()
+    asked = dates, several, paid, last_row
+    return draft_log(log, Answers(users, roles, parts, rename or {}, unit or {}, *asked, word or {}), name)
 
 
 def named(recipe: RecipeLike) -> str:

@@ -1,16 +1,15 @@
-"""Jobs on raw rows: a card proposed for a log, its next edition by hand or by a night, looks at it, and its removal.
+"""Jobs on raw rows: the next edition of a log by hand or by a night, looks at it, and its removal.
 
 None of them writes a run's folder.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime
+from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from flows.config.home import ALONE, CardLike, Home, Work, card_at
 from pipeline.declaration.card import AnyCard, Card, LqCard
@@ -36,48 +35,6 @@ if TYPE_CHECKING:
     from pipeline.ledger.chain import Entry
     from pipeline.ledger.ledger import Ledger
     from pipeline.operator.advice import Facts
-    from pipeline.operator.look import Answers
-    from pipeline.operator.proposal import Draft
-
-_NAME = re.compile(r"[^a-z0-9_-]+")
-
-
-def draft_job(
-    log: Sequence[str | Path] | object,
-    *,
-    users: Sequence[str] = (),
-    roles: Mapping[str, str] | None = None,
-    parts: Sequence[str] = (),
-    name: str | None = None,
-    answers: Answers | None = None,
-) -> Draft:
-    """Propose a card and a recipe for a log that is at hand: a look at raw rows, for the operator only.
-
-    ``name``: of the dataset; None: after the first file.
-    Raises CardError if a file or a column is not there, or the columns that are needed cannot be told; a QuestionError
-    where only the operator can say.
-    Raises LogError if a file cannot be read.
-    """
-    # an ingest proposes nothing
-    from pipeline.operator.draft import draft_card
-    from pipeline.operator.look import Answers, Read, frame_of, read_files
-    from pipeline.operator.proposal import FRAME_FILE, patterns
-
-    paths, told = _paths(log), answers or Answers()
-    read = read_files(paths, told.rename) if paths else Read(frame_of(log))
-    # a card that names its files by a pattern has the name of none
-    first = next(iter(read.paths), Path("frame"))
-    stem = first.stem if patterns(read.paths)[0] in (first.name, FRAME_FILE) else first.resolve().parent.name
-    called = name or _NAME.sub("_", stem.lower()).strip("_-") or "log"
-    today = datetime.now(UTC).date().isoformat()
-    return draft_card(read, dict(roles or {}), users, parts, called, today, told)
-
-
-def _paths(log: object) -> list[Path]:
-    if isinstance(log, str | Path):
-        return [Path(log)]
-    listed = cast("Sequence[object]", log) if isinstance(log, list | tuple) else ()
-    return [Path(str(one)) for one in listed] if all(isinstance(one, str | Path) for one in listed) else []
 
 
 def ingest_job(
