@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from flows.config.home import Home
-from flows.config.recipe import Recipe, load_recipe
+from flows.config.recipe import load_recipe
 from flows.config.setting import Setting
 from flows.jobs.nights import nightly_counter
-from flows.jobs.publish import PAGES, compose, made_by, run_name
+from flows.jobs.run import PAGES, Made, compose, made_by
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.declaration.code import is_plugin
 from pipeline.declaration.toml import read_toml
@@ -105,7 +105,7 @@ def made_again(folder: Path, card: AnyCard, held: Vouched) -> Iterator[Check]:
     yield judged(_ASKED, _asked_problem(folder, plan), other)
     with tempfile.TemporaryDirectory() as place:
         try:
-            _compose(folder, recipe, card, plan, held, gate, Path(place))
+            _compose(folder, setting, plan, held, gate, Path(place))
         except BROKEN as e:
             yield judged(_AGAIN, f"nothing can be learnt from this release ({_short(e)})", other)
             return
@@ -234,12 +234,10 @@ def _snapshot(held: Vouched, folder: Path) -> int | None:
     return json.loads((folder / "report.json").read_text(encoding="utf-8"))["dataset"]["snapshot"]
 
 
-def _compose(
-    folder: Path, recipe: Recipe, card: AnyCard, plan: RunPlan, held: Vouched, gate: Passed | None, place: Path
-) -> None:
+def _compose(folder: Path, s: Setting, plan: RunPlan, held: Vouched, gate: Passed | None, place: Path) -> None:
     """All files of the run, in another place."""
     release, snapshot = read_release(folder), _snapshot(held, folder)
-    key = str(held.commit.body["run_key"]) if held.commit is not None else key_of(card, snapshot or 0, plan)
+    key = str(held.commit.body["run_key"]) if held.commit is not None else key_of(s.card, snapshot or 0, plan)
     curated = Curated(release, folder, key, held.intent, held.commit, True, False, Recovered(), gate)
     copy_file(folder / "release.parquet", place / "release.parquet")
     write_file(place / "release.json", json_text(describe(release)))
@@ -247,8 +245,8 @@ def _compose(
     entries = [e for e in held.entries if e.seq <= seen]
     said = held.said.get("made")
     # the ledger sorts its keys, a report does not
-    made = None if said is None else SimulatedLog.model_validate({key: said[key] for key in SimulatedLog.model_fields})
-    compose(card, recipe, run_name(recipe, curated), snapshot, curated, plan.learn(release), entries, place, made)
+    log = None if said is None else SimulatedLog.model_validate({key: said[key] for key in SimulatedLog.model_fields})
+    compose(Made(s.card, s.recipe, snapshot, curated), plan.learn(release), entries, place, log)
 
 
 def _strange(folder: Path, place: Path) -> str | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flows.jobs.publish import PAGES, drawn_pages
+from flows.jobs.run import PAGES, drawn_pages
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.facts.learnt import PolicyView
 from pipeline.facts.report import Report

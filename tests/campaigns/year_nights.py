@@ -22,7 +22,7 @@ from unittest.mock import patch
 import numpy as np
 import polars as pl
 
-import flows.jobs.publish
+import flows.jobs.run
 import pipeline.ledger.ledger as book
 from flows.config.home import Home
 from flows.config.setting import setting
@@ -134,7 +134,7 @@ class Year:
         begun = time.monotonic()
         with ExitStack() as stack:
             if not pages:
-                stack.enter_context(patch.object(flows.jobs.publish, "drawn_pages", lambda *_: ("", "")))
+                stack.enter_context(patch.object(flows.jobs.run, "drawn_pages", lambda *_: ("", "")))
             for night, rows in self._deliveries():
                 at = datetime(FIRST.year, FIRST.month, FIRST.day, 2, tzinfo=UTC) + timedelta(days=night - 1)
                 with patch.object(book, "now", lambda at=at: at):

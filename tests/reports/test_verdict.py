@@ -9,7 +9,7 @@ from html import unescape
 import numpy as np
 import pytest
 
-from flows.jobs.publish import standing
+from flows.jobs.run import standing
 from pipeline.declaration.card import Card
 from pipeline.facts.evaluation import Evaluated
 from pipeline.facts.learnt import Baseline, Best, Contained, LearntFacts, Practice
