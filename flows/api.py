@@ -1,6 +1,6 @@
 """The door: a function for each thing that a person may ask for, and the store that it is asked of.
 
-A verb of the shell is one of these functions (:mod:`flows.verbs.face`).  Results are values; what ``--json`` prints is
+A verb of the shell is one of these functions (:mod:`flows.verbs`).  Results are values; what ``--json`` prints is
 their dump.  Refusals are exceptions with the words of the shell: ``CardError`` (exit 2), ``LogError`` (3),
 ``BudgetError`` (4).  A function loads what it runs.
 """
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from pipeline.facts.answers import NightAnswer
     from pipeline.facts.promise import Dump
     from pipeline.online.cells import Kept
-    from pipeline.operator.advice import Facts
     from pipeline.operator.proposal import Draft
     from reports.run.comparison import ServedPage
 
@@ -166,7 +165,7 @@ class Store:
             write_file(fresh, page(f"{told['dataset']}: what was set aside", blocks))
         return told
 
-    def inspect(self, card: CardLike, frame: object = None) -> Facts:
+    def inspect(self, card: CardLike, frame: object = None) -> Dump:
         """Rows, rules broken, coverage and warnings of the newest edition: raw facts, and the ledger notes the look.
 
         Parameters
@@ -616,8 +615,7 @@ def serve(
     CardError
         If the recipe is wrong, or there is no server.
     """
-    from flows.config.setting import setting
-    from flows.jobs.nights import calendar_of
+    from flows.config.setting import calendar_of, setting
     from flows.server.serving import Service, serve_deployments, server
 
     home = (store or Store()).home

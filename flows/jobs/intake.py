@@ -15,26 +15,16 @@ from flows.config.home import ALONE, CardLike, Home, Work, card_at
 from pipeline.declaration.card import AnyCard, Card, LqCard
 from pipeline.declaration.toml import DamagedError, LogError
 from pipeline.files import private_folder
+from pipeline.logs import store
 from pipeline.logs.ingest import ingest
 from pipeline.logs.rules import check_names
 from pipeline.logs.sources import frame_file
-from pipeline.logs.store import (
-    Snapshot,
-    check_delivery,
-    check_parts,
-    earlier_twin,
-    load,
-    lock_lineage,
-    numbers,
-    snapshot_folder,
-)
 from pipeline.operator.ingest_report import ingest_report
 
 if TYPE_CHECKING:
     from pipeline.facts.promise import Dump
     from pipeline.ledger.chain import Entry
     from pipeline.ledger.ledger import Ledger
-    from pipeline.operator.advice import Facts
 
 
 def ingest_job(
@@ -55,7 +45,7 @@ def ingest_job(
         s = work.step("ingest")(ingest_edition, card, home, work, files=files)
     problem: str | None = None
     try:
-        check_delivery(card, s)
+        store.check_delivery(card, s)
     except LogError as e:
         problem = str(e)
     return {
@@ -67,7 +57,7 @@ def ingest_job(
         "quarantined": dict(s.quarantined),
         "partitions": s.partitions,
         "folder": str(s.folder),
-        "same_as": earlier_twin(home.store, s),
+        "same_as": store.earlier_twin(home.store, s),
         "problem": problem,
         "report": ingest_report(s, card),
     }
@@ -79,7 +69,7 @@ def ingest_edition(
     work: Work = ALONE,
     night: date | None = None,
     files: Sequence[Path] | None = None,
-) -> Snapshot:
+) -> store.Snapshot:
     """The next edition of a card's log, or that of a scheduled night: see :func:`~pipeline.logs.ingest.ingest`."""
     if isinstance(card, Card) and card.loses_last_step:
         work.say(f"warning: {card.name} declares no ends, so the last step counts in no table; e.g. ends = ['end']")
@@ -132,14 +122,13 @@ def claims_of(card: AnyCard, home: Home) -> LedgerClaims | None:
     return LedgerClaims(ledger, card.name, key, claims_needed(entries, card.name), apart)
 
 
-def inspect_job(card: CardLike, home: Home, frame: object = None) -> Facts:
+def inspect_job(card: CardLike, home: Home, frame: object = None) -> Dump:
     """Enter the look in the ledger, then read the snapshot and the source files.
 
     Raises BudgetError if a real card is not registered: a look that no ledger knows of cannot be told in a certificate.
     Raises CardError if the card differs from its registration, or there is no snapshot of it.
     """
-    from pipeline.operator.advice import advice, vector_advice
-    from pipeline.operator.inspection import inspect_tables, inspect_vectors
+    from pipeline.operator.inspection import advice, inspect_tables, inspect_vectors, vector_advice
 
     card = card_at(card, home.shelf)
     check_names(card)
@@ -164,7 +153,7 @@ def quarantine_job(card: CardLike, home: Home) -> Dump:
     return {"dataset": card.name, "snapshot": snapshot.number, "report": report, "ledger_entry": entry.seq}
 
 
-def enter_inspection(card: AnyCard, home: Home) -> tuple[Snapshot, Entry]:
+def enter_inspection(card: AnyCard, home: Home) -> tuple[store.Snapshot, Entry]:
     """The newest snapshot, and the ledger's entry of a look at it: on disk before a row is read, whatever comes after.
 
     Raises BudgetError if a real card is not registered.
@@ -192,7 +181,7 @@ def purge_job(card: CardLike, home: Home, *, keep: int = 0, quarantine_only: boo
     ledger = ledger_for(card, home)
     lineage = home.store / card.name
     # the ingest's lock first: who waits for a long ingest must not keep runs waiting
-    with lock_lineage(private_folder(lineage)), one_at_a_time(lineage):
+    with store.lock_lineage(private_folder(lineage)), one_at_a_time(lineage):
         refuse_old_ledger(card.name, ledger, home.store)
         purge = plan_purge(lineage, keep=keep, quarantine_only=quarantine_only)
         if yes and purge.paths:
@@ -215,11 +204,11 @@ def verify_store_job(card: CardLike, home: Home) -> Dump:
     """Read every byte of a lineage's snapshots, and say which is not what ingest wrote; nothing is told of rows."""
     name = card_at(card, home.shelf).name
     found = dict[int, str | None]()
-    with lock_lineage(private_folder(home.store / name)):
-        for number in numbers(home.store, name):
+    with store.lock_lineage(private_folder(home.store / name)):
+        for number in store.numbers(home.store, name):
             found[number] = None
             try:
-                check_parts(load(snapshot_folder(home.store / name, number)))
+                store.check_parts(store.load(store.snapshot_folder(home.store / name, number)))
             except DamagedError as e:
                 found[number] = str(e)
     looked = [{"snapshot": number, "problem": problem} for number, problem in found.items()]

@@ -19,8 +19,7 @@ import pyarrow.parquet as pq
 
 from flows.config.home import Home
 from flows.config.recipe import load_recipe
-from flows.config.setting import Setting
-from flows.jobs.nights import nightly_counter
+from flows.config.setting import Setting, nightly_counter
 from flows.jobs.run import PAGES, Made, compose, made_by
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.declaration.code import is_plugin

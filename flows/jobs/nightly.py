@@ -19,10 +19,9 @@ from pathlib import Path
 
 from flows.config.home import ALONE, Home, Say, Work, find_recipe
 from flows.config.recipe import load_recipe
-from flows.config.setting import Setting, setting
+from flows.config.setting import Setting, due_date, edition_for, night_of, setting
 from flows.jobs.book import sign_job
 from flows.jobs.intake import ingest_edition
-from flows.jobs.nights import due_date, edition_for, night_of
 from flows.jobs.promotion import Drift, consider
 from flows.jobs.proof import refuse_changed
 from flows.jobs.registration import known_to_runs, ledger_for

@@ -13,18 +13,8 @@ from pipeline.declaration.card import AnyCard, CardError
 from pipeline.facts.learnt import PolicyView
 from pipeline.facts.report import Report
 from pipeline.files import write_file
+from pipeline.ledger import publication
 from pipeline.ledger.chain import Body, BudgetError, Entry, NoLedgerError
-from pipeline.ledger.publication import (
-    file_digests,
-    files_problem,
-    maker,
-    older_version,
-    publication_of,
-    publications,
-    registered_keys,
-    signature_problem,
-    was_unvouched,
-)
 from pipeline.ledger.verify import Check, read_certificate, read_json, verify_run
 from pipeline.privacy.release_file import file_of, sha256_file
 
@@ -83,7 +73,7 @@ def _held(entries: Entries, dataset: str, folder: Path) -> Sequence[Entry] | Non
         found = entries()
     except NoLedgerError:
         return None
-    return found if publications(found, folder.name) or any(e.lineage == dataset for e in found) else None
+    return found if publication.publications(found, folder.name) or any(e.lineage == dataset for e in found) else None
 
 
 def _commit(held: Sequence[Entry], proof: Body) -> Entry | None:
@@ -107,16 +97,16 @@ class _Word:
     @property
     def older(self) -> str | None:
         """That another version made them, in words; nothing but a sound entry is believed about that."""
-        return older_version(self.entry.body["made_by"], maker()) if self.sound else None
+        return publication.older_version(self.entry.body["made_by"], publication.maker()) if self.sound else None
 
 
 def _word(held: Sequence[Entry], folder: Path, trusted: frozenset[str]) -> _Word | None:
-    files = file_digests(folder)
+    files = publication.file_digests(folder)
     published = _published(held, folder, files)
     if published is None:
         return None
-    keys = trusted or frozenset(registered_keys([e for e in held if e.seq < published.seq]))
-    return _Word(published, _problem(published, folder, files), signature_problem(published, keys))
+    keys = trusted or frozenset(publication.registered_keys([e for e in held if e.seq < published.seq]))
+    return _Word(published, _problem(published, folder, files), publication.signature_problem(published, keys))
 
 
 def _vouching(
@@ -140,7 +130,7 @@ def _vouching(
         return
     commit = _commit(held, proof)
     if word is None:
-        old = was_unvouched(held, commit)
+        old = publication.was_unvouched(held, commit)
         found = "not vouched: the run is older than such entries; `reticent run` its recipe again, at no cost"
         yield Check(
             _VOUCHED,
@@ -164,12 +154,12 @@ def _vouching(
 def _published(held: Sequence[Entry], folder: Path, files: Mapping[str, str]) -> Entry | None:
     """The PUBLISH entry of a folder: under its own name, else under the one it claims, as a copy may be renamed."""
     names = folder.name, _name(folder)
-    return next((e for n in names if (e := publication_of(held, n, files)) is not None), None)
+    return next((e for n in names if (e := publication.publication_of(held, n, files)) is not None), None)
 
 
 def _problem(published: Entry, folder: Path, files: Mapping[str, str]) -> str | None:
     """Where a folder is not what its entry vouches for; another run in its place is called by its name."""
-    wrong, run, said = files_problem(published, files), published.body["run"], _name(folder)
+    wrong, run, said = publication.files_problem(published, files), published.body["run"], _name(folder)
     return wrong if wrong is None or said == run else f"it holds {said}, not {run}"
 
 
@@ -208,13 +198,13 @@ def refuse_changed(folder: Path, entries: Entries, card: AnyCard | None = None) 
     try:
         proof = read_certificate(folder)
         held = _held(entries, proof["dataset"], folder)
-        files = file_digests(folder)
+        files = publication.file_digests(folder)
         published = None if held is None else _published(held, folder, files)
         if published is not None:
             problem = _problem(published, folder, files)
         elif card is not None and card.name != proof["dataset"]:
             problem = f"it is of {proof['dataset']}, the card of {card.name}"
-        elif held is not None and not was_unvouched(held, _commit(held, proof)):
+        elif held is not None and not publication.was_unvouched(held, _commit(held, proof)):
             problem = _UNKNOWN
         else:
             stated = {file_of(kind): digest for kind, digest in proof["sha256"].items()}
@@ -232,8 +222,10 @@ def draw_pages(folder: Path, said: Report, view: PolicyView, entries: Entries) -
     Raises BudgetError if this version would draw others; what stands in the folder stays as it is.
     """
     held = _held(entries, said.dataset.name, folder)
-    published = [] if held is None else publications(held, folder.name) or publications(held, said.run)
-    files = file_digests(folder)
+    published = (
+        [] if held is None else publication.publications(held, folder.name) or publication.publications(held, said.run)
+    )
+    files = publication.file_digests(folder)
     if any(e.body["files"] == files for e in published):
         return
     pages = dict(zip(PAGES, drawn_pages(said, view), strict=True))

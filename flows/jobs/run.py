@@ -17,8 +17,7 @@ from pydantic import ValidationError
 
 from flows.config.home import ALONE, Home, Work
 from flows.config.recipe import Recipe
-from flows.config.setting import setting
-from flows.jobs.nights import night_of, standing_counter, standing_run
+from flows.config.setting import night_of, setting, standing_counter, standing_run
 from flows.jobs.promotion import play_in_use
 from flows.jobs.registration import introduced, known_to_runs, ledger_for, newest_snapshot, register_job
 from pipeline.declaration.card import AnyCard, Card, CardError, task_of

@@ -7,8 +7,10 @@ judged by the very tables a run releases, pooled over steps where the card says 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
 from __future__ import annotations
 
+import json
+import tomllib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,25 +19,41 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pipeline.declaration.card import AnyCard, Card, LqCard
+from pipeline.facts.promise import Dump
 from pipeline.logs.aggregate import count_rows
 from pipeline.logs.contribution_bounding import canonical
 from pipeline.logs.regression_sums import list_matrix
 from pipeline.logs.rules import BY_NAME
 from pipeline.logs.store import Snapshot, set_aside
-from pipeline.operator.advice import DROWNED, FEW, Facts
-from pipeline.operator.confounding import hidden_state
+from pipeline.operator.confounding import TOO_FEW, hidden_state
+from pipeline.privacy.budget import largest_delta
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 
 Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+_MEND = {True: "judge by what is known of who decided; fewer states or more people can be tested", False: (
+    "put the log where the card names it and inspect again (a data frame: `store.inspect(card, frame)`); else judge by "
+    "what is known of who decided"
+)}  # fmt: skip
 
+# a cell visited less often than this says next to nothing, noise or not
+FEW = 20
+# a cell whose visits are below this many standard deviations of the noise cannot be told from an empty one
+DROWNED = 2.0
+# share of the usable cells that may drown in the noise at a quarter of the cap before a word is due
+THIN = 0.1
+# a state whose most frequent action has more of its visits than this has no second action to learn about
+NEARLY_ALL = 0.95
+# people counted may differ from people declared by this share
+FAR = 0.1
+# share of shortened rows of a log of vectors that is worth a word
+_MANY = 0.2
 # budgets at which the noise is shown, as shares of the card's lifetime cap
 BUDGETS = {"the whole cap": 1.0, "a quarter of the cap": 0.25}
 
-Ints = NDArray[np.int64]
 
-
-def coverage(card: Card, n: Ints, allowed: NDArray[np.bool_]) -> Facts:
+def coverage(card: Card, n: Ints, allowed: NDArray[np.bool_]) -> Dump:
     """Visits ``n (G, L, A)`` of the cells that a policy may use, as the card's tables have them."""
     unseen, rare = (allowed & (n == 0)).sum(-1), (allowed & (n > 0) & (n < FEW)).sum(-1)
     pooled = card.domain.dynamics == "stationary"
@@ -63,7 +81,7 @@ def coverage(card: Card, n: Ints, allowed: NDArray[np.bool_]) -> Facts:
     }
 
 
-def behaviour(card: Card, visits: Ints) -> list[Facts]:
+def behaviour(card: Card, visits: Ints) -> list[Dump]:
     """The logging policy, all steps together, from rows before any cap of cells ``(L, A)``."""
     return [
         {
@@ -77,7 +95,7 @@ def behaviour(card: Card, visits: Ints) -> list[Facts]:
     ]
 
 
-def noise(card: Card, n_sa: Ints, allowed: NDArray[np.bool_], budget: str, share: float) -> Facts:
+def noise(card: Card, n_sa: Ints, allowed: NDArray[np.bool_], budget: str, share: float) -> Dump:
     """Visits against the noise of n[h,s,a] (n[h,s,a,s'] summed, the default release), where the state occurs."""
     rho = share * card.budget.rho
     table = next(m for m in count_sum(card, Ask(rho=rho)).mechanisms if m.table == "n_sas")
@@ -126,8 +144,8 @@ class _Sums(EpisodeSums):
     highest: float | None = None
 
 
-def inspect_tables(snapshot: Snapshot, card: Card, files: Sequence[Path] | None = None) -> Facts:
-    """Facts of a snapshot, one partition in memory at a time; ``files``: its log, None: what the card names.
+def inspect_tables(snapshot: Snapshot, card: Card, files: Sequence[Path] | None = None) -> Dump:
+    """Dump of a snapshot, one partition in memory at a time; ``files``: its log, None: what the card names.
 
     Returns plain values under the keys that ``docs/operate.md`` lists; shares are of the rows they name.
     """
@@ -184,7 +202,7 @@ def _add(sums: _Sums, rows: pl.DataFrame, card: Card) -> None:
         sums.highest = max(x for x in (sums.highest, float(reward.max())) if x is not None)
 
 
-def snapshot_facts(snapshot: Snapshot, card: AnyCard, sums: EpisodeSums, rows_by_step: Ints) -> Facts:
+def snapshot_facts(snapshot: Snapshot, card: AnyCard, sums: EpisodeSums, rows_by_step: Ints) -> Dump:
     """Which snapshot, its sizes, rules that rows broke or that the card has a tolerance for, people and episodes."""
     named = [name for name in BY_NAME if name in snapshot.quarantined or name in card.tolerance]
     return {
@@ -218,7 +236,7 @@ def snapshot_facts(snapshot: Snapshot, card: AnyCard, sums: EpisodeSums, rows_by
     }
 
 
-def _over_cap(snapshot: Snapshot, card: AnyCard) -> Facts:
+def _over_cap(snapshot: Snapshot, card: AnyCard) -> Dump:
     """People above the cap and their dropped episodes, from the quarantine; null where it was purged."""
     columns = card.source.columns
     user = canonical(pl.col("source").struct.field(columns.user_id)).alias("user")
@@ -233,7 +251,7 @@ def _over_cap(snapshot: Snapshot, card: AnyCard) -> Facts:
     return {"above_cap": distinct["user"].n_unique(), "episodes_dropped_by_cap": len(distinct)}
 
 
-def _step_facts(by_length: Ints, rows_by_step: Ints) -> Facts:
+def _step_facts(by_length: Ints, rows_by_step: Ints) -> Dump:
     """How long episodes are, ``by_length (H+1,)``, and how many rows each step has, ``(H,)``."""
     episodes = max(1, int(by_length.sum()))
     ranks = np.cumsum(by_length) / episodes
@@ -260,7 +278,7 @@ def _other(visits: Ints, declared: bool) -> float | None:
     return float(visits[-1] / max(1, visits.sum())) if declared else None
 
 
-def _reward(snapshot: Snapshot, sums: _Sums) -> Facts | None:
+def _reward(snapshot: Snapshot, sums: _Sums) -> Dump | None:
     """Rewards as they are summed, clipped and floored; None where the card declares a table."""
     if sums.lowest is None or sums.highest is None:
         return None
@@ -290,8 +308,8 @@ class _VectorSums(EpisodeSums):
     shortened: int = 0
 
 
-def inspect_vectors(snapshot: Snapshot, card: LqCard) -> Facts:
-    """Facts of a snapshot, one partition in memory at a time; keys as ``docs/operate.md`` lists them."""
+def inspect_vectors(snapshot: Snapshot, card: LqCard) -> Dump:
+    """Dump of a snapshot, one partition in memory at a time; keys as ``docs/operate.md`` lists them."""
     H = card.domain.horizon  # noqa: N806
     sums = _VectorSums(lengths=np.zeros(H + 1, dtype=np.int64), by_step=np.zeros(H, dtype=np.int64))
     for part in snapshot.part_files:
@@ -333,10 +351,10 @@ def _add_vectors(sums: _VectorSums, rows: pl.DataFrame, card: LqCard) -> None:
     sums.shortened += int(far.sum())
 
 
-def _summarise(role: str, card: LqCard, sums: _VectorSums) -> Facts:
+def _summarise(role: str, card: LqCard, sums: _VectorSums) -> Dump:
     declared = card.domain.action if role == "action" else card.domain.observation
     count = max(1, sums.counted[role])
-    coordinates: list[Facts] = []
+    coordinates: list[Dump] = []
     if role in sums.moments:
         least, most, total, square = sums.moments[role]
         mean = total / count
@@ -348,3 +366,86 @@ def _summarise(role: str, card: LqCard, sums: _VectorSums) -> Facts:
         ]
     longer = {f"{part:g}": float(share) for part, share in zip(PARTS, sums.longer[role] / count, strict=True)}
     return {"radius": declared.radius, "longer_than": longer, "coordinates": coordinates}
+
+
+def advice(facts: Dump, card: Card) -> list[Dump]:
+    """Warnings that matter, gravest first.
+
+    Returns ``code`` (stable), ``what``, ``means``, ``do``.
+    """
+    seen, people, (whole, quarter) = facts["coverage"], facts["people"], facts["noise"]
+    found: dict[str, Mapping[str, object]] = {}
+    tests = facts["hidden_state"]["tests"]
+    for kind, code in (("state", "hidden_state"), ("beside", "hidden_column"), ("past", "hidden_past")):
+        if loud := [t for t in tests if t["speaks"] and t["kind"] == kind]:
+            widest = {t["column"]: 0.0 for t in loud}
+            for t in loud:
+                widest[t["column"]] = max(widest[t["column"]], t["difference"])
+            found[code] = {
+                **max(loud, key=lambda t: t["difference"]),
+                "states": _listed(sorted({t["state"] for t in loud})),
+                # the gravest first
+                "columns": _listed(sorted(widest, key=lambda column: -widest[column])),
+                "loud": len(loud),
+                "tests": sum(t["kind"] == kind for t in tests),
+                "significance": facts["hidden_state"]["significance"],
+                "example": json.dumps([*card.domain.states.read, max(widest, key=lambda column: widest[column])]),
+            }
+    if not facts["hidden_state"]["checked"]:
+        why_not = facts["hidden_state"]["why_not"]
+        found["hidden_state_unchecked"] = {"why_not": why_not, "mend": _MEND[why_not == TOO_FEW]}
+    rows = seen["table"]
+    sure = [r for r in rows if r["visits"] >= FEW and r["actions_allowed"] > 1 and (r["top_share"] or 0.0) > NEARLY_ALL]
+    if sure:
+        named = _listed([r["state"] + ("" if r["step"] is None else f" at step {r['step']}") for r in sure])
+        told = {"sure": len(sure), "rows": len(rows), "nearly_all": NEARLY_ALL, "named": named}
+        found["nearly_deterministic"] = told
+    if quarter["share_of_cells"] > THIN:
+        beside = {"whole_rho": whole["rho"], "whole_drowned": whole["cells_drowned"], "drowned": DROWNED}
+        found["thin_support"] = {**seen, **quarter, **beside}
+    if abs((share := people["counted_over_declared"]) - 1) > FAR:
+        several = ". Too many people for the declaration usually means one person has several ids" if share > 1 else ""
+        found["people_declared"] = {**people, "several_ids": several}
+    fewest = min(people["declared"], max(1, people["counted"]))
+    if card.budget.delta > (most := largest_delta(fewest)):
+        found["delta"] = {"delta": card.budget.delta, "fewest": fewest, "most": most}
+    dropped, above = people["episodes_dropped_by_cap"], people["above_cap"]
+    if dropped or people["with_several_episodes"]:
+        gone = (
+            "the quarantine was purged, so what the cap dropped is unknown"
+            if dropped is None
+            else f"the cap of {people['cap_of_episodes']} dropped {dropped:,} episodes of {above:,} people"
+        )
+        found["several_episodes"] = {**people, "gone": gone}
+    visited = [b["state"] for b in facts["behaviour"] if b["visits"]]
+    if len(visited) == 1 and len(facts["behaviour"]) > 1:
+        found["constant_state"] = {"state": visited[0]}
+    if (reward := facts["reward"]) is not None and reward["lowest"] == reward["highest"]:
+        found["constant_reward"] = reward
+    return _said(found)
+
+
+def vector_advice(facts: Dump) -> list[Dump]:
+    """Warnings that matter of a log of vectors, gravest first: see :func:`advice`."""
+    found: dict[str, Mapping[str, object]] = {}
+    if still := [c["name"] for c in facts["vectors"]["action"]["coordinates"] if c["deviation"] == 0.0]:
+        found["control_never_varies"] = {"still": ", ".join(still)}
+    if facts["shares"]["shortened"] > _MANY:
+        found["many_rows_shortened"] = facts["shares"]
+    if abs(facts["people"]["counted_over_declared"] - 1) > FAR:
+        found["people_declared_and_counted"] = facts["people"]
+    return _said(found)
+
+
+def _said(found: Mapping[str, Mapping[str, object]]) -> list[Dump]:
+    """Warnings in words, by code, with the values that stand in them."""
+    words = tomllib.loads(Path(__file__).with_name("warnings.toml").read_text(encoding="utf-8")) if found else {}
+    return [
+        {"code": code, **{part: text.format_map(values) for part, text in words[code].items()}}
+        for code, values in found.items()
+    ]
+
+
+def _listed(names: Sequence[str], most: int = 5) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return "; ".join(names[:most]) + more

@@ -22,22 +22,10 @@ import numpy as np
 
 from pipeline.declaration.domain import RECORDED
 from pipeline.declaration.numbers import clean, number
+from pipeline.facts import learnt
 from pipeline.facts.evaluation import LEAST_PEOPLE, Simulation
-from pipeline.facts.learnt import (
-    NO_GUARANTEE,
-    ConsistencyFacts,
-    Decisions,
-    FeatureFacts,
-    Gains,
-    PlantConstants,
-    PlantModel,
-    PlayedConstants,
-    PolicyView,
-    Preset,
-    TabularConstants,
-)
 from pipeline.facts.promise import CounterFacts, Declared, DeclaredPlant, DeclaredTables, Guarantee, MechanismFacts
-from pipeline.facts.report import LedgerFacts, Report
+from pipeline.facts.report import Report
 from pipeline.facts.verdict import SHARE, Verdict, round_up
 from pipeline.privacy.losses import membership_advantage, safe_epsilon
 from pipeline.privacy.release import PLAYED
@@ -57,37 +45,9 @@ from reports.page import (
     table,
     templates,
 )
-from reports.run import value_sections as played
-from reports.run.answer import (
-    OPERATOR,
-    answer_figure,
-    gains_figure,
-    headline,
-    hidden_traits,
-    missed,
-    outcome,
-    reason,
-    score,
-    verdict_of,
-)
-from reports.run.policy_sections import (
-    Steps,
-    policy_section,
-    policy_table_section,
-    practice_section,
-    reach,
-    runs,
-    shares_section,
-    weights_section,
-)
-from reports.run.value_sections import (
-    checks_section,
-    controller_truth_section,
-    controller_value_section,
-    evaluation_section,
-    truth_section,
-    value_section,
-)
+from reports.run import answer as verdicts
+from reports.run import policy_sections
+from reports.run import value_sections as values
 
 _MOST, _LABEL = 3, 80
 # standard deviations of noise beyond which a count is somebody's
@@ -103,17 +63,17 @@ class Change:
     ``decisions``: released, hence noisy, number of decisions there that would be others.
     """
 
-    run: Steps
+    run: policy_sections.Steps
     usual: int
     decisions: float
 
 
-def changes(view: Decisions, noise: float) -> tuple[list[Change], float]:
+def changes(view: learnt.Decisions, noise: float) -> tuple[list[Change], float]:
     """Where a policy differs from practice, most decisions first, and how many decisions there are at all."""
     found: list[Change] = []
     pooled = len(view.practice) == 1
     counts = np.where((view.evidence > _PLAIN * noise) & (view.practice > 0), view.evidence, 0.0)
-    for run in runs(view):
+    for run in policy_sections.runs(view):
         if run.abstains:
             continue
         others = counts[0 if pooled else slice(run.first, run.last + 1), run.state].reshape(-1, counts.shape[-1])
@@ -132,12 +92,12 @@ def _noise(report: Report) -> float:
     return max((m.scale * math.sqrt(m.shape[-1]) for m in tables), default=0.0)
 
 
-def whom_card(report: Report, view: PolicyView, verdict: Verdict) -> AnswerCard:
+def whom_card(report: Report, view: learnt.PolicyView, verdict: Verdict) -> AnswerCard:
     """Which states, how many decisions, and from what to what."""
     name = "For whom it changes"
     if verdict.answer == "nothing_changes":
         return AnswerCard(name, "Nobody", ("Current practice goes on everywhere.",))
-    if isinstance(view, Gains):
+    if isinstance(view, learnt.Gains):
         if not report.policy.left_zero:
             return AnswerCard(name, "Nobody", ("All gains are zero: this controller does nothing.",))
         words = f"{listing(view.action)} would be set by {listing(view.observation)} at every step."
@@ -145,7 +105,7 @@ def whom_card(report: Report, view: PolicyView, verdict: Verdict) -> AnswerCard:
     live, elsewhere = number(len(view.state_labels)), "Elsewhere current practice goes on."
     actions = names(view.action_labels, "action", _LABEL)
     if np.isnan(view.practice).all():
-        states, share = reach(view)
+        states, share = policy_sections.reach(view)
         # evidence of a linear policy is no number of rows
         held = "" if report.features is not None else f" ({percent(share, 2)} of decisions)"
         given = [int(((view.action == a) & ~view.abstains).any(0).sum()) for a in range(len(actions))]
@@ -171,7 +131,7 @@ def whom_card(report: Report, view: PolicyView, verdict: Verdict) -> AnswerCard:
     return AnswerCard(name, f"About {percent(moved / total, 2)} of decisions", words, rows)
 
 
-def _when(view: Decisions, run: Steps) -> str:
+def _when(view: learnt.Decisions, run: policy_sections.Steps) -> str:
     every = (run.first, run.last) == (0, len(view.action) - 1)
     return "" if every else f", step {steps(run.first, run.last)}"
 
@@ -192,8 +152,8 @@ def sure_card(report: Report, verdict: Verdict) -> AnswerCard:
     """What the interval is worth, for single states as well, and on which condition it stands."""
     name, gain = "How sure", verdict.improvement
     if gain is None or verdict.answer in _UNTESTED:
-        return AnswerCard(name, _UNTESTED[verdict.answer], (OPERATOR,))
-    tested, told = gain.status not in NO_GUARANTEE, verdict.answer in ("better", "worse")
+        return AnswerCard(name, _UNTESTED[verdict.answer], (verdicts.OPERATOR,))
+    tested, told = gain.status not in learnt.NO_GUARANTEE, verdict.answer in ("better", "worse")
     answer = "By a model only" if not tested else "Better or worse is open"
     if told and tested:
         answer = "Confirmed on one condition" if verdict.conditional else "Confirmed"
@@ -204,8 +164,8 @@ def sure_card(report: Report, verdict: Verdict) -> AnswerCard:
         *([_single_states(report)] if told and tested else []),
     ]
     if told and verdict.confounding is not None:
-        words += [_CONDITION[verdict.confounding.status], *hidden_traits(verdict)[1:]]
-    return AnswerCard(name, answer, (*words, OPERATOR))
+        words += [_CONDITION[verdict.confounding.status], *verdicts.hidden_traits(verdict)[1:]]
+    return AnswerCard(name, answer, (*words, verdicts.OPERATOR))
 
 
 def _single_states(report: Report) -> str:
@@ -334,16 +294,19 @@ def _or_budget(report: Report, rho: float | None) -> str:
 _SIGNED = ("Adopt / keep practice / more data first", "Name", "Date", "Signature")
 
 
-def opening(report: Report, view: PolicyView) -> Opening:
+def opening(report: Report, view: learnt.PolicyView) -> Opening:
     """The answer, its picture, for whom it changes, how sure it is, what it costs, what to do, and the promise."""
-    verdict, promise = verdict_of(report), report.guarantee
+    verdict, promise = verdicts.verdict_of(report), report.guarantee
     kind = "linear controller" if isinstance(report.dataset, DeclaredPlant) else "decision policy"
     return Opening(
         title=f"A {kind} for {clean(report.dataset.name)}",
-        answer=headline(report, verdict),
-        why=(f"{reason(verdict, report.evaluation)} {score(report)}{_of_hundred(report, verdict)}", _learnt(report)),
-        figure=answer_figure(report, verdict),
-        below=(missed(report, verdict),),
+        answer=verdicts.headline(report, verdict),
+        why=(
+            f"{verdicts.reason(verdict, report.evaluation)} {verdicts.score(report)}{_of_hundred(report, verdict)}",
+            _learnt(report),
+        ),
+        figure=verdicts.answer_figure(report, verdict),
+        below=(verdicts.missed(report, verdict),),
         cards=(
             whom_card(report, view, verdict),
             sure_card(report, verdict),
@@ -362,7 +325,7 @@ def opening(report: Report, view: PolicyView) -> Opening:
 def _of_hundred(report: Report, verdict: Verdict) -> str:
     """A difference of shares as so many of a hundred."""
     gain = verdict.improvement
-    if gain is None or verdict.answer not in ("better", "worse") or outcome(report.dataset) is None:
+    if gain is None or verdict.answer not in ("better", "worse") or verdicts.outcome(report.dataset) is None:
         return ""
     ends = sorted(100 * abs(x) for x in (gain.lower, gain.upper))
     return f" The difference: {interval(*ends)} {'more' if verdict.answer == 'better' else 'fewer'} of 100."
@@ -443,10 +406,17 @@ def _whole(value: object) -> str:
     return number(int(text)) if text.isdecimal() else clean(text)
 
 
-RELATIONS = {
+# what stands for a word of a guarantee
+_IN_WORDS = {
     "replace": "replace: one record is swapped for any other, the number of people is public",
     "zero_out": "zero out: one record is emptied, the number of people is public",
     "add_remove": "add or remove: one record more or less, the number of people is private",
+    "central": "central: a trusted curator holds the log and adds the noise",
+    "joint": "joint: everything but a person's own recommendations is private towards the others",
+    "local": "local: each person's message is private before it leaves",
+    "shuffle": "shuffle: the mixed messages of all are private",
+    "os": "os: the operating system's randomness",
+    "seeded": "seeded: can be computed",
 }
 
 
@@ -454,8 +424,8 @@ def promise_section(promise: Guarantee) -> Section:
     """The guarantee in its parts."""
     rows = [
         ("Protected unit", clean(promise.unit)),
-        ("Neighbouring relation", RELATIONS.get(promise.relation, clean(promise.relation))),
-        ("Trust model", _trust(promise.trust_model)),
+        ("Neighbouring relation", _IN_WORDS.get(promise.relation, clean(promise.relation))),
+        ("Trust model", _IN_WORDS.get(promise.trust_model, clean(promise.trust_model))),
         ("ρ (zero-concentrated)", _up(promise.rho)),
         ("ε", _up(promise.epsilon) + (" (pure)" if promise.pure else "")),
         ("δ", _up(promise.delta)),
@@ -463,7 +433,7 @@ def promise_section(promise: Guarantee) -> Section:
         ("Calibration", clean(promise.calibration)),
         ("Sampler", clean(promise.sampler)),
         ("Data", clean(promise.data_kind)),
-        ("Noise source", _noise_words(promise.noise)),
+        ("Noise source", _IN_WORDS.get(promise.noise, clean(promise.noise))),
         ("Claim", clean(promise.claim or "–")),
     ]
     return Section("promise", "The guarantee in its parts", tables=(table("Part | ", rows),))
@@ -471,21 +441,6 @@ def promise_section(promise: Guarantee) -> Section:
 
 def _up(value: object) -> str:
     return number(value, toward="up")
-
-
-def _trust(model: str) -> str:
-    words = {
-        "central": "central: a trusted curator holds the log and adds the noise",
-        "joint": "joint: everything but a person's own recommendations is private towards the others",
-        "local": "local: each person's message is private before it leaves",
-        "shuffle": "shuffle: the mixed messages of all are private",
-    }
-    return words.get(model, clean(model))
-
-
-def _noise_words(source: str) -> str:
-    words = {"os": "os: the operating system's randomness", "seeded": "seeded: can be computed", "none": "none"}
-    return words.get(source, clean(source))
 
 
 def mechanisms_section(report: Report) -> Section:
@@ -554,7 +509,7 @@ def ledger_section(report: Report) -> Section:
     rows = [
         ("Lineage", clean(ledger.dataset)),
         ("Cap", f"ρ = {number(ledger.cap_rho)}"),
-        ("Spent so far, this run included", _spent(ledger)),
+        ("Spent so far, this run included", loss(ledger.spent_rho, ledger.epsilon_spent, ledger.delta)),
         ("Left", f"ρ = {number(ledger.remaining_rho, toward='down')}"),
         ("Entry", number(ledger.entry)),
         ("Hash of the entry", clean(ledger.hash)),
@@ -568,12 +523,8 @@ def ledger_section(report: Report) -> Section:
     return Section("ledger", "Budget", words, tables=(table("Ledger | ", rows),))
 
 
-def _spent(ledger: LedgerFacts) -> str:
-    return loss(ledger.spent_rho, ledger.epsilon_spent, ledger.delta)
-
-
 def limits_sections(report: Report) -> tuple[Section, ...]:
-    """What the promise rests on and what it does not reach."""
+    """What the promise rests on and what it does not policy_sections.reach."""
     return (
         Section("assumptions", "What it rests on", points=tuple(clean(item) for item in report.assumptions)),
         Section("not-covered", "What is not covered", points=tuple(clean(item) for item in report.not_covered)),
@@ -583,7 +534,7 @@ def limits_sections(report: Report) -> tuple[Section, ...]:
 _MOST_LABELS = 60
 
 
-def constants_section(report: Report, constants: TabularConstants) -> Section:
+def constants_section(report: Report, constants: learnt.TabularConstants) -> Section:
     """Every constant with its source."""
     tables = tuple(
         constants_table(part, f"{caption}: preset “{clean(part.preset)}”")
@@ -616,7 +567,7 @@ def constants_section(report: Report, constants: TabularConstants) -> Section:
     return Section("constants", "Constants", words, tables=(*tables, settings))
 
 
-def constants_table(part: Preset, caption: str) -> Table:
+def constants_table(part: learnt.Preset, caption: str) -> Table:
     """Constants, whose each is (paper or ours), and what there is to say of it."""
     rows = [(clean(name), number(value), *_whose(part.source.get(name, "–"))) for name, value in part.values.items()]
     return table("Constant | Value | Whose | Remark", rows, caption, "Value")
@@ -629,7 +580,7 @@ def _whose(source: str) -> tuple[str, str]:
     return "ours", clean(source.removeprefix("chosen by us").strip(" :,;").removeprefix("(").removesuffix(")"))
 
 
-def consistency_section(found: ConsistencyFacts | None) -> Section | None:
+def consistency_section(found: learnt.ConsistencyFacts | None) -> Section | None:
     """How the noisy counts were made consistent, and who checked it; None where that step was not taken."""
     if found is None:
         return None
@@ -655,7 +606,7 @@ def consistency_section(found: ConsistencyFacts | None) -> Section | None:
     return Section("consistency", "Certificate of the consistency step", tuple(words), tables=(cases,))
 
 
-def _steps(found: ConsistencyFacts) -> str:
+def _steps(found: learnt.ConsistencyFacts) -> str:
     """What a test on the released counts said about steps that are alike."""
     seen = "the visits drown in the noise"
     if found.drift is not None and found.drift_error is not None:
@@ -677,7 +628,7 @@ def _people(data: Declared) -> list[tuple[str, ...]]:
     ]
 
 
-def data_section(data: DeclaredTables, features: FeatureFacts | None) -> Section:
+def data_section(data: DeclaredTables, features: learnt.FeatureFacts | None) -> Section:
     """What was declared about the data; nothing here was counted."""
     low, high = (number(end) for end in data.reward_range)
     rows = [
@@ -722,14 +673,15 @@ def verify_section(report: Report) -> Section:
 
 
 # gains this close are printed as one row
-_SAME, _CONTROLS = 5e-4, "What the controller does"
+_SAME = 5e-4
+_SUM = "At each step, counted from 0, every control is a weighted sum of what is observed: u = K x."
 
 
-def gains_section(report: Report, data: DeclaredPlant, constants: PlantConstants, view: Gains) -> Section:
+def gains_section(report: Report, data: DeclaredPlant, constants: learnt.PlantConstants, view: learnt.Gains) -> Section:
     """The gains as a picture and as a table."""
     words = [
-        "At each step, counted from 0, every control is a weighted sum of what is observed: u = K x. The weights are "
-        "the gains. An observed number is divided by its scale first, a control is multiplied by its own at the end.",
+        f"{_SUM} The weights are the gains. An observed number is divided by its scale first, a control is multiplied "
+        "by its own at the end.",
         f"Controls longer than {number(data.action.radius)} are shortened to that length. The last gain is 0: "
         "nothing that the last control does is paid for. No gain is larger than "
         f"{number(constants.gamma)}, so that no control is cut while observations stay in their ball.",
@@ -742,23 +694,23 @@ def gains_section(report: Report, data: DeclaredPlant, constants: PlantConstants
         for name, scale in zip(vector.names, vector.scale, strict=True)
     ]
     units = table("Name | Is | Scale | Radius of the whole vector", scales, "Units, as declared", "Scale")
-    return Section("policy", _CONTROLS, tuple(words), gains_figure(view), (_gains_table(view), units))
+    return _controls(view, tuple(words), units)
 
 
-def gains_table_section(view: Gains) -> Section:
+def _controls(view: learnt.Gains, words: tuple[str, ...] = (_SUM,), *more: Table) -> Section:
     """Gains as a picture and as a table."""
-    words = ("At each step, counted from 0, every control is a weighted sum of what is observed: u = K x.",)
-    return Section("policy", _CONTROLS, words, gains_figure(view), (_gains_table(view),))
+    tables = _gains_table(view), *more
+    return Section("policy", "What the controller does", words, verdicts.gains_figure(view), tables)
 
 
-def _gains_table(view: Gains) -> Table:
+def _gains_table(view: learnt.Gains) -> Table:
     head = "Control | Steps | " + " | ".join(clean(name).replace("|", "/") for name in view.observation)
     rows = [row for control in range(len(view.action)) for row in _rows(view, control)]
     found = table(head, rows, "Gains; neighbouring steps that agree to three digits share a row", grouped=True)
     return Table(found.head, found.rows, found.caption, frozenset(range(2, len(found.head))), found.grouped)
 
 
-def _rows(view: Gains, control: int) -> list[tuple[str, ...]]:
+def _rows(view: learnt.Gains, control: int) -> list[tuple[str, ...]]:
     K, first = view.gains[:, control], 0
     rows: list[tuple[str, ...]] = []
     for h in range(1, len(K) + 1):
@@ -785,7 +737,7 @@ def plant_section(data: DeclaredPlant) -> Section:
     return Section("data", "What was declared about the data", tables=(table("Declared | ", rows),))
 
 
-def evidence_section(c: PlantConstants, model: PlantModel | None) -> Section:
+def evidence_section(c: learnt.PlantConstants, model: learnt.PlantModel | None) -> Section:
     """How well the log explored the plant, as far as the release tells; the model; and every constant."""
     words = (
         "The released Gram matrix says how much the log moved the plant in each direction of (x, u). "
@@ -823,12 +775,6 @@ def _matrix(rows: Sequence[Sequence[float]]) -> str:
     return "; ".join(_numbers(row) for row in rows)
 
 
-def policy_terms(report: Report) -> list[str]:
-    """Kinds of terms of a policy over declared states."""
-    kinds = ["tabular", "linear" if report.features else "counts"]
-    return kinds + (["binned"] if report.dataset.markov == "aggregated" else [])
-
-
 def glossary_section(*own: str) -> Section:
     """Term by term."""
     terms = tomllib.loads(Path(__file__).with_name("glossary.toml").read_text(encoding="utf-8"))
@@ -836,7 +782,7 @@ def glossary_section(*own: str) -> Section:
     return Section("glossary", "Words", tables=(table("Term | Means", rows),))
 
 
-def render_html(report: Report, policy: PolicyView) -> str:
+def render_html(report: Report, policy: learnt.PolicyView) -> str:
     """The report as one HTML file: no script, no address that a browser would load.
 
     Raises ValueError if the report is of another kind of policy.
@@ -844,50 +790,53 @@ def render_html(report: Report, policy: PolicyView) -> str:
     return _render("report.html.j2", report, policy)
 
 
-def render_markdown(report: Report, policy: PolicyView) -> str:
+def render_markdown(report: Report, policy: learnt.PolicyView) -> str:
     """The same words and tables as Markdown; pictures are replaced by what they show."""
     return _render("report.md.j2", report, policy)
 
 
-def _render(template: str, report: Report, policy: PolicyView) -> str:
+def _render(template: str, report: Report, policy: learnt.PolicyView) -> str:
     run = {"run": report.run, "agent": report.agent, "recipe": report.recipe, "schema_version": report.schema_version}
     first, parts = page(report, policy)
     told = {key: clean(value) for key, value in run.items()}
     return templates().get_template(template).render(opening=first, parts=parts, run=told)
 
 
-def page(report: Report, policy: PolicyView) -> tuple[Opening, list[Chapter]]:
+def page(report: Report, policy: learnt.PolicyView) -> tuple[Opening, list[Chapter]]:
     """The first screen, and all sections after it: who decides, who approves, and what is for whoever checks."""
     match report.dataset, report.constants, policy:
-        case DeclaredTables() as data, TabularConstants() as constants, Decisions() as view:
-            terms, value = policy_terms(report), value_section(report, data)
+        case DeclaredTables() as data, learnt.TabularConstants() as constants, learnt.Decisions() as view:
+            terms, value = ["tabular", "linear" if report.features else "counts"], values.value_section(report, data)
+            terms += ["binned"] if data.markov == "aggregated" else []
             judged = report.evaluation is not None
             decide = (
-                evaluation_section(report),
+                values.evaluation_section(report),
                 None if judged else value,
-                truth_section(report),
-                policy_section(report, constants, view),
-                practice_section(report, view),
-                shares_section(view),
-                weights_section(view),
+                values.truth_section(report),
+                policy_sections.policy_section(report, constants, view),
+                policy_sections.practice_section(report, view),
+                policy_sections.shares_section(view),
+                policy_sections.weights_section(view),
             )
             check = (
-                checks_section(report, view),
+                values.checks_section(report, view),
                 value if judged else None,
-                policy_table_section(report, view),
+                policy_sections.policy_table_section(report, view),
                 data_section(data, report.features),
                 constants_section(report, constants),
                 consistency_section(report.consistency),
             )
-        case DeclaredPlant() as data, PlantConstants() as constants, Gains() as view:
+        case DeclaredPlant() as data, learnt.PlantConstants() as constants, learnt.Gains() as view:
             terms = ["controller"]
             decide = (
-                controller_value_section(report),
-                controller_truth_section(report),
+                values.controller_value_section(report),
+                values.controller_truth_section(report),
                 gains_section(report, data, constants, view),
             )
             check = plant_section(data), evidence_section(constants, report.model)
-        case (DeclaredTables() | DeclaredPlant()) as data, PlayedConstants() as constants, view if report.simulation:
+        case (DeclaredTables() | DeclaredPlant()) as data, learnt.PlayedConstants() as constants, view if (
+            report.simulation
+        ):
             return played_page(report, report.simulation, data, constants, view)
         case _:
             raise ValueError(f"{report.run}: the policy is of another kind than the report")
@@ -911,26 +860,26 @@ def played_page(
     report: Report,
     sim: Simulation,
     data: DeclaredTables | DeclaredPlant,
-    constants: PlayedConstants,
-    view: PolicyView,
+    constants: learnt.PlayedConstants,
+    view: learnt.PolicyView,
 ) -> tuple[Opening, list[Chapter]]:
     """The same of a run that was played in a known world."""
     what = (
-        (policy_section(report, None, view), shares_section(view))
-        if isinstance(view, Decisions)
-        else (gains_table_section(view),)
+        (policy_sections.policy_section(report, None, view), policy_sections.shares_section(view))
+        if isinstance(view, learnt.Decisions)
+        else (_controls(view),)
     )
-    decide = played.lost_section(sim), played.regret_section(sim), *what
+    decide = values.lost_section(sim), values.regret_section(sim), *what
     approve = promise_section(report.guarantee), *limits_sections(report)
     check = (
         verify_section(report),
         mechanisms_section(report),
-        played.communication_section(sim),
-        policy_table_section(report, view) if isinstance(view, Decisions) else None,
-        played.place_section(data, sim),
-        played.agents_section(sim, constants),
+        values.communication_section(sim),
+        policy_sections.policy_table_section(report, view) if isinstance(view, learnt.Decisions) else None,
+        values.place_section(data, sim),
+        values.agents_section(sim, constants),
     )
-    return played.played_opening(report, sim), [
+    return values.played_opening(report, sim), [
         _part("To decide", *decide),
         _part("To approve", *approve),
         _part(_APPENDIX, *check, folded=True),
