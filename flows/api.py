@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from flows.jobs.book import Book
     from flows.jobs.opened import Run
     from flows.jobs.promotion import Alias
-    from flows.jobs.simulated_logs import LogOptions, WrittenLog
+    from flows.jobs.simulated_logs import LogOptions
     from flows.server.serving import Health
     from flows.terminal.plan_page import ShownPlan
     from pipeline.facts.answers import NightAnswer
@@ -616,15 +616,14 @@ def serve(
         If the recipe is wrong, or there is no server.
     """
     from flows.config.setting import calendar_of, setting
-    from flows.server.serving import Service, serve_deployments, server
+    from flows.server.serving import serve_deployments, server
 
     home = (store or Store()).home
     # a recipe that is wrong is told now, not at night
     scheduled = setting(named(recipe), home)
     calendar_of(scheduled)
-    service = Service(home.root, str(scheduled.recipe.path), cron, timezone, limit)
     with server(home.root, port, wait, say):
-        serve_deployments(service, say)
+        serve_deployments(home.root, str(scheduled.recipe.path), cron, timezone, limit, say)
     return {"served": ["nightly", "simulate", "reproduce"]}
 
 
@@ -679,7 +678,7 @@ def simulate_logs(
     *,
     from_run: str | Path | None = None,
     store: Store | None = None,
-) -> WrittenLog:
+) -> Dump:
     """Write a simulated log with its card and recipe, ready to register, ingest and run.
 
     Parameters

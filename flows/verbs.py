@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from flows.jobs.book import Book
     from flows.jobs.opened import Run
     from flows.jobs.proof import Proof
-    from flows.jobs.simulated_logs import WrittenLog
     from flows.server.serving import Health
     from pipeline.facts.answers import Comparison, NightAnswer, Promotion, RunAnswer
     from pipeline.facts.learnt import ValueFacts
@@ -523,7 +522,7 @@ def simulate(
     rho: float | None = None,
     name: str | None = None,
     to: Path | None = None,
-) -> Kept | WrittenLog:
+) -> Kept:
     """An online agent in a known world beside its baselines; with --logs a log of the world, ready to ingest and run.
 
     A simulation broken off goes on where it was: finished runs are kept in the home.  `simulate DATASET --logs` and
@@ -588,7 +587,7 @@ def _played(result: Kept) -> list[str]:
     return [head, *lines, result["answer"], loses, *told]
 
 
-def _written(result: WrittenLog) -> list[str]:
+def _written(result: Dump) -> list[str]:
     files = result["files"]
     if "folder" not in result or "recipe" not in result:
         return list(files)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from flows.config.home import Home
 from flows.config.recipe import load_recipe
 from flows.config.setting import Setting, nightly_counter
+from flows.jobs.proof import Vouched
 from flows.jobs.run import PAGES, Made, compose, made_by
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.declaration.code import is_plugin
@@ -29,9 +30,9 @@ from pipeline.files import copy_file, json_text, write_file
 from pipeline.learners.learner import Adaptive, RunPlan
 from pipeline.ledger.account import card_hash, reserve_for
 from pipeline.ledger.attempts import Passed, passed_gate
-from pipeline.ledger.chain import Body, Entry, canonical
+from pipeline.ledger.chain import canonical
 from pipeline.ledger.looks import look_problem
-from pipeline.ledger.publication import NO_FILE, file_digests, maker, older_version, other_maker
+from pipeline.ledger.publication import NO_FILE, file_digests, maker, other_maker
 from pipeline.ledger.verify import Check
 from pipeline.privacy.release_file import describe, describe_mechanism, read_release, sha256_file
 from pipeline.transaction.drawing import key_of
@@ -46,33 +47,6 @@ _AGAIN = "made again from card, recipe and release"
 _INPUTS = ("release.parquet", "recipe.toml")
 # what a folder that makes no sense raises
 BROKEN = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError, CardError)
-
-
-@dataclass(frozen=True)
-class Vouched:
-    """What the ledger holds of a run.
-
-    ``intent``, ``commit``: that paid for the release and committed it; None where nothing was charged.
-    ``publication``: the run's PUBLISH; None of a run that is older than PUBLISH.
-    ``sound``: whether that PUBLISH is signed by a trusted key and names the very files of the folder: only then is it
-    taken at its word that another version made them.
-    """
-
-    entries: Sequence[Entry]
-    intent: Entry | None
-    commit: Entry | None
-    publication: Entry | None
-    own: bool
-    sound: bool = False
-
-    @property
-    def said(self) -> Body:
-        """The body of PUBLISH; empty where there is none."""
-        return {} if self.publication is None else self.publication.body
-
-    def older(self, now: Mapping[str, str]) -> str | None:
-        """See :func:`~pipeline.ledger.publication.older_version`; None of what no ledger vouches for."""
-        return older_version(self.said["made_by"], now) if self.sound else None
 
 
 def made_again(folder: Path, card: AnyCard, held: Vouched) -> Iterator[Check]:

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 
 from flows.config.home import ALONE, Home, Work
 from flows.config.study_recipes import WorldRecipe, is_world_recipe, load_world_recipe
-from flows.jobs.made_again import BROKEN, Vouched, foreign_code, judged
+from flows.jobs.made_again import BROKEN, foreign_code, judged
+from flows.jobs.proof import Vouched
 from flows.jobs.run import PAGES, drawn_pages, write_pages, write_policy
 from pipeline.declaration.card import AnyCard, Card, CardError, LqCard
 from pipeline.declaration.numbers import number

@@ -54,10 +54,10 @@ def verify_run_job(
     try:
         proof = read_certificate(folder)
         held = _held(entries, proof["dataset"], folder)
-        word = None if held is None else _word(held, folder, trusted)
-        checks = verify_run(folder, held, None if word is None else word.older)
+        known = None if held is None else _vouched(held, proof, folder, trusted, own)
+        checks = verify_run(folder, held, None if known is None else known.older(publication.maker()))
         if checks[0].ok is not False:
-            checks += _vouching(folder, proof, held, word, card, trusted, own)
+            checks += _vouching(folder, proof, known, card, strict=bool(trusted))
     except (ValueError, LookupError, TypeError, AttributeError) as e:
         told = str(e) if isinstance(e, ValueError) else f"its files make no sense ({type(e).__name__})"
         raise CardError(f"{folder.name}: {told}") from None
@@ -82,73 +82,69 @@ def _commit(held: Sequence[Entry], proof: Body) -> Entry | None:
 
 
 @dataclass(frozen=True)
-class _Word:
-    """The PUBLISH entry of a folder, where it names other files, and what is wrong with its signature."""
+class Vouched:
+    """What the ledger holds of a run.
 
-    entry: Entry
-    changed: str | None
-    unsigned: str | None
+    ``publication``: its PUBLISH entry; ``changed``, ``unsigned``: where that names other files, and what is wrong with
+    its signature.  ``own``: whether the ledger is that of the home, and no file that somebody gave.
+    """
+
+    entries: Sequence[Entry]
+    intent: Entry | None = None
+    commit: Entry | None = None
+    publication: Entry | None = None
+    changed: str | None = None
+    unsigned: str | None = None
+    own: bool = False
 
     @property
-    def sound(self) -> bool:
-        """Whether a trusted key vouches for these very files."""
-        return self.changed is None and self.unsigned is None
+    def said(self) -> Body:
+        """The body of PUBLISH; empty where there is none."""
+        return {} if self.publication is None else self.publication.body
 
-    @property
-    def older(self) -> str | None:
-        """That another version made them, in words; nothing but a sound entry is believed about that."""
-        return publication.older_version(self.entry.body["made_by"], publication.maker()) if self.sound else None
+    def older(self, now: Mapping[str, str]) -> str | None:
+        """That another version made these very files, in words; None where no trusted key vouches for them."""
+        sound = self.publication is not None and self.changed is None and self.unsigned is None
+        return publication.older_version(self.said["made_by"], now) if sound else None
 
 
-def _word(held: Sequence[Entry], folder: Path, trusted: frozenset[str]) -> _Word | None:
-    files = publication.file_digests(folder)
+def _vouched(held: Sequence[Entry], proof: Body, folder: Path, trusted: frozenset[str], own: bool) -> Vouched:
+    commit, files = _commit(held, proof), publication.file_digests(folder)
+    intent = None if commit is None else next((e for e in held if e.seq == commit.body.get("intent")), None)
     published = _published(held, folder, files)
     if published is None:
-        return None
+        return Vouched(held, intent, commit, own=own)
     keys = trusted or frozenset(publication.registered_keys([e for e in held if e.seq < published.seq]))
-    return _Word(published, _problem(published, folder, files), publication.signature_problem(published, keys))
+    changed, unsigned = _problem(published, folder, files), publication.signature_problem(published, keys)
+    return Vouched(held, intent, commit, published, changed, unsigned, own)
 
 
 def _vouching(
-    folder: Path,
-    proof: Body,
-    held: Sequence[Entry] | None,
-    word: _Word | None,
-    card: AnyCard | None,
-    trusted: frozenset[str],
-    own: bool,
+    folder: Path, proof: Body, known: Vouched | None, card: AnyCard | None, *, strict: bool
 ) -> Iterator[Check]:
     # what makes a run again is most of the house, and few ask
-    from flows.jobs.made_again import Vouched, made_again
+    from flows.jobs.made_again import made_again
     from flows.jobs.playing import is_played, played_again
 
     if card is not None and card.name != proof["dataset"]:
         yield Check("the run is of this card's dataset", False, f"it is of {proof['dataset']}, the card of {card.name}")
         return
-    if held is None:
-        yield Check(_VOUCHED, False if trusted else None, _NO_LEDGER)
+    if known is None:
+        yield Check(_VOUCHED, False if strict else None, _NO_LEDGER)
         return
-    commit = _commit(held, proof)
-    if word is None:
-        old = publication.was_unvouched(held, commit)
+    if known.publication is None:
+        old = publication.was_unvouched(known.entries, known.commit)
         found = "not vouched: the run is older than such entries; `reticent run` its recipe again, at no cost"
-        yield Check(
-            _VOUCHED,
-            None if old and not trusted else False,
-            found if old else _UNKNOWN,
-        )
+        yield Check(_VOUCHED, None if old and not strict else False, found if old else _UNKNOWN)
     else:
-        yield Check(_VOUCHED, word.changed is None, word.changed or "")
-        yield Check(_SIGNED, word.unsigned is None, word.unsigned or "")
-    published, sound = (None, False) if word is None else (word.entry, word.sound)
+        yield Check(_VOUCHED, known.changed is None, known.changed or "")
+        yield Check(_SIGNED, known.unsigned is None, known.unsigned or "")
     if is_played(folder):
-        yield from played_again(folder, Vouched(held, None, None, published, own, sound))
-        return
-    if card is None:
+        yield from played_again(folder, known)
+    elif card is None:
         yield Check("the files, made again", None, "name the card with --card")
-        return
-    intent = None if commit is None else next((e for e in held if e.seq == commit.body.get("intent")), None)
-    yield from made_again(folder, card, Vouched(held, intent, commit, published, own, sound))
+    else:
+        yield from made_again(folder, card, known)
 
 
 def _published(held: Sequence[Entry], folder: Path, files: Mapping[str, str]) -> Entry | None:

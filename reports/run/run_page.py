@@ -225,66 +225,53 @@ def _lifetime(report: Report) -> str:
 
 def next_card(report: Report, verdict: Verdict) -> AnswerCard:
     """What to do now, in three lines at most; on paper, who decides it."""
+    answer, *rows = _next(report, verdict)
+    return AnswerCard("What next", answer, tuple(rows), lines=_SIGNED)
+
+
+def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
     run, data, needed = clean(report.run), report.dataset, verdict.needed
-    answer, until = "Keep current practice", "Until then keep current practice."
+    keep, until = "Keep current practice", "Until then keep current practice."
     least = round_up(LEAST_PEOPLE / SHARE)
     match verdict.answer:
         case "better" if verdict.conditional:
-            answer, rows = (
+            return (
                 "Ask, then decide",
-                (
-                    "Ask those who decide today: does anything that the table lacks drive their choices?",
-                    f"If not: reticent promote {run}, and reticent ledger sign {run} --by NAME.",
-                    "If so: add it to the card's states and run again, or try the policy in a trial.",
-                ),
+                "Ask those who decide today: does anything that the table lacks drive their choices?",
+                f"If not: reticent promote {run}, and reticent ledger sign {run} --by NAME.",
+                "If so: add it to the card's states and run again, or try the policy in a trial.",
             )
         case "better" if verdict.holds:
-            answer, rows = (
+            return (
                 "Promote it",
-                (
-                    f"Put it in use: reticent promote {run}.",
-                    f"Record who decided: reticent ledger sign {run} --by NAME.",
-                    "Test it again on new people.",
-                ),
+                f"Put it in use: reticent promote {run}.",
+                f"Record who decided: reticent ledger sign {run} --by NAME.",
+                "Test it again on new people.",
             )
         case "better":
-            answer, rows = "Try it in a trial", ("By this page alone nobody should change practice.",)
+            return "Try it in a trial", "By this page alone nobody should change practice."
         case "worse":
-            rows = ("This policy does harm by the test above: do not promote it.",)
+            return keep, "This policy does harm by the test above: do not promote it."
         case "not_told_apart" if needed is not None and needed.people is not None:
             more = f"Run again with about {number(needed.people)} people instead of {number(data.users_public)}"
-            answer, rows = "Get more people", (f"{more}{_or_budget(report, needed.rho)}.", until)
+            return "Get more people", f"{more}{_or_budget(report, needed.rho)}.", until
         case "not_told_apart" if needed is not None:
-            answer, rows = (
-                "Spend more budget",
-                (f"Run again{_or_budget(report, needed.rho).replace(', or', '')}.", until),
-            )
+            return "Spend more budget", f"Run again{_or_budget(report, needed.rho).replace(', or', '')}.", until
         case "not_told_apart":
-            rows = ("The difference is so near 0 that no number of people can be named that would settle it.",)
+            return keep, "The difference is so near 0 that no number of people can be named that would settle it."
         case "nothing_changes":
-            rows = ("More people or more budget would let the policy say more.",)
+            return keep, "More people or more budget would let the policy say more."
         case "withheld":
             seen = verdict.confounding is not None and verdict.confounding.status == "seen"
-            mend = (
-                "Add what drives the choices to the card's states, and run again." if seen else "Or try it in a trial."
-            )
-            rows = ("Do not use the estimate.", mend)
+            mend = "Add what drives the choices to the card's states, and run again."
+            return keep, "Do not use the estimate.", mend if seen else "Or try it in a trial."
         case "not_evaluated" if isinstance(data, DeclaredPlant):
-            answer, rows = "Try it in a trial", ("No test of a controller on held-out people is at hand.",)
+            return "Try it in a trial", "No test of a controller on held-out people is at hand."
         case "not_evaluated" if data.users_public < least:
-            answer, rows = (
-                "Get more people",
-                (f"A test on held-out people takes at least {number(least)} in all.", until),
-            )
+            return "Get more people", f"A test on held-out people takes at least {number(least)} in all.", until
         case "not_evaluated":
-            answer, rows = (
-                "Hold people out",
-                (
-                    f"Write [evaluate] people = {SHARE:g} into the recipe, and run again; it is charged again.",
-                    until,
-                ),
-            )
-    return AnswerCard("What next", answer, rows, lines=_SIGNED)
+            held = f"Write [evaluate] people = {SHARE:g} into the recipe, and run again; it is charged again."
+            return "Hold people out", held, until
 
 
 def _or_budget(report: Report, rho: float | None) -> str:
@@ -524,7 +511,7 @@ def ledger_section(report: Report) -> Section:
 
 
 def limits_sections(report: Report) -> tuple[Section, ...]:
-    """What the promise rests on and what it does not policy_sections.reach."""
+    """What the promise rests on and what it does not reach."""
     return (
         Section("assumptions", "What it rests on", points=tuple(clean(item) for item in report.assumptions)),
         Section("not-covered", "What is not covered", points=tuple(clean(item) for item in report.not_covered)),
