@@ -662,7 +662,7 @@ def _prices(result: Kept) -> list[str]:
 
 
 def _audited(result: Audited) -> list[Block]:
-    from reports.audit_page import attacked, summary
+    from reports.studies.study_page import attacked, summary
 
     head = ("mechanism", "trust", "claimed", "proved ≥", "of it", "the pair spends", "broken", "seconds")
     rows = [

@@ -1,6 +1,4 @@
-"""A run's report: one page of HTML that loads nothing, and its Markdown twin.
-
-The first screen answers: is it better, for whom, how sure, what it costs in privacy, and what to do next.
+"""A run's report: one page of HTML that loads nothing, and its Markdown twin; all that stands below the answer.
 
 What was promised, by which mechanisms, at what cost, and what the promise leaves out.
 
@@ -10,11 +8,9 @@ What an engineer checks: constants, a linear controller, the consistency certifi
 # ruff: noqa: N806  (gains and matrices have their letters)
 from __future__ import annotations
 
-import math
 import re
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
@@ -23,323 +19,26 @@ import numpy as np
 from pipeline.declaration.domain import RECORDED
 from pipeline.declaration.numbers import clean, number
 from pipeline.facts import learnt
-from pipeline.facts.evaluation import LEAST_PEOPLE, Simulation
+from pipeline.facts.evaluation import Simulation
 from pipeline.facts.promise import CounterFacts, Declared, DeclaredPlant, DeclaredTables, Guarantee, MechanismFacts
 from pipeline.facts.report import Report
-from pipeline.facts.verdict import SHARE, Verdict, round_up
-from pipeline.privacy.losses import membership_advantage, safe_epsilon
 from pipeline.privacy.release import PLAYED
 from reports.page import (
-    AnswerCard,
     Chapter,
     Opening,
     Section,
     Table,
     between,
-    interval,
     listing,
     loss,
-    names,
     percent,
     steps,
     table,
     templates,
 )
-from reports.run import answer as verdicts
 from reports.run import policy_sections
 from reports.run import value_sections as values
-
-_MOST, _LABEL = 3, 80
-# standard deviations of noise beyond which a count is somebody's
-_PLAIN = 4.0
-# past this the factor of the odds is a number without a meaning
-_ODDS = 50.0
-
-
-@dataclass(frozen=True)
-class Change:
-    """Consecutive steps of a state at which practice does not always do what is recommended.
-
-    ``decisions``: released, hence noisy, number of decisions there that would be others.
-    """
-
-    run: policy_sections.Steps
-    usual: int
-    decisions: float
-
-
-def changes(view: learnt.Decisions, noise: float) -> tuple[list[Change], float]:
-    """Where a policy differs from practice, most decisions first, and how many decisions there are at all."""
-    found: list[Change] = []
-    pooled = len(view.practice) == 1
-    counts = np.where((view.evidence > _PLAIN * noise) & (view.practice > 0), view.evidence, 0.0)
-    for run in policy_sections.runs(view):
-        if run.abstains:
-            continue
-        others = counts[0 if pooled else slice(run.first, run.last + 1), run.state].reshape(-1, counts.shape[-1])
-        others = others.sum(0)
-        others[run.action] = 0.0
-        # of one table for all steps, the steps of this run have their share
-        share = (run.last - run.first + 1) / len(view.action) if pooled else 1.0
-        if (moved := float(others.sum() * share)) > 0:
-            found.append(Change(run, int(others.argmax()), moved))
-    return sorted(found, key=lambda c: -c.decisions), float(counts.sum())
-
-
-def _noise(report: Report) -> float:
-    """Standard deviation of released decisions at a state and an action: of a sum over next states."""
-    tables = [m for m in report.mechanisms if m.table == "n_sas"]
-    return max((m.scale * math.sqrt(m.shape[-1]) for m in tables), default=0.0)
-
-
-def whom_card(report: Report, view: learnt.PolicyView, verdict: Verdict) -> AnswerCard:
-    """Which states, how many decisions, and from what to what."""
-    name = "For whom it changes"
-    if verdict.answer == "nothing_changes":
-        return AnswerCard(name, "Nobody", ("Current practice goes on everywhere.",))
-    if isinstance(view, learnt.Gains):
-        if not report.policy.left_zero:
-            return AnswerCard(name, "Nobody", ("All gains are zero: this controller does nothing.",))
-        words = f"{listing(view.action)} would be set by {listing(view.observation)} at every step."
-        return AnswerCard(name, "Every episode", (words, "How practice steers is not known from this release."))
-    live, elsewhere = number(len(view.state_labels)), "Elsewhere current practice goes on."
-    actions = names(view.action_labels, "action", _LABEL)
-    if np.isnan(view.practice).all():
-        states, share = policy_sections.reach(view)
-        # evidence of a linear policy is no number of rows
-        held = "" if report.features is not None else f" ({percent(share, 2)} of decisions)"
-        given = [int(((view.action == a) & ~view.abstains).any(0).sum()) for a in range(len(actions))]
-        most = sorted((a for a, n in enumerate(given) if n), key=lambda a: -given[a])[:_MOST]
-        rows = tuple((actions[a], f"{number(given[a])} state{'s' * (given[a] > 1)}") for a in most)
-        words = (
-            *((elsewhere,) if view.abstains.any() else ()),
-            "What practice does there is not known from this release. Recommended most often:",
-        )
-        return AnswerCard(name, f"{number(states)} of {live} states{held}", words, rows)
-    found, total = changes(view, _noise(report))
-    moved = sum(c.decisions for c in found)
-    if moved <= total / 100:
-        return AnswerCard(name, "Hardly anybody", ("It takes the actions that practice takes.", elsewhere))
-    states = len({c.run.state for c in found})
-    some, of = (number(round_up(x, "nearest")) for x in (moved, total))
-    words = (f"About {some} of {of} decisions in this log, in {number(states)} of {live} states. {elsewhere}",)
-    labels = names(view.state_labels, "state", _LABEL)
-    rows = tuple(
-        (f"{labels[c.run.state]}{_when(view, c.run)}:", f"{actions[c.usual]} → {actions[c.run.action]}")
-        for c in found[:_MOST]
-    )
-    return AnswerCard(name, f"About {percent(moved / total, 2)} of decisions", words, rows)
-
-
-def _when(view: learnt.Decisions, run: policy_sections.Steps) -> str:
-    every = (run.first, run.last) == (0, len(view.action) - 1)
-    return "" if every else f", step {steps(run.first, run.last)}"
-
-
-_UNTESTED = {"withheld": "Not known", "not_evaluated": "Not tested", "nothing_changes": "Nothing to test"}
-# what is known of unrecorded traits, for a board
-_CONDITION = {
-    "seen": "A check shows that something outside of the recorded state drives both decisions and outcomes.",
-    "declared": "The operator declares that the recorded state alone decided every choice; no log can prove it.",
-    "checked": "An unrecorded trait that lasts would have shown in the checks; no other can be worth the difference.",
-    "not_excluded": "An unrecorded trait may explain all of the difference: the checks cannot exclude it.",
-    "unchecked": "An unrecorded trait, such as how ill somebody looked, may explain all of the difference: no check on "
-    "this log can show it.",
-}
-
-
-def sure_card(report: Report, verdict: Verdict) -> AnswerCard:
-    """What the interval is worth, for single states as well, and on which condition it stands."""
-    name, gain = "How sure", verdict.improvement
-    if gain is None or verdict.answer in _UNTESTED:
-        return AnswerCard(name, _UNTESTED[verdict.answer], (verdicts.OPERATOR,))
-    tested, told = gain.status not in learnt.NO_GUARANTEE, verdict.answer in ("better", "worse")
-    answer = "By a model only" if not tested else "Better or worse is open"
-    if told and tested:
-        answer = "Confirmed on one condition" if verdict.conditional else "Confirmed"
-    words = [
-        f"An interval at {percent(gain.level)}, validated in simulations; it is not a mathematical guarantee."
-        if tested
-        else "The interval is not a guarantee: nothing shows how often it contains the truth.",
-        *([_single_states(report)] if told and tested else []),
-    ]
-    if told and verdict.confounding is not None:
-        words += [_CONDITION[verdict.confounding.status], *verdicts.hidden_traits(verdict)[1:]]
-    return AnswerCard(name, answer, (*words, verdicts.OPERATOR))
-
-
-def _single_states(report: Report) -> str:
-    apart = None if report.practice is None else report.practice.apart_share
-    if apart is None:
-        return "Established over all decisions; single states were not compared."
-    if apart == 0:
-        return "Established over all decisions; for no single state on its own."
-    return f"Established over all decisions; on its own, by the released model, for {percent(apart, 2)} of the states."
-
-
-# largest ε that is called so (docs/privacy.md)
-_GRADES = ((1.0, "Strong"), (3.0, "Moderate"))
-
-
-def cost_card(report: Report) -> AnswerCard:
-    """An attacker's chance and its grade, the loss as odds and in numbers, and what budget is left."""
-    name, p, ledger = "What it costs in privacy", report.guarantee, report.ledger
-    left = (
-        "Nothing was charged: nothing private was released."
-        if ledger is None
-        else f"Left for the life of {clean(ledger.dataset)}: ρ = {number(ledger.remaining_rho, toward='down')} of "
-        f"{number(ledger.cap_rho)}{_lifetime(report)}."
-    )
-    if p.noise == "none" or p.epsilon is None:
-        return AnswerCard(name, "No promise", ("No noise was added.", left))
-    grade = next((word for most, word in _GRADES if p.epsilon <= most), "Weak")
-    spent = f"{loss(p.rho, p.epsilon, p.delta, pure=p.pure)}. {left}"
-    if p.relation != "replace":
-        return AnswerCard(name, f"{grade}: ε = {number(p.epsilon, toward='up')}", (spent,))
-    right = math.ceil(50 * (1 + membership_advantage(p.rho, p.epsilon, p.delta)) - 1e-9)
-    words = (
-        "How often an attacker is right who must guess which of two records was used. Blind guessing: 50.",
-        *_odds(p),
-        spent,
-    )
-    return AnswerCard(name, f"{grade}: at most {min(right, 100)} in 100", words)
-
-
-def _odds(p: Guarantee) -> tuple[str, ...]:
-    if p.epsilon is None or p.epsilon > _ODDS:
-        return ()
-    slip = "" if p.pure or not p.delta else f" (except with a probability of 1 in {number(1 / p.delta, toward='down')})"
-    most = number(round_up(math.exp(p.epsilon)))
-    return (
-        f"Worst case: one person's data can shift the odds of any guess about that person at most {most}-fold{slip}.",
-    )
-
-
-def _lifetime(report: Report) -> str:
-    """What all that a lineage may ever spend comes to."""
-    p, ledger = report.guarantee, report.ledger
-    if ledger is None or p.pure or not p.delta:
-        return ""
-    return f"; all of it together would be ε = {number(safe_epsilon(ledger.cap_rho, p.delta), 3, 'up')}"
-
-
-def next_card(report: Report, verdict: Verdict) -> AnswerCard:
-    """What to do now, in three lines at most; on paper, who decides it."""
-    answer, *rows = _next(report, verdict)
-    return AnswerCard("What next", answer, tuple(rows), lines=_SIGNED)
-
-
-def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
-    run, data, needed = clean(report.run), report.dataset, verdict.needed
-    keep, until = "Keep current practice", "Until then keep current practice."
-    least = round_up(LEAST_PEOPLE / SHARE)
-    match verdict.answer:
-        case "better" if verdict.conditional:
-            return (
-                "Ask, then decide",
-                "Ask those who decide today: does anything that the table lacks drive their choices?",
-                f"If not: reticent promote {run}, and reticent ledger sign {run} --by NAME.",
-                "If so: add it to the card's states and run again, or try the policy in a trial.",
-            )
-        case "better" if verdict.holds:
-            return (
-                "Promote it",
-                f"Put it in use: reticent promote {run}.",
-                f"Record who decided: reticent ledger sign {run} --by NAME.",
-                "Test it again on new people.",
-            )
-        case "better":
-            return "Try it in a trial", "By this page alone nobody should change practice."
-        case "worse":
-            return keep, "This policy does harm by the test above: do not promote it."
-        case "not_told_apart" if needed is not None and needed.people is not None:
-            more = f"Run again with about {number(needed.people)} people instead of {number(data.users_public)}"
-            return "Get more people", f"{more}{_or_budget(report, needed.rho)}.", until
-        case "not_told_apart" if needed is not None:
-            return "Spend more budget", f"Run again{_or_budget(report, needed.rho).replace(', or', '')}.", until
-        case "not_told_apart":
-            return keep, "The difference is so near 0 that no number of people can be named that would settle it."
-        case "nothing_changes":
-            return keep, "More people or more budget would let the policy say more."
-        case "withheld":
-            seen = verdict.confounding is not None and verdict.confounding.status == "seen"
-            mend = "Add what drives the choices to the card's states, and run again."
-            return keep, "Do not use the estimate.", mend if seen else "Or try it in a trial."
-        case "not_evaluated" if isinstance(data, DeclaredPlant):
-            return "Try it in a trial", "No test of a controller on held-out people is at hand."
-        case "not_evaluated" if data.users_public < least:
-            return "Get more people", f"A test on held-out people takes at least {number(least)} in all.", until
-        case "not_evaluated":
-            held = f"Write [evaluate] people = {SHARE:g} into the recipe, and run again; it is charged again."
-            return "Hold people out", held, until
-
-
-def _or_budget(report: Report, rho: float | None) -> str:
-    return "" if rho is None else f", or with ρ = {number(rho)} instead of {number(report.guarantee.rho)}"
-
-
-_SIGNED = ("Adopt / keep practice / more data first", "Name", "Date", "Signature")
-
-
-def opening(report: Report, view: learnt.PolicyView) -> Opening:
-    """The answer, its picture, for whom it changes, how sure it is, what it costs, what to do, and the promise."""
-    verdict, promise = verdicts.verdict_of(report), report.guarantee
-    kind = "linear controller" if isinstance(report.dataset, DeclaredPlant) else "decision policy"
-    return Opening(
-        title=f"A {kind} for {clean(report.dataset.name)}",
-        answer=verdicts.headline(report, verdict),
-        why=(
-            f"{verdicts.reason(verdict, report.evaluation)} {verdicts.score(report)}{_of_hundred(report, verdict)}",
-            _learnt(report),
-        ),
-        figure=verdicts.answer_figure(report, verdict),
-        below=(verdicts.missed(report, verdict),),
-        cards=(
-            whom_card(report, view, verdict),
-            sure_card(report, verdict),
-            cost_card(report),
-            next_card(report, verdict),
-        ),
-        guarantee=clean(promise.sentence),
-        # of simulated people the sentence itself says that nobody is promised anything
-        claim=f"Promise made to the people in this log: {clean(promise.claim)}."
-        if report.dataset.kind == "real"
-        else "",
-        banner=_banner(promise),
-    )
-
-
-def _of_hundred(report: Report, verdict: Verdict) -> str:
-    """A difference of shares as so many of a hundred."""
-    gain = verdict.improvement
-    if gain is None or verdict.answer not in ("better", "worse") or verdicts.outcome(report.dataset) is None:
-        return ""
-    ends = sorted(100 * abs(x) for x in (gain.lower, gain.upper))
-    return f" The difference: {interval(*ends)} {'more' if verdict.answer == 'better' else 'fewer'} of 100."
-
-
-def _learnt(report: Report) -> str:
-    data, log = report.dataset, "a synthetic log" if report.dataset.kind == "synthetic" else "a log"
-    source = f"learned by {clean(report.agent)} from {log} of {number(data.users_public)} people (declared)."
-    if isinstance(data, DeclaredPlant):
-        return (
-            f"The policy: how strongly to set {listing(data.action.names)} by {listing(data.observation.names)} at "
-            f"each of {number(data.horizon)} steps, {source}"
-        )
-    when = "the one step of an episode" if data.horizon == 1 else f"each of {number(data.horizon)} steps"
-    return (
-        f"The policy: which of {number(len(data.actions))} actions to take in each of {number(len(data.live_states))} "
-        f"states at {when}, {source}"
-    )
-
-
-def _banner(promise: Guarantee) -> str:
-    """The warning of a run whose noise protects nobody, else nothing."""
-    if promise.noise == "os":
-        return ""
-    source = {"seeded": "its noise can be computed from a seed", "none": "no noise was added"}[promise.noise]
-    return f"simulation, not private: {source}, so this run protects nobody. Never share it as if it did."
-
+from reports.run.answer import gains_figure, opening
 
 # more than this many are put together by step; certificate.json lists every one
 MOST_MECHANISMS = 24
@@ -687,7 +386,7 @@ def gains_section(report: Report, data: DeclaredPlant, constants: learnt.PlantCo
 def _controls(view: learnt.Gains, words: tuple[str, ...] = (_SUM,), *more: Table) -> Section:
     """Gains as a picture and as a table."""
     tables = _gains_table(view), *more
-    return Section("policy", "What the controller does", words, verdicts.gains_figure(view), tables)
+    return Section("policy", "What the controller does", words, gains_figure(view), tables)
 
 
 def _gains_table(view: learnt.Gains) -> Table:

@@ -17,16 +17,21 @@ from pipeline.facts.promise import SimulatedLog
 from pipeline.facts.report import Report
 from pipeline.facts.verdict import Suboptimality, forecast, missing, stricter
 from reports.page import interval
-from reports.run.answer import OPERATOR, hidden_traits, reason, score, sentence, shell_line, verdict_of
-from reports.run.run_page import (
+from reports.run.answer import (
+    OPERATOR,
     changes,
     cost_card,
+    hidden_traits,
     next_card,
-    render_html,
-    render_markdown,
+    reason,
+    score,
+    sentence,
+    shell_line,
     sure_card,
+    verdict_of,
     whom_card,
 )
+from reports.run.run_page import render_html, render_markdown
 from reports.run.value_sections import half_width, overlaps
 from tests.conftest import card_dict
 from tests.reports.sample import sample_report, sample_view
