@@ -1,6 +1,6 @@
 """The door: a function for each thing that a person may ask for, and the store that it is asked of.
 
-A verb of the shell is one of these functions (:mod:`flows.verbs.face`).  Results are values; what ``--json`` prints is
+A verb of the shell is one of these functions (:mod:`flows.verbs`).  Results are values; what ``--json`` prints is
 their dump.  Refusals are exceptions with the words of the shell: ``CardError`` (exit 2), ``LogError`` (3),
 ``BudgetError`` (4).  A function loads what it runs.
 """
@@ -26,13 +26,12 @@ if TYPE_CHECKING:
     from flows.jobs.book import Book
     from flows.jobs.opened import Run
     from flows.jobs.promotion import Alias
-    from flows.jobs.simulated_logs import LogOptions, WrittenLog
+    from flows.jobs.simulated_logs import LogOptions
     from flows.server.serving import Health
     from flows.terminal.plan_page import ShownPlan
     from pipeline.facts.answers import NightAnswer
     from pipeline.facts.promise import Dump
     from pipeline.online.cells import Kept
-    from pipeline.operator.advice import Facts
     from pipeline.operator.proposal import Draft
     from reports.run.comparison import ServedPage
 
@@ -166,7 +165,7 @@ class Store:
             write_file(fresh, page(f"{told['dataset']}: what was set aside", blocks))
         return told
 
-    def inspect(self, card: CardLike, frame: object = None) -> Facts:
+    def inspect(self, card: CardLike, frame: object = None) -> Dump:
         """Rows, rules broken, coverage and warnings of the newest edition: raw facts, and the ledger notes the look.
 
         Parameters
@@ -397,16 +396,16 @@ def draft(
     CardError
         If the columns that are needed cannot be told, or only you can say what would ruin the run if it were guessed.
     """
-    from flows.jobs.intake import draft_job
+    from pipeline.operator.draft import draft_log
     from pipeline.operator.look import Answers
 
     states = [] if state is None else [state] if isinstance(state, str) else list(state)
     told = {"action": action, "reward": reward, "order": order, "episode": episode}
     told["state"] = states[0] if len(states) == 1 else None
     roles = {role: column for role, column in told.items() if column is not None}
-    answers = Answers(dict(rename or {}), dict(unit or {}), dates, several, paid, last_row, dict(word or {}))
-    users = [user] if isinstance(user, str) else user
-    return draft_job(log, users=users, roles=roles, parts=states if len(states) > 1 else (), name=name, answers=answers)
+    users, parts = [user] if isinstance(user, str) else user, states if len(states) > 1 else ()
+    asked = dates, several, paid, last_row
+    return draft_log(log, Answers(users, roles, parts, rename or {}, unit or {}, *asked, word or {}), name)
 
 
 def named(recipe: RecipeLike) -> str:
@@ -616,17 +615,15 @@ def serve(
     CardError
         If the recipe is wrong, or there is no server.
     """
-    from flows.config.setting import setting
-    from flows.jobs.nights import calendar_of
-    from flows.server.serving import Service, serve_deployments, server
+    from flows.config.setting import calendar_of, setting
+    from flows.server.serving import serve_deployments, server
 
     home = (store or Store()).home
     # a recipe that is wrong is told now, not at night
     scheduled = setting(named(recipe), home)
     calendar_of(scheduled)
-    service = Service(home.root, str(scheduled.recipe.path), cron, timezone, limit)
     with server(home.root, port, wait, say):
-        serve_deployments(service, say)
+        serve_deployments(home.root, str(scheduled.recipe.path), cron, timezone, limit, say)
     return {"served": ["nightly", "simulate", "reproduce"]}
 
 
@@ -681,7 +678,7 @@ def simulate_logs(
     *,
     from_run: str | Path | None = None,
     store: Store | None = None,
-) -> WrittenLog:
+) -> Dump:
     """Write a simulated log with its card and recipe, ready to register, ingest and run.
 
     Parameters

@@ -11,10 +11,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from flows import verbs
 from flows.api import Store
 from flows.terminal.screen import fail
-from flows.verbs import data, runs
-from flows.verbs.face import CHOSEN
 
 # of every verb, before it or behind it; whether a value follows
 _EVERYWHERE = {"--home": True, "--shelf": True, "--memory": True, "--dask": True, "--debug": False}
@@ -61,8 +60,8 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
 )
-app.registered_commands += [*runs.top.registered_commands, *data.top.registered_commands]
-groups = {"datasets": data.catalog, "policy": runs.policy, "ledger": data.ledger, "store": data.store}
+app.registered_commands += verbs.top.registered_commands
+groups = {"datasets": verbs.catalog, "policy": verbs.policy, "ledger": verbs.ledger, "store": verbs.store}
 for name, group in groups.items():
     app.add_typer(group, name=name)
 
@@ -92,7 +91,7 @@ def _options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version, and end.")
     ] = False,
 ) -> None:
-    CHOSEN.set(lambda: Store(home, shelf=shelf, memory=memory, dask=dask))
+    verbs.CHOSEN.set(lambda: Store(home, shelf=shelf, memory=memory, dask=dask))
 
 
 def main() -> None:

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flows.config.home import Home, card_of_recipe, find_recipe
 from flows.config.recipe import Recipe, load_recipe
 from pipeline.declaration.card import AnyCard, Card, CardError, require_tabular
+from pipeline.declaration.lineage import Schedule
 from pipeline.declaration.source import only_flags_part
 from pipeline.learners.learner import RunPlan
 from pipeline.learners.offline_agents import Guarded, guard, plan_run
 from pipeline.learners.terms import Terms
-from pipeline.ledger.account import reserve_for
-from pipeline.ledger.chain import BudgetError
+from pipeline.ledger import ledger
+from pipeline.ledger.account import commit_of, reserve_for
+from pipeline.ledger.chain import BudgetError, Entry
 from pipeline.ledger.ledger import open_ledger
+from pipeline.logs.store import find_snapshot
+from pipeline.privacy.budget import fraction_of
+from pipeline.privacy.release import total_delta_slack
+from pipeline.privacy.release_file import describe_mechanism
+from pipeline.statistics.played import Play
+from pipeline.transaction.drawing import key_of
+
+if TYPE_CHECKING:
+    from pipeline.transaction.continual_step import ContinualRelease
 
 
 @dataclass(frozen=True)
@@ -94,3 +109,132 @@ def check_numbered(s: Setting) -> None:
             f"{s.recipe.path.name}: {wrong[0]} needs ids that no other record changes; in format = "
             f"{s.card.source.format!r} order numbers the records: name a column of user ids, or take it out"
         )
+
+
+def standing_run(s: Setting, edition: int | None, entries: Sequence[Entry]) -> Guarded:
+    """A recipe's run behind its gate; without the gate where the ledger knows it from a version that had none.
+
+    ``edition``: number of the snapshot; None where there is none yet.
+    """
+    guarded, name = s.guarded, s.card.name
+    if s.recipe.nightly is not None:
+        from pipeline.ledger.steps import counter_intents
+
+        old = bool(counter_intents(entries, name, nightly_counter(s).key))
+    else:
+        old = edition is not None and commit_of(entries, name, key_of(s.card, edition, guarded.whole)) is not None
+    _refuse_slack(s, found := guarded.opened() if old else guarded)
+    return found
+
+
+def _refuse_slack(s: Setting, run: Guarded) -> None:
+    """Refuse, before anything is charged, what samplers leave nothing of delta for: nobody could state its loss."""
+    if (p := s.recipe.terms.privacy) is None or p.sampler != "table":
+        return
+    told = run.plan.charge()[1].get("mechanisms") or ()
+    if s.recipe.nightly is not None:
+        nightly = nightly_counter(s, run)
+        told = map(describe_mechanism, nightly.mechanisms(nightly.counter.steps))
+    gate = () if run.gate is None else run.gate.counts.mechanisms
+    slack = sum((Fraction(str(m.get("delta_slack") or 0)) for m in told), total_delta_slack(gate))
+    if slack >= fraction_of(s.card.budget.delta):
+        from pipeline.learners.tabular import no_delta_left
+
+        raise no_delta_left(s.card)
+
+
+def standing_counter(s: Setting, entries: Sequence[Entry], play: Play | None = None) -> ContinualRelease:
+    """The counter of :func:`standing_run`.
+
+    ``play``: who meets the policy in use.
+    """
+    run = standing_run(s, None, entries)
+    return replace(nightly_counter(s, run), gate=run.gate, play=play)
+
+
+def nightly_counter(s: Setting, run: Guarded | None = None) -> ContinualRelease:
+    """The counter that a recipe with [nightly] declares: with its whole budget, or with what a gate leaves of it."""
+    n = s.recipe.nightly
+    if n is None:
+        raise CardError(f"{s.recipe.path.name}: [nightly] is missing; e.g. nights = 365, first = 2026-01-01")
+    unit, columns, form = s.card.unit, s.tabular.source.columns, s.tabular.source.format
+    if form != "table":
+        raise CardError(
+            f"{s.card.name}: [nightly] needs rows that name their person; source.format = '{form}' tells records by "
+            "their place in a file. Write the log as a table, or run without [nightly]"
+        )
+    if unit.recurs == "capped" and columns.episode_id is None:
+        raise CardError(
+            f"{s.card.name}: [nightly] with recurs = 'capped' needs source.columns.episode_id: without it nobody can "
+            "tell an episode that was delivered before from a new one. Map it, or declare recurs = 'never'"
+        )
+    from pipeline.learners.tabular import TabularRun
+    from pipeline.transaction.continual_step import ContinualRelease
+
+    plan = s.plan if run is None else run.plan
+    # an agent without a counter is refused with its recipe
+    assert isinstance(plan, TabularRun)
+    closed = n.episodes == "closed"
+    return ContinualRelease(s.tabular, plan.privatizer, n.first, played=plan.played, closed=closed)
+
+
+def night_of(day: date | None) -> date:
+    """``day``, or today (UTC).
+
+    Raises CardError if it is to come: the nights before it could then not be counted any more.
+    """
+    today = ledger.now().date()
+    if day is not None and day > today:
+        raise CardError(f"{day} is to come; today is {today} (UTC)")
+    return day or today
+
+
+def calendar_of(s: Setting) -> Schedule | None:
+    """On which dates a scheduled recipe releases; None for a counter, which has every date.
+
+    Raises CardError if the recipe says neither, or its counter does not fit the card.
+    """
+    if s.recipe.nightly is not None:
+        # what is wrong with it is told before a row is read
+        nightly_counter(s)
+    elif s.recipe.schedule is None:
+        raise CardError(
+            f"{s.recipe.path.name}: [schedule] is missing: say on which dates a scheduled night draws and pays for a "
+            'fresh release, e.g. release = "weekly" (docs/operate.md). `reticent run` releases by hand'
+        )
+    return s.recipe.schedule
+
+
+def due_date(s: Setting, day: date) -> str | None:
+    """The date of the recipe's calendar whose release stands on ``day`` (ISO); None for a counter.
+
+    Raises CardError if the recipe has no calendar, or it begins later.
+    """
+    if (calendar := calendar_of(s)) is None:
+        return None
+    due = calendar.due(day)
+    if due is None:
+        first = calendar.after(day)
+        raise CardError(f"{s.recipe.path.name}: the first release is due on {first}; `reticent run` releases by hand")
+    return due.isoformat()
+
+
+def charged_for(s: Setting, entries: Sequence[Entry]) -> list[Entry]:
+    """INTENTs that paid for dates of the recipe's calendar, for a release or for its gate, oldest first."""
+    due = [e for e in entries if e.kind == "INTENT" and e.lineage == s.card.name and "due" in e.body]
+    guarded = s.guarded
+    return [e for e in due if e.body["run_key"] in guarded.keys(s.card, e.body["snapshot"])]
+
+
+def edition_for(s: Setting, due: str, entries: Sequence[Entry], store: Path, tonight: int) -> int:
+    """Which edition is released for a date of the calendar: the one that was charged first, else tonight's."""
+    # where the gate stopped it, it stays stopped: the next edition is asked at the next date
+    ours = [e for e in charged_for(s, entries) if e.body["due"] == due]
+    # an attempt died, and its rows were purged since
+    lost = [
+        e
+        for e in ours
+        if commit_of(entries, s.card.name, e.body["run_key"]) is None
+        and find_snapshot(store, s.card.name, e.body["snapshot"]) is None
+    ]
+    return next((e.body["snapshot"] for e in ours if e not in lost), tonight)

@@ -31,7 +31,7 @@ from pipeline.files import json_text, write_folder
 from pipeline.online.registry import find
 from pipeline.privacy.budget import epsilon_from_rho
 from pipeline.privacy.noise import FastOsNoise, NoiseSource
-from reports.audit_page import audit_page, figure_of
+from reports.studies.study_page import audit_page, figure_of
 
 # guesses at both ends of the scores: fewer could not break a claim of epsilon 5 even if every one were right
 _SHARE, _DOUBT = 0.4, 1e-3

@@ -15,17 +15,9 @@ from typing import TYPE_CHECKING
 from flows.config.home import CardLike, Home, card_at
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.facts.promise import Dump
+from pipeline.ledger import publication
 from pipeline.ledger.chain import BudgetError, Entry, Head, head_of_certificate, lacking, parse_heads, read_export
 from pipeline.ledger.ledger import Ledger, open_ledger
-from pipeline.ledger.publication import (
-    file_digests,
-    files_problem,
-    find_key,
-    parse_public_keys,
-    signatures_problem,
-    signed_head,
-    vouched_until,
-)
 from pipeline.privacy.release_file import sha256_file
 
 if TYPE_CHECKING:
@@ -52,11 +44,11 @@ def verify_export(
     """
     from pipeline.ledger.steps import counters_problem
 
-    problem = _lost(entries, heads) or counters_problem(entries) or signatures_problem(entries, trusted)
+    problem = _lost(entries, heads) or counters_problem(entries) or publication.signatures_problem(entries, trusted)
     found: Dump = {"ok": problem is None, "entries": 0 if problem else len(entries), "problem": problem}
     if problem is not None or not trusted:
         return found
-    if not (until := vouched_until(entries, signed, trusted)):
+    if not (until := publication.vouched_until(entries, signed, trusted)):
         return {"ok": False, "entries": 0, "problem": _NOBODY}
     return {**found, "vouched": until, "unsigned": len(entries) - until}
 
@@ -157,9 +149,9 @@ def _changed_since_published(ledger: Ledger, home: Home) -> str | None:
         if entries and (folder.is_symlink() or not folder.is_dir()):
             return f"{folder.name}: not the run, but a link or a file in its place; `reticent run` its recipe again"
         if entries:
-            files = file_digests(folder)
+            files = publication.file_digests(folder)
             if not any(e.body["files"] == files for e in entries):
-                return f"{folder.name}: {files_problem(entries[-1], files)}"
+                return f"{folder.name}: {publication.files_problem(entries[-1], files)}"
     return redirected(home.runs)
 
 
@@ -212,8 +204,8 @@ class Book:
         Returns ``ok``, how many ``entries``, and the ``problem`` in words; with public keys, how far one of them
         vouches.
         """
-        trusted = parse_public_keys(list(public_keys))
-        signed = [signed_head(text, trusted) for text in heads] if trusted else []
+        trusted = publication.parse_public_keys(list(public_keys))
+        signed = [publication.signed_head(text, trusted) for text in heads] if trusted else []
         known = list(signed) or [h for text in heads for h in parse_heads(text)]
         known += [head_of_certificate(c) for c in certificates]
         if exported is not None:
@@ -235,7 +227,7 @@ class Book:
         found = self.kept.head()
         if found is None:
             raise BudgetError(f"ledger {self.kept.where} has no entry yet; `reticent register` writes the first")
-        key = find_key(self.home.store)
+        key = publication.find_key(self.home.store)
         return {"seq": found.seq, "hash": found.hash} if key is None else key.sign_head(found)
 
     def retry(self) -> Dump:

@@ -1,4 +1,4 @@
-"""Jobs on raw rows: a card proposed for a log, its next edition by hand or by a night, looks at it, and its removal.
+"""Jobs on raw rows: the next edition of a log by hand or by a night, looks at it, and its removal.
 
 None of them writes a run's folder.
 """
@@ -6,78 +6,28 @@ None of them writes a run's folder.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime
+from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from flows.config.home import ALONE, CardLike, Home, Work, card_at
 from pipeline.declaration.card import AnyCard, Card, LqCard
 from pipeline.declaration.toml import DamagedError, LogError
-from pipeline.files import private_folder
+from pipeline.disk import DISK
+from pipeline.files import private_folder, remove_file, remove_tree
+from pipeline.logs import store
 from pipeline.logs.ingest import ingest
 from pipeline.logs.rules import check_names
 from pipeline.logs.sources import frame_file
-from pipeline.logs.store import (
-    Snapshot,
-    check_delivery,
-    check_parts,
-    earlier_twin,
-    load,
-    lock_lineage,
-    numbers,
-    snapshot_folder,
-)
-from pipeline.operator.ingest_report import ingest_report
+from pipeline.logs.store import leftovers
+from pipeline.operator.ingest_report import PAGE, ingest_report
 
 if TYPE_CHECKING:
     from pipeline.facts.promise import Dump
     from pipeline.ledger.chain import Entry
     from pipeline.ledger.ledger import Ledger
-    from pipeline.operator.advice import Facts
-    from pipeline.operator.look import Answers
-    from pipeline.operator.proposal import Draft
-
-_NAME = re.compile(r"[^a-z0-9_-]+")
-
-
-def draft_job(
-    log: Sequence[str | Path] | object,
-    *,
-    users: Sequence[str] = (),
-    roles: Mapping[str, str] | None = None,
-    parts: Sequence[str] = (),
-    name: str | None = None,
-    answers: Answers | None = None,
-) -> Draft:
-    """Propose a card and a recipe for a log that is at hand: a look at raw rows, for the operator only.
-
-    ``name``: of the dataset; None: after the first file.
-    Raises CardError if a file or a column is not there, or the columns that are needed cannot be told; a QuestionError
-    where only the operator can say.
-    Raises LogError if a file cannot be read.
-    """
-    # an ingest proposes nothing
-    from pipeline.operator.draft import draft_card
-    from pipeline.operator.look import Answers, Read, frame_of, read_files
-    from pipeline.operator.proposal import FRAME_FILE, patterns
-
-    paths, told = _paths(log), answers or Answers()
-    read = read_files(paths, told.rename) if paths else Read(frame_of(log))
-    # a card that names its files by a pattern has the name of none
-    first = next(iter(read.paths), Path("frame"))
-    stem = first.stem if patterns(read.paths)[0] in (first.name, FRAME_FILE) else first.resolve().parent.name
-    called = name or _NAME.sub("_", stem.lower()).strip("_-") or "log"
-    today = datetime.now(UTC).date().isoformat()
-    return draft_card(read, dict(roles or {}), users, parts, called, today, told)
-
-
-def _paths(log: object) -> list[Path]:
-    if isinstance(log, str | Path):
-        return [Path(log)]
-    listed = cast("Sequence[object]", log) if isinstance(log, list | tuple) else ()
-    return [Path(str(one)) for one in listed] if all(isinstance(one, str | Path) for one in listed) else []
 
 
 def ingest_job(
@@ -98,7 +48,7 @@ def ingest_job(
         s = work.step("ingest")(ingest_edition, card, home, work, files=files)
     problem: str | None = None
     try:
-        check_delivery(card, s)
+        store.check_delivery(card, s)
     except LogError as e:
         problem = str(e)
     return {
@@ -110,7 +60,7 @@ def ingest_job(
         "quarantined": dict(s.quarantined),
         "partitions": s.partitions,
         "folder": str(s.folder),
-        "same_as": earlier_twin(home.store, s),
+        "same_as": store.earlier_twin(home.store, s),
         "problem": problem,
         "report": ingest_report(s, card),
     }
@@ -122,7 +72,7 @@ def ingest_edition(
     work: Work = ALONE,
     night: date | None = None,
     files: Sequence[Path] | None = None,
-) -> Snapshot:
+) -> store.Snapshot:
     """The next edition of a card's log, or that of a scheduled night: see :func:`~pipeline.logs.ingest.ingest`."""
     if isinstance(card, Card) and card.loses_last_step:
         work.say(f"warning: {card.name} declares no ends, so the last step counts in no table; e.g. ends = ['end']")
@@ -175,14 +125,13 @@ def claims_of(card: AnyCard, home: Home) -> LedgerClaims | None:
     return LedgerClaims(ledger, card.name, key, claims_needed(entries, card.name), apart)
 
 
-def inspect_job(card: CardLike, home: Home, frame: object = None) -> Facts:
+def inspect_job(card: CardLike, home: Home, frame: object = None) -> Dump:
     """Enter the look in the ledger, then read the snapshot and the source files.
 
     Raises BudgetError if a real card is not registered: a look that no ledger knows of cannot be told in a certificate.
     Raises CardError if the card differs from its registration, or there is no snapshot of it.
     """
-    from pipeline.operator.advice import advice, vector_advice
-    from pipeline.operator.inspection import inspect_tables, inspect_vectors
+    from pipeline.operator.inspection import advice, inspect_tables, inspect_vectors, vector_advice
 
     card = card_at(card, home.shelf)
     check_names(card)
@@ -207,7 +156,7 @@ def quarantine_job(card: CardLike, home: Home) -> Dump:
     return {"dataset": card.name, "snapshot": snapshot.number, "report": report, "ledger_entry": entry.seq}
 
 
-def enter_inspection(card: AnyCard, home: Home) -> tuple[Snapshot, Entry]:
+def enter_inspection(card: AnyCard, home: Home) -> tuple[store.Snapshot, Entry]:
     """The newest snapshot, and the ledger's entry of a look at it: on disk before a row is read, whatever comes after.
 
     Raises BudgetError if a real card is not registered.
@@ -227,15 +176,15 @@ def enter_inspection(card: AnyCard, home: Home) -> tuple[Snapshot, Entry]:
 
 def purge_job(card: CardLike, home: Home, *, keep: int = 0, quarantine_only: bool = False, yes: bool) -> Dump:
     """Remove old snapshots (and what ingest set aside); without ``yes`` only say what would go."""
+
     from flows.jobs.registration import ledger_for
-    from pipeline.operator.purge import COUNTERS_STAY, NOT_UNDONE, carry_out, plan_purge
     from pipeline.transaction.transaction import one_at_a_time, refuse_old_ledger, remember_head
 
     card = card_at(card, home.shelf)
     ledger = ledger_for(card, home)
     lineage = home.store / card.name
     # the ingest's lock first: who waits for a long ingest must not keep runs waiting
-    with lock_lineage(private_folder(lineage)), one_at_a_time(lineage):
+    with store.lock_lineage(private_folder(lineage)), one_at_a_time(lineage):
         refuse_old_ledger(card.name, ledger, home.store)
         purge = plan_purge(lineage, keep=keep, quarantine_only=quarantine_only)
         if yes and purge.paths:
@@ -258,12 +207,83 @@ def verify_store_job(card: CardLike, home: Home) -> Dump:
     """Read every byte of a lineage's snapshots, and say which is not what ingest wrote; nothing is told of rows."""
     name = card_at(card, home.shelf).name
     found = dict[int, str | None]()
-    with lock_lineage(private_folder(home.store / name)):
-        for number in numbers(home.store, name):
+    with store.lock_lineage(private_folder(home.store / name)):
+        for number in store.numbers(home.store, name):
             found[number] = None
             try:
-                check_parts(load(snapshot_folder(home.store / name, number)))
+                store.check_parts(store.load(store.snapshot_folder(home.store / name, number)))
             except DamagedError as e:
                 found[number] = str(e)
     looked = [{"snapshot": number, "problem": problem} for number, problem in found.items()]
     return {"dataset": name, "ok": not any(found.values()), "snapshots": looked}
+
+
+NOT_UNDONE = (
+    "the budget that was spent on these rows stays spent",
+    "the releases, policies and reports made from them stay where they went, and give away what they gave away",
+    "copies outside this store (the source files, backups, freed disk blocks) are not touched",
+)
+
+# what a folder's name begins with from the moment it goes
+_GOING = ".purging-"
+# of a lineage with nightly counters
+COUNTERS_STAY = "a nightly counter keeps its exact leaf tables and the hashes of who was counted (docs/privacy.md)"
+
+
+@dataclass(frozen=True)
+class Purge:
+    """What goes: numbers of whole snapshots, and all folders and files to remove, relative to the lineage's folder."""
+
+    snapshots: list[int]
+    paths: list[str]
+    size: int
+
+    @property
+    def noted(self) -> bool:
+        """Whether an earlier purge, which died, said in the ledger that all of this goes."""
+        return all(name.startswith(_GOING) for name in self.paths)
+
+
+def plan_purge(lineage: Path, *, keep: int, quarantine_only: bool) -> Purge:
+    """What a purge would remove; touches nothing.
+
+    Raises ValueError if ``keep`` is negative.
+    """
+    if keep < 0:
+        raise ValueError(f"keep must be 0 or more; got {keep}")
+    folders = {int(p.name[9:]): p for p in lineage.glob("snapshot-*") if re.fullmatch(r"snapshot-\d{4,}", p.name)}
+    old = sorted(folders)[: max(0, len(folders) - keep)]
+    if quarantine_only:
+        told = ("quarantine-*.parquet", PAGE)
+        gone = [q for number in sorted(folders) for name in told for q in sorted(folders[number].glob(name))]
+        old = []
+    else:
+        gone = [folders[number] for number in old]
+    gone += [p for p in (lineage / "refused", *sorted(lineage.glob(".frame-*"))) if p.exists()]
+    gone += [p for p in leftovers(lineage) if p.parent not in gone]
+    # rows of people who evaluate, of a night that was killed
+    gone += sorted(lineage.glob("counters/*/evaluate/*"))
+    # first, so that the names are free: what an earlier purge had renamed when it died
+    gone = sorted(lineage.glob(f"{_GOING}*")) + gone
+    size = sum(f.stat().st_size for p in gone for f in ([p] if p.is_file() else p.rglob("*")) if f.is_file())
+    return Purge(old, [str(p.relative_to(lineage)) for p in gone], size)
+
+
+def carry_out(purge: Purge, lineage: Path) -> None:
+    """Remove what :func:`plan_purge` named; a folder leaves its name first, so that it is there whole or not at all."""
+    going, held = list[Path](), {lineage}
+    for path in (lineage / name for name in purge.paths):
+        if not path.is_dir():
+            remove_file(path)
+            held.add(path.parent)
+        elif path.name.startswith(_GOING):
+            remove_tree(path)
+        else:
+            going.append(lineage / f"{_GOING}{path.name.lstrip('.')}")
+            DISK.move(path, going[-1])
+    # before the first file goes: a power cut would give a folder in pieces its old name back
+    DISK.sync(lineage)
+    for path in going:
+        remove_tree(path)
+    for folder in sorted(held):
+        DISK.sync(folder)

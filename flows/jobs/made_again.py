@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from flows.config.home import Home
-from flows.config.recipe import Recipe, load_recipe
-from flows.config.setting import Setting
-from flows.jobs.nights import nightly_counter
-from flows.jobs.publish import PAGES, compose, made_by, run_name
+from flows.config.recipe import load_recipe
+from flows.config.setting import Setting, nightly_counter
+from flows.jobs.proof import Vouched
+from flows.jobs.run import PAGES, Made, compose, made_by
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.declaration.code import is_plugin
 from pipeline.declaration.toml import read_toml
@@ -30,9 +30,9 @@ from pipeline.files import copy_file, json_text, write_file
 from pipeline.learners.learner import Adaptive, RunPlan
 from pipeline.ledger.account import card_hash, reserve_for
 from pipeline.ledger.attempts import Passed, passed_gate
-from pipeline.ledger.chain import Body, Entry, canonical
+from pipeline.ledger.chain import canonical
 from pipeline.ledger.looks import look_problem
-from pipeline.ledger.publication import NO_FILE, file_digests, maker, older_version, other_maker
+from pipeline.ledger.publication import NO_FILE, file_digests, maker, other_maker
 from pipeline.ledger.verify import Check
 from pipeline.privacy.release_file import describe, describe_mechanism, read_release, sha256_file
 from pipeline.transaction.drawing import key_of
@@ -46,33 +46,6 @@ _AGAIN = "made again from card, recipe and release"
 _INPUTS = ("release.parquet", "recipe.toml")
 # what a folder that makes no sense raises
 BROKEN = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError, CardError)
-
-
-@dataclass(frozen=True)
-class Vouched:
-    """What the ledger holds of a run.
-
-    ``intent``, ``commit``: that paid for the release and committed it; None where nothing was charged.
-    ``publication``: the run's PUBLISH; None of a run that is older than PUBLISH.
-    ``sound``: whether that PUBLISH is signed by a trusted key and names the very files of the folder: only then is it
-    taken at its word that another version made them.
-    """
-
-    entries: Sequence[Entry]
-    intent: Entry | None
-    commit: Entry | None
-    publication: Entry | None
-    own: bool
-    sound: bool = False
-
-    @property
-    def said(self) -> Body:
-        """The body of PUBLISH; empty where there is none."""
-        return {} if self.publication is None else self.publication.body
-
-    def older(self, now: Mapping[str, str]) -> str | None:
-        """See :func:`~pipeline.ledger.publication.older_version`; None of what no ledger vouches for."""
-        return older_version(self.said["made_by"], now) if self.sound else None
 
 
 def made_again(folder: Path, card: AnyCard, held: Vouched) -> Iterator[Check]:
@@ -104,7 +77,7 @@ def made_again(folder: Path, card: AnyCard, held: Vouched) -> Iterator[Check]:
     yield judged(_ASKED, _asked_problem(folder, plan), other)
     with tempfile.TemporaryDirectory() as place:
         try:
-            _compose(folder, recipe, card, plan, held, gate, Path(place))
+            _compose(folder, setting, plan, held, gate, Path(place))
         except BROKEN as e:
             yield judged(_AGAIN, f"nothing can be learnt from this release ({_short(e)})", other)
             return
@@ -233,12 +206,10 @@ def _snapshot(held: Vouched, folder: Path) -> int | None:
     return json.loads((folder / "report.json").read_text(encoding="utf-8"))["dataset"]["snapshot"]
 
 
-def _compose(
-    folder: Path, recipe: Recipe, card: AnyCard, plan: RunPlan, held: Vouched, gate: Passed | None, place: Path
-) -> None:
+def _compose(folder: Path, s: Setting, plan: RunPlan, held: Vouched, gate: Passed | None, place: Path) -> None:
     """All files of the run, in another place."""
     release, snapshot = read_release(folder), _snapshot(held, folder)
-    key = str(held.commit.body["run_key"]) if held.commit is not None else key_of(card, snapshot or 0, plan)
+    key = str(held.commit.body["run_key"]) if held.commit is not None else key_of(s.card, snapshot or 0, plan)
     curated = Curated(release, folder, key, held.intent, held.commit, True, False, Recovered(), gate)
     copy_file(folder / "release.parquet", place / "release.parquet")
     write_file(place / "release.json", json_text(describe(release)))
@@ -246,8 +217,8 @@ def _compose(
     entries = [e for e in held.entries if e.seq <= seen]
     said = held.said.get("made")
     # the ledger sorts its keys, a report does not
-    made = None if said is None else SimulatedLog.model_validate({key: said[key] for key in SimulatedLog.model_fields})
-    compose(card, recipe, run_name(recipe, curated), snapshot, curated, plan.learn(release), entries, place, made)
+    log = None if said is None else SimulatedLog.model_validate({key: said[key] for key in SimulatedLog.model_fields})
+    compose(Made(s.card, s.recipe, snapshot, curated), plan.learn(release), entries, place, log)
 
 
 def _strange(folder: Path, place: Path) -> str | None:

@@ -19,17 +19,16 @@ from pathlib import Path
 
 from flows.config.home import ALONE, Home, Say, Work, find_recipe
 from flows.config.recipe import load_recipe
-from flows.config.setting import Setting, setting
+from flows.config.setting import Setting, due_date, edition_for, night_of, setting
 from flows.jobs.book import sign_job
 from flows.jobs.intake import ingest_edition
-from flows.jobs.nights import due_date, edition_for, night_of
 from flows.jobs.promotion import Drift, consider
 from flows.jobs.proof import refuse_changed
 from flows.jobs.registration import known_to_runs, ledger_for
 from flows.jobs.run import ReleaseRequest, run_recipe
-from pipeline.declaration.card import AnyCard, CardError
+from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import DamagedError, LogError, exit_code
-from pipeline.facts.answers import Charge, NightAnswer, NightFacts, PlayedFacts, Promotion, RunAnswer
+from pipeline.facts.answers import Charge, NightAnswer, NightFacts, PlayedFacts
 from pipeline.facts.promise import Dump, present
 from pipeline.files import make_folder, whole_file, write_file
 from pipeline.ledger.chain import Entry
@@ -165,38 +164,29 @@ def run_night(
     """
     watch = watch_of(recipe, home)
     try:
-        night = _night(recipe, home, work, noise, day)
+        s, delivered, answer = _night(recipe, home, work, noise, day)
     except Exception as e:
         alert(watch.failed(e, exit_code(e)), work.say)
         raise
-    if night.did.played is not None and night.did.played.drift:
-        alert(f"{night.did.recipe}: {'; '.join(night.promotion.held)}", work.say)
-    text, code = watch.done(night.ran.run, night.delivered, night.stale_days), 0
+    if answer.night.played is not None and answer.night.played.drift:
+        alert(f"{answer.night.recipe}: {'; '.join(answer.promotion.held)}", work.say)
+    stale_days = s.recipe.watch.stale_days if s.recipe.watch is not None else None
+    text = watch.done(answer.run, delivered, stale_days)
     try:
-        check_delivery(night.card, night.delivered, may_be_empty=night.ran.counter is not None)
+        check_delivery(s.card, delivered, may_be_empty=answer.counter is not None)
     except (DamagedError, LogError) as e:
         # the night is published: what came in is its operator's to know, and fails nothing
-        code = exit_code(e)
+        answer = answer.model_copy(update={"exit": exit_code(e)})
         work.say(f"warning: tonight has what can be read of the log: {e}")
-        text = watch.broken(e, code)
+        text = watch.broken(e, answer.exit)
     if text is not None:
         alert(text, work.say)
-    return NightAnswer.model_validate(
-        {**night.ran.parts(), "night": night.did, "promotion": night.promotion, "exit": code}
-    )
+    return answer
 
 
-@dataclass(frozen=True)
-class _Night:
-    ran: RunAnswer
-    did: NightFacts
-    promotion: Promotion
-    card: AnyCard
-    delivered: Snapshot
-    stale_days: float | None
-
-
-def _night(recipe: str, home: Home, work: Work, noise: NoiseSource | None, day: date | None) -> _Night:
+def _night(
+    recipe: str, home: Home, work: Work, noise: NoiseSource | None, day: date | None
+) -> tuple[Setting, Snapshot, NightAnswer]:
     s, tonight = setting(recipe, home), night_of(day)
     due = due_date(s, tonight)
     ledger = ledger_for(s.card, home)
@@ -228,8 +218,8 @@ def _night(recipe: str, home: Home, work: Work, noise: NoiseSource | None, day: 
         return sign_job(ledger, home.runs / ran.run, f"{by} in {s.recipe.recipe.name}", note, s.card)["entry"]
 
     promotion = consider(s.recipe.promote, home.runs, ran.run, ran.value.status, ran.verdict, sign, drift)
-    stale_days = s.recipe.watch.stale_days if s.recipe.watch is not None else None
-    return _Night(ran, did, promotion, s.card, delivered, stale_days)
+    told = {**ran.parts(), "night": did, "promotion": promotion, "exit": 0}
+    return s, delivered, NightAnswer.model_validate(told)
 
 
 def _fared(s: Setting, folder: Path) -> tuple[Drift | None, PlayedFacts | None]:

@@ -300,7 +300,7 @@ class Policy:
         Raises CardError if a share of the people meets the policy and nobody is named, or everybody meets it and
         somebody is.
         """
-        from flows.jobs.sharing import PRACTICE
+        from flows.jobs.promotion import PRACTICE
         from pipeline.statistics.played import meets
 
         play = self.stored.of.play

@@ -25,26 +25,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flows.config.home import Home
-from flows.config.setting import Setting, setting
-from flows.jobs.nights import charged_for, night_of, standing_counter, standing_run
+from flows.config.setting import Setting, charged_for, night_of, setting, standing_counter, standing_run
 from flows.jobs.registration import ledger_for
 from pipeline.declaration.card import AnyCard, Card, CardError
 from pipeline.declaration.code import code_digest, is_plugin, plugin_digest, syntax_digest
 from pipeline.declaration.lineage import Schedule
 from pipeline.declaration.numbers import number
-from pipeline.facts.answers import (
-    Band,
-    CalendarPlan,
-    DriftPlan,
-    NightsPlan,
-    PeopleFacts,
-    PlanAnswer,
-    PriceOfEpsilon,
-    Quality,
-    Reference,
-    Rival,
-    VerdictsPlan,
-)
+from pipeline.facts import answers
 from pipeline.facts.promise import Dump, MechanismFacts, present
 from pipeline.files import whole_file, write_file
 from pipeline.learners.learner import RunPlan
@@ -72,7 +59,7 @@ _CENTURY = timedelta(days=36_525)
 _PERIODS = {"month": "%Y-%m", "year": "%Y"}
 
 
-def plan_recipe(recipe: str, home: Home) -> PlanAnswer:
+def plan_recipe(recipe: str, home: Home) -> answers.PlanAnswer:
     """What a run would spend and what is left; reads no rows and writes nothing but a synthetic registration.
 
     Raises CardError if recipe and card do not fit each other, or the card differs from its registration.
@@ -89,7 +76,7 @@ def plan_recipe(recipe: str, home: Home) -> PlanAnswer:
     quote, charges = guarded.quote(), guarded.charges(s.card, edition, entries)
     replays = not charges
     cost, joining = total_charge(charges)
-    counter: NightsPlan | None = None
+    counter: answers.NightsPlan | None = None
     if s.recipe.nightly is not None:
         cost, counter = _nightly_plan(s, ledger)
         replays = counter.replays
@@ -125,15 +112,15 @@ def plan_recipe(recipe: str, home: Home) -> PlanAnswer:
         **quote.outlook,
         **_both_prices(s),
     }
-    return PlanAnswer.model_validate(told)
+    return answers.PlanAnswer.model_validate(told)
 
 
-def _people(s: Setting) -> PeopleFacts | None:
+def _people(s: Setting) -> answers.PeopleFacts | None:
     """How many teach and judge by declaration; None where everybody teaches."""
     terms, n = s.terms, s.card.unit.users_public
     if terms.teaching == 1:
         return None
-    return PeopleFacts(teach=round(n * terms.teaching), judge=round(n * terms.judging(s.card)))
+    return answers.PeopleFacts(teach=round(n * terms.teaching), judge=round(n * terms.judging(s.card)))
 
 
 def _both_prices(s: Setting) -> Dump:
@@ -143,11 +130,11 @@ def _both_prices(s: Setting) -> Dump:
         return {}
     delta = asked.delta or s.card.budget.delta
     rho = up(Fraction(rho_from_epsilon(asked.epsilon, delta)))
-    told = PriceOfEpsilon(epsilon=asked.epsilon, pure_rho=asked.epsilon**2 / 2, delta=delta, rho=rho)
+    told = answers.PriceOfEpsilon(epsilon=asked.epsilon, pure_rho=asked.epsilon**2 / 2, delta=delta, rho=rho)
     return {"price_of_epsilon": told}
 
 
-def _nightly_plan(s: Setting, ledger: Ledger) -> tuple[Fraction, NightsPlan]:
+def _nightly_plan(s: Setting, ledger: Ledger) -> tuple[Fraction, answers.NightsPlan]:
     """What a run would charge today, and the counter's part of a plan; reads no row."""
     from pipeline.ledger.steps import committed_steps, counter_intents
 
@@ -168,7 +155,7 @@ def _nightly_plan(s: Setting, ledger: Ledger) -> tuple[Fraction, NightsPlan]:
     errors = {"worst": max(map(counter.error, range(1, counter.steps + 1)))}
     if inside:
         errors["tonight"] = counter.error(tonight)
-    return charge, NightsPlan(
+    return charge, answers.NightsPlan(
         key=nightly.key,
         kind=counter.kind,
         nights=counter.steps,
@@ -188,7 +175,7 @@ def _nightly_plan(s: Setting, ledger: Ledger) -> tuple[Fraction, NightsPlan]:
     )
 
 
-def _drift_plan(s: Setting, nightly: ContinualRelease) -> DriftPlan | None:
+def _drift_plan(s: Setting, nightly: ContinualRelease) -> answers.DriftPlan | None:
     """What a comparison of the policy in use with practice can show, for as many people a night as are declared."""
     if nightly.played is None or s.recipe.play is None:
         return None
@@ -196,10 +183,10 @@ def _drift_plan(s: Setting, nightly: ContinualRelease) -> DriftPlan | None:
     (m,) = nightly.played.mechanisms
     assert m.variance is not None and m.rho is not None
     fall = PlayedLayout(nightly.card).least_fall(m.variance, s.recipe.play.share, nights, people)
-    return DriftPlan(rho=float(m.rho), people=people, least_fall=fall)
+    return answers.DriftPlan(rho=float(m.rho), people=people, least_fall=fall)
 
 
-def _calendar_plan(s: Setting, ledger: Ledger, plan: RunPlan, price: Fraction) -> CalendarPlan | None:
+def _calendar_plan(s: Setting, ledger: Ledger, plan: RunPlan, price: Fraction) -> answers.CalendarPlan | None:
     """What the calendar of a recipe has charged and will charge, date by date; None without one.  Reads no row."""
     calendar, name, today = s.recipe.schedule, s.card.name, night_of(None)
     if calendar is None:
@@ -214,7 +201,7 @@ def _calendar_plan(s: Setting, ledger: Ledger, plan: RunPlan, price: Fraction) -
     paid = len(coming) if stop is None else stop[0]
     ends = isinstance(calendar.release, list)
     spent = sum((Fraction(e.body["rho"]) for e in charged), Fraction(0))
-    return CalendarPlan(
+    return answers.CalendarPlan(
         release=[str(day) for day in calendar.release] if isinstance(calendar.release, list) else calendar.release,
         rho_each=float(price),
         drawn=len(drawn),
@@ -231,7 +218,7 @@ def _calendar_plan(s: Setting, ledger: Ledger, plan: RunPlan, price: Fraction) -
     )
 
 
-def _verdicts(s: Setting, plan: RunPlan, entries: Sequence[Entry], dates: int) -> VerdictsPlan | None:
+def _verdicts(s: Setting, plan: RunPlan, entries: Sequence[Entry], dates: int) -> answers.VerdictsPlan | None:
     """How wide the intervals of so many dates to come are at least; None where nobody evaluates, or none is paid."""
     if not dates or not s.terms.held_out:
         return None
@@ -249,7 +236,7 @@ def _verdicts(s: Setting, plan: RunPlan, entries: Sequence[Entry], dates: int) -
     noise = next(m for sums in e.sums.values() for m in sums.mechanisms if m.table == SUMS).standard_deviation
     deviation = noise / STEPS / people * float(_least_clips(e).widths[SCORES.index("gain")])
     first, last = (deviations(level_of(k)) * deviation for k in (look, look + dates - 1))
-    return VerdictsPlan(look=look, half_width=first, last_look=look + dates - 1, last_half_width=last)
+    return answers.VerdictsPlan(look=look, half_width=first, last_look=look + dates - 1, last_half_width=last)
 
 
 def _least_clips(e: Evaluation) -> Clips:
@@ -369,13 +356,13 @@ IS_NOT = (
 )
 
 
-def forecast_quality(recipe: str, home: Home, people: int | None = None) -> Quality:
+def forecast_quality(recipe: str, home: Home, people: int | None = None) -> answers.Quality:
     """The band of a recipe's suboptimality."""
     s = _invented(setting(recipe, home, declared=True))
     plan, unit = s.plan, s.card.unit
     episodes = (people or unit.users_public) * unit.episodes_per_user
     reason = _reason(plan, episodes)
-    alone = Quality(world=None, episodes=episodes, reason=reason, is_not=IS_NOT)
+    alone = answers.Quality(world=None, episodes=episodes, reason=reason, is_not=IS_NOT)
     if reason is not None and plan.log_size(episodes) <= _MOST_CELLS:
         return alone
     size = max(1, plan.log_size(episodes))
@@ -383,12 +370,12 @@ def forecast_quality(recipe: str, home: Home, people: int | None = None) -> Qual
     key = forecast_key(s, episodes, len(draws))
     at = home.root / "foresight" / f"{key}-{code_digest()[:12]}.json"
     if (kept := _kept(at, key)) is not None:
-        return Quality.model_validate({**kept, "cached": True})
+        return answers.Quality.model_validate({**kept, "cached": True})
     # whoever is held out is left out by the plan itself
     taught = episodes if s.terms.held_out else max(1, round(episodes * s.terms.teaching))
     drawn = [] if reason is not None else plan.forecast(taught, draws)
     told = _told(s, plan, episodes, drawn) if drawn else alone
-    told = Quality.model_validate({**told.parts(), **_preference(s, episodes, drawn), "cached": False})
+    told = answers.Quality.model_validate({**told.parts(), **_preference(s, episodes, drawn), "cached": False})
     at.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(at, alone=False) as fresh:
         write_file(fresh, json.dumps(told.model_dump(), allow_nan=False))
@@ -417,7 +404,7 @@ def _reason(plan: RunPlan, episodes: int) -> str | None:
     return None
 
 
-def _rivals(s: Setting) -> Iterator[tuple[Rival, RunPlan]]:
+def _rivals(s: Setting) -> Iterator[tuple[answers.Rival, RunPlan]]:
     """What else could be drawn of this card at this budget: agents, releases, and steps that share where they may."""
     own, p = s.recipe.agent, s.recipe.privacy
     cards: list[AnyCard] = [s.card, *([alike] if (alike := _steps_alike(s)) is not None else [])]
@@ -439,7 +426,7 @@ def _rivals(s: Setting) -> Iterator[tuple[Rival, RunPlan]]:
             # what does not fit is no rival
             continue
         of = {"release": release} if section is None else {}
-        yield Rival.model_validate({"agent": name, **of, **({} if card is s.card else _ALIKE)}), plan
+        yield answers.Rival.model_validate({"agent": name, **of, **({} if card is s.card else _ALIKE)}), plan
 
 
 def _observed(s: Setting) -> bool:
@@ -463,10 +450,10 @@ def _steps_alike(s: Setting) -> Card | None:
 
 def _preference(s: Setting, episodes: int, own: Sequence[SimulatedRun]) -> Dump:
     """Which of the agents and releases loses least in the same simulated worlds, and why: fields of the quality."""
-    learners, found = max(1, round(episodes * s.terms.teaching)), list[Rival]()
+    learners, found = max(1, round(episodes * s.terms.teaching)), list[answers.Rival]()
     p, head = s.recipe.privacy, s.recipe.recipe
     of = {"release": p.release} if p is not None and s.recipe.agent.learner.section is None else {}
-    mine = Rival.model_validate({"agent": head.agent, **of, "suboptimality": _mean(own) if own else None})
+    mine = answers.Rival.model_validate({"agent": head.agent, **of, "suboptimality": _mean(own) if own else None})
     most = _MANY_CELLS if own else _MOST_CELLS
     best, by = mine, 0.0
     for rival, plan in _rivals(s):
@@ -476,10 +463,10 @@ def _preference(s: Setting, episodes: int, own: Sequence[SimulatedRun]) -> Dump:
         if reason is None and size > most:
             reason = _drowned(plan) or f"one simulated log holds {size:,} numbers"
         if reason is not None:
-            found.append(Rival.model_validate({**rival.parts(), "reason": reason}))
+            found.append(answers.Rival.model_validate({**rival.parts(), "reason": reason}))
             continue
         drawn = plan.forecast(learners, range(max(1, min(_RIVAL_DRAWS, _RIVAL_WORK // size))))
-        found.append(Rival.model_validate({**rival.parts(), "suboptimality": _mean(drawn)}))
+        found.append(answers.Rival.model_validate({**rival.parts(), "suboptimality": _mean(drawn)}))
         # both met the same worlds and logs
         less = float(np.mean([a.loss - b.loss for a, b in zip(own, drawn, strict=False)])) if own else 0.0
         error = float(np.std([d.loss for d in own], ddof=1)) / math.sqrt(len(drawn)) if own else 0.0
@@ -502,7 +489,7 @@ def _drowned(plan: RunPlan) -> str | None:
     return f"a cell of an even log has {number(visits, 2)} visits, with noise ± {number(noise, 2)} on {onto} successors"
 
 
-def _why(best: Rival, all_of_them: Sequence[Rival]) -> str:
+def _why(best: answers.Rival, all_of_them: Sequence[answers.Rival]) -> str:
     """One sentence, in which the recipe's own, the first of all, comes first."""
     own, *rivals = all_of_them
     others = [r for r in all_of_them if r.name != best.name]
@@ -525,7 +512,7 @@ def _mean(drawn: Sequence[SimulatedRun]) -> float:
     return max(0.0, round(float(np.mean([d.loss for d in drawn])), 12))
 
 
-def _told(s: Setting, plan: RunPlan, episodes: int, drawn: Sequence[SimulatedRun]) -> Quality:
+def _told(s: Setting, plan: RunPlan, episodes: int, drawn: Sequence[SimulatedRun]) -> answers.Quality:
     from pipeline.worlds.surrogate import OBSERVED, STATES
 
     known = s.recipe.terms.known
@@ -533,7 +520,7 @@ def _told(s: Setting, plan: RunPlan, episodes: int, drawn: Sequence[SimulatedRun
     loss = _band([d.loss for d in drawn])
     invented = OBSERVED if _observed(s) else STATES
     world = invented if known is None else f"{known.world}, logged by {known.behaviour}"
-    return Quality(
+    return answers.Quality(
         world=world,
         declared=known is not None,
         episodes=episodes,
@@ -541,13 +528,13 @@ def _told(s: Setting, plan: RunPlan, episodes: int, drawn: Sequence[SimulatedRun
         optimum=float(np.mean([d.optimum for d in drawn])),
         suboptimality=loss,
         without_noise=_band([d.exact for d in drawn]),
-        reference=Reference(name=plan.reference, suboptimality=reference),
+        reference=answers.Reference(name=plan.reference, suboptimality=reference),
         share=loss.mean / reference if reference > 0 else None,
         abstains=float(np.mean([d.abstains for d in drawn])),
         is_not=IS_NOT,
     )
 
 
-def _band(values: Sequence[float]) -> Band:
+def _band(values: Sequence[float]) -> answers.Band:
     low, high = np.quantile(values, [LOW, HIGH]) if len(values) >= _BAND else (min(values), max(values))
-    return Band(mean=float(np.mean(values)), low=float(low), high=float(high))
+    return answers.Band(mean=float(np.mean(values)), low=float(low), high=float(high))

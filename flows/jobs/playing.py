@@ -21,22 +21,14 @@ from numpy.typing import NDArray
 
 from flows.config.home import ALONE, Home, Work
 from flows.config.study_recipes import WorldRecipe, is_world_recipe, load_world_recipe
-from flows.jobs.made_again import BROKEN, Vouched, foreign_code, judged
-from flows.jobs.publish import PAGES, drawn_pages, write_pages, write_policy
+from flows.jobs.made_again import BROKEN, foreign_code, judged
+from flows.jobs.proof import Vouched
+from flows.jobs.run import PAGES, drawn_pages, write_pages, write_policy
 from pipeline.declaration.card import AnyCard, Card, CardError, LqCard
 from pipeline.declaration.numbers import number
 from pipeline.declaration.toml import read_toml
+from pipeline.facts import learnt
 from pipeline.facts.evaluation import Communication, Curve, PlayedAgent, Simulation, Spread
-from pipeline.facts.learnt import (
-    Baseline,
-    Gains,
-    PlayedConstants,
-    PolicyFacts,
-    PolicyView,
-    Preset,
-    ValueFacts,
-    decisions,
-)
 from pipeline.facts.promise import Guarantee, Joint, MechanismFacts, declared, present
 from pipeline.facts.report import Report, read_report
 from pipeline.files import copy_file, whole_folder, write_file
@@ -87,12 +79,12 @@ class _Tables:
         return played_files(self.card, self._table, self.visits)
 
     @property
-    def view(self) -> PolicyView:
+    def view(self) -> learnt.PolicyView:
         d = self.card.domain
-        return decisions((d.live_states, d.action_labels), self._table, self._tied, self.visits)
+        return learnt.decisions((d.live_states, d.action_labels), self._table, self._tied, self.visits)
 
     @property
-    def facts(self) -> PolicyFacts:
+    def facts(self) -> learnt.PolicyFacts:
         return decision_facts(self._table, self._tied)
 
     def labelled(self, table: Array) -> list[dict[str, object]]:
@@ -117,12 +109,12 @@ class _Plant:
         return gain_files(self.card, self.policy, self.bounds)
 
     @property
-    def view(self) -> PolicyView:
-        return Gains(self.card.domain.observation.labels, self.card.domain.action.labels, self.policy)
+    def view(self) -> learnt.PolicyView:
+        return learnt.Gains(self.card.domain.observation.labels, self.card.domain.action.labels, self.policy)
 
     @property
-    def facts(self) -> PolicyFacts:
-        return PolicyFacts(tie_share=0.0, abstain_share=0.0, left_zero=bool(self.policy.any()))
+    def facts(self) -> learnt.PolicyFacts:
+        return learnt.PolicyFacts(tie_share=0.0, abstain_share=0.0, left_zero=bool(self.policy.any()))
 
     def labelled(self, table: Array) -> list[dict[str, object]]:
         """Another controller's gains, by label."""
@@ -230,7 +222,7 @@ class PlayedSimulation:
         )
 
     @property
-    def value(self) -> ValueFacts:
+    def value(self) -> learnt.ValueFacts:
         """The interval of the policy's value: in a known world, over the seeds."""
         sim = self.simulation
         own, (low, high) = sim.agents[0].suboptimality, self.worth.trivial()
@@ -241,7 +233,7 @@ class PlayedSimulation:
             if spread is None
             else f"{LEVEL:.0%} Student interval of the mean over {sim.runs} independent runs"
         )
-        return ValueFacts(
+        return learnt.ValueFacts(
             lower=max(low, least),
             upper=min(high, most),
             estimate=sim.value if own is None else sim.optimum - own.mean,
@@ -255,11 +247,13 @@ class PlayedSimulation:
         )
 
     @property
-    def baselines(self) -> dict[str, Baseline]:
+    def baselines(self) -> dict[str, learnt.Baseline]:
         """What those beside the agent are worth."""
         sim = self.simulation
         there = {a.agent: a.suboptimality for a in sim.agents[1:]}
-        return {name: Baseline(estimate=sim.optimum - lost.mean) for name, lost in there.items() if lost is not None}
+        return {
+            name: learnt.Baseline(estimate=sim.optimum - lost.mean) for name, lost in there.items() if lost is not None
+        }
 
     def losses(self, outcomes: Sequence[Measured]) -> list[float] | None:
         """V* - V^pi of every run's policy; None where an agent emits none."""
@@ -441,13 +435,13 @@ def _guarantee(played: PlayedSimulation) -> Guarantee:
     return guarantee(played.card, played.release, trial.calibration or "tight", asked)
 
 
-def _constants(played: PlayedSimulation) -> PlayedConstants:
+def _constants(played: PlayedSimulation) -> learnt.PlayedConstants:
     trial = played.trial
     options = {k: run_named(v) for k, v in {**find(trial.agent).defaults, **trial.knobs}.items()}
     said = str(played.rows[0]["constants"] or "none")
     preset = str(options.get("constants") or "practical")
-    return PlayedConstants(
-        policy=Preset(preset=preset, values={}, source={"chosen": said}),
+    return learnt.PlayedConstants(
+        policy=learnt.Preset(preset=preset, values={}, source={"chosen": said}),
         options={k: v for k, v in options.items() if isinstance(v, str | int | float | bool) or v is None},
     )
 

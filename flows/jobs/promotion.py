@@ -2,22 +2,26 @@
 
 ``runs/current`` is a symbolic link that is moved in one step, and what it pointed to before.  Where the run in use did
 worse than current practice it leads nowhere: practice serves, and no rule promotes a run that still holds nights from
-before that date.
+before that date.  A share of the people may meet a policy, by a hash that ``policy.json`` carries; the others keep
+current practice.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from pathlib import Path
 from typing import TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
+from flows.config.home import Home
 from flows.config.recipe import Promote, names_run
+from flows.config.setting import Setting
 from pipeline.declaration.card import CardError
 from pipeline.declaration.numbers import number
 from pipeline.declaration.toml import Name
@@ -31,6 +35,8 @@ from pipeline.files import json_text, remove_file, whole_file, write_file
 from pipeline.learners.decisions import StoredDecisions
 from pipeline.learners.gains import StoredObserved
 from pipeline.learners.offline_agents import read_stored, read_view
+from pipeline.learners.policy_files import PolicyFiles
+from pipeline.ledger.chain import canonical
 from pipeline.statistics.played import Play
 from pipeline.transaction.transaction import one_at_a_time
 from reports.page import percent
@@ -367,3 +373,24 @@ def _said(
         changes=None if changes is None else changes.in_numbers(),
         **present(accepted=accepted, practice_since=None if since is None else since.isoformat()),
     )
+
+
+RULE = (
+    "sha256 of ID:PERSON in UTF-8; who has its first 8 bytes, as a big-endian integer, below share * 2^64 meets this "
+    "policy, all others keep current practice"
+)
+PRACTICE = "keep current practice: this person does not meet the policy"
+
+
+def shared(files: PolicyFiles, share: float) -> PolicyFiles:
+    """The files of a policy that says who meets it."""
+    told = hashlib.sha256(canonical([files.labels, files.digest]).encode()).hexdigest()[:16]
+    return replace(files, labels={**files.labels, "play": {"id": told, "share": share, "rule": RULE}})
+
+
+def play_in_use(s: Setting, home: Home) -> Play | None:
+    """Who meets the run in use; None where the recipe compares nothing, or no run is in use."""
+    if s.recipe.nightly is None or s.recipe.nightly.drift is None or s.recipe.promote is None:
+        return None
+    run = Alias(home.runs, s.recipe.promote.pointer).now()
+    return None if run is None else play_of(home.runs / run)

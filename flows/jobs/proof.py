@@ -8,23 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flows.jobs.publish import PAGES, drawn_pages
+from flows.jobs.run import PAGES, drawn_pages
 from pipeline.declaration.card import AnyCard, CardError
 from pipeline.facts.learnt import PolicyView
 from pipeline.facts.report import Report
 from pipeline.files import write_file
+from pipeline.ledger import publication
 from pipeline.ledger.chain import Body, BudgetError, Entry, NoLedgerError
-from pipeline.ledger.publication import (
-    file_digests,
-    files_problem,
-    maker,
-    older_version,
-    publication_of,
-    publications,
-    registered_keys,
-    signature_problem,
-    was_unvouched,
-)
 from pipeline.ledger.verify import Check, read_certificate, read_json, verify_run
 from pipeline.privacy.release_file import file_of, sha256_file
 
@@ -64,10 +54,10 @@ def verify_run_job(
     try:
         proof = read_certificate(folder)
         held = _held(entries, proof["dataset"], folder)
-        word = None if held is None else _word(held, folder, trusted)
-        checks = verify_run(folder, held, None if word is None else word.older)
+        known = None if held is None else _vouched(held, proof, folder, trusted, own)
+        checks = verify_run(folder, held, None if known is None else known.older(publication.maker()))
         if checks[0].ok is not False:
-            checks += _vouching(folder, proof, held, word, card, trusted, own)
+            checks += _vouching(folder, proof, known, card, strict=bool(trusted))
     except (ValueError, LookupError, TypeError, AttributeError) as e:
         told = str(e) if isinstance(e, ValueError) else f"its files make no sense ({type(e).__name__})"
         raise CardError(f"{folder.name}: {told}") from None
@@ -83,7 +73,7 @@ def _held(entries: Entries, dataset: str, folder: Path) -> Sequence[Entry] | Non
         found = entries()
     except NoLedgerError:
         return None
-    return found if publications(found, folder.name) or any(e.lineage == dataset for e in found) else None
+    return found if publication.publications(found, folder.name) or any(e.lineage == dataset for e in found) else None
 
 
 def _commit(held: Sequence[Entry], proof: Body) -> Entry | None:
@@ -92,84 +82,80 @@ def _commit(held: Sequence[Entry], proof: Body) -> Entry | None:
 
 
 @dataclass(frozen=True)
-class _Word:
-    """The PUBLISH entry of a folder, where it names other files, and what is wrong with its signature."""
+class Vouched:
+    """What the ledger holds of a run.
 
-    entry: Entry
-    changed: str | None
-    unsigned: str | None
+    ``publication``: its PUBLISH entry; ``changed``, ``unsigned``: where that names other files, and what is wrong with
+    its signature.  ``own``: whether the ledger is that of the home, and no file that somebody gave.
+    """
+
+    entries: Sequence[Entry]
+    intent: Entry | None = None
+    commit: Entry | None = None
+    publication: Entry | None = None
+    changed: str | None = None
+    unsigned: str | None = None
+    own: bool = False
 
     @property
-    def sound(self) -> bool:
-        """Whether a trusted key vouches for these very files."""
-        return self.changed is None and self.unsigned is None
+    def said(self) -> Body:
+        """The body of PUBLISH; empty where there is none."""
+        return {} if self.publication is None else self.publication.body
 
-    @property
-    def older(self) -> str | None:
-        """That another version made them, in words; nothing but a sound entry is believed about that."""
-        return older_version(self.entry.body["made_by"], maker()) if self.sound else None
+    def older(self, now: Mapping[str, str]) -> str | None:
+        """That another version made these very files, in words; None where no trusted key vouches for them."""
+        sound = self.publication is not None and self.changed is None and self.unsigned is None
+        return publication.older_version(self.said["made_by"], now) if sound else None
 
 
-def _word(held: Sequence[Entry], folder: Path, trusted: frozenset[str]) -> _Word | None:
-    files = file_digests(folder)
+def _vouched(held: Sequence[Entry], proof: Body, folder: Path, trusted: frozenset[str], own: bool) -> Vouched:
+    commit, files = _commit(held, proof), publication.file_digests(folder)
+    intent = None if commit is None else next((e for e in held if e.seq == commit.body.get("intent")), None)
     published = _published(held, folder, files)
     if published is None:
-        return None
-    keys = trusted or frozenset(registered_keys([e for e in held if e.seq < published.seq]))
-    return _Word(published, _problem(published, folder, files), signature_problem(published, keys))
+        return Vouched(held, intent, commit, own=own)
+    keys = trusted or frozenset(publication.registered_keys([e for e in held if e.seq < published.seq]))
+    changed, unsigned = _problem(published, folder, files), publication.signature_problem(published, keys)
+    return Vouched(held, intent, commit, published, changed, unsigned, own)
 
 
 def _vouching(
-    folder: Path,
-    proof: Body,
-    held: Sequence[Entry] | None,
-    word: _Word | None,
-    card: AnyCard | None,
-    trusted: frozenset[str],
-    own: bool,
+    folder: Path, proof: Body, known: Vouched | None, card: AnyCard | None, *, strict: bool
 ) -> Iterator[Check]:
     # what makes a run again is most of the house, and few ask
-    from flows.jobs.made_again import Vouched, made_again
+    from flows.jobs.made_again import made_again
     from flows.jobs.playing import is_played, played_again
 
     if card is not None and card.name != proof["dataset"]:
         yield Check("the run is of this card's dataset", False, f"it is of {proof['dataset']}, the card of {card.name}")
         return
-    if held is None:
-        yield Check(_VOUCHED, False if trusted else None, _NO_LEDGER)
+    if known is None:
+        yield Check(_VOUCHED, False if strict else None, _NO_LEDGER)
         return
-    commit = _commit(held, proof)
-    if word is None:
-        old = was_unvouched(held, commit)
+    if known.publication is None:
+        old = publication.was_unvouched(known.entries, known.commit)
         found = "not vouched: the run is older than such entries; `reticent run` its recipe again, at no cost"
-        yield Check(
-            _VOUCHED,
-            None if old and not trusted else False,
-            found if old else _UNKNOWN,
-        )
+        yield Check(_VOUCHED, None if old and not strict else False, found if old else _UNKNOWN)
     else:
-        yield Check(_VOUCHED, word.changed is None, word.changed or "")
-        yield Check(_SIGNED, word.unsigned is None, word.unsigned or "")
-    published, sound = (None, False) if word is None else (word.entry, word.sound)
+        yield Check(_VOUCHED, known.changed is None, known.changed or "")
+        yield Check(_SIGNED, known.unsigned is None, known.unsigned or "")
     if is_played(folder):
-        yield from played_again(folder, Vouched(held, None, None, published, own, sound))
-        return
-    if card is None:
+        yield from played_again(folder, known)
+    elif card is None:
         yield Check("the files, made again", None, "name the card with --card")
-        return
-    intent = None if commit is None else next((e for e in held if e.seq == commit.body.get("intent")), None)
-    yield from made_again(folder, card, Vouched(held, intent, commit, published, own, sound))
+    else:
+        yield from made_again(folder, card, known)
 
 
 def _published(held: Sequence[Entry], folder: Path, files: Mapping[str, str]) -> Entry | None:
     """The PUBLISH entry of a folder: under its own name, else under the one it claims, as a copy may be renamed."""
     names = folder.name, _name(folder)
-    return next((e for n in names if (e := publication_of(held, n, files)) is not None), None)
+    return next((e for n in names if (e := publication.publication_of(held, n, files)) is not None), None)
 
 
 def _problem(published: Entry, folder: Path, files: Mapping[str, str]) -> str | None:
     """Where a folder is not what its entry vouches for; another run in its place is called by its name."""
-    wrong, run, said = files_problem(published, files), published.body["run"], _name(folder)
+    wrong, run, said = publication.files_problem(published, files), published.body["run"], _name(folder)
     return wrong if wrong is None or said == run else f"it holds {said}, not {run}"
 
 
@@ -208,13 +194,13 @@ def refuse_changed(folder: Path, entries: Entries, card: AnyCard | None = None) 
     try:
         proof = read_certificate(folder)
         held = _held(entries, proof["dataset"], folder)
-        files = file_digests(folder)
+        files = publication.file_digests(folder)
         published = None if held is None else _published(held, folder, files)
         if published is not None:
             problem = _problem(published, folder, files)
         elif card is not None and card.name != proof["dataset"]:
             problem = f"it is of {proof['dataset']}, the card of {card.name}"
-        elif held is not None and not was_unvouched(held, _commit(held, proof)):
+        elif held is not None and not publication.was_unvouched(held, _commit(held, proof)):
             problem = _UNKNOWN
         else:
             stated = {file_of(kind): digest for kind, digest in proof["sha256"].items()}
@@ -232,8 +218,10 @@ def draw_pages(folder: Path, said: Report, view: PolicyView, entries: Entries) -
     Raises BudgetError if this version would draw others; what stands in the folder stays as it is.
     """
     held = _held(entries, said.dataset.name, folder)
-    published = [] if held is None else publications(held, folder.name) or publications(held, said.run)
-    files = file_digests(folder)
+    published = (
+        [] if held is None else publication.publications(held, folder.name) or publication.publications(held, said.run)
+    )
+    files = publication.file_digests(folder)
     if any(e.body["files"] == files for e in published):
         return
     pages = dict(zip(PAGES, drawn_pages(said, view), strict=True))

@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NotRequired, TypedDict
+from typing import TYPE_CHECKING
 
 from flows.config.home import Home, find_card
 from pipeline.declaration.card import AnyCard, CardError, load_any_card
@@ -59,7 +59,8 @@ class LogOptions:
 
     def dataset(self, place: str, spec: Sequence[object]) -> str:
         """Name of the new dataset: as given, else of the place and a hash of all that is asked."""
-        return self.name or f"{_slug(place)}_{hashlib.sha256(canonical(spec).encode()).hexdigest()[:8]}"
+        slug = re.sub("[^a-z0-9]+", "_", place.lower()).strip("_")
+        return self.name or f"{slug}_{hashlib.sha256(canonical(spec).encode()).hexdigest()[:8]}"
 
     def refuse(self, what: str, whose: str, *options: str) -> None:
         """Refuse options that belong to logs of another kind: CardError naming the first that was given."""
@@ -78,24 +79,10 @@ class LogOptions:
         return shlex.join(words)
 
 
-class WrittenLog(TypedDict):
-    """A log that was written, its lineage's files, and of which world or run it is; a shipped log has no new recipe."""
-
-    episodes: int
-    dataset: str
-    folder: NotRequired[str]
-    card: str
-    recipe: NotRequired[str]
-    files: list[str]
-    world: NotRequired[str]
-    behaviour: NotRequired[str]
-    values: NotRequired[dict[str, float]]
-    from_run: NotRequired[str]
-    guarantee: NotRequired[Dump]
-
-
-def simulate_logs(name: str, asked: LogOptions, home: Home) -> WrittenLog:
+def simulate_logs(name: str, asked: LogOptions, home: Home) -> Dump:
     """A shipped log anew where only its name is given, else a synthetic lineage of the world ``name``.
+
+    Returns what was written and of which world or run it is; a shipped log has no new recipe.
 
     ``home``: where logs without a folder of their own go.
     """
@@ -112,7 +99,7 @@ def _shipped(name: str, home: Home) -> AnyCard | None:
     return load_any_card(find_card(name, home.shelf)) if named else None
 
 
-def _regenerate(card: AnyCard, to: Path | None) -> WrittenLog:
+def _regenerate(card: AnyCard, to: Path | None) -> Dump:
     from pipeline.worlds.simulated_logs import regenerate
 
     files = regenerate(card, to or card.folder)
@@ -124,7 +111,7 @@ def _regenerate(card: AnyCard, to: Path | None) -> WrittenLog:
     }
 
 
-def _world_log(name: str, asked: LogOptions, home: Home) -> WrittenLog:
+def _world_log(name: str, asked: LogOptions, home: Home) -> Dump:
     from pipeline.mdp.planning import policy_value
     from pipeline.worlds.exact import best_bin_policy_value, world_values
     from pipeline.worlds.synthetic import Simulated, checked, tabular_log, world_card, world_readme
@@ -162,7 +149,7 @@ def _world_log(name: str, asked: LogOptions, home: Home) -> WrittenLog:
     return {**_write(simulated, asked.to, home, folder), "world": name, "behaviour": behaviour, "values": exact}
 
 
-def _plant_log(name: str, asked: LogOptions, home: Home) -> WrittenLog:
+def _plant_log(name: str, asked: LogOptions, home: Home) -> Dump:
     from pipeline.online.declared_world import plant_card
     from pipeline.worlds.plants import explorer_value, load_lq_world
     from pipeline.worlds.simulated_logs import Made, write_lq_log
@@ -192,7 +179,7 @@ def _plant_log(name: str, asked: LogOptions, home: Home) -> WrittenLog:
     return {**_write(simulated, asked.to, home, None), "world": name, "behaviour": behaviour, "values": exact}
 
 
-def simulate_from_run(run: Path, asked: LogOptions, home: Home) -> WrittenLog:
+def simulate_from_run(run: Path, asked: LogOptions, home: Home) -> Dump:
     """A synthetic log from the released model of a run; reads the run's folder and nothing else.
 
     ``home``: where logs without a folder of their own go.
@@ -235,7 +222,7 @@ def world_folder(name: str, home: Home) -> Path:
     return home.root / "no-such-folder" / name
 
 
-def _write(s: Simulated, to: Path | None, home: Home, source: Path | None) -> WrittenLog:
+def _write(s: Simulated, to: Path | None, home: Home, source: Path | None) -> Dump:
     from pipeline.worlds.synthetic import refuse_foreign, write_folder
 
     name = s.values["name"]
@@ -252,10 +239,6 @@ def _write(s: Simulated, to: Path | None, home: Home, source: Path | None) -> Wr
         "recipe": str(folder / "recipe.toml"),
         "files": [str(folder / f) for f in files],
     }
-
-
-def _slug(text: str) -> str:
-    return re.sub("[^a-z0-9]+", "_", text.lower()).strip("_")
 
 
 def _of_run(dataset: str, run: str) -> str:

@@ -22,8 +22,7 @@ from pydantic import Field, FiniteFloat, ValidationError
 
 from flows.config.home import CardLike, Home
 from flows.jobs.opened import Policy, Run, find_run
-from flows.jobs.promotion import practice_serves
-from flows.jobs.sharing import PRACTICE
+from flows.jobs.promotion import PRACTICE, practice_serves
 from flows.server.serving import ACCESS, access
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import Strict

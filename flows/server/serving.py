@@ -48,24 +48,12 @@ ACCESS = "access.env"
 """File of the server's folder: address and secret, as environment variables of whoever may use the server."""
 
 
-@dataclass(frozen=True)
-class Service:
-    """What is served: the home of the jobs, the recipe of ``nightly`` and its schedule.
-
-    ``cron``, ``timezone``: its schedule; None: none.
-    """
-
-    home: Path
-    recipe: str
-    cron: str | None
-    timezone: str
-    limit: int
-
-
-def serve_deployments(service: Service, say: Callable[[str], None]) -> None:
+def serve_deployments(
+    home: Path, recipe: str, cron: str | None, timezone: str, limit: int, say: Callable[[str], None]
+) -> None:
     """Register the deployments and run what is due, until a signal ends it."""
     # for the processes of the runs
-    os.environ[HOME], os.environ[SERVED] = str(service.home), service.recipe
+    os.environ[HOME], os.environ[SERVED] = str(home), recipe
     from prefect.client.orchestration import get_client
     from prefect.exceptions import ObjectNotFound, TerminationSignal
     from prefect.runner import Runner
@@ -78,9 +66,9 @@ def serve_deployments(service: Service, say: Callable[[str], None]) -> None:
             with suppress(ObjectNotFound):
                 there[each.name] = client.read_deployment_by_name(f"{each.name}/{each.name}").schedules
     # a stopped service must not leave its schedule paused: nobody would switch it on again
-    runner = Runner(name="reticent", pause_on_shutdown=False, limit=service.limit)
-    deploy(runner, service.recipe, service.cron, service.timezone, there)
-    say(f"serving nightly, simulate and reproduce for {service.home}; stop with Ctrl-C or SIGTERM")
+    runner = Runner(name="reticent", pause_on_shutdown=False, limit=limit)
+    deploy(runner, recipe, cron, timezone, there)
+    say(f"serving nightly, simulate and reproduce for {home}; stop with Ctrl-C or SIGTERM")
     with suppress(KeyboardInterrupt, TerminationSignal):
         asyncio.run(runner.start())
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from flows.terminal.screen import Block, Grid, Title
-from pipeline.operator.advice import Facts
 from pipeline.operator.ingest_report import LOUD
+
+if TYPE_CHECKING:
+    from pipeline.facts.promise import Dump
 
 ONLY = "OPERATOR ONLY: raw facts, not for publication."
 
 
-def warnings_of(r: Facts) -> list[str]:
+def warnings_of(r: Dump) -> list[str]:
     """What nobody should overlook."""
     found: list[str] = []
     if r["share_lost"] > LOUD:
@@ -35,14 +38,14 @@ def warnings_of(r: Facts) -> list[str]:
     return found
 
 
-def rules_table(r: Facts) -> list[Block]:
+def rules_table(r: Dump) -> list[Block]:
     """People, episodes and rows by rule; nothing where no rule was broken."""
     rows = [(one["rule"], one["effect"], _n(one["people"]), _n(one["episodes"]), _n(one["rows"])) for one in r["rules"]]
     title = f"{r['people_lost']:,} people lost ({r['share_lost']:.1%}), {r['people_kept']:,} kept; by rule:"
     return [Grid(("rule", "effect", "people", "episodes", "rows"), rows, title, left=2)] if rows else []
 
 
-def ingest_page(dataset: str, snapshot: int, r: Facts) -> list[Block]:
+def ingest_page(dataset: str, snapshot: int, r: Dump) -> list[Block]:
     """All of it."""
     blocks: list[Block] = [Title(f"{dataset} snapshot {snapshot}: what was set aside"), ONLY, *warnings_of(r)]
     if r["purged"]:
@@ -81,12 +84,12 @@ def _n(count: int | None) -> str:
 _STEPS = 24
 
 
-def inspection_page(facts: Facts) -> list[Block]:
+def inspection_page(facts: Dump) -> list[Block]:
     """Blocks of the page."""
     return _vector_page(facts) if "vectors" in facts else _table_page(facts)
 
 
-def _head(f: Facts) -> list[str]:
+def _head(f: Dump) -> list[str]:
     return [
         f"{f['dataset']} snapshot {f['snapshot']} ({f['kind']}): {f['rows']:,} rows, {f['users']:,} users, "
         f"{f['episodes']:,} episodes; users_public declares {f['people']['declared']:,}",
@@ -94,14 +97,14 @@ def _head(f: Facts) -> list[str]:
     ]
 
 
-def _warnings(f: Facts) -> list[str]:
+def _warnings(f: Dump) -> list[str]:
     lines: list[str] = []
     for w in f["warnings"]:
         lines += ["", f"WARNING {w['code']}: {w['what']}.", f"  means: {w['means']}.", f"  do: {w['do']}."]
     return lines if f["warnings"] else [*lines, "", "No warnings.  That is no proof that the log is good."]
 
 
-def _table_page(facts: Facts) -> list[Block]:
+def _table_page(facts: Dump) -> list[Block]:
     """Of a log of declared states and actions."""
     blocks: list[Block] = [_opening(facts)]
     for table in (_rules(facts), _states(facts), _matrix(facts), _noise(facts), _hidden(facts)):
@@ -110,7 +113,7 @@ def _table_page(facts: Facts) -> list[Block]:
     return [*blocks, *_closing(facts)]
 
 
-def _opening(f: Facts) -> str:
+def _opening(f: Dump) -> str:
     steps, reward = f["steps"], f["reward"]
     lines = [
         *_head(f),
@@ -127,7 +130,7 @@ def _opening(f: Facts) -> str:
     return "\n".join(lines)
 
 
-def _shares(shares: Facts) -> list[str]:
+def _shares(shares: Dump) -> list[str]:
     words = {
         "unknown_next_state": "next state unknown",
         "other_state": "state OTHER",
@@ -143,13 +146,13 @@ def _table(title: str, head: str, cells: str, records: Iterable[Mapping[str, obj
     return Grid(head.split("|"), rows, title, left=left) if rows else None
 
 
-def _rules(f: Facts) -> Grid | None:
+def _rules(f: Dump) -> Grid | None:
     rules = [{**r, "accepted": "any" if r["tolerance"] is None else f"{r['tolerance']:.3%}"} for r in f["rules"]]
     head, cells = "rule|effect|rows|share|accepted", "{rule}|{effect}|{rows:,}|{share:.3%}|{accepted}"
     return _table("Rules broken", head, cells, rules, left=2)
 
 
-def _states(f: Facts) -> Grid | None:
+def _states(f: Dump) -> Grid | None:
     by_state: dict[str, list[int]] = {}
     for r in f["coverage"]["table"]:
         sums = by_state.setdefault(r["state"], [0, 0, 0])
@@ -173,7 +176,7 @@ def _states(f: Facts) -> Grid | None:
     return Grid(head, rows, title) if rows else None
 
 
-def _matrix(f: Facts) -> Grid | None:
+def _matrix(f: Dump) -> Grid | None:
     """A row a state, a column a step: how many actions were never or hardly seen."""
     c, horizon = f["coverage"], f["steps"]["horizon"]
     if c["pooled"] or not 1 < horizon <= _STEPS:
@@ -186,13 +189,13 @@ def _matrix(f: Facts) -> Grid | None:
     return Grid(("state", *map(str, range(horizon))), list(rows.values()), title) if rows else None
 
 
-def _noise(f: Facts) -> Grid | None:
+def _noise(f: Dump) -> Grid | None:
     head = "budget|ρ|noise of a cell's visits (sd)|cells drowned|of cells|of visits"
     cells = "{budget}|{rho:g}|{deviation_of_visits:.4g}|{cells_drowned:,}|{share_of_cells:.1%}|{share_of_visits:.2%}"
     return _table("Visits against the noise (drowned: fewer than 2 sd)", head, cells, f["noise"])
 
 
-def _hidden(f: Facts) -> Grid | None:
+def _hidden(f: Dump) -> Grid | None:
     told = sorted(f["hidden_state"]["tests"], key=lambda t: (not t["speaks"], -t["difference"]))
     tests = [{**t, "yes": "YES" if t["speaks"] else "no"} for t in told]
     head = "state|column|kind|people|p|difference|at|action depends on it"
@@ -200,7 +203,7 @@ def _hidden(f: Facts) -> Grid | None:
     return _table("Does the logged action depend on what the states hide?", head, cells, tests, left=2)
 
 
-def _closing(f: Facts) -> list[str]:
+def _closing(f: Dump) -> list[str]:
     hidden = f["hidden_state"]
     lines = (
         ["A 'no' is absence of evidence, not a proof; what no file holds was not looked at."]
@@ -210,7 +213,7 @@ def _closing(f: Facts) -> list[str]:
     return [*lines, *_warnings(f)]
 
 
-def _vector_page(f: Facts) -> list[Block]:
+def _vector_page(f: Dump) -> list[Block]:
     """Of a log of vectors."""
     steps, shares = f["steps"], f["shares"]
     lines: list[Block] = [

@@ -19,14 +19,18 @@ _NO_GATE = (
 class ShownPlan(PlanAnswer):
     """See :class:`~pipeline.facts.answers.PlanAnswer`; it shows itself as the shell does, as a page in a notebook."""
 
+    def blocks(self) -> list[Block]:
+        """The page."""
+        return plan_page(self)
+
     def __repr__(self) -> str:
         """What the shell prints."""
-        return "\n".join(plain(plan_page(self)))
+        return "\n".join(plain(self.blocks()))
 
     __str__ = __repr__
 
     def _repr_html_(self) -> str:
-        return part(plan_page(self))
+        return part(self.blocks())
 
 
 def up(loss: float | None) -> str:

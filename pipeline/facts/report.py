@@ -16,36 +16,12 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from pipeline.facts import learnt, promise
 from pipeline.facts.evaluation import Evaluated, Simulation
-from pipeline.facts.learnt import (
-    Baseline,
-    ConsistencyFacts,
-    FeatureFacts,
-    PlantConstants,
-    PlantModel,
-    PlayedConstants,
-    PolicyFacts,
-    Practice,
-    TabularConstants,
-    Truth,
-    ValueFacts,
-)
-from pipeline.facts.promise import (
-    CounterFacts,
-    DeclaredPlant,
-    DeclaredTables,
-    GateFacts,
-    Guarantee,
-    Joint,
-    MechanismFacts,
-    Number,
-    Part,
-    SimulatedLog,
-)
 from pipeline.facts.verdict import Suboptimality, Verdict
 
 
-class Implementation(Part):
+class Implementation(promise.Part):
     """Why the program keeps what the mathematics promises: the algorithm, its arithmetic, and what leaks beside it."""
 
     algorithm: str
@@ -53,7 +29,7 @@ class Implementation(Part):
     side_channels: str
 
 
-class Stewardship(Part):
+class Stewardship(promise.Part):
     """How the data was collected, who can reach it, and the hash of what was registered of it."""
 
     collection: str
@@ -61,22 +37,22 @@ class Stewardship(Part):
     domain_hash: str
 
 
-class RegistryEntry(Part):
+class RegistryEntry(promise.Part):
     """The promise under the names of the proposed registry of differential-privacy deployments."""
 
     product: str
     unit_of_privacy: str
     flavour: str
-    epsilon: Number | None
-    delta: Number | None
-    rho: Number | None
+    epsilon: promise.Number | None
+    delta: promise.Number | None
+    rho: promise.Number | None
     model: str
     relation: str
     accounting: str
     implementation: str
 
 
-class Charged(Part):
+class Charged(promise.Part):
     """The COMMIT that a certificate rests on, and where the lineage stood then.
 
     Parameters
@@ -94,10 +70,10 @@ class Charged(Part):
     at: str
     run_key: str
     spent_rho_exact: str
-    spent_rho: Number
+    spent_rho: promise.Number
 
 
-class Certificate(Part):
+class Certificate(promise.Part):
     """The promise on top, then the program, then the data (the pyramid of NIST SP 800-226).
 
     Parameters
@@ -120,12 +96,12 @@ class Certificate(Part):
 
     schema_version: Literal[1]
     dataset: str
-    guarantee: Guarantee
+    guarantee: promise.Guarantee
     rho_exact: str | None
-    mechanisms: list[MechanismFacts]
-    gate: GateFacts | None = None
-    joint: Joint | None = None
-    counter: CounterFacts | None = None
+    mechanisms: list[promise.MechanismFacts]
+    gate: promise.GateFacts | None = None
+    joint: promise.Joint | None = None
+    counter: promise.CounterFacts | None = None
     composition: str
     implementation: Implementation
     data: Stewardship
@@ -139,7 +115,7 @@ class Certificate(Part):
 SCHEMA_FILE = Path(__file__).with_name("report.schema.json")
 
 
-class LedgerFacts(Part):
+class LedgerFacts(promise.Part):
     """Where the lineage stood when the release was committed.
 
     Parameters
@@ -155,17 +131,17 @@ class LedgerFacts(Part):
     """
 
     dataset: str
-    cap_rho: Number
-    spent_rho: Number
-    remaining_rho: Number
-    delta: Number
-    epsilon_spent: Number
+    cap_rho: promise.Number
+    spent_rho: promise.Number
+    remaining_rho: promise.Number
+    delta: promise.Number
+    epsilon_spent: promise.Number
     entry: int
     hash: str
     at: str
 
 
-class Report(Part):
+class Report(promise.Part):
     """All that a run says.  A part that a run does not have is absent, and is drawn on no page.
 
     Parameters
@@ -208,29 +184,29 @@ class Report(Part):
     run: str
     recipe: str
     agent: str
-    dataset: DeclaredTables | DeclaredPlant
-    made: SimulatedLog | None = None
-    guarantee: Guarantee
+    dataset: promise.DeclaredTables | promise.DeclaredPlant
+    made: promise.SimulatedLog | None = None
+    guarantee: promise.Guarantee
     verdict: Verdict | None = None
     suboptimality: Suboptimality | None = None
     evaluation: Evaluated | None = None
-    constants: TabularConstants | PlantConstants | PlayedConstants
-    value: ValueFacts
-    model_baselines: dict[str, Baseline]
-    practice: Practice | None = None
-    mechanisms: list[MechanismFacts]
-    gate: GateFacts | None = None
-    counter: CounterFacts | None = None
+    constants: learnt.TabularConstants | learnt.PlantConstants | learnt.PlayedConstants
+    value: learnt.ValueFacts
+    model_baselines: dict[str, learnt.Baseline]
+    practice: learnt.Practice | None = None
+    mechanisms: list[promise.MechanismFacts]
+    gate: promise.GateFacts | None = None
+    counter: promise.CounterFacts | None = None
     ledger: LedgerFacts | None
-    joint: Joint | None = None
-    consistency: ConsistencyFacts | None = None
-    features: FeatureFacts | None = None
-    model: PlantModel | None = None
-    policy: PolicyFacts
+    joint: promise.Joint | None = None
+    consistency: learnt.ConsistencyFacts | None = None
+    features: learnt.FeatureFacts | None = None
+    model: learnt.PlantModel | None = None
+    policy: learnt.PolicyFacts
     assumptions: list[str]
     not_covered: list[str]
     verify: list[str]
-    truth: Truth | None = None
+    truth: learnt.Truth | None = None
     simulation: Simulation | None = None
 
 
@@ -261,21 +237,21 @@ def read_report(folder: Path) -> Report:
 def report_schema() -> dict[str, Any]:
     """The JSON Schema of ``report.json``, described by the parts' own documentation."""
     found = Report.model_json_schema(mode="validation")
-    parts = {c.__name__: c for c in _parts(Part)}
+    parts = {c.__name__: c for c in _parts(promise.Part)}
     for name, told in [("Report", found), *found["$defs"].items()]:
         part = parts.get(name)
         # a value of the release itself tells its fields in its own words
         text = told["description"] if part is None else getdoc(part) or ""
         told["description"] = text.split("\n\nParameters\n")[0].replace("\n", " ")
         # what a part inherits is described where it is declared
-        for text in (getdoc(p) or "" for p in reversed(part.mro() if part else []) if issubclass(p, Part)):
+        for text in (getdoc(p) or "" for p in reversed(part.mro() if part else []) if issubclass(p, promise.Part)):
             for keys, words in _described(text):
                 for key in keys & told["properties"].keys():
                     told["properties"][key]["description"] = words
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found, "title": "Report of a Reticent run"}
 
 
-def _parts(of: type[Part]) -> Iterator[type[Part]]:
+def _parts(of: type[promise.Part]) -> Iterator[type[promise.Part]]:
     for part in of.__subclasses__():
         yield part
         yield from _parts(part)

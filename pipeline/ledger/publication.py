@@ -213,7 +213,7 @@ def key_body(key: OperatorKey) -> dict[str, object]:
 def vouch(page: Page, lineage: str, told: Body, key: OperatorKey) -> Entry:
     """Append PUBLISH, unless the newest one of this run vouches for the very same files.
 
-    ``told``: what ``flows.jobs.publish.publication`` says of the run; no fact about a person.
+    ``told``: what ``flows.jobs.run.publication`` says of the run; no fact about a person.
     """
     there = publications(page.entries, told["run"])
     if there and there[-1].body["files"] == told["files"]:

@@ -35,12 +35,12 @@ from numpy.typing import NDArray
 from pipeline.declaration.card import Card, CardError
 from pipeline.declaration.source import constant
 from pipeline.declaration.toml import LogError
+from pipeline.facts.promise import Dump
 from pipeline.logs.contribution_bounding import keyed_hash
 from pipeline.logs.decode import decode, number_of, number_steps, unfold
 from pipeline.logs.readers.batch import cell_type
 from pipeline.logs.sources import Sources, choose_reader, examine, read_batches, readers_of
 from pipeline.logs.store import Snapshot
-from pipeline.operator.advice import TOO_FEW, Facts
 from pipeline.operator.look import NUMBER, keys_of
 
 # chance of one false alarm in a whole inspection, all states and columns together
@@ -62,13 +62,15 @@ _NOT_MEASURED = (
     "truncated", "behavior_prob", "observation", "next_observation",
 )  # fmt: skip
 _PAST = {"past@state": "the state before", "past@reward": "the reward before"}
+TOO_FEW = "no state was seen with two values of a column often enough"
+"""Why a log that is there was not tested."""
 _STEP = "step"
 _LATER = {"later@reward": "the action before, of the reward", "later@state": "the action before, of the state after"}
 
 Array = NDArray[np.float64]
 
 
-def hidden_state(snapshot: Snapshot, card: Card, files: Sequence[Path] | None = None) -> Facts:
+def hidden_state(snapshot: Snapshot, card: Card, files: Sequence[Path] | None = None) -> Dump:
     """Test every state of the card against the columns of the source files, read again, and against the row before.
 
     ``files``: the log, which must still be there; None: what the card names.
@@ -97,7 +99,7 @@ def hidden_state(snapshot: Snapshot, card: Card, files: Sequence[Path] | None = 
         return _facts(TOO_FEW, [])
     kinds = {role: "beside" if role.startswith("beside") else "state" for role in names}
     kinds |= {_STEP: _STEP, **dict.fromkeys(_PAST, "past"), **dict.fromkeys(_LATER, "later")}
-    tests: list[Facts] = [
+    tests: list[Dump] = [
         {
             "state": card.domain.live_states[s],
             "column": (names | {_STEP: "the step"} | _PAST | _LATER)[role],
@@ -109,7 +111,7 @@ def hidden_state(snapshot: Snapshot, card: Card, files: Sequence[Path] | None = 
     return _facts(None, tests)
 
 
-def _facts(why_not: str | None, tests: list[Facts]) -> Facts:
+def _facts(why_not: str | None, tests: list[Dump]) -> Dump:
     return {
         "checked": why_not is None,
         "why_not": why_not,
@@ -322,7 +324,7 @@ def _expected(counts: Array) -> Array:
     return np.einsum("hg,ha,h->ga", counts.sum(2), counts.sum(1), 1 / n)
 
 
-def _verdict(counts: Array, labels: Sequence[str], tests: int) -> Facts:
+def _verdict(counts: Array, labels: Sequence[str], tests: int) -> Dump:
     """P-value and effect of one table, judged as one of ``tests``."""
     from scipy.stats import chi2
 

@@ -16,6 +16,9 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import cast
 
 import polars as pl
 
@@ -23,355 +26,16 @@ from pipeline.declaration.numbers import clean
 from pipeline.declaration.toml import CardError
 from pipeline.logs.contribution_bounding import canonical
 from pipeline.logs.decode import read_flag
-from pipeline.operator.look import (
-    PART,
-    SAYS,
-    Answers,
-    Column,
-    Look,
-    QuestionError,
-    Read,
-    find_roles,
-    look_at,
-    plain_name,
-)
-from pipeline.operator.proposal import NAMED, Draft, Said, listed, patterns, quoted
+from pipeline.operator import look as looking
+from pipeline.operator.look import PART, Answers, Column, Look, QuestionError, Read, look_at, plain_name
+from pipeline.operator.proposal import FRAME_FILE, NAMED, Draft, Said, listed, patterns, quoted
 from pipeline.privacy.budget import largest_delta
 
 # a share below which a trap is none, and what one explanation must explain
 _SOME, _MOST = 0.01, 0.9
 # a column of more texts than this is no site
 _SITES = 200
-
-
-def once(frame: pl.DataFrame, role: Mapping[str, str], notes: list[str]) -> pl.DataFrame:
-    """The log without rows that say again, word for word, what another one says; where nothing
-    orders rows, as it is.
-    """
-    if "order" not in role:
-        return frame
-    found = frame.unique([name for name in frame.columns if name != PART], keep="first", maintain_order=True)
-    if again := len(frame) - len(found):
-        notes.append(
-            f"{again:,} rows ({again / len(frame):.1%}) are there again, word for word: with order_by a row that comes "
-            "twice is one step; with a column of steps its whole episode is dropped (`repeat`)"
-        )
-    return found
-
-
-def ask_for_ties(
-    rows: pl.DataFrame, columns: Mapping[str, Column], role: Mapping[str, str], part: pl.Series | None, said: str | None
-) -> tuple[list[Said], list[str]]:
-    """Which of several rows of a person at one place counts, and whether a column or file sets them apart.
-
-    ``part``: the file of each row; None of a frame.  ``said``: each, or first or last by a column.
-    Raises QuestionError if rows stand at one place and nobody has said which counts.
-    """
-    here = ["user", "episode", "order"]
-    rows = rows.filter(pl.col("order").is_finite())
-    ties = int(rows.select(pl.struct(here).is_duplicated().sum()).item())
-    if "order" not in role or not ties:
-        return [], []
-    order, user = repr(role["order"]), repr(role["user"])
-    told = f"{ties:,} rows ({ties / len(rows):.1%}) stand at the same {order} as another row of their {user}"
-    notes = list[str]()
-    sites = {repr(name): c.cells for name, c in columns.items() if name not in role.values() and _is_site(c)}
-    sites |= {"file": part} if part is not None and part.n_unique() > 1 else {}
-    for name, cells in sites.items() if ties > _SOME * len(rows) else ():
-        apart = rows.with_columns(cells.gather(rows["at"]).alias("site"))
-        left = int(apart.select(pl.struct(*here, "site").is_duplicated().sum()).item())
-        if left <= (1 - _MOST) * ties:
-            notes.append(
-                f"{told}, and {name} tells them apart: if its ids begin anew in each {name}, people of several are "
-                "taken for one here; write a column of both, such as north-17, and name it with --user"
-            )
-            break
-    if said is None and (ties > _SOME * len(rows) or not columns[role["order"]].numbers >= 1):
-        finer = [
-            c.name for c in columns.values() if c.ordered >= 0.9 and c.distinct > 1 and c.name not in role.values()
-        ]
-        by = [f"--several {shlex.quote(f'{which}:{name}')}" for name in finer[:3] for which in ("last", "first")]
-        steps = [f"--order {shlex.quote(name)}" for name in finer[:3] if _orders(rows, columns[name])]
-        # rows of one place that saw other states are steps of their own; those that did not correct each other
-        seen = columns[role["state"]].cells.gather(rows["at"]).alias("seen")
-        tied = rows.with_columns(seen).filter(pl.struct(here).is_duplicated())
-        others = tied.group_by(here).agg(pl.col("seen").n_unique() > 1)["seen"]
-        options = [*steps, *by] if share(others) > 1 - _MOST else [*by, *steps]
-        why = f". {notes[0]}" if notes else ""
-        finely = "; or is each a step, in the order of another column" if steps else ""
-        raise QuestionError(
-            f"{told}{why}. Which counts: the last or the first by another column, or each (then a hash decides "
-            f"which is the earlier step){finely}?",
-            [*options, "--several each"],
-        )
-    if said in (None, "each"):
-        return [], notes or [f"{told}: a hash decides which is the earlier step; name a finer column with --order"]
-    keep, _, by = str(said).partition(":")
-    if keep not in ("first", "last") or by not in columns:
-        raise CardError(
-            f"draft: --several {said!r}: write each, or first:COLUMN or last:COLUMN, with a column of the log"
-        )
-    value = f"{{ keep = {quoted(keep)}, by = {quoted(by)} }}"
-    return [Said("source.same_place", value, "of several rows at one place this one counts", told)], notes
-
-
-def _alone(
-    rows: pl.DataFrame, columns: Mapping[str, Column], role: Mapping[str, str], said: bool, notes: list[str]
-) -> pl.DataFrame:
-    """The rows, each an episode of its own, where nothing orders those of a person.
-
-    Raises QuestionError if a column may, and nobody has said that none does.
-    """
-    counts = [
-        f"--order {shlex.quote(c.name)}"
-        for c in columns.values()
-        if c.name not in role.values()
-        and c.numbers >= 1
-        and (c.values.drop_nulls() % 1 == 0).all()
-        and _orders(rows, c)
-    ]
-    if counts and not said:
-        raise QuestionError(
-            f"{role['user']!r} has several rows, and no date orders them. Which column does, or is each row an episode "
-            "of its own (none)?",
-            [*counts[:8], "--order none"],
-        )
-    notes.append(
-        "no column orders the rows of a person: the card takes each row for an episode of its own; if they follow each "
-        "other, name what orders them with --order COLUMN"
-    )
-    return rows.with_columns(episode=pl.col("at").cast(pl.String))
-
-
-def _orders(rows: pl.DataFrame, column: Column) -> bool:
-    """Whether a column tells nearly all rows of an episode apart."""
-    finer = rows.select("user", "episode", by=column.values.gather(rows["at"]))
-    return share(finer.select(pl.struct(pl.all()).is_duplicated()).to_series()) < _SOME
-
-
-def _is_site(column: Column) -> bool:
-    return 1 < column.distinct <= _SITES and not column.missing
-
-
-@dataclass(frozen=True)
-class Endings:
-    """How episodes end.
-
-    ``paid_last``: whether rewards stand in last rows alone, or nearly so, and others are empty or 0.  ``repeated``:
-    whether every row of an episode holds the same reward.  ``closing``: last rows without an action, places in the log.
-    """
-
-    paid_last: bool
-    repeated: bool
-    told: bool
-    closing: pl.Series
-
-
-def look_at_ends(rows: pl.DataFrame, columns: Mapping[str, Column], role: Mapping[str, str]) -> Endings:
-    """How episodes end."""
-    every = rows.sort("order").group_by("user", "episode", maintain_order=True)
-    last = every.agg(pl.col("at").last(), pl.len().alias("rows")).filter(pl.col("rows") > 1)
-    none = pl.Series("at", [], dtype=rows.schema["at"])
-
-    def of_last(true: pl.Series) -> float:
-        return int(true.gather(last["at"]).sum()) / max(1, int(true.gather(rows["at"]).sum()))
-
-    paid, flag = columns.get(role.get("reward", "")), columns.get(role.get("terminated", ""))
-    undone, action = columns[role["action"]].cells.is_null(), none
-    closing = last["at"].filter(undone.gather(last["at"]))
-    if len(closing) > _SOME * len(last) and of_last(undone) >= _MOST:
-        action = closing
-    paid_last = repeated = False
-    if paid is not None and len(last):
-        some = paid.values.is_not_null() & (paid.values != 0)
-        paid_last = (paid.missing > _SOME or int((~some).sum()) > _SOME * len(some)) and of_last(some) >= _MOST
-        each = pl.DataFrame({"user": rows["user"], "episode": rows["episode"], "paid": paid.values.gather(rows["at"])})
-        of_each = each.drop_nulls("paid").group_by("user", "episode")
-        of_each = of_each.agg(pl.col("paid").n_unique().alias("n"), pl.len().alias("rows"))
-        of_each = of_each.filter(pl.col("rows") > 1)
-        repeated = (
-            share(of_each["n"] == 1) > 0.99 and len(of_each) > FEWEST and each["paid"].drop_nulls().n_unique() > 1
-        )
-    return Endings(
-        paid_last=paid_last,
-        repeated=repeated,
-        told=flag is not None and of_last(read_flag(flag.cells)["value"]) >= _MOST,
-        closing=action,
-    )
-
-
 _MOST_LATTICE = 10_000
-
-
-def reward_of(
-    rows: pl.DataFrame,
-    role: Mapping[str, str],
-    columns: Mapping[str, Column],
-    ends: Endings,
-    paid: str | None,
-    words: Sequence[Said],
-    notes: list[str],
-) -> list[Said]:
-    """Range, lattice, and what an empty cell pays.
-
-    Raises CardError if no reward is a number.
-    """
-    if "reward" not in role:
-        notes.append("no column of rewards was found: name it with --reward, or declare [reward] on_entering")
-        return [Said("reward.range", "[0.0, 1.0]", "no column of rewards was found")]
-    column = columns[role["reward"]]
-    every = column.values.drop_nulls()
-    if not len(every):
-        raise CardError(f"draft: no cell of {column.name!r} is a number; name another column with --reward")
-    values = every.unique().sort()
-    of_people = rows.select("user", paid=column.values.gather(rows["at"])).drop_nulls().unique()
-    low, high = _common_range(of_people)
-    if high < quantile(values, 1) or low > quantile(values, 0):
-        notes.append(f"rewards outside {low:g} to {high:g}, which fewer than {FEWEST} people have, are clipped")
-    if column.numbers < 1:
-        notes.append(f"{1 - column.numbers:.1%} of the rewards are no numbers: their episodes are dropped (bad_reward)")
-    if low == high:
-        notes.append(f"every reward is {low:g}: there is nothing to learn from it; name another column with --reward")
-    usual = quantile(every, 0.999)
-    if high > 3 * max(abs(usual), 1e-9) and usual > low:
-        notes.append(
-            f"the largest rewards reach {high:g}, but 999 in 1,000 are at most {usual:g}: larger ones are clipped"
-        )
-        high = usual
-    unit = _lattice(of_people.filter(pl.col("paid").is_between(low, high)))
-    low, high = math.floor(round(low / unit, 6)) * unit, math.ceil(round(high / unit, 6)) * unit
-    low = min(low, 0.0) if low < unit * 5 else low
-    high = max(high, low + unit)
-    steps = max(1, round((high - low) / unit))
-    if steps > _MOST_LATTICE:
-        unit = human((high - low) / 1000, (high - low) / 1000)
-        low, high = math.floor(low / unit) * unit, math.ceil(high / unit) * unit
-        steps = max(1, round((high - low) / unit))
-    seen = (
-        f"{quantile(values, 0):g} to {quantile(values, 1):g}, mean {every.mean() or 0:.4g}, {len(values):,} different"
-    )
-    return [
-        Said("reward.called", quoted(clean(column.name)[:60]), "what the page calls the score, such as good seasons"),
-        Said("reward.range", listed([undusted(low), undusted(high)]), "outside it a reward is clipped", seen),
-        Said("reward.steps", str(steps), f"multiples of {undusted(unit):g}; a reward between two is rounded down",
-             f"rewards are multiples of {unit:g}"),
-        *words,
-        *_empty(column, ends, notes),
-        *_paid(rows, column, ends, paid, low, high, notes),
-    ]  # fmt: skip
-
-
-def _end_when_paid(rows: pl.DataFrame, role: dict[str, str], paid: Column, notes: list[str]) -> None:
-    """Let the one payment of a person end the episode where rows follow it: no state knows who was paid already."""
-    ordered = rows.sort("order")
-    pays = (paid.values.gather(ordered["at"]) > 0).fill_null(value=False)
-    ordered = ordered.with_columns(pays.cast(pl.Int64).alias("paid"))
-    over = ordered.select("user", past=pl.col("paid").cum_sum().over("user", "episode") > pl.col("paid"))
-    if "terminated" in role or over.filter("past")["user"].n_unique() < FEWEST:
-        return
-    if read_flag(paid.cells)["unread"].any():
-        notes.append(
-            "rows follow the one that is paid, and the state does not say who was: a policy that is paid earlier looks "
-            f"better than it is; add a column that ends an episode when it is paid ({paid.name!r} holds other numbers)"
-        )
-        return
-    role["terminated"] = role["reward"]
-    notes.append(
-        f"nobody is paid again, and the state does not say who was paid: the card ends an episode with the row that "
-        f"pays (terminated = {quoted(paid.name)}); what follows it is set aside (`after_end`)"
-    )
-
-
-def _paid(
-    rows: pl.DataFrame, column: Column, ends: Endings, said: str | None, low: float, high: float, notes: list[str]
-) -> list[Said]:
-    """Whether an outcome is paid once, and what one person is paid at most.
-
-    Raises QuestionError if every row of an episode holds the same reward, and nobody has said whether each pays it.
-    """
-    if said not in (None, "each", "last"):
-        raise CardError(f"draft: --paid {said!r}: write last or each")
-    if ends.repeated and said is None:
-        raise QuestionError(
-            f"every row of an episode holds the same {column.name!r}: is it one outcome, which the last row pays, or "
-            "does each row pay it?",
-            ["--paid last", "--paid each"],
-        )
-    found = list[Said]()
-    if said == "last":
-        found.append(
-            Said("reward.paid", '"last"', "one outcome an episode: its last row pays it", "the same on every row")
-        )
-    counted = rows if said != "last" else rows.sort("order").group_by("user", "episode").agg(pl.col("at").last())
-    whose = rows.select("at", "user").join(counted.select("at"), on="at", how="semi").sort("at")
-    each = whose.filter((column.values.gather(whose["at"]) > 0).fill_null(value=False)).group_by("user").len()["len"]
-    several = rows.select(pl.struct("user", "episode").is_duplicated().any()).item()
-    if low == 0 and several and len(each) and int(each.max() or 0) == 1:  # pyright: ignore[reportArgumentType]
-        why = "of one person, whatever is done; without it if one may be paid twice"
-        found.append(Said("reward.total", f"{undusted(high):g}", why, "nobody is paid more than once"))
-        notes.append("nobody is paid more than once: the card says that nobody can be (reward.total); is that so?")
-    return found
-
-
-def _empty(column: Column, ends: Endings, notes: list[str]) -> list[Said]:
-    if not column.missing:
-        return []
-    seen = f"{column.missing:.1%} of the rewards are empty"
-    if ends.paid_last or len(ends.closing):
-        return [Said("reward.empty", "0.0", "what a row without a reward pays: rewards come at the end", seen)]
-    notes.append(f"{seen}: their episodes are dropped (bad_reward), unless empty = 0.0 under [reward] says they pay 0")
-    return []
-
-
-def _common_range(of_people: pl.DataFrame) -> tuple[float, float]:
-    """Least and largest reward; where few people have more than others, those of others, rounded outwards."""
-    each = of_people.group_by("user").agg(low=pl.col("paid").min(), high=pl.col("paid").max())
-    at = min(FEWEST, len(each)) - 1
-    low, high = float(each["low"].sort()[at]), float(each["high"].sort(descending=True)[at])
-    low, high = min(low, high), max(low, high)
-    if low > float(each["low"].min() or 0.0):  # pyright: ignore[reportArgumentType]
-        low = 0.0 if 0 < low <= high / 2 else -_outward(-low)
-    return low, _outward(high) if high < float(each["high"].max() or 0.0) else high  # pyright: ignore[reportArgumentType]
-
-
-def _outward(value: float) -> float:
-    """Up, to two digits."""
-    unit = 10 ** (math.floor(math.log10(abs(value))) - 1) if value else 1.0
-    return undusted(math.ceil(value / unit) * unit)
-
-
-def _lattice(of_people: pl.DataFrame) -> float:
-    """The coarsest of the usual units of which the rewards of nearly everybody are multiples; else a millionth."""
-    for unit in (100.0, 50.0, 25.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.25, 0.2, 0.1, 0.05, 0.01, 0.001, 1e-4):
-        parts = of_people["paid"] / unit
-        if of_people.filter((parts - parts.round()).abs() >= 1e-6)["user"].n_unique() < FEWEST:
-            return unit
-    return 1e-6
-
-
-def human(value: float, scale: float) -> float:
-    """Rounded to a tenth of a scale that a person would use: 127.3 of about 30 becomes 125."""
-    if not scale or not value:
-        return undusted(value)
-    unit = 10 ** math.floor(math.log10(abs(scale)))
-    unit = unit / 2 if abs(scale) / unit >= 2 else unit / 10
-    return undusted(round(value / unit) * unit)
-
-
-def undusted(value: float) -> float:
-    """Without the dust of floating-point numbers."""
-    return float(f"{value:.10g}")
-
-
-def quantile(values: pl.Series, q: float) -> float:
-    """A value that was seen."""
-    return float(values.quantile(q, "nearest") or 0.0)
-
-
-def share(mask: pl.Series) -> float:
-    """Of the rows that a mask marks."""
-    return int(mask.sum()) / max(1, len(mask))
-
 
 # a label must be that of this share of the people to be worth a place in the card
 _RARE = 0.001
@@ -398,32 +62,730 @@ _STOPS = {
     "bad_reward": "of people with rewards that are no numbers",
     "repeat": "of people with two rows at one step",
 }
+_NAME = re.compile(r"[^a-z0-9_-]+")
 
 
-def draft_card(
-    read: Read,
-    given: Mapping[str, str],
-    users: Sequence[str],
-    parts: Sequence[str],
-    name: str,
-    today: str,
-    answers: Answers,
-) -> Draft:
-    """Propose a card for a log.
+def human(value: float, scale: float) -> float:
+    """Rounded to a tenth of a scale that a person would use: 127.3 of about 30 becomes 125."""
+    if not scale or not value:
+        return undusted(value)
+    unit = 10 ** math.floor(math.log10(abs(scale)))
+    unit = unit / 2 if abs(scale) / unit >= 2 else unit / 10
+    return undusted(round(value / unit) * unit)
 
-    ``parts``: two columns or more that make the states together; else none.
-    Raises CardError if the columns of people, states and actions cannot be told.
+
+def undusted(value: float) -> float:
+    """Without the dust of floating-point numbers."""
+    return float(f"{value:.10g}")
+
+
+def quantile(values: pl.Series, q: float) -> float:
+    """A value that was seen."""
+    return float(values.quantile(q, "nearest") or 0.0)
+
+
+def share(mask: pl.Series) -> float:
+    """Of the rows that a mask marks."""
+    return int(mask.sum()) / max(1, len(mask))
+
+
+def _shared(cells: pl.Series, whose: pl.Series) -> dict[str, int]:
+    """The texts that enough people have, and how many have each."""
+    pairs = pl.DataFrame([cells.alias("text"), whose.alias("user")]).drop_nulls().unique()
+    return dict(pairs.group_by("text").len().filter(pl.col("len") >= FEWEST).rows())
+
+
+def _table(values: Mapping[str, object]) -> str:
+    """As TOML has a table in a line."""
+    told = (f"{quoted(key)} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items())
+    return f"{{ {', '.join(told)} }}"
+
+
+def _outward(value: float) -> float:
+    """Up, to two digits."""
+    unit = 10 ** (math.floor(math.log10(abs(value))) - 1) if value else 1.0
+    return undusted(math.ceil(value / unit) * unit)
+
+
+def _lattice(of_people: pl.DataFrame) -> float:
+    """The coarsest of the usual units of which the rewards of nearly everybody are multiples; else a millionth."""
+    for unit in (100.0, 50.0, 25.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.25, 0.2, 0.1, 0.05, 0.01, 0.001, 1e-4):
+        parts = of_people["paid"] / unit
+        if of_people.filter((parts - parts.round()).abs() >= 1e-6)["user"].n_unique() < FEWEST:
+            return unit
+    return 1e-6
+
+
+def _common_range(of_people: pl.DataFrame) -> tuple[float, float]:
+    """Least and largest reward; where few people have more than others, those of others, rounded outwards."""
+    each = of_people.group_by("user").agg(low=pl.col("paid").min(), high=pl.col("paid").max())
+    at = min(FEWEST, len(each)) - 1
+    low, high = float(each["low"].sort()[at]), float(each["high"].sort(descending=True)[at])
+    low, high = min(low, high), max(low, high)
+    if low > float(each["low"].min() or 0.0):  # pyright: ignore[reportArgumentType]
+        low = 0.0 if 0 < low <= high / 2 else -_outward(-low)
+    return low, _outward(high) if high < float(each["high"].max() or 0.0) else high  # pyright: ignore[reportArgumentType]
+
+
+def _spelling(text: str) -> str:
+    """What spellings of one label have in common: case, accents, blanks, those before a unit, and ".0" mean nothing."""
+    plain = re.sub(r"(?<=\d)\.0+(?![\d.])", "", " ".join(plain_name(text).split()))
+    return re.sub(r"(?<=\d)\s+(?=[^\d\s])", "", plain)
+
+
+def _edges(column: Column, at: Sequence[float]) -> list[float]:
+    values = column.values.drop_nulls()
+    return sorted({human(quantile(values, q), quantile(values, 0.75) - quantile(values, 0.25)) for q in at})
+
+
+@dataclass(frozen=True)
+class Endings:
+    """How episodes end.
+
+    ``paid_last``: whether rewards stand in last rows alone, or nearly so, and others are empty or 0.  ``repeated``:
+    whether every row of an episode holds the same reward.  ``closing``: last rows without an action, places in the log.
+    """
+
+    paid_last: bool
+    repeated: bool
+    told: bool
+    closing: pl.Series
+
+
+@dataclass
+class _Log:
+    """A log on its way to a card: what is found out of it is entered here, and what the operator should know is noted.
+
+    ``rows``: ``at`` (its place in the log), ``user``, ``episode`` and ``order`` of each row that names a person.
+    ``whose``: the person of each row of the log, null where it names nobody.
+    """
+
+    read: Read
+    said: Answers
+    role: dict[str, str]
+    look: Look
+    rows: pl.DataFrame
+    whose: pl.Series
+    notes: list[str]
+
+    def column(self, role: str) -> Column:
+        """The column that plays a part."""
+        return self.look.columns[self.role[role]]
+
+    def same_place(self, part: pl.Series | None) -> list[Said]:
+        """Which of several rows of a person at one place counts, and whether a column or file sets them apart.
+
+        ``part``: the file of each row; None of a frame.
+        Raises QuestionError if rows stand at one place and nobody has said which counts.
+        """
+        here = ["user", "episode", "order"]
+        rows, columns, role = self.rows, self.look.columns, self.role
+        rows = rows.filter(pl.col("order").is_finite())
+        ties = int(rows.select(pl.struct(here).is_duplicated().sum()).item())
+        if "order" not in role or not ties:
+            return []
+        order, user = repr(role["order"]), repr(role["user"])
+        told = f"{ties:,} rows ({ties / len(rows):.1%}) stand at the same {order} as another row of their {user}"
+        apart_by = list[str]()
+        sites = {
+            repr(name): c.cells
+            for name, c in columns.items()
+            if name not in role.values() and 1 < c.distinct <= _SITES and not c.missing
+        }
+        sites |= {"file": part} if part is not None and part.n_unique() > 1 else {}
+        for name, cells in sites.items() if ties > _SOME * len(rows) else ():
+            apart = rows.with_columns(cells.gather(rows["at"]).alias("site"))
+            left = int(apart.select(pl.struct(*here, "site").is_duplicated().sum()).item())
+            if left <= (1 - _MOST) * ties:
+                apart_by.append(
+                    f"{told}, and {name} tells them apart: if its ids begin anew in each {name}, people of several are "
+                    "taken for one here; write a column of both, such as north-17, and name it with --user"
+                )
+                break
+        said = self.said.several
+        if said is None and (ties > _SOME * len(rows) or not columns[role["order"]].numbers >= 1):
+            finer = [
+                c.name for c in columns.values() if c.ordered >= 0.9 and c.distinct > 1 and c.name not in role.values()
+            ]
+            by = [f"--several {shlex.quote(f'{which}:{name}')}" for name in finer[:3] for which in ("last", "first")]
+            steps = [f"--order {shlex.quote(name)}" for name in finer[:3] if self._orders(rows, columns[name])]
+            # rows of one place that saw other states are steps of their own; those that did not correct each other
+            seen = columns[role["state"]].cells.gather(rows["at"]).alias("seen")
+            tied = rows.with_columns(seen).filter(pl.struct(here).is_duplicated())
+            others = tied.group_by(here).agg(pl.col("seen").n_unique() > 1)["seen"]
+            options = [*steps, *by] if share(others) > 1 - _MOST else [*by, *steps]
+            why = f". {apart_by[0]}" if apart_by else ""
+            finely = "; or is each a step, in the order of another column" if steps else ""
+            raise QuestionError(
+                f"{told}{why}. Which counts: the last or the first by another column, or each (then a hash decides "
+                f"which is the earlier step){finely}?",
+                [*options, "--several each"],
+            )
+        if said in (None, "each"):
+            self.notes += apart_by or [
+                f"{told}: a hash decides which is the earlier step; name a finer column with --order"
+            ]
+            return []
+        self.notes += apart_by
+        keep, _, by = said.partition(":")
+        if keep not in ("first", "last") or by not in columns:
+            raise CardError(
+                f"draft: --several {said!r}: write each, or first:COLUMN or last:COLUMN, with a column of the log"
+            )
+        value = f"{{ keep = {quoted(keep)}, by = {quoted(by)} }}"
+        entered = pl.Series("entered", columns[by].values.gather(self.rows["at"]))
+        rows = self.rows.with_columns(entered).sort("entered", descending=keep == "first", nulls_last=keep == "first")
+        self.rows = rows.unique(here, keep="last", maintain_order=True).drop("entered").sort("at")
+        return [Said("source.same_place", value, "of several rows at one place this one counts", told)]
+
+    def each_alone(self, said: bool) -> None:
+        """Take each row for an episode of its own, where nothing orders those of a person.
+
+        Raises QuestionError if a column may, and nobody has said that none does.
+        """
+        counts = [
+            f"--order {shlex.quote(c.name)}"
+            for c in self.look.columns.values()
+            if c.name not in self.role.values()
+            and c.numbers >= 1
+            and (c.values.drop_nulls() % 1 == 0).all()
+            and self._orders(self.rows, c)
+        ]
+        if counts and not said:
+            raise QuestionError(
+                f"{self.role['user']!r} has several rows, and no date orders them. Which column does, or is each row "
+                "an episode of its own (none)?",
+                [*counts[:8], "--order none"],
+            )
+        self.notes.append(
+            "no column orders the rows of a person: the card takes each row for an episode of its own; if they follow "
+            "each other, name what orders them with --order COLUMN"
+        )
+        self.rows = self.rows.with_columns(episode=pl.col("at").cast(pl.String))
+
+    @staticmethod
+    def _orders(rows: pl.DataFrame, column: Column) -> bool:
+        """Whether a column tells nearly all rows of an episode apart."""
+        finer = rows.select("user", "episode", by=column.values.gather(rows["at"]))
+        return share(finer.select(pl.struct(pl.all()).is_duplicated()).to_series()) < _SOME
+
+    def endings(self) -> Endings:
+        """How episodes end."""
+        rows, columns, role = self.rows, self.look.columns, self.role
+        every = rows.sort("order").group_by("user", "episode", maintain_order=True)
+        last = every.agg(pl.col("at").last(), pl.len().alias("rows")).filter(pl.col("rows") > 1)
+        none = pl.Series("at", [], dtype=rows.schema["at"])
+
+        def of_last(true: pl.Series) -> float:
+            return int(true.gather(last["at"]).sum()) / max(1, int(true.gather(rows["at"]).sum()))
+
+        paid, flag = columns.get(role.get("reward", "")), columns.get(role.get("terminated", ""))
+        undone, action = columns[role["action"]].cells.is_null(), none
+        closing = last["at"].filter(undone.gather(last["at"]))
+        if len(closing) > _SOME * len(last) and of_last(undone) >= _MOST:
+            action = closing
+        paid_last = repeated = False
+        if paid is not None and len(last):
+            some = paid.values.is_not_null() & (paid.values != 0)
+            paid_last = (paid.missing > _SOME or int((~some).sum()) > _SOME * len(some)) and of_last(some) >= _MOST
+            each = pl.DataFrame(
+                {"user": rows["user"], "episode": rows["episode"], "paid": paid.values.gather(rows["at"])}
+            )
+            of_each = each.drop_nulls("paid").group_by("user", "episode")
+            of_each = of_each.agg(pl.col("paid").n_unique().alias("n"), pl.len().alias("rows"))
+            of_each = of_each.filter(pl.col("rows") > 1)
+            repeated = (
+                share(of_each["n"] == 1) > 0.99 and len(of_each) > FEWEST and each["paid"].drop_nulls().n_unique() > 1
+            )
+        return Endings(
+            paid_last=paid_last,
+            repeated=repeated,
+            told=flag is not None and of_last(read_flag(flag.cells)["value"]) >= _MOST,
+            closing=action,
+        )
+
+    def paying(self, ends: Endings, words: Sequence[Said]) -> list[Said]:
+        """Range, lattice, and what an empty cell pays.
+
+        Raises CardError if no reward is a number.
+        """
+        rows, notes = self.rows, self.notes
+        if "reward" not in self.role:
+            notes.append("no column of rewards was found: name it with --reward, or declare [reward] on_entering")
+            return [Said("reward.range", "[0.0, 1.0]", "no column of rewards was found")]
+        column = self.column("reward")
+        every = column.values.drop_nulls()
+        if not len(every):
+            raise CardError(f"draft: no cell of {column.name!r} is a number; name another column with --reward")
+        values = every.unique().sort()
+        of_people = rows.select("user", paid=column.values.gather(rows["at"])).drop_nulls().unique()
+        low, high = _common_range(of_people)
+        if high < quantile(values, 1) or low > quantile(values, 0):
+            notes.append(f"rewards outside {low:g} to {high:g}, which fewer than {FEWEST} people have, are clipped")
+        if column.numbers < 1:
+            notes.append(
+                f"{1 - column.numbers:.1%} of the rewards are no numbers: their episodes are dropped (bad_reward)"
+            )
+        if low == high:
+            notes.append(
+                f"every reward is {low:g}: there is nothing to learn from it; name another column with --reward"
+            )
+        usual = quantile(every, 0.999)
+        if high > 3 * max(abs(usual), 1e-9) and usual > low:
+            notes.append(
+                f"the largest rewards reach {high:g}, but 999 in 1,000 are at most {usual:g}: larger ones are clipped"
+            )
+            high = usual
+        unit = _lattice(of_people.filter(pl.col("paid").is_between(low, high)))
+        low, high = math.floor(round(low / unit, 6)) * unit, math.ceil(round(high / unit, 6)) * unit
+        low = min(low, 0.0) if low < unit * 5 else low
+        high = max(high, low + unit)
+        steps = max(1, round((high - low) / unit))
+        if steps > _MOST_LATTICE:
+            unit = human((high - low) / 1000, (high - low) / 1000)
+            low, high = math.floor(low / unit) * unit, math.ceil(high / unit) * unit
+            steps = max(1, round((high - low) / unit))
+        called = quoted(clean(column.name)[:60])
+        seen = f"{values[0]:g} to {values[-1]:g}, mean {every.mean() or 0:.4g}, {len(values):,} different"
+        return [
+            Said("reward.called", called, "what the page calls the score, such as good seasons"),
+            Said("reward.range", listed([undusted(low), undusted(high)]), "outside it a reward is clipped", seen),
+            Said("reward.steps", str(steps), f"multiples of {undusted(unit):g}; a reward between two is rounded down",
+                 f"rewards are multiples of {unit:g}"),
+            *words,
+            *self._empty(column, ends),
+            *self._paid(column, ends, low, high),
+        ]  # fmt: skip
+
+    def end_when_paid(self) -> None:
+        """Let the one payment of a person end the episode where rows follow it: no state knows who was paid already."""
+        paid, ordered = self.column("reward"), self.rows.sort("order")
+        pays = (paid.values.gather(ordered["at"]) > 0).fill_null(value=False)
+        ordered = ordered.with_columns(pays.cast(pl.Int64).alias("paid"))
+        over = ordered.select("user", past=pl.col("paid").cum_sum().over("user", "episode") > pl.col("paid"))
+        if "terminated" in self.role or over.filter("past")["user"].n_unique() < FEWEST:
+            return
+        if read_flag(paid.cells)["unread"].any():
+            self.notes.append(
+                "rows follow the one that is paid, and the state does not say who was: a policy that is paid earlier "
+                f"looks better than it is; add a column that ends an episode when it is paid ({paid.name!r} holds "
+                "other numbers)"
+            )
+            return
+        self.role["terminated"] = self.role["reward"]
+        self.notes.append(
+            f"nobody is paid again, and the state does not say who was paid: the card ends an episode with the row "
+            f"that pays (terminated = {quoted(paid.name)}); what follows it is set aside (`after_end`)"
+        )
+
+    def _paid(self, column: Column, ends: Endings, low: float, high: float) -> list[Said]:
+        """Whether an outcome is paid once, and what one person is paid at most.
+
+        Raises QuestionError if every row of an episode holds the same reward, and nobody has said whether each pays it.
+        """
+        rows, said = self.rows, self.said.paid
+        if said not in (None, "each", "last"):
+            raise CardError(f"draft: --paid {said!r}: write last or each")
+        if ends.repeated and said is None:
+            raise QuestionError(
+                f"every row of an episode holds the same {column.name!r}: is it one outcome, which the last row pays, "
+                "or does each row pay it?",
+                ["--paid last", "--paid each"],
+            )
+        found = list[Said]()
+        if said == "last":
+            found.append(
+                Said("reward.paid", '"last"', "one outcome an episode: its last row pays it", "the same on every row")
+            )
+        counted = rows if said != "last" else rows.sort("order").group_by("user", "episode").agg(pl.col("at").last())
+        whose = rows.select("at", "user").join(counted.select("at"), on="at", how="semi").sort("at")
+        each = (
+            whose.filter((column.values.gather(whose["at"]) > 0).fill_null(value=False)).group_by("user").len()["len"]
+        )
+        several = rows.select(pl.struct("user", "episode").is_duplicated().any()).item()
+        if low == 0 and several and len(each) and int(each.max() or 0) == 1:  # pyright: ignore[reportArgumentType]
+            why = "of one person, whatever is done; without it if one may be paid twice"
+            found.append(Said("reward.total", f"{undusted(high):g}", why, "nobody is paid more than once"))
+            self.notes.append(
+                "nobody is paid more than once: the card says that nobody can be (reward.total); is that so?"
+            )
+        return found
+
+    def _empty(self, column: Column, ends: Endings) -> list[Said]:
+        if not column.missing:
+            return []
+        seen = f"{column.missing:.1%} of the rewards are empty"
+        if ends.paid_last or len(ends.closing):
+            return [Said("reward.empty", "0.0", "what a row without a reward pays: rewards come at the end", seen)]
+        self.notes.append(
+            f"{seen}: their episodes are dropped (bad_reward), unless empty = 0.0 under [reward] says they pay 0"
+        )
+        return []
+
+    def words(self) -> list[Said]:
+        """What the texts of an outcome in words pay; its column then holds numbers.
+
+        Raises QuestionError if a word says neither yes nor no, and nobody has said what it is worth.
+        """
+        column = self.look.columns.get(self.role.get("reward", ""))
+        if column is None or column.numbers > 0:
+            return []
+        texts = sorted(_shared(column.cells, self.whose))
+        worth = {text: self.said.words.get(text.strip(), looking.SAYS.get(plain_name(text.strip()))) for text in texts}
+        if None in worth.values() or not worth:
+            likely = ("WORTH" if w is None else f"{w:g}" for w in worth.values())
+            options = (f"--word {shlex.quote(f'{text}={w}')}" for text, w in zip(worth, likely, strict=True))
+            raise QuestionError(f"the outcome {column.name!r} is in words: what is each worth?", [" ".join(options)])
+        paid = {text.strip(): float(w) for text, w in worth.items() if w is not None}
+        plain = column.cells.str.strip_chars().replace_strict(paid, default=None, return_dtype=pl.Float64)
+        self.look.columns[column.name] = replace(column, plain=plain.cast(pl.String), numbers=1.0)
+        if rest := int((plain.is_null() & column.cells.is_not_null()).sum()):
+            self.notes.append(f"{rest:,} outcomes are other words: their episodes are dropped (bad_reward)")
+        return [Said("reward.words", _table(paid), "what an outcome in words pays", ", ".join(paid))]
+
+    def optional(self) -> list[Said]:
+        """The columns of the card that some file lacks.
+
+        Raises CardError if people are not named in each file.
+        """
+        read, role = self.read, self.role
+        if role["user"] in read.optional:
+            raise CardError(
+                f"draft: a file lacks the column {role['user']!r} of people; if it has another name, --rename it"
+            )
+        named = [name for name in read.optional if name in (*role.values(), *self.said.parts)]
+        return (
+            [Said("source.optional", listed(named), "some file lacks it: its cells are empty there")] if named else []
+        )
+
+    def written(self) -> list[Said]:
+        """Keys that say how the log is written, where ingest would not read it by itself."""
+        look, found, separator = self.look, list[Said](), self.read.separator
+        if separator != ",":
+            found.append(Said("source.separator", quoted(separator), "between the cells"))
+        if rename := {theirs: ours for theirs, ours in self.said.rename.items() if ours}:
+            found.append(Said("source.rename", _table(rename), "what other files call these columns"))
+        if look.numbers is not None:
+            found.append(Said("source.numbers", quoted(look.numbers), "how the log writes numbers", look.numbers))
+        if look.dates and look.columns[self.role.get("order", self.role["user"])].is_date:
+            forms = quoted(look.dates[0]) if len(look.dates) == 1 else listed(look.dates)
+            found.append(
+                Said("source.dates", forms, "how the log writes dates, beside 2026-01-31", ", ".join(look.dates))
+            )
+        # those of columns that the card does not read as numbers are for `inspect`
+        units = {c.name: self._common_units(c) for c in look.columns.values() if c.name != self.role["action"]}
+        if units := {name: worth for name, worth in units.items() if worth}:
+            inner = ", ".join(f"{quoted(name)} = {_table(worth)}" for name, worth in units.items())
+            seen = "; ".join(f"{name}: {', '.join(worth)}" for name, worth in units.items())
+            found.append(
+                Said("source.units", f"{{ {inner} }}", "units behind the numbers, and what each is worth", seen)
+            )
+        return found
+
+    def _common_units(self, column: Column) -> Mapping[str, float]:
+        """The units of a column that enough people's cells have: another text behind a number may be a person's own."""
+        text = column.cells.str.strip_chars()
+        people = {
+            unit: self.whose.filter(text.str.ends_with(unit).fill_null(value=False)).n_unique() for unit in column.units
+        }
+        common = {unit: worth for unit, worth in column.units.items() if people[unit] >= FEWEST}
+        if len(common) < len(column.units):
+            self.notes.append(
+                f"fewer than {FEWEST} people have some texts behind numbers of {column.name!r}: they are no units"
+            )
+        return common
+
+    def unit(self) -> list[Said]:
+        rows, user, n = self.rows, self.role["user"], self.rows["user"].n_unique()
+        each = rows.select("user", "episode").unique().group_by("user").len()["len"]
+        most, m = int(each.max() or 1), max(1, math.ceil(quantile(each, _LONG)))  # pyright: ignore[reportArgumentType]
+        for other in self.said.users:
+            if other != user:
+                self.notes.append(
+                    f"{other!r} has {self.look.columns[other].distinct:,} ids for {n:,} in {user!r}: with it, one "
+                    "person would be protected as several"
+                )
+        # to two digits
+        about = 10 ** max(0, len(str(n)) - 2)
+        public = max(1, round(n / about) * about)
+        return [
+            Said("unit.user", quoted(user), "whose privacy: everything of one of them is one record",
+                 f"{n:,} people, {len(rows) / max(1, n):.3g} rows each"),
+            Said("unit.episodes_per_user", str(m), "enough for 95 in 100 people; what others have beyond it is dropped",
+                 f"at most {most} episodes a person"),
+            Said("unit.users_public", str(public), "put the number that is public in its place",
+                 f"{n:,} counted: that number is yours alone"),
+        ]  # fmt: skip
+
+    def horizon(self) -> tuple[int, Said]:
+        every = self.rows.group_by("user", "episode").len()
+        lengths = every["len"] if "order" in self.role else pl.Series([1])
+        # as many steps as enough people have
+        most = (
+            every.group_by("user").agg(pl.col("len").max())["len"].sort(descending=True)
+            if "order" in self.role
+            else lengths
+        )
+        longest = int(most[min(FEWEST, len(most)) - 1])
+        horizon = longest if longest <= 12 else min(_MOST_STEPS, math.ceil(quantile(lengths, _LONG)))
+        if horizon < int(lengths.max() or 1):  # pyright: ignore[reportArgumentType]
+            self.notes.append(
+                f"steps {horizon} and later are dropped: {share(lengths > horizon):.1%} of episodes have some"
+            )
+        seen = f"episodes have {quantile(lengths, 0.5):.0f} rows in the middle, {lengths.max()} at most"
+        return horizon, Said("domain.horizon", str(horizon), "steps of an episode, at most", seen)
+
+    def domain(self) -> list[Said]:
+        state, why, seen = self._of_several() if self.said.parts else self._states()
+        actions, odd, told = self._labels("action")
+        other = ", other = true" if odd else ""
+        return [
+            Said("domain.states", state, why, seen),
+            Said("domain.actions", f"{{ column = {quoted(self.role['action'])}, {actions}{other} }}",
+                 "what was done; spellings of the same are one label", told),
+        ]  # fmt: skip
+
+    def _of_several(self) -> tuple[str, str, str]:
+        """States of several columns: fewer bins of each, the more columns there are."""
+        parts = self.said.parts
+        told, seen, missing = list[str](), list[str](), False
+        for name in parts:
+            column = self.look.columns[name]
+            missing |= column.missing > 0
+            if column.numbers >= 0.9 and column.distinct > 4:
+                edges = _edges(column, (0.33, 0.67) if len(parts) < 3 else (0.5,))
+                told.append(f"{quoted(name)} = {listed(edges)}")
+            else:
+                most = _shared(column.cells, self.whose)
+                if not most:
+                    raise _no_label("state", name)
+                missing |= len(most) < column.cells.drop_nulls().n_unique()
+                told.append(f"{quoted(name)} = {listed(sorted(most))}")
+                if len({_spelling(text) for text in most}) < len(most):
+                    self.notes.append(
+                        f"{name!r} has labels in several spellings, which a state of several columns cannot group"
+                    )
+            seen.append(f"{name}: {column.distinct:,} different, {column.missing:.1%} missing")
+        other = ", other = true" if missing else ""
+        why = "rounded tertiles or halves: put the thresholds that people decide by in their place"
+        return (
+            f'{{ from = {listed(parts)}, bins = {{ {", ".join(told)} }}, ends = ["end"]{other} }}',
+            why,
+            "; ".join(seen),
+        )
+
+    def _states(self) -> tuple[str, str, str]:
+        column = self.column("state")
+        name = quoted(column.name)
+        if column.numbers >= 0.9 and column.distinct > 12:
+            values = column.values.drop_nulls()
+            other = ", other = true" if column.missing else ""
+            quartiles = ", ".join(f"{quantile(values, q):g}" for q in _BINS)
+            seen = f"{quantile(values, 0):g} to {quantile(values, 1):g}; quartiles {quartiles}"
+            seen += f"; {column.missing:.1%} missing" if column.missing else ""
+            bins = f"{{ by = {name}, edges = {listed(_edges(column, _BINS))} }}"
+            why = "quartiles, rounded: put the thresholds that people decide by in their place"
+            return f'{{ column = {name}, bins = {bins}, ends = ["end"]{other} }}', why, seen
+        labels, odd, told = self._labels("state")
+        other = ", other = true" if odd else ""
+        return (
+            f'{{ column = {name}, {labels}, ends = ["end"]{other} }}',
+            "what was seen; 'end' is where an episode leads",
+            told,
+        )
+
+    def unlabelled(self) -> Said:
+        """How many people may have a row without a label: about twice those who have one now."""
+        parts, whose = self.said.parts or [self.role["state"]], self.whose
+        odd = [
+            c.cells.is_null()
+            if c.numbers >= 0.9 and c.distinct > 4
+            else ~c.cells.is_in(list(_shared(c.cells, whose)), nulls_equal=False)
+            for c in (self.look.columns[name] for name in (*parts, self.role["action"]))
+        ]
+        lacking = pl.DataFrame({"user": whose, **{str(i): one.fill_null(value=True) for i, one in enumerate(odd)}})
+        people = lacking.filter(pl.any_horizontal(pl.exclude("user")))["user"].n_unique() / max(1, whose.n_unique())
+        if people <= _GATE / 2:
+            return Said("tolerance.unknown_label", f"{_GATE}", "")
+        accepted = f"{min(1.0, math.ceil(40 * people) / 20):g}"
+        self.notes.append(
+            f"{people:.1%} of the people have a row without a state or an action: it becomes OTHER, and the card "
+            f"accepts up to {accepted} (tolerance.unknown_label); with more than that `run` stops"
+        )
+        return Said("tolerance.unknown_label", accepted, "", f"{people:.1%} of the people have a row without a label")
+
+    def _labels(self, what: str) -> tuple[str, bool, str]:
+        """Labels as TOML, whether some cells are none of them, and how often each was seen.
+
+        Raises CardError if too few people share a label.
+        """
+        column, notes = self.column(what), self.notes
+        counts = column.cells.drop_nulls().value_counts(sort=True).rows()
+        people, enough = _shared(column.cells, self.whose), _RARE * self.whose.n_unique()
+        groups: dict[str, list[tuple[str, int]]] = {}
+        for text, n in counts:
+            if text in people:
+                groups.setdefault(_spelling(text), []).append((text, n))
+        kept = {key: texts for key, texts in groups.items() if sum(people[text] for text, _ in texts) >= enough}
+        if not kept:
+            raise _no_label(what, column.name)
+        sums = {key: sum(n for _, n in texts) for key, texts in kept.items()}
+        rare = len(counts) - sum(map(len, kept.values()))
+        # a card has no label that a terminal would obey
+        names = {key: clean(re.sub(r"^(-?\d+)\.0+$", r"\1", texts[0][0].strip())) for key, texts in kept.items()}
+        same = {text: names[key] for key, texts in kept.items() for text, _ in texts if text != names[key]}
+        if rare:
+            notes.append(
+                f"{rare} texts of {what} {column.name!r}, those of fewer than {max(FEWEST, math.ceil(enough))} people, "
+                "are no labels: they become OTHER"
+            )
+
+        def by_number(label: str) -> list[tuple[float, str]]:
+            """5 mg before 10 mg."""
+            return [(float(n), text) if n else (math.inf, text) for n, text in re.findall(r"(\d*)(\D*)", label)]
+
+        told = ", ".join(f"{texts[0][0].strip()} {sums[key]:,}" for key, texts in list(kept.items())[:12])
+        told += f"; {column.missing:.1%} missing" if column.missing else ""
+        found = f"labels = {listed(sorted(set(names.values()), key=by_number))}"
+        if same:
+            shown = "; ".join(f"{text!r} is {label!r}" for text, label in list(same.items())[:10])
+            more = f"; and {len(same) - 10} more" if len(same) > 10 else ""
+            notes.append(
+                f"{what} {column.name!r} is written in several ways; the card takes them as one (same_as): "
+                f"{shown}{more}"
+            )
+            found += f", same_as = {_table(dict(sorted(same.items())))}"
+        return found, bool(rare or column.missing), told
+
+    def source(self, horizon: int, ends: Endings, written: Sequence[Said]) -> list[Said]:
+        rows, role, read, notes, over = self.rows, self.role, self.read, self.notes, self.said.last_row
+        if over not in (None, "ends", "unknown"):
+            raise CardError(f"draft: --last-row {over!r}: write ends or unknown")
+        told = {"user_id": role["user"], "episode_id": role.get("episode", role["user"])}
+        found = [Said("source.files", listed(patterns(read.paths)), "below this card's folder"), *written]
+        same_place = any(one.key == "source.same_place" for one in written)
+        if horizon == 1 and "order" not in role and "episode" not in role and rows["episode"].is_unique().all():
+            # where each row is an episode nothing is to be ordered
+            del told["episode_id"]
+        elif "order" in role:
+            steps, first = self._counted()
+            if self.column("order").is_date or not steps or same_place or role["order"] in read.optional:
+                found.append(
+                    Said("source.order_by", quoted(role["order"]), "numbers the rows; see gap_over too",
+                         self._ordering())
+                )  # fmt: skip
+            else:
+                told["step"] = role["order"]
+                lacking = self._lacking(first)
+                if first:
+                    found.append(Said("source.first_step", str(first), "steps of the log begin with it", f"{first}"))
+                if lacking:
+                    found.append(Said("source.gap", '"cut"', "an episode that lacks a step ends before it; or 'drop'",
+                                      f"{lacking:.1%} of episodes lack a step"))  # fmt: skip
+        short = share(rows.group_by("user", "episode").len()["len"] < horizon)
+        if len(ends.closing) and "order" in role:
+            seen = f"{len(ends.closing):,} last rows have no action"
+            found.append(Said("source.last_row", '"outcome"', "a last row without an action says what came before",
+                              seen))  # fmt: skip
+            notes.append(f"{seen}: they are taken for the outcome of the row before them (last_row = 'outcome')")
+        elif short > _FEW and "order" in role and role.get("terminated") in (None, role.get("reward")):
+            seen = f"{short:.1%} of the episodes have fewer rows than the horizon"
+            if over is None and not (ends.paid_last or ends.repeated) and short > _MANY:
+                raise QuestionError(
+                    f"{seen}: is an episode of this log over with its last row, or does it go on unseen (then last "
+                    "rows count in no table)?",
+                    ["--last-row ends", "--last-row unknown"],
+                )
+            leads = over or ("ends" if ends.paid_last or ends.repeated else "unknown")
+            why = "'ends' where an episode is over with its last row; or 'unknown'"
+            found.append(Said("source.last_row", quoted(leads), why, seen))
+            if over is None:
+                notes.append(
+                    f"{seen}. last_row = 'unknown' counts their last rows in no table, 'ends' takes them for the end: "
+                    f"is an episode of this log over with its last row? The card says {quoted(leads)}"
+                )
+        told |= {r: role[r] for r in ("reward", "terminated") if r in role}
+        inner = ", ".join(f"{key} = {quoted(column)}" for key, column in told.items())
+        return [
+            *found,
+            Said("source.columns", f"{{ {inner} }}", "which column plays which part", "by name and content"),
+        ]
+
+    def _counted(self) -> tuple[bool, int]:
+        """Whether the order counts steps, and from which number."""
+        rows = self.rows
+        order = rows["order"].drop_nulls()
+        order = order.filter(order.is_finite())
+        if not len(order) or not (order == order.floor()).all():
+            return False, 0
+        first = rows.group_by("user", "episode").agg(pl.col("order").min())["order"]
+        start = int(quantile(first, 0.5))
+        single = share(rows.drop_nulls("order").select(pl.struct("user", "episode", "order").is_unique()).to_series())
+        steady = share(first == start) > 0.5
+        return start in (0, 1) and steady and single > 0.95, start
+
+    def _lacking(self, first: int) -> float:
+        each = self.rows.group_by("user", "episode").agg(
+            pl.col("order").max().alias("most"), pl.col("order").n_unique().alias("n")
+        )
+        return share(each["most"] - first + 1 != each["n"])
+
+    def _ordering(self) -> str:
+        apart = (
+            self.rows.filter(pl.col("order").is_finite())
+            .sort("order")
+            .select(pl.col("order").diff().over("user", "episode"))
+            .to_series()
+            .drop_nulls()
+        )
+        middle, most = quantile(apart, 0.5), quantile(apart, 1)
+        return f"{self.role['order']}: two rows of an episode are {middle:.3g} apart in the middle, {most:.3g} at most"
+
+
+def _no_label(what: str, name: str) -> CardError:
+    return CardError(
+        f"draft: no text of {name!r} is that of {FEWEST} people: as labels they would tell of them; name another "
+        f"column with --{what}"
+    )
+
+
+def _once(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
+    """The log without rows that say again, word for word, what another one says."""
+    found = frame.unique([name for name in frame.columns if name != PART], keep="first", maintain_order=True)
+    if again := len(frame) - len(found):
+        notes.append(
+            f"{again:,} rows ({again / len(frame):.1%}) are there again, word for word: with order_by a row that comes "
+            "twice is one step; with a column of steps its whole episode is dropped (`repeat`)"
+        )
+    return found
+
+
+def draft_log(log: object, said: Answers, name: str | None = None) -> Draft:
+    """Propose a card and a recipe for a log that is at hand: a look at raw rows, for the operator only.
+
+    ``log``: a file, several, or a frame.
+    Raises CardError if a file or a column is not there, or the columns of people, states and actions cannot be told.
     Raises QuestionError if only the operator can say what would ruin the run if it were guessed wrong.
     """
-    notes = [*read.notes, *([f"{read.lost:,} lines cannot be read and are set aside"] if read.lost else [])]
-    alone = given.get("order") == "none" and "none" not in read.frame.columns
-    told = {role: name for role, name in given.items() if role != "order" or not alone}
-    told |= {"state": parts[0]} if parts else {}
-    role, guessed = find_roles(look_at(read.frame, answers, given.get("reward")).columns, told, users, parts)
+    several = cast("Sequence[object]", log) if isinstance(log, list | tuple) else [log]
+    paths = [Path(str(one)) for one in several if isinstance(one, str | Path)]
+    named = len(paths) == len(several)
+    read = looking.read_files(paths, said.rename) if named and paths else Read(looking.frame_of(log))
+    # a card that names its files by a pattern has the name of none
+    first = next(iter(read.paths), Path("frame"))
+    stem = first.stem if patterns(read.paths)[0] in (first.name, FRAME_FILE) else first.resolve().parent.name
+    called = name or _NAME.sub("_", stem.lower()).strip("_-") or "log"
+    parts, users, notes = said.parts, said.users, [*read.notes]
+    if read.lost:
+        notes.append(f"{read.lost:,} lines cannot be read and are set aside")
+    alone = said.roles.get("order") == "none" and "none" not in read.frame.columns
+    given = {role: name for role, name in said.roles.items() if role != "order" or not alone}
+    given |= {"state": parts[0]} if parts else {}
+    role, guessed = looking.find_roles(look_at(read.frame, said, given.get("reward")).columns, given, users, parts)
     if alone:
         role.pop("order", None)
-    frame = once(read.frame, role, notes)
-    look = look_at(frame, answers, role.get("reward"))
+    frame = _once(read.frame, notes) if "order" in role else read.frame
+    look = look_at(frame, said, role.get("reward"))
     columns = look.columns
     notes += [f"{role[g]!r} is only guessed to be the {_IN_WORDS[g]}: name it with --{g} COLUMN" for g in guessed]
     if len(patterns(read.paths)) > NAMED:
@@ -466,411 +828,45 @@ def draft_card(
             f"draft: {people.name!r} names fewer than {FEWEST} people: what they have in common would tell of each of "
             "them; write the card by hand (docs/card.md)"
         )
-    ties, more = ask_for_ties(rows, columns, role, frame[PART] if PART in frame.columns else None, answers.several)
-    notes += more
-    if ties:
-        keep, _, by = str(answers.several).partition(":")
-        entered = pl.Series("entered", columns[by].values.gather(rows["at"]))
-        rows = rows.with_columns(entered).sort("entered", descending=keep == "first", nulls_last=keep == "first")
-        rows = rows.unique(["user", "episode", "order"], keep="last", maintain_order=True).drop("entered").sort("at")
-    if "order" not in role and rows.select(pl.struct("user", "episode").is_duplicated().any()).item():
-        rows = _alone(rows, columns, role, alone, notes)
-    words = _words(columns, role, whose, answers.words, notes)
-    ends = look_at_ends(rows, columns, role)
-    opened = rows.filter(~pl.col("at").is_in(ends.closing.implode()))
-    horizon, steps = _horizon(opened, role, notes)
+    drafted = _Log(read, said, role, look, rows, whose, notes)
+    ties = drafted.same_place(frame[PART] if PART in frame.columns else None)
+    if "order" not in role and drafted.rows.select(pl.struct("user", "episode").is_duplicated().any()).item():
+        drafted.each_alone(alone)
+    words = drafted.words()
+    ends, rows = drafted.endings(), drafted.rows
+    # what is seen of states and actions is seen of the rows on which something was done
+    opened = replace(drafted, rows=rows.filter(~pl.col("at").is_in(ends.closing.implode())))
+    horizon, steps = opened.horizon()
     if "terminated" in role and not ends.told:
         notes.append(f"{role.pop('terminated')!r} is true before the last row: it does not tell where an episode ends")
-    decided = (
-        columns if opened.height == rows.height else look_at(frame[opened["at"]], answers, role.get("reward")).columns
-    )
-    paying = reward_of(rows, role, columns, ends, answers.paid, words, notes)
+    if opened.rows.height < rows.height:
+        opened.look = look_at(frame[opened.rows["at"]], said, role.get("reward"))
+        opened.whose = whose.gather(opened.rows["at"])
+    paying = drafted.paying(ends, words)
     if {"reward.total", "reward.paid"} & {one.key for one in paying} == {"reward.total"}:
-        _end_when_paid(rows, role, columns[role["reward"]], notes)
-    acting = whose if opened.height == rows.height else whose.gather(opened["at"])
-    unlabelled = _unlabelled([decided[c] for c in (*(parts or [role["state"]]), role["action"])], acting, notes)
-    said = [
-        Said("name", quoted(name), "of the dataset in the ledger"),
-        *_unit(rows, role, columns, users, notes),
+        drafted.end_when_paid()
+    unlabelled, unit, domain = opened.unlabelled(), drafted.unit(), opened.domain()
+    # how the log is written is told by all of its rows
+    opened.look = look
+    source = opened.source(horizon, ends, [*drafted.written(), *drafted.optional(), *ties])
+    delta = max(6, math.ceil(-math.log10(largest_delta(max(1, rows["user"].n_unique())))))
+    keys = [
+        Said("name", quoted(called), "of the dataset in the ledger"),
+        *unit,
         steps,
-        *_domain(role, parts, decided, acting, notes),
+        *domain,
         *paying,
-        *_source(opened, role, columns, read, horizon, ends, answers.last_row,
-                 [*_written(look, role, answers, read.separator, whose, notes), *_optional(read, role, parts), *ties],
-                 notes),
+        *source,
         *(replace(unlabelled, why=why) if rule == "unknown_label" else Said(f"tolerance.{rule}", f"{_GATE}", why)
           for rule, why in _STOPS.items()),
         Said("budget.rho", "1.0", "for the life of this data: agree on it with the person who answers for the data"),
-        Said("budget.delta", _delta(rows["user"].n_unique()), "a chance far below one in the number of people"),
+        Said("budget.delta", f"1e-{delta}", "a chance far below one in the number of people"),
         Said("budget.ledger", '"ledger.db"', "keep it safe: without its ledger, data of real people is refused"),
     ]  # fmt: skip
-    drafted = [s.key for s in said if s.seen]
-    said += [
-        Said("provenance.drafted", quoted(today), "the day on which the log was looked at for this card"),
-        Said("provenance.from_data", listed(drafted), "take out what an expert has set since"),
+    today = quoted(datetime.now(UTC).date().isoformat())
+    from_data = listed([s.key for s in keys if s.seen])
+    keys += [
+        Said("provenance.drafted", today, "the day on which the log was looked at for this card"),
+        Said("provenance.from_data", from_data, "take out what an expert has set since"),
     ]
-    return Draft(said, notes, tuple(read.paths))
-
-
-def _words(
-    columns: dict[str, Column], role: Mapping[str, str], whose: pl.Series, told: Mapping[str, float], notes: list[str]
-) -> list[Said]:
-    """What the texts of an outcome in words pay; its column then holds numbers.
-
-    Raises QuestionError if a word says neither yes nor no, and nobody has said what it is worth.
-    """
-    column = columns.get(role.get("reward", ""))
-    if column is None or column.numbers > 0:
-        return []
-    texts = sorted(_shared(column.cells, whose))
-    worth = {text: told.get(text.strip(), SAYS.get(plain_name(text.strip()))) for text in texts}
-    if None in worth.values() or not worth:
-        likely = ("WORTH" if w is None else f"{w:g}" for w in worth.values())
-        options = (f"--word {shlex.quote(f'{text}={w}')}" for text, w in zip(worth, likely, strict=True))
-        raise QuestionError(f"the outcome {column.name!r} is in words: what is each worth?", [" ".join(options)])
-    paid = {text.strip(): float(w) for text, w in worth.items() if w is not None}
-    plain = column.cells.str.strip_chars().replace_strict(paid, default=None, return_dtype=pl.Float64)
-    columns[column.name] = replace(column, plain=plain.cast(pl.String), numbers=1.0)
-    if rest := int((plain.is_null() & column.cells.is_not_null()).sum()):
-        notes.append(f"{rest:,} outcomes are other words: their episodes are dropped (bad_reward)")
-    return [Said("reward.words", _table(paid), "what an outcome in words pays", ", ".join(paid))]
-
-
-def _shared(cells: pl.Series, whose: pl.Series) -> dict[str, int]:
-    """The texts that enough people have, and how many have each."""
-    pairs = pl.DataFrame([cells.alias("text"), whose.alias("user")]).drop_nulls().unique()
-    return dict(pairs.group_by("text").len().filter(pl.col("len") >= FEWEST).rows())
-
-
-def _optional(read: Read, role: Mapping[str, str], parts: Sequence[str]) -> list[Said]:
-    """The columns of the card that some file lacks.
-
-    Raises CardError if people are not named in each file.
-    """
-    if role["user"] in read.optional:
-        raise CardError(
-            f"draft: a file lacks the column {role['user']!r} of people; if it has another name, --rename it"
-        )
-    named = [name for name in read.optional if name in (*role.values(), *parts)]
-    return [Said("source.optional", listed(named), "some file lacks it: its cells are empty there")] if named else []
-
-
-def _written(
-    look: Look, role: Mapping[str, str], answers: Answers, separator: str, whose: pl.Series, notes: list[str]
-) -> list[Said]:
-    """Keys that say how the log is written, where ingest would not read it by itself."""
-    found = list[Said]()
-    if separator != ",":
-        found.append(Said("source.separator", quoted(separator), "between the cells"))
-    if rename := {theirs: ours for theirs, ours in answers.rename.items() if ours}:
-        found.append(Said("source.rename", _table(rename), "what other files call these columns"))
-    if look.numbers is not None:
-        found.append(Said("source.numbers", quoted(look.numbers), "how the log writes numbers", look.numbers))
-    if look.dates and look.columns[role.get("order", role["user"])].is_date:
-        forms = quoted(look.dates[0]) if len(look.dates) == 1 else listed(look.dates)
-        found.append(Said("source.dates", forms, "how the log writes dates, beside 2026-01-31", ", ".join(look.dates)))
-    # those of columns that the card does not read as numbers are for `inspect`
-    units = {c.name: _common_units(c, whose, notes) for c in look.columns.values() if c.name != role["action"]}
-    if units := {name: worth for name, worth in units.items() if worth}:
-        inner = ", ".join(f"{quoted(name)} = {_table(worth)}" for name, worth in units.items())
-        seen = "; ".join(f"{name}: {', '.join(worth)}" for name, worth in units.items())
-        found.append(Said("source.units", f"{{ {inner} }}", "units behind the numbers, and what each is worth", seen))
-    return found
-
-
-def _common_units(column: Column, whose: pl.Series, notes: list[str]) -> Mapping[str, float]:
-    """The units of a column that enough people's cells have: another text behind a number may be a person's own."""
-    text = column.cells.str.strip_chars()
-    people = {unit: whose.filter(text.str.ends_with(unit).fill_null(value=False)).n_unique() for unit in column.units}
-    common = {unit: worth for unit, worth in column.units.items() if people[unit] >= FEWEST}
-    if len(common) < len(column.units):
-        notes.append(f"fewer than {FEWEST} people have some texts behind numbers of {column.name!r}: they are no units")
-    return common
-
-
-def _table(values: Mapping[str, object]) -> str:
-    """As TOML has a table in a line."""
-    told = (f"{quoted(key)} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items())
-    return f"{{ {', '.join(told)} }}"
-
-
-def _unit(
-    rows: pl.DataFrame, role: Mapping[str, str], columns: Mapping[str, Column], users: Sequence[str], notes: list[str]
-) -> list[Said]:
-    n = rows["user"].n_unique()
-    each = rows.select("user", "episode").unique().group_by("user").len()["len"]
-    most, m = int(each.max() or 1), _covering(each)  # pyright: ignore[reportArgumentType]
-    for other in users:
-        if other != role["user"]:
-            notes.append(
-                f"{other!r} has {columns[other].distinct:,} ids for {n:,} in {role['user']!r}: with it, one person "
-                "would be protected as several"
-            )
-    return [
-        Said("unit.user", quoted(role["user"]), "whose privacy: everything of one of them is one record",
-             f"{n:,} people, {len(rows) / max(1, n):.3g} rows each"),
-        Said("unit.episodes_per_user", str(m), "enough for 95 in 100 people; what others have beyond it is dropped",
-             f"at most {most} episodes a person"),
-        Said("unit.users_public", str(_round(n)), "put the number that is public in its place",
-             f"{n:,} counted: that number is yours alone"),
-    ]  # fmt: skip
-
-
-def _horizon(rows: pl.DataFrame, role: Mapping[str, str], notes: list[str]) -> tuple[int, Said]:
-    every = rows.group_by("user", "episode").len()
-    lengths = every["len"] if "order" in role else pl.Series([1])
-    # as many steps as enough people have
-    most = every.group_by("user").agg(pl.col("len").max())["len"].sort(descending=True) if "order" in role else lengths
-    longest = int(most[min(FEWEST, len(most)) - 1])
-    horizon = longest if longest <= 12 else min(_MOST_STEPS, math.ceil(quantile(lengths, _LONG)))
-    if horizon < int(lengths.max() or 1):  # pyright: ignore[reportArgumentType]
-        notes.append(f"steps {horizon} and later are dropped: {share(lengths > horizon):.1%} of episodes have some")
-    seen = f"episodes have {quantile(lengths, 0.5):.0f} rows in the middle, {lengths.max()} at most"
-    return horizon, Said("domain.horizon", str(horizon), "steps of an episode, at most", seen)
-
-
-def _domain(
-    role: Mapping[str, str], parts: Sequence[str], columns: Mapping[str, Column], whose: pl.Series, notes: list[str]
-) -> list[Said]:
-    state, why, seen = (
-        _of_several(parts, columns, whose, notes) if parts else _states(columns[role["state"]], whose, notes)
-    )
-    actions, odd, told = _labels(columns[role["action"]], whose, "action", notes)
-    other = ", other = true" if odd else ""
-    return [
-        Said("domain.states", state, why, seen),
-        Said("domain.actions", f"{{ column = {quoted(role['action'])}, {actions}{other} }}",
-             "what was done; spellings of the same are one label", told),
-    ]  # fmt: skip
-
-
-def _of_several(
-    parts: Sequence[str], columns: Mapping[str, Column], whose: pl.Series, notes: list[str]
-) -> tuple[str, str, str]:
-    """States of several columns: fewer bins of each, the more columns there are."""
-    told, seen, missing = list[str](), list[str](), False
-    for name in parts:
-        column = columns[name]
-        missing |= column.missing > 0
-        if column.numbers >= 0.9 and column.distinct > 4:
-            edges = _edges(column, (0.33, 0.67) if len(parts) < 3 else (0.5,))
-            told.append(f"{quoted(name)} = {listed(edges)}")
-        else:
-            most = _shared(column.cells, whose)
-            if not most:
-                raise _no_label("state", name)
-            missing |= len(most) < column.cells.drop_nulls().n_unique()
-            told.append(f"{quoted(name)} = {listed(sorted(most))}")
-            if len({_spelling(text) for text in most}) < len(most):
-                notes.append(f"{name!r} has labels in several spellings, which a state of several columns cannot group")
-        seen.append(f"{name}: {column.distinct:,} different, {column.missing:.1%} missing")
-    other = ", other = true" if missing else ""
-    why = "rounded tertiles or halves: put the thresholds that people decide by in their place"
-    return f'{{ from = {listed(parts)}, bins = {{ {", ".join(told)} }}, ends = ["end"]{other} }}', why, "; ".join(seen)
-
-
-def _edges(column: Column, at: Sequence[float]) -> list[float]:
-    values = column.values.drop_nulls()
-    return sorted({human(quantile(values, q), quantile(values, 0.75) - quantile(values, 0.25)) for q in at})
-
-
-def _states(column: Column, whose: pl.Series, notes: list[str]) -> tuple[str, str, str]:
-    name = quoted(column.name)
-    if column.numbers >= 0.9 and column.distinct > 12:
-        values = column.values.drop_nulls()
-        other = ", other = true" if column.missing else ""
-        quartiles = ", ".join(f"{quantile(values, q):g}" for q in _BINS)
-        seen = f"{quantile(values, 0):g} to {quantile(values, 1):g}; quartiles {quartiles}"
-        seen += f"; {column.missing:.1%} missing" if column.missing else ""
-        bins = f"{{ by = {name}, edges = {listed(_edges(column, _BINS))} }}"
-        why = "quartiles, rounded: put the thresholds that people decide by in their place"
-        return f'{{ column = {name}, bins = {bins}, ends = ["end"]{other} }}', why, seen
-    labels, odd, told = _labels(column, whose, "state", notes)
-    other = ", other = true" if odd else ""
-    return (
-        f'{{ column = {name}, {labels}, ends = ["end"]{other} }}',
-        "what was seen; 'end' is where an episode leads",
-        told,
-    )
-
-
-def _spelling(text: str) -> str:
-    """What spellings of one label have in common: case, accents, blanks, those before a unit, and ".0" mean nothing."""
-    plain = re.sub(r"(?<=\d)\.0+(?![\d.])", "", " ".join(plain_name(text).split()))
-    return re.sub(r"(?<=\d)\s+(?=[^\d\s])", "", plain)
-
-
-def _by_number(label: str) -> list[tuple[float, str]]:
-    """5 mg before 10 mg."""
-    return [(float(n), text) if n else (math.inf, text) for n, text in re.findall(r"(\d*)(\D*)", label)]
-
-
-def _unlabelled(columns: Sequence[Column], whose: pl.Series, notes: list[str]) -> Said:
-    """How many people may have a row without a label: about twice those who have one now."""
-    odd = [
-        c.cells.is_null()
-        if c.numbers >= 0.9 and c.distinct > 4
-        else ~c.cells.is_in(list(_shared(c.cells, whose)), nulls_equal=False)
-        for c in columns
-    ]
-    lacking = pl.DataFrame({"user": whose, **{str(i): one.fill_null(value=True) for i, one in enumerate(odd)}})
-    people = lacking.filter(pl.any_horizontal(pl.exclude("user")))["user"].n_unique() / max(1, whose.n_unique())
-    if people <= _GATE / 2:
-        return Said("tolerance.unknown_label", f"{_GATE}", "")
-    accepted = f"{min(1.0, math.ceil(40 * people) / 20):g}"
-    notes.append(
-        f"{people:.1%} of the people have a row without a state or an action: it becomes OTHER, and the card accepts "
-        f"up to {accepted} (tolerance.unknown_label); with more than that `run` stops"
-    )
-    return Said("tolerance.unknown_label", accepted, "", f"{people:.1%} of the people have a row without a label")
-
-
-def _no_label(what: str, name: str) -> CardError:
-    return CardError(
-        f"draft: no text of {name!r} is that of {FEWEST} people: as labels they would tell of them; name another "
-        f"column with --{what}"
-    )
-
-
-def _labels(column: Column, whose: pl.Series, what: str, notes: list[str]) -> tuple[str, bool, str]:
-    """Labels as TOML, whether some cells are none of them, and how often each was seen.
-
-    Raises CardError if too few people share a label.
-    """
-    counts = column.cells.drop_nulls().value_counts(sort=True).rows()
-    people, enough = _shared(column.cells, whose), _RARE * whose.n_unique()
-    groups: dict[str, list[tuple[str, int]]] = {}
-    for text, n in counts:
-        if text in people:
-            groups.setdefault(_spelling(text), []).append((text, n))
-    kept = {key: texts for key, texts in groups.items() if sum(people[text] for text, _ in texts) >= enough}
-    if not kept:
-        raise _no_label(what, column.name)
-    sums = {key: sum(n for _, n in texts) for key, texts in kept.items()}
-    rare = len(counts) - sum(map(len, kept.values()))
-    # a card has no label that a terminal would obey
-    names = {key: clean(re.sub(r"^(-?\d+)\.0+$", r"\1", texts[0][0].strip())) for key, texts in kept.items()}
-    same = {text: names[key] for key, texts in kept.items() for text, _ in texts if text != names[key]}
-    if rare:
-        notes.append(
-            f"{rare} texts of {what} {column.name!r}, those of fewer than {max(FEWEST, math.ceil(enough))} people, are "
-            "no labels: they become OTHER"
-        )
-    told = ", ".join(f"{texts[0][0].strip()} {sums[key]:,}" for key, texts in list(kept.items())[:12])
-    told += f"; {column.missing:.1%} missing" if column.missing else ""
-    found = f"labels = {listed(sorted(set(names.values()), key=_by_number))}"
-    if same:
-        shown = "; ".join(f"{text!r} is {label!r}" for text, label in list(same.items())[:10])
-        more = f"; and {len(same) - 10} more" if len(same) > 10 else ""
-        notes.append(
-            f"{what} {column.name!r} is written in several ways; the card takes them as one (same_as): {shown}{more}"
-        )
-        found += f", same_as = {_table(dict(sorted(same.items())))}"
-    return found, bool(rare or column.missing), told
-
-
-def _source(
-    rows: pl.DataFrame,
-    role: Mapping[str, str],
-    columns: Mapping[str, Column],
-    read: Read,
-    horizon: int,
-    ends: Endings,
-    over: str | None,
-    written: Sequence[Said],
-    notes: list[str],
-) -> list[Said]:
-    if over not in (None, "ends", "unknown"):
-        raise CardError(f"draft: --last-row {over!r}: write ends or unknown")
-    told = {"user_id": role["user"], "episode_id": role.get("episode", role["user"])}
-    found = [Said("source.files", listed(patterns(read.paths)), "below this card's folder"), *written]
-    same_place = any(one.key == "source.same_place" for one in written)
-    if horizon == 1 and "order" not in role and "episode" not in role and rows["episode"].is_unique().all():
-        # where each row is an episode nothing is to be ordered
-        del told["episode_id"]
-    elif "order" in role:
-        steps, first = _counted(rows)
-        if columns[role["order"]].is_date or not steps or same_place or role["order"] in read.optional:
-            found.append(
-                Said("source.order_by", quoted(role["order"]), "numbers the rows; see gap_over too",
-                     _ordering(rows, role["order"]))
-            )  # fmt: skip
-        else:
-            told["step"] = role["order"]
-            lacking = _lacking(rows, first)
-            if first:
-                found.append(Said("source.first_step", str(first), "steps of the log begin with it", f"{first}"))
-            if lacking:
-                found.append(Said("source.gap", '"cut"', "an episode that lacks a step ends before it; or 'drop'",
-                                  f"{lacking:.1%} of episodes lack a step"))  # fmt: skip
-    short = share(rows.group_by("user", "episode").len()["len"] < horizon)
-    if len(ends.closing) and "order" in role:
-        seen = f"{len(ends.closing):,} last rows have no action"
-        found.append(Said("source.last_row", '"outcome"', "a last row without an action says what came before",
-                          seen))  # fmt: skip
-        notes.append(f"{seen}: they are taken for the outcome of the row before them (last_row = 'outcome')")
-    elif short > _FEW and "order" in role and role.get("terminated") in (None, role.get("reward")):
-        seen = f"{short:.1%} of the episodes have fewer rows than the horizon"
-        if over is None and not (ends.paid_last or ends.repeated) and short > _MANY:
-            raise QuestionError(
-                f"{seen}: is an episode of this log over with its last row, or does it go on unseen (then last rows "
-                "count in no table)?",
-                ["--last-row ends", "--last-row unknown"],
-            )
-        leads = over or ("ends" if ends.paid_last or ends.repeated else "unknown")
-        why = "'ends' where an episode is over with its last row; or 'unknown'"
-        found.append(Said("source.last_row", quoted(leads), why, seen))
-        if over is None:
-            notes.append(
-                f"{seen}. last_row = 'unknown' counts their last rows in no table, 'ends' takes them for the end: is "
-                f"an episode of this log over with its last row? The card says {quoted(leads)}"
-            )
-    told |= {r: role[r] for r in ("reward", "terminated") if r in role}
-    inner = ", ".join(f"{key} = {quoted(column)}" for key, column in told.items())
-    return [*found, Said("source.columns", f"{{ {inner} }}", "which column plays which part", "by name and content")]
-
-
-def _counted(rows: pl.DataFrame) -> tuple[bool, int]:
-    """Whether the order counts steps, and from which number."""
-    order = rows["order"].drop_nulls()
-    order = order.filter(order.is_finite())
-    if not len(order) or not (order == order.floor()).all():
-        return False, 0
-    first = rows.group_by("user", "episode").agg(pl.col("order").min())["order"]
-    start = int(quantile(first, 0.5))
-    single = share(rows.drop_nulls("order").select(pl.struct("user", "episode", "order").is_unique()).to_series())
-    steady = share(first == start) > 0.5
-    return start in (0, 1) and steady and single > 0.95, start
-
-
-def _lacking(rows: pl.DataFrame, first: int) -> float:
-    each = rows.group_by("user", "episode").agg(
-        pl.col("order").max().alias("most"), pl.col("order").n_unique().alias("n")
-    )
-    return share(each["most"] - first + 1 != each["n"])
-
-
-def _ordering(rows: pl.DataFrame, name: str) -> str:
-    apart = (
-        rows.filter(pl.col("order").is_finite())
-        .sort("order")
-        .select(pl.col("order").diff().over("user", "episode"))
-        .to_series()
-        .drop_nulls()
-    )
-    middle, most = quantile(apart, 0.5), quantile(apart, 1)
-    return f"{name}: two rows of an episode are {middle:.3g} apart in the middle, {most:.3g} at most"
-
-
-def _covering(each: pl.Series) -> int:
-    return max(1, math.ceil(quantile(each, _LONG)))
-
-
-def _round(n: int) -> int:
-    """To two digits."""
-    unit = 10 ** max(0, len(str(n)) - 2)
-    return max(1, round(n / unit) * unit)
-
-
-def _delta(people: int) -> str:
-    return f"1e-{max(6, math.ceil(-math.log10(largest_delta(max(1, people)))))}"
+    return Draft(keys, notes, tuple(read.paths))

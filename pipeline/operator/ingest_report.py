@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
@@ -16,7 +17,9 @@ from pipeline.logs.contribution_bounding import canonical
 from pipeline.logs.decode import number_of, order_of, read_flag
 from pipeline.logs.rules import BY_NAME, DROPS, NAMELESS
 from pipeline.logs.store import Snapshot, set_aside
-from pipeline.operator.advice import Facts
+
+if TYPE_CHECKING:
+    from pipeline.facts.promise import Dump
 
 PAGE = "ingest.html"
 """The report as a file beside the snapshot's rows."""
@@ -34,7 +37,7 @@ _ROUNDING = 1e-6
 _NOTHING = {"rule": pl.String, "effect": pl.String, "dropped": pl.Boolean, "user": pl.String, "episode": pl.String}
 
 
-def ingest_report(snapshot: Snapshot, card: AnyCard) -> Facts:
+def ingest_report(snapshot: Snapshot, card: AnyCard) -> Dump:
     """What a snapshot's ingest did to people; who is lost had rows in the log and has none in the snapshot.
 
     ``episodes`` and ``people`` of a rule are None of lines that name nobody; a ``label`` is None of an empty cell.
@@ -44,7 +47,7 @@ def ingest_report(snapshot: Snapshot, card: AnyCard) -> Facts:
         return _report(snapshot, card, files if snapshot.quarantined else [])
 
 
-def _report(snapshot: Snapshot, card: AnyCard, files: Sequence[Path]) -> Facts:
+def _report(snapshot: Snapshot, card: AnyCard, files: Sequence[Path]) -> Dump:
     wrong = pl.concat([_by_role(pl.scan_parquet(f), card) for f in files] or [pl.LazyFrame(schema=_NOTHING)])
     lost = _lost(wrong, snapshot)
     people = snapshot.users + len(lost)
@@ -90,7 +93,7 @@ def _lost(wrong: pl.LazyFrame, snapshot: Snapshot) -> pl.Series:
     return dropped.filter(~dropped.is_in(kept["user_id"].implode()))
 
 
-def _rules(wrong: pl.LazyFrame) -> list[Facts]:
+def _rules(wrong: pl.LazyFrame) -> list[Dump]:
     episodes = wrong.group_by("rule", "user", "episode").agg(pl.col("effect").first(), pl.len().alias("rows"))
     each = (
         _told(episodes)
@@ -126,8 +129,9 @@ def _declared(card: Card) -> dict[str, Mapping[str, int]]:
     return {role: labels for role, labels in found.items() if role in card.log.roles}
 
 
-def _labels(wrong: pl.LazyFrame, card: Card) -> list[Facts]:
-    found, declared = list[Facts](), _declared(card)
+def _labels(wrong: pl.LazyFrame, card: Card) -> list[Dump]:
+    found: list[Dump] = []
+    declared = _declared(card)
     for role, column in card.log.roles.items():
         kind = role.partition("@")[0]
         rule = "unknown_label" if role in declared else "bad_reward" if kind == "reward" else "unparsable"
@@ -156,7 +160,7 @@ def _unread(kind: str, texts: pl.Series, card: Card) -> pl.Series:
     return cells.select(odd.get(kind, pl.lit(value=False)).alias("odd")).to_series()
 
 
-def _steps(wrong: pl.LazyFrame) -> list[Facts]:
+def _steps(wrong: pl.LazyFrame) -> list[Dump]:
     if "step" not in wrong.collect_schema():
         return []
     counts = _counts(wrong.filter("dropped").drop_nulls("step"), "step").head(_MOST)
@@ -164,8 +168,8 @@ def _steps(wrong: pl.LazyFrame) -> list[Facts]:
     return [{"step": str(step), "rows": int(rows)} for step, rows in told]
 
 
-def _differences(gone: pl.LazyFrame, snapshot: Snapshot, card: Card) -> list[Facts]:
-    found: list[Facts] = []
+def _differences(gone: pl.LazyFrame, snapshot: Snapshot, card: Card) -> list[Dump]:
+    found: list[Dump] = []
     names = {"state": card.domain.state_labels, "action": card.domain.action_labels}
     for role, labels in _declared(card).items():
         index = pl.col(role).replace_strict(labels, default=None, return_dtype=pl.Int32)
@@ -194,7 +198,7 @@ def _differences(gone: pl.LazyFrame, snapshot: Snapshot, card: Card) -> list[Fac
     return found
 
 
-def _rewards(wrong: pl.LazyFrame, snapshot: Snapshot, card: Card) -> Facts | None:
+def _rewards(wrong: pl.LazyFrame, snapshot: Snapshot, card: Card) -> Dump | None:
     rows = snapshot.quarantined.get("reward_off_lattice", 0)
     if not rows or card.reward.kind != "estimate":
         return None

@@ -7,8 +7,10 @@ judged by the very tables a run releases, pooled over steps where the card says 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
 from __future__ import annotations
 
+import json
+import tomllib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,25 +19,51 @@ import polars as pl
 from numpy.typing import NDArray
 
 from pipeline.declaration.card import AnyCard, Card, LqCard
+from pipeline.declaration.linear_quadratic import Vector
+from pipeline.facts.promise import Dump
 from pipeline.logs.aggregate import count_rows
 from pipeline.logs.contribution_bounding import canonical
-from pipeline.logs.regression_sums import list_matrix
 from pipeline.logs.rules import BY_NAME
 from pipeline.logs.store import Snapshot, set_aside
-from pipeline.operator.advice import DROWNED, FEW, Facts
-from pipeline.operator.confounding import hidden_state
+from pipeline.operator.confounding import TOO_FEW, hidden_state
+from pipeline.privacy.budget import largest_delta
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 
 Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+_MEND = {True: "judge by what is known of who decided; fewer states or more people can be tested", False: (
+    "put the log where the card names it and inspect again (a data frame: `store.inspect(card, frame)`); else judge by "
+    "what is known of who decided"
+)}  # fmt: skip
 
+# a cell visited less often than this says next to nothing, noise or not
+FEW = 20
+# a cell whose visits are below this many standard deviations of the noise cannot be told from an empty one
+DROWNED = 2.0
+# share of the usable cells that may drown in the noise at a quarter of the cap before a word is due
+THIN = 0.1
+# a state whose most frequent action has more of its visits than this has no second action to learn about
+NEARLY_ALL = 0.95
+# people counted may differ from people declared by this share
+FAR = 0.1
+# kind of a test -> code of its warning
+_HIDDEN = {
+    "state": "hidden_state",
+    "beside": "hidden_column",
+    "step": "hidden_step",
+    "past": "hidden_past",
+    "later": "hidden_course",
+}
+# share of rows whose reward ingest changed that is worth a word
+_CHANGED = 0.002
+# share of shortened rows of a log of vectors that is worth a word
+_MANY = 0.2
 # budgets at which the noise is shown, as shares of the card's lifetime cap
 BUDGETS = {"the whole cap": 1.0, "a quarter of the cap": 0.25}
 
-Ints = NDArray[np.int64]
 
-
-def coverage(card: Card, n: Ints, allowed: NDArray[np.bool_]) -> Facts:
+def coverage(card: Card, n: Ints, allowed: NDArray[np.bool_]) -> Dump:
     """Visits ``n (G, L, A)`` of the cells that a policy may use, as the card's tables have them."""
     unseen, rare = (allowed & (n == 0)).sum(-1), (allowed & (n > 0) & (n < FEW)).sum(-1)
     pooled = card.domain.dynamics == "stationary"
@@ -63,7 +91,7 @@ def coverage(card: Card, n: Ints, allowed: NDArray[np.bool_]) -> Facts:
     }
 
 
-def behaviour(card: Card, visits: Ints) -> list[Facts]:
+def behaviour(card: Card, visits: Ints) -> list[Dump]:
     """The logging policy, all steps together, from rows before any cap of cells ``(L, A)``."""
     return [
         {
@@ -77,7 +105,7 @@ def behaviour(card: Card, visits: Ints) -> list[Facts]:
     ]
 
 
-def noise(card: Card, n_sa: Ints, allowed: NDArray[np.bool_], budget: str, share: float) -> Facts:
+def noise(card: Card, n_sa: Ints, allowed: NDArray[np.bool_], budget: str, share: float) -> Dump:
     """Visits against the noise of n[h,s,a] (n[h,s,a,s'] summed, the default release), where the state occurs."""
     rho = share * card.budget.rho
     table = next(m for m in count_sum(card, Ask(rho=rho)).mechanisms if m.table == "n_sas")
@@ -98,14 +126,14 @@ def noise(card: Card, n_sa: Ints, allowed: NDArray[np.bool_], budget: str, share
 _READ = ["user_id", "episode_id", "step", "state", "action", "reward", "next_state", "terminated"]
 
 
-@dataclass(kw_only=True)
+@dataclass
 class EpisodeSums:
     """Sums over partitions: ``lengths (H + 1,)``, episodes by number of steps; ``episodes``, people by how many."""
 
     lengths: Ints
     episodes: Counter[int] = field(default_factory=Counter[int])
 
-    def count_episodes(self, rows: pl.DataFrame) -> None:
+    def add(self, rows: pl.DataFrame) -> None:
         """Add the episodes of whole users."""
         each = rows.group_by("user_id", "episode_id").agg(pl.len().alias("length"))
         self.lengths += np.bincount(each["length"].to_numpy(), minlength=len(self.lengths))
@@ -113,78 +141,58 @@ class EpisodeSums:
         self.episodes.update(dict(several.iter_rows()))
 
 
-@dataclass(kw_only=True)
-class _Sums(EpisodeSums):
-    """Of a log of declared states and actions; ``visits (H, L, A)`` knows no cap of cells."""
-
-    n_sa: Ints
-    visits: Ints
-    successors: Ints
-    unknown: int = 0
-    reward_sum: float = 0.0
-    lowest: float | None = None
-    highest: float | None = None
-
-
-def inspect_tables(snapshot: Snapshot, card: Card, files: Sequence[Path] | None = None) -> Facts:
+def inspect_tables(snapshot: Snapshot, card: Card, files: Sequence[Path] | None = None) -> Dump:
     """Facts of a snapshot, one partition in memory at a time; ``files``: its log, None: what the card names.
 
     Returns plain values under the keys that ``docs/operate.md`` lists; shares are of the rows they name.
     """
-    sums = _sums(snapshot, card)
-    allowed = card.domain.allowed
-    rows = max(1, snapshot.rows)
+    d, rows = card.domain, max(1, snapshot.rows)
+    visits = np.zeros((d.horizon, len(d.live_states), len(d.action_labels)), dtype=np.int64)
+    n_sa, successors = np.zeros((d.table_steps, *visits.shape[1:]), dtype=np.int64), np.int64(0)
+    episodes = EpisodeSums(np.zeros(d.horizon + 1, dtype=np.int64))
+    for part in snapshot.part_files:
+        found = pl.read_parquet(part, columns=_READ)
+        tables = count_rows(found, card)
+        n_sa += tables["n_sa"]
+        successors = successors + tables["n_sas"].sum((0, 1, 2))
+        episodes.add(found)
+    every, reward = pl.scan_parquet(snapshot.part_files), pl.col("reward")
+    # before any cap of cells
+    cells = every.group_by("step", "state", "action").len().collect(engine="streaming")
+    visits[tuple(cells[name].to_numpy() for name in ("step", "state", "action"))] = cells["len"].to_numpy()
+    ends = {"lowest": reward.min(), "highest": reward.max(), "mean": reward.sum() / rows}
+    told = (
+        every.select(unknown=pl.col("next_state").null_count(), **ends).collect(engine="streaming").row(0, named=True)
+    )
+    unknown, counted = told.pop("unknown"), np.broadcast_to(successors, len(d.state_labels))
     return {
-        **snapshot_facts(snapshot, card, sums, sums.visits.sum((1, 2))),
-        "coverage": coverage(card, sums.n_sa, allowed),
-        "behaviour": behaviour(card, sums.visits.sum(0)),
+        **snapshot_facts(snapshot, card, episodes, visits.sum((1, 2))),
+        "coverage": coverage(card, n_sa, d.allowed),
+        "behaviour": behaviour(card, visits.sum(0)),
         "shares": {
-            "ends": _ends(card, sums),
-            "unknown_next_state": sums.unknown / rows,
-            "other_state": _other(sums.visits.sum((0, 2)), card.domain.states.other),
-            "other_action": _other(sums.visits.sum((0, 1)), card.domain.actions.other),
-            "beyond_cell_cap": 1 - (int(sums.n_sa.sum()) + sums.unknown) / rows,
+            "ends": {
+                end: int(n) / max(1, int(counted.sum()))
+                for end, n in zip(d.states.ends, counted[len(d.live_states) :], strict=False)
+            },
+            "unknown_next_state": unknown / rows,
+            "other_state": _other(visits.sum((0, 2)), d.states.other),
+            "other_action": _other(visits.sum((0, 1)), d.actions.other),
+            "beyond_cell_cap": 1 - (int(n_sa.sum()) + unknown) / rows,
         },
-        "reward": _reward(snapshot, sums),
-        "noise": [noise(card, sums.n_sa, allowed, name, share) for name, share in BUDGETS.items()],
+        # as they are summed, clipped and floored; None where the card declares a table
+        "reward": None
+        if told["lowest"] is None
+        else {
+            **told,
+            "clipped_share": snapshot.quarantined.get("reward_range", 0) / rows,
+            "floored_share": snapshot.quarantined.get("reward_off_lattice", 0) / rows,
+        },
+        "noise": [noise(card, n_sa, d.allowed, name, share) for name, share in BUDGETS.items()],
         "hidden_state": hidden_state(snapshot, card, files),
     }
 
 
-def _sums(snapshot: Snapshot, card: Card) -> _Sums:
-    d = card.domain
-    shape = d.horizon, len(d.live_states), len(d.action_labels)
-    sums = _Sums(
-        lengths=np.zeros(d.horizon + 1, dtype=np.int64),
-        n_sa=np.zeros((d.table_steps, *shape[1:]), dtype=np.int64),
-        visits=np.zeros(shape, dtype=np.int64),
-        successors=np.zeros(len(d.state_labels), dtype=np.int64),
-    )
-    for part in snapshot.part_files:
-        _add(sums, pl.read_parquet(part, columns=_READ), card)
-    return sums
-
-
-def _add(sums: _Sums, rows: pl.DataFrame, card: Card) -> None:
-    """Add the rows of whole users."""
-    if rows.is_empty():
-        return
-    tables = count_rows(rows, card)
-    sums.n_sa += tables["n_sa"]
-    cell = tuple(rows[c].to_numpy() for c in ("step", "state", "action"))
-    flat = np.ravel_multi_index(cell, sums.visits.shape)
-    sums.visits += np.bincount(flat, minlength=sums.visits.size).reshape(sums.visits.shape)
-    sums.successors += tables["n_sas"].sum((0, 1, 2))
-    sums.unknown += rows["next_state"].null_count()
-    sums.count_episodes(rows)
-    reward = rows["reward"].drop_nulls().to_numpy()
-    if len(reward):
-        sums.reward_sum += float(reward.sum())
-        sums.lowest = min(x for x in (sums.lowest, float(reward.min())) if x is not None)
-        sums.highest = max(x for x in (sums.highest, float(reward.max())) if x is not None)
-
-
-def snapshot_facts(snapshot: Snapshot, card: AnyCard, sums: EpisodeSums, rows_by_step: Ints) -> Facts:
+def snapshot_facts(snapshot: Snapshot, card: AnyCard, sums: EpisodeSums, rows_by_step: Ints) -> Dump:
     """Which snapshot, its sizes, rules that rows broke or that the card has a tolerance for, people and episodes."""
     named = [name for name in BY_NAME if name in snapshot.quarantined or name in card.tolerance]
     return {
@@ -218,7 +226,7 @@ def snapshot_facts(snapshot: Snapshot, card: AnyCard, sums: EpisodeSums, rows_by
     }
 
 
-def _over_cap(snapshot: Snapshot, card: AnyCard) -> Facts:
+def _over_cap(snapshot: Snapshot, card: AnyCard) -> Dump:
     """People above the cap and their dropped episodes, from the quarantine; null where it was purged."""
     columns = card.source.columns
     user = canonical(pl.col("source").struct.field(columns.user_id)).alias("user")
@@ -233,7 +241,7 @@ def _over_cap(snapshot: Snapshot, card: AnyCard) -> Facts:
     return {"above_cap": distinct["user"].n_unique(), "episodes_dropped_by_cap": len(distinct)}
 
 
-def _step_facts(by_length: Ints, rows_by_step: Ints) -> Facts:
+def _step_facts(by_length: Ints, rows_by_step: Ints) -> Dump:
     """How long episodes are, ``by_length (H+1,)``, and how many rows each step has, ``(H,)``."""
     episodes = max(1, int(by_length.sum()))
     ranks = np.cumsum(by_length) / episodes
@@ -249,102 +257,141 @@ def _step_facts(by_length: Ints, rows_by_step: Ints) -> Facts:
     }
 
 
-def _ends(card: Card, sums: _Sums) -> dict[str, float]:
-    """Share of counted transitions into each end."""
-    total = max(1, int(sums.successors.sum()))
-    first = len(card.domain.live_states)
-    return {end: int(sums.successors[first + i]) / total for i, end in enumerate(card.domain.states.ends)}
-
-
 def _other(visits: Ints, declared: bool) -> float | None:
     return float(visits[-1] / max(1, visits.sum())) if declared else None
-
-
-def _reward(snapshot: Snapshot, sums: _Sums) -> Facts | None:
-    """Rewards as they are summed, clipped and floored; None where the card declares a table."""
-    if sums.lowest is None or sums.highest is None:
-        return None
-    rows = max(1, snapshot.rows)
-    return {
-        "lowest": sums.lowest,
-        "highest": sums.highest,
-        "mean": sums.reward_sum / rows,
-        "clipped_share": snapshot.quarantined.get("reward_range", 0) / rows,
-        "floored_share": snapshot.quarantined.get("reward_off_lattice", 0) / rows,
-    }
 
 
 # parts of the declared radius at which lengths are told: what a recipe's `cut` would shorten
 PARTS = (0.25, 0.5, 0.7, 1.0)
 ROLES = ("observation", "action", "next_observation")
+# what rounding to single precision may add to a length
+_BEYOND = 1 + 1e-5
 
 
-@dataclass(kw_only=True)
-class _VectorSums(EpisodeSums):
-    """Of a log of vectors."""
-
-    by_step: NDArray[np.int64]
-    longer: dict[str, Array] = field(default_factory=lambda: {role: np.zeros(len(PARTS)) for role in ROLES})
-    counted: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
-    moments: dict[str, list[Array]] = field(default_factory=dict[str, list[Array]])
-    shortened: int = 0
-
-
-def inspect_vectors(snapshot: Snapshot, card: LqCard) -> Facts:
+def inspect_vectors(snapshot: Snapshot, card: LqCard) -> Dump:
     """Facts of a snapshot, one partition in memory at a time; keys as ``docs/operate.md`` lists them."""
-    H = card.domain.horizon  # noqa: N806
-    sums = _VectorSums(lengths=np.zeros(H + 1, dtype=np.int64), by_step=np.zeros(H, dtype=np.int64))
+    d, rows = card.domain, max(1, snapshot.rows)
+    episodes, by_step = EpisodeSums(np.zeros(d.horizon + 1, dtype=np.int64)), np.zeros(d.horizon, dtype=np.int64)
     for part in snapshot.part_files:
-        _add_vectors(sums, pl.read_parquet(part, columns=["user_id", "episode_id", "step", *ROLES]), card)
-    rows = max(1, snapshot.rows)
+        episodes.add(pl.read_parquet(part, columns=["user_id", "episode_id"]))
+    every = pl.scan_parquet(snapshot.part_files)
+    counted = every.group_by("step").len().collect(engine="streaming")
+    by_step[counted["step"].to_numpy()] = counted["len"].to_numpy()
+    declared = {role: d.action if role == "action" else d.observation for role in ROLES}
+    of_radius = {role: _length(role, v.size) / v.radius for role, v in declared.items()}
+    far = pl.any_horizontal((part > _BEYOND).fill_null(value=False) for part in of_radius.values())
+    known = pl.col("next_observation").count()
+    told = every.select(far=far.sum(), known=known).collect(engine="streaming").row(0, named=True)
     return {
-        **snapshot_facts(snapshot, card, sums, sums.by_step),
-        "shares": {
-            "unknown_next_observation": 1 - sums.counted["next_observation"] / rows,
-            "shortened": sums.shortened / rows,
-        },
-        "vectors": {role: _summarise(role, card, sums) for role in ROLES},
+        **snapshot_facts(snapshot, card, episodes, by_step),
+        "shares": {"unknown_next_observation": 1 - told["known"] / rows, "shortened": told["far"] / rows},
+        "vectors": {role: _summarise(every, role, v, of_radius[role]) for role, v in declared.items()},
     }
 
 
-def _add_vectors(sums: _VectorSums, rows: pl.DataFrame, card: LqCard) -> None:
-    """Add the rows of whole users."""
-    if rows.is_empty():
-        return
-    sums.by_step += np.bincount(rows["step"].to_numpy(), minlength=len(sums.by_step))
-    sums.count_episodes(rows)
-    far = np.zeros(len(rows), dtype=bool)
-    for role in ROLES:
-        declared = card.domain.action if role == "action" else card.domain.observation
-        known = rows[role].is_not_null().to_numpy()
-        found = list_matrix(rows[role].to_arrow(), declared.size)[known]
-        part = np.linalg.norm(found, axis=1) / declared.radius
-        sums.longer[role] += (part[:, None] > np.array(PARTS) * (1 + 1e-5)).sum(0)
-        sums.counted[role] += int(known.sum())
-        far[known] |= part > 1 + 1e-5
-        least, most, total, square = sums.moments.get(role, [np.inf, -np.inf, 0.0, 0.0])
-        if len(found):
-            sums.moments[role] = [
-                np.minimum(least, found.min(0)),
-                np.maximum(most, found.max(0)),
-                total + found.sum(0),
-                square + (found * found).sum(0),
-            ]
-    sums.shortened += int(far.sum())
+def _length(role: str, size: int) -> pl.Expr:
+    """Euclidean length of the vectors of a column; null where there is none."""
+    squares = [_coordinate(role, i) ** 2 for i in range(size)]
+    return pl.sum_horizontal(squares, ignore_nulls=False).sqrt()
 
 
-def _summarise(role: str, card: LqCard, sums: _VectorSums) -> Facts:
-    declared = card.domain.action if role == "action" else card.domain.observation
-    count = max(1, sums.counted[role])
-    coordinates: list[Facts] = []
-    if role in sums.moments:
-        least, most, total, square = sums.moments[role]
-        mean = total / count
-        deviation = np.sqrt(np.maximum(square / count - mean**2, 0.0))
-        columns = zip(declared.labels, least, most, mean, deviation, strict=True)
-        coordinates = [
-            {"name": name, "lowest": float(low), "highest": float(high), "mean": float(m), "deviation": float(d)}
-            for name, low, high, m, d in columns
-        ]
-    longer = {f"{part:g}": float(share) for part, share in zip(PARTS, sums.longer[role] / count, strict=True)}
-    return {"radius": declared.radius, "longer_than": longer, "coordinates": coordinates}
+def _coordinate(role: str, i: int) -> pl.Expr:
+    return pl.col(role).list.get(i).cast(pl.Float64)
+
+
+def _summarise(every: pl.LazyFrame, role: str, declared: Vector, of_radius: pl.Expr) -> Dump:
+    longer = {f"{part:g}": (of_radius > part * _BEYOND).mean().fill_null(0.0) for part in PARTS}
+    coordinates: list[Dump] = []
+    for i, name in enumerate(declared.labels):
+        x = _coordinate(role, i)
+        told = {"lowest": x.min(), "highest": x.max(), "mean": x.mean(), "deviation": x.std(ddof=0)}
+        found = every.select(**told).collect(engine="streaming").row(0, named=True)
+        coordinates += [{"name": name, **found}] if found["lowest"] is not None else []
+    shares = every.select(**longer).collect(engine="streaming").row(0, named=True)
+    return {"radius": declared.radius, "longer_than": shares, "coordinates": coordinates}
+
+
+def advice(facts: Dump, card: Card) -> list[Dump]:
+    """Warnings that matter, gravest first.
+
+    Returns ``code`` (stable), ``what``, ``means``, ``do``.
+    """
+    seen, people, (whole, quarter) = facts["coverage"], facts["people"], facts["noise"]
+    found: dict[str, Mapping[str, object]] = {}
+    tests = facts["hidden_state"]["tests"]
+    for kind, code in _HIDDEN.items():
+        if loud := [t for t in tests if t["speaks"] and t["kind"] == kind]:
+            widest = {t["column"]: 0.0 for t in loud}
+            for t in loud:
+                widest[t["column"]] = max(widest[t["column"]], t["difference"])
+            found[code] = {
+                **max(loud, key=lambda t: t["difference"]),
+                "states": _listed(sorted({t["state"] for t in loud})),
+                # the gravest first
+                "columns": _listed(sorted(widest, key=lambda column: -widest[column])),
+                "loud": len(loud),
+                "tests": sum(t["kind"] == kind for t in tests),
+                "significance": facts["hidden_state"]["significance"],
+                "example": json.dumps([*card.domain.states.read, max(widest, key=lambda column: widest[column])]),
+            }
+    if not facts["hidden_state"]["checked"]:
+        why_not = facts["hidden_state"]["why_not"]
+        found["hidden_state_unchecked"] = {"why_not": why_not, "mend": _MEND[why_not == TOO_FEW]}
+    rows = seen["table"]
+    sure = [r for r in rows if r["visits"] >= FEW and r["actions_allowed"] > 1 and (r["top_share"] or 0.0) > NEARLY_ALL]
+    if sure:
+        named = _listed([r["state"] + ("" if r["step"] is None else f" at step {r['step']}") for r in sure])
+        told = {"sure": len(sure), "rows": len(rows), "nearly_all": NEARLY_ALL, "named": named}
+        found["nearly_deterministic"] = told
+    if quarter["share_of_cells"] > THIN:
+        beside = {"whole_rho": whole["rho"], "whole_drowned": whole["cells_drowned"], "drowned": DROWNED}
+        found["thin_support"] = {**seen, **quarter, **beside}
+    if abs((share := people["counted_over_declared"]) - 1) > FAR:
+        several = ". Too many people for the declaration usually means one person has several ids" if share > 1 else ""
+        found["people_declared"] = {**people, "several_ids": several}
+    fewest = min(people["declared"], max(1, people["counted"]))
+    if card.budget.delta > (most := largest_delta(fewest)):
+        found["delta"] = {"delta": card.budget.delta, "fewest": fewest, "most": most}
+    dropped, above = people["episodes_dropped_by_cap"], people["above_cap"]
+    if dropped or people["with_several_episodes"]:
+        gone = (
+            "the quarantine was purged, so what the cap dropped is unknown"
+            if dropped is None
+            else f"the cap of {people['cap_of_episodes']} dropped {dropped:,} episodes of {above:,} people"
+        )
+        found["several_episodes"] = {**people, "gone": gone}
+    visited = [b["state"] for b in facts["behaviour"] if b["visits"]]
+    if len(visited) == 1 and len(facts["behaviour"]) > 1:
+        found["constant_state"] = {"state": visited[0]}
+    if (reward := facts["reward"]) is not None:
+        if reward["lowest"] == reward["highest"]:
+            found["constant_reward"] = reward
+        if reward["clipped_share"] > _CHANGED or reward["floored_share"] > _CHANGED:
+            found["changed_rewards"] = {**reward, "range": list(card.reward.range), "steps": card.reward.steps}
+    return _said(found)
+
+
+def vector_advice(facts: Dump) -> list[Dump]:
+    """Warnings that matter of a log of vectors, gravest first: see :func:`advice`."""
+    found: dict[str, Mapping[str, object]] = {}
+    if still := [c["name"] for c in facts["vectors"]["action"]["coordinates"] if c["deviation"] == 0.0]:
+        found["control_never_varies"] = {"still": ", ".join(still)}
+    if facts["shares"]["shortened"] > _MANY:
+        found["many_rows_shortened"] = facts["shares"]
+    if abs(facts["people"]["counted_over_declared"] - 1) > FAR:
+        found["people_declared_and_counted"] = facts["people"]
+    return _said(found)
+
+
+def _said(found: Mapping[str, Mapping[str, object]]) -> list[Dump]:
+    """Warnings in words, by code, with the values that stand in them."""
+    words = tomllib.loads(Path(__file__).with_name("warnings.toml").read_text(encoding="utf-8")) if found else {}
+    return [
+        {"code": code, **{part: text.format_map(values) for part, text in words[code].items()}}
+        for code, values in found.items()
+    ]
+
+
+def _listed(names: Sequence[str], most: int = 5) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return "; ".join(names[:most]) + more

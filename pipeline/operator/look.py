@@ -47,8 +47,11 @@ class QuestionError(CardError):
 
 @dataclass(frozen=True)
 class Answers:
-    """What the operator has said: see ``draft --help``."""
+    """What the operator has said: see ``draft --help``; ``parts``: columns that make the states together."""
 
+    users: Sequence[str] = ()
+    roles: Mapping[str, str] = field(default_factory=dict[str, str])
+    parts: Sequence[str] = ()
     rename: Mapping[str, str] = field(default_factory=dict[str, str])
     units: Mapping[str, Mapping[str, float]] = field(default_factory=dict[str, Mapping[str, float]])
     dates: str | None = None

@@ -1,6 +1,7 @@
-"""The verdict in words and as a picture: what a manager reads first, and what the shell prints in one line.
+"""The first screen of a run: is it better, for whom, how sure, what it costs in privacy, and what to do next.
 
-Estimates with their intervals, one below the other, and the gains of a controller over the steps, as inline SVG.
+The verdict in words and as a picture: what a manager reads first, and what the shell prints in one line.  Estimates
+with their intervals, one below the other, and the gains of a controller over the steps, as inline SVG.
 
 Of intervals, places are percentages and letters keep their size: that picture is read on a phone, a screen and paper.
 """
@@ -17,13 +18,28 @@ from itertools import accumulate
 import numpy as np
 
 from pipeline.declaration.numbers import clean, number
-from pipeline.facts.evaluation import Evaluated
-from pipeline.facts.learnt import NO_GUARANTEE, Baseline, Gains, Truth, ValueFacts
-from pipeline.facts.promise import DeclaredPlant, DeclaredTables
+from pipeline.facts.evaluation import LEAST_PEOPLE, Evaluated
+from pipeline.facts.learnt import NO_GUARANTEE, Baseline, Decisions, Gains, PolicyView, Truth, ValueFacts
+from pipeline.facts.promise import DeclaredPlant, DeclaredTables, Guarantee
 from pipeline.facts.report import Report
-from pipeline.facts.verdict import NOT_MEASURED_HERE, Improvement, Verdict, decide, ends_near, round_up
+from pipeline.facts.verdict import NOT_MEASURED_HERE, SHARE, Improvement, Verdict, decide, ends_near, round_up
+from pipeline.privacy.losses import membership_advantage, safe_epsilon
 from reports.figures.charts import DASHES, PALETTE, draw_chart
-from reports.page import Figure, about, interval, percent, shorten, templates
+from reports.page import (
+    AnswerCard,
+    Figure,
+    Opening,
+    about,
+    interval,
+    listing,
+    loss,
+    names,
+    percent,
+    shorten,
+    steps,
+    templates,
+)
+from reports.run import policy_sections
 
 _ROW, _AXIS, _GAP = 46, 46, 14
 # room at both ends, percent of the width, so that no mark is cut
@@ -194,7 +210,7 @@ def sentence(verdict: Verdict, *, binned: bool = False) -> str:
     found, where = verdict.improvement, "in the binned process, " if binned else ""
     if found is not None and verdict.answer in ("better", "worse"):
         by = interval(found.lower, found.upper) if verdict.answer == "better" else interval(-found.upper, -found.lower)
-        sure = f"({level(found)}{worth(found)})"
+        sure = f"({percent(found.level)}{worth(found)})"
         if verdict.conditions:
             return f"{where}{verdict.answer} by {by} if {' and '.join(verdict.conditions)} {sure}"
         return f"{where}{verdict.answer} than current practice by {by} {sure}"
@@ -207,11 +223,6 @@ def sentence(verdict: Verdict, *, binned: bool = False) -> str:
         "withheld": "no verdict: the estimate is withheld",
         "not_evaluated": "not evaluated: whether it is better than current practice is not known",
     }[verdict.answer]
-
-
-def level(found: Improvement) -> str:
-    """How sure an interval is, as a percentage."""
-    return percent(found.level)
 
 
 def worth(found: Improvement) -> str:
@@ -311,7 +322,8 @@ def answer_figure(report: Report, verdict: Verdict) -> Figure | None:
     possible = float(v.lower_trivial), float(v.upper_trivial)
     panels = [Panel([m for m in _marks(report) if m.places], score(report, short=True), possible=possible)]
     if (found := verdict.improvement) is not None and verdict.answer != "nothing_changes":
-        words = f"{_signed(found.estimate, found)} ({interval(found.lower, found.upper)})"
+        sign, size = "+" if found.estimate > 0 else "", about(found.estimate, found.lower, found.upper)
+        words = f"{sign}{size} ({interval(found.lower, found.upper)})"
         gap = Mark("difference", words, found.estimate, found.lower, found.upper, own=True)
         panels.append(Panel([gap], "new policy less current practice, in the same unit", "0: as now"))
     if not any(panel.marks for panel in panels):
@@ -322,10 +334,6 @@ def answer_figure(report: Report, verdict: Verdict) -> Figure | None:
         notes.append("(model): by the released model alone, no guarantee.")
     note = " ".join(notes)
     return range_figure(panels, "verdict", "The new policy beside current practice", note)
-
-
-def _signed(x: float, found: Improvement) -> str:
-    return ("+" if x > 0 else "") + about(x, found.lower, found.upper)
 
 
 def _marks(report: Report) -> list[Mark]:
@@ -410,3 +418,311 @@ def missed(report: Report, verdict: Verdict) -> str:
         said = f"{gain.format(number(found.upper, 2, 'up'))} (suboptimality{worth}): {which}."
     true = "" if truth is None else f" True, in the simulated world: {number(max(0.0, truth.suboptimality), 2)}"
     return said + (f"{true} against the best of all policies." if true else "")
+
+
+_MOST, _LABEL = 3, 80
+# standard deviations of noise beyond which a count is somebody's
+_PLAIN = 4.0
+# past this the factor of the odds is a number without a meaning
+_ODDS = 50.0
+
+
+@dataclass(frozen=True)
+class Change:
+    """Consecutive steps of a state at which practice does not always do what is recommended.
+
+    ``decisions``: released, hence noisy, number of decisions there that would be others.
+    """
+
+    run: policy_sections.Steps
+    usual: int
+    decisions: float
+
+
+def changes(view: Decisions, noise: float) -> tuple[list[Change], float]:
+    """Where a policy differs from practice, most decisions first, and how many decisions there are at all."""
+    found: list[Change] = []
+    pooled = len(view.practice) == 1
+    counts = np.where((view.evidence > _PLAIN * noise) & (view.practice > 0), view.evidence, 0.0)
+    for run in policy_sections.runs(view):
+        if run.abstains:
+            continue
+        others = counts[0 if pooled else slice(run.first, run.last + 1), run.state].reshape(-1, counts.shape[-1])
+        others = others.sum(0)
+        others[run.action] = 0.0
+        # of one table for all steps, the steps of this run have their share
+        share = (run.last - run.first + 1) / len(view.action) if pooled else 1.0
+        if (moved := float(others.sum() * share)) > 0:
+            found.append(Change(run, int(others.argmax()), moved))
+    return sorted(found, key=lambda c: -c.decisions), float(counts.sum())
+
+
+def _noise(report: Report) -> float:
+    """Standard deviation of released decisions at a state and an action: of a sum over next states."""
+    tables = [m for m in report.mechanisms if m.table == "n_sas"]
+    return max((m.scale * math.sqrt(m.shape[-1]) for m in tables), default=0.0)
+
+
+def whom_card(report: Report, view: PolicyView, verdict: Verdict) -> AnswerCard:
+    """Which states, how many decisions, and from what to what."""
+    name = "For whom it changes"
+    if verdict.answer == "nothing_changes":
+        return AnswerCard(name, "Nobody", ("Current practice goes on everywhere.",))
+    if isinstance(view, Gains):
+        if not report.policy.left_zero:
+            return AnswerCard(name, "Nobody", ("All gains are zero: this controller does nothing.",))
+        words = f"{listing(view.action)} would be set by {listing(view.observation)} at every step."
+        return AnswerCard(name, "Every episode", (words, "How practice steers is not known from this release."))
+    live, elsewhere = number(len(view.state_labels)), "Elsewhere current practice goes on."
+    actions = names(view.action_labels, "action", _LABEL)
+    if np.isnan(view.practice).all():
+        states, share = policy_sections.reach(view)
+        # evidence of a linear policy is no number of rows
+        held = "" if report.features is not None else f" ({percent(share, 2)} of decisions)"
+        given = [int(((view.action == a) & ~view.abstains).any(0).sum()) for a in range(len(actions))]
+        most = sorted((a for a, n in enumerate(given) if n), key=lambda a: -given[a])[:_MOST]
+        rows = tuple((actions[a], f"{number(given[a])} state{'s' * (given[a] > 1)}") for a in most)
+        words = (
+            *((elsewhere,) if view.abstains.any() else ()),
+            "What practice does there is not known from this release. Recommended most often:",
+        )
+        return AnswerCard(name, f"{number(states)} of {live} states{held}", words, rows)
+    found, total = changes(view, _noise(report))
+    moved = sum(c.decisions for c in found)
+    if moved <= total / 100:
+        return AnswerCard(name, "Hardly anybody", ("It takes the actions that practice takes.", elsewhere))
+    states = len({c.run.state for c in found})
+    some, of = (number(round_up(x, "nearest")) for x in (moved, total))
+    words = (f"About {some} of {of} decisions in this log, in {number(states)} of {live} states. {elsewhere}",)
+    labels = names(view.state_labels, "state", _LABEL)
+    rows = tuple(
+        (f"{labels[c.run.state]}{_when(view, c.run)}:", f"{actions[c.usual]} → {actions[c.run.action]}")
+        for c in found[:_MOST]
+    )
+    return AnswerCard(name, f"About {percent(moved / total, 2)} of decisions", words, rows)
+
+
+def _when(view: Decisions, run: policy_sections.Steps) -> str:
+    every = (run.first, run.last) == (0, len(view.action) - 1)
+    return "" if every else f", step {steps(run.first, run.last)}"
+
+
+_UNTESTED = {"withheld": "Not known", "not_evaluated": "Not tested", "nothing_changes": "Nothing to test"}
+# what is known of unrecorded traits, for a board
+_CONDITION = {
+    "seen": "A check shows that something outside of the recorded state drives both decisions and outcomes.",
+    "declared": "The operator declares that the recorded state alone decided every choice; no log can prove it.",
+    "checked": "An unrecorded trait that lasts would have shown in the checks; no other can be worth the difference.",
+    "not_excluded": "An unrecorded trait may explain all of the difference: the checks cannot exclude it.",
+    "unchecked": "An unrecorded trait, such as how ill somebody looked, may explain all of the difference: no check on "
+    "this log can show it.",
+}
+
+
+_LEFT_OUT = "No record of some people was used (rows without an outcome, or with a gap); nothing tells how they fared."
+_COURSE = "An effect that comes later, and that the recorded state does not hold, is not counted."
+
+
+def sure_card(report: Report, verdict: Verdict) -> AnswerCard:
+    """What the interval is worth, for single states as well, and on which condition it stands."""
+    name, gain = "How sure", verdict.improvement
+    if gain is None or verdict.answer in _UNTESTED:
+        return AnswerCard(name, _UNTESTED[verdict.answer], (OPERATOR,))
+    tested, told = gain.status not in NO_GUARANTEE, verdict.answer in ("better", "worse")
+    answer = "By a model only" if not tested else "Better or worse is open"
+    if told and tested:
+        answer = "Confirmed on one condition" if verdict.conditional else "Confirmed"
+    words = [
+        f"An interval at {percent(gain.level)}, validated in simulations; it is not a mathematical guarantee."
+        if tested
+        else "The interval is not a guarantee: nothing shows how often it contains the truth.",
+        *([_single_states(report)] if told and tested else []),
+    ]
+    if told and verdict.confounding is not None:
+        words += [_CONDITION[verdict.confounding.status], *hidden_traits(verdict)[1:]]
+        words += [_COURSE] if verdict.confounding.course else []
+    words += [] if verdict.left_out is None or not told else [_LEFT_OUT]
+    return AnswerCard(name, answer, (*words, OPERATOR))
+
+
+def _single_states(report: Report) -> str:
+    apart = None if report.practice is None else report.practice.apart_share
+    if apart is None:
+        return "Established over all decisions; single states were not compared."
+    if apart == 0:
+        return "Established over all decisions; for no single state on its own."
+    return f"Established over all decisions; on its own, by the released model, for {percent(apart, 2)} of the states."
+
+
+# largest ε that is called so (docs/privacy.md)
+_GRADES = ((1.0, "Strong"), (3.0, "Moderate"))
+
+
+def cost_card(report: Report) -> AnswerCard:
+    """An attacker's chance and its grade, the loss as odds and in numbers, and what budget is left."""
+    name, p, ledger = "What it costs in privacy", report.guarantee, report.ledger
+    left = (
+        "Nothing was charged: nothing private was released."
+        if ledger is None
+        else f"Left for the life of {clean(ledger.dataset)}: ρ = {number(ledger.remaining_rho, toward='down')} of "
+        f"{number(ledger.cap_rho)}{_lifetime(report)}."
+    )
+    if p.noise == "none" or p.epsilon is None:
+        return AnswerCard(name, "No promise", ("No noise was added.", left))
+    grade = next((word for most, word in _GRADES if p.epsilon <= most), "Weak")
+    spent = f"{loss(p.rho, p.epsilon, p.delta, pure=p.pure)}. {left}"
+    if p.relation != "replace":
+        return AnswerCard(name, f"{grade}: ε = {number(p.epsilon, toward='up')}", (spent,))
+    right = math.ceil(50 * (1 + membership_advantage(p.rho, p.epsilon, p.delta)) - 1e-9)
+    words = (
+        "How often an attacker is right who must guess which of two records was used. Blind guessing: 50.",
+        *_odds(p),
+        spent,
+    )
+    return AnswerCard(name, f"{grade}: at most {min(right, 100)} in 100", words)
+
+
+def _odds(p: Guarantee) -> tuple[str, ...]:
+    if p.epsilon is None or p.epsilon > _ODDS:
+        return ()
+    slip = "" if p.pure or not p.delta else f" (except with a probability of 1 in {number(1 / p.delta, toward='down')})"
+    most = number(round_up(math.exp(p.epsilon)))
+    return (
+        f"Worst case: one person's data can shift the odds of any guess about that person at most {most}-fold{slip}.",
+    )
+
+
+def _lifetime(report: Report) -> str:
+    """What all that a lineage may ever spend comes to."""
+    p, ledger = report.guarantee, report.ledger
+    if ledger is None or p.pure or not p.delta:
+        return ""
+    return f"; all of it together would be ε = {number(safe_epsilon(ledger.cap_rho, p.delta), 3, 'up')}"
+
+
+# of those who know practice, before a difference that has a condition is acted on
+_ASK = {
+    "": "Ask those who keep the log: who was left out, and why?",
+    "choices": "Ask those who decide today: does anything that the table lacks drive their choices?",
+    "outcomes": "Ask those who know: do the actions have effects later that the table does not hold?",
+    "choices and outcomes": "Ask those who decide today: does anything that the table lacks drive their choices, or "
+    "come of them later?",
+}
+
+
+def next_card(report: Report, verdict: Verdict) -> AnswerCard:
+    """What to do now, in three lines at most; on paper, who decides it."""
+    answer, *rows = _next(report, verdict)
+    return AnswerCard("What next", answer, tuple(rows), lines=_SIGNED)
+
+
+def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
+    run, data, needed = clean(report.run), report.dataset, verdict.needed
+    keep, until = "Keep current practice", "Until then keep current practice."
+    least = round_up(LEAST_PEOPLE / SHARE)
+    match verdict.answer:
+        case "better" if verdict.conditional:
+            return (
+                "Ask, then decide",
+                _ASK[(verdict.confounding and verdict.confounding.condition) or ""],
+                f"If not: reticent promote {run}, and reticent ledger sign {run} --by NAME.",
+                "If so: add it to the card's states and run again, or try the policy in a trial.",
+            )
+        case "better" if verdict.holds:
+            return (
+                "Promote it",
+                f"Put it in use: reticent promote {run}.",
+                f"Record who decided: reticent ledger sign {run} --by NAME.",
+                "Test it again on new people.",
+            )
+        case "better":
+            return "Try it in a trial", "By this page alone nobody should change practice."
+        case "worse":
+            return keep, "This policy does harm by the test above: do not promote it."
+        case "not_told_apart" if needed is not None and needed.people is not None:
+            more = f"Run again with about {number(needed.people)} people instead of {number(data.users_public)}"
+            return "Get more people", f"{more}{_or_budget(report, needed.rho)}.", until
+        case "not_told_apart" if needed is not None:
+            return "Spend more budget", f"Run again{_or_budget(report, needed.rho).replace(', or', '')}.", until
+        case "not_told_apart":
+            return keep, "The difference is so near 0 that no number of people can be named that would settle it."
+        case "nothing_changes":
+            return keep, "More people or more budget would let the policy say more."
+        case "withheld":
+            seen = verdict.confounding is not None and verdict.confounding.status == "seen"
+            mend = "Add what drives the choices to the card's states, and run again."
+            return keep, "Do not use the estimate.", mend if seen else "Or try it in a trial."
+        case "not_evaluated" if isinstance(data, DeclaredPlant):
+            return "Try it in a trial", "No test of a controller on held-out people is at hand."
+        case "not_evaluated" if data.users_public < least:
+            return "Get more people", f"A test on held-out people takes at least {number(least)} in all.", until
+        case "not_evaluated":
+            held = f"Write [evaluate] people = {SHARE:g} into the recipe, and run again; it is charged again."
+            return "Hold people out", held, until
+
+
+def _or_budget(report: Report, rho: float | None) -> str:
+    return "" if rho is None else f", or with ρ = {number(rho)} instead of {number(report.guarantee.rho)}"
+
+
+_SIGNED = ("Adopt / keep practice / more data first", "Name", "Date", "Signature")
+
+
+def opening(report: Report, view: PolicyView) -> Opening:
+    """The answer, its picture, for whom it changes, how sure it is, what it costs, what to do, and the promise."""
+    verdict, promise = verdict_of(report), report.guarantee
+    kind = "linear controller" if isinstance(report.dataset, DeclaredPlant) else "decision policy"
+    return Opening(
+        title=f"A {kind} for {clean(report.dataset.name)}",
+        answer=headline(report, verdict),
+        why=(
+            f"{reason(verdict, report.evaluation)} {score(report)}{_of_hundred(report, verdict)}",
+            _learnt(report),
+        ),
+        figure=answer_figure(report, verdict),
+        below=(missed(report, verdict),),
+        cards=(
+            whom_card(report, view, verdict),
+            sure_card(report, verdict),
+            cost_card(report),
+            next_card(report, verdict),
+        ),
+        guarantee=clean(promise.sentence),
+        # of simulated people the sentence itself says that nobody is promised anything
+        claim=f"Promise made to the people in this log: {clean(promise.claim)}."
+        if report.dataset.kind == "real"
+        else "",
+        banner=_banner(promise),
+    )
+
+
+def _of_hundred(report: Report, verdict: Verdict) -> str:
+    """A difference of shares as so many of a hundred."""
+    gain = verdict.improvement
+    if gain is None or verdict.answer not in ("better", "worse") or outcome(report.dataset) is None:
+        return ""
+    ends = sorted(100 * abs(x) for x in (gain.lower, gain.upper))
+    return f" The difference: {interval(*ends)} {'more' if verdict.answer == 'better' else 'fewer'} of 100."
+
+
+def _learnt(report: Report) -> str:
+    data, log = report.dataset, "a synthetic log" if report.dataset.kind == "synthetic" else "a log"
+    source = f"learned by {clean(report.agent)} from {log} of {number(data.users_public)} people (declared)."
+    if isinstance(data, DeclaredPlant):
+        return (
+            f"The policy: how strongly to set {listing(data.action.names)} by {listing(data.observation.names)} at "
+            f"each of {number(data.horizon)} steps, {source}"
+        )
+    when = "the one step of an episode" if data.horizon == 1 else f"each of {number(data.horizon)} steps"
+    return (
+        f"The policy: which of {number(len(data.actions))} actions to take in each of {number(len(data.live_states))} "
+        f"states at {when}, {source}"
+    )
+
+
+def _banner(promise: Guarantee) -> str:
+    """The warning of a run whose noise protects nobody, else nothing."""
+    if promise.noise == "os":
+        return ""
+    source = {"seeded": "its noise can be computed from a seed", "none": "no noise was added"}[promise.noise]
+    return f"simulation, not private: {source}, so this run protects nobody. Never share it as if it did."

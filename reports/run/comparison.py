@@ -17,18 +17,7 @@ from numpy.typing import NDArray
 
 from pipeline.declaration.numbers import clean, number
 from pipeline.declaration.toml import table_in
-from pipeline.facts.answers import (
-    BudgetAt,
-    CellChange,
-    CellChanges,
-    Comparison,
-    DecisionAt,
-    GainChange,
-    GainChanges,
-    IntervalOf,
-    NightAnswer,
-    ValueChange,
-)
+from pipeline.facts import answers
 from pipeline.facts.learnt import Gains, ValueFacts
 from pipeline.facts.promise import DeclaredTables
 from pipeline.facts.report import Report
@@ -65,7 +54,7 @@ class GainsSide:
     view: Gains
 
 
-def compare_runs(a: TableSide | GainsSide, b: TableSide | GainsSide) -> Comparison:
+def compare_runs(a: TableSide | GainsSide, b: TableSide | GainsSide) -> answers.Comparison:
     """What differs in the policy, intervals, budget and settings of run ``b`` beside those of run ``a``.
 
     Raises ValueError if the runs decide in different states, actions, coordinates or numbers of steps.
@@ -82,12 +71,12 @@ def compare_runs(a: TableSide | GainsSide, b: TableSide | GainsSide) -> Comparis
     }
     if isinstance(a, GainsSide) and isinstance(b, GainsSide):
         _check_same(names, a.report, b.report, _SAME_PLANT)
-        return Comparison.model_validate({**around, "gains": compare_gains(a.view, b.view)})
+        return answers.Comparison.model_validate({**around, "gains": compare_gains(a.view, b.view)})
     if isinstance(a, GainsSide) or isinstance(b, GainsSide):
         raise ValueError(f"{names}: one is a linear controller, the other a table of decisions: nothing to compare")
     _check_same(names, a.report, b.report, _SAME_TABLES)
     silent = [float(side.policy.abstains.mean()) for side in (a, b)]
-    return Comparison.model_validate({**around, "cells": _compare_cells(a, b), "abstain_share": silent})
+    return answers.Comparison.model_validate({**around, "cells": _compare_cells(a, b), "abstain_share": silent})
 
 
 def _check_same(names: str, a: Report, b: Report, keys: Sequence[str]) -> None:
@@ -95,7 +84,7 @@ def _check_same(names: str, a: Report, b: Report, keys: Sequence[str]) -> None:
         raise ValueError(f"{names} differ in {', '.join(wrong)}: nothing to compare")
 
 
-def _compare_cells(a: TableSide, b: TableSide) -> CellChanges:
+def _compare_cells(a: TableSide, b: TableSide) -> answers.CellChanges:
     """A cell is a (step, state).
 
     It differs where one policy abstains and the other does not, or where their action probabilities do.
@@ -106,13 +95,13 @@ def _compare_cells(a: TableSide, b: TableSide) -> CellChanges:
     # rows of probabilities sum to one within 1e-9
     differs = distance > 1e-9
     tied = a.tied | b.tied
-    return CellChanges(
+    return answers.CellChanges(
         total=int(differs.size),
         differ=int(differs.sum()),
         share=float(differs.mean()),
         of_ties=int((differs & tied).sum()),
         rows=[
-            CellChange(
+            answers.CellChange(
                 step=int(h),
                 state=a.data.live_states[s],
                 a=_decision(a, h, s),
@@ -125,14 +114,14 @@ def _compare_cells(a: TableSide, b: TableSide) -> CellChanges:
     )
 
 
-def _decision(side: TableSide, h: int, s: int) -> DecisionAt:
+def _decision(side: TableSide, h: int, s: int) -> answers.DecisionAt:
     if side.policy.abstains[h, s]:
-        return DecisionAt(action=None, probability=None)
+        return answers.DecisionAt(action=None, probability=None)
     best = int(side.policy.probabilities[h, s].argmax())
-    return DecisionAt(action=side.data.actions[best], probability=float(side.policy.probabilities[h, s, best]))
+    return answers.DecisionAt(action=side.data.actions[best], probability=float(side.policy.probabilities[h, s, best]))
 
 
-def compare_gains(a: Gains, b: Gains) -> GainChanges:
+def compare_gains(a: Gains, b: Gains) -> answers.GainChanges:
     """Gains of ``b`` beside those of ``a``."""
     moved = b.gains - a.gains
     norms = [float(np.linalg.norm(side.gains)) for side in (a, b)]
@@ -140,7 +129,7 @@ def compare_gains(a: Gains, b: Gains) -> GainChanges:
     index = np.argwhere(np.abs(moved) > 0)
     largest = index[np.argsort(-np.abs(moved[tuple(index.T)]), kind="stable")]
     rows = [
-        GainChange(
+        answers.GainChange(
             step=int(h),
             action=a.action[i],
             observation=a.observation[j],
@@ -149,7 +138,7 @@ def compare_gains(a: Gains, b: Gains) -> GainChanges:
         )
         for h, i, j in largest
     ]
-    return GainChanges(
+    return answers.GainChanges(
         total=int(moved.size),
         differ=len(rows),
         norms=norms,
@@ -159,24 +148,24 @@ def compare_gains(a: Gains, b: Gains) -> GainChanges:
     )
 
 
-def _values(a: ValueFacts, b: ValueFacts) -> ValueChange:
+def _values(a: ValueFacts, b: ValueFacts) -> answers.ValueChange:
     overlap = None
     if a.upper is not None and b.upper is not None:
         overlap = a.lower <= b.upper and b.lower <= a.upper
     trivial = "trivial" in (a.lower_flag, b.lower_flag)
-    return ValueChange(
+    return answers.ValueChange(
         a=_interval_of(a), b=_interval_of(b), lower_gain=None if trivial else b.lower - a.lower, overlap=overlap
     )
 
 
-def _interval_of(v: ValueFacts) -> IntervalOf:
-    return IntervalOf(lower=v.lower, upper=v.upper, estimate=v.estimate, status=v.status)
+def _interval_of(v: ValueFacts) -> answers.IntervalOf:
+    return answers.IntervalOf(lower=v.lower, upper=v.upper, estimate=v.estimate, status=v.status)
 
 
-def _budget(report: Report) -> BudgetAt:
+def _budget(report: Report) -> answers.BudgetAt:
     of_run = report.guarantee.model_dump(include={"rho", "epsilon", "delta"})
     of_lineage = {k: getattr(report.ledger, k, None) for k in ("spent_rho", "remaining_rho", "cap_rho")}
-    return BudgetAt.model_validate({**of_run, **of_lineage})
+    return answers.BudgetAt.model_validate({**of_run, **of_lineage})
 
 
 def _changes(a: Report, b: Report) -> dict[str, list[object]]:
@@ -193,7 +182,7 @@ def _flat(name: str, value: object) -> list[tuple[str, object]]:
     return [(name, value)]
 
 
-def sentences(c: Comparison, most: int = 20) -> list[str]:
+def sentences(c: answers.Comparison, most: int = 20) -> list[str]:
     """A comparison as lines a person reads; rows that were taken out are not told."""
     if c.gains is not None:
         lines, rows = _gain_lines(c.gains, c.value), [_gain_row(row) for row in c.gains.rows or ()]
@@ -211,7 +200,7 @@ def sentences(c: Comparison, most: int = 20) -> list[str]:
     return lines + ([f"  … and {left:,} more: --json lists all"] if left > 0 else [])
 
 
-def _gain_lines(gains: GainChanges, value: ValueChange) -> list[str]:
+def _gain_lines(gains: answers.GainChanges, value: answers.ValueChange) -> list[str]:
     old, new = (number(norm) for norm in gains.norms)
     share = "" if gains.change is None else f" ({percent(gains.change)} of the first)"
     return [
@@ -222,12 +211,12 @@ def _gain_lines(gains: GainChanges, value: ValueChange) -> list[str]:
     ]
 
 
-def _gain_row(row: GainChange) -> str:
+def _gain_row(row: answers.GainChange) -> str:
     name = f"{clean(row.action)} by {clean(row.observation)}"
     return f"  step {row.step:>3}  {name:30} {number(row.a)} → {number(row.b)}"
 
 
-def _cell_lines(c: Comparison, cells: CellChanges) -> list[str]:
+def _cell_lines(c: answers.Comparison, cells: answers.CellChanges) -> list[str]:
     old, new = c.abstain_share or (None, None)
     told = {
         None: "one of them has no upper end, so the intervals cannot tell the two apart",
@@ -241,23 +230,23 @@ def _cell_lines(c: Comparison, cells: CellChanges) -> list[str]:
     ]
 
 
-def _cell_row(row: CellChange) -> str:
+def _cell_row(row: answers.CellChange) -> str:
     old, new = (_words(decision) for decision in (row.a, row.b))
     return f"  step {row.step:>3}  {clean(row.state):20} {old} → {new}{'   (tie)' if row.tie else ''}"
 
 
-def _interval(value: IntervalOf) -> str:
+def _interval(value: answers.IntervalOf) -> str:
     return f"{interval(value.lower, value.upper)} ({value.status})"
 
 
-def _spent(b: BudgetAt) -> str:
+def _spent(b: answers.BudgetAt) -> str:
     asked = "no noise" if b.rho is None and b.epsilon is None else loss(b.rho, None, None)
     asked = asked if b.rho is not None or b.epsilon is None else loss(None, b.epsilon, b.delta)
     spent = "" if b.spent_rho is None else f", {number(b.spent_rho, toward='up')} spent in all"
     return asked + spent
 
 
-def _words(decision: DecisionAt) -> str:
+def _words(decision: answers.DecisionAt) -> str:
     if decision.action is None:
         return "keep current practice"
     share = decision.probability
@@ -279,7 +268,7 @@ class ServedPage:
     rows: Sequence[Mapping[str, object]] = ()
 
 
-def night_page(night: NightAnswer) -> ServedPage:
+def night_page(night: answers.NightAnswer) -> ServedPage:
     """The page of a night."""
     did, promise, value, changes = night.night, night.guarantee, night.value, night.promotion.changes
     told = {

@@ -110,8 +110,9 @@ def practice_section(report: Report, view: Decisions) -> Section | None:
         return Section(_KEY, _TITLE, (words,))
     against = _against(told, view)
     words = (_words(told), _meaning(report))
-    found = [run for run in runs(view) if not run.abstains and _differs(against, run)]
-    found.sort(key=lambda run: -_gain(against, run))
+    # where practice is known at some of these steps, and mostly does something else there
+    found = [run for run in runs(view) if not run.abstains and (against.followed[_cells(run)] < 0.5).any()]
+    found.sort(key=lambda run: -float(np.nanmax(against.gain[_cells(run)])))
     labels = names(view.state_labels, "state", _LONGEST), names(view.action_labels, "action", _LONGEST)
     rows = [_table_row(view, against, run, *labels) for run in found[:MOST_DIFFERENCES]]
     if not rows:
@@ -171,16 +172,6 @@ def _meaning(report: Report) -> str:
 
 def _cells(run: Steps) -> tuple[slice, int]:
     return slice(run.first, run.last + 1), run.state
-
-
-def _differs(against: BesidePractice, run: Steps) -> bool:
-    """Whether practice is known at some of these steps, and mostly does something else there."""
-    followed = against.followed[_cells(run)]
-    return bool((followed < 0.5).any())
-
-
-def _gain(against: BesidePractice, run: Steps) -> float:
-    return float(np.nanmax(against.gain[_cells(run)]))
 
 
 def _table_row(
@@ -267,7 +258,7 @@ _WIDEST = 820
 # Paul Tol's "light" scheme: told apart by colour-blind readers, and dark text stays legible on each.
 _FEW = ("#77aadd", "#ee8866", "#eedd88", "#ffaabb", "#99ddff", "#44bb99", "#bbcc33", "#aaaa00")
 # Blue over cream to orange, where there are more actions than colours with names.
-_RAMP = ((0x8F, 0xBC, 0xDB), (0xF3, 0xEB, 0xCB), (0xEF, 0xA0, 0x76))
+_RAMP = ("#8fbcdb", "#f3ebcb", "#efa076")
 
 
 def action_codes(view: Decisions) -> list[str]:
@@ -344,9 +335,14 @@ def _palette(count: int) -> list[str]:
     for index in range(count):
         place = 2 * index / (count - 1)
         low = min(int(place), 1)
-        mixed = (round(a + (b - a) * (place - low)) for a, b in zip(_RAMP[low], _RAMP[low + 1], strict=True))
-        colours.append("#" + "".join(f"{channel:02x}" for channel in mixed))
+        colours.append(_mixed(_RAMP[low], _RAMP[low + 1], place - low))
     return colours
+
+
+def _mixed(a: str, b: str, share: float) -> str:
+    """A colour between two, a share of the way from the first."""
+    pairs = zip(bytes.fromhex(a[1:]), bytes.fromhex(b[1:]), strict=True)
+    return "#" + "".join(f"{round(x + (y - x) * share):02x}" for x, y in pairs)
 
 
 MOST_FEATURES = 24
@@ -354,19 +350,21 @@ MOST_FEATURES = 24
 _COLOURS = ("#77aadd", "#f4f2ec", "#ee8866")
 
 
-def leading_features(weights: Weights) -> list[int]:
-    """The features with most weight over the episode, in their own order."""
-    size = np.abs(weights.values).sum(0)
-    return sorted(np.argsort(-size, kind="stable")[:MOST_FEATURES].tolist())
-
-
 def weights_figure(weights: Weights) -> Figure:
     """Features by steps, the weight written in each cell."""
-    features, horizon = leading_features(weights), min(len(weights.values), MOST_STEPS)
+    order = np.argsort(-np.abs(weights.values).sum(0), kind="stable")
+    # those with most weight over the episode, in their own order
+    features, horizon = sorted(order[:MOST_FEATURES].tolist()), min(len(weights.values), MOST_STEPS)
     most = float(np.abs(weights.values[:horizon, features]).max()) or 1.0
     decimals = max(0, 1 - math.floor(math.log10(most)))
     cells: list[dict[str, int | str]] = [
-        {"x": h, "y": row, "t": _short(w, decimals), "fill": _colour(w / most), "ink": "#111111"}
+        {
+            "x": h,
+            "y": row,
+            "t": _short(w, decimals),
+            "fill": _mixed(_COLOURS[1], _COLOURS[0 if w < 0 else 2], abs(w) / most),
+            "ink": "#111111",
+        }
         for row, i in enumerate(features)
         for h in range(horizon)
         for w in [float(weights.values[h, i])]
@@ -391,12 +389,6 @@ def weights_figure(weights: Weights) -> Figure:
 def _short(weight: float, decimals: int) -> str:
     """As many decimals as the largest weight needs for two digits."""
     return f"{round(weight, decimals) + 0.0:.{decimals}f}".replace("-", "−")
-
-
-def _colour(share: float) -> str:
-    ends = _COLOURS[0] if share < 0 else _COLOURS[2]
-    parts = zip(*(bytes.fromhex(c[1:]) for c in (_COLOURS[1], ends)), strict=True)
-    return "#" + "".join(f"{round(a + (b - a) * abs(share)):02x}" for a, b in parts)
 
 
 # Beyond this a table is for a program, and the run's folder has one.

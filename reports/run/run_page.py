@@ -1,6 +1,4 @@
-"""A run's report: one page of HTML that loads nothing, and its Markdown twin.
-
-The first screen answers: is it better, for whom, how sure, what it costs in privacy, and what to do next.
+"""A run's report: one page of HTML that loads nothing, and its Markdown twin; all that stands below the answer.
 
 What was promised, by which mechanisms, at what cost, and what the promise leaves out.
 
@@ -10,11 +8,9 @@ What an engineer checks: constants, a linear controller, the consistency certifi
 # ruff: noqa: N806  (gains and matrices have their letters)
 from __future__ import annotations
 
-import math
 import re
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
@@ -22,388 +18,27 @@ import numpy as np
 
 from pipeline.declaration.domain import RECORDED
 from pipeline.declaration.numbers import clean, number
-from pipeline.facts.evaluation import LEAST_PEOPLE, Simulation
-from pipeline.facts.learnt import (
-    NO_GUARANTEE,
-    ConsistencyFacts,
-    Decisions,
-    FeatureFacts,
-    Gains,
-    PlantConstants,
-    PlantModel,
-    PlayedConstants,
-    PolicyView,
-    Preset,
-    TabularConstants,
-)
+from pipeline.facts import learnt
+from pipeline.facts.evaluation import Simulation
 from pipeline.facts.promise import CounterFacts, Declared, DeclaredPlant, DeclaredTables, Guarantee, MechanismFacts
-from pipeline.facts.report import LedgerFacts, Report
-from pipeline.facts.verdict import SHARE, Verdict, round_up
-from pipeline.privacy.losses import membership_advantage, safe_epsilon
+from pipeline.facts.report import Report
 from pipeline.privacy.release import PLAYED
 from reports.page import (
-    AnswerCard,
     Chapter,
     Opening,
     Section,
     Table,
     between,
-    interval,
     listing,
     loss,
-    names,
     percent,
     steps,
     table,
     templates,
 )
-from reports.run import value_sections as played
-from reports.run.answer import (
-    OPERATOR,
-    answer_figure,
-    gains_figure,
-    headline,
-    hidden_traits,
-    missed,
-    outcome,
-    reason,
-    score,
-    verdict_of,
-)
-from reports.run.policy_sections import (
-    Steps,
-    policy_section,
-    policy_table_section,
-    practice_section,
-    reach,
-    runs,
-    shares_section,
-    weights_section,
-)
-from reports.run.value_sections import (
-    checks_section,
-    controller_truth_section,
-    controller_value_section,
-    evaluation_section,
-    truth_section,
-    value_section,
-)
-
-_MOST, _LABEL = 3, 80
-# standard deviations of noise beyond which a count is somebody's
-_PLAIN = 4.0
-# past this the factor of the odds is a number without a meaning
-_ODDS = 50.0
-
-
-@dataclass(frozen=True)
-class Change:
-    """Consecutive steps of a state at which practice does not always do what is recommended.
-
-    ``decisions``: released, hence noisy, number of decisions there that would be others.
-    """
-
-    run: Steps
-    usual: int
-    decisions: float
-
-
-def changes(view: Decisions, noise: float) -> tuple[list[Change], float]:
-    """Where a policy differs from practice, most decisions first, and how many decisions there are at all."""
-    found: list[Change] = []
-    pooled = len(view.practice) == 1
-    counts = np.where((view.evidence > _PLAIN * noise) & (view.practice > 0), view.evidence, 0.0)
-    for run in runs(view):
-        if run.abstains:
-            continue
-        others = counts[0 if pooled else slice(run.first, run.last + 1), run.state].reshape(-1, counts.shape[-1])
-        others = others.sum(0)
-        others[run.action] = 0.0
-        # of one table for all steps, the steps of this run have their share
-        share = (run.last - run.first + 1) / len(view.action) if pooled else 1.0
-        if (moved := float(others.sum() * share)) > 0:
-            found.append(Change(run, int(others.argmax()), moved))
-    return sorted(found, key=lambda c: -c.decisions), float(counts.sum())
-
-
-def _noise(report: Report) -> float:
-    """Standard deviation of released decisions at a state and an action: of a sum over next states."""
-    tables = [m for m in report.mechanisms if m.table == "n_sas"]
-    return max((m.scale * math.sqrt(m.shape[-1]) for m in tables), default=0.0)
-
-
-def whom_card(report: Report, view: PolicyView, verdict: Verdict) -> AnswerCard:
-    """Which states, how many decisions, and from what to what."""
-    name = "For whom it changes"
-    if verdict.answer == "nothing_changes":
-        return AnswerCard(name, "Nobody", ("Current practice goes on everywhere.",))
-    if isinstance(view, Gains):
-        if not report.policy.left_zero:
-            return AnswerCard(name, "Nobody", ("All gains are zero: this controller does nothing.",))
-        words = f"{listing(view.action)} would be set by {listing(view.observation)} at every step."
-        return AnswerCard(name, "Every episode", (words, "How practice steers is not known from this release."))
-    live, elsewhere = number(len(view.state_labels)), "Elsewhere current practice goes on."
-    actions = names(view.action_labels, "action", _LABEL)
-    if np.isnan(view.practice).all():
-        states, share = reach(view)
-        # evidence of a linear policy is no number of rows
-        held = "" if report.features is not None else f" ({percent(share, 2)} of decisions)"
-        given = [int(((view.action == a) & ~view.abstains).any(0).sum()) for a in range(len(actions))]
-        most = sorted((a for a, n in enumerate(given) if n), key=lambda a: -given[a])[:_MOST]
-        rows = tuple((actions[a], f"{number(given[a])} state{'s' * (given[a] > 1)}") for a in most)
-        words = (
-            *((elsewhere,) if view.abstains.any() else ()),
-            "What practice does there is not known from this release. Recommended most often:",
-        )
-        return AnswerCard(name, f"{number(states)} of {live} states{held}", words, rows)
-    found, total = changes(view, _noise(report))
-    moved = sum(c.decisions for c in found)
-    if moved <= total / 100:
-        return AnswerCard(name, "Hardly anybody", ("It takes the actions that practice takes.", elsewhere))
-    states = len({c.run.state for c in found})
-    some, of = (number(round_up(x, "nearest")) for x in (moved, total))
-    words = (f"About {some} of {of} decisions in this log, in {number(states)} of {live} states. {elsewhere}",)
-    labels = names(view.state_labels, "state", _LABEL)
-    rows = tuple(
-        (f"{labels[c.run.state]}{_when(view, c.run)}:", f"{actions[c.usual]} → {actions[c.run.action]}")
-        for c in found[:_MOST]
-    )
-    return AnswerCard(name, f"About {percent(moved / total, 2)} of decisions", words, rows)
-
-
-def _when(view: Decisions, run: Steps) -> str:
-    every = (run.first, run.last) == (0, len(view.action) - 1)
-    return "" if every else f", step {steps(run.first, run.last)}"
-
-
-_UNTESTED = {"withheld": "Not known", "not_evaluated": "Not tested", "nothing_changes": "Nothing to test"}
-# what is known of unrecorded traits, for a board
-_CONDITION = {
-    "seen": "A check shows that something outside of the recorded state drives both decisions and outcomes.",
-    "declared": "The operator declares that the recorded state alone decided every choice; no log can prove it.",
-    "checked": "An unrecorded trait that lasts would have shown in the checks; no other can be worth the difference.",
-    "not_excluded": "An unrecorded trait may explain all of the difference: the checks cannot exclude it.",
-    "unchecked": "An unrecorded trait, such as how ill somebody looked, may explain all of the difference: no check on "
-    "this log can show it.",
-}
-_LEFT_OUT = "No record of some people was used (rows without an outcome, or with a gap); nothing tells how they fared."
-_COURSE = "An effect that comes later, and that the recorded state does not hold, is not counted."
-
-
-def sure_card(report: Report, verdict: Verdict) -> AnswerCard:
-    """What the interval is worth, for single states as well, and on which condition it stands."""
-    name, gain = "How sure", verdict.improvement
-    if gain is None or verdict.answer in _UNTESTED:
-        return AnswerCard(name, _UNTESTED[verdict.answer], (OPERATOR,))
-    tested, told = gain.status not in NO_GUARANTEE, verdict.answer in ("better", "worse")
-    answer = "By a model only" if not tested else "Better or worse is open"
-    if told and tested:
-        answer = "Confirmed on one condition" if verdict.conditional else "Confirmed"
-    words = [
-        f"An interval at {percent(gain.level)}, validated in simulations; it is not a mathematical guarantee."
-        if tested
-        else "The interval is not a guarantee: nothing shows how often it contains the truth.",
-        *([_single_states(report)] if told and tested else []),
-    ]
-    if told and verdict.confounding is not None:
-        words += [_CONDITION[verdict.confounding.status], *hidden_traits(verdict)[1:]]
-        words += [_COURSE] if verdict.confounding.course else []
-    words += [] if verdict.left_out is None or not told else [_LEFT_OUT]
-    return AnswerCard(name, answer, (*words, OPERATOR))
-
-
-def _single_states(report: Report) -> str:
-    apart = None if report.practice is None else report.practice.apart_share
-    if apart is None:
-        return "Established over all decisions; single states were not compared."
-    if apart == 0:
-        return "Established over all decisions; for no single state on its own."
-    return f"Established over all decisions; on its own, by the released model, for {percent(apart, 2)} of the states."
-
-
-# largest ε that is called so (docs/privacy.md)
-_GRADES = ((1.0, "Strong"), (3.0, "Moderate"))
-
-
-def cost_card(report: Report) -> AnswerCard:
-    """An attacker's chance and its grade, the loss as odds and in numbers, and what budget is left."""
-    name, p, ledger = "What it costs in privacy", report.guarantee, report.ledger
-    left = (
-        "Nothing was charged: nothing private was released."
-        if ledger is None
-        else f"Left for the life of {clean(ledger.dataset)}: ρ = {number(ledger.remaining_rho, toward='down')} of "
-        f"{number(ledger.cap_rho)}{_lifetime(report)}."
-    )
-    if p.noise == "none" or p.epsilon is None:
-        return AnswerCard(name, "No promise", ("No noise was added.", left))
-    grade = next((word for most, word in _GRADES if p.epsilon <= most), "Weak")
-    spent = f"{loss(p.rho, p.epsilon, p.delta, pure=p.pure)}. {left}"
-    if p.relation != "replace":
-        return AnswerCard(name, f"{grade}: ε = {number(p.epsilon, toward='up')}", (spent,))
-    right = math.ceil(50 * (1 + membership_advantage(p.rho, p.epsilon, p.delta)) - 1e-9)
-    words = (
-        "How often an attacker is right who must guess which of two records was used. Blind guessing: 50.",
-        *_odds(p),
-        spent,
-    )
-    return AnswerCard(name, f"{grade}: at most {min(right, 100)} in 100", words)
-
-
-def _odds(p: Guarantee) -> tuple[str, ...]:
-    if p.epsilon is None or p.epsilon > _ODDS:
-        return ()
-    slip = "" if p.pure or not p.delta else f" (except with a probability of 1 in {number(1 / p.delta, toward='down')})"
-    most = number(round_up(math.exp(p.epsilon)))
-    return (
-        f"Worst case: one person's data can shift the odds of any guess about that person at most {most}-fold{slip}.",
-    )
-
-
-def _lifetime(report: Report) -> str:
-    """What all that a lineage may ever spend comes to."""
-    p, ledger = report.guarantee, report.ledger
-    if ledger is None or p.pure or not p.delta:
-        return ""
-    return f"; all of it together would be ε = {number(safe_epsilon(ledger.cap_rho, p.delta), 3, 'up')}"
-
-
-# of those who know practice, before a difference that has a condition is acted on
-_ASK = {
-    "": "Ask those who keep the log: who was left out, and why?",
-    "choices": "Ask those who decide today: does anything that the table lacks drive their choices?",
-    "outcomes": "Ask those who know: do the actions have effects later that the table does not hold?",
-    "choices and outcomes": "Ask those who decide today: does anything that the table lacks drive their choices, or "
-    "come of them later?",
-}
-
-
-def next_card(report: Report, verdict: Verdict) -> AnswerCard:
-    """What to do now, in three lines at most; on paper, who decides it."""
-    run, data, needed = clean(report.run), report.dataset, verdict.needed
-    answer, until = "Keep current practice", "Until then keep current practice."
-    least = round_up(LEAST_PEOPLE / SHARE)
-    match verdict.answer:
-        case "better" if verdict.conditional:
-            answer, rows = (
-                "Ask, then decide",
-                (
-                    _ASK[(verdict.confounding and verdict.confounding.condition) or ""],
-                    f"If not: reticent promote {run}, and reticent ledger sign {run} --by NAME.",
-                    "If so: add it to the card's states and run again, or try the policy in a trial.",
-                ),
-            )
-        case "better" if verdict.holds:
-            answer, rows = (
-                "Promote it",
-                (
-                    f"Put it in use: reticent promote {run}.",
-                    f"Record who decided: reticent ledger sign {run} --by NAME.",
-                    "Test it again on new people.",
-                ),
-            )
-        case "better":
-            answer, rows = "Try it in a trial", ("By this page alone nobody should change practice.",)
-        case "worse":
-            rows = ("This policy does harm by the test above: do not promote it.",)
-        case "not_told_apart" if needed is not None and needed.people is not None:
-            more = f"Run again with about {number(needed.people)} people instead of {number(data.users_public)}"
-            answer, rows = "Get more people", (f"{more}{_or_budget(report, needed.rho)}.", until)
-        case "not_told_apart" if needed is not None:
-            answer, rows = (
-                "Spend more budget",
-                (f"Run again{_or_budget(report, needed.rho).replace(', or', '')}.", until),
-            )
-        case "not_told_apart":
-            rows = ("The difference is so near 0 that no number of people can be named that would settle it.",)
-        case "nothing_changes":
-            rows = ("More people or more budget would let the policy say more.",)
-        case "withheld":
-            seen = verdict.confounding is not None and verdict.confounding.status == "seen"
-            mend = (
-                "Add what drives the choices to the card's states, and run again." if seen else "Or try it in a trial."
-            )
-            rows = ("Do not use the estimate.", mend)
-        case "not_evaluated" if isinstance(data, DeclaredPlant):
-            answer, rows = "Try it in a trial", ("No test of a controller on held-out people is at hand.",)
-        case "not_evaluated" if data.users_public < least:
-            answer, rows = (
-                "Get more people",
-                (f"A test on held-out people takes at least {number(least)} in all.", until),
-            )
-        case "not_evaluated":
-            answer, rows = (
-                "Hold people out",
-                (
-                    f"Write [evaluate] people = {SHARE:g} into the recipe, and run again; it is charged again.",
-                    until,
-                ),
-            )
-    return AnswerCard("What next", answer, rows, lines=_SIGNED)
-
-
-def _or_budget(report: Report, rho: float | None) -> str:
-    return "" if rho is None else f", or with ρ = {number(rho)} instead of {number(report.guarantee.rho)}"
-
-
-_SIGNED = ("Adopt / keep practice / more data first", "Name", "Date", "Signature")
-
-
-def opening(report: Report, view: PolicyView) -> Opening:
-    """The answer, its picture, for whom it changes, how sure it is, what it costs, what to do, and the promise."""
-    verdict, promise = verdict_of(report), report.guarantee
-    kind = "linear controller" if isinstance(report.dataset, DeclaredPlant) else "decision policy"
-    return Opening(
-        title=f"A {kind} for {clean(report.dataset.name)}",
-        answer=headline(report, verdict),
-        why=(f"{reason(verdict, report.evaluation)} {score(report)}{_of_hundred(report, verdict)}", _learnt(report)),
-        figure=answer_figure(report, verdict),
-        below=(missed(report, verdict),),
-        cards=(
-            whom_card(report, view, verdict),
-            sure_card(report, verdict),
-            cost_card(report),
-            next_card(report, verdict),
-        ),
-        guarantee=clean(promise.sentence),
-        # of simulated people the sentence itself says that nobody is promised anything
-        claim=f"Promise made to the people in this log: {clean(promise.claim)}."
-        if report.dataset.kind == "real"
-        else "",
-        banner=_banner(promise),
-    )
-
-
-def _of_hundred(report: Report, verdict: Verdict) -> str:
-    """A difference of shares as so many of a hundred."""
-    gain = verdict.improvement
-    if gain is None or verdict.answer not in ("better", "worse") or outcome(report.dataset) is None:
-        return ""
-    ends = sorted(100 * abs(x) for x in (gain.lower, gain.upper))
-    return f" The difference: {interval(*ends)} {'more' if verdict.answer == 'better' else 'fewer'} of 100."
-
-
-def _learnt(report: Report) -> str:
-    data, log = report.dataset, "a synthetic log" if report.dataset.kind == "synthetic" else "a log"
-    source = f"learned by {clean(report.agent)} from {log} of {number(data.users_public)} people (declared)."
-    if isinstance(data, DeclaredPlant):
-        return (
-            f"The policy: how strongly to set {listing(data.action.names)} by {listing(data.observation.names)} at "
-            f"each of {number(data.horizon)} steps, {source}"
-        )
-    when = "the one step of an episode" if data.horizon == 1 else f"each of {number(data.horizon)} steps"
-    return (
-        f"The policy: which of {number(len(data.actions))} actions to take in each of {number(len(data.live_states))} "
-        f"states at {when}, {source}"
-    )
-
-
-def _banner(promise: Guarantee) -> str:
-    """The warning of a run whose noise protects nobody, else nothing."""
-    if promise.noise == "os":
-        return ""
-    source = {"seeded": "its noise can be computed from a seed", "none": "no noise was added"}[promise.noise]
-    return f"simulation, not private: {source}, so this run protects nobody. Never share it as if it did."
-
+from reports.run import policy_sections
+from reports.run import value_sections as values
+from reports.run.answer import gains_figure, opening
 
 # more than this many are put together by step; certificate.json lists every one
 MOST_MECHANISMS = 24
@@ -457,10 +92,17 @@ def _whole(value: object) -> str:
     return number(int(text)) if text.isdecimal() else clean(text)
 
 
-RELATIONS = {
+# what stands for a word of a guarantee
+_IN_WORDS = {
     "replace": "replace: one record is swapped for any other, the number of people is public",
     "zero_out": "zero out: one record is emptied, the number of people is public",
     "add_remove": "add or remove: one record more or less, the number of people is private",
+    "central": "central: a trusted curator holds the log and adds the noise",
+    "joint": "joint: everything but a person's own recommendations is private towards the others",
+    "local": "local: each person's message is private before it leaves",
+    "shuffle": "shuffle: the mixed messages of all are private",
+    "os": "os: the operating system's randomness",
+    "seeded": "seeded: can be computed",
 }
 
 
@@ -468,8 +110,8 @@ def promise_section(promise: Guarantee) -> Section:
     """The guarantee in its parts."""
     rows = [
         ("Protected unit", clean(promise.unit)),
-        ("Neighbouring relation", RELATIONS.get(promise.relation, clean(promise.relation))),
-        ("Trust model", _trust(promise.trust_model)),
+        ("Neighbouring relation", _IN_WORDS.get(promise.relation, clean(promise.relation))),
+        ("Trust model", _IN_WORDS.get(promise.trust_model, clean(promise.trust_model))),
         ("ρ (zero-concentrated)", _up(promise.rho)),
         ("ε", _up(promise.epsilon) + (" (pure)" if promise.pure else "")),
         ("δ", _up(promise.delta)),
@@ -477,7 +119,7 @@ def promise_section(promise: Guarantee) -> Section:
         ("Calibration", clean(promise.calibration)),
         ("Sampler", clean(promise.sampler)),
         ("Data", clean(promise.data_kind)),
-        ("Noise source", _noise_words(promise.noise)),
+        ("Noise source", _IN_WORDS.get(promise.noise, clean(promise.noise))),
         ("Claim", clean(promise.claim or "–")),
     ]
     return Section("promise", "The guarantee in its parts", tables=(table("Part | ", rows),))
@@ -485,21 +127,6 @@ def promise_section(promise: Guarantee) -> Section:
 
 def _up(value: object) -> str:
     return number(value, toward="up")
-
-
-def _trust(model: str) -> str:
-    words = {
-        "central": "central: a trusted curator holds the log and adds the noise",
-        "joint": "joint: everything but a person's own recommendations is private towards the others",
-        "local": "local: each person's message is private before it leaves",
-        "shuffle": "shuffle: the mixed messages of all are private",
-    }
-    return words.get(model, clean(model))
-
-
-def _noise_words(source: str) -> str:
-    words = {"os": "os: the operating system's randomness", "seeded": "seeded: can be computed", "none": "none"}
-    return words.get(source, clean(source))
 
 
 def mechanisms_section(report: Report) -> Section:
@@ -568,7 +195,7 @@ def ledger_section(report: Report) -> Section:
     rows = [
         ("Lineage", clean(ledger.dataset)),
         ("Cap", f"ρ = {number(ledger.cap_rho)}"),
-        ("Spent so far, this run included", _spent(ledger)),
+        ("Spent so far, this run included", loss(ledger.spent_rho, ledger.epsilon_spent, ledger.delta)),
         ("Left", f"ρ = {number(ledger.remaining_rho, toward='down')}"),
         ("Entry", number(ledger.entry)),
         ("Hash of the entry", clean(ledger.hash)),
@@ -582,10 +209,6 @@ def ledger_section(report: Report) -> Section:
     return Section("ledger", "Budget", words, tables=(table("Ledger | ", rows),))
 
 
-def _spent(ledger: LedgerFacts) -> str:
-    return loss(ledger.spent_rho, ledger.epsilon_spent, ledger.delta)
-
-
 def limits_sections(report: Report) -> tuple[Section, ...]:
     """What the promise rests on and what it does not reach."""
     return (
@@ -597,7 +220,7 @@ def limits_sections(report: Report) -> tuple[Section, ...]:
 _MOST_LABELS = 60
 
 
-def constants_section(report: Report, constants: TabularConstants) -> Section:
+def constants_section(report: Report, constants: learnt.TabularConstants) -> Section:
     """Every constant with its source."""
     tables = tuple(
         constants_table(part, f"{caption}: preset “{clean(part.preset)}”")
@@ -630,7 +253,7 @@ def constants_section(report: Report, constants: TabularConstants) -> Section:
     return Section("constants", "Constants", words, tables=(*tables, settings))
 
 
-def constants_table(part: Preset, caption: str) -> Table:
+def constants_table(part: learnt.Preset, caption: str) -> Table:
     """Constants, whose each is (paper or ours), and what there is to say of it."""
     rows = [(clean(name), number(value), *_whose(part.source.get(name, "–"))) for name, value in part.values.items()]
     return table("Constant | Value | Whose | Remark", rows, caption, "Value")
@@ -643,7 +266,7 @@ def _whose(source: str) -> tuple[str, str]:
     return "ours", clean(source.removeprefix("chosen by us").strip(" :,;").removeprefix("(").removesuffix(")"))
 
 
-def consistency_section(found: ConsistencyFacts | None) -> Section | None:
+def consistency_section(found: learnt.ConsistencyFacts | None) -> Section | None:
     """How the noisy counts were made consistent, and who checked it; None where that step was not taken."""
     if found is None:
         return None
@@ -669,7 +292,7 @@ def consistency_section(found: ConsistencyFacts | None) -> Section | None:
     return Section("consistency", "Certificate of the consistency step", tuple(words), tables=(cases,))
 
 
-def _steps(found: ConsistencyFacts) -> str:
+def _steps(found: learnt.ConsistencyFacts) -> str:
     """What a test on the released counts said about steps that are alike."""
     seen = "the visits drown in the noise"
     if found.drift is not None and found.drift_error is not None:
@@ -691,7 +314,7 @@ def _people(data: Declared) -> list[tuple[str, ...]]:
     ]
 
 
-def data_section(data: DeclaredTables, features: FeatureFacts | None) -> Section:
+def data_section(data: DeclaredTables, features: learnt.FeatureFacts | None) -> Section:
     """What was declared about the data; nothing here was counted."""
     low, high = (number(end) for end in data.reward_range)
     rows = [
@@ -736,14 +359,15 @@ def verify_section(report: Report) -> Section:
 
 
 # gains this close are printed as one row
-_SAME, _CONTROLS = 5e-4, "What the controller does"
+_SAME = 5e-4
+_SUM = "At each step, counted from 0, every control is a weighted sum of what is observed: u = K x."
 
 
-def gains_section(report: Report, data: DeclaredPlant, constants: PlantConstants, view: Gains) -> Section:
+def gains_section(report: Report, data: DeclaredPlant, constants: learnt.PlantConstants, view: learnt.Gains) -> Section:
     """The gains as a picture and as a table."""
     words = [
-        "At each step, counted from 0, every control is a weighted sum of what is observed: u = K x. The weights are "
-        "the gains. An observed number is divided by its scale first, a control is multiplied by its own at the end.",
+        f"{_SUM} The weights are the gains. An observed number is divided by its scale first, a control is multiplied "
+        "by its own at the end.",
         f"Controls longer than {number(data.action.radius)} are shortened to that length. The last gain is 0: "
         "nothing that the last control does is paid for. No gain is larger than "
         f"{number(constants.gamma)}, so that no control is cut while observations stay in their ball.",
@@ -756,23 +380,23 @@ def gains_section(report: Report, data: DeclaredPlant, constants: PlantConstants
         for name, scale in zip(vector.names, vector.scale, strict=True)
     ]
     units = table("Name | Is | Scale | Radius of the whole vector", scales, "Units, as declared", "Scale")
-    return Section("policy", _CONTROLS, tuple(words), gains_figure(view), (_gains_table(view), units))
+    return _controls(view, tuple(words), units)
 
 
-def gains_table_section(view: Gains) -> Section:
+def _controls(view: learnt.Gains, words: tuple[str, ...] = (_SUM,), *more: Table) -> Section:
     """Gains as a picture and as a table."""
-    words = ("At each step, counted from 0, every control is a weighted sum of what is observed: u = K x.",)
-    return Section("policy", _CONTROLS, words, gains_figure(view), (_gains_table(view),))
+    tables = _gains_table(view), *more
+    return Section("policy", "What the controller does", words, gains_figure(view), tables)
 
 
-def _gains_table(view: Gains) -> Table:
+def _gains_table(view: learnt.Gains) -> Table:
     head = "Control | Steps | " + " | ".join(clean(name).replace("|", "/") for name in view.observation)
     rows = [row for control in range(len(view.action)) for row in _rows(view, control)]
     found = table(head, rows, "Gains; neighbouring steps that agree to three digits share a row", grouped=True)
     return Table(found.head, found.rows, found.caption, frozenset(range(2, len(found.head))), found.grouped)
 
 
-def _rows(view: Gains, control: int) -> list[tuple[str, ...]]:
+def _rows(view: learnt.Gains, control: int) -> list[tuple[str, ...]]:
     K, first = view.gains[:, control], 0
     rows: list[tuple[str, ...]] = []
     for h in range(1, len(K) + 1):
@@ -799,7 +423,7 @@ def plant_section(data: DeclaredPlant) -> Section:
     return Section("data", "What was declared about the data", tables=(table("Declared | ", rows),))
 
 
-def evidence_section(c: PlantConstants, model: PlantModel | None) -> Section:
+def evidence_section(c: learnt.PlantConstants, model: learnt.PlantModel | None) -> Section:
     """How well the log explored the plant, as far as the release tells; the model; and every constant."""
     words = (
         "The released Gram matrix says how much the log moved the plant in each direction of (x, u). "
@@ -837,12 +461,6 @@ def _matrix(rows: Sequence[Sequence[float]]) -> str:
     return "; ".join(_numbers(row) for row in rows)
 
 
-def policy_terms(report: Report) -> list[str]:
-    """Kinds of terms of a policy over declared states."""
-    kinds = ["tabular", "linear" if report.features else "counts"]
-    return kinds + (["binned"] if report.dataset.markov == "aggregated" else [])
-
-
 def glossary_section(*own: str) -> Section:
     """Term by term."""
     terms = tomllib.loads(Path(__file__).with_name("glossary.toml").read_text(encoding="utf-8"))
@@ -850,7 +468,7 @@ def glossary_section(*own: str) -> Section:
     return Section("glossary", "Words", tables=(table("Term | Means", rows),))
 
 
-def render_html(report: Report, policy: PolicyView) -> str:
+def render_html(report: Report, policy: learnt.PolicyView) -> str:
     """The report as one HTML file: no script, no address that a browser would load.
 
     Raises ValueError if the report is of another kind of policy.
@@ -858,50 +476,53 @@ def render_html(report: Report, policy: PolicyView) -> str:
     return _render("report.html.j2", report, policy)
 
 
-def render_markdown(report: Report, policy: PolicyView) -> str:
+def render_markdown(report: Report, policy: learnt.PolicyView) -> str:
     """The same words and tables as Markdown; pictures are replaced by what they show."""
     return _render("report.md.j2", report, policy)
 
 
-def _render(template: str, report: Report, policy: PolicyView) -> str:
+def _render(template: str, report: Report, policy: learnt.PolicyView) -> str:
     run = {"run": report.run, "agent": report.agent, "recipe": report.recipe, "schema_version": report.schema_version}
     first, parts = page(report, policy)
     told = {key: clean(value) for key, value in run.items()}
     return templates().get_template(template).render(opening=first, parts=parts, run=told)
 
 
-def page(report: Report, policy: PolicyView) -> tuple[Opening, list[Chapter]]:
+def page(report: Report, policy: learnt.PolicyView) -> tuple[Opening, list[Chapter]]:
     """The first screen, and all sections after it: who decides, who approves, and what is for whoever checks."""
     match report.dataset, report.constants, policy:
-        case DeclaredTables() as data, TabularConstants() as constants, Decisions() as view:
-            terms, value = policy_terms(report), value_section(report, data)
+        case DeclaredTables() as data, learnt.TabularConstants() as constants, learnt.Decisions() as view:
+            terms, value = ["tabular", "linear" if report.features else "counts"], values.value_section(report, data)
+            terms += ["binned"] if data.markov == "aggregated" else []
             judged = report.evaluation is not None
             decide = (
-                evaluation_section(report),
+                values.evaluation_section(report),
                 None if judged else value,
-                truth_section(report),
-                policy_section(report, constants, view),
-                practice_section(report, view),
-                shares_section(view),
-                weights_section(view),
+                values.truth_section(report),
+                policy_sections.policy_section(report, constants, view),
+                policy_sections.practice_section(report, view),
+                policy_sections.shares_section(view),
+                policy_sections.weights_section(view),
             )
             check = (
-                checks_section(report, view),
+                values.checks_section(report, view),
                 value if judged else None,
-                policy_table_section(report, view),
+                policy_sections.policy_table_section(report, view),
                 data_section(data, report.features),
                 constants_section(report, constants),
                 consistency_section(report.consistency),
             )
-        case DeclaredPlant() as data, PlantConstants() as constants, Gains() as view:
+        case DeclaredPlant() as data, learnt.PlantConstants() as constants, learnt.Gains() as view:
             terms = ["controller"]
             decide = (
-                controller_value_section(report),
-                controller_truth_section(report),
+                values.controller_value_section(report),
+                values.controller_truth_section(report),
                 gains_section(report, data, constants, view),
             )
             check = plant_section(data), evidence_section(constants, report.model)
-        case (DeclaredTables() | DeclaredPlant()) as data, PlayedConstants() as constants, view if report.simulation:
+        case (DeclaredTables() | DeclaredPlant()) as data, learnt.PlayedConstants() as constants, view if (
+            report.simulation
+        ):
             return played_page(report, report.simulation, data, constants, view)
         case _:
             raise ValueError(f"{report.run}: the policy is of another kind than the report")
@@ -925,26 +546,26 @@ def played_page(
     report: Report,
     sim: Simulation,
     data: DeclaredTables | DeclaredPlant,
-    constants: PlayedConstants,
-    view: PolicyView,
+    constants: learnt.PlayedConstants,
+    view: learnt.PolicyView,
 ) -> tuple[Opening, list[Chapter]]:
     """The same of a run that was played in a known world."""
     what = (
-        (policy_section(report, None, view), shares_section(view))
-        if isinstance(view, Decisions)
-        else (gains_table_section(view),)
+        (policy_sections.policy_section(report, None, view), policy_sections.shares_section(view))
+        if isinstance(view, learnt.Decisions)
+        else (_controls(view),)
     )
-    decide = played.lost_section(sim), played.regret_section(sim), *what
+    decide = values.lost_section(sim), values.regret_section(sim), *what
     approve = promise_section(report.guarantee), *limits_sections(report)
     check = (
         verify_section(report),
         mechanisms_section(report),
-        played.communication_section(sim),
-        policy_table_section(report, view) if isinstance(view, Decisions) else None,
-        played.place_section(data, sim),
-        played.agents_section(sim, constants),
+        values.communication_section(sim),
+        policy_sections.policy_table_section(report, view) if isinstance(view, learnt.Decisions) else None,
+        values.place_section(data, sim),
+        values.agents_section(sim, constants),
     )
-    return played.played_opening(report, sim), [
+    return values.played_opening(report, sim), [
         _part("To decide", *decide),
         _part("To approve", *approve),
         _part(_APPENDIX, *check, folded=True),

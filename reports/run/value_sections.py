@@ -17,7 +17,19 @@ from pipeline.facts.promise import Declared, DeclaredPlant, DeclaredTables
 from pipeline.facts.report import Report
 from pipeline.facts.verdict import PLACEBO, Verdict, round_up
 from reports.figures.charts import Line, draw_curves
-from reports.page import AnswerCard, Figure, Opening, Section, Table, about, interval, loss, one_number, percent, table
+from reports.page import (
+    AnswerCard,
+    Opening,
+    Section,
+    Table,
+    about,
+    interval,
+    listing,
+    loss,
+    one_number,
+    percent,
+    table,
+)
 from reports.run.answer import known_truth, score, verdict_of
 
 _MODEL = "The interval is not a guarantee: nothing shows how often it contains the value."
@@ -320,13 +332,28 @@ def played_opening(report: Report, sim: Simulation) -> Opening:
         f"{what} for {clean(sim.world)}, learnt by {clean(report.agent)} while {number(sim.episodes)} simulated "
         f"episodes came one by one, {_each(data)}; an episode has {number(data.horizon)} steps."
     )
+    mine, told = sim.agents[0], sim.communication
+    cost = loss(promise.rho, promise.epsilon, promise.delta, pure=promise.pure)
+    words = f"regret while learning: {number(mine.regret.mean)} ± {number(mine.regret.std)} over {mine.runs} seeds"
+    asked = ", ".join(f"{clean(k)} = {number(v)}" for k, v in promise.asked.items())
+    sent = () if told is None else (f"a user sends {number(told.bits)} bits",)
+    cards = (
+        AnswerCard(f"The policy of seed {sim.seed} loses", number(sim.suboptimality), (words,)),
+        AnswerCard(
+            "A deployment would promise", cost, (f"asked: {asked}, {clean(promise.calibration)}",) if asked else ()
+        ),
+        AnswerCard("Trust model", clean(promise.trust_model), (_each(data), *sent)),
+    )
+    lines = {
+        a.agent: Line(a.curve.episodes, a.curve.mean, a.curve.std, control=a.role == "control") for a in sim.agents
+    }
     return Opening(
         title=f"{what} learnt online in {clean(sim.world)}",
         answer=played_answer(sim),
         why=(to_decide(sim), learnt),
-        figure=_figure(sim),
+        figure=draw_curves({sim.world: lines}, "regret", f"{sim.agents[0].agent} and what plays beside it"),
         below=() if sim.proposal is None else (f"Proposal: {sim.proposal}.",),
-        cards=(_lost_card(sim), _promise_card(report), _user_card(report, sim)),
+        cards=cards,
         guarantee=clean(promise.sentence),
         claim=f"Claim made: {clean(promise.claim)}.",
         banner="simulation, not private: the noise is seeded and the people are invented.",
@@ -342,12 +369,12 @@ def to_decide(sim: Simulation) -> str:
     if idle is not None and abs(mine.least - idle.mean) + abs(mine.most - idle.mean) <= 1e-9 * idle.mean:
         return "It never left zero: its controller does nothing, and is worth what doing nothing is."
     others = [(a, a.suboptimality) for a in sim.agents[1:] if a.suboptimality is not None]
-    beaten = [clean(a.agent) for a, s in others if _end(mine, 1) < _end(s, -1)]
-    lost = [clean(a.agent) for a, s in others if _end(mine, -1) > _end(s, 1)]
+    beaten = [a.agent for a, s in others if _end(mine, 1) < _end(s, -1)]
+    lost = [a.agent for a, s in others if _end(mine, -1) > _end(s, 1)]
     if not beaten and not lost:
         return "Its policy is neither clearly better nor clearly worse than any beside it."
-    better = f"clearly better than that of {_names(beaten)}" if beaten else ""
-    worse = f"clearly worse than that of {_names(lost)}" if lost else ""
+    better = f"clearly better than that of {listing(beaten)}" if beaten else ""
+    worse = f"clearly worse than that of {listing(lost)}" if lost else ""
     return f"Its policy is {'; '.join(filter(None, (better, worse)))}."
 
 
@@ -447,10 +474,6 @@ def _end(s: Spread, side: int) -> float:
     return s.mean if end is None else end
 
 
-def _names(names: list[str]) -> str:
-    return ", ".join(names)
-
-
 def played_answer(sim: Simulation) -> str:
     """What the emitted policies lose, over the seeds; and what the people lost who came while it was learnt."""
     return f"{_at_the_end(sim)} {_meanwhile(sim)}"
@@ -476,30 +499,3 @@ def _at_the_end(sim: Simulation) -> str:
     if s.lower is not None and s.upper is not None and not one_number(s.lower, s.upper):
         between = f" ({interval(s.lower, s.upper)})"
     return f"Its policies lose {number(s.mean)} an episode on average over {sim.runs} seeds{between}, {best}."
-
-
-def _figure(sim: Simulation) -> Figure:
-    """Regret curves of all agents in one panel."""
-    lines = {
-        a.agent: Line(a.curve.episodes, a.curve.mean, a.curve.std, control=a.role == "control") for a in sim.agents
-    }
-    return draw_curves({sim.world: lines}, "regret", f"{sim.agents[0].agent} and what plays beside it")
-
-
-def _lost_card(sim: Simulation) -> AnswerCard:
-    mine = sim.agents[0]
-    words = (f"regret while learning: {number(mine.regret.mean)} ± {number(mine.regret.std)} over {mine.runs} seeds",)
-    return AnswerCard(f"The policy of seed {sim.seed} loses", number(sim.suboptimality), words)
-
-
-def _promise_card(report: Report) -> AnswerCard:
-    p = report.guarantee
-    asked = ", ".join(f"{clean(k)} = {number(v)}" for k, v in p.asked.items())
-    words = (f"asked: {asked}, {clean(p.calibration)}",) if asked else ()
-    return AnswerCard("A deployment would promise", loss(p.rho, p.epsilon, p.delta, pure=p.pure), words)
-
-
-def _user_card(report: Report, sim: Simulation) -> AnswerCard:
-    told = sim.communication
-    sent = () if told is None else (f"a user sends {number(told.bits)} bits",)
-    return AnswerCard("Trust model", clean(report.guarantee.trust_model), (_each(report.dataset), *sent))

@@ -40,7 +40,7 @@ from pipeline.privacy.release import Release
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.linear_plan import LinearDomain, LinearPlan, LinearTerms
 from pipeline.statistics.private_sum import PrivateSum
-from reports.audit_page import audit_page
+from reports.studies.study_page import audit_page
 from tests.audits.broken import Thinner
 from tests.audits.mutants import MECHANISMS
 from tests.audits.offline_twins import EVEN_LQ, LQ, WHOLE, features

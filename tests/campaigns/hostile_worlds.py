@@ -33,7 +33,7 @@ import numpy as np
 import polars as pl
 from scipy.stats import beta
 
-from flows.jobs.publish import standing
+from flows.jobs.run import standing
 from pipeline.declaration.card import Card, CardError, task_of
 from pipeline.declaration.code import syntax_digest
 from pipeline.declaration.domain import Domain

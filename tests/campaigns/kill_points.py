@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy.engine.default import DefaultDialect
 
-import flows.jobs.publish
+import flows.jobs.run
 import pipeline.files
 import pipeline.learners.tabular
 import pipeline.ledger.attempts
@@ -31,7 +31,7 @@ STEPS: tuple[tuple[Any, str], ...] = (
     (pipeline.ledger.attempts, "end_leases"),
     (pipeline.learners.tabular, "aggregate"),
     (PrivateSum, "draw"),
-    (flows.jobs.publish, "publish_run"),
+    (flows.jobs.run, "publish_run"),
     (pipeline.files, "put_in_place"),
 )
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from flows.jobs.publish import standing
+from flows.jobs.run import standing
 from pipeline.agents.support import supported
 from pipeline.declaration.card import task_of
 from pipeline.facts.learnt import ValueFacts

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 
-import flows.jobs.publish
+import flows.jobs.run
 import pipeline.learners.tabular_learning
 from flows.jobs.intake import ingest_job, purge_job
 from flows.jobs.promotion import Alias
@@ -116,7 +116,7 @@ class Shop:
         """Planning and pages keep no state; and whoever draws says so first."""
         pipeline.learners.tabular_learning.learn = lambda *_: self.world.learnt
         # pages that differ are published anew
-        flows.jobs.publish.drawn_pages = lambda *_: (str(os.getpid()) if self.anew else "", "")
+        flows.jobs.run.drawn_pages = lambda *_: (str(os.getpid()) if self.anew else "", "")
         witness_draws(self.world.witness, str(self.world.price), str(self.world.pure_price))
 
     def verbs(self) -> dict[str, tuple[str, Callable[[], object]]]:

@@ -22,11 +22,10 @@ from unittest.mock import patch
 import numpy as np
 import polars as pl
 
-import flows.jobs.publish
+import flows.jobs.run
 import pipeline.ledger.ledger as book
 from flows.config.home import Home
-from flows.config.setting import setting
-from flows.jobs.nights import nightly_counter
+from flows.config.setting import nightly_counter, setting
 from flows.jobs.proof import verify_run_job
 from pipeline.declaration.toml import exit_code
 from pipeline.ledger.ledger import open_ledger
@@ -134,7 +133,7 @@ class Year:
         begun = time.monotonic()
         with ExitStack() as stack:
             if not pages:
-                stack.enter_context(patch.object(flows.jobs.publish, "drawn_pages", lambda *_: ("", "")))
+                stack.enter_context(patch.object(flows.jobs.run, "drawn_pages", lambda *_: ("", "")))
             for night, rows in self._deliveries():
                 at = datetime(FIRST.year, FIRST.month, FIRST.day, 2, tzinfo=UTC) + timedelta(days=night - 1)
                 with patch.object(book, "now", lambda at=at: at):

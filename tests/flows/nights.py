@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 import pipeline.ledger.ledger as book
-from flows.config.setting import setting
-from flows.jobs.nights import night_of, nightly_counter
+from flows.config.setting import night_of, nightly_counter, setting
 from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.privacy.noise import OsNoise
 from pipeline.transaction.continual_step import Appended, append_step

@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 import reticent
-from flows.verbs import data
+from flows import verbs
 from tests.flows.shop import lay_out
 from tests.flows.verb import invoke
 
@@ -379,12 +379,12 @@ def test_files_with_other_headers_are_shown_side_by_side_with_the_mapping_to_add
 def test_a_terminal_is_asked_and_its_answer_taken(tmp_path, monkeypatch):
     files = [ward("n.csv", HEAD, range(40), tmp_path)]
     files.append(ward("s.csv", HEAD.replace("patient", "Pat."), range(50, 90), tmp_path))
-    monkeypatch.setattr(data.sys, "stdin", SimpleNamespace(isatty=lambda: True))
-    monkeypatch.setattr(data.sys, "stderr", SimpleNamespace(isatty=lambda: True, write=len, flush=int))
+    monkeypatch.setattr(verbs.sys, "stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr(verbs.sys, "stderr", SimpleNamespace(isatty=lambda: True, write=len, flush=int))
     asked = list[str]()
-    monkeypatch.setattr(data, "say", asked.append)
-    monkeypatch.setattr(data.typer, "prompt", lambda *_, **__: "1")
-    data.draft(files, to=tmp_path)
+    monkeypatch.setattr(verbs, "say", asked.append)
+    monkeypatch.setattr(verbs.typer, "prompt", lambda *_, **__: "1")
+    verbs.draft(files, to=tmp_path)
     assert any("--rename Pat.=patient" in line for line in asked)
     assert tomllib.loads((tmp_path / "card.toml").read_text())["source"]["rename"] == {"Pat.": "patient"}
 

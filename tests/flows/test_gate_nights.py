@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.config.setting import setting
-from flows.jobs.nights import nightly_counter
+from flows.config.setting import nightly_counter, setting
 from flows.jobs.proof import verify_run_job
 from flows.server.recorded import StepError, quietly
 from pipeline.ledger.verify import verify_run

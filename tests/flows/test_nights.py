@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from flows.config.home import Work
-from flows.config.setting import setting
+from flows.config.setting import nightly_counter, setting
 from flows.jobs.book import verify_job
 from flows.jobs.intake import purge_job
-from flows.jobs.nights import nightly_counter
 from flows.jobs.proof import verify_run_job
 from pipeline.facts.answers import NightAnswer
 from pipeline.ledger.steps import committed_steps, counters_problem

@@ -10,7 +10,6 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import flows.jobs.nightly
-import flows.jobs.publish
 import flows.jobs.run
 from flows.config.home import Work
 from flows.jobs.book import verify_job
@@ -147,7 +146,7 @@ def no_noise(self, n, _):
 def exactly(root, monkeypatch, delivered):
     """The rows of both nights before noise."""
     with monkeypatch.context() as hooked:
-        hooked.setattr(flows.jobs.publish, "drawn_pages", lambda *_: ("", ""))
+        hooked.setattr(flows.jobs.run, "drawn_pages", lambda *_: ("", ""))
         shop = two_nights(root, monkeypatch, delivered, no_noise)[0]
     return [np.load(p) for p in sorted(shop.kept.glob("rows-*"))]
 

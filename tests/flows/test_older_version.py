@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import flows.jobs.made_again as again
-import flows.jobs.publish as reading
+import flows.jobs.run as reading
 import reports.run.run_page as drawing
 from pipeline.ledger.chain import canonical, entry_hash, read_export
 from reticent import CardError

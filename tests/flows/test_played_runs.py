@@ -163,10 +163,10 @@ def test_a_recipe_that_asks_for_less_noise_is_noticed_without_any_ledger(copied)
     _, folder = copied
     recipe = folder / "recipe.toml"
     recipe.write_text(recipe.read_text().replace("epsilon = 1.0", "epsilon = 3.0"))
-    from flows.jobs.made_again import Vouched
     from flows.jobs.playing import played_again
+    from flows.jobs.proof import Vouched
 
-    checks = list(played_again(folder, Vouched((), None, None, None, True)))
+    checks = list(played_again(folder, Vouched((), own=True)))
     wrong = [c.what for c in checks if c.ok is False]
     assert "mechanisms and guarantee, played again from the recipe" in wrong
 

@@ -6,8 +6,7 @@ import shutil
 
 import pytest
 
-import flows.jobs.publish as reading
-from flows.jobs import publish as publishing
+import flows.jobs.run as reading
 from flows.jobs.intake import inspect_job
 from flows.jobs.run import run_recipe
 from tests.flows.shop import lay_out
@@ -29,8 +28,8 @@ def replay(made, tmp_path, monkeypatch):
     root, first = made
     shutil.copytree(root, tmp_path / "office")
     wrote: list[str] = []
-    publish = publishing.publish_run
-    monkeypatch.setattr(publishing, "publish_run", lambda *a: wrote.append("again") or publish(*a))
+    publish = reading.publish_run
+    monkeypatch.setattr(reading, "publish_run", lambda *a: wrote.append("again") or publish(*a))
 
     def again(change=lambda folder, home: None):
         folder, home = tmp_path / "office" / "shop", home_at(tmp_path / "office" / "home")

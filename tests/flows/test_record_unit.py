@@ -7,7 +7,7 @@ import json
 import pytest
 
 from flows.config.setting import Setting, check_numbered
-from flows.verbs.runs import summary
+from flows.verbs import summary
 from pipeline.facts.answers import RunAnswer
 from pipeline.ledger.certificate import Route, assumptions
 from reticent import CardError, load_recipe

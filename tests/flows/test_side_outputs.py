@@ -165,15 +165,15 @@ def test_and_with_two_tables_and_with_laplace_noise(tmp_path, monkeypatch, capfd
 
 
 def test_a_page_that_tells_the_number_of_rows_is_caught(tmp_path, monkeypatch, capfd, still):
-    import flows.jobs.publish as publishing
+    import flows.jobs.run as publishing
 
     original, publish = publishing.declared, publishing.publish_run
 
-    def leaky(card, recipe, home, *others):
-        count = latest(home.store, card.name).rows
+    def leaky(run, home, *others):
+        count = latest(home.store, run.card.name).rows
         publishing.declared = lambda c, s: original(c, s).model_copy(update={"users_public": count})
         try:
-            return publish(card, recipe, home, *others)
+            return publish(run, home, *others)
         finally:
             publishing.declared = original
 

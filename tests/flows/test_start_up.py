@@ -93,7 +93,7 @@ def test_a_plan_and_a_run_load_the_learner_of_their_agent_alone(shop):
     recipe = shop / "half.toml"
     recipe.write_text((shop / "private.toml").read_text().replace("rho = 1.0", "rho = 0.5"))
     others = {f"pipeline.learners.{name}" for name in ("held_out", "linear", "lq", "tabular_evaluation")}
-    drawing, asking = {"flows.jobs.publish", "flows.jobs.promotion"}, {"flows.jobs.plan", "flows.jobs.intake"}
+    drawing, asking = {"flows.jobs.run", "flows.jobs.promotion"}, {"flows.jobs.plan", "flows.jobs.intake"}
     for verb, apart in (("plan", drawing), ("run", asking)):
         found = of_the_house(shop, verb, recipe)
         assert len(found) <= _MOST[verb], found

@@ -129,7 +129,7 @@ def test_nothing_of_a_person_is_in_the_entry(office):
 
 def test_another_version_is_not_comparable_and_never_damaged(office, monkeypatch):
     """Here the maker says another version, and its numbers differ in the last digit."""
-    import flows.jobs.publish as reading
+    import flows.jobs.run as reading
     import reports.run.run_page as drawing
 
     root, run = office

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flows.jobs.publish import standing
+from flows.jobs.run import standing
 from pipeline.learners.offline_agents import plan_run
 from pipeline.learners.terms import Evaluate, Privacy, Terms
 from tests.campaigns.hostile_families import Twist, build

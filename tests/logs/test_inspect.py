@@ -13,9 +13,8 @@ from pipeline.declaration.card import Card, load_card
 from pipeline.logs.ingest import ingest
 from pipeline.logs.store import Snapshot
 from pipeline.operator import confounding as hidden
-from pipeline.operator.advice import advice
 from pipeline.operator.confounding import hidden_state
-from pipeline.operator.inspection import inspect_tables
+from pipeline.operator.inspection import advice, inspect_tables
 from pipeline.worlds.catalog import load_world
 from pipeline.worlds.simulated_logs import sample_log, write_log
 

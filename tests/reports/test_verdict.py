@@ -9,7 +9,7 @@ from html import unescape
 import numpy as np
 import pytest
 
-from flows.jobs.publish import standing
+from flows.jobs.run import standing
 from pipeline.declaration.card import Card
 from pipeline.facts.evaluation import Evaluated
 from pipeline.facts.learnt import Baseline, Best, Contained, LearntFacts, Practice
@@ -17,16 +17,21 @@ from pipeline.facts.promise import SimulatedLog
 from pipeline.facts.report import Report
 from pipeline.facts.verdict import Suboptimality, decide, forecast, missing, stricter
 from reports.page import interval
-from reports.run.answer import OPERATOR, hidden_traits, reason, score, sentence, shell_line, verdict_of
-from reports.run.run_page import (
+from reports.run.answer import (
+    OPERATOR,
     changes,
     cost_card,
+    hidden_traits,
     next_card,
-    render_html,
-    render_markdown,
+    reason,
+    score,
+    sentence,
+    shell_line,
     sure_card,
+    verdict_of,
     whom_card,
 )
+from reports.run.run_page import render_html, render_markdown
 from reports.run.value_sections import half_width, overlaps
 from tests.conftest import card_dict
 from tests.reports.sample import sample_report, sample_view

@@ -11,8 +11,7 @@ import pipeline.ledger.steps
 import pipeline.privacy.continual
 import pipeline.transaction.continual_step
 import pipeline.transaction.transaction
-from flows.config.setting import setting
-from flows.jobs.nights import nightly_counter
+from flows.config.setting import nightly_counter, setting
 from pipeline.ledger.chain import Entry
 from pipeline.ledger.ledger import Ledger
 from pipeline.ledger.steps import committed_steps, mispriced, overtaken, step_price

