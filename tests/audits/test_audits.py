@@ -133,7 +133,7 @@ def test_gram_sums_without_noise_are_flagged_by_the_verb(tmp_path, monkeypatch):
 
 def test_whole_releases_are_attacked_where_they_differ_from_what_they_list(monkeypatch):
     monkeypatch.setattr(private_sum, "symmetric_noise", _no_gram_noise(private_sum.symmetric_noise))
-    v = attack(lq_target(EVEN_LQ), FastOsNoise(), 2000)
+    v = attack(lq_target(EVEN_LQ), FastOsNoise(), 300)
     assert v.lower_bound_rho > v.claimed_rho
 
 
@@ -175,7 +175,7 @@ def test_a_counter_whose_rows_share_a_draw_is_flagged_though_each_has_its_noise(
 
 def test_a_claim_that_so_few_draws_cannot_reach_is_called_untested(tmp_path):
     """Twenty draws, all guess right, prove a rho of 0.23; of the claimed 1 they say nothing."""
-    few, enough = (attack(lq_target(LQ), FastOsNoise(), draws) for draws in (20, 2000))
+    few, enough = (attack(lq_target(LQ), FastOsNoise(), draws) for draws in (20, 200))
     assert few.ceiling_rho < few.claimed_rho < enough.ceiling_rho
     assert not few.testable and enough.testable
     assert "cannot be tested at so few draws" in audit_page("tiny", [few]).markdown

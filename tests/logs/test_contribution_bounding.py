@@ -112,7 +112,7 @@ def chosen(m, seen, new):
     return found
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(NIGHTS, NIGHTS, st.sampled_from([("never", 1), ("never", 2), ("capped", 2)]))
 def test_replacing_one_person_changes_that_persons_part_alone(nights, others, unit):
     """Person 0's rows of all nights are swapped for any other: the rest of every leaf stays as it was."""
@@ -276,7 +276,7 @@ def test_an_episode_that_midnight_cuts_is_caught():
     assert not sum(t["n_sa"].sum() for t in grown([[([0, 1], "open")]], card, whole=True))
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(PEOPLE, PEOPLE, st.sampled_from([("never", 2), ("capped", 2)]))
 def test_whose_episodes_wait_depends_on_their_own_rows_alone(people, others, unit):
     card = long_card(*unit)
