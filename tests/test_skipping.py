@@ -21,7 +21,10 @@ def pytest_configure(config):
 
 @pytest.mark.parametrize(
     ("rule", "name", "code", "workers"),
-    [("", "a", 0, []), ("listed", "a", 1, []), ("none", "a", 1, []), ("none", "b", 0, []), ("listed", "a", 1, ["-n", "1"])],
+    [
+        *(("", "a", 0, []), ("none", "a", 1, []), ("none", "b", 0, [])),
+        *(("listed", "a", 1, workers) for workers in ([], ["-n", "1"])),
+    ],
 )
 def test_a_skip_that_is_not_listed_fails_the_run(tmp_path: Path, rule: str, name: str, code: int, workers: list[str]):
     (tmp_path / "conftest.py").write_text(SUITE)

@@ -315,7 +315,9 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         lambda: lq_target(LQ),
         {
             "half the variance": Twin(lambda: lq_target(LQ), 200, thin),
-            "add/remove Gram": Twin(lambda: releasing(lq_target(EVEN_LQ), partial(add_remove(shipped_lq), EVEN_LQ)), 2000),
+            "add/remove Gram": Twin(
+                lambda: releasing(lq_target(EVEN_LQ), partial(add_remove(shipped_lq), EVEN_LQ)), 2000
+            ),
             "states not clipped": Twin(lambda: releasing(lq_target(LQ), partial(unclipped_lq, LQ)), 500),
             "seeded noise": Twin(lambda: lq_target(LQ), 200, Repeating),
         },
