@@ -116,7 +116,7 @@ def _half_gram_noise(right):
 def test_noise_that_the_shipped_code_leaves_out_is_flagged_without_being_told(monkeypatch, name, broken):
     """The audit of a recipe draws the listed noise; what is published has less, though the worst pair may not show."""
     monkeypatch.setattr(private_sum, "symmetric_noise", broken(private_sum.symmetric_noise))
-    v = attack(MECHANISMS[name][0](), FastOsNoise(), 200)
+    v = attack(MECHANISMS[name][0](), FastOsNoise(), 20)
     assert v.less_noise and v.violates
 
 
@@ -124,7 +124,7 @@ def test_gram_sums_without_noise_are_flagged_by_the_verb(tmp_path, monkeypatch):
     recipe = tmp_path / "tiny.toml"
     recipe.write_text(WORLD.format(agent="explore-then-commit", calibration="tight", world=LQ_WORLD, knobs=""))
     monkeypatch.setattr(private_sum, "symmetric_noise", _no_gram_noise(private_sum.symmetric_noise))
-    done = CliRunner().invoke(app, ["--home", str(tmp_path), "audit", str(recipe), "--draws", "200", "--json"])
+    done = CliRunner().invoke(app, ["--home", str(tmp_path), "audit", str(recipe), "--draws", "50", "--json"])
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert found["violates"] is True and found["less_noise"] is True
