@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from pipeline.agents.adaptive_lqr import Belief, ResidualQuery, ResidualSum, learnt, prior
-from pipeline.declaration.toml import CardError
 from pipeline.mdp.riccati import occupancies
 from pipeline.mdp.rollout import LinearRollout
 from pipeline.online.registry import run
 from pipeline.online.trial import Trial
+from reticent import CardError
 from tests.agents.lq_plants import EPISODES, SPREAD, plant, regret
 
 

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.declaration.card import Card
 from pipeline.declaration.toml import DamagedError
 from pipeline.logs import aggregate as counting
 from pipeline.logs import contribution_bounding as bounding
 from pipeline.logs.aggregate import count_new, count_rows
 from pipeline.logs.contribution_bounding import hash_width, keyed_hash
 from pipeline.logs.store import Snapshot, part_file
+from reticent import Card
 from tests.conftest import card_dict
 
 KEY = b"k" * 32

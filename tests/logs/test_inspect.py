@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.declaration.card import Card, load_card
+from pipeline.declaration.card import load_card
 from pipeline.logs.ingest import ingest
 from pipeline.logs.store import Snapshot
 from pipeline.operator import confounding as hidden
@@ -18,6 +18,7 @@ from pipeline.operator.confounding import hidden_state
 from pipeline.operator.inspection import inspect_tables
 from pipeline.worlds.catalog import load_world
 from pipeline.worlds.simulated_logs import sample_log, write_log
+from reticent import Card
 
 from .conftest import make_card
 

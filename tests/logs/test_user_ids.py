@@ -10,12 +10,12 @@ from typing import Any
 import polars as pl
 import pytest
 
-from pipeline.declaration.toml import LogError
 from pipeline.logs import second_pass, sources
 from pipeline.logs.ingest import ingest
 from pipeline.logs.store import Snapshot, check_delivery
 from pipeline.operator.ingest_report import ingest_report
 from pipeline.operator.inspection import inspect_tables
+from reticent import LogError
 
 from .conftest import HEAD, canonical, make_card, quarantine
 from .test_ordering import read as read_in_order

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipeline.declaration.card import CardError
 from pipeline.online import registry as agents
 from pipeline.online.mixtures import KINDS
 from pipeline.online.trial import Trial
+from reticent import CardError
 
 THREE = (("states", 3),)
 RIVER = Trial("ucrl-vtr", "riverswim_homogeneous", THREE, 300)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from pipeline.agents.ucbvi import practical
-from pipeline.declaration.card import CardError
 from pipeline.online import tabular
 from pipeline.online.cells import gathered_rows
 from pipeline.online.registry import measure, plain_values, run
@@ -19,6 +18,7 @@ from pipeline.online.trial import Trial
 from pipeline.privacy.losses import spent_budget
 from pipeline.privacy.shuffle import message_bytes
 from pipeline.statistics.online_counts import OnlineLayout
+from reticent import CardError
 
 PLAIN = Trial("ucbvi", "riverswim_homogeneous", (("states", 3),), 2000)
 AGENTS = {"ucbvi": "none", "dp-ucbvi-jdp": "joint", "dp-ucbvi-ldp": "local", "counts-shuffle": "shuffle"}

@@ -12,7 +12,6 @@ import pytest
 
 from pipeline.audits.attack import attack
 from pipeline.audits.tables import stage_target
-from pipeline.declaration.card import Card
 from pipeline.logs.aggregate import person_rows
 from pipeline.logs.target_sums import add_targets, first_rows
 from pipeline.privacy.noise import SeededNoise
@@ -27,6 +26,7 @@ from pipeline.statistics.target_plan import (
     pair_cost,
     window,
 )
+from reticent import Card
 from tests.audits.broken import drawing_sum
 from tests.statistics.test_sensitivity import tiny
 
