@@ -125,7 +125,7 @@ def naive(counts, task, c, penalty):
     return np.array([V[h + 1][:S] for h in range(H)]), choice
 
 
-@pytest.mark.parametrize("seed", range(28))
+@pytest.mark.parametrize("seed", range(50))
 def test_the_agent_equals_a_naive_reference_in_loops(seed):
     mdp, card = world(seed, H=3 + seed % 3, L=2 + seed % 3, A=2 + seed % 2, ends=seed % 2)
     if not card.domain.states.ends:

@@ -64,7 +64,7 @@ def readings(counter, t):
 
 
 @NAMES
-@pytest.mark.parametrize("leaves", [1, 2, 7, 8, 13])
+@pytest.mark.parametrize("leaves", [1, 2, 7, 8, 13, 32])
 def test_the_cost_is_the_largest_squared_column_and_the_draws_are_the_rows(name, leaves):
     counter = ALL[name](leaves)
     M, _ = matrix(counter)
@@ -120,7 +120,7 @@ def test_a_person_whose_record_moves_to_another_leaf_moves_the_rows_no_more_than
 
 
 @NAMES
-@pytest.mark.parametrize("leaves", [1, 5, 8, 13])
+@pytest.mark.parametrize("leaves", [1, 5, 8, 21])
 def test_the_reading_is_unbiased_for_every_stream_and_its_error_is_the_sum_of_squares(name, leaves):
     counter = ALL[name](leaves)
     for t in range(1, leaves + 1):
