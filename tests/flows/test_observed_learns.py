@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from flows.jobs import plan as foresight
 from flows.jobs.plan import forecast_quality
 from pipeline.learners.observed_policy import StoredObserved
 from pipeline.learners.offline_agents import read_stored
@@ -55,10 +54,8 @@ delta = 1e-6
 
 
 @pytest.mark.slow
-def test_icu_sepsis_runs_on_its_47_numbers_crossed_with_bins(tmp_path, monkeypatch):
-    for name in ("_DRAWS", "_FEWEST", "_RIVAL_DRAWS"):
-        monkeypatch.setattr(foresight, name, 2)
-    folder, people, steps = ROOT / "datasets" / "icu_sepsis", 300, 3
+def test_icu_sepsis_runs_on_its_47_numbers_crossed_with_bins(tmp_path):
+    folder, people, steps = ROOT / "datasets" / "icu_sepsis", 300, 4
     log = pl.read_parquet(folder / "episodes-0000.parquet").filter(
         (pl.col("user_id") < people) & (pl.col("step") < steps)
     )
