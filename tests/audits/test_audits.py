@@ -124,7 +124,7 @@ def test_gram_sums_without_noise_are_flagged_by_the_verb(tmp_path, monkeypatch):
     recipe = tmp_path / "tiny.toml"
     recipe.write_text(WORLD.format(agent="explore-then-commit", calibration="tight", world=LQ_WORLD, knobs=""))
     monkeypatch.setattr(private_sum, "symmetric_noise", _no_gram_noise(private_sum.symmetric_noise))
-    done = CliRunner().invoke(app, ["--home", str(tmp_path), "audit", str(recipe), "--draws", "50", "--json"])
+    done = CliRunner().invoke(app, ["--home", str(tmp_path), "audit", str(recipe), "--draws", "200", "--json"])
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert found["violates"] is True and found["less_noise"] is True
