@@ -93,6 +93,14 @@ def made_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A shop whose log is ingested, and its home, wherever a test wants them."""
+    from tests.flows.shop import Opened
+
+    return Opened(tmp_path_factory.mktemp("opened"))
+
+
 @pytest.fixture
 def make_card(tmp_path: Path) -> Callable[..., Card]:
     """Build a checked card from ``card_dict`` changes; its folder is the test's."""

@@ -10,13 +10,12 @@ import pytest
 
 from flows.config.study_recipes import load_world_recipe
 from pipeline.declaration.code import PERMITTED, closure_digest, is_plugin, plugin_digest
-from pipeline.declaration.toml import CardError
 from pipeline.learners.offline_agents import find as find_offline
 from pipeline.logs.sources import readers_of
 from pipeline.online.registry import find, modules_of
 from pipeline.online.trial import OnlineAgent, Trial
 from pipeline.worlds.catalog import load_world
-from reticent import load_card
+from reticent import CardError, load_card
 from tests.documents import blocks, rehearse
 
 

@@ -19,9 +19,12 @@ def pytest_configure(config):
 """
 
 
-@pytest.mark.parametrize("workers", [[], ["-n", "1"]], ids=["one process", "a worker"])
 @pytest.mark.parametrize(
-    ("rule", "name", "code"), [("", "a", 0), ("listed", "a", 1), ("none", "a", 1), ("none", "b", 0)]
+    ("rule", "name", "code", "workers"),
+    [
+        *(("", "a", 0, []), ("none", "a", 1, []), ("none", "b", 0, [])),
+        *(("listed", "a", 1, workers) for workers in ([], ["-n", "1"])),
+    ],
 )
 def test_a_skip_that_is_not_listed_fails_the_run(tmp_path: Path, rule: str, name: str, code: int, workers: list[str]):
     (tmp_path / "conftest.py").write_text(SUITE)

@@ -176,7 +176,6 @@ def enter_inspection(card: AnyCard, home: Home) -> tuple[store.Snapshot, Entry]:
 
 def purge_job(card: CardLike, home: Home, *, keep: int = 0, quarantine_only: bool = False, yes: bool) -> Dump:
     """Remove old snapshots (and what ingest set aside); without ``yes`` only say what would go."""
-
     from flows.jobs.registration import ledger_for
     from pipeline.transaction.transaction import one_at_a_time, refuse_old_ledger, remember_head
 

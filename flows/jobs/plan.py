@@ -196,10 +196,12 @@ def _calendar_plan(s: Setting, ledger: Ledger, plan: RunPlan, price: Fraction) -
     released = [e for e in charged if not s.guarded.is_gate(s.card, e)]
     drawn = {e.body["due"] for e in released if commit_of(entries, name, e.body["run_key"]) is not None}
     stands = due is not None and due.isoformat() in drawn
-    coming = list(_coming(calendar, today, stands))
-    stop = _first_refused(coming, price, ledger.account(name).remaining, entries, name, today)
+    remaining, ends = ledger.account(name).remaining, isinstance(calendar.release, list)
+    # of a calendar without an end, no date is looked at beyond the first that the budget's life does not pay
+    most = None if ends or not price else max(0, int(remaining / price)) + 1
+    coming = list(itertools.islice(_coming(calendar, today, stands), most))
+    stop = _first_refused(coming, price, remaining, entries, name, today)
     paid = len(coming) if stop is None else stop[0]
-    ends = isinstance(calendar.release, list)
     spent = sum((Fraction(e.body["rho"]) for e in charged), Fraction(0))
     return answers.CalendarPlan(
         release=[str(day) for day in calendar.release] if isinstance(calendar.release, list) else calendar.release,

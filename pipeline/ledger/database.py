@@ -55,6 +55,8 @@ leases = sa.Table(
     sa.Column("expires", sa.Double, nullable=False),
 )
 Row = tuple[Any, ...]
+# read with every question that is asked of a ledger: as text, which is not put together anew each time
+_ENTRIES = f"SELECT {', '.join(entries.c.keys())} FROM entries ORDER BY seq"
 
 
 def lay_out(connection: sa.Connection, where: str, *, create: bool) -> None:
@@ -154,7 +156,7 @@ class Chain:
 
 def _rows(connection: sa.Connection) -> list[Row]:
     """All entries as they are stored, oldest first."""
-    return [tuple(r) for r in connection.execute(sa.select(entries).order_by(entries.c.seq))]
+    return [tuple(r) for r in connection.exec_driver_sql(_ENTRIES)]
 
 
 def _parsed(row: Row) -> Entry:
@@ -168,7 +170,7 @@ def _parsed(row: Row) -> Entry:
 
 def _head_problem(connection: sa.Connection, found: Sequence[Entry]) -> str | None:
     """What the noted head contradicts in these entries: without it, a chain that lost its last entries looks whole."""
-    noted = [(h.seq, h.hash) for h in connection.execute(sa.select(head))]
+    noted = [tuple(h) for h in connection.exec_driver_sql("SELECT seq, hash FROM head")]
     last = [(found[-1].seq, found[-1].hash)] if found else []
     if noted == last:
         return None

@@ -67,7 +67,8 @@ class Split:
         def chosen(share: Fraction) -> pl.DataFrame:
             return users.filter(pl.Series(evaluates(ids, share, self.key), dtype=pl.Boolean))
 
-        kept, judges = chosen(max(self.share, self.reserve)), chosen(self.share)
+        judges = chosen(self.share)
+        kept = judges if self.reserve <= self.share else chosen(self.reserve)
         learn = rows.join(kept, on="user_id", how="anti", maintain_order="left")
         return learn, rows.join(judges, on="user_id", how="semi", maintain_order="left")
 

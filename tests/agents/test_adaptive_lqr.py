@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from pipeline.agents.adaptive_lqr import Belief, ResidualQuery, ResidualSum, learnt, prior
-from pipeline.declaration.toml import CardError
 from pipeline.mdp.riccati import occupancies
 from pipeline.mdp.rollout import LinearRollout
 from pipeline.online.registry import run
 from pipeline.online.trial import Trial
+from reticent import CardError
 from tests.agents.lq_plants import EPISODES, SPREAD, plant, regret
 
 
@@ -20,8 +20,7 @@ from tests.agents.lq_plants import EPISODES, SPREAD, plant, regret
     "kind",
     [
         (3, 2, 1.1),
-        (2, 1, 1.2),
-        pytest.param((2, 1, 0.7), marks=pytest.mark.slow),
+        pytest.param((2, 1, 1.2), marks=pytest.mark.slow),
         pytest.param((3, 2, 0.8), marks=pytest.mark.slow),
     ],
 )
@@ -31,25 +30,23 @@ def test_it_learns_three_states_two_controls_and_unstable_plants(kind):
 
 
 def test_on_the_papers_plants_it_is_far_below_zero():
-    # of 20 runs each: .2 to .4, and .18 to .77
-    for number, most in ((1, 0.55), (5, 1.0)):
-        params = (("instance", number), ("seed", 31))
-        idle = run(Trial("zero", "lq", params, EPISODES)).regret[-1]
-        private = run(Trial("private-adaptive-lqr", "lq", params, EPISODES, 1.0, 1e-5, "tight"))
-        assert private.facts["true_epsilon"] == pytest.approx(1.0, rel=1e-6)
-        assert private.facts["trust"] == "joint"
-        assert 1 < private.facts["left_zero_at"] < EPISODES
-        assert private.regret[-1] < most * idle
+    # of 20 runs: .2 to .4
+    params = (("instance", 1), ("seed", 31))
+    idle = run(Trial("zero", "lq", params, EPISODES)).regret[-1]
+    private = run(Trial("private-adaptive-lqr", "lq", params, EPISODES, 1.0, 1e-5, "tight"))
+    assert private.facts["true_epsilon"] == pytest.approx(1.0, rel=1e-6)
+    assert private.facts["trust"] == "joint"
+    assert 1 < private.facts["left_zero_at"] < EPISODES
+    assert private.regret[-1] < 0.55 * idle
 
 
 def test_offline_known_controls_leave_a_thousandth_of_what_zero_loses():
-    for number in (3, 5):
-        params = (("instance", number), ("seed", 31))
-        idle = run(Trial("zero", "lq", params, EPISODES)).regret[-1]
-        found = run(Trial("dp-residual-lqr", "lq", params, EPISODES, 1.0, 1e-5, "tight"))
-        assert found.regret[-1] < 0.001 * idle
-        assert found.facts["trust"] == "central"
-        assert found.facts["true_epsilon"] == pytest.approx(1.0, rel=1e-6)
+    params = (("instance", 5), ("seed", 31))
+    idle = run(Trial("zero", "lq", params, EPISODES)).regret[-1]
+    found = run(Trial("dp-residual-lqr", "lq", params, EPISODES, 1.0, 1e-5, "tight"))
+    assert found.regret[-1] < 0.001 * idle
+    assert found.facts["trust"] == "central"
+    assert found.facts["true_epsilon"] == pytest.approx(1.0, rel=1e-6)
 
 
 def test_without_noise_it_is_the_baseline_to_the_last_bit():

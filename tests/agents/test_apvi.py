@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.agents.apvi import apvi, model, optimal_upper, policy_bounds
 from pipeline.agents.pessimism import constants, evidence_threshold, reward_estimate
-from pipeline.declaration.card import Card, task_of
+from pipeline.declaration.card import task_of
 from pipeline.mdp.model import TabularMDP, Task
 from pipeline.mdp.planning import optimal_values, policy_values
 from pipeline.mdp.policy import best_actions
@@ -21,6 +21,7 @@ from pipeline.statistics.count_layout import CountLayout
 from pipeline.statistics.layout import ExactSums
 from pipeline.statistics.planning_counts import private_counts
 from pipeline.statistics.private_sum import PrivateSum
+from reticent import Card
 from tests.conftest import card_dict
 
 

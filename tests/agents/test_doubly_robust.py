@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipeline.declaration.card import Card
 from pipeline.learners.terms import Evaluate, Planner, Privacy, Terms
+from reticent import Card
 from tests.campaigns.tabular_evaluation import evaluate_once, in_a_world
 from tests.conftest import card_dict
 

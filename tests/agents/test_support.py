@@ -10,7 +10,6 @@ import pytest
 
 from pipeline.agents import support
 from pipeline.agents.support import floor, practice, released_visits, supported, unsupported
-from pipeline.declaration.card import Card
 from pipeline.learners.terms import Evaluate, Privacy, Terms
 from pipeline.mdp.model import stationary_mdp
 from pipeline.mdp.planning import policy_value
@@ -21,6 +20,7 @@ from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.layout import ExactSums
 from pipeline.statistics.planning_counts import private_counts
 from pipeline.worlds.simulated_logs import sample_people
+from reticent import Card
 from tests.campaigns.tabular_evaluation import evaluate_once
 from tests.conftest import card_dict
 

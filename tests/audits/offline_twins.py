@@ -290,33 +290,35 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
     "interactive, centred": (
         linear,
         {
-            "half the variance": Twin(linear, 1500, thin),
-            "add/remove Gram": Twin(lambda: linear(add_remove(draw_answers), **MOSTLY_GRAM)),
-            "features not clipped": Twin(lambda: linear(long_features)),
+            "half the variance": Twin(linear, 20, thin),
+            "add/remove Gram": Twin(lambda: linear(add_remove(draw_answers), **MOSTLY_GRAM), 2000),
+            "features not clipped": Twin(lambda: linear(long_features), 500),
         },
     ),
     "interactive, halves": (
         lambda: linear(halves=True),
-        {"half the variance": Twin(lambda: linear(halves=True), 1500, thin)},
+        {"half the variance": Twin(lambda: linear(halves=True), 20, thin)},
     ),
     "interactive, the paper's targets": (
         lambda: linear(variant="paper"),
-        {"half the variance": Twin(lambda: linear(variant="paper"), 1500, thin)},
+        {"half the variance": Twin(lambda: linear(variant="paper"), 20, thin)},
     ),
     "one-shot": (
         lambda: linear(variant="one_shot"),
         {
-            "half the variance": Twin(lambda: linear(variant="one_shot"), noise=thin),
-            "add/remove Gram": Twin(lambda: linear(add_remove(draw_once), variant="one_shot", **MOSTLY_GRAM)),
+            "half the variance": Twin(lambda: linear(variant="one_shot"), 20, thin),
+            "add/remove Gram": Twin(lambda: linear(add_remove(draw_once), variant="one_shot", **MOSTLY_GRAM), 2000),
         },
     ),
     "lq moments": (
         lambda: lq_target(LQ),
         {
-            "half the variance": Twin(lambda: lq_target(LQ), 1500, thin),
-            "add/remove Gram": Twin(lambda: releasing(lq_target(EVEN_LQ), partial(add_remove(shipped_lq), EVEN_LQ))),
-            "states not clipped": Twin(lambda: releasing(lq_target(LQ), partial(unclipped_lq, LQ))),
-            "seeded noise": Twin(lambda: lq_target(LQ), 1500, Repeating),
+            "half the variance": Twin(lambda: lq_target(LQ), 20, thin),
+            "add/remove Gram": Twin(
+                lambda: releasing(lq_target(EVEN_LQ), partial(add_remove(shipped_lq), EVEN_LQ)), 2000
+            ),
+            "states not clipped": Twin(lambda: releasing(lq_target(LQ), partial(unclipped_lq, LQ)), 500),
+            "seeded noise": Twin(lambda: lq_target(LQ), 20, Repeating),
         },
     ),
     "nightly tree": (

@@ -119,7 +119,7 @@ def _half_gram_noise(right):
 def test_noise_that_the_shipped_code_leaves_out_is_flagged_without_being_told(monkeypatch, name, broken):
     """The audit of a recipe draws the listed noise; what is published has less, though the worst pair may not show."""
     monkeypatch.setattr(private_sum, "symmetric_noise", broken(private_sum.symmetric_noise))
-    v = attack(MECHANISMS[name][0](), FastOsNoise(), 200)
+    v = attack(MECHANISMS[name][0](), FastOsNoise(), 20)
     assert v.less_noise and v.violates
 
 
@@ -136,7 +136,7 @@ def test_gram_sums_without_noise_are_flagged_by_the_verb(tmp_path, monkeypatch):
 
 def test_whole_releases_are_attacked_where_they_differ_from_what_they_list(monkeypatch):
     monkeypatch.setattr(private_sum, "symmetric_noise", _no_gram_noise(private_sum.symmetric_noise))
-    v = attack(lq_target(EVEN_LQ), FastOsNoise(), 2000)
+    v = attack(lq_target(EVEN_LQ), FastOsNoise(), 300)
     assert v.lower_bound_rho > v.claimed_rho
 
 
@@ -178,7 +178,7 @@ def test_a_counter_whose_rows_share_a_draw_is_flagged_though_each_has_its_noise(
 
 def test_a_claim_that_so_few_draws_cannot_reach_is_called_untested(tmp_path):
     """Twenty draws, all guess right, prove a rho of 0.23; of the claimed 1 they say nothing."""
-    few, enough = (attack(lq_target(LQ), FastOsNoise(), draws) for draws in (20, 2000))
+    few, enough = (attack(lq_target(LQ), FastOsNoise(), draws) for draws in (20, 200))
     assert few.ceiling_rho < few.claimed_rho < enough.ceiling_rho
     assert not few.testable and enough.testable
     assert "cannot be tested at so few draws" in audit_page("tiny", [few]).markdown

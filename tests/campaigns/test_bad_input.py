@@ -9,8 +9,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from pipeline.declaration.toml import LogError
 from pipeline.logs.readers.batch import Batch
+from reticent import LogError
 from tests.campaigns import bad_input
 from tests.campaigns.bad_files import DAMAGES, damages_of, drawn
 from tests.campaigns.bad_layouts import SECRET, Case, layouts

@@ -10,10 +10,10 @@ import pytest
 
 from flows.config.home import find_card, find_recipe
 from flows.config.study_recipes import is_world_recipe, load_study, load_world_recipe
-from pipeline.declaration.card import Card, load_any_card, load_card
+from pipeline.declaration.card import load_any_card, load_card
 from pipeline.declaration.toml import read_toml
 from pipeline.logs.ingest import ingest
-from reticent import CardError, load_recipe
+from reticent import Card, CardError, load_recipe
 from tests.conftest import card_dict
 from tests.documents import section
 

@@ -7,15 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.declaration.card import (
-    Card,
-    CardError,
-    LqCard,
-    load_any_card,
-    load_card,
-    require_linear_quadratic,
-    require_tabular,
-)
+from pipeline.declaration.card import load_any_card, load_card, require_linear_quadratic, require_tabular
+from reticent import Card, CardError, LqCard
 from tests.learners.lq_shop import CARD
 
 SHELF = Path(__file__).resolve().parents[2] / "datasets"

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.declaration.card import Card, LqCard, load_any_card, load_card
+from pipeline.declaration.card import load_any_card, load_card
 from pipeline.ledger.account import card_hash
-from reticent import CardError
+from reticent import Card, CardError, LqCard
 from tests.conftest import card_dict
 from tests.declaration.test_card import GOOD, write
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.declaration.card import Card, load_card
+from pipeline.declaration.card import load_card
 from pipeline.ledger.account import card_hash
-from reticent import CardError
+from reticent import Card, CardError
 from tests.declaration.test_card import GOOD, write
 from tests.flows.verb import reticent
 

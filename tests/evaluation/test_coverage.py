@@ -7,7 +7,6 @@ from fractions import Fraction
 import pytest
 
 import pipeline.evaluation.coverage as coverage
-from pipeline.declaration.card import Card
 from pipeline.evaluation.coverage import (
     LINEAR,
     LOGGED,
@@ -22,6 +21,7 @@ from pipeline.evaluation.coverage import (
     inequalities,
     measured,
 )
+from reticent import Card
 from tests.conftest import card_dict
 
 HEAD = "dynamics,states,horizon,people,share,rho,runs,value_held,gain_held,code\n"

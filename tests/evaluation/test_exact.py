@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from pipeline.declaration.card import Card, load_card
+from pipeline.declaration.card import load_card
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.planning import occupancies, optimal_values
 from pipeline.mdp.policy import Policy, uniform
@@ -26,6 +26,7 @@ from pipeline.worlds.exact import (
 )
 from pipeline.worlds.simulated_logs import sample_counts
 from pipeline.worlds.world import World
+from reticent import Card
 
 SHELF = Path(__file__).resolve().parents[2] / "datasets"
 HALVES = {"low": [0, 1, 2], "high": [3, 4, 5]}

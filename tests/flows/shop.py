@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+
+from flows.config.home import Home
+from tests.jobs import home_at, ingest_job, register_job
 
 CARD = """
 schema_version = 1
@@ -85,3 +90,23 @@ def lay_out(folder: Path, *, kind: str = "synthetic", ledger: str = "home", cap:
     ):
         (folder / f"{name}.toml").write_text(RECIPE.format(name=name, agent=agent, privacy=privacy) + SCHEDULE)
     return folder
+
+
+class Opened:
+    """Shops whose log is ingested, each made once in a folder of the session's and copied."""
+
+    def __init__(self, place: Path) -> None:
+        self._place, self._made = place, set[str]()
+
+    def __call__(self, root: Path, **told: Any) -> tuple[Path, Home]:
+        """``shop`` and ``home`` in a folder; ``told`` as :func:`lay_out` has it, real people where nothing is told."""
+        told = {"kind": "real", "ledger": "ledger.db", **told}
+        kept = self._place / " ".join(f"{key}={value}" for key, value in sorted(told.items()))
+        if kept.name not in self._made:
+            shop, home = lay_out(kept / "shop", **told), home_at(kept / "home")
+            if told["kind"] == "real":
+                register_job(str(shop), home)
+            ingest_job(str(shop), home)
+            self._made.add(kept.name)
+        shutil.copytree(kept, root, dirs_exist_ok=True)
+        return root / "shop", home_at(root / "home")

@@ -16,7 +16,7 @@ from typer.main import get_command
 
 import reticent
 from flows.cli import app
-from flows.jobs.opened import Run
+from reticent import Run
 from tests.flows.shop import lay_out
 from tests.flows.verb import invoke
 

@@ -24,7 +24,7 @@ from tests.jobs import plan_job, run_job
 @pytest.mark.parametrize("nightly", [True, False])
 def test_a_scheduler_that_goes_on_for_ever_pays_for_one_answer(tmp_path, monkeypatch, nightly):
     shop = Nights(tmp_path, monkeypatch, nightly, log=typo(rows()))
-    for night in range(1, 6):
+    for night in range(1, 4):
         with pytest.raises(GateError):
             shop.night(night, typo(rows(seed=night)))
     assert shop.spent == Fraction(1, 50)

@@ -29,10 +29,8 @@ def shop(tmp_path):
 
 
 @pytest.fixture
-def home(tmp_path, shop):
-    home = home_at(tmp_path / "home")
-    ingest_job(str(shop), home)
-    return home
+def home(tmp_path, shop, opened):
+    return opened(tmp_path, kind="synthetic", ledger="home")[1]
 
 
 def test_a_look_is_entered_at_no_cost_and_shown(tmp_path, shop, home):

@@ -27,10 +27,8 @@ def shop(tmp_path):
 
 
 @pytest.fixture
-def home(tmp_path, shop):
-    home = home_at(tmp_path / "home")
-    ingest_job(str(shop), home)
-    return home
+def home(tmp_path, shop, opened):
+    return opened(tmp_path, kind="synthetic", ledger="home")[1]
 
 
 def test_a_run_writes_the_whole_folder_and_charges_once(shop, home):

@@ -249,7 +249,7 @@ def test_a_plant_logs_a_run_learns_it_and_an_online_agent_goes_on_in_what_was_re
     assert learnt["truth"]["suboptimality"] < 0.1 * (learnt["truth"]["v_star"] - learnt["truth"]["v_zero"])
     assert call(home, "ledger", "verify", learnt["run"])["ok"]
     world = f'name = "release:{learnt["run"]}"'
-    played = call(home, "simulate", write(tmp_path, "private-adaptive-lqr", world))
+    played = call(home, "simulate", write(tmp_path, "private-adaptive-lqr", world, episodes=30))
     report = read_report(Path(played["folder"]))
     assert report.dataset.name.startswith("simulated_") and learnt["run"] in report.simulation.world
     # what was released is what is played: the dp-lqr run's own model is its optimum
@@ -280,7 +280,7 @@ def test_a_plant_of_ones_own_is_a_world_for_the_agents_of_plants(tmp_path, monke
     (tmp_path / "my_plants.py").write_text(PLANT_OF_MINE)
     monkeypatch.syspath_prepend(str(tmp_path))
     world = 'name = "my_plants:plant"\npush = 0.5'
-    played = call(tmp_path / "home", "simulate", write(tmp_path, "private-adaptive-lqr", world))
+    played = call(tmp_path / "home", "simulate", write(tmp_path, "private-adaptive-lqr", world, episodes=30))
     report = read_report(Path(played["folder"]))
     assert "my_plants:plant, push 0.5" in report.simulation.world and report.simulation.optimum < 0
     assert call(tmp_path / "home", "ledger", "verify", played["run"])["ok"]

@@ -17,14 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flows.jobs.opened import write_whole
-from pipeline.declaration.card import Card
 from pipeline.files import json_text
 from pipeline.learners.decisions import COLUMNS, KEEP, NEVER, OVER, decide, decision_files, state_indices
 from pipeline.learners.offline_agents import read_stored
 from pipeline.learners.policy_files import escape, refuse_steps, shown_cells, shown_lines, unescape
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.release_file import file_of, sha256_file
-from reticent import CardError
+from reticent import Card, CardError
 from tests.conftest import card_dict
 from tests.flows.verb import reticent
 

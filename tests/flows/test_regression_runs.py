@@ -193,8 +193,8 @@ def test_a_recipe_that_cannot_be_says_why(tmp_path, family, what):
         plan_job(str(shop / "wrong.toml"), home_at(tmp_path / "home"))
 
 
-LINEAR_RECORDS = ("all steps", "labels outside the domain", "many episodes")
-NEIGHBOURS = [("linear", recipe, RECORDS[r]) for recipe in ("linear", "once", "halves") for r in LINEAR_RECORDS]
+PAIRS = (("linear", "all steps"), ("once", "labels outside the domain"), ("halves", "many episodes"))
+NEIGHBOURS = [("linear", recipe, RECORDS[record]) for recipe, record in PAIRS]
 NEIGHBOURS += [("plant", "private", record) for record in lq_shop.ODD.values()]
 
 

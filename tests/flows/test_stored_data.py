@@ -13,17 +13,13 @@ from pipeline.ledger.ledger import open_ledger
 from pipeline.logs.ingest import write_rows
 from reticent import CardError
 from tests.flows.nights import Shop, customers
-from tests.flows.shop import lay_out
 from tests.flows.verb import invoke
-from tests.jobs import home_at, ingest_job, register_job, run_job
+from tests.jobs import ingest_job, run_job
 
 
 @pytest.fixture
-def people(tmp_path):
-    folder, home = lay_out(tmp_path / "people", kind="real", ledger="ledger.db", cap=2.0), home_at(tmp_path / "home")
-    register_job(str(folder), home)
-    ingest_job(str(folder), home)
-    return folder, home
+def people(tmp_path, opened):
+    return opened(tmp_path, cap=2.0)
 
 
 def spent(folder):

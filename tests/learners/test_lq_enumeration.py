@@ -11,7 +11,7 @@ import pytest
 
 import pipeline.logs.ingest as screen_module
 import pipeline.statistics.private_sum as private_sum
-from pipeline.declaration.card import LqCard, load_any_card
+from pipeline.declaration.card import load_any_card
 from pipeline.learners.lq import LqLearner
 from pipeline.learners.terms import Lq, Privacy, Terms
 from pipeline.logs.contribution_bounding import CapsAgain
@@ -19,6 +19,7 @@ from pipeline.logs.ingest import ingest
 from pipeline.statistics.held_out import lq_loss
 from pipeline.statistics.lq import LqSums, draw_lq
 from pipeline.statistics.private_sum import PrivateSum
+from reticent import LqCard
 from tests.learners.lq_shop import CARD
 from tests.logs.snapshot_rows import rows_of
 

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.declaration.card import CardError, LqCard, load_any_card, require_linear_quadratic
+from pipeline.declaration.card import load_any_card, require_linear_quadratic
 from pipeline.learners.lq import LqLearner, LqRun, least_value, lq_truth
 from pipeline.learners.terms import Lq, Privacy, Terms
 from pipeline.mdp.rollout import LqBatch
 from pipeline.privacy.noise import RealDataError, SeededNoise
 from pipeline.statistics.lq import draw_lq
 from pipeline.worlds.plants import Controller, double_integrator, simulate
+from reticent import CardError, LqCard
 
 SHELF = Path(__file__).resolve().parent.parent.parent / "datasets"
 

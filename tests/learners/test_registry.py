@@ -8,10 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flows.config.recipe import load_recipe
 from flows.config.setting import setting
 from pipeline.agents.apvi import apvi
-from pipeline.declaration.card import CardError
 from pipeline.learners.learner import Agent
 from pipeline.learners.offline_agents import AGENTS
 from pipeline.learners.tabular import Tabular
@@ -20,6 +18,7 @@ from pipeline.learners.tabular_learning import learn
 from pipeline.learners.terms import Planner
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.release_file import read_release
+from reticent import CardError, load_recipe
 from tests.flows.shop import RECIPE, lay_out
 from tests.jobs import home_at, ingest_job, plan_job, run_job
 

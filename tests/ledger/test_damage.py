@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.declaration.card import Card
 from pipeline.ledger.chain import lacking
 from pipeline.ledger.ledger import open_ledger
-from reticent import BudgetError
+from reticent import BudgetError, Card
 from tests.conftest import card_dict
 
 EDITS = {

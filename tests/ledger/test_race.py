@@ -8,7 +8,7 @@ import pytest
 
 from tests.ledger.racing import commit, draw, race, register, release, spend
 
-RUNNERS = 3
+RUNNERS = 2
 
 
 def test_of_processes_racing_for_the_last_budget_exactly_one_wins(ledger, place):

@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pipeline.logs.aggregate as aggregating
-from pipeline.declaration.card import Card
 from pipeline.declaration.toml import DamagedError
 from pipeline.logs.aggregate import aggregate, count_rows
 from pipeline.logs.contribution_bounding import IDENTITY, CapsAgain, group_users
@@ -24,6 +23,7 @@ from pipeline.logs.ingest import write_rows
 from pipeline.logs.store import CANONICAL, Snapshot, part_file
 from pipeline.logs.summing import Resources
 from pipeline.statistics.count_layout import reward_lattice
+from reticent import Card
 
 from .conftest import make_card
 
@@ -126,7 +126,7 @@ def same(got: Any, wanted: dict[str, np.ndarray]) -> None:
         assert got[name].tobytes() == table.tobytes(), name
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=40)
 @given(st.data())
 def test_batches_count_as_the_rows_do_one_by_one(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     card = data.draw(cards())
@@ -257,8 +257,7 @@ BEYOND: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
 }
 
 
-@pytest.mark.parametrize("batch_rows", [2, 1000])
-@pytest.mark.parametrize("capped", [False, True])
+@pytest.mark.parametrize(("batch_rows", "capped"), [(2, True), (1000, False)])
 @pytest.mark.parametrize("beyond", BEYOND)
 def test_nobody_has_more_than_their_share_in_what_is_summed(
     tmp_path: Path, beyond: str, capped: bool, batch_rows: int

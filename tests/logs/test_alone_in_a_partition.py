@@ -12,10 +12,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipeline.declaration.card import Card
 from pipeline.declaration.linear_quadratic import Vector
 from pipeline.logs import decode as wide
 from pipeline.logs.decode import VectorCells, decode
+from reticent import Card
 from tests.conftest import card_dict
 
 # a billionth of a step below a lattice point of 0 .. 3 in 1000 steps, as the rule for rounding has it

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.declaration.card import Card
 from pipeline.logs.ingest import screen
+from reticent import Card
 
 from .conftest import make_card
 from .reference import Cells, reference

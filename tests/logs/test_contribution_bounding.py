@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.declaration.card import Card
 from pipeline.declaration.toml import DamagedError
 from pipeline.logs import aggregate as counting
 from pipeline.logs import contribution_bounding as bounding
 from pipeline.logs.aggregate import count_new, count_rows
 from pipeline.logs.contribution_bounding import hash_width, keyed_hash
 from pipeline.logs.store import Snapshot, part_file
+from reticent import Card
 from tests.conftest import card_dict
 
 KEY = b"k" * 32
@@ -112,7 +112,7 @@ def chosen(m, seen, new):
     return found
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(NIGHTS, NIGHTS, st.sampled_from([("never", 1), ("never", 2), ("capped", 2)]))
 def test_replacing_one_person_changes_that_persons_part_alone(nights, others, unit):
     """Person 0's rows of all nights are swapped for any other: the rest of every leaf stays as it was."""
@@ -276,7 +276,7 @@ def test_an_episode_that_midnight_cuts_is_caught():
     assert not sum(t["n_sa"].sum() for t in grown([[([0, 1], "open")]], card, whole=True))
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(PEOPLE, PEOPLE, st.sampled_from([("never", 2), ("capped", 2)]))
 def test_whose_episodes_wait_depends_on_their_own_rows_alone(people, others, unit):
     card = long_card(*unit)

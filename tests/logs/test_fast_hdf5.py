@@ -12,8 +12,8 @@ import h5py
 import numpy as np
 import pytest
 
-from pipeline.declaration.toml import LogError
 from pipeline.logs.readers import hdf5
+from reticent import LogError
 
 N = 12
 KINDS = ["?", "i1", "u1", "<i2", ">i4", "<i8", ">u8", "<f2", ">f4", "<f8", ">f8"]

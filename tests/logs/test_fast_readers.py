@@ -18,12 +18,12 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from pipeline.declaration.toml import LogError
 from pipeline.logs import sources
 from pipeline.logs.decode import NUMBERS
 from pipeline.logs.readers import arrow, lines
 from pipeline.logs.readers import lines as ndjson
 from pipeline.logs.readers.batch import RECORD_BYTES, cell_type, readable_times
+from reticent import LogError
 
 
 def odd_lines(rng: np.random.Generator, many: int) -> list[bytes]:

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.declaration.toml import LogError
 from pipeline.logs.ingest import ingest
 from pipeline.logs.readers import arrow, lines
 from pipeline.logs.readers import batch as framing
 from pipeline.logs.readers import lines as ndjson
 from pipeline.logs.store import Snapshot, check_delivery
+from reticent import LogError
 
 from .conftest import canonical, make_card, quarantine
 

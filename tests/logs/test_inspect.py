@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.declaration.card import Card, load_card
+from pipeline.declaration.card import load_card
 from pipeline.logs.ingest import ingest
 from pipeline.logs.store import Snapshot
 from pipeline.operator import confounding as hidden
@@ -17,6 +17,7 @@ from pipeline.operator.confounding import hidden_state
 from pipeline.operator.inspection import advice, inspect_tables
 from pipeline.worlds.catalog import load_world
 from pipeline.worlds.simulated_logs import sample_log, write_log
+from reticent import Card
 
 from .conftest import make_card
 
@@ -148,9 +149,8 @@ def test_a_uniform_log_hides_nothing_and_is_not_warned_of(tmp_path: Path, icu: C
     assert codes(f, card) == set()
 
 
-@pytest.mark.parametrize("people", [3_000, 20_000])
-def test_clinicians_who_saw_more_than_the_bins_are_noticed(tmp_path: Path, icu: Card, people: int) -> None:
-    snapshot, card = logged(icu, "clinician", people, tmp_path)
+def test_clinicians_who_saw_more_than_the_bins_are_noticed(tmp_path: Path, icu: Card) -> None:
+    snapshot, card = logged(icu, "clinician", 3_000, tmp_path)
     f = inspect_tables(snapshot, card)
     assert {t["state"] for t in f["hidden_state"]["tests"] if t["speaks"]} == set(card.domain.live_states)
     assert "hidden_state" in codes(f, card)

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.declaration.toml import LogError
 from pipeline.files import open_private
 from pipeline.logs.ingest import ingest
 from pipeline.logs.store import Snapshot, snapshots
 from pipeline.logs.summing import Resources
+from reticent import LogError
 
 from .conftest import make_card
 

@@ -10,9 +10,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipeline.declaration.card import CardError
-from pipeline.declaration.toml import LogError
 from pipeline.logs.readers import hdf5
+from reticent import CardError, LogError
 
 from .conftest import quarantine
 from .layout_ingest import taken

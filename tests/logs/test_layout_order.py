@@ -9,10 +9,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipeline.declaration.card import CardError
-from pipeline.declaration.toml import LogError
 from pipeline.logs.ingest import ingest
 from pipeline.logs.readers import batch as framing
+from reticent import CardError, LogError
 
 from .conftest import canonical, quarantine
 from .layout_ingest import changed, expected, taken, transitions

@@ -12,9 +12,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipeline.declaration.toml import LogError
 from pipeline.logs.ingest import ingest
 from pipeline.logs.readers import batch as framing
+from reticent import LogError
 
 from .conftest import canonical
 from .layouts import (

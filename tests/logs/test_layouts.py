@@ -8,12 +8,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from pipeline.declaration.toml import LogError
 from pipeline.logs.ingest import ingest
 from pipeline.logs.readers.arrow import row_count
 from pipeline.logs.readers.batch import field
 from pipeline.logs.readers.batch import take_fields as inside
 from pipeline.operator.inspection import hidden_state
+from reticent import LogError
 
 from .conftest import canonical
 from .layout_ingest import changed, expected, taken, transitions

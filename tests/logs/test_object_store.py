@@ -9,8 +9,8 @@ import fsspec
 import pytest
 from pyarrow import fs
 
-from pipeline.declaration.card import CardError
 from pipeline.logs.ingest import ingest
+from reticent import CardError
 
 from .conftest import HEAD, make_card
 

@@ -22,7 +22,6 @@ from flows.config.home import Home
 from flows.config.setting import setting
 from flows.jobs.intake import ingest_job
 from flows.jobs.registration import register_job
-from pipeline.declaration.card import CardError
 from pipeline.declaration.code import code_digest
 from pipeline.declaration.toml import DamagedError
 from pipeline.ledger.ledger import open_ledger
@@ -31,6 +30,7 @@ from pipeline.logs.aggregate import CountSums
 from pipeline.logs.elsewhere import Done, OnDask, Trouble, attempt, sizes, trouble_with
 from pipeline.logs.store import latest
 from pipeline.logs.summing import Resources, SumParts, sum_snapshot
+from reticent import CardError
 from tests.flows.shop import lay_out, rows
 from tests.jobs import run_job
 from tests.ledger.postgres import binaries, postgres_server

@@ -18,13 +18,13 @@ import pytest
 
 from pipeline.declaration.card import AnyCard
 from pipeline.declaration.code import code_digest
-from pipeline.declaration.toml import LogError
 from pipeline.logs.elsewhere import FileTask, Here, OnDask, OnProcesses, Seen, Trouble, attempt
 from pipeline.logs.ingest import ingest
 from pipeline.logs.sources import Sources
 from pipeline.logs.spills import likely_processes
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import Resources
+from reticent import LogError
 from tests.logs.dask_cluster import dask_cluster
 
 from .conftest import make_card, quarantine

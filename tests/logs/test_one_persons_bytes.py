@@ -22,13 +22,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipeline.declaration.card import AnyCard
-from pipeline.declaration.toml import LogError
 from pipeline.logs import spills
 from pipeline.logs.ingest import ingest
 from pipeline.logs.readers import batch as framing
 from pipeline.logs.readers import lines
 from pipeline.logs.readers import lines as ndjson
 from pipeline.logs.readers.batch import RECORD_BYTES, Batch
+from reticent import LogError
 
 from .conftest import canonical, make_card, quarantine
 
@@ -306,8 +306,7 @@ def _held(kind: Any, cells: list[int]) -> Any:
     ],
     ids=str,
 )
-@pytest.mark.parametrize("column", ["t", "s"])
-@pytest.mark.parametrize("name", ["log.parquet", "log.arrow"])
+@pytest.mark.parametrize(("column", "name"), [("t", "log.parquet"), ("s", "log.arrow")])
 def test_a_cell_that_its_own_type_does_not_hold_moves_nobody_elses_rows(
     tmp_path: Path, kind: Any, beyond: int, column: str, name: str
 ) -> None:

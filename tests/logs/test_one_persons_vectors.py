@@ -10,8 +10,8 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.declaration.card import Card
 from pipeline.logs.readers.batch import RECORD_BYTES
+from reticent import Card
 
 from .conftest import make_card
 from .layouts import card_of, cards

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from pipeline.declaration.card import Card
 from pipeline.logs import decode as wide
 from pipeline.logs.ingest import ingest
 from pipeline.logs.store import source_hash
+from reticent import Card
 from tests.conftest import card_dict
 from tests.flows.observed import cartpole
 from tests.logs.conftest import canonical, quarantine

@@ -11,12 +11,12 @@ from typing import Any
 import polars as pl
 import pytest
 
-from pipeline.declaration.card import Card, load_card
-from pipeline.declaration.toml import CardError, LogError
+from pipeline.declaration.card import load_card
 from pipeline.ledger.certificate import Route, assumptions
 from pipeline.logs.ingest import ingest
 from pipeline.logs.readers.batch import NO_LINES, Batch, lines_from
 from pipeline.logs.sources import Reader
+from reticent import Card, CardError, LogError
 from tests.documents import blocks
 
 FILES = ("diary.py", "diary.toml", "visits.diary")

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.declaration.toml import LogError
 from pipeline.logs.ingest import ingest
 from pipeline.logs.readers import arrow, lines
 from pipeline.logs.readers.batch import RECORD_BYTES
 from pipeline.logs.store import check_delivery
+from reticent import LogError
 
 from .conftest import canonical, make_card, quarantine
 

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from pipeline.declaration.card import CardError
-from pipeline.declaration.toml import LogError
 from pipeline.logs.ingest import ingest
 from pipeline.logs.rules import RULES
 from pipeline.logs.store import Snapshot, check_delivery
+from reticent import CardError, LogError
 from tests.documents import section
 
 from .conftest import HEAD, canonical, make_card, quarantine

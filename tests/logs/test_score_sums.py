@@ -13,7 +13,7 @@ import pytest
 from pipeline.agents.apvi import model
 from pipeline.agents.doubly_robust import aim, question
 from pipeline.agents.pessimism import constants
-from pipeline.declaration.card import Card, task_of
+from pipeline.declaration.card import task_of
 from pipeline.learners.offline_agents import plan_run
 from pipeline.learners.tabular_evaluation import STAGE
 from pipeline.learners.terms import Evaluate, Terms
@@ -31,6 +31,7 @@ from pipeline.statistics.planning_counts import private_counts
 from pipeline.statistics.scores import FADING, PLACEBOS, Clips
 from pipeline.worlds.simulated_logs import sample_people
 from pipeline.worlds.surrogate import draw_surrogate
+from reticent import Card
 from tests.campaigns.tabular_evaluation import with_chances
 from tests.conftest import card_dict
 from tests.made_up import add_scores

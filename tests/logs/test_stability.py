@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.declaration.card import Card
 from pipeline.logs.ingest import ingest
 from pipeline.logs.rules import DROPS
 from pipeline.logs.store import Snapshot
+from reticent import Card
 
 from .conftest import canonical, make_card, quarantine
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.declaration.toml import CardError, DamagedError, LogError
+from pipeline.declaration.toml import DamagedError
 from pipeline.logs.ingest import ingest
 from pipeline.logs.store import (
     check_delivery,
@@ -24,6 +24,7 @@ from pipeline.logs.store import (
     snapshots,
 )
 from pipeline.logs.summing import Resources
+from reticent import CardError, LogError
 
 from .conftest import canonical, make_card, quarantine
 

@@ -10,13 +10,13 @@ from typing import Any
 import polars as pl
 import pytest
 
-from pipeline.declaration.toml import LogError
 from pipeline.logs import ingest as room
 from pipeline.logs import sources
 from pipeline.logs.ingest import ingest
 from pipeline.logs.store import Snapshot, check_delivery
 from pipeline.operator.ingest_report import ingest_report
 from pipeline.operator.inspection import inspect_tables
+from reticent import LogError
 
 from .conftest import HEAD, canonical, make_card, quarantine
 from .test_ordering import read as read_in_order

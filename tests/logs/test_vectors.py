@@ -9,9 +9,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipeline.declaration.card import LqCard, load_any_card
+from pipeline.declaration.card import load_any_card
 from pipeline.logs.ingest import ingest
 from pipeline.logs.store import Snapshot
+from reticent import LqCard
 from tests.learners.lq_shop import CARD
 from tests.logs.conftest import canonical, quarantine
 from tests.logs.snapshot_rows import rows_of

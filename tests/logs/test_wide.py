@@ -10,10 +10,10 @@ import polars as pl
 import pytest
 from pydantic import ValidationError
 
-from pipeline.declaration.card import Card, load_card
-from pipeline.declaration.toml import LogError
+from pipeline.declaration.card import load_card
 from pipeline.logs.ingest import ingest
 from pipeline.logs.store import Snapshot
+from reticent import Card, LogError
 
 from .conftest import canonical, make_card, quarantine
 

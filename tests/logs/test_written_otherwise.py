@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from pipeline.declaration.card import Card, load_card
-from pipeline.declaration.toml import CardError, LogError
+from pipeline.declaration.card import load_card
 from pipeline.logs.decode import index_states, plain_cell, plain_date
 from pipeline.logs.ingest import ingest
 from pipeline.logs.sources import frame_file
 from pipeline.logs.store import source_hash
+from reticent import Card, CardError, LogError
 from tests.conftest import card_dict
 from tests.logs.conftest import canonical, quarantine
 

@@ -14,7 +14,6 @@ from pipeline.agents.linopt_po import step_size
 from pipeline.agents.linopt_vi import linopt_vi
 from pipeline.agents.mixture_backup import Moment, Predictor, Problem, linopt
 from pipeline.agents.ofu_rl import LqControl, OfuConstants, radius
-from pipeline.declaration.card import CardError
 from pipeline.mdp.rollout import Rollout
 from pipeline.online import mixtures, plants, registry, shuffle, tabular
 from pipeline.online.mixtures import settings_of
@@ -24,6 +23,7 @@ from pipeline.online.trial import Trial
 from pipeline.statistics.mixture import LATTICE
 from pipeline.statistics.regression import RidgeSums
 from pipeline.worlds.catalog import Mixture
+from reticent import CardError
 
 K, EPSILON, DELTA, ALPHA = 20, 1.0, 0.1, 0.01
 PAPER = (("constants", "paper"),)

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipeline.declaration.card import CardError
 from pipeline.online import logged
 from pipeline.online.registry import measure, plain_values, run
 from pipeline.online.rollouts import world_of
 from pipeline.online.trial import Trial
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
+from reticent import CardError
 
 RIVER = Trial("dp-apvi", "riverswim_homogeneous", (("states", 3),), 1000, 1.0, 1e-6, "tight")
 LEARNT = RIVER.told(rewards="learnt")

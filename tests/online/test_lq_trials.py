@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipeline.declaration.card import CardError
 from pipeline.online.plants import exploring, lq_world
 from pipeline.online.registry import measure, plain_values, run
 from pipeline.online.trial import Trial
 from pipeline.privacy.losses import safe_epsilon
+from reticent import CardError
 
 ONE = Trial("zero", "lq", (("instance", 1),), 200)
 PRIVATE = ("private-ofu-rl", "dp-lqr", "explore-then-commit")

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipeline.declaration.card import CardError
 from pipeline.online import registry as agents
 from pipeline.online.mixtures import KINDS
 from pipeline.online.trial import Trial
+from reticent import CardError
 
 THREE = (("states", 3),)
 RIVER = Trial("ucrl-vtr", "riverswim_homogeneous", THREE, 300)
@@ -57,9 +57,7 @@ def test_without_noise_the_rule_for_ties_changes_nothing_once_it_has_learnt(monk
     import pipeline.agents.linopt_vi as vi
 
     def left():
-        return np.median(
-            [agents.run(replace(RIVER, episodes=2000, seed=seed)).facts["last_tenth"] for seed in range(3)]
-        )
+        return agents.run(replace(RIVER, episodes=2000, seed=0)).facts["last_tenth"]
 
     ends = [left()]
     for order in (1, -1):

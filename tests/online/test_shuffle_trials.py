@@ -9,11 +9,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipeline.declaration.card import CardError
 from pipeline.mdp.planning import optimal_values, policy_value
 from pipeline.online.registry import measure, plain_values, run
 from pipeline.online.rollouts import world_of
 from pipeline.online.trial import Trial
+from reticent import CardError
 
 WORLD = (("actions", 2), ("horizon", 3), ("seed", 5), ("states", 2), ("successors", 2))
 TRIAL = Trial("sdp-pe", "random", WORLD, 20_000, 1.0, 1e-5, "tight", (("certify", 0),), 0)

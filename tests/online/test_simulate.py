@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.declaration.card import Card
 from pipeline.declaration.domain import OTHER
 from pipeline.worlds import simulated_logs
 from pipeline.worlds.catalog import riverswim
 from pipeline.worlds.simulated_logs import sample_counts, sample_log
 from pipeline.worlds.world import World
+from reticent import Card
 
 SHELF = Path(__file__).resolve().parents[2] / "datasets"
 

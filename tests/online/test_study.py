@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from pipeline.audits.message_paths import targets_of, whole_plan
-from pipeline.declaration.toml import CardError
 from pipeline.online.cells import AgentBudget, gathered_rows, spent, sweep
 from pipeline.online.registry import AGENTS, find, modules_of
 from pipeline.online.study import Claim
 from pipeline.online.trial import OnlineAgent, Trial
+from reticent import CardError
 
 RIVER = ("riverswim_homogeneous", (("states", 3),))
 

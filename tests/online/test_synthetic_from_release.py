@@ -13,12 +13,12 @@ from scipy import stats
 from flows.config.home import Home
 from flows.jobs.intake import ingest_job
 from flows.jobs.registration import register_job
-from flows.jobs.simulated_logs import LogOptions, simulate_from_run
-from pipeline.declaration.card import Card, CardError
+from flows.jobs.simulated_logs import simulate_from_run
 from pipeline.mdp.planning import occupancies
 from pipeline.privacy.release_file import release_files
 from pipeline.worlds.simulated_logs import LogRows, sample_log
 from pipeline.worlds.synthetic import PRACTICE, ReleasedRun, checked, read_run, released_card, released_world
+from reticent import Card, CardError, LogOptions
 from tests.flows.shop import lay_out
 from tests.jobs import run_job
 

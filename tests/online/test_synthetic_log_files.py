@@ -10,11 +10,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.declaration.card import Card, CardError, load_any_card
+from pipeline.declaration.card import load_any_card
 from pipeline.facts.promise import RECORD
 from pipeline.worlds import simulated_logs as log_files
 from pipeline.worlds.catalog import riverswim
 from pipeline.worlds.simulated_logs import regenerate, sample_log, stream_log, write_log
+from reticent import Card, CardError
 from tests.online.test_simulate import ward
 
 SHELF = Path(__file__).resolve().parents[2] / "datasets"

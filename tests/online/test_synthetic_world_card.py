@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.declaration.card import Card, CardError
 from pipeline.worlds.catalog import load_world, random_tabular, riverswim, riverswim_inhomogeneous
 from pipeline.worlds.synthetic import COMMENTS, checked, most_paid, possible_rewards, toml_text, world_card
 from pipeline.worlds.world import World, declared_actions, declared_states
+from reticent import Card, CardError
 from tests.online.test_simulate import ward
 
 SHELF = Path(__file__).resolve().parents[2] / "datasets"

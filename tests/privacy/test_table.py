@@ -36,20 +36,20 @@ LAWS = [
 
 @cache
 def exact_weights(law: Law) -> list[int]:
-    """Weights of 0, 1, .. far into a tail, in units of 10^-240, each computed for itself."""
-    digits, far = Context(prec=260), 3 * law.reach(400)
+    """Weights of 0, 1, .. far into a tail, in units of 10^-120, each computed for itself."""
+    digits, far = Context(prec=140), 3 * law.reach(200)
     a, b = law.scale.numerator, law.scale.denominator
     power = (lambda k: Decimal(-k * k * b) / 1) if law.kind == "gaussian" else (lambda k: Decimal(-k * b))
     whole = Decimal(2 * a if law.kind == "gaussian" else a)
     weights = list[int]()
     while len(weights) <= far and (not weights or weights[-1]):
         power_of_e = digits.divide(power(len(weights)), whole)
-        weights.append(int(digits.scaleb(digits.exp(power_of_e), 240)))
+        weights.append(int(digits.scaleb(digits.exp(power_of_e), 120)))
     return weights
 
 
 def exact_distribution(law: Law, reach: int) -> dict[int, Fraction]:
-    """F on [-reach, reach] within 2^-600: what is cut off sums to less than 10^-230."""
+    """F on [-reach, reach] within 2^-300: what is cut off sums to less than 10^-110."""
     weights = exact_weights(law)
     weights = weights + [0] * (reach + 1 - len(weights))
     total = weights[0] + 2 * sum(weights[1:])
@@ -61,7 +61,7 @@ def exact_distribution(law: Law, reach: int) -> dict[int, Fraction]:
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: f"{law.kind} {law.scale}")
-@pytest.mark.parametrize("bits", [64, 128, 192])
+@pytest.mark.parametrize("bits", [64, 192])
 def test_every_threshold_is_the_floor_of_the_exact_distribution(law, bits):
     made = make_table(law, bits)
     exact = exact_distribution(law, made.reach)
@@ -219,7 +219,7 @@ def test_no_verb_and_no_recipe_can_switch_the_noise():
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: f"{law.kind} {law.scale}")
-@pytest.mark.parametrize("bits", [8, 64, 128])
+@pytest.mark.parametrize("bits", [8, 128])
 def test_no_table_decides_the_first_and_the_last_string(law, bits):
     """What lies beyond a table is drawn as well: however many bits it has, its ends stay open."""
     made = make_table(law, bits)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from flows.jobs.run import standing
-from pipeline.declaration.card import Card
 from pipeline.facts.evaluation import Evaluated
 from pipeline.facts.learnt import Baseline, Best, Contained, LearntFacts, Practice
 from pipeline.facts.promise import SimulatedLog
@@ -33,6 +32,7 @@ from reports.run.answer import (
 )
 from reports.run.run_page import render_html, render_markdown
 from reports.run.value_sections import half_width, overlaps
+from reticent import Card
 from tests.conftest import card_dict
 from tests.reports.sample import sample_report, sample_view
 from tests.reports.verdicts import CHANGES, decided, evaluation, judged

@@ -9,12 +9,12 @@ from functools import cache
 import numpy as np
 import pytest
 
-from pipeline.declaration.card import Card
 from pipeline.privacy.continual import continual
 from pipeline.privacy.release import total_rho
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.count_layout import CountLayout, leaf_sensitivity, start_sensitivity
+from reticent import Card
 from tests.privacy.test_continual import matrix
 from tests.statistics.test_sensitivity import episodes, largest, tiny, vectors
 

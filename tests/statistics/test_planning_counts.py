@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import pipeline.statistics.consistency as consistency
-from pipeline.declaration.card import Card
 from pipeline.privacy.noise import SeededNoise
 from pipeline.privacy.release import Release
 from pipeline.statistics.ask import Ask
@@ -25,6 +24,7 @@ from pipeline.statistics.planning_counts import (
     step_totals,
 )
 from pipeline.statistics.private_sum import PrivateSum
+from reticent import Card
 from tests.statistics.planning_worlds import Setting, river, ward
 
 

@@ -11,7 +11,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipeline.declaration.card import Card
 from pipeline.logs.aggregate import Arms
 from pipeline.privacy.continual import continual
 from pipeline.privacy.release import total_rho
@@ -19,6 +18,7 @@ from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum, played_sum
 from pipeline.statistics.layout import Sensitivity
 from pipeline.statistics.played import POLICY, PRACTICE, STEPS, PlayedLayout, calls, meets
+from reticent import Card
 from tests.statistics.test_leaf_sensitivity import recurring
 from tests.statistics.test_sensitivity import SCHEMA, episodes, largest
 

@@ -9,11 +9,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipeline.declaration.card import Card
 from pipeline.logs.aggregate import count_rows
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.count_layout import CountLayout
+from reticent import Card
 from tests.conftest import card_dict
 
 SCHEMA = {

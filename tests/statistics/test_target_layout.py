@@ -12,7 +12,6 @@ import pytest
 
 from pipeline.audits.attack import attack
 from pipeline.audits.tables import stage_target
-from pipeline.declaration.card import Card
 from pipeline.logs.aggregate import person_rows
 from pipeline.logs.target_sums import add_targets, first_rows
 from pipeline.privacy.noise import SeededNoise
@@ -27,6 +26,7 @@ from pipeline.statistics.target_plan import (
     pair_cost,
     window,
 )
+from reticent import Card
 from tests.audits.broken import drawing_sum
 from tests.statistics.test_sensitivity import tiny
 
@@ -35,9 +35,9 @@ def plan_of(card, rows=2, cap=1, rho=1.0, groups=0):
     return TargetPlan(card, Ask(rho), rows, cap, spread=4, version=1, groups=groups)
 
 
-def people(card, rewards=(0.0, 1.0)):
-    """Every person of ``horizon`` rows, and the one without any."""
-    L, A, S = len(card.domain.live_states), len(card.domain.action_labels), len(card.domain.state_labels)
+def people(card, rewards=(0.0, 1.0), actions=2):
+    """Every person of ``horizon`` rows, and the one without any; ``actions`` of 1 where none is looked at."""
+    L, A, S = len(card.domain.live_states), actions, len(card.domain.state_labels)
     step = list(itertools.product(range(L), range(A), rewards, range(S)))
     H, m = card.domain.horizon, card.unit.episodes_per_user
     yield []
@@ -46,20 +46,20 @@ def people(card, rewards=(0.0, 1.0)):
 
 
 @cache
-def _frames(card_as_json):
+def _frames(card_as_json, actions):
     card = Card.model_validate_json(card_as_json)
-    return [person_rows(person, card) for person in people(card) if person]
+    return [person_rows(person, card) for person in people(card, actions=actions) if person]
 
 
-def everybody(plan, asked):
+def everybody(plan, asked, actions=2):
     """What every person who has rows adds to a stage, through :func:`person_sums`' own code."""
-    return (add_targets(plan, asked, [rows]).tables for rows in _frames(plan.card.model_dump_json()))
+    return (add_targets(plan, asked, [rows]).tables for rows in _frames(plan.card.model_dump_json(), actions))
 
 
 def moves(plan, stage, asked):
     """Distinct points ``(L N, Z)`` of all people."""
     found = {(0,) * (2 * int(np.prod(plan.layout(stage).shape)))}
-    for tables in everybody(plan, asked):
+    for tables in everybody(plan, asked, 1 if stage == "v" else 2):
         joint = np.concatenate([STEPS[stage] * tables[f"{stage}_count"].ravel(), tables[f"{stage}_sum"].ravel()])
         found.add(tuple(joint.tolist()))
     return np.array(sorted(found), dtype=np.int64)

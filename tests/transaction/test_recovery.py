@@ -21,9 +21,8 @@ from pipeline.statistics.private_sum import PrivateSum
 from pipeline.transaction.release_once import release_once
 from pipeline.transaction.transaction import drawn_folders, one_at_a_time, recover, refuse_old_ledger
 from reticent import BudgetError
-from tests.flows.shop import lay_out
 from tests.flows.verb import reticent
-from tests.jobs import home_at, ingest_job, register_job
+from tests.jobs import home_at, ingest_job
 
 
 class Died(BaseException):
@@ -31,12 +30,8 @@ class Died(BaseException):
 
 
 @pytest.fixture
-def people(tmp_path):
-    folder = lay_out(tmp_path / "people", kind="real", ledger="ledger.db", cap=10.0)
-    home = home_at(tmp_path / "home")
-    register_job(str(folder), home)
-    ingest_job(str(folder), home)
-    return folder, home
+def people(tmp_path, opened):
+    return opened(tmp_path, cap=10.0)
 
 
 def release(people, name="private", home=None):

@@ -32,12 +32,8 @@ from tests.jobs import home_at, ingest_job, plan_job, register_job, run_job
 
 
 @pytest.fixture
-def people(tmp_path):
-    folder = lay_out(tmp_path / "people", kind="real", ledger="ledger.db", cap=2.0)
-    home = home_at(tmp_path / "home")
-    register_job(str(folder), home)
-    ingest_job(str(folder), home)
-    return folder, home
+def people(tmp_path, opened):
+    return opened(tmp_path, cap=2.0)
 
 
 def recipe(folder: Path, name: str, privacy: str) -> str:

@@ -9,9 +9,9 @@ import gymnasium
 import numpy as np
 import pytest
 
-from pipeline.declaration.card import CardError
 from pipeline.worlds.catalog import from_gymnasium, from_table
 from pipeline.worlds.exact import world_values
+from reticent import CardError
 
 CASES = [
     ("FrozenLake-v1", {}, 20),

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.declaration.card import CardError
 from pipeline.mdp.planning import optimal_values, policy_value
 from pipeline.worlds.catalog import load_icu_sepsis
 from pipeline.worlds.exact import world_values
 from pipeline.worlds.world import World
+from reticent import CardError
 
 FILE = Path(__file__).resolve().parents[2] / "datasets" / "icu_sepsis" / "world.npz"
 

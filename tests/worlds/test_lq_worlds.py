@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline.declaration.card import CardError
 from pipeline.worlds.plants import LQ_WORLDS, explorer, explorer_value, load_lq_world, simulate, wrong_models
+from reticent import CardError
 
 
 @pytest.mark.parametrize("name", ["double-integrator", "lq-4"])

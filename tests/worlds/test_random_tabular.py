@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from pipeline.declaration.card import CardError
 from pipeline.mdp.planning import occupancies, optimal_values, policy_value
 from pipeline.worlds.catalog import icu_like, random_tabular
+from reticent import CardError
 
 
 def test_kernels_have_the_asked_successors_and_differ_by_step_unless_stationary():

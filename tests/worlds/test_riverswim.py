@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline.declaration.card import CardError
 from pipeline.mdp.planning import optimal_values, policy_value
 from pipeline.worlds.catalog import riverswim, riverswim_homogeneous, riverswim_inhomogeneous
 from pipeline.worlds.world import World
+from reticent import CardError
 
 
 def test_the_optimum_of_six_states_and_twenty_steps_is_the_reference_value():

@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.declaration.card import Card, CardError, load_card
+from pipeline.declaration.card import load_card
 from pipeline.mdp.planning import optimal_values, policy_value
 from pipeline.worlds.catalog import WORLDS, load_world, riverswim
 from pipeline.worlds.world import declared_actions, declared_states
+from reticent import Card, CardError
 
 SHELF = Path(__file__).resolve().parents[2] / "datasets"
 
