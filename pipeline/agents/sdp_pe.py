@@ -58,7 +58,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
@@ -91,27 +91,6 @@ class Plays:
         return self.policies.reshape(2 * T, H, S), np.stack([first, share - first], axis=1).reshape(-1)
 
 
-class ActiveSet(Protocol):
-    """Policies that have not been eliminated."""
-
-    def most_visits(self, P: Array, targets: Integers, rng: np.random.Generator) -> Plays:
-        """For each of ``targets (T, 3)`` an active policy that visits it most under ``P``; ties at random."""
-        ...
-
-    def best(self, P: Array, rewards: Array, rng: np.random.Generator) -> Integers:
-        """An active policy ``(H, S)`` of largest value; ties at random."""
-        ...
-
-    def keeps(self, policy: Integers) -> bool:
-        """Whether ``policy (H, S)`` is active."""
-        ...
-
-    @property
-    def left(self) -> int | None:
-        """Number of active policies; None where they are too many to count."""
-        ...
-
-
 @dataclass(frozen=True)
 class Listed:
     """Policies ``(M, H, S)`` one by one, for tiny worlds."""
@@ -120,6 +99,7 @@ class Listed:
     policies: Integers
 
     def most_visits(self, P: Array, targets: Integers, rng: np.random.Generator) -> Plays:
+        """For each of ``targets (T, 3)`` an active policy that visits it most under ``P``; ties at random."""
         arrivals = [set_arrivals(P, self.start, self.policies, h) for h in range(int(targets[:, 0].max()) + 1)]
         chosen = [_one_of_best(arrivals[h][:, x] * (self.policies[:, h, x] == a), rng) for h, x, a in targets.tolist()]
         policies = self.policies[chosen]
@@ -127,13 +107,16 @@ class Listed:
         return Plays(np.stack([policies, policies], axis=1), weights)
 
     def best(self, P: Array, rewards: Array, rng: np.random.Generator) -> Integers:
+        """An active policy ``(H, S)`` of largest value; ties at random."""
         return self.policies[_one_of_best(set_values(P, rewards, self.start, self.policies), rng)]
 
     def keeps(self, policy: Integers) -> bool:
+        """Whether ``policy (H, S)`` is active."""
         return bool((self.policies == policy).all((1, 2)).any())
 
     @property
     def left(self) -> int:
+        """Number of active policies."""
         return len(self.policies)
 
 
@@ -150,7 +133,7 @@ class Constrained:
     floor: float
 
     def most_visits(self, P: Array, targets: Integers, rng: np.random.Generator) -> Plays:
-        """See :class:`ActiveSet`; ``P`` must be the model of the constraint, so that both are linear in one occupancy.
+        """See :class:`Listed`; ``P`` must be the model of the constraint, so that both are linear in one occupancy.
 
         Raises ValueError if it is another model: the problem would not be convex.
         """
@@ -160,7 +143,7 @@ class Constrained:
         return Plays(found.policies, found.weights)
 
     def best(self, P: Array, rewards: Array, rng: np.random.Generator) -> Integers:
-        """See :class:`ActiveSet`; no policy but an active one is best, since bonuses are at least the rewards."""
+        """See :class:`Listed`; no policy but an active one is best, since bonuses are at least the rewards."""
         H, S = P.shape[:2]
         V, policy = np.zeros((H + 1, S)), np.empty((H, S), dtype=np.int64)
         for h in reversed(range(H)):
@@ -170,11 +153,12 @@ class Constrained:
         return policy
 
     def keeps(self, policy: Integers) -> bool:
-        """See :class:`ActiveSet`; up to rounding."""
+        """See :class:`Listed`; up to rounding."""
         return bool(self._upper(policy[None])[0] >= self.floor - 1e-9)
 
     @property
     def left(self) -> int | None:
+        """None where they are too many to count."""
         shape = self.bonus.shape[0], self.bonus.shape[1], self.bonus.shape[2]
         if policy_count(shape) > MOST_POLICIES:
             return None
@@ -187,6 +171,10 @@ class Constrained:
 
     def _upper(self, policies: Integers) -> Array:
         return set_values(self.P, self.bonus, self.start, policies)
+
+
+# policies that have not been eliminated
+ActiveSet = Listed | Constrained
 
 
 def best_value(P: Array, rewards: Array, start: Array) -> float:
