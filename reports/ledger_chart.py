@@ -51,7 +51,6 @@ class ChargedRun(Part):
     state: str
     rho: Number
     at: str
-    partition: int | None = None
     night: int | None = None
     nights: int | None = None
 
@@ -106,8 +105,7 @@ def _event(e: Entry, **more: object) -> Event:
 
 
 def _charged(e: Entry, done: set[int]) -> ChargedRun:
-    more = {"partition": e.body["partition"]} if "partition" in e.body else {}
-    more |= {key: e.body["counter"][key] for key in ("night", "nights") if "counter" in e.body}
+    more = {key: e.body["counter"][key] for key in ("night", "nights") if "counter" in e.body}
     state = "committed" if e.seq in done else "intent"
     return ChargedRun(
         entry=e.seq, run=e.body["run_key"][:24], state=state, rho=float(Fraction(e.body["rho"])), at=e.at, **more

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pipeline.declaration.numbers import number
 from pipeline.facts.evaluation import LEAST_PEOPLE, Evaluated, Interval
-from pipeline.facts.learnt import NO_GUARANTEE, Best, Status, ValueFacts
+from pipeline.facts.learnt import NO_GUARANTEE, Baseline, Best, Status, ValueFacts
 from pipeline.facts.promise import DeclaredPlant, DeclaredTables, Number, Part
 
 # beyond this many standard errors the placebo speaks against what the estimate assumes
@@ -203,7 +203,7 @@ def decide(
     data: DeclaredTables | DeclaredPlant,
     rho: float | None,
     confounding: Confounding | None,
-    practice: ValueFacts | None = None,
+    practice: Baseline | None = None,
 ) -> Verdict:
     """The answer, and why.
 
@@ -250,8 +250,7 @@ def decide(
     if status == "modelled" and data.kind != "real" and answer not in ("withheld", "nothing_changes"):
         why += f" {_uncertified(found, data.markov)}"
     told = {"answer": answer, "why": why, "improvement": said, "needed": needed, "confounding": confounding}
-    told["left_out"] = _left_out(found, data)
-    return Verdict.model_validate(told)
+    return Verdict.model_validate(told | {"left_out": _left_out(found, data)})
 
 
 def _left_out(found: Evaluated, data: DeclaredTables | DeclaredPlant) -> float | None:
@@ -260,7 +259,7 @@ def _left_out(found: Evaluated, data: DeclaredTables | DeclaredPlant) -> float |
     return missing_share if missing_share > max(_LEFT_OUT, 3 / math.sqrt(expected)) else None
 
 
-def _apart(model: ValueFacts, measured: Interval) -> str:
+def _apart(model: Baseline, measured: Interval) -> str:
     """Why model and people contradict each other on current practice; empty where they do not."""
     if model.estimate is None or model.upper is None:
         return ""
