@@ -1,0 +1,131 @@
+"""What a linear policy on observations is worth, from released moments of people who did not make it.
+
+Fitted-Q evaluation (Duan, Wang 2020) around the values Q0 of the policy's learner, with phi the declared features:
+
+1.  G_h = sum phi phi', C_h = sum phi phi_next(pi)', e_h = sum phi [r + Q0_next(pi) - Q0], D_h = sum phi g', s = sum
+    of first phi(pi): released, of the people who judge
+2.  eta_h = G_h^-1 (e_h + C_h eta_{h+1}): Q = Q0 + phi.eta, the projected Bellman equation of the policy
+3.  u_1 = G_1^-1 s,  u_{h+1} = G_{h+1}^-1 C_h' u_h: phi.u is how much more often than practice the policy is there and
+    does that, as far as the features tell
+4.  beta_h = G_h^-1 D_h: what the features say of directions g that they leave out
+
+Of these come people's scores: psi = Q_1(pi) + sum_h phi.u_h [r + Q_next(pi) - Q] is the influence function of 2, right on
+average where Q is linear in the features, or the ratio of 3 is.  The noise of the moments moves its mean only where it
+meets itself, and :func:`noise_left` says how far: the same noise again, drawn many times on what was released.  Sums
+of (g - phi.beta) [r + Q_next(pi) - Q] are 0 in the mean where Q is linear in the features, whatever g is.
+"""
+
+# ruff: noqa: N806  (the letters of the docstring)
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+# of the arithmetic that turns moments into the next question: another one asks another question
+VERSION = 1
+# ridge: part of the mean square of features, and of the edge of the spectrum of the noise
+_RIDGE, _EDGE = 0.001, 0.5
+# draws of the noise
+_DRAWS, _SEED = 100, 41
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Step 1 in units of features of length 1 and ranges of a reward, each with the deviation of its noise.
+
+    ``gram``, ``after`` ``(H, d, d)``, ``off`` ``(H, d)``, ``aside`` ``(H, d, K)``, ``first`` ``(d,)``.
+    ``gram_sd``: of the diagonal; off it the noise is smaller by the root of 2.
+    """
+
+    gram: Array
+    after: Array
+    off: Array
+    aside: Array
+    first: Array
+    gram_sd: float
+    after_sd: float
+    off_sd: float
+    aside_sd: float
+    first_sd: float
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Steps 2 to 4: ``eta``, ``weights`` ``(H, d)`` and ``spanned`` ``(H, d, K)``."""
+
+    eta: Array
+    weights: Array
+    spanned: Array
+
+
+def fit(m: Moments) -> Fit:
+    """Steps 2 to 4, with a ridge that leaves no direction to the noise."""
+    H, d = m.off.shape
+    trace = np.trace(m.gram, axis1=1, axis2=2) / d
+    edge = 2 * math.sqrt(d) * m.gram_sd / math.sqrt(2)
+    ridge = _RIDGE * np.maximum(trace, 0.0) + _EDGE * edge
+    e, E = np.linalg.eigh(m.gram + ridge[:, None, None] * np.eye(d))
+    least = np.maximum(_EDGE * edge, 1e-9)
+    inverse = (E / np.maximum(e, least)[:, None, :]) @ E.transpose(0, 2, 1)
+    eta, weights = np.zeros((H + 1, d)), np.zeros((H, d))
+    for h in reversed(range(H)):
+        eta[h] = inverse[h] @ (m.off[h] + m.after[h] @ eta[h + 1])
+    weights[0] = inverse[0] @ m.first
+    for h in range(1, H):
+        weights[h] = inverse[h] @ (m.after[h - 1].T @ weights[h - 1])
+    return Fit(eta[:H], weights, inverse @ m.aside)
+
+
+def noise_left(m: Moments, people: float) -> tuple[float, float, Array]:
+    """What noise of the moments leaves in the means of scores a person: bias and deviation of psi, of the checks.
+
+    On what was released, made positive, the noise is drawn again: a fit of the noisy moments, held against the true
+    one of those.  Returns ranges of a reward, of the checks ``(K,)``.
+    """
+    H, d = m.off.shape
+    e, E = np.linalg.eigh(m.gram)
+    low = np.maximum(m.gram_sd * math.sqrt(2 * d) * _EDGE, 1e-9)
+    truth = Moments(
+        (E * np.maximum(e, low)[:, None, :]) @ E.transpose(0, 2, 1),
+        *(m.after, m.off, m.aside, m.first, m.gram_sd, m.after_sd, m.off_sd, m.aside_sd, m.first_sd),
+    )
+    solved, rng = np.linalg.inv(truth.gram), np.random.default_rng(_SEED)
+    exact = np.zeros((H + 1, d))
+    for h in reversed(range(H)):
+        exact[h] = solved[h] @ (truth.off[h] + truth.after[h] @ exact[h + 1])
+    told = list[Array]()
+    for _ in range(_DRAWS if m.gram_sd else 0):
+        found = fit(_noisy(truth, rng))
+        following = np.concatenate([found.eta[1:], np.zeros((1, d))])
+        # what is left of the Bellman equation of the true moments, a feature
+        left = truth.off + np.einsum("hde,he->hd", truth.after, following) - np.einsum("hde,he->hd", truth.gram, found.eta)
+        psi = float(truth.first @ (found.eta[0] - exact[0]) + (found.weights * left).sum())
+        out = truth.aside - np.einsum("hde,hek->hdk", truth.gram, found.spanned)
+        checks = np.einsum("hdk,hd->k", out, np.einsum("hde,he->hd", solved, left))
+        told.append(np.append(psi, checks) / people)
+    if not told:
+        return 0.0, 0.0, np.zeros(m.aside.shape[-1])
+    drawn = np.array(told)
+    spread = np.sqrt((drawn**2).mean(0))
+    return float(drawn[:, 0].mean()), float(drawn[:, 0].std()), spread[1:]
+
+
+def _noisy(m: Moments, rng: np.random.Generator) -> Moments:
+    """The moments with their noise once more."""
+    H, d = m.off.shape
+    half = np.triu(rng.normal(size=(H, d, d)) / math.sqrt(2), 1)
+    gram = half + half.transpose(0, 2, 1) + np.eye(d) * rng.normal(size=(H, 1, d))
+    return Moments(
+        m.gram + m.gram_sd * gram,
+        m.after + m.after_sd * rng.normal(size=m.after.shape),
+        m.off + m.off_sd * rng.normal(size=m.off.shape),
+        m.aside + m.aside_sd * rng.normal(size=m.aside.shape),
+        m.first + m.first_sd * rng.normal(size=d),
+        *(m.gram_sd, m.after_sd, m.off_sd, m.aside_sd, m.first_sd),
+    )
