@@ -9,18 +9,16 @@ Fitted-Q evaluation (Duan, Wang 2020) around the values Q0 of the policy's learn
     does that, as far as the features tell
 4.  beta_h = G_h^-1 D_h: what the features say of directions g that they leave out
 
-Of these come people's scores: psi = Q_1(pi) + sum_h phi.u_h [r + Q_next(pi) - Q] is the influence function of 2, right on
-average where Q is linear in the features, or the ratio of 3 is.  The noise of the moments moves its mean only where it
-meets itself, and :func:`noise_left` says how far: the same noise again, drawn many times on what was released.  Sums
+Of these come people's scores: psi = Q_1(pi) + sum_h phi.u_h [r + Q_next(pi) - Q] is the influence function of 2, right
+on average where Q is linear in the features, or the ratio of 3 is.  The noise of the moments moves its mean only where
+it meets itself, and :func:`noise_left` says how far: the same noise again, drawn many times on what was released.  Sums
 of (g - phi.beta) [r + Q_next(pi) - Q] are 0 in the mean where Q is linear in the features, whatever g is.
 """
-
-# ruff: noqa: N806  (the letters of the docstring)
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,9 +28,9 @@ Array = NDArray[np.float64]
 # of the arithmetic that turns moments into the next question: another one asks another question
 VERSION = 1
 # ridge: part of the mean square of features, and of the edge of the spectrum of the noise
-_RIDGE, _EDGE = 0.001, 0.5
-# draws of the noise
-_DRAWS, _SEED = 100, 41
+_RIDGE, _EDGE = 0.001, 1.0
+# draws of the noise, and by how much more than these say it is taken to leave
+_DRAWS, _SEED, _MORE = 60, 41, 1.5
 
 
 @dataclass(frozen=True)
@@ -67,12 +65,8 @@ class Fit:
 def fit(m: Moments) -> Fit:
     """Steps 2 to 4, with a ridge that leaves no direction to the noise."""
     H, d = m.off.shape
-    trace = np.trace(m.gram, axis1=1, axis2=2) / d
-    edge = 2 * math.sqrt(d) * m.gram_sd / math.sqrt(2)
-    ridge = _RIDGE * np.maximum(trace, 0.0) + _EDGE * edge
-    e, E = np.linalg.eigh(m.gram + ridge[:, None, None] * np.eye(d))
-    least = np.maximum(_EDGE * edge, 1e-9)
-    inverse = (E / np.maximum(e, least)[:, None, :]) @ E.transpose(0, 2, 1)
+    e, E = _raised(m)
+    inverse = (E / e[:, None, :]) @ E.transpose(0, 2, 1)
     eta, weights = np.zeros((H + 1, d)), np.zeros((H, d))
     for h in reversed(range(H)):
         eta[h] = inverse[h] @ (m.off[h] + m.after[h] @ eta[h + 1])
@@ -89,12 +83,8 @@ def noise_left(m: Moments, people: float) -> tuple[float, float, Array]:
     one of those.  Returns ranges of a reward, of the checks ``(K,)``.
     """
     H, d = m.off.shape
-    e, E = np.linalg.eigh(m.gram)
-    low = np.maximum(m.gram_sd * math.sqrt(2 * d) * _EDGE, 1e-9)
-    truth = Moments(
-        (E * np.maximum(e, low)[:, None, :]) @ E.transpose(0, 2, 1),
-        *(m.after, m.off, m.aside, m.first, m.gram_sd, m.after_sd, m.off_sd, m.aside_sd, m.first_sd),
-    )
+    e, E = _raised(m)
+    truth = replace(m, gram=(E * e[:, None, :]) @ E.transpose(0, 2, 1))
     solved, rng = np.linalg.inv(truth.gram), np.random.default_rng(_SEED)
     exact = np.zeros((H + 1, d))
     for h in reversed(range(H)):
@@ -104,16 +94,17 @@ def noise_left(m: Moments, people: float) -> tuple[float, float, Array]:
         found = fit(_noisy(truth, rng))
         following = np.concatenate([found.eta[1:], np.zeros((1, d))])
         # what is left of the Bellman equation of the true moments, a feature
-        left = truth.off + np.einsum("hde,he->hd", truth.after, following) - np.einsum("hde,he->hd", truth.gram, found.eta)
+        ahead, here = truth.after @ following[..., None], truth.gram @ found.eta[..., None]
+        left = truth.off + (ahead - here)[..., 0]
         psi = float(truth.first @ (found.eta[0] - exact[0]) + (found.weights * left).sum())
-        out = truth.aside - np.einsum("hde,hek->hdk", truth.gram, found.spanned)
-        checks = np.einsum("hdk,hd->k", out, np.einsum("hde,he->hd", solved, left))
+        out = truth.aside - truth.gram @ found.spanned
+        checks = (out * (solved @ left[..., None])).sum((0, 1))
         told.append(np.append(psi, checks) / people)
     if not told:
-        return 0.0, 0.0, np.zeros(m.aside.shape[-1])
-    drawn = np.array(told)
-    spread = np.sqrt((drawn**2).mean(0))
-    return float(drawn[:, 0].mean()), float(drawn[:, 0].std()), spread[1:]
+        return 0.0, 0.0, np.zeros(len(m.aside[0, 0]))
+    drawn = np.array(told, dtype=np.float64)
+    spread: Array = _MORE * np.sqrt((drawn[:, 1:] ** 2).mean(0))
+    return float(drawn[:, 0].mean()), _MORE * float(drawn[:, 0].std()), spread
 
 
 def _noisy(m: Moments, rng: np.random.Generator) -> Moments:
@@ -121,11 +112,21 @@ def _noisy(m: Moments, rng: np.random.Generator) -> Moments:
     H, d = m.off.shape
     half = np.triu(rng.normal(size=(H, d, d)) / math.sqrt(2), 1)
     gram = half + half.transpose(0, 2, 1) + np.eye(d) * rng.normal(size=(H, 1, d))
-    return Moments(
-        m.gram + m.gram_sd * gram,
-        m.after + m.after_sd * rng.normal(size=m.after.shape),
-        m.off + m.off_sd * rng.normal(size=m.off.shape),
-        m.aside + m.aside_sd * rng.normal(size=m.aside.shape),
-        m.first + m.first_sd * rng.normal(size=d),
-        *(m.gram_sd, m.after_sd, m.off_sd, m.aside_sd, m.first_sd),
+    return replace(
+        m,
+        gram=m.gram + m.gram_sd * gram,
+        after=m.after + m.after_sd * rng.normal(size=m.after.shape),
+        off=m.off + m.off_sd * rng.normal(size=m.off.shape),
+        aside=m.aside + m.aside_sd * rng.normal(size=m.aside.shape),
+        first=m.first + m.first_sd * rng.normal(size=d),
     )
+
+
+def _raised(m: Moments) -> tuple[Array, Array]:
+    """Eigenvalues ``(H, d)`` of Gram and ridge, none below half of the edge of the noise, and their vectors."""
+    d = m.off.shape[1]
+    # symmetric noise of deviation s off the diagonal has its spectrum within 2 s root d
+    edge = _EDGE * math.sqrt(2 * d) * m.gram_sd
+    e, E = np.linalg.eigh(m.gram)
+    ridge = _RIDGE * np.maximum(e.mean(1, keepdims=True), 0.0) + edge
+    return np.maximum(e + ridge, max(edge / 2, 1e-9)), E

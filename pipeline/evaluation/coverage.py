@@ -34,9 +34,10 @@ _ROWS = ("logs.one_step_rows", "logs.one_step_scores", "logs.one_step_sums")
 TABULAR_CODE = tuple(f"pipeline.{name}" for name in (*_OF_TABLES, *_SHARED))
 ONE_STEP_CODE = tuple(f"pipeline.{name}" for name in (*_OF_ONE_STEP, *_ROWS, *_SHARED))
 LINEAR_CODE = tuple(f"pipeline.{name}" for name in ("learners.linear_evaluation", *_OF_TABLES, *_SHARED))
-_OF_OBSERVED = ("agents.observed_value", "learners.observed_evaluation", "logs.observed_rows", "mdp.directions")
-_OF_OBSERVED += ("mdp.linear_policy", "statistics.observed_layout")
-OBSERVED_CODE = tuple(f"pipeline.{name}" for name in (*_OF_OBSERVED, *_SHARED))
+_POLICY = ("mdp.directions", "mdp.linear_policy")
+_OF_OBSERVED = ("agents.observed_value", "learners.observed_evaluation", "logs.observed_rows")
+_MOVED = "statistics.observed_layout"
+OBSERVED_CODE = tuple(f"pipeline.{name}" for name in (*_OF_OBSERVED, *_POLICY, _MOVED, *_SHARED))
 MEASURED = {
     name: (Path(__file__).with_name(f"coverage_{table}.csv"), code)
     for name, table, code in (

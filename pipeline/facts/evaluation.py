@@ -96,7 +96,7 @@ class Evaluated:
     ``judged_before``: why who judges is not fresh, as a sentence: an earlier release by another recipe read them.
     None: they are.
     ``misfit``: of the sums that must come out as zero if values are linear in the declared features, the z that lies
-    farthest from it; None where nothing is said of features.  Beyond 3.4 on either side the answer is withheld.
+    farthest from it; None where nothing is said of features.  Beyond 3 on either side the answer is withheld.
     """
 
     estimator: str

@@ -36,7 +36,7 @@ from pipeline.mdp.linear_policy import LinearPolicy
 from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import Release
 from pipeline.statistics.layout import ExactSums
-from pipeline.statistics.moment_layout import PEOPLE, SQUARES, STEPS, SUMS, MomentLayout, half
+from pipeline.statistics.moment_layout import PEOPLE, SQUARES, STEPS, SUMS, MomentLayout
 from pipeline.statistics.observed_layout import (
     ASIDE,
     BESIDE,
@@ -58,15 +58,20 @@ Array = NDArray[np.float64]
 
 FEATURES, SCORED = "moments of features", "values of people"
 # of the budget of the part on the moments
-SHARE = Fraction(7, 10)
+SHARE = Fraction(1, 2)
 # most features: moments of more drown, and their fit takes minutes
 MOST = 200
-# of psi and of gain, in ranges of values from the middle and from 0; of the checks
-_SPREAD, _GAIN, _CHECK = 4.0, 3.0, 0.5
+# of psi from the middle and of gain from 0: deviations by the weights of all steps, and largest weights of one; least
+# and most in ranges of values, and most in ranges of a reward, of the two the larger
+_DEVIATIONS, _LARGEST, _LEAST, _MOST, _MOST_STEPS = 5.0, 4.0, 1.0, 4.0, 16.0
+# of the checks, in ranges of values, and in ranges of a reward for the root of the steps: the larger
+_CHECK, _STEPS = 1 / 3, 0.75
 # part of the range of values that the learner's values may be off by in a row, at least a reward's range
 _OFF = 0.25
 # weights of rows, and how far values may lie outside of their range
 _WEIGHTS, _BEYOND = (-10.0, 40.0), 0.2
+# standard errors of the gain by which an interval is wider, for each that the farthest check lies from 0
+_MISSED = 1.0
 _WHOLE = 3
 
 
@@ -125,16 +130,22 @@ class ObservedEvaluation:
         total = self.card.reward.total
         return least, most if total is None else min(most, total / self.request.unit)
 
-    @property
-    def clips(self) -> Clips:
-        """Where scores are cut, reward units."""
-        least, most = (x * self.request.unit for x in self.range)
-        return Clips(least, most, _SPREAD, gain=_GAIN)
+    def clips(self, m: Moments, found: Fit) -> Clips:
+        """Where scores are cut, reward units: by the weights of rows that the moments tell, narrow where these are."""
+        least, most = self.range
+        people = self.card.unit.users_public * self.card.unit.episodes_per_user * float(self.terms.judging(self.card))
+        square = np.einsum("hd,hde,he->h", found.weights, m.gram, found.weights) / people
+        each, whole = np.sqrt(np.maximum(square, 0.0)), most - least
+        # a row is off by half of a reward's range, about
+        wide = _DEVIATIONS * float(np.linalg.norm(each)) / 2 + _LARGEST * float(each.max())
+        spread = min(max(wide / whole, _LEAST), max(_MOST, _MOST_STEPS / whole))
+        return Clips(least * self.request.unit, most * self.request.unit, spread)
 
     @property
     def check(self) -> float:
         """Where checks are cut, reward units."""
-        return _CHECK * (self.clips.high - self.clips.low)
+        (least, most), steps = self.range, math.sqrt(self.card.domain.horizon)
+        return self.request.unit * max(_CHECK * (most - least), _STEPS * steps)
 
     @property
     def off(self) -> float:
@@ -144,7 +155,7 @@ class ObservedEvaluation:
 
     def spec(self) -> list[Any]:
         """All that makes the policy, also where that is free."""
-        own = [_SPREAD, _GAIN, _CHECK, _OFF, *_WEIGHTS, _BEYOND]
+        own = [_DEVIATIONS, _LARGEST, _LEAST, _MOST, _MOST_STEPS, _CHECK, _STEPS, _OFF, *_WEIGHTS, _BEYOND, _MISSED]
         return [self.estimator, observed_value.VERSION, own, self.request.planner_facts().model_dump(mode="json")]
 
     def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
@@ -183,7 +194,8 @@ class ObservedEvaluation:
 
     def scores(self, learnt: Learnt, asked: Asked, answers: Release) -> ObservedScores:
         """The question of the second."""
-        found: Fit = fit(self.moments(answers))
+        m = self.moments(answers)
+        found = fit(m)
         least, most = self.range
         room = _BEYOND * (most - least)
         return ObservedScores(
@@ -192,7 +204,7 @@ class ObservedEvaluation:
             found.spanned,
             (least - room, most + room),
             _WEIGHTS,
-            self.clips,
+            self.clips(m, found),
             self.check,
             _changes(learnt),
         )
@@ -200,13 +212,13 @@ class ObservedEvaluation:
     def moments(self, answers: Release) -> Moments:
         """The first stage's answer in units of features of length 1 and ranges of a reward."""
         sd = {m.table: m.standard_deviation for m in answers.mechanisms}
-        beside, d = answers.tables[BESIDE], self.features.dimension
+        beside, d = answers.tables[BESIDE].astype(np.float64), self.features.dimension
         off, aside = self.off / (UNIT * OFF), math.sqrt(DIRECTIONS) / (UNIT * ASIDE)
         return Moments(
             answers.tables[GRAM] / UNIT**2,
             beside[..., :d] / UNIT**2,
-            beside[..., d] * off,
-            beside[..., d + 1 :] * aside,
+            np.multiply(beside[..., d], off, dtype=np.float64),
+            np.multiply(beside[..., d + 1 :], aside, dtype=np.float64),
             answers.tables[FIRST] / UNIT,
             sd[GRAM] / UNIT**2,
             sd[BESIDE] / UNIT**2,
@@ -216,32 +228,32 @@ class ObservedEvaluation:
         )
 
     def measure(self, learnt: Learnt, answers: Release, share: float, look: int) -> tuple[Learnt, Evaluated]:
-        people, unit = max(1.0, float(answers.tables[PEOPLE][0])), self.request.unit
-        episodes = people * self.card.unit.episodes_per_user
-        bias, spread, checks = noise_left(self.moments(answers), people)
-        told, wide = moments(answers, range(_WHOLE, _WHOLE + DIRECTIONS)), deviations(level_of(look))
-        reach = self.clips.high - self.clips.low
-        # misfit
-        mean, error = told.mean[_WHOLE:] * self.check, told.error[_WHOLE:] * self.check
-        z = mean / np.maximum(np.hypot(error, checks * unit), 1e-300)
-        at = int(np.abs(z).argmax())
-        gain = SCORES.index("gain")
-        known = float(told.error[gain] * self.clips.widths[gain])
-        more = wide * (math.hypot(known, spread * unit) - known) + abs(bias) * unit
+        people, unit, m = max(1.0, float(answers.tables[PEOPLE][0])), self.request.unit, self.moments(answers)
+        bias, spread, checks = noise_left(m, people)
+        clips = self.clips(m, fit(m))
+        told = moments(answers, range(_WHOLE, _WHOLE + DIRECTIONS))
+        known = told.error * np.append(clips.widths[:_WHOLE], np.full(DIRECTIONS, self.check))
+        # where nothing is off by chance or noise, rounding is no misfit
+        apart = np.maximum(np.hypot(known[_WHOLE:], checks * unit), self.check / STEPS)
+        off = told.mean[_WHOLE:] * self.check / apart
+        misfit, error = float(off[np.abs(off).argmax()]), float(known[SCORES.index("gain")])
+        noise = deviations(level_of(look)) * (math.hypot(error, spread * unit) - error) + abs(bias) * unit
+        missed = _MISSED * abs(misfit) * error
         there = covered(self.estimator, self.card, share, self.terms.ask().zcdp())
         found = evaluated(
             _of_scores(answers),
-            self.clips,
-            Method(self.estimator, 0.0, calibrated=there, unseen=more / reach),
+            clips,
+            Method(self.estimator, 0.0, calibrated=there, unseen=(noise + missed) / (clips.high - clips.low)),
             share,
             look,
             changes=_changes(learnt),
             trait=Trait(behind=(False, False)),
             diagnostics=(
-                Diagnostic("noise of the moments: part of the half-width", more),
+                Diagnostic("half-width, of it for noise of the moments", noise),
+                Diagnostic("half-width, of it for what features may leave out", missed),
             ),
         )
-        return learnt, replace(found, misfit=float(z[at]))
+        return learnt, replace(found, misfit=misfit)
 
 
 def _changes(learnt: Learnt) -> bool:

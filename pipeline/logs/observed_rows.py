@@ -110,17 +110,19 @@ def _people(card: Card, asked: Asked, rows: pl.DataFrame) -> _People:
     else:
         declared = np.array(table, dtype=np.float64)
         reward = declared[state, action] if declared.ndim == 2 else declared[step, state, action]
-    at = np.arange(len(rows))
+    at, begins = np.arange(len(rows)), np.append(True, np.diff(episode) != 0)
+    # behind the last row that did not follow, of the same episode
+    since = np.maximum.accumulate(np.where(wanted != action, at + 1, np.where(begins, at, 0)))
     goes_on = np.append((np.diff(episode) == 0) & (np.diff(step) == 1), False) & ~ended
     return _People(
         user.astype(np.int64),
-        np.append(True, np.diff(episode) != 0),
+        begins,
         step,
         np.where(goes_on, at + 1, -1),
         f.of_taken(x, state, action),
         f.of_taken(x, state, wanted),
         reward / (high - low),
-        asked.directions.of(f.inside(x), state, action, wanted == action),
+        asked.directions.of(f.inside(x), state, action, at + 1 - since),
     )
 
 
@@ -215,9 +217,7 @@ class ObservedScores:
         told = [np.where(p.begins, wanted, 0.0) + weight * off, p.reward, *aside.T]
         people = int(p.user[-1]) + 1
         episodes = np.bincount(p.user[p.begins], minlength=people)
-        psi, own, *checks = (
-            np.bincount(p.user, weights=x, minlength=people) / episodes * (high - low) for x in told
-        )
+        psi, own, *checks = (np.bincount(p.user, weights=x, minlength=people) / episodes * (high - low) for x in told)
         none = np.zeros(people)
         scores = self.clips.scaled(psi if self.changes else own, own, none, none)[:, :3]
         return np.column_stack([scores, *(x / self.clip for x in checks)])

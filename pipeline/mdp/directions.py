@@ -1,4 +1,4 @@
-"""Directions that declared features of observations may leave out: public waves of what was seen, by what was done."""
+"""Directions that declared features may leave out: how long a person followed, and public waves of what was seen."""
 
 from __future__ import annotations
 
@@ -11,36 +11,49 @@ Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 _SEED = 29
+# steps on end that a person may have followed
+LONGEST = 3
 # radians over the declared ball, wave by wave: slow waves are nearly squares
 _TURNS = (1.5, 3.0, 6.0)
 
 
 @dataclass(frozen=True)
 class Directions:
-    """K - 1 waves cos(o.frequency + phase) of an observation o in the unit ball, with a sign for each action.
+    """Whether a person followed the policy for 1, 2 and 3 steps on end, and k waves.
 
-    ``frequencies``, ``phases``, ``signs``: ``(p, K - 1)``, ``(L, K - 1)``, ``(A, K - 1)``.
+    A wave is cos(o.frequency + phase) of an observation o in the unit ball, with a sign for each action.  Where the
+    policy leads people far from where practice does, who followed for a while is there.
+
+    ``frequencies``, ``phases``, ``signs``: ``(p, k)``, ``(L, k)``, ``(A, k)``.
+    ``following`` ``(k,)``: waves that are 0 where a row does not follow the policy.
     """
 
     frequencies: Array
     phases: Array
     signs: Array
+    following: NDArray[np.bool_]
 
-    def of(self, inside: Array, states: Integers, taken: Integers, follows: NDArray[np.bool_]) -> Array:
-        """``(n, K)``, each in -1 .. 1: whether a row follows the policy, then the waves.
+    def of(self, inside: Array, states: Integers, taken: Integers, followed: Integers) -> Array:
+        """``(n, 3 + k)``, each in -1 .. 1.
 
         ``inside`` ``(n, p)``: observations in the unit ball.
         ``states``, ``taken`` ``(n,)``: live state and action.
+        ``followed`` ``(n,)``: for how many steps, this one included, the person followed the policy.
         """
         phase = np.einsum("np,pk->nk", inside, self.frequencies) + self.phases[states]
-        return np.concatenate([follows[:, None] * 1.0, np.cos(phase) * self.signs[taken]], axis=1)
+        waves = np.where(self.following & (followed == 0)[:, None], 0.0, np.cos(phase) * self.signs[taken])
+        return np.concatenate([followed[:, None] >= np.arange(1, LONGEST + 1), waves], axis=1, dtype=np.float64)
 
 
 def directions(size: int, states: int, actions: int, number: int) -> Directions:
-    """Directions ``number`` in all, the same for every release: every other wave has one sign for all actions."""
-    rng, waves = np.random.default_rng(_SEED), number - 1
-    turns = np.resize(_TURNS, waves)
-    signs = np.where(np.arange(waves) % 2 == 0, 1.0, rng.choice([-1.0, 1.0], size=(actions, waves)))
-    return Directions(
-        rng.normal(size=(size, waves)) * turns, rng.uniform(0, 2 * np.pi, size=(states, waves)), signs
-    )
+    """So many in all, the same for every release.
+
+    By turns a wave is alike for all actions, has signs of its own for each, or is one of rows that follow the policy.
+    """
+    rng, waves = np.random.default_rng(_SEED), number - LONGEST
+    kind = np.arange(waves) % 3
+    turns = np.repeat(_TURNS, -(-waves // len(_TURNS)))[:waves]
+    frequencies = rng.normal(size=(size, waves)) * turns
+    phases = rng.uniform(0, 2 * np.pi, size=(states, waves))
+    signs = np.where(kind == 1, rng.choice([-1.0, 1.0], size=(actions, waves)), 1.0)
+    return Directions(frequencies, phases, signs, kind == 2)

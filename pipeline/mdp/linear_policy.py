@@ -45,8 +45,8 @@ class LinearPolicy:
         """
         phi = features * self.unit
         length = np.maximum(np.einsum("nad,nad->na", np.einsum("nad,de->nae", phi, self.inverse[h]), phi), 0.0)
-        Q = np.einsum("nad,d->na", phi, self.w[h]) + self.offset[h]
-        Q -= self.multiplier[h] * np.sqrt(length) + self.constant[h]
+        width = self.multiplier[h] * np.sqrt(length) + self.constant[h]
+        Q = np.einsum("nad,d->na", phi, self.w[h]) + self.offset[h] - width
         evidence = np.einsum("nad,nad->na", phi, phi) / np.maximum(length, 1e-300)
         may = self.allowed & (evidence > self.threshold)
         clipped = np.where(may, np.clip(Q, *self.clip[h]), -np.inf)

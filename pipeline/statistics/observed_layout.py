@@ -74,7 +74,7 @@ class ObservedLayout(CardLayout):
 
     @property
     def _long(self) -> int:
-        """m F: length of the sum of a person's first features."""
+        """Length m F of the sum of a person's first features."""
         return self.card.unit.episodes_per_user * STEPS
 
     @property

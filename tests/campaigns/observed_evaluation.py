@@ -1,4 +1,4 @@
-"""Do evaluations of policies on observations hold?  ``python -P -m tests.campaigns.observed_evaluation NAME [runs]``.
+"""Do evaluations on observations hold?  ``python -P -m tests.campaigns.observed_evaluation NAME FIRST LAST``.
 
 Fresh worlds, people, and noise.  ``linear``: the next observation comes from one of a few clouds, which one by a chance
 that is affine in the observation, as are rewards: every policy's values are linear in affine features.  ``bent``: other
@@ -7,10 +7,11 @@ rewards and dynamics, in which they are not.
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from pipeline.declaration.card import Card
 from pipeline.facts.evaluation import Evaluated
+from pipeline.facts.verdict import MISFIT, clear
 from pipeline.learners.held_out import HeldOutRun
 from pipeline.learners.linear import LinearLearnt, LinearRun, drawn, learn_linear
 from pipeline.learners.observed_evaluation import FEATURES, SCORED, ObservedEvaluation
@@ -28,14 +30,24 @@ from pipeline.logs.parts import evaluates, part_key
 from pipeline.mdp.linear_policy import PRACTICE
 from pipeline.privacy.noise import SeededNoise
 from pipeline.statistics.linear_sums import Side, StepRows, StreamRows
+from tests.campaigns import rows as committed
 from tests.conftest import card_dict
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-SEED = 20261128
-TUNED = 77
-SHARE = 0.3
+SEED = 20261129
+NAMES = ("linear", "bent")
+# people who judge times the root of rho, and how much of a reward is a wave
+LEAST, BENDS = 9_000.0, (0.1, 0.2, 0.4, 0.7, 1.0)
+# size of the world; people, share, budget
+ENDS = (
+    ((1, 2, 1), (30_000, 0.3, 1.0)),
+    ((12, 4, 12), (30_000, 0.3, 1.0)),
+    ((4, 2, 12), (100_000, 0.3, 1.0)),
+    ((10, 3, 6), (100_000, 0.3, 1.0)),
+)
+_SAMPLED = 60_000
 
 
 @dataclass(frozen=True)
@@ -97,7 +109,8 @@ class World:
         r = (rng.random(len(x)) < self.paid(x)[at, a]).astype(np.float64)
         end = rng.random(len(x)) < self.over(x)[at, a]
         if self.pushes:
-            return inside(0.8 * x + 0.4 * self.centre[a] + 0.25 * rng.normal(size=x.shape) / math.sqrt(self.size)), r, end
+            drift = 0.8 * x + 0.4 * self.centre[a]
+            return inside(drift + 0.25 * rng.normal(size=x.shape) / math.sqrt(self.size)), r, end
         p = self.onto(x)[at, a]
         j = (p.cumsum(1) < rng.random((len(x), 1))).sum(1)
         return self.cloud(np.minimum(j, len(self.centre) - 1), rng), r, end
@@ -261,7 +274,10 @@ def values(w: World, learnt: LinearLearnt | None, e: ObservedEvaluation, rng: np
     return float(ahead.mean())
 
 
-def evaluate_once(w: World, card: Card, terms: Terms, log: Log, seed: int) -> tuple[Evaluated, LinearLearnt, HeldOutRun]:
+def evaluate_once(
+    w: World, card: Card, terms: Terms, log: Log, seed: int
+) -> tuple[Evaluated, LinearLearnt, ObservedEvaluation]:
+    """One run in memory: the people of both parts, learning, evaluating."""
     run = plan_run(card, terms)
     assert isinstance(run, HeldOutRun) and isinstance(run.plan, LinearRun)
     assert isinstance(run.evaluation, ObservedEvaluation)
@@ -269,8 +285,7 @@ def evaluate_once(w: World, card: Card, terms: Terms, log: Log, seed: int) -> tu
     judges = np.array(evaluates([str(i) for i in range(log.action.shape[1])], run.share, key))
     r, e = run.plan.request, run.evaluation
     learnt = learn_linear(r, drawn(r, stream(run.plan, log.of(~judges)), noise))
-    found = judge(e, learnt, log.of(judges), noise)
-    return found, learnt, run
+    return judge(e, learnt, log.of(judges), noise), learnt, e
 
 
 def judge(e: ObservedEvaluation, learnt: LinearLearnt, log: Log, noise: SeededNoise) -> Evaluated:
@@ -283,23 +298,78 @@ def judge(e: ObservedEvaluation, learnt: LinearLearnt, log: Log, noise: SeededNo
     return e.measure(learnt, e.both(first, second), float(e.terms.held_out), 1)[1]
 
 
-def once(
-    world: World, people: int, rho: float, agent: str, seed: int, features: dict[str, object]
-) -> dict[str, float]:
-    rng = np.random.default_rng((SEED, seed, 3))
-    card = card_of(world, people, features)
-    terms = Terms("observed", agent, Privacy(rho=rho), Planner(), evaluate=Evaluate(people=SHARE))
-    found, learnt, run = evaluate_once(world, card, terms, simulate(world, people, rng), seed)
-    e = run.evaluation
-    assert isinstance(e, ObservedEvaluation)
-    value, usual = (values(world, who, e, np.random.default_rng((SEED, 5)), 60_000) for who in (learnt, None))
+def draw_cell(name: str, seed: int) -> tuple[World, Card, Terms]:
+    """A world, how it is described, and what is asked of whom; the first few lie at the ends of what is declared."""
+    rng = np.random.default_rng((SEED, NAMES.index(name), seed))
+    p, A, H = int(rng.integers(1, 13)), int(rng.integers(2, 5)), int(rng.integers(1 + (name == "bent"), 13))
+    rho, share = float(rng.choice([0.1, 0.3, 1.0, 1.0])), float(rng.choice([0.3, 0.5]))
+    judged = math.exp(rng.uniform(math.log(LEAST), math.log(min(20_000, 40_000 * math.sqrt(rho)))))
+    people = round(judged / math.sqrt(rho) / share / 1000 + 0.5) * 1000
+    bend, pushes = (float(rng.choice(BENDS)), bool(rng.random() < 0.4)) if name == "bent" else (0.0, False)
+    if seed < len(ENDS):
+        (p, A, H), (people, share, rho) = ENDS[seed]
+    square = p <= 3 and name == "linear" and seed >= len(ENDS) and bool(rng.random() < 0.5)
+    agent = "dp-vapvi" if p * A <= 12 and bool(rng.random() < 0.4) else "dp-one-shot"
+    w = draw_world(p, A, H, rng, bend, pushes)
+    terms = Terms("observed", agent, Privacy(rho=rho), Planner(), evaluate=Evaluate(people=share))
+    return w, card_of(w, people, {"kind": "quadratic" if square else "affine"}), terms
+
+
+def once(name: str, seed: int) -> dict[str, object]:
+    """One run in a world of its own, as a row."""
+    w, card, terms = draw_cell(name, seed)
+    people, rng = card.unit.users_public, np.random.default_rng((SEED, NAMES.index(name), seed, 3))
+    found, learnt, e = evaluate_once(w, card, terms, simulate(w, people, rng), seed)
+    value, usual = (values(w, who, e, np.random.default_rng((SEED, 5)), _SAMPLED) for who in (learnt, None))
     v, g, gain = found.value, found.improvement, value - usual
+    withheld = abs(found.misfit or 0.0) > MISFIT
+    better = clear(g.estimate, g.lower, g.upper, found.level) and g.estimate > 0 and not withheld
     return {
-        "d": e.features.dimension, "A": world.actions, "H": world.steps, "people": people, "rho": rho,
-        "vheld": v.lower <= value <= v.upper, "gheld": g.lower <= gain <= g.upper,
-        "gain": gain, "est": g.estimate, "half": g.upper - g.estimate, "plain": found.half_width,
-        "voff": v.estimate - value, "goff": g.estimate - gain,
-        "z": found.misfit, "more": found.diagnostics[0].value,
-        "sd": math.sqrt(found.person_variance), "noise": math.sqrt(found.noise_variance),
-        "keeps": float(learnt.policy.abstains.mean()),
+        "dynamics": "per_step" if name == "linear" else name,
+        "states": e.features.dimension,
+        "horizon": w.steps,
+        "people": people,
+        "episodes": 1,
+        "share": float(terms.held_out),
+        "rho": terms.privacy.rho if terms.privacy else None,
+        "runs": 1,
+        "value_held": int(v.lower <= value <= v.upper),
+        "gain_held": int(g.lower <= gain <= g.upper),
+        "gain": f"{gain:.4f}",
+        "off": f"{g.estimate - gain:.4f}",
+        "half_width": f"{found.half_width:.4f}",
+        "misfit": f"{found.misfit:.2f}",
+        "withheld": int(withheld),
+        "says_better": int(better),
+        "world": seed,
     }
+
+
+def shown(name: str) -> str:
+    """What a page says: a line for linear worlds by number of features, and one for the others."""
+    lines = ["| worlds | features | runs | value held | gain held | withheld | neither |", "|---" * 7 + "|"]
+    rows, ends = committed.read(name), (0, 12, 24, 53)
+    of = [
+        ("linear", f"{a + 1} to {b}", [r for r in rows if r["dynamics"] == "per_step" and a < int(r["states"]) <= b])
+        for a, b in itertools.pairwise(ends)
+    ]
+    of.append(("bent", "any", [r for r in rows if r["dynamics"] == "bent"]))
+    for words, size, found in of:
+        told = [sum(int(r[k]) for r in found) for k in ("value_held", "gain_held", "withheld")]
+        neither = sum(r["gain_held"] == r["withheld"] == "0" for r in found)
+        lines.append("| " + " | ".join(map(str, (words, size, len(found), *told, neither))) + " |")
+    return "\n".join(lines)
+
+
+def main(name: str, first: int, last: int) -> None:
+    """Measure some runs and keep their rows."""
+    rows = list[dict[str, object]]()
+    for seed in range(first, last):
+        rows.append(once(name, seed))
+        print(rows[-1], flush=True)
+        if len(rows) % 10 == 0 or seed == last - 1:
+            committed.write("coverage_observed", rows, f"{SEED}", ("dynamics", "world"))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], *map(int, sys.argv[2:4]))
