@@ -30,7 +30,7 @@ VERSION = 1
 # ridge: part of the mean square of features, and of the edge of the spectrum of the noise
 _RIDGE, _EDGE = 0.001, 1.0
 # draws of the noise, and by how much more than these say it is taken to leave
-_DRAWS, _SEED, _MORE = 60, 41, 1.5
+_DRAWS, _SEED, _MORE = 60, 41, 2.0
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ _COUNTS = {
     "stationary": Region((8, 50), (10, 20), (790, 30_000), 34),
     "per_step": Region((2, 10), (2, 12), (320, 30_000), 40),
 }
-_OF_OBSERVATIONS = Region((4, 60), (1, 12), (3000, 30_000), of="features")
+_OF_OBSERVATIONS = Region((4, 33), (1, 12), (9000, 30_000), 60, "features")
 _OF_LINEAR = {"per_step": Region((2, 8), (2, 10), (320, 30_000), 100)}
 REGIONS: Mapping[str, Mapping[str, Region]] = {
     TABULAR: _COUNTS,

@@ -159,10 +159,13 @@ class ObservedEvaluation:
         return [self.estimator, observed_value.VERSION, own, self.request.planner_facts().model_dump(mode="json")]
 
     def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
-        shipped = self.sums[FEATURES]
-        made_up = replace(self.moved, card=self.card.model_copy(update={"kind": "synthetic"}))
-        words = "moments of observed features, discrete gaussian"
-        first = tables_target(words, shipped, replace(shipped, layout=made_up), made_up.add_up, shipped.rho)
+        """Every step is released alike, and by the same code: a plan of one step is attacked."""
+        domain = self.card.domain.model_copy(update={"horizon": 1})
+        card = self.card.model_copy(update={"kind": "synthetic", "domain": domain}).placed(self.card.folder)
+        moved, rho = ObservedLayout(card, self.features.dimension), self.terms.ask_for(self.card).zcdp()
+        shipped = moved.summed(None if rho is None else rho * SHARE)
+        words = "moments of observed features, one step, discrete gaussian"
+        first = tables_target(words, shipped, shipped, moved.add_up, shipped.rho)
         return [first, scores_target(self.sums[SCORED])]
 
     def draw(self, learnt: Learnt, rows: Snapshot, resources: Resources, stage: Stage) -> Release:

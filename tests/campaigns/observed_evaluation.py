@@ -38,16 +38,18 @@ Integers = NDArray[np.int64]
 
 SEED = 20261129
 NAMES = ("linear", "bent")
-# people who judge times the root of rho, and how much of a reward is a wave
-LEAST, BENDS = 9_000.0, (0.1, 0.2, 0.4, 0.7, 1.0)
+# people who judge times the root of rho, at least, and for each feature to the power 3/2; features; shares of a wave
+LEAST, EACH, MOST, BENDS = 9_000.0, 60.0, 33, (0.1, 0.2, 0.4, 0.7, 1.0)
 # size of the world; people, share, budget
 ENDS = (
-    ((1, 2, 1), (30_000, 0.3, 1.0)),
-    ((12, 4, 12), (30_000, 0.3, 1.0)),
-    ((4, 2, 12), (100_000, 0.3, 1.0)),
-    ((10, 3, 6), (100_000, 0.3, 1.0)),
+    ((1, 2, 1), (18_000, 0.5, 1.0)),
+    ((10, 3, 12), (23_000, 0.5, 1.0)),
+    ((4, 2, 12), (60_000, 0.5, 1.0)),
+    ((10, 2, 6), (100_000, 0.3, 1.0)),
 )
-_SAMPLED = 60_000
+# from this seed on worlds are small, which are cheap: up to 4 numbers, 3 actions and 4 steps
+SMALL = 52
+_SAMPLED = 24_000
 
 
 @dataclass(frozen=True)
@@ -301,15 +303,18 @@ def judge(e: ObservedEvaluation, learnt: LinearLearnt, log: Log, noise: SeededNo
 def draw_cell(name: str, seed: int) -> tuple[World, Card, Terms]:
     """A world, how it is described, and what is asked of whom; the first few lie at the ends of what is declared."""
     rng = np.random.default_rng((SEED, NAMES.index(name), seed))
-    p, A, H = int(rng.integers(1, 13)), int(rng.integers(2, 5)), int(rng.integers(1 + (name == "bent"), 13))
-    rho, share = float(rng.choice([0.1, 0.3, 1.0, 1.0])), float(rng.choice([0.3, 0.5]))
-    judged = math.exp(rng.uniform(math.log(LEAST), math.log(min(20_000, 40_000 * math.sqrt(rho)))))
-    people = round(judged / math.sqrt(rho) / share / 1000 + 0.5) * 1000
+    p, A, H = int(rng.integers(1, 11)), int(rng.integers(2, 5)), int(rng.integers(1 + (name == "bent"), 13))
+    if seed >= SMALL:
+        p, A, H = 1 + p % 4, min(A, 3), 1 + (name == "bent") + H % 3
+    A = min(A, MOST // (1 + p))
+    least = max(LEAST, EACH * (A * (1 + p)) ** 1.5)
+    rho, share = float(rng.choice([0.5, 1.0, 1.0])), 0.5
+    people = math.ceil(rng.uniform(least, 1.4 * least) / math.sqrt(rho) / share / 100) * 100
     bend, pushes = (float(rng.choice(BENDS)), bool(rng.random() < 0.4)) if name == "bent" else (0.0, False)
     if seed < len(ENDS):
         (p, A, H), (people, share, rho) = ENDS[seed]
-    square = p <= 3 and name == "linear" and seed >= len(ENDS) and bool(rng.random() < 0.5)
-    agent = "dp-vapvi" if p * A <= 12 and bool(rng.random() < 0.4) else "dp-one-shot"
+    square = p <= 2 and name == "linear" and seed >= len(ENDS) and bool(rng.random() < 0.5)
+    agent = "dp-vapvi" if p * A <= 10 and bool(rng.random() < 0.4) else "dp-one-shot"
     w = draw_world(p, A, H, rng, bend, pushes)
     terms = Terms("observed", agent, Privacy(rho=rho), Planner(), evaluate=Evaluate(people=share))
     return w, card_of(w, people, {"kind": "quadratic" if square else "affine"}), terms
@@ -348,7 +353,7 @@ def once(name: str, seed: int) -> dict[str, object]:
 def shown(name: str) -> str:
     """What a page says: a line for linear worlds by number of features, and one for the others."""
     lines = ["| worlds | features | runs | value held | gain held | withheld | neither |", "|---" * 7 + "|"]
-    rows, ends = committed.read(name), (0, 12, 24, 53)
+    rows, ends = committed.read(name), (0, 12, 22, 33)
     of = [
         ("linear", f"{a + 1} to {b}", [r for r in rows if r["dynamics"] == "per_step" and a < int(r["states"]) <= b])
         for a, b in itertools.pairwise(ends)

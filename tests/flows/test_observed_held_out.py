@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
+from flows.config.setting import Setting
+from pipeline.audits.attack import attack
 from pipeline.ledger.verify import verify_run
+from pipeline.privacy.noise import FastOsNoise
 from pipeline.privacy.release_file import read_release
 from pipeline.statistics.held_out import held_out_loss
 from pipeline.statistics.linear_plan import declared_map
+from reticent import CardError, load_card, load_recipe
 from tests.campaigns.cartpole_log import write_minari
 from tests.flows.observed import cartpole, lay_out
-from tests.flows.verb import invoke
 from tests.jobs import home_at, ingest_job, ledger_of, plan_job, run_job
 
 PEOPLE, STEPS = 3000, 5
@@ -49,11 +53,11 @@ def test_other_people_say_what_the_policy_is_worth(pole, name):
     assert found["calibrated"] is False, "900 people who judge are too few"
 
 
-@pytest.mark.parametrize("name", ["adaptive", "once", "bare"])
+@pytest.mark.parametrize("name", ["adaptive", "once"])
 def test_an_honest_run_passes_every_check(pole, name):
     _, home, runs = pole
     checks = verify_run(Path(runs[name]["folder"]), ledger_of(home).entries())
-    assert all(c.ok for c in checks), checks
+    assert not [c for c in checks if not c.ok]
 
 
 @pytest.mark.parametrize("name", ["adaptive", "once"])
@@ -70,15 +74,23 @@ def test_what_both_parts_cost_is_computed_again_and_a_replay_is_free(pole, name)
     assert replayed["ledger"]["spent_rho"] <= 8.0
 
 
-def test_an_audit_attacks_both_stages(pole):
+def test_an_audit_attacks_both_stages_and_finds_a_quarter_of_the_noise(pole):
     shop, home, _ = pole
-    done = invoke("--home", home.root, "audit", shop / "once.toml", "--json")
-    assert done.exit_code == 0, done.output
-    told = json.loads(done.output)
-    assert "moments of observed features" in json.dumps(told) and not told["violates"]
+    card, recipe = load_card(shop / "card.toml"), load_recipe(shop / "once.toml")
+    moved, scored = Setting(recipe, card, home).plan.targets(FastOsNoise())[-2:]
+    assert "moments of observed features" in moved.mechanism and "scores of people" in scored.mechanism
+    sound = attack(moved, FastOsNoise(), 400)
+    assert not sound.violates and sound.lower_bound_rho < sound.claimed_rho
+
+    def quiet(side, noise, copies):
+        drawn = moved.path(side, noise, copies)
+        return [means[side] + (table - means[side]) / 4 for table, means in zip(drawn, both, strict=True)]
+
+    both = list(zip(*moved.means, strict=True))
+    assert attack(replace(moved, path=quiet), FastOsNoise(), 400).violates
 
 
 def test_halves_are_refused_before_anything_is_charged(pole):
     shop, home, _ = pole
-    done = invoke("--home", home.root, "run", shop / "halves.toml")
-    assert done.exit_code == 2 and "splits people as well" in done.output
+    with pytest.raises(CardError, match="splits people as well"):
+        run_job(str(shop / "halves.toml"), home)
