@@ -199,8 +199,9 @@ def evaluation_section(report: Report) -> Section | None:
         "person.",
         f"This is {looks} on this data, so each interval is one at {percent(found.level)}: more evaluations mean more "
         "chances to be wrong.",
-        "It assumes that the recorded state holds everything that drives both decisions and outcomes."
-        + _hidden(verdict_of(report)),
+        "It assumes that the recorded state holds everything that drives both decisions and outcomes"
+        + ("" if found.misfit is None else ", and that values are linear in the declared features where nobody went")
+        + f".{_hidden(verdict_of(report))}",
     )
     rows = [
         ("New policy", *_both(found.value)),
