@@ -34,6 +34,7 @@ from pipeline.mdp.features import quantise
 from pipeline.privacy.noise import LARGEST_SCALE
 from pipeline.statistics.gram import Extent, exact_sums
 from pipeline.statistics.layout import CardLayout, Integers, Sensitivity, Table
+from pipeline.statistics.moment_layout import MomentLayout
 from pipeline.statistics.private_sum import PrivateSum
 
 Array = NDArray[np.float64]
@@ -139,3 +140,12 @@ class ObservedLayout(CardLayout):
             phi, after = np.tile(axes[i], (n, 1)), np.tile(sign * axes[0], (n, 1))
             first = np.tile(sign * axes[i], (m, 1))
             yield Rows(step, phi, after, np.full(n, sign), np.full((n, DIRECTIONS), sign), first)
+
+
+class CheckedLayout(MomentLayout):
+    """Scores and many checks beside them."""
+
+    def extremes(self) -> Iterator[Array]:
+        """All scores at one end or in the middle: opposite ends of all are as far apart as any two people."""
+        for end in (-1.0, 0.0, 1.0):
+            yield np.full((1, self.scores), end)

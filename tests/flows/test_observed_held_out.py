@@ -77,7 +77,7 @@ def test_what_both_parts_cost_is_computed_again_and_a_replay_is_free(pole, name)
 def test_an_audit_attacks_both_stages_and_finds_a_quarter_of_the_noise(pole):
     shop, home, _ = pole
     card, recipe = load_card(shop / "card.toml"), load_recipe(shop / "once.toml")
-    moved, scored = Setting(recipe, card, home).plan.targets(FastOsNoise())[-2:]
+    moved, scored = Setting(recipe, card, home).plan.evaluation.targets(FastOsNoise())
     assert "moments of observed features" in moved.mechanism and "scores of people" in scored.mechanism
     sound = attack(moved, FastOsNoise(), 400)
     assert not sound.violates and sound.lower_bound_rho < sound.claimed_rho
