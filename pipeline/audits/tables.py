@@ -217,10 +217,9 @@ def tables_target(
 
 
 def _once(variances: Array) -> Array:
-    """Of a symmetric table ``(d, d)``, whose entries off the diagonal are drawn once, at half the variance."""
-    found = np.triu(variances / 2, 1) + np.diag(np.diag(variances))
-    found[np.tril_indices(len(found), -1)] = np.inf
-    return found
+    """Of symmetric tables ``(..., d, d)``, whose entries off the diagonal are drawn once, at half the variance."""
+    below = np.tri(variances.shape[-1], k=-1, dtype=np.bool_)
+    return np.where(below, np.inf, np.where(below.T, variances / 2, variances))
 
 
 @dataclass(frozen=True)

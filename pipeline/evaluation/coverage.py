@@ -20,7 +20,7 @@ from pipeline.declaration.code import syntax_digest
 from pipeline.declaration.numbers import number
 from pipeline.facts.evaluation import Diagnostic
 
-TABULAR, ONE_STEP, LINEAR = "tabular-dr", "one-step-dr", "linear-dr"
+TABULAR, ONE_STEP, LINEAR, OBSERVED = "tabular-dr", "one-step-dr", "linear-dr", "observed-dr"
 # behind the name of an estimator whose rows tell themselves how likely practice was to do what it did
 LOGGED = "-logged"
 _SHARED = ("evaluation.intervals", "statistics.moment_layout", "statistics.scores")
@@ -34,6 +34,10 @@ _ROWS = ("logs.one_step_rows", "logs.one_step_scores", "logs.one_step_sums")
 TABULAR_CODE = tuple(f"pipeline.{name}" for name in (*_OF_TABLES, *_SHARED))
 ONE_STEP_CODE = tuple(f"pipeline.{name}" for name in (*_OF_ONE_STEP, *_ROWS, *_SHARED))
 LINEAR_CODE = tuple(f"pipeline.{name}" for name in ("learners.linear_evaluation", *_OF_TABLES, *_SHARED))
+_POLICY = ("mdp.directions", "mdp.linear_policy")
+_OF_OBSERVED = ("agents.observed_value", "learners.observed_evaluation", "logs.observed_rows")
+_MOVED = "statistics.observed_layout"
+OBSERVED_CODE = tuple(f"pipeline.{name}" for name in (*_OF_OBSERVED, *_POLICY, _MOVED, *_SHARED))
 MEASURED = {
     name: (Path(__file__).with_name(f"coverage_{table}.csv"), code)
     for name, table, code in (
@@ -42,30 +46,33 @@ MEASURED = {
         (ONE_STEP, "one_step", ONE_STEP_CODE),
         (LINEAR, "linear", LINEAR_CODE),
         (LINEAR + LOGGED, "linear_logged", LINEAR_CODE),
+        (OBSERVED, "observed", OBSERVED_CODE),
     )
 }
 
 
 @dataclass(frozen=True)
 class Region:
-    """Three inequalities, each least and most: live states, steps, and people who judge times the root of rho.
+    """Three inequalities, each least and most: ``of``, steps, and people who judge times the root of rho.
 
     Of rho up to 1: a larger one leaves less noise, but people no less alone with chance.
 
     ``each``: least people times that root for each state to the power 3/2: the noise of a state's visits is that
     of all its successors, so that people in a state stand against the root of states.
+    ``of``: what a table has a row of: live states, or features of an observation and an action.
     """
 
     states: tuple[int, int]
     steps: tuple[int, int]
     heard: tuple[float, float]
     each: float = 0.0
+    of: str = "states"
 
     def ends(self, states: int) -> Mapping[str, tuple[float, float]]:
         """Least and most of each number, for so many states."""
         least, most = self.heard
         bounds = max(least, self.each * states**1.5), most
-        return {"states": self.states, "steps": self.steps, "people who judge × √ρ, ρ at most 1": bounds}
+        return {self.of: self.states, "steps": self.steps, "people who judge × √ρ, ρ at most 1": bounds}
 
     def holds(self, states: int, steps: int, heard: float) -> bool:
         """Whether a run lies in it."""
@@ -78,6 +85,7 @@ _COUNTS = {
     "stationary": Region((8, 50), (10, 20), (790, 30_000), 34),
     "per_step": Region((2, 10), (2, 12), (320, 30_000), 40),
 }
+_OF_OBSERVATIONS = Region((4, 33), (1, 12), (9000, 30_000), 60, "features")
 _OF_LINEAR = {"per_step": Region((2, 8), (2, 10), (320, 30_000), 100)}
 REGIONS: Mapping[str, Mapping[str, Region]] = {
     TABULAR: _COUNTS,
@@ -88,6 +96,8 @@ REGIONS: Mapping[str, Mapping[str, Region]] = {
     },
     LINEAR: _OF_LINEAR,
     LINEAR + LOGGED: _OF_LINEAR,
+    # a linear policy has steps of its own, whatever the card declares
+    OBSERVED: {"stationary": _OF_OBSERVATIONS, "per_step": _OF_OBSERVATIONS},
 }
 # at least so many runs in a region, this share of them inside, and at no size, over all budgets, fewer than that
 _RUNS, _INSIDE, _WORST = 150, 0.95, 0.9
@@ -108,8 +118,10 @@ def _region(estimator: str, dynamics: str, horizon: int) -> Region | None:
 
 def _here(card: Card, share: float, rho: Fraction) -> tuple[int, int, float]:
     """The numbers of a run that a region bounds."""
-    d = card.domain
-    return len(d.live_states), d.horizon, heard(card.unit.users_public * share, float(rho))
+    d, judged = card.domain, heard(card.unit.users_public * share, float(rho))
+    if d.observation is None or card.features is None:
+        return len(d.live_states), d.horizon, judged
+    return card.features.observed(len(d.live_states), len(d.action_labels), d.observation).dimension, d.horizon, judged
 
 
 def heard(people: float, rho: float) -> float:

@@ -14,6 +14,8 @@ from pipeline.facts.promise import DeclaredPlant, DeclaredTables, Number, Part
 
 # beyond this many standard errors the placebo speaks against what the estimate assumes
 PLACEBO = 4.0
+# the same of what features leave out, in the largest of twelve directions: 3 in 100 where they leave out nothing
+MISFIT = 3.0
 # of the people, who judge where nothing else is asked for
 SHARE = 0.3
 # of its interval's chance of error, that a difference may have which is called
@@ -239,6 +241,13 @@ def decide(
         )
     elif practice is not None and (off := _apart(practice, found.practice)):
         answer, why = "withheld", off
+    elif found.misfit is not None and abs(found.misfit) > MISFIT:
+        answer = "withheld"
+        why = (
+            "The features do not describe these values: what they leave out must come out as zero and lies "
+            f"{number(abs(found.misfit), 2)} standard errors from it. Richer features would settle it: quadratic ones, "
+            "or waves (kind = 'fourier')."
+        )
     elif status == "modelled" and data.kind == "real":
         answer, why = "withheld", _uncertified(found, data.markov)
     elif clear(said.estimate, said.lower, said.upper, found.level):

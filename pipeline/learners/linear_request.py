@@ -93,6 +93,7 @@ from pipeline.transaction.drawing import WHOLE, Stage
 if TYPE_CHECKING:
     from pipeline.audits.attack import AuditTarget, WholePlan
     from pipeline.learners.linear_evaluation import LinearEvaluation
+    from pipeline.learners.observed_evaluation import ObservedEvaluation
     from pipeline.worlds.surrogate import Logged, SimulatedRun
 
 LinearMethod = Literal["vapvi", "pevi", "one-shot"]
@@ -696,7 +697,11 @@ class LinearRun:
         facts = cast("RegressionFacts", self.request.joint())
         return {"rho_exact": str(rho), "rho_add_remove": str(whole), "sums": [], "regressions": facts}
 
-    def evaluation(self) -> LinearEvaluation:
+    def evaluation(self) -> LinearEvaluation | ObservedEvaluation:
+        if self.request.observed is not None:
+            from pipeline.learners.observed_evaluation import ObservedEvaluation
+
+            return ObservedEvaluation(self.request, self.terms)
         if (cells := table_size(self.request.card)) > _MOST_COUNTED:
             raise CardError(
                 f"{self.terms.where}: [evaluate] people = {float(self.terms.held_out):g}: who evaluates is counted by "

@@ -15,7 +15,7 @@ from pipeline.facts.evaluation import Evaluated, Interval, Simulation, Spread
 from pipeline.facts.learnt import NO_GUARANTEE, Baseline, Decisions, PlayedConstants, Status, ValueFacts
 from pipeline.facts.promise import Declared, DeclaredPlant, DeclaredTables
 from pipeline.facts.report import Report
-from pipeline.facts.verdict import PLACEBO, Verdict, round_up
+from pipeline.facts.verdict import MISFIT, PLACEBO, Verdict, round_up
 from reports.figures.charts import Line, draw_curves
 from reports.page import (
     AnswerCard,
@@ -187,6 +187,7 @@ _SAYS = {
     "calibration": "the modelled value less the measured one; far from 0: the model is off",
     "reach": f"share of a trait's effect on rewards that they show; below {REACH:g} they show too little",
     "hidden": "what a hidden trait that lasts may explain without the checks showing it; others leave no trace",
+    "half-width": "reward units of the interval's half that it would be narrower without",
     "people who follow": "share of people whose whole history the policy follows",
 }
 _SHARES = (0.2, 0.3, 0.5)
@@ -210,8 +211,9 @@ def evaluation_section(report: Report) -> Section | None:
         "person.",
         f"This is {looks} on this data, so each interval is one at {percent(found.level)}: more evaluations mean more "
         "chances to be wrong.",
-        "It assumes that the recorded state holds everything that drives both decisions and outcomes."
-        + _hidden(verdict_of(report)),
+        "It assumes that the recorded state holds everything that drives both decisions and outcomes"
+        + ("" if found.misfit is None else ", and that values are linear in the declared features where nobody went")
+        + f".{_hidden(verdict_of(report))}",
     )
     rows = [
         ("New policy", *_both(found.value)),
@@ -255,6 +257,10 @@ def checks_section(report: Report, view: Decisions) -> Section | None:
         rows.append(("Explained by a hidden trait that lasts, at most", most, "free", _SAYS["hidden"]))
     if found.ratios is not None:
         rows.append(("Logged probabilities", f"z = {number(found.ratios, 2)}", "in the same release", says))
+    if found.misfit is not None:
+        z = f"z = {number(found.misfit, 2)}"
+        says = f"must come out as 0; beyond {MISFIT:g} on either side the features do not describe the values"
+        rows.append(("What features leave out, the farthest of 12 directions", z, "in the same release", says))
     for d in found.diagnostics:
         cost = f"ρ = {number(d.price, 2, 'up')}" if d.price else "free"
         rows.append((clean(d.name), number(d.value, 3), cost, _meaning(d.name)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+import numpy as np
 import pytest
 
 import pipeline.evaluation.coverage as coverage
@@ -11,6 +12,7 @@ from pipeline.evaluation.coverage import (
     LINEAR,
     LOGGED,
     MEASURED,
+    OBSERVED,
     ONE_STEP,
     REGIONS,
     TABULAR,
@@ -22,6 +24,7 @@ from pipeline.evaluation.coverage import (
     measured,
 )
 from reticent import Card
+from tests.campaigns.observed_evaluation import card_of, draw_world
 from tests.conftest import card_dict
 
 HEAD = "dynamics,states,horizon,people,share,rho,runs,value_held,gain_held,code\n"
@@ -91,8 +94,9 @@ def test_one_step_is_stationary_whatever_the_card_says():
 @pytest.mark.parametrize("estimator", list(MEASURED))
 def test_runs_reach_all_ends_of_a_declared_region(estimator):
     """Whoever widens a region measures there first."""
-    for dynamics, region in REGIONS[estimator].items():
-        rows = [r for r in measured(estimator) if dynamics == ("stationary" if r["horizon"] == "1" else r["dynamics"])]
+    for region in REGIONS[estimator].values():
+        of = [dynamics for dynamics, same in REGIONS[estimator].items() if same is region]
+        rows = [r for r in measured(estimator) if ("stationary" if r["horizon"] == "1" else r["dynamics"]) in of]
         judged = [heard(int(r["people"]) * float(r["share"]), float(r["rho"])) for r in rows]
         each = [x / int(r["states"]) ** 1.5 for x, r in zip(judged, rows, strict=True)]
         assert region.states == (min(int(r["states"]) for r in rows), max(int(r["states"]) for r in rows))
@@ -137,3 +141,5 @@ def test_the_committed_tables_are_of_todays_code():
     assert covered(ONE_STEP, card(240, 12, 50_000), 0.3, Fraction(1))
     assert covered(LINEAR, card(5, 8, 50_000, "per_step"), 0.3, Fraction(1))
     assert covered(TABULAR + LOGGED, card(8, 10, 50_000), 0.3, Fraction(1))
+    seen = card_of(draw_world(10, 2, 6, np.random.default_rng(1)), 100_000, {"kind": "affine"})
+    assert covered(OBSERVED, seen, 0.3, Fraction(1)) and not covered(OBSERVED, seen, 0.3, Fraction(1, 20))

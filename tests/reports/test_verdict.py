@@ -461,6 +461,13 @@ def test_logged_probabilities_that_do_not_fit_withhold_and_cut_weights_certify_n
     assert cut.improvement is not None and cut.improvement.status == "modelled" and not cut.holds
 
 
+def test_features_that_do_not_describe_the_values_withhold() -> None:
+    data = judged("better").dataset
+    for z, answer in ((3.1, "withheld"), (-3.1, "withheld"), (2.9, "better")):
+        assert decided(evaluation(misfit=z), data, 1.0).answer == answer
+    assert "The features do not describe these values" in decided(evaluation(misfit=-9.0), data, 1.0).why
+
+
 def test_a_policy_that_no_model_values_stands_beside_nothing() -> None:
     report = judged("better")
     alone = replace_baselines(report, {"this policy": Baseline(lower=0.0, estimate=None)})

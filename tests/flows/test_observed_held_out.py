@@ -1,0 +1,96 @@
+"""A linear policy on observations that other people measure: one charge, two stages, a replay, an audit."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from flows.config.setting import Setting
+from pipeline.audits.attack import attack
+from pipeline.ledger.verify import verify_run
+from pipeline.privacy.noise import FastOsNoise
+from pipeline.privacy.release_file import read_release
+from pipeline.statistics.held_out import held_out_loss
+from pipeline.statistics.linear_plan import declared_map
+from reticent import CardError, load_card, load_recipe
+from tests.campaigns.cartpole_log import write_minari
+from tests.flows.observed import cartpole, lay_out
+from tests.jobs import home_at, ingest_job, ledger_of, plan_job, run_job
+
+PEOPLE, STEPS = 3000, 5
+HELD = "[evaluate]\npeople = 0.3\n"
+AGENTS = {
+    "adaptive": ("dp-vapvi", f"[privacy]\nrho = 4.0\n{HELD}"),
+    "once": ("dp-one-shot", f"[privacy]\nrho = 4.0\n{HELD}"),
+    "bare": ("vapvi", HELD),
+    "halves": ("dp-vapvi", f"[privacy]\nrho = 4.0\n[linear]\nhalves = true\n{HELD}"),
+}
+
+
+@pytest.fixture(scope="module")
+def pole(tmp_path_factory):
+    root = tmp_path_factory.mktemp("judged")
+    shop, home = lay_out(root / "shop", cartpole(PEOPLE, STEPS, "affine"), AGENTS), home_at(root / "home")
+    write_minari(shop / "data", PEOPLE, STEPS)
+    ingest_job(str(shop), home)
+    return shop, home, {name: run_job(str(shop / f"{name}.toml"), home) for name in AGENTS if name != "halves"}
+
+
+def report(run):
+    return json.loads((Path(run["folder"]) / "report.json").read_text())
+
+
+@pytest.mark.parametrize("name", ["adaptive", "once", "bare"])
+def test_other_people_say_what_the_policy_is_worth(pole, name):
+    found = report(pole[2][name])["evaluation"]
+    assert found["estimator"] == "observed-dr"
+    assert found["practice"]["lower"] <= STEPS <= found["practice"]["upper"] + 1
+    assert abs(found["misfit"]) < 20 and "placebo" in found and found["placebo"] is None
+    assert found["calibrated"] is False, "900 people who judge are too few"
+
+
+@pytest.mark.parametrize("name", ["adaptive", "once"])
+def test_an_honest_run_passes_every_check(pole, name):
+    _, home, runs = pole
+    checks = verify_run(Path(runs[name]["folder"]), ledger_of(home).entries())
+    assert not [c for c in checks if not c.ok]
+
+
+@pytest.mark.parametrize("name", ["adaptive", "once"])
+def test_what_both_parts_cost_is_computed_again_and_a_replay_is_free(pole, name):
+    shop, home, runs = pole
+    folder = Path(runs[name]["folder"])
+    release, labels = read_release(folder), json.loads((folder / "policy.json").read_text())
+    assert release.joint_rho is not None and release.joint is not None
+    again = held_out_loss(release.mechanisms, release.joint, declared_map(labels["features"]))
+    assert Fraction(99, 100) * 4 < again <= release.joint_rho <= 4
+    assert plan_job(str(shop / f"{name}.toml"), home)["rho"] == pytest.approx(4.0, rel=0.01)
+    replayed = run_job(str(shop / f"{name}.toml"), home)
+    assert replayed["run"] == runs[name]["run"]
+    assert replayed["ledger"]["spent_rho"] <= 8.0
+
+
+def test_an_audit_attacks_both_stages_and_finds_a_quarter_of_the_noise(pole):
+    shop, home, _ = pole
+    card, recipe = load_card(shop / "card.toml"), load_recipe(shop / "once.toml")
+    moved, scored = Setting(recipe, card, home).plan.evaluation.targets(FastOsNoise())
+    assert "moments of observed features" in moved.mechanism and "scores of people" in scored.mechanism
+    sound = attack(moved, FastOsNoise(), 400)
+    assert not sound.violates and sound.lower_bound_rho < sound.claimed_rho
+
+    def quiet(side, noise, copies):
+        drawn = moved.path(side, noise, copies)
+        return [means[side] + (table - means[side]) / 4 for table, means in zip(drawn, both, strict=True)]
+
+    both = list(zip(*moved.means, strict=True))
+    assert attack(replace(moved, path=quiet), FastOsNoise(), 400).violates
+
+
+def test_halves_are_refused_before_anything_is_charged(pole):
+    shop, home, _ = pole
+    with pytest.raises(CardError, match="splits people as well"):
+        run_job(str(shop / "halves.toml"), home)
