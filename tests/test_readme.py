@@ -71,6 +71,7 @@ def test_all_agents_are_in_the_map():
             "absorbing_model",
             "against_behaviour",
             "doubly_robust",
+            "observed_value",
             "suboptimality",
             "one_step_pooling",
             "one_step_value",
