@@ -270,7 +270,7 @@ def _left_out(found: Evaluated, data: DeclaredTables | DeclaredPlant) -> float |
 
 def _apart(model: Baseline, measured: Interval) -> str:
     """Why model and people contradict each other on current practice; empty where they do not."""
-    if model.estimate is None or model.upper is None:
+    if model.estimate is None or model.lower is None or model.upper is None:
         return ""
     off, half = float(model.estimate) - measured.estimate, (float(model.upper) - float(model.lower)) / 2
     if abs(off) <= _APART * half + (measured.upper - measured.lower) / 2:
