@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -166,7 +167,8 @@ def test_a_page_prints_on_six_sheets_and_the_appendix_opens_on_a_screen(made, ta
     first = printed.partition("\f")[0]
     assert name not in JUDGED or ("Signature" in first and "suboptimality" in first)
     tab.ask("document.querySelectorAll('details').forEach(d => { d.open = true })")
-    assert not before and tab.ask(closed)
+    # a busy machine lays a large page out some frames later
+    assert not before and any(tab.ask(closed) or time.sleep(0.1) for _ in range(100))
 
 
 # words at the first and last line of each figure, and so much empty room above all of them
