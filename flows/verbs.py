@@ -2,6 +2,8 @@
 
 Keyword-only parameters are options, the docstring is help.  On what is played, run and published; on the service;
 attacks and worlds of our own making; on a dataset and its ledger: catalog, card, editions, price, charges.
+
+One list, and long because it is the shell's help: half of it is docstrings, a parameter a paragraph.
 """
 
 from __future__ import annotations
