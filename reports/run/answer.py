@@ -602,7 +602,7 @@ def _lifetime(report: Report) -> str:
 
 # of those who know practice, before a difference that has a condition is acted on
 _ASK = {
-    "": "Ask those who keep the log: who was left out, and why?",
+    "": "Ask those who keep the log: was anyone left out for what was done, or for how they fared?",
     "choices": "Ask those who decide today: does anything that the table lacks drive their choices?",
     "outcomes": "Ask those who know: do the actions have effects later that the table does not hold?",
     "choices and outcomes": "Ask those who decide today: does anything that the table lacks drive their choices, or "
