@@ -358,7 +358,7 @@ def _compose(played: PlayedSimulation, path: Path, folder: Path) -> None:
     digests = write_policy(played.shown.files, folder)
     report = _report(played)
     route = Route("exact" if played.release.noise == "none" else "played")
-    proof = certificate(played.card, played.release, report, None, None, digests, (), route=route)
+    proof = certificate(played.card, played.release, report, None, None, digests, route=route)
     write_pages(report, proof, played.shown.view, folder)
 
 

@@ -339,7 +339,7 @@ def compose(run: Made, learnt: Learnt, entries: Sequence[Entry], folder: Path, m
         ],
         **present(truth=truth),
     )
-    proof = certificate(card, release, report, curated.intent, curated.commit, digests, looks, gate)
+    proof = certificate(card, release, report, curated.intent, curated.commit, digests, gate)
     write_pages(report, proof, learnt.view(), folder)
     return report
 

@@ -429,7 +429,6 @@ def certificate(
     intent: Entry | None,
     commit: Entry | None,
     digests: Mapping[str, str],
-    looks: Sequence[Entry],
     gate: Passed | None = None,
     route: Route | None = None,
 ) -> Certificate:
@@ -452,7 +451,7 @@ def certificate(
         composition=_composition(release, joint),
         implementation=implementation(release, route),
         data=stewardship(card, route),
-        assumptions=assumptions(card, looks, route),
+        assumptions=report.assumptions,
         not_covered=list(NOT_COVERED),
         registry=_registry_entry(card, release, report.guarantee, route),
         ledger=None if commit is None else _entry(commit),

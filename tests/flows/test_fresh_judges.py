@@ -74,9 +74,11 @@ def test_more_judges_than_are_reserved_are_refused(shop):
     assert "[evaluate] people = 0.6: the ledger of shop reserves 0.5 of its people for judging" in str(done.exception)
 
 
-def test_half_of_the_people_teach_and_the_report_says_so(first):
+def test_half_of_the_people_teach_and_report_and_certificate_say_so(shop, first):
     held, said = first[1], "0.5 of the people, by a keyed hash of their id, teach in no release of this ledger"
     assert all(any(line.startswith(said) for line in r["assumptions"]) for r in first)
+    proofs = [json.loads((shop / "home" / "runs" / r["run"] / "certificate.json").read_bytes()) for r in first]
+    assert [p["assumptions"] for p in proofs] == [r["assumptions"] for r in first]
     assert abs(held["evaluation"]["people"] - 900) < 150
 
 
