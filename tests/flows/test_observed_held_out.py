@@ -53,7 +53,7 @@ def test_other_people_say_what_the_policy_is_worth(pole, name):
     assert found["calibrated"] is False, "900 people who judge are too few"
 
 
-@pytest.mark.parametrize("name", ["adaptive", "once"])
+@pytest.mark.parametrize("name", ["adaptive", "once", "bare"])
 def test_an_honest_run_passes_every_check(pole, name):
     _, home, runs = pole
     checks = verify_run(Path(runs[name]["folder"]), ledger_of(home).entries())
