@@ -217,3 +217,9 @@ def test_features_are_balanced_by_default_from_version_2_on(version, said, balan
     features = {"kind": "one_hot"} if said is None else {"kind": "one_hot", "balanced": said}
     card = Card.model_validate(card_dict() | {"schema_version": version, "features": features})
     assert card.features is not None and card.features.balanced is balanced
+
+
+def test_a_card_of_version_2_without_a_kind_is_of_real_people_and_has_their_gate(tmp_path):
+    text = GOOD.replace("schema_version = 1", "schema_version = 2").replace('kind = "synthetic"\n', "")
+    card = load_card(write(tmp_path, text + 'ledger = "ledger.db"\n'))
+    assert card.kind == "real" and set(card.tolerance) == {"unknown_label"}

@@ -17,7 +17,8 @@ from flows.config.home import open_home
 from flows.jobs import datasets
 from flows.jobs.nightly import watch_of
 from flows.server import serving
-from flows.server.serving import examine
+from flows.server.serving import access, examine
+from reticent import CardError
 from tests.flows.shop import lay_out
 from tests.flows.verb import invoke
 
@@ -143,3 +144,13 @@ def test_an_alert_names_the_recipe_by_its_name(tmp_path):
     assert watch.failed(ValueError("x"), 1).startswith("the night of private failed")
     (shop / "tonight.toml").write_text("no toml")
     assert watch_of(str(shop / "tonight.toml"), open_home(tmp_path / "home")).recipe == "tonight"
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604])
+def test_a_secret_that_others_may_read_starts_no_server(tmp_path, mode):
+    file = tmp_path / "access.env"
+    secret = access(file, "http://127.0.0.1:4200/api")
+    assert file.stat().st_mode & 0o777 == 0o600 and access(file, "http://127.0.0.1:4201/api") == secret
+    file.chmod(mode)
+    with pytest.raises(CardError, match="others may read the secret"):
+        access(file, "http://127.0.0.1:4200/api")

@@ -97,3 +97,10 @@ def test_a_sampler_that_leaves_nothing_of_delta_is_refused_before_the_gate_is_ch
         with pytest.raises(CardError, match="sampler = 'table' would use up delta"):
             job(str(recipe), shop.home)
     assert not shop.spent
+
+
+def test_a_server_hears_the_kind_of_an_error_and_not_its_text():
+    with pytest.raises(StepError) as told:
+        quietly(lambda: int("canary"), [])
+    assert str(told.value).startswith("ValueError: ") and "canary" not in str(told.value)
+    assert told.value.__context__ is None

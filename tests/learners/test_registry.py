@@ -13,12 +13,13 @@ from pipeline.agents.apvi import apvi
 from pipeline.learners.learner import Agent
 from pipeline.learners.offline_agents import AGENTS
 from pipeline.learners.tabular import Tabular
-from pipeline.learners.tabular_facts import measured
+from pipeline.learners.tabular_facts import measured, proved
 from pipeline.learners.tabular_learning import learn
-from pipeline.learners.terms import Planner
+from pipeline.learners.terms import Planner, Privacy, Terms
 from pipeline.mdp.policy import Policy
 from pipeline.privacy.release_file import read_release
 from reticent import CardError, load_recipe
+from tests.conftest import card_dict
 from tests.flows.shop import RECIPE, lay_out
 from tests.jobs import home_at, ingest_job, plan_job, run_job
 
@@ -123,3 +124,34 @@ def test_a_containment_row_expires_with_the_code_it_was_measured_with():
     assert measured([row | {"code": "old"}], key) is None
     # measured before rows said which code
     assert measured([{k: v for k, v in row.items() if k != "code"}], key) is None
+
+
+def test_an_interval_is_proved_where_the_theorem_of_the_paper_holds_and_nowhere_else(make_card):
+    paid = {"range": [0.0, 1.0], "kind": "table", "table": [[0.0, 1.0], [1.0, 0.0]]}
+
+    def of(reward=paid, unit=None, **domain):
+        plain = card_dict()
+        domain = plain["domain"] | {"start": {"x": 1.0, "y": 0.0}} | domain
+        return make_card(domain=domain, reward=reward, unit=plain["unit"] | (unit or {}))
+
+    def asked(privacy=None, **planner):
+        given = Privacy(rho=1.0, release="two_tables") if privacy is None else privacy
+        return Terms("r", "dp-apvi", given, planner=Planner(**{"constants": "paper", "bounds": "paper"} | planner))
+
+    assert proved(of(), asked())
+    for card in (
+        of(unit={"episodes_per_user": 2}),
+        of(dynamics="stationary", cell_cap=1),
+        of(markov="aggregated"),
+        of(start="released"),
+        of(reward=card_dict()["reward"]),
+    ):
+        assert not proved(card, asked())
+    for terms in (
+        asked(Privacy(rho=1.0)),
+        asked(Privacy(epsilon=1.0, release="two_tables")),
+        asked(constants="tail"),
+        asked(bounds="tail"),
+        asked(penalty="hoeffding"),
+    ):
+        assert not proved(of(), terms)

@@ -124,3 +124,15 @@ def test_what_an_attempt_left_is_looked_for_behind_it(ledger):
     assert entries.looked < 20 * len(intents)
     died = Entry(4001, "tiny", "INTENT", "", NOTED, "", "")
     assert not may_have_drawn([*entries, died], died)
+
+
+def test_what_was_paid_before_a_draw_is_used_up_by_it(ledger, place):
+    """An attempt that died before its noise leaves its charge to the next, which draws; a third pays again."""
+    left = []
+    for drawn in (False, True, False):
+        attempt = draw(ledger, HERE)
+        left.append(Fraction(attempt.body["rho"]))
+        if drawn:
+            ledger.draw(attempt)
+        run_out(place)
+    assert left == [Fraction(1, 2), 0, Fraction(1, 2)] and ledger.account("tiny").spent == 1

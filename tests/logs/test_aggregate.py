@@ -289,3 +289,12 @@ def test_caps_are_checked_alike_however_rows_are_cut() -> None:
         for size in [*lengths, len(rows) - 1, len(rows) + 1]:
             caps.check(thrice[at : at + int(size)])
             at += int(size)
+
+
+def test_a_declared_total_is_that_of_a_person_and_not_of_an_episode(tmp_path: Path) -> None:
+    rows = pl.concat(people(40, seed).with_columns(pl.lit(seed).alias("episode_id")) for seed in range(3))
+    rows = rows.cast({"episode_id": pl.Int64}).sort("user_id", "episode_id", "step")
+    card = make_card(Path(), ["log.csv"], reward={"total": 1.0}, unit={"episodes_per_user": 3})
+    got = aggregate(snapshot([rows], tmp_path), card).tables
+    same(got, by_hand(rows, card))
+    assert card.reward.total_steps is not None and got["r_sa"].sum() <= 40 * card.reward.total_steps

@@ -57,6 +57,8 @@ class Mutant:
         Ids of the tests that should notice it.
     why
         Of a survivor that is accepted: why no test can tell, else empty.
+    second
+        Whether it is of the second set, written by someone who had not read the tests.
     """
 
     file: str
@@ -65,6 +67,7 @@ class Mutant:
     breaks: str
     tests: tuple[str, ...]
     why: str = ""
+    second: bool = False
 
     @property
     def module(self) -> str:
@@ -195,12 +198,15 @@ def sample(count: int, seed: int) -> list[Mutant]:
 
 
 def page(name: str) -> str:
-    """The score by room, and every mutant that was not killed, with its reason."""
+    """The score by room and by set, and every mutant that was not killed, with its reason."""
     rows = read(name)
     rooms = {r["file"].split("/")[1]: [0, 0] for r in rows}
     for r in rows:
         rooms[r["file"].split("/")[1]][r["outcome"] != "killed"] += 1
     rooms["**all**"] = [sum(of) for of in zip(*rooms.values(), strict=True)]
+    second = {(m.file, m.breaks) for m in mutants() if m.second}
+    if unread := [r["outcome"] != "killed" for r in rows if (r["file"], r["breaks"]) in second]:
+        rooms["of them the second set"] = [len(unread) - sum(unread), sum(unread)]
     lines = ["| room | killed | not killed | share killed |", "|---|---|---|---|"]
     lines += [f"| {room} | {k} | {not_k} | {k / (k + not_k):.3f} |" for room, (k, not_k) in rooms.items()]
     left = [r for r in rows if r["outcome"] != "killed"]

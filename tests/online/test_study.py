@@ -88,3 +88,15 @@ def test_episodes_needed_say_nothing_where_an_agent_without_data_meets_the_bar()
     free = Claim.model_validate(told | {"comparison": "above", "than": {"agent": "ucbvi"}})
     assert free.verdict([*rows, row("ucbvi", 0.05)], {}) == (False, "100 against 100")
     assert free.rule.endswith("is above that of ucbvi, in every row of dp-ucbvi-jdp")
+
+
+@pytest.mark.parametrize(("gap", "holds"), [(0.41, False), (0.43, True)])
+def test_two_means_differ_where_their_errors_together_say_so(gap, holds):
+    """Standard errors of 0.1 each: the difference has 0.141, and three of these are 0.424."""
+    claim = Claim.model_validate(
+        {"words": "b", "metric": "mean", "of": {"agent": "ucbvi"}, "comparison": "below", "than": {"agent": "uniform"}}
+    )
+    bare = {"world": "w", "episodes": 100, "metric": "suboptimality", "std": 0.2, "runs": 4, "facts": {}}
+    bare |= {"variant": "per step"} | dict.fromkeys(("epsilon", "rho", "calibration"))
+    rows = [bare | {"agent": "ucbvi", "mean": 1.0}, bare | {"agent": "uniform", "mean": 1.0 + gap}]
+    assert claim.verdict(rows, {})[0] == holds

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.facts.learnt import Decisions
+from pipeline.facts.learnt import Decisions, Practice
 from pipeline.facts.report import Report
 from reports.page import interval, number, percent
 from reports.run.policy_sections import runs
@@ -219,6 +219,17 @@ def test_a_view_of_wrong_shape_is_refused() -> None:
             view.state_labels, view.action_labels, view.action, view.abstains, view.share, view.tie,
             view.evidence[:, :2], view.practice,
         )  # fmt: skip
+
+
+def test_a_gain_that_is_established_at_some_steps_only_says_at_how_many() -> None:
+    view = sample_view(5, ["a", "b"], ["x", "y"])
+    rows = []
+    for established in (0, 2, 5):
+        cells = [(h, 0, 0.25, 0.1, h < established) for h in range(5)]
+        told = Practice(known_share=1.0, followed_share=0.5, apart_share=0.2, cells=cells)
+        page = render_markdown(sample_report().model_copy(update={"practice": told}), view)
+        rows += [line for line in page.splitlines() if "| 25 % | 0.1 |" in line]
+    assert [line.split(" | ")[-1] for line in rows] == ["no |", "at 2 of 5 steps |", "yes |"]
 
 
 @pytest.mark.slow

@@ -498,3 +498,8 @@ def test_a_simple_policy_whose_interval_is_the_whole_range_stands_on_no_page() -
 
 def replace_baselines(report: Report, beside: dict[str, Baseline]) -> Report:
     return report.model_copy(update={"model_baselines": beside})
+
+
+def test_with_twice_the_judges_noise_is_half_as_wide() -> None:
+    loud = evaluation(person_variance=0.0, noise_variance=1e-4)
+    assert half_width(loud, 2 * loud.share) == pytest.approx(half_width(loud, loud.share) / 2)
