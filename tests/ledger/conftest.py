@@ -39,6 +39,7 @@ def server() -> Generator[Server]:
     if binaries() is None:
         pytest.skip("no PostgreSQL server: apt-get install postgresql")
     with postgres_server() as running:
+        running.psql("create database ledger")
         yield running
 
 
@@ -47,8 +48,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     if request.param == "sqlite":
         return Place(str(tmp_path / "ledger.db"), None)
     running: Server = request.getfixturevalue("server")
-    running.psql("drop database if exists ledger with (force)")
-    running.psql("create database ledger")
+    running.psql("drop schema public cascade; create schema public", "ledger")
     return Place(running.url("ledger"), running)
 
 

@@ -48,15 +48,14 @@ def written(ledger):
 
 def refused(where: object, make_card) -> None:
     """Opening, with and without leave to create, or the first question: one of them refuses; nothing is spent anew."""
-    for create in (False, True):
-        for use in (
-            lambda book: book.account("tiny"),
-            lambda book: book.entries(),
-            lambda book: book.register(make_card(budget={"rho": 2.0})),
-            lambda book: book.intent("tiny", "new", Fraction(1, 4), {}),
-        ):
-            with pytest.raises(BudgetError, match=r"damaged|lacks|no file|rights|cannot be opened|not a file"):
-                use(open_ledger(where, create=create))
+    for create, use in (
+        (False, lambda book: book.account("tiny")),
+        (True, lambda book: book.entries()),
+        (True, lambda book: book.register(make_card(budget={"rho": 2.0}))),
+        (False, lambda book: book.intent("tiny", "new", Fraction(1, 4), {})),
+    ):
+        with pytest.raises(BudgetError, match=r"damaged|lacks|no file|rights|cannot be opened|not a file"):
+            use(open_ledger(where, create=create))
 
 
 @pytest.mark.parametrize("edit", EDITS)

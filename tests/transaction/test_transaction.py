@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from pipeline.learners import tabular
 from pipeline.ledger import attempts
 from pipeline.ledger.attempts import MOST_LOST
 from pipeline.ledger.chain import AttemptLostError
-from pipeline.ledger.ledger import Ledger
+from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.ledger.steps import counters_problem
 from pipeline.privacy.continual import NoiseBlocks, continual, squared_weights
 from pipeline.privacy.noise import AnnouncedNoise, NoiseSource, OsNoise, SimulatedWorld
@@ -110,7 +111,7 @@ def one_off(folder: Path, patch: pytest.MonkeyPatch, recipe: str = "private") ->
         ledger, snapshot = ledger_for(s.card, home), newest_snapshot(s.card, home)
         return release_once(s.card, snapshot.number, s.plan, ledger, home.store, OsNoise())
 
-    found = Caller(home, lambda: ledger_for(s.card, home), call, rho, rho)
+    found = Caller(home, lambda: open_ledger(shop / "ledger.db", create=False), call, rho, rho)
     watch(patch, PrivateSum, found.draws)
     return found
 
@@ -199,9 +200,9 @@ def broken(caller: Caller) -> list[str]:
     """Every promise of the machine that does not hold after a death and one more call, in words."""
     left = [read_release(p) for p in drawn_folders(caller.home.store, "shop")]
     whole = len(left) > caller.before
-    found, wrong = caller.call(), []
-    entries, drawn = caller.entries(), caller.before + len(caller.draws)
-    if caller.ledger().problem():
+    found, wrong, ledger = caller.call(), [], caller.ledger()
+    entries, drawn = ledger.entries("shop"), caller.before + len(caller.draws)
+    if ledger.problem():
         wrong.append("the chain is broken")
     keys = [e.body["run_key"] for e in entries if e.kind == "COMMIT"]
     if sorted(keys) != sorted(set(keys)) or found.run_key not in keys:
@@ -226,8 +227,23 @@ def same(one: Any, other: Any) -> bool:
     )
 
 
-# the machine does not know the law of its noise: Laplace's dies in the tests of schedules below
+# the machine does not know the law of its noise: Laplace's dies in the tests of draws below
 DEATHS = [(name, death) for name in CALLERS if name != "pure" for death in ("raised", "killed")]
+
+
+def places(alive: list[str], *, everywhere: bool) -> list[int]:
+    """Crash points that differ.
+
+    A sync of what the sync before it found as well changes nothing.  Between the end of one transition and the
+    beginning of the next, and after the last sync of a file, nothing is written: to a process that is killed, and to a
+    caller that adds no clean-ups of its own, they are one place.
+    """
+    found = [0]
+    for i, (before, label) in enumerate(pairwise(alive), 1):
+        synced_again = label.endswith("sync") and alive[max(i - 2, 0)] == label and before.endswith("sync")
+        if not synced_again and (everywhere or (label.startswith("after") and before != "after sync")):
+            found.append(i)
+    return found
 
 
 @pytest.mark.parametrize(("name", "death"), DEATHS)
@@ -242,10 +258,7 @@ def test_every_crash_point_has_one_recovery(tmp_path, monkeypatch, name, death):
     order = ["intent", "remember_head", "draw", "stage", "write_attempt", "commit", "end_leases", "remember_head"]
     seen = iter(alive)
     assert all(f"after {transition}" in seen for transition in order), alive
-    # between the end of one transition and the beginning of the next nothing is written: to a process that is killed,
-    # and to a caller that adds no clean-ups of its own, they are one place
-    everywhere = (name, death) == ("a one-off release", "raised")
-    for at in [i for i, label in enumerate(alive) if everywhere or i == 0 or label.startswith("after")]:
+    for at in places(alive, everywhere=(name, death) == ("a one-off release", "raised")):
         shutil.rmtree(now)
         shutil.copytree(begun, now)
         caller.draws.clear()
@@ -257,10 +270,10 @@ def test_every_crash_point_has_one_recovery(tmp_path, monkeypatch, name, death):
         assert not broken(caller), said
         # spend as documented: again where the first died after its DRAW and before its rename, and only there
         if kinds.count("INTENT") == caller.before:
-            assert caller.charged() == (spent if caller.before else caller.whole), said
+            due = spent if caller.before else caller.whole
         else:
-            lost = kinds.count("DRAW") > caller.before and not whole
-            assert caller.charged() == spent + lost * caller.again, said
+            due = spent + (kinds.count("DRAW") > caller.before and not whole) * caller.again
+        assert caller.charged() == due, said
 
 
 class Late(Transaction):
@@ -316,7 +329,7 @@ def test_a_twin_that_draws_without_saying_so_is_caught(tmp_path, monkeypatch, na
     assert broken(caller) == ["more was drawn than charged"]
 
 
-@pytest.mark.parametrize("name", CALLERS)
+@pytest.mark.parametrize("name", [name for name in CALLERS if name != "pure"])
 def test_a_schedule_whose_sums_die_for_ever_pays_once(tmp_path, monkeypatch, name):
     """Each retry once paid anew for an attempt that had not come to its noise: 2, 3, 4, 5 … until the cap was gone."""
     caller = CALLERS[name](tmp_path, monkeypatch)
@@ -341,7 +354,7 @@ def test_a_schedule_whose_draws_die_for_ever_stops_until_somebody_looks(tmp_path
                 dead.setattr(machine, "write_attempt", dies_after(lambda *_: None))
                 caller.call()
 
-    retry(9)
+    retry(MOST_LOST + 2)
     assert len(caller.draws) == MOST_LOST and caller.charged() == caller.whole + ((MOST_LOST - 1) * caller.again)
     with pytest.raises(BudgetError, match="ledger retry"):
         caller.call()
