@@ -148,22 +148,26 @@ NASTY = [
 CELL = st.one_of(st.sampled_from(NASTY), st.binary(max_size=12))
 
 
-def odd_ones() -> st.SearchStrategy[list[Row]]:
-    """Up to three records; the id is the odd one's, or nobody's."""
+def odd_ones(most: int = 10) -> st.SearchStrategy[list[Row]]:
+    """Records; the id is the odd one's, or nobody's.  An ingest of many costs what one of few does."""
     whose = st.sampled_from(
         [b"odd", b"odd", None, b"", b" ", b"\xff", b"odd\xff", b"\0", b'"', b"z" * (RECORD_BYTES + 1)]
     )
-    return st.lists(st.tuples(whose, *[st.one_of(st.just(good), CELL) for good in GOOD[1:]]).map(list), max_size=3)
+    return st.lists(st.tuples(whose, *[st.one_of(st.just(good), CELL) for good in GOOD[1:]]).map(list), max_size=most)
 
 
 REST = taken(FORMATS[0], [])
 
 
 @pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
-@settings(max_examples=8, deadline=None)
-@example(odd=[[b"odd", b"1", b"0", b"x\xff", b"0", b"1"]])
-@example(odd=[[None, b"1", b"0", b"x", b"0", b"1"]])
-@example(odd=[[b"odd", b"1", b"0", b"z" * (RECORD_BYTES + 1), b"0", b"1"]])
+@settings(max_examples=3, deadline=None)
+@example(
+    odd=[
+        [b"odd", b"1", b"0", b"x\xff", b"0", b"1"],
+        [None, b"1", b"0", b"x", b"0", b"1"],
+        [b"odd", b"1", b"0", b"z" * (RECORD_BYTES + 1), b"0", b"1"],
+    ]
+)
 @given(odd=odd_ones())
 def test_a_twin_of_one_person_moves_nobody_elses_rows(form: Format, odd: list[Row]) -> None:
     assert taken(form, odd) == REST
@@ -171,8 +175,8 @@ def test_a_twin_of_one_person_moves_nobody_elses_rows(form: Format, odd: list[Ro
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
-@settings(max_examples=100, deadline=None)
-@given(odd=odd_ones())
+@settings(max_examples=25, deadline=None)
+@given(odd=odd_ones(20))
 def test_many_twins_of_one_person_move_nobody_elses_rows(form: Format, odd: list[Row]) -> None:
     assert taken(form, odd) == REST
 
