@@ -33,6 +33,8 @@ _FINEST, _REWARDS = 10_000, 2_000
 # a difference between those lost and those kept is told from this distance on, and of so many rows lost
 DIFFERENT, _ENOUGH = 0.05, 30
 _ROUNDING = 1e-6
+# rows set aside that are read once and held, rather than once a question
+_FEW = 100
 # of a quarantine that has no file
 _NOTHING = {"rule": pl.String, "effect": pl.String, "dropped": pl.Boolean, "user": pl.String, "episode": pl.String}
 
@@ -49,6 +51,8 @@ def ingest_report(snapshot: Snapshot, card: AnyCard) -> Dump:
 
 def _report(snapshot: Snapshot, card: AnyCard, files: Sequence[Path]) -> Dump:
     wrong = pl.concat([_by_role(pl.scan_parquet(f), card) for f in files] or [pl.LazyFrame(schema=_NOTHING)])
+    if sum(snapshot.quarantined.values()) <= _FEW:
+        wrong = wrong.collect(engine="in-memory").lazy()
     lost = _lost(wrong, snapshot)
     people = snapshot.users + len(lost)
     gone = wrong.filter(pl.col("dropped") & pl.col("user").is_in(lost.implode()))

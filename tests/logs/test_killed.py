@@ -27,8 +27,8 @@ from .conftest import make_card
 
 ROOT = Path(__file__).parents[2]
 PARTITIONS = 2
-# For each line: a child that kills itself with SIGKILL when the named function of the ingest is called for the n-th time,
-# before or after its work.  What all of them import is imported once.
+# For each line: a child that kills itself with SIGKILL when the named function of the ingest is called for the n-th
+# time, before or after its work.  What all of them import is imported once.
 MOTHER = """
 import json, os, signal, sys
 from pathlib import Path

@@ -8,14 +8,13 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from pipeline.logs.ingest import ingest
 from pipeline.logs.readers.arrow import row_count
 from pipeline.logs.readers.batch import field
 from pipeline.logs.readers.batch import take_fields as inside
 from pipeline.operator.inspection import hidden_state
 from reticent import LogError
 
-from .conftest import canonical
+from .conftest import canonical, ingest
 from .layout_ingest import changed, expected, taken, transitions
 from .layouts import FORMATS, WRITERS, card_of, cards, write_d4rl, write_flat, write_meds, write_minari_hdf5
 
@@ -64,7 +63,7 @@ def test_an_hdf5_file_in_a_plain_card_is_told_its_formats(tmp_path: Path) -> Non
     values = changed("D4RL")
     del values["source"]["format"]
     with pytest.raises(LogError, match=r"read with source\.format = 'minari' or 'd4rl'"):
-        ingest(card_of(values, tmp_path), tmp_path / "store")
+        ingest(card_of(values, tmp_path), tmp_path / "home")
 
 
 @pytest.mark.parametrize("head", ["Minari in Arrow", "RLDS", "LeRobot", "obp", "MEDS"])
@@ -74,7 +73,7 @@ def test_a_plain_card_over_a_known_layout_is_told_its_format(head: str, tmp_path
     values = cards()["Flat transitions"] | {"domain": cards()["Flat transitions"]["domain"] | {"horizon": 1}}
     columns = {"user_id": "patient", "reward": "r"}
     with pytest.raises(LogError, match=rf"it looks like source.format = '{form}'"):
-        ingest(card_of(values | {"source": {"files": files, "columns": columns}}, tmp_path), tmp_path / "store")
+        ingest(card_of(values | {"source": {"files": files, "columns": columns}}, tmp_path), tmp_path / "home")
 
 
 def test_a_card_without_a_format_keeps_its_digest() -> None:

@@ -7,16 +7,14 @@ from typing import Any
 
 import pytest
 
-from pipeline.logs.store import Snapshot
+from .conftest import HEAD, Edition, canonical
 
-from .conftest import HEAD, canonical
-
-Ingest = Callable[..., Snapshot]
+Ingest = Callable[..., Edition]
 X, Y, OTHER, DIED, END = range(5)
 BINS = {"states": {"column": "s", "bins": {"by": "n", "edges": [1, 5]}, "ends": ["died", "end"], "other": True}}
 
 
-def ways(snapshot: Snapshot) -> list[tuple[Any, ...]]:
+def ways(snapshot: Edition) -> list[tuple[Any, ...]]:
     return canonical(snapshot).select("next_state", "terminated", "truncated").rows()
 
 

@@ -21,16 +21,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipeline.declaration.card import AnyCard
 from pipeline.logs import spills
-from pipeline.logs.ingest import ingest
 from pipeline.logs.readers import batch as framing
 from pipeline.logs.readers import lines
 from pipeline.logs.readers import lines as ndjson
 from pipeline.logs.readers.batch import RECORD_BYTES, Batch
-from reticent import LogError
+from reticent import Card, LogError, LqCard
 
-from .conftest import canonical, make_card, quarantine
+from .conftest import canonical, ingest, make_card, quarantine
 
 HEAD = ("user", "episode", "t", "s", "a", "r")
 # the odd one's records stand among those of three others
@@ -121,7 +119,7 @@ FORMATS = [
 ]
 
 
-def rows_of_others(card: AnyCard, store: Path) -> list[tuple[Any, ...]]:
+def rows_of_others(card: Card | LqCard, store: Path) -> list[tuple[Any, ...]]:
     """Canonical rows of everybody but the odd one."""
     rows = canonical(ingest(card, store))
     return rows.filter(pl.col("user_id").is_in(["anna", "bert", "cleo"])).rows()
@@ -131,9 +129,7 @@ def taken(form: Format, odd: list[Row], **changes: Any) -> list[tuple[Any, ...]]
     folder = Path(tempfile.mkdtemp())
     try:
         (folder / form.name).write_bytes(form.write(odd))
-        return rows_of_others(
-            make_card(folder, [form.name], unit={"episodes_per_user": 2}, **changes), folder / "store"
-        )
+        return rows_of_others(make_card(folder, [form.name], unit={"episodes_per_user": 2}, **changes), folder / "home")
     finally:
         shutil.rmtree(folder)
 
@@ -238,7 +234,7 @@ def test_a_person_of_too_many_rows_keeps_the_first_and_moves_nobody(
     monkeypatch.setattr(lines, "BLOCK_BYTES", 60)
     many = [_cells(("odd", 1, t, "x", 0, 1.0)) for t in [0, 1, 2, 1, 2, 2, 2, 2, 2]]
     (tmp_path / form.name).write_bytes(form.write(many))
-    snapshot = ingest(make_card(tmp_path, [form.name], unit={"episodes_per_user": 2}), tmp_path / "store")
+    snapshot = ingest(make_card(tmp_path, [form.name], unit={"episodes_per_user": 2}), tmp_path / "home")
     assert snapshot.quarantined == {"repeat": 4, "too_many_rows": 5} and snapshot.source_rows == len(OTHERS) + 9
     filed = quarantine(snapshot.folder).filter(pl.col("rule") == "too_many_rows")
     first = AT + 5 + (form.name == "log.csv")
@@ -329,6 +325,6 @@ def test_a_cell_that_its_own_type_does_not_hold_moves_nobody_elses_rows(
         else:
             with pa.ipc.new_file(str(folder / name), table.schema) as writer:
                 writer.write_table(table)
-        return rows_of_others(make_card(folder, [name], unit={"episodes_per_user": 2}), folder / "store")
+        return rows_of_others(make_card(folder, [name], unit={"episodes_per_user": 2}), folder / "home")
 
     assert rows("usual", 0) == rows("beyond", beyond)

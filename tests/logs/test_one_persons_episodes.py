@@ -15,12 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.logs.ingest import ingest
 from pipeline.logs.readers import batch as framing
 from pipeline.logs.readers import rlds_lerobot
 from pipeline.logs.readers.batch import RECORD_BYTES
 
-from .conftest import canonical
+from .conftest import canonical, ingest
 from .layouts import (
     LOG,
     card_of,
@@ -54,7 +53,7 @@ def rows_of_others(card: dict[str, Any], folder: Path, odd: Any) -> dict[Any, li
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         told.update(f"{path.relative_to(folder)} {path.stat().st_size} ".encode() + path.read_bytes())
     if (key := told.hexdigest()) not in READ:
-        READ[key] = canonical(ingest(card_of(card, folder), folder / "store"))
+        READ[key] = canonical(ingest(card_of(card, folder), folder / "home"))
     found = READ[key].filter(pl.col("user_id").cast(pl.String) != str(odd)).partition_by("user_id", as_dict=True)
     return {str(user[0]): part.drop("user_id").rows() for user, part in found.items()}
 
@@ -300,6 +299,6 @@ def test_an_episode_in_one_row_may_be_longer_than_other_records(
     image = pl.element().struct.with_fields(image=pl.lit("z" * (RECORD_BYTES // 3)))
     pl.read_parquet(path).with_columns(pl.col("steps").list.eval(image)).write_parquet(path)
     card = card_of(cards()["RLDS"], tmp_path)
-    assert ingest(card, tmp_path / "store").quarantined == {}
+    assert ingest(card, tmp_path / "home").quarantined == {}
     monkeypatch.setattr(rlds_lerobot, "EPISODE_BYTES", 5 * RECORD_BYTES // 3)
     assert set(ingest(card, tmp_path / "again").quarantined) == {"malformed_line"}

@@ -10,12 +10,9 @@ import polars as pl
 import pytest
 from pydantic import ValidationError
 
-from pipeline.declaration.card import load_card
-from pipeline.logs.ingest import ingest
-from pipeline.logs.store import Snapshot
-from reticent import Card, LogError
+from reticent import Card, LogError, load_card
 
-from .conftest import canonical, make_card, quarantine
+from .conftest import Edition, canonical, ingest, make_card, quarantine
 
 HEAD = "user,episode,s_1,a_1,r_1,s_2,a_2,r_2,s_3,a_3,r_3\n"
 X, Y, OTHER, DIED, END = range(5)
@@ -35,12 +32,12 @@ def wide_card(folder: Path, files: tuple[str, ...] = ("log.csv",), **changes: An
     return make_card(folder, list(files), merged.pop("columns"), **merged, **changes)
 
 
-def read(folder: Path, text: str, **changes: Any) -> Snapshot:
+def read(folder: Path, text: str, **changes: Any) -> Edition:
     (folder / "log.csv").write_text(text, encoding="utf-8")
-    return ingest(wide_card(folder, **changes), folder / "store")
+    return ingest(wide_card(folder, **changes), folder / "home")
 
 
-def steps(snapshot: Snapshot) -> list[tuple[Any, ...]]:
+def steps(snapshot: Edition) -> list[tuple[Any, ...]]:
     return canonical(snapshot).select("user_id", "step", "state", "action", "reward", "next_state").rows()
 
 
