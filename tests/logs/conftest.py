@@ -42,7 +42,7 @@ def make_card(folder: Path, files: list[str], columns: dict[str, Any] | None = N
 
 
 class Edition(SimpleNamespace):
-    """What an ingest made: its manifest, its files, and what the operator is told (``problem``, ``report``)."""
+    """What an ingest made: its manifest, its files, and ``problem``, ``report`` and ``same_as`` of its answer."""
 
     @property
     def part_files(self) -> list[Path]:
@@ -53,7 +53,7 @@ def ingest(card: Card | LqCard, home: Path, frame: object = None) -> Edition:
     """The next edition of a card's files in a home."""
     told = Store(home).ingest(card, frame)
     manifest = json.loads((Path(told["folder"]) / "manifest.json").read_text(encoding="utf-8"))
-    more = {name: told[name] for name in ("problem", "report")}
+    more = {name: told[name] for name in ("problem", "report", "same_as")}
     return Edition(**{"set_aside": {}, "ids": 0, **manifest, **more, "folder": Path(told["folder"])})
 
 
