@@ -174,16 +174,6 @@ def test_caps_gaps_repeats_and_ends_hold_for_vectors_too(tmp_path):
     assert canonical(s).group_by("user_id").len().sort("user_id").rows() == [("cap", 1), ("long", 4), ("over", 1)]
 
 
-def test_replacing_a_person_moves_nobody_elses_rows(tmp_path):
-    strange = [("z", 0, t, [9.0e9, 0.0], [None if t else 0.1], None, False) for t in range(5)]
-    found = []
-    for i, extra in enumerate(([], strange, [("z", 3, 0, [0.1, 0.1], [0.1], [0.1, 0.1], True)])):
-        (tmp_path / str(i)).mkdir()
-        kept = canonical(ingested(tmp_path / str(i), [*GOOD, *extra], "ndjson"))
-        found.append(kept.filter(pl.col("user_id") != "z"))
-    assert found[0].equals(found[1]) and found[0].equals(found[2])
-
-
 def test_a_row_that_leads_nowhere_counts_nowhere(tmp_path):
     s = ingested(tmp_path, GOOD)
     card = load_card(tmp_path / "card.toml")
