@@ -103,8 +103,8 @@ def test_a_long_episode_is_whole(form: str, steps: int, tmp_path: Path, monkeypa
     states = rng.integers(1, 5, steps + 1).tolist()
     log = [Told(states, rng.integers(0, 2, steps).tolist(), [0.0] * steps, False), LOG[0]]
     folder = written(tmp_path, form, log, monkeypatch)
-    rows = canonical(ingest(lake(folder, form, horizon=1000), tmp_path / "home"))
     snapshot = ingest(lake(folder, form, horizon=1000), tmp_path / "home")
+    rows = canonical(snapshot)
     assert snapshot.source_rows == steps + 2 and snapshot.quarantined == {"beyond_horizon": steps - 1000}
     assert by_number(rows)[1] == expected(LOG[:1])[0]
     assert [row[3] for row in by_number(rows)[0]] == [s - 1 for s in states[1:1001]]

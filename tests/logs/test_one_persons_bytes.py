@@ -258,7 +258,7 @@ ODD_LINE = st.one_of(
 )
 
 
-@settings(deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(ODD_LINE, max_size=8), st.sampled_from(["csv", "ndjson"]))
 def test_a_block_of_lines_reads_as_each_line_alone(told: list[bytes], kind: str) -> None:
     """Bulk first, line by line where that fails: only because both give the same."""
@@ -276,7 +276,7 @@ def test_a_block_of_lines_reads_as_each_line_alone(told: list[bytes], kind: str)
     assert lost == [(n + i, text) for i, (_, some) in enumerate(each) for n, text in some]
 
 
-@settings(deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(CELL, st.lists(CELL, max_size=2)), max_size=6))
 def test_a_batch_of_rows_reads_as_each_row_alone(told: list[tuple[bytes | None, list[bytes | None]]]) -> None:
     text, texts = pa.array([a for a, _ in told], pa.binary()), pa.array([b for _, b in told], pa.list_(pa.binary()))
