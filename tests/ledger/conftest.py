@@ -53,6 +53,12 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 
 
 @pytest.fixture
+def alone(tmp_path: Path) -> Ledger:
+    """A ledger in a file: for what is read off the entries, wherever they are kept."""
+    return Place(str(tmp_path / "ledger.db"), None).open(create=True)
+
+
+@pytest.fixture
 def ledger(place: Place, make_card) -> Ledger:
     book = place.open(create=True)
     book.register(make_card(budget={"rho": 2.0}))

@@ -7,7 +7,6 @@ from fractions import Fraction
 import pytest
 
 from pipeline.ledger.account import reserve_for, reserve_of, split_of
-from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.looks import judged_before, look_told
 from reticent import CardError
 from tests.ledger.disjoint import disjoint
@@ -24,9 +23,8 @@ def real(make_card):
 
 
 @pytest.fixture
-def book(tmp_path):
-    """What looks are is read off the entries, wherever they are kept."""
-    return open_ledger(tmp_path / "ledger.db", create=True)
+def book(alone):
+    return alone
 
 
 def release(book, name, key, recipe="r", share=None, **more):

@@ -34,9 +34,8 @@ def real(make_card):
 
 
 @pytest.fixture
-def book(tmp_path):
-    """What people lost is read off the entries, wherever they are kept."""
-    return open_ledger(tmp_path / "ledger.db", create=True)
+def book(alone):
+    return alone
 
 
 @pytest.fixture
