@@ -161,7 +161,7 @@ REST = taken(FORMATS[0], [])
     odd=[
         [b"odd", b"1", b"0", b"x\xff", b"0", b"1"],
         [None, b"1", b"0", b"x", b"0", b"1"],
-        [b"odd", b"1", b"0", b"z" * (RECORD_BYTES + 1), b"0", b"1"],
+        [b"odd", b"1", b"0", NASTY[-1], b"0", b"1"],
     ]
 )
 @given(odd=odd_ones())

@@ -37,6 +37,7 @@ from .layouts import (
 # the odd one is the second of these
 EPISODES = [*LOG, *LOG]
 ODD = 1
+HUGE = b"z" * (RECORD_BYTES + 1)
 Spoil = Callable[[Path], None]
 
 
@@ -225,7 +226,7 @@ def test_odd_lines_where_order_tells_the_episodes(line: bytes, tmp_path: Path) -
     assert len(found[0]) == len(EPISODES) and found[1] == found[2] == found[0]
 
 
-@pytest.mark.parametrize("odd", [{"who": b"odd\xff"}, {"who": b"z" * (RECORD_BYTES + 1)}, {"terminals": np.nan},
+@pytest.mark.parametrize("odd", [{"who": b"odd\xff"}, {"who": HUGE}, {"terminals": np.nan},
                                  {"terminals": 7.0}, {"rewards": np.nan}, {"who": b""}])  # fmt: skip
 def test_odd_entries_of_d4rl(odd: dict[str, Any], tmp_path: Path) -> None:
     found: list[Any] = []

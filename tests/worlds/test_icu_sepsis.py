@@ -36,21 +36,14 @@ def test_expected_reward_is_that_of_the_files_own_reward_array(icu: World):
     np.testing.assert_allclose(icu.expected_reward, expected, atol=1e-12)
 
 
-def test_terminal_states_lead_to_the_end_and_nobody_starts_there(icu: World):
+def test_its_ends_its_policies_and_the_one_copy_of_its_dynamics(icu: World):
     assert dict(icu.ends) == {713: "died", 714: "survived", 715: "end"}
     assert (icu.transition[713:, :, 715] == 1).all()
     assert icu.start[icu.terminal].sum() == 0
-
-
-def test_every_policy_row_is_a_distribution(icu: World):
     for name in icu.policies:
         np.testing.assert_allclose(icu.behaviours(name, 2).sum(-1), 1, atol=1e-12)
-
-
-def test_steps_share_one_copy_of_the_dynamics(icu: World):
     mdp = icu.mdp(20)
-    assert mdp.transitions.strides[0] == 0
-    assert np.shares_memory(mdp.transitions, icu.transition)
+    assert mdp.transitions.strides[0] == 0 and np.shares_memory(mdp.transitions, icu.transition)
 
 
 def test_the_file_is_a_byte_copy_of_the_packages():
