@@ -34,6 +34,10 @@ class Place:
         raw.close()
 
 
+def in_file(path: Path) -> Place:
+    return Place(str(path), None)
+
+
 @pytest.fixture(scope="session")
 def server() -> Generator[Server]:
     if binaries() is None:
@@ -46,7 +50,7 @@ def server() -> Generator[Server]:
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.service)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     if request.param == "sqlite":
-        return Place(str(tmp_path / "ledger.db"), None)
+        return in_file(tmp_path / "ledger.db")
     running: Server = request.getfixturevalue("server")
     running.psql("drop schema public cascade; create schema public", "ledger")
     return Place(running.url("ledger"), running)
@@ -55,7 +59,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 @pytest.fixture
 def alone(tmp_path: Path) -> Ledger:
     """A ledger in a file: for what is read off the entries, wherever they are kept."""
-    return Place(str(tmp_path / "ledger.db"), None).open(create=True)
+    return in_file(tmp_path / "ledger.db").open(create=True)
 
 
 @pytest.fixture

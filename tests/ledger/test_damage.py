@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.ledger.chain import lacking
-from pipeline.ledger.ledger import open_ledger
 from reticent import BudgetError, Card
 from tests.conftest import card_dict
+from tests.ledger.conftest import Place, in_file
 
 EDITS = {
     "a body": "update entries set body = replace(body, '1/2', '1/4') where seq = 2",
@@ -47,7 +47,7 @@ def written(ledger):
     return ledger
 
 
-def refused(where: object, make_card) -> None:
+def refused(place: Place, make_card) -> None:
     """Opening, with and without leave to create, or the first question: one of them refuses; nothing is spent anew."""
     for create, use in (
         (False, lambda book: book.account("tiny")),
@@ -56,7 +56,7 @@ def refused(where: object, make_card) -> None:
         (False, lambda book: book.intent("tiny", "new", Fraction(1, 4), {})),
     ):
         with pytest.raises(BudgetError, match=r"damaged|lacks|no file|rights|cannot be opened|not a file"):
-            use(open_ledger(where, create=create))
+            use(place.open(create=create))
 
 
 # rows are checked by one code, whoever gives them
@@ -79,19 +79,19 @@ def test_an_edit_is_refused(written, place, make_card, edit):
     place.execute(EDITS[edit])
     if edit == "two entries swapped":
         place.execute("update entries set seq = -seq where seq < 0")
-    refused(place.where, make_card)
+    refused(place, make_card)
 
 
 def test_the_undamaged_ledger_would_pass_all_of_it(written, place, make_card):
     """The twin of ``refused``: without damage none of its questions fails."""
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
-        refused(place.where, make_card)
+        refused(place, make_card)
 
 
 @pytest.fixture(scope="module")
 def content(tmp_path_factory) -> bytes:
     path = tmp_path_factory.mktemp("book") / "ledger.db"
-    book = open_ledger(path, create=True)
+    book = in_file(path).open(create=True)
     book.register(Card.model_validate(card_dict(budget={"rho": 100.0})))
     for i in range(60):
         book.intent("tiny", f"key-{i}", Fraction(1, 2), {"note": "x" * 100})
@@ -149,12 +149,12 @@ OTHERS = (b"", b"not a database at all" * 100, b"SQLite format 3\x00")
 def test_a_file_that_is_no_whole_ledger_of_its_owners_is_refused_and_not_laid_out(file, make_card, spoil, how):
     spoil(file, how)
     before = file.read_bytes() if file.is_file() and os.access(file, os.R_OK) else None
-    refused(file, make_card)
+    refused(in_file(file), make_card)
     assert before is None or file.read_bytes() == before
 
 
 def test_a_ledger_that_vanished_while_open_is_not_made_anew(file):
-    book = open_ledger(file, create=False)
+    book = in_file(file).open()
     file.unlink()
     with pytest.raises(BudgetError):
         book.account("tiny")
@@ -166,7 +166,7 @@ def test_a_ledger_never_keeps_entries_in_a_side_file_that_could_be_lost(file):
     raw = sqlite3.connect(file)
     raw.execute("PRAGMA journal_mode=WAL")
     raw.close()
-    book = open_ledger(file, create=False)
+    book = in_file(file).open()
     book.intent("tiny", "new", Fraction(1, 4), {})
     assert [p.name for p in file.parent.glob("ledger.db*")] == ["ledger.db"]
 
@@ -174,7 +174,7 @@ def test_a_ledger_never_keeps_entries_in_a_side_file_that_could_be_lost(file):
 def test_a_lost_write_ahead_log_is_noticed_where_the_head_was_kept(file):
     """A tool held it in WAL mode and its log was deleted: the file is a whole old ledger; only a head can tell."""
     old = file.read_bytes()
-    book = open_ledger(file, create=False)
+    book = in_file(file).open()
     book.intent("tiny", "new", Fraction(1, 4), {})
     head = book.head()
     file.write_bytes(old)
@@ -183,23 +183,23 @@ def test_a_lost_write_ahead_log_is_noticed_where_the_head_was_kept(file):
 
 
 def test_a_ledger_of_the_first_version_gains_its_tables_and_keeps_its_entries(file):
-    before = open_ledger(file, create=False).entries()
+    before = in_file(file).open().entries()
     raw = sqlite3.connect(file)
     raw.executescript("drop table head; drop table leases;")
     raw.close()
-    book = open_ledger(file, create=False)
+    book = in_file(file).open()
     assert book.entries() == before and book.head().seq == len(before)
 
 
 def test_a_swapped_or_restored_ledger_is_whole_and_refused_by_what_others_saw(file, tmp_path, make_card):
-    book = open_ledger(file, create=False)
+    book = in_file(file).open()
     kept = shutil.copy(file, tmp_path / "old.db")
     book.intent("tiny", "new", Fraction(1, 4), {})
     head = book.head()
-    other = open_ledger(tmp_path / "other.db", create=True)
+    other = in_file(tmp_path / "other.db").open(create=True)
     for i in range(3):
         other.register(make_card(name=f"n{i}"))
     for wrong in (Path(kept), tmp_path / "other.db"):
         shutil.copy(wrong, file)
         file.chmod(0o600)
-        assert lacking(open_ledger(file, create=False).entries(), [head]) == head
+        assert lacking(in_file(file).open().entries(), [head]) == head
