@@ -43,8 +43,7 @@ from pipeline.transaction.transaction import (
 )
 from reticent import BudgetError
 from tests.flows.nights import Shop, customers
-from tests.flows.shop import lay_out
-from tests.jobs import ingest_job, register_job
+from tests.flows.shop import Opened
 
 # every transition of the machine, and every write on the way
 TRANSITIONS = (
@@ -98,11 +97,8 @@ class Caller:
         return 0 if more < 0 else self.before + 1 + int(more)
 
 
-def one_off(folder: Path, patch: pytest.MonkeyPatch, recipe: str = "private") -> Caller:
-    shop = lay_out(folder / "people", kind="real", ledger="ledger.db", cap=100.0)
-    home = Home(folder / "home")
-    register_job(str(shop), home)
-    ingest_job(str(shop), home)
+def one_off(folder: Path, patch: pytest.MonkeyPatch, opened: Opened, recipe: str = "private") -> Caller:
+    shop, home = opened(folder, cap=100.0)
     s = setting(str(shop / f"{recipe}.toml"), home)
     rho = s.plan.charge()[0]
     assert rho is not None
@@ -116,12 +112,12 @@ def one_off(folder: Path, patch: pytest.MonkeyPatch, recipe: str = "private") ->
     return found
 
 
-def pure(folder: Path, patch: pytest.MonkeyPatch) -> Caller:
+def pure(folder: Path, patch: pytest.MonkeyPatch, opened: Opened) -> Caller:
     """The same for pure ε: all of its noise is Laplace's."""
-    return one_off(folder, patch, "pure")
+    return one_off(folder, patch, opened, "pure")
 
 
-def step(folder: Path, patch: pytest.MonkeyPatch) -> Caller:
+def step(folder: Path, patch: pytest.MonkeyPatch, _: Opened) -> Caller:
     shop = Shop(folder, patch, cap=100.0)
     shop.append(1, customers(0, 40))
     shop.on(3)
@@ -247,10 +243,10 @@ def places(alive: list[str], *, everywhere: bool) -> list[int]:
 
 
 @pytest.mark.parametrize(("name", "death"), DEATHS)
-def test_every_crash_point_has_one_recovery(tmp_path, monkeypatch, name, death):
+def test_every_crash_point_has_one_recovery(tmp_path, monkeypatch, opened, name, death):
     killed = death == "killed"
     now, begun = tmp_path / "now", tmp_path / "begun"
-    caller = CALLERS[name](now, monkeypatch)
+    caller = CALLERS[name](now, monkeypatch, opened)
     shutil.copytree(now, begun)
     with dying(None, killed=False) as alive:
         caller.call()
@@ -258,7 +254,12 @@ def test_every_crash_point_has_one_recovery(tmp_path, monkeypatch, name, death):
     order = ["intent", "remember_head", "draw", "stage", "write_attempt", "commit", "end_leases", "remember_head"]
     seen = iter(alive)
     assert all(f"after {transition}" in seen for transition in order), alive
-    for at in places(alive, everywhere=(name, death) == ("a one-off release", "raised")):
+    differ = places(alive, everywhere=(name, death) == ("a one-off release", "raised"))
+    if (name, death) == ("a step of a continual release", "raised"):
+        # what a step adds to the machine lies within its stage; what clears up elsewhere is the machine's own
+        differ = [at for at in differ if alive.index("before stage") <= at <= alive.index("after stage")]
+        assert len(differ) > 5
+    for at in differ:
         shutil.rmtree(now)
         shutil.copytree(begun, now)
         caller.draws.clear()
@@ -293,8 +294,8 @@ class Late(Transaction):
         return super().commit(release, data_digest)
 
 
-def test_a_twin_that_draws_before_its_charge_is_caught(tmp_path, monkeypatch):
-    caller = one_off(tmp_path, monkeypatch)
+def test_a_twin_that_draws_before_its_charge_is_caught(tmp_path, monkeypatch, opened):
+    caller = one_off(tmp_path, monkeypatch, opened)
     with monkeypatch.context() as twin:
         twin.setattr(machine, "Transaction", Late)
         twin.setattr(Late, "stage", dies_after(Late.stage))
@@ -319,8 +320,8 @@ class Silent(Transaction):
 
 
 @pytest.mark.parametrize("name", CALLERS)
-def test_a_twin_that_draws_without_saying_so_is_caught(tmp_path, monkeypatch, name):
-    caller = CALLERS[name](tmp_path, monkeypatch)
+def test_a_twin_that_draws_without_saying_so_is_caught(tmp_path, monkeypatch, opened, name):
+    caller = CALLERS[name](tmp_path, monkeypatch, opened)
     with monkeypatch.context() as twin:
         twin.setattr(machine, "Transaction", Silent)
         twin.setattr(Silent, "stage", dies_after(Silent.stage))
@@ -330,9 +331,9 @@ def test_a_twin_that_draws_without_saying_so_is_caught(tmp_path, monkeypatch, na
 
 
 @pytest.mark.parametrize("name", [name for name in CALLERS if name != "pure"])
-def test_a_schedule_whose_sums_die_for_ever_pays_once(tmp_path, monkeypatch, name):
+def test_a_schedule_whose_sums_die_for_ever_pays_once(tmp_path, monkeypatch, opened, name):
     """Each retry once paid anew for an attempt that had not come to its noise: 2, 3, 4, 5 … until the cap was gone."""
-    caller = CALLERS[name](tmp_path, monkeypatch)
+    caller = CALLERS[name](tmp_path, monkeypatch, opened)
     for _ in range(4):
         with monkeypatch.context() as dead, pytest.raises(DiedError):
             for owner, sums in ((tabular, "aggregate"), (continual_step, "count_new")):
@@ -345,8 +346,8 @@ def test_a_schedule_whose_sums_die_for_ever_pays_once(tmp_path, monkeypatch, nam
 
 
 @pytest.mark.parametrize("name", CALLERS)
-def test_a_schedule_whose_draws_die_for_ever_stops_until_somebody_looks(tmp_path, monkeypatch, name):
-    caller = CALLERS[name](tmp_path, monkeypatch)
+def test_a_schedule_whose_draws_die_for_ever_stops_until_somebody_looks(tmp_path, monkeypatch, opened, name):
+    caller = CALLERS[name](tmp_path, monkeypatch, opened)
 
     def retry(times: int) -> None:
         for _ in range(times):
@@ -364,9 +365,9 @@ def test_a_schedule_whose_draws_die_for_ever_stops_until_somebody_looks(tmp_path
 
 
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
-def test_whoever_was_taken_over_draws_nothing(tmp_path, monkeypatch, law):
+def test_whoever_was_taken_over_draws_nothing(tmp_path, monkeypatch, opened, law):
     """A machine slept past its lease before it drew: the one that took its charge over may draw, and it may not."""
-    caller = one_off(tmp_path, monkeypatch)
+    caller = one_off(tmp_path, monkeypatch, opened)
     with monkeypatch.context() as dead, pytest.raises(DiedError):
         dead.setattr(tabular, "aggregate", dies_after(lambda *_: None))
         caller.call()
@@ -390,8 +391,8 @@ class Unleased(Transaction):
 
 
 @pytest.mark.parametrize("twin", [None, Unleased])
-def test_while_one_draws_nobody_else_does_and_a_twin_without_a_lease_is_caught(tmp_path, monkeypatch, twin):
-    caller = one_off(tmp_path, monkeypatch)
+def test_while_one_draws_nobody_else_does_and_a_twin_without_a_lease_is_caught(tmp_path, monkeypatch, opened, twin):
+    caller = one_off(tmp_path, monkeypatch, opened)
     found: list[str] = []
 
     def meanwhile(ledger: Ledger) -> None:
@@ -429,10 +430,10 @@ def test_while_one_draws_nobody_else_does_and_a_twin_without_a_lease_is_caught(t
 
 
 @pytest.fixture
-def lineage(tmp_path, monkeypatch):
-    caller = one_off(tmp_path, monkeypatch)
-    with open_lineage("shop", caller.ledger(), caller.home.store) as opened:
-        yield opened
+def lineage(tmp_path, monkeypatch, opened):
+    caller = one_off(tmp_path, monkeypatch, opened)
+    with open_lineage("shop", caller.ledger(), caller.home.store) as found:
+        yield found
 
 
 TERMS = (Fraction(1, 2), {"mechanisms": []})
