@@ -143,7 +143,7 @@ def logged(icu: Card, behaviour: str, people: int, folder: Path) -> tuple[dict[s
 
 
 def test_a_uniform_log_hides_nothing_and_is_not_warned_of(tmp_path: Path, icu: Card) -> None:
-    f, _ = logged(icu, "uniform", 40_000, tmp_path)
+    f, _ = logged(icu, "uniform", 20_000, tmp_path)
     tests = f["hidden_state"]["tests"]
     assert f["hidden_state"]["checked"] and {t["kind"] for t in tests} == {"state", "step", "past", "later"}
     assert not any(t["speaks"] for t in f["hidden_state"]["tests"])
