@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from flows.config.home import Home
@@ -28,6 +30,13 @@ def register_job(card: Any, home: Home, **more: Any) -> dict[str, Any]:
 def ledger_of(home: Home) -> Ledger:
     """Of the synthetic datasets of a home."""
     return Store(home.root).ledger().kept
+
+
+def entries_of(home: Home, card: Any = None) -> list[dict[str, Any]]:
+    """Every entry of a ledger, as an auditor is given them."""
+    with TemporaryDirectory() as folder:
+        Store(home.root, shelf=home.shelf).ledger(card).export(file := Path(folder) / "ledger.json")
+        return json.loads(file.read_text(encoding="utf-8"))["entries"]
 
 
 def run_job(*args: Any, **more: Any) -> dict[str, Any]:

@@ -414,7 +414,7 @@ def write_rows(rows: pl.DataFrame, path: Path, note: Mapping[bytes, str] | None 
 def count_runs(rows: pl.DataFrame, *columns: str) -> int:
     """How many different keys rows have that are sorted by them."""
     new = pl.any_horizontal(pl.col(column).ne_missing(pl.col(column).shift()) for column in columns)
-    return int(rows.lazy().select(new).collect().to_series()[1:].sum()) + bool(len(rows))
+    return int(rows.select(new).to_series()[1:].sum()) + bool(len(rows))
 
 
 def find_others(users: pl.DataFrame, claims: Claims) -> pl.DataFrame:
@@ -666,7 +666,7 @@ def _summarise(card: AnyCard, work: IngestWork, done: Sequence[Screened], claims
         episodes=sum(one.episodes for one in done),
         quarantined=dict(sorted(filed.items())),
         partitions=work.partitions,
-        set_aside=count_people(work.built, card),
+        set_aside=count_people(work.built, card) if filed else {},
         claimed=0 if claims is None else 1 + claims.since,
         ids=IDS,
     )

@@ -33,6 +33,8 @@ _FINEST, _REWARDS = 10_000, 2_000
 # a difference between those lost and those kept is told from this distance on, and of so many rows lost
 DIFFERENT, _ENOUGH = 0.05, 30
 _ROUNDING = 1e-6
+# rows set aside that are read once and held, rather than once a question
+_FEW = 100
 # of a quarantine that has no file
 _NOTHING = {"rule": pl.String, "effect": pl.String, "dropped": pl.Boolean, "user": pl.String, "episode": pl.String}
 
@@ -49,6 +51,8 @@ def ingest_report(snapshot: Snapshot, card: AnyCard) -> Dump:
 
 def _report(snapshot: Snapshot, card: AnyCard, files: Sequence[Path]) -> Dump:
     wrong = pl.concat([_by_role(pl.scan_parquet(f), card) for f in files] or [pl.LazyFrame(schema=_NOTHING)])
+    if sum(snapshot.quarantined.values()) <= _FEW:
+        wrong = wrong.collect(engine="in-memory").lazy()
     lost = _lost(wrong, snapshot)
     people = snapshot.users + len(lost)
     gone = wrong.filter(pl.col("dropped") & pl.col("user").is_in(lost.implode()))
@@ -58,7 +62,7 @@ def _report(snapshot: Snapshot, card: AnyCard, files: Sequence[Path]) -> Dump:
         "people_lost": len(lost),
         "share_lost": len(lost) / max(1, people),
         "rules": _rules(wrong),
-        "labels": [] if tables is None or not files else _labels(wrong, tables),
+        "labels": [] if tables is None or not files else _labels(wrong, snapshot, tables),
         "steps": _steps(wrong),
         "differences": [] if tables is None or not files else _differences(gone, snapshot, tables),
         "rewards": None if tables is None else _rewards(wrong, snapshot, tables),
@@ -129,12 +133,14 @@ def _declared(card: Card) -> dict[str, Mapping[str, int]]:
     return {role: labels for role, labels in found.items() if role in card.log.roles}
 
 
-def _labels(wrong: pl.LazyFrame, card: Card) -> list[Dump]:
+def _labels(wrong: pl.LazyFrame, snapshot: Snapshot, card: Card) -> list[Dump]:
     found: list[Dump] = []
     declared = _declared(card)
     for role, column in card.log.roles.items():
         kind = role.partition("@")[0]
         rule = "unknown_label" if role in declared else "bad_reward" if kind == "reward" else "unparsable"
+        if rule not in snapshot.quarantined:
+            continue
         counts = _counts(wrong.filter(pl.col("rule") == rule), role)
         texts = counts[role]
         odd = ~texts.is_in(list(declared[role])) if role in declared else _unread(kind, texts, card)
@@ -174,12 +180,12 @@ def _differences(gone: pl.LazyFrame, snapshot: Snapshot, card: Card) -> list[Dum
     for role, labels in _declared(card).items():
         index = pl.col(role).replace_strict(labels, default=None, return_dtype=pl.Int32)
         gone_here = _counts(gone.select(index).drop_nulls(), role)
+        if gone_here["len"].sum() < _ENOUGH or not snapshot.rows:
+            continue
         here = _counts(pl.concat([pl.scan_parquet(part).select(role) for part in snapshot.part_files]), role)
         lost, kept = np.zeros(len(names[role])), np.zeros(len(names[role]))
         lost[gone_here[role].to_numpy()] = gone_here["len"].to_numpy()
         kept[here[role].to_numpy()] = here["len"].to_numpy()
-        if lost.sum() < _ENOUGH or not kept.sum():
-            continue
         p, q = lost / lost.sum(), kept / kept.sum()
         # what chance alone makes of so few rows
         chance = float(np.sqrt(2 * q * (1 - q) / (np.pi * lost.sum())).sum() / 2)

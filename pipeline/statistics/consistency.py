@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
+from threading import Lock
 from typing import Any, Literal
 
 import numpy as np
@@ -142,11 +143,16 @@ def project_cvxpy(table: Array, total: float) -> Array:
     """
     unit = max(1.0, total, float(np.abs(table).max()))
     problem, x, drawn, sum_of = _projection(table.size)
-    drawn.value, sum_of.value = table.ravel() / unit, total / unit
-    problem.solve(solver="CLARABEL", tol_gap_abs=1e-12, tol_gap_rel=1e-12, tol_feas=1e-12)
-    if problem.status != "optimal":
-        raise RuntimeError(f"cvxpy ended {problem.status!r} on a projection")
-    return np.asarray(x.value).reshape(table.shape) * unit
+    # runs in threads of one process share the problem
+    with _SOLVING:
+        drawn.value, sum_of.value = table.ravel() / unit, total / unit
+        problem.solve(solver="CLARABEL", tol_gap_abs=1e-12, tol_gap_rel=1e-12, tol_feas=1e-12)
+        if problem.status != "optimal":
+            raise RuntimeError(f"cvxpy ended {problem.status!r} on a projection")
+        return np.asarray(x.value).reshape(table.shape) * unit
+
+
+_SOLVING = Lock()
 
 
 @cache

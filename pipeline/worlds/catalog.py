@@ -98,6 +98,7 @@ import zipfile
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from inspect import signature
 from itertools import pairwise
 from pathlib import Path
@@ -176,15 +177,22 @@ def load_icu_sepsis(path: Path) -> World:
     Raises CardError if the file is missing or is not that world.
     """
     try:
-        # numpy leaves a broken archive open; the file is ours to close
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as z:
-            transition, reward = z["tx_mat"], z["r_mat"]
-            start, clinician, sofa = z["d_0"], z["expert_policy"].copy(), z["sofa_scores"]
-            centers = z["state_cluster_centers"].astype(np.float32).astype(np.float64)
+        stat = path.stat()
+        return _icu_sepsis_of(path, stat.st_size, stat.st_mtime_ns)
     except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as e:
         raise CardError(
             f"{path}: not the ICU-Sepsis world: {e}; put world.npz of the icu_sepsis folder there"
         ) from None
+
+
+@lru_cache(maxsize=1)
+def _icu_sepsis_of(path: Path, _size: int, _at: int) -> World:
+    """The world in a file as it is now: cells of a study ask for it one after the other."""
+    # numpy leaves a broken archive open; the file is ours to close
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as z:
+        transition, reward = z["tx_mat"], z["r_mat"]
+        start, clinician, sofa = z["d_0"], z["expert_policy"].copy(), z["sofa_scores"]
+        centers = z["state_cluster_centers"].astype(np.float32).astype(np.float64)
     S, A = transition.shape[:2]  # noqa: N806
     entry = reward[0, 0]
     if (S, A) != (716, 25) or (reward[:713] != entry).any():

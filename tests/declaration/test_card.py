@@ -10,10 +10,8 @@ import pytest
 
 from flows.config.home import find_card, find_recipe
 from flows.config.study_recipes import is_world_recipe, load_study, load_world_recipe
-from pipeline.declaration.card import load_any_card, load_card
 from pipeline.declaration.toml import read_toml
-from pipeline.logs.ingest import ingest
-from reticent import Card, CardError, load_recipe
+from reticent import Card, CardError, Store, load_card, load_recipe
 from tests.conftest import card_dict
 from tests.documents import section
 
@@ -153,8 +151,9 @@ LINEAGES = {"icu_sepsis": "icu_sepsis_doses", "icu_sepsis_uniform": "icu_sepsis"
 
 
 def test_every_card_and_recipe_on_the_shelf_is_good():
-    for path in sorted((ROOT / "datasets").glob("*/card.toml")):
-        assert load_any_card(path).name == LINEAGES.get(path.parent.name, path.parent.name)
+    names = {path: load_card(path).name for path in sorted((ROOT / "datasets").glob("*/card.toml"))}
+    for path, name in names.items():
+        assert name == LINEAGES.get(path.parent.name, path.parent.name)
     for path in sorted((ROOT / "flows" / "recipes").glob("*.toml")):
         if "study" in read_toml(path):
             assert load_study(path).listed()
@@ -163,7 +162,7 @@ def test_every_card_and_recipe_on_the_shelf_is_good():
             assert load_world_recipe(path).trials()
             continue
         recipe = load_recipe(path)
-        assert load_any_card(find_card(recipe.recipe.card)).name == LINEAGES.get(recipe.recipe.card, recipe.recipe.card)
+        assert names[find_card(recipe.recipe.card).resolve()] == LINEAGES.get(recipe.recipe.card, recipe.recipe.card)
 
 
 RECIPE = '[recipe]\nname = "r"\ncard = "icu_sepsis"\nagent = "dp-apvi"\n[privacy]\n'
@@ -208,8 +207,8 @@ def test_the_wide_card_of_the_documentation_is_a_card_and_reads_its_log(tmp_path
     text = section("card.md", "## A wide source")
     card = load_card(write(tmp_path, text.partition("```toml\n")[2].partition("```")[0]))
     (tmp_path / "game.csv").write_text("userID,choice,planet,points\nu,1,2,9\n")
-    snapshot = ingest(card, tmp_path / "store")
-    assert (card.source.layout, snapshot.rows, snapshot.quarantined) == ("wide", 2, {})
+    made = Store(tmp_path / "home").ingest(card)
+    assert (card.source.layout, made["rows"], made["quarantined"]) == ("wide", 2, {})
 
 
 @pytest.mark.parametrize(("version", "said", "balanced"), [(1, None, False), (2, None, True), (2, False, False)])

@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.declaration.card import load_any_card, load_card, require_linear_quadratic, require_tabular
-from reticent import Card, CardError, LqCard
+from pipeline.declaration.card import load_card as load_tabular
+from pipeline.declaration.card import require_linear_quadratic, require_tabular
+from reticent import Card, CardError, LqCard, load_card
 from tests.learners.lq_shop import CARD
 
 SHELF = Path(__file__).resolve().parents[2] / "datasets"
@@ -17,7 +18,9 @@ GOOD = CARD.format(kind="synthetic", ledger="home", cap=9.0, m=1, people=300)
 
 def load(folder: Path, text: str = GOOD) -> LqCard:
     (folder / "card.toml").write_text(text)
-    return require_linear_quadratic(load_any_card(folder / "card.toml"))
+    card = load_card(folder / "card.toml")
+    assert isinstance(card, LqCard)
+    return card
 
 
 def test_a_card_of_vectors_says_sizes_names_and_scales(tmp_path):
@@ -74,9 +77,9 @@ def test_each_kind_of_agent_asks_for_its_kind_of_card(tmp_path):
     with pytest.raises(CardError, match="states are vectors; use agent dp-lqr"):
         require_tabular(load(tmp_path))
     with pytest.raises(CardError, match="states are vectors"):
-        load_card(tmp_path / "card.toml")
+        load_tabular(tmp_path / "card.toml")
     with pytest.raises(CardError, match=r"need a card with dynamics = 'linear_quadratic' and a \[cost\]"):
-        require_linear_quadratic(load_any_card(SHELF / "riverswim" / "card.toml"))
+        require_linear_quadratic(load_card(SHELF / "riverswim" / "card.toml"))
 
 
 HASHES = {
@@ -114,7 +117,7 @@ def test_the_hash_covers_unit_and_domain_and_not_the_cost(tmp_path, old, new, sa
 def test_the_shipped_card_is_the_world_it_is_said_to_come_from():
     from pipeline.worlds.plants import check_world, load_lq_world
 
-    card = require_linear_quadratic(load_any_card(SHELF / "double_integrator" / "card.toml"))
+    card = require_linear_quadratic(load_card(SHELF / "double_integrator" / "card.toml"))
     check_world(load_lq_world("double-integrator"), card)
     with pytest.raises(CardError, match="is not that of the world lq-1"):
         check_world(load_lq_world("lq-1"), card)

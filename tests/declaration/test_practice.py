@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.declaration.card import load_any_card, load_card
 from pipeline.ledger.account import card_hash
-from reticent import Card, CardError, LqCard
+from reticent import Card, CardError, LqCard, load_card
 from tests.conftest import card_dict
 from tests.declaration.test_card import GOOD, write
 
@@ -43,7 +42,7 @@ def test_it_is_refused_where_the_states_hide_something(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", [p for shelf in SHELVES for p in sorted(shelf.glob("*/card.toml"))], ids=str)
 def test_when_shipped_cards_pay(path: Path) -> None:
-    card = load_any_card(path)
+    card = load_card(path)
     assert isinstance(card, LqCard) or card.pays_at_the_end == (card.name in AT_THE_END)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline.declaration.card import load_card, task_of
+from pipeline.declaration.card import task_of
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
-from reticent import Card, CardError
+from reticent import Card, CardError, load_card
 from tests.conftest import card_dict
 from tests.declaration.test_card import GOOD, write
 

@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.declaration.card import load_card
 from pipeline.ledger.account import card_hash
-from reticent import Card, CardError
+from reticent import Card, CardError, load_card
 from tests.declaration.test_card import GOOD, write
 from tests.flows.verb import reticent
 
@@ -22,7 +21,9 @@ TABLE = {"state": ["y", "OTHER", "x"], "age": [1.5, 0.0, 2.0], "ward": [3, 1, 2]
 
 def card_with(folder: Path, table: dict[str, list], states: str = NAMED) -> Card:
     pq.write_table(pa.table(table), folder / "states.parquet")
-    return load_card(write(folder, GOOD.replace(STATES, states)))
+    card = load_card(write(folder, GOOD.replace(STATES, states)))
+    assert isinstance(card, Card)
+    return card
 
 
 def test_numbers_come_in_the_order_of_the_live_states_and_cannot_be_written(tmp_path):

@@ -34,22 +34,32 @@ class Place:
         raw.close()
 
 
+def in_file(path: Path) -> Place:
+    return Place(str(path), None)
+
+
 @pytest.fixture(scope="session")
 def server() -> Generator[Server]:
     if binaries() is None:
         pytest.skip("no PostgreSQL server: apt-get install postgresql")
     with postgres_server() as running:
+        running.psql("create database ledger")
         yield running
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.service)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     if request.param == "sqlite":
-        return Place(str(tmp_path / "ledger.db"), None)
+        return in_file(tmp_path / "ledger.db")
     running: Server = request.getfixturevalue("server")
-    running.psql("drop database if exists ledger with (force)")
-    running.psql("create database ledger")
+    running.psql("drop schema public cascade; create schema public", "ledger")
     return Place(running.url("ledger"), running)
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Ledger:
+    """A ledger in a file: for what is read off the entries, wherever they are kept."""
+    return in_file(tmp_path / "ledger.db").open(create=True)
 
 
 @pytest.fixture

@@ -68,9 +68,11 @@ def _runner(gate: Any, wins: Any, failures: Any, todo: Any, where: str, number: 
             wins.value += 1
 
 
-def race(todo: Any, where: str, runners: int, how: str = "spawn") -> tuple[int, list[str]]:
+def race(todo: Any, where: str, runners: int, how: str = "forkserver") -> tuple[int, list[str]]:
     """How many of the processes got what they wanted, and what the others were told."""
     context = get_context(how)
+    # what all of them import is imported once
+    context.set_forkserver_preload([__name__])
     gate, wins, failures = context.Barrier(runners), context.Value("i", 0), context.Queue()
     started = [context.Process(target=_runner, args=(gate, wins, failures, todo, where, i)) for i in range(runners)]
     for p in started:

@@ -9,10 +9,10 @@ import pytest
 
 from pipeline.ledger import attempts
 from pipeline.ledger.attempts import NOTED, Holder, may_have_drawn
-from pipeline.ledger.chain import AttemptLostError, Entry
+from pipeline.ledger.chain import Entry
 from reticent import BudgetError
 
-HERE, THERE = Holder("1" * 32, "here"), Holder("2" * 32, "there")
+HERE, THERE, AGAIN = Holder("1" * 32, "here"), Holder("2" * 32, "there"), Holder("3" * 32, "here")
 
 
 def draw(book, holder):
@@ -36,13 +36,13 @@ def test_without_leases_both_would_draw(ledger):
     """The broken twin: two charges, and only one release can be committed."""
     first, second = (ledger.intent("tiny", "k", Fraction(1, 2), {}) for _ in range(2))
     ledger.commit(second, {})
-    with pytest.raises(AttemptLostError):
+    with pytest.raises(BudgetError, match="another attempt committed this release first"):
         ledger.commit(first, {})
 
 
 def test_who_holds_the_lock_of_a_place_knows_that_attempts_there_are_dead(ledger):
     draw(ledger, HERE)
-    again = draw(ledger, Holder("3" * 32, "here"))
+    again = draw(ledger, AGAIN)
     assert again.body["attempt"] == 2
     assert not ledger.renew(ledger.entries()[1], HERE), "the first lease was taken over"
 
@@ -57,7 +57,7 @@ def test_a_lease_that_ran_out_is_dead_until_its_holder_wakes(ledger, place):
     second = draw(ledger, THERE)
     assert not ledger.renew(first, HERE)
     ledger.commit(second, {"release_sha256": "2"})
-    with pytest.raises(AttemptLostError, match="its spend stays"):
+    with pytest.raises(BudgetError, match="another attempt committed this release first; its spend stays"):
         ledger.commit(first, {"release_sha256": "1"})
     assert ledger.account("tiny").spent == 1
 

@@ -11,20 +11,19 @@ import pytest
 import sqlalchemy as sa
 
 from flows.terminal.screen import fail
-from pipeline.ledger.chain import AttemptLostError
 from pipeline.ledger.database import open_engine
-from pipeline.ledger.ledger import open_ledger
 from reticent import BudgetError, CardError
+from tests.ledger.conftest import in_file
 
 
 def test_a_ledger_is_created_for_its_owner_only(tmp_path):
-    open_ledger(tmp_path / "deep" / "ledger.db", create=True)
+    in_file(tmp_path / "deep" / "ledger.db").open(create=True)
     assert stat.S_IMODE((tmp_path / "deep" / "ledger.db").stat().st_mode) == 0o600
 
 
 def test_a_missing_ledger_refuses_and_never_starts_at_zero(tmp_path):
     with pytest.raises(BudgetError, match="does not exist"):
-        open_ledger(tmp_path / "none.db", create=False)
+        in_file(tmp_path / "none.db").open()
     assert not (tmp_path / "none.db").exists()
 
 
@@ -54,7 +53,7 @@ def test_a_committed_key_is_never_drawn_again_and_commits_once(ledger):
     intent = ledger.intent("tiny", "k", Fraction(1, 2), {})
     second = ledger.intent("tiny", "k", Fraction(1, 2), {})
     ledger.commit(intent, {"release_sha256": "0" * 64})
-    with pytest.raises(AttemptLostError, match="another attempt"):
+    with pytest.raises(BudgetError, match="another attempt committed this release first"):
         ledger.commit(second, {})
     with pytest.raises(BudgetError, match="replayed"):
         ledger.intent("tiny", "k", Fraction(1, 2), {})
@@ -132,7 +131,7 @@ def test_a_recovered_commit_is_the_same_commit(ledger):
     intent = ledger.intent("tiny", "k", Fraction(1), {})
     first = ledger.commit(intent, {"release_sha256": "0" * 64})
     assert ledger.commit(intent, {"release_sha256": "0" * 64}) == first
-    with pytest.raises(AttemptLostError):
+    with pytest.raises(BudgetError, match="another attempt committed this release first"):
         ledger.commit(intent, {"release_sha256": "1" * 64})
 
 
@@ -159,7 +158,7 @@ def test_two_ledgers_open_at_once_see_each_other(ledger, place):
 
 def test_a_full_disk_is_said_to_be_full_and_never_damaged(tmp_path, make_card):
     """Whoever reads "damaged, restore it" puts an old copy back, where all that was needed was room."""
-    book = open_ledger(tmp_path / "ledger.db", create=True)
+    book = in_file(tmp_path / "ledger.db").open(create=True)
     book.register(make_card(budget={"rho": 2.0}))
     pages = (tmp_path / "ledger.db").stat().st_size // 4096
 
@@ -185,7 +184,7 @@ def test_the_shell_says_that_a_disk_is_full(error, capsys):
 
 def test_an_entry_is_on_disk_before_anything_is_drawn(tmp_path):
     """EXTRA: the folder is synced too; and a writer waits for another one rather than fail at once."""
-    open_ledger(tmp_path / "ledger.db", create=True)
+    in_file(tmp_path / "ledger.db").open(create=True)
     engine, _ = open_engine(tmp_path / "ledger.db", create=False)
     with engine.connect() as connection:
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 3
@@ -193,7 +192,7 @@ def test_an_entry_is_on_disk_before_anything_is_drawn(tmp_path):
 
 
 def test_what_was_drawn_from_a_seed_is_not_committed_for_people_who_exist(tmp_path, make_card):
-    book = open_ledger(tmp_path / "ledger.db", create=True)
+    book = in_file(tmp_path / "ledger.db").open(create=True)
     book.register(make_card(kind="real", budget={"rho": 1.0, "ledger": str(tmp_path / "ledger.db")}))
     intent = book.intent("tiny", "k", Fraction(1, 2), {})
     for noise in ("seeded", "none", None):

@@ -23,8 +23,8 @@ def real(make_card):
 
 
 @pytest.fixture
-def book(place):
-    return place.open(create=True)
+def book(alone):
+    return alone
 
 
 def release(book, name, key, recipe="r", share=None, **more):

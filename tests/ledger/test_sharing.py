@@ -34,7 +34,13 @@ def real(make_card):
 
 
 @pytest.fixture
-def book(place):
+def book(alone):
+    return alone
+
+
+@pytest.fixture
+def claims(place):
+    """Who is of which lineage is a table of its own, on both engines."""
     return place.open(create=True)
 
 
@@ -163,40 +169,40 @@ def claimed(book, lineage, ids, key=KEY):
     return [text is not None for text in book.claim(lineage, [(one,) for one in ids], key)]
 
 
-def test_people_in_both_are_of_the_first_one_by_one(book, real):
-    book.register(real("a"))
-    book.register(real("b"))
-    disjoint(book, "b", "a")
-    assert claimed(book, "a", ["ann", "bob"]) == [True, True]
-    assert claimed(book, "b", ["bob", "cat", "dan"]) == [False, True, True]
+def test_people_in_both_are_of_the_first_one_by_one(claims, real):
+    claims.register(real("a"))
+    claims.register(real("b"))
+    disjoint(claims, "b", "a")
+    assert claimed(claims, "a", ["ann", "bob"]) == [True, True]
+    assert claimed(claims, "b", ["bob", "cat", "dan"]) == [False, True, True]
     # for good, whoever asks again and in whatever order
-    assert claimed(book, "a", ["cat", "ann", "eve"]) == [False, True, True]
-    assert claimed(book, "b", ["eve", "cat", "bob"]) == [False, True, False]
+    assert claimed(claims, "a", ["cat", "ann", "eve"]) == [False, True, True]
+    assert claimed(claims, "b", ["eve", "cat", "bob"]) == [False, True, False]
     with pytest.raises(BudgetError, match="known under key"):
-        claimed(book, "a", ["ann"], b"x" * 32)
+        claimed(claims, "a", ["ann"], b"x" * 32)
 
 
-def test_another_amendment_takes_no_claim_back(book, real):
-    book.register(real("a"))
-    book.register(real("b"))
-    disjoint(book, "b", "a")
-    assert claimed(book, "b", ["ann"]) == [True]
-    charge(book, "b", "1/4", claimed=True)
-    book.register(real("b", 2.0), amend=True)
-    assert claimed(book, "a", ["ann"]) == [False]
+def test_another_amendment_takes_no_claim_back(claims, real):
+    claims.register(real("a"))
+    claims.register(real("b"))
+    disjoint(claims, "b", "a")
+    assert claimed(claims, "b", ["ann"]) == [True]
+    charge(claims, "b", "1/4", claimed=True)
+    claims.register(real("b", 2.0), amend=True)
+    assert claimed(claims, "a", ["ann"]) == [False]
 
 
-def test_one_person_moves_no_other_and_nobody_is_ever_in_two(book, real):
+def test_one_person_moves_no_other_and_nobody_is_ever_in_two(claims, real):
     """The broken twin, a count of the overlap that decides for all, would change what others are answered."""
-    book.register(real("a"))
-    book.register(real("b"))
-    disjoint(book, "b", "a")
-    book.register(real("c"))
-    disjoint(book, "c", "a", "b")
+    claims.register(real("a"))
+    claims.register(real("b"))
+    disjoint(claims, "b", "a")
+    claims.register(real("c"))
+    disjoint(claims, "c", "a", "b")
     draw, where = random.Random(5), dict[str, set[str]]()
     for _ in range(40):
         name, people = draw.choice("abc"), draw.sample([f"p{i}" for i in range(12)], 5)
-        for person, ours in zip(people, claimed(book, name, people), strict=True):
+        for person, ours in zip(people, claimed(claims, name, people), strict=True):
             if ours:
                 where.setdefault(person, set()).add(name)
             else:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
 import pytest
 
-from pipeline.declaration.card import Card
-from pipeline.logs.ingest import ingest
-from pipeline.logs.store import Snapshot
+from reticent import Card, LogError, LqCard, Store
 
 COLUMNS = {"user_id": "user", "episode_id": "episode", "step": "t", "reward": "r"}
 HEAD = ("user", "episode", "t", "s", "a", "r")
@@ -38,26 +38,45 @@ def make_card(folder: Path, files: list[str], columns: dict[str, Any] | None = N
             **changes,
         }
     )
-    card._folder = folder
-    return card
+    return card.placed(folder)
+
+
+class Edition(SimpleNamespace):
+    """What an ingest made: its manifest, its files, and ``problem``, ``report`` and ``same_as`` of its answer."""
+
+    @property
+    def part_files(self) -> list[Path]:
+        return sorted(self.folder.glob("part-*.parquet"))
+
+
+def ingest(card: Card | LqCard, home: Path, frame: object = None) -> Edition:
+    """The next edition of a card's files in a home."""
+    told = Store(home).ingest(card, frame)
+    manifest = json.loads((Path(told["folder"]) / "manifest.json").read_text(encoding="utf-8"))
+    more = {name: told[name] for name in ("problem", "report", "same_as")}
+    return Edition(**{"set_aside": {}, "ids": 0, **manifest, **more, "folder": Path(told["folder"])})
+
+
+def check_delivery(made: Edition) -> None:
+    """Raise what the shell would say of a log that does not fit its card."""
+    if made.problem is not None:
+        raise LogError(made.problem)
 
 
 @pytest.fixture
-def ingested(tmp_path: Path) -> Callable[..., Snapshot]:
+def ingested(tmp_path: Path) -> Callable[..., Edition]:
     """Write rows (tuples of text, in the order of ``head``) as CSV and ingest them."""
 
-    def run(
-        rows: Sequence[tuple[Any, ...]], head: tuple[str, ...] = HEAD, partitions: int | None = None, **card: Any
-    ) -> Snapshot:
+    def run(rows: Sequence[tuple[Any, ...]], head: tuple[str, ...] = HEAD, **card: Any) -> Edition:
         lines = [",".join("" if x is None else str(x) for x in row) for row in [head, *rows]]
         (tmp_path / "log.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-        return ingest(make_card(tmp_path, ["log.csv"], **card), tmp_path / "store", partitions=partitions)
+        return ingest(make_card(tmp_path, ["log.csv"], **card), tmp_path / "home")
 
     return run
 
 
-def canonical(snapshot: Snapshot) -> pl.DataFrame:
-    return pl.concat([pl.read_parquet(p) for p in snapshot.part_files]).sort("user_id", "episode_id", "step")
+def canonical(made: Edition) -> pl.DataFrame:
+    return pl.concat([pl.read_parquet(p) for p in made.part_files]).sort("user_id", "episode_id", "step")
 
 
 def quarantine(folder: Path) -> pl.DataFrame:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pipeline.logs.ingest import ingest
-from pipeline.logs.store import Snapshot
-from tests.logs.conftest import canonical
+from tests.logs.conftest import Edition, canonical, ingest
 from tests.logs.layouts import LOG, Told, card_of, cards
 
 
@@ -16,11 +14,11 @@ def changed(head: str, **parts: dict[str, Any]) -> dict[str, Any]:
     return {k: v | parts[k] if k in parts else v for k, v in values.items()}
 
 
-def taken(head: str, folder: Path, **parts: dict[str, Any]) -> Snapshot:
-    return ingest(card_of(changed(head, **parts), folder), folder / "store")
+def taken(head: str, folder: Path, **parts: dict[str, Any]) -> Edition:
+    return ingest(card_of(changed(head, **parts), folder), folder / "home")
 
 
-def transitions(snapshot: Snapshot, *columns: str) -> list[tuple[Any, ...]]:
+def transitions(snapshot: Edition, *columns: str) -> list[tuple[Any, ...]]:
     """Rows by episode, without the ids; episodes in the order of their rows."""
     wanted = columns or ("state", "action", "reward", "next_state")
     rows = canonical(snapshot)

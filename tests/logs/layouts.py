@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 import polars as pl
 
-from pipeline.declaration.card import AnyCard, Card, LqCard
+from reticent import Card, LqCard
 from tests.documents import section
 
 FORMATS = section("card.md", "## Formats")
@@ -51,7 +51,7 @@ def cards() -> dict[str, dict[str, Any]]:
     return {head: {k: v for k, v in card.items() if k != "reward" or "cost" not in card} for head, card in made.items()}
 
 
-def card_of(values: dict[str, Any], folder: Path) -> AnyCard:
+def card_of(values: dict[str, Any], folder: Path) -> Card | LqCard:
     kind = LqCard if values["domain"].get("dynamics") == "linear_quadratic" else Card
     return kind.model_validate(values).placed(folder)
 

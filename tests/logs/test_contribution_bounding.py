@@ -200,7 +200,7 @@ def test_caps_are_refused_where_rows_one_by_one_are(piece: int, text: bool, monk
 
 # night on which each row arrives after the one before it, and how the episode ends
 EPISODE = st.tuples(st.lists(st.integers(0, 2), min_size=1, max_size=3), st.sampled_from(["end", "cut", "open"]))
-PEOPLE = st.lists(st.lists(EPISODE, min_size=1, max_size=2), min_size=1, max_size=4)
+PEOPLE = st.lists(st.lists(EPISODE, min_size=1, max_size=2), min_size=2, max_size=6)
 
 
 def long_card(recurs: str, m: int) -> Card:
@@ -249,7 +249,7 @@ def ended(episode) -> int | None:
     return int(sum(waits)) if how != "open" or len(waits) == 3 else None
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(PEOPLE)
 def test_an_episode_is_counted_whole_on_the_night_that_delivers_its_end(people):
     by_night = grown(people, long_card("capped", 2), whole=True)
@@ -276,7 +276,7 @@ def test_an_episode_that_midnight_cuts_is_caught():
     assert not sum(t["n_sa"].sum() for t in grown([[([0, 1], "open")]], card, whole=True))
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(PEOPLE, PEOPLE, st.sampled_from([("never", 2), ("capped", 2)]))
 def test_whose_episodes_wait_depends_on_their_own_rows_alone(people, others, unit):
     card = long_card(*unit)

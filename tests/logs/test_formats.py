@@ -13,14 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.logs.ingest import ingest
 from pipeline.logs.readers import arrow, lines
 from pipeline.logs.readers import batch as framing
 from pipeline.logs.readers import lines as ndjson
-from pipeline.logs.store import Snapshot, check_delivery
 from reticent import LogError
 
-from .conftest import canonical, make_card, quarantine
+from .conftest import Edition, canonical, check_delivery, ingest, make_card, quarantine
 
 HEAD = ["user", "episode", "t", "s", "a", "r"]
 FRAME = pl.DataFrame(
@@ -36,7 +34,7 @@ FRAME = pl.DataFrame(
 )
 
 
-def snapshot_of(folder: Path, name: str, **card: Any) -> Snapshot:
+def snapshot_of(folder: Path, name: str, **card: Any) -> Edition:
     return ingest(make_card(folder, [name], **card), folder / f"store-{name}")
 
 
@@ -57,7 +55,7 @@ def write(folder: Path, name: str, frame: pl.DataFrame = FRAME) -> None:
 
 def test_four_formats_of_one_log_give_the_same_canonical_bytes(tmp_path: Path) -> None:
     names = ["a.csv", "a.parquet", "a.arrow", "a.feather", "a.ipc", "a.arrows", "a.ndjson", "a.jsonl"]
-    found: dict[str, Snapshot] = {}
+    found: dict[str, Edition] = {}
     for name in names:
         write(tmp_path, name)
         found[name] = snapshot_of(tmp_path, name)
@@ -70,7 +68,7 @@ def test_four_formats_of_one_log_give_the_same_canonical_bytes(tmp_path: Path) -
 def test_files_of_all_formats_make_one_log(tmp_path: Path) -> None:
     for i, name in enumerate(["a.csv", "b.parquet", "c.arrow", "d.ndjson"]):
         write(tmp_path, name, FRAME.head(1).with_columns(user=pl.lit(f"u{i}")))
-    snapshot = ingest(make_card(tmp_path, ["*.*"]), tmp_path / "store")
+    snapshot = ingest(make_card(tmp_path, ["*.*"]), tmp_path / "home")
     assert canonical(snapshot)["user_id"].to_list() == ["u0", "u1", "u2", "u3"]
 
 
@@ -205,7 +203,7 @@ def test_objects_without_keys_are_rows_of_nobody_and_the_operator_hears_of_it(tm
     (tmp_path / "b.ndjson").write_text("{}\n{}\n", encoding="utf-8")
     snapshot = snapshot_of(tmp_path, "b.ndjson")
     with pytest.raises(LogError, match=r"not one of 2 rows is left \(most broke null_user\)"):
-        check_delivery(make_card(tmp_path, ["b.ndjson"]), snapshot)
+        check_delivery(snapshot)
 
 
 def stream_bytes(table: Any, *, file: bool) -> bytes:

@@ -9,15 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.declaration.card import load_card
-from pipeline.logs.ingest import ingest
-from pipeline.logs.store import Snapshot
 from pipeline.operator import confounding as hidden
-from pipeline.operator.confounding import hidden_state
-from pipeline.operator.inspection import advice, inspect_tables
 from pipeline.worlds.catalog import load_world
 from pipeline.worlds.simulated_logs import sample_log, write_log
-from reticent import Card
+from reticent import Card, Store, load_card
 
 from .conftest import make_card
 
@@ -30,20 +25,26 @@ ROWS = [
 ]  # fmt: skip
 
 
-def facts_of(folder: Path, rows: list[tuple[Any, ...]], **card: Any) -> tuple[dict[str, Any], Card]:
+def facts_of(folder: Path, rows: list[tuple[Any, ...]], **card: Any) -> dict[str, Any]:
     lines = [",".join(map(str, r)) for r in [("user", "episode", "t", "s", "a", "r"), *rows]]
+    folder.mkdir(exist_ok=True)
     (folder / "log.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    made = make_card(folder, ["log.csv"], **card)
-    snapshot = ingest(made, folder / "store", partitions=2)
-    return {**inspect_tables(snapshot, made)}, made
+    return seen(make_card(folder, ["log.csv"], **card))
 
 
-def codes(facts: dict[str, Any], card: Card) -> set[str]:
-    return {w["code"] for w in advice(facts, card)}
+def seen(card: Card) -> dict[str, Any]:
+    """What the operator sees of a log that is ingested beside its card."""
+    store = Store(card.folder / "home")
+    store.ingest(card)
+    return store.inspect(card)
+
+
+def codes(facts: dict[str, Any]) -> set[str]:
+    return {w["code"] for w in facts["warnings"]}
 
 
 def test_the_facts_are_those_of_the_log(tmp_path: Path) -> None:
-    f, _ = facts_of(tmp_path, ROWS, unit={"episodes_per_user": 2}, tolerance={"gap": 0.5})
+    f = facts_of(tmp_path, ROWS, unit={"episodes_per_user": 2}, tolerance={"gap": 0.5})
     assert (f["rows"], f["users"], f["episodes"], f["snapshot"], f["source_rows"]) == (6, 3, 4, 1, 7)
     rules = {r["rule"]: (r["rows"], round(r["share"], 4), r["tolerance"]) for r in f["rules"]}
     assert rules["unknown_label"] == (1, 0.1429, None) and rules["gap"] == (0, 0.0, 0.5)
@@ -68,7 +69,7 @@ def test_the_facts_are_those_of_the_log(tmp_path: Path) -> None:
 
 
 def test_coverage_is_that_of_the_cards_tables(tmp_path: Path) -> None:
-    f, _ = facts_of(tmp_path, ROWS, unit={"episodes_per_user": 2})
+    f = facts_of(tmp_path, ROWS, unit={"episodes_per_user": 2})
     c = f["coverage"]
     # 3 steps x (x, y, OTHER) x the two declared actions; OTHER is never recommended
     assert (c["pooled"], c["cells"], len(c["table"])) == (False, 18, 9)
@@ -76,7 +77,7 @@ def test_coverage_is_that_of_the_cards_tables(tmp_path: Path) -> None:
     first = c["table"][0]
     assert (first["step"], first["state"], first["visits"], first["never_seen"]) == (0, "x", 2, 1)
     pooled = {"dynamics": "stationary", "cell_cap": 1, "vetoes": [["x", "1"]]}
-    f, _ = facts_of(tmp_path, ROWS, domain=pooled, unit={"episodes_per_user": 2})
+    f = facts_of(tmp_path / "pooled", ROWS, domain=pooled, unit={"episodes_per_user": 2})
     c = f["coverage"]
     # step H - 1 has no successor in a pooled table; the veto takes a cell away
     assert (c["pooled"], c["cells"], [r["visits"] for r in c["table"]]) == (True, 5, [2, 1, 0])
@@ -89,8 +90,8 @@ def steady(users: int, action: Any = lambda u, t: (u + t) % 2) -> list[tuple[Any
 
 
 def test_a_sound_log_gets_no_warning(tmp_path: Path) -> None:
-    f, card = facts_of(tmp_path, steady(4000), unit={"users_public": 4000})
-    assert codes(f, card) == set()
+    f = facts_of(tmp_path, steady(4000), unit={"users_public": 4000})
+    assert codes(f) == set()
 
 
 @pytest.mark.parametrize(
@@ -111,18 +112,18 @@ def test_a_sound_log_gets_no_warning(tmp_path: Path) -> None:
     ],
 )
 def test_each_warning_is_given_where_it_is_due(tmp_path: Path, code: str, rows: Any, card: Any) -> None:
-    f, made = facts_of(tmp_path, rows, **card)
-    assert code in codes(f, made)
-    assert all(set(w) == {"code", "what", "means", "do"} for w in advice(f, made))
+    f = facts_of(tmp_path, rows, **card)
+    assert code in codes(f)
+    assert all(set(w) == {"code", "what", "means", "do"} for w in f["warnings"])
 
 
 def test_what_the_cap_dropped_is_counted_in_episodes_and_people(tmp_path: Path) -> None:
     rows = [("a", e, 0, "x", 0, 0) for e in range(5)] + [("b", e, 0, "x", 0, 0) for e in range(2)] + [ROWS[-1]]
-    f, card = facts_of(tmp_path, rows)
+    f = facts_of(tmp_path, rows)
     assert (f["people"]["episodes_dropped_by_cap"], f["people"]["above_cap"]) == (4 + 1, 2)
-    for file in (tmp_path / "store").rglob("quarantine-*.parquet"):
-        file.unlink()
-    purged = inspect_tables(ingest(card, tmp_path / "store"), card)
+    store, card = Store(tmp_path / "home"), make_card(tmp_path, ["log.csv"])
+    store.purge(card, quarantine_only=True, yes=True)
+    purged = store.inspect(card)
     assert purged["people"]["episodes_dropped_by_cap"] is None
 
 
@@ -131,29 +132,28 @@ def icu() -> Card:
     return load_card(SHELF / "icu_sepsis_uniform" / "card.toml")
 
 
-def logged(icu: Card, behaviour: str, people: int, folder: Path) -> tuple[Snapshot, Card]:
-    """A log of ICU-Sepsis seen through the card's bins, ingested, and the card that lies beside it."""
+def logged(icu: Card, behaviour: str, people: int, folder: Path) -> tuple[dict[str, Any], Card]:
+    """What is seen of a log of ICU-Sepsis through the card's bins, and the card that lies beside it."""
     world = load_world("icu_sepsis", icu.folder)
     rows = sample_log(world, behaviour, icu.domain.horizon, people, np.random.default_rng(1))
     write_log(world, rows, folder / "data")
-    card = icu.model_copy(deep=True).placed(folder)
-    return ingest(card, folder / "store"), card
+    unit = icu.unit.model_copy(update={"users_public": people})
+    card = icu.model_copy(deep=True, update={"unit": unit}).placed(folder)
+    return seen(card), card
 
 
 def test_a_uniform_log_hides_nothing_and_is_not_warned_of(tmp_path: Path, icu: Card) -> None:
-    snapshot, card = logged(icu, "uniform", 100_000, tmp_path)
-    f = inspect_tables(snapshot, card)
+    f, _ = logged(icu, "uniform", 20_000, tmp_path)
     tests = f["hidden_state"]["tests"]
     assert f["hidden_state"]["checked"] and {t["kind"] for t in tests} == {"state", "step", "past", "later"}
     assert not any(t["speaks"] for t in f["hidden_state"]["tests"])
-    assert codes(f, card) == set()
+    assert codes(f) == set()
 
 
 def test_clinicians_who_saw_more_than_the_bins_are_noticed(tmp_path: Path, icu: Card) -> None:
-    snapshot, card = logged(icu, "clinician", 3_000, tmp_path)
-    f = inspect_tables(snapshot, card)
+    f, card = logged(icu, "clinician", 3_000, tmp_path)
     assert {t["state"] for t in f["hidden_state"]["tests"] if t["speaks"]} == set(card.domain.live_states)
-    assert "hidden_state" in codes(f, card)
+    assert "hidden_state" in codes(f)
 
 
 def binned(folder: Path, rows: list[tuple[Any, ...]], **domain: Any) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def binned(folder: Path, rows: list[tuple[Any, ...]], **domain: Any) -> dict[str
     (folder / "log.csv").write_text("\n".join(["user,episode,t,x,a,r", *lines]) + "\n")
     states = {"column": "x", "labels": None, "bins": {"by": "x", "edges": [0.0]}, "ends": [], "other": True}
     card = make_card(folder, ["log.csv"], domain={"states": states} | domain, unit={"episodes_per_user": 50})
-    return hidden_state(ingest(card, folder / "store"), card)
+    return seen(card)["hidden_state"]
 
 
 def draws(users: int, seed: int) -> tuple[np.random.Generator, list[tuple[int, int]]]:
@@ -214,11 +214,11 @@ def test_an_effect_that_comes_a_row_later_is_seen_in_what_came_of_it(
         )
         state = (rng.random(3000) < 0.5 + (late if moves == "state" else 0)).astype(int)
         before = action
-    f, card = facts_of(tmp_path, lines, unit={"episodes_per_user": 2})
+    f = facts_of(tmp_path, lines, unit={"episodes_per_user": 2})
     loud = {t["column"] for t in f["hidden_state"]["tests"] if t["speaks"]}
     named = {"reward": "the action before, of the reward", "state": "the action before, of the state after"}
     assert loud == ({named[moves]} if rebound else set())
-    assert ("hidden_course" in codes(f, card)) == bool(rebound)
+    assert ("hidden_course" in codes(f)) == bool(rebound)
 
 
 def test_people_with_habits_are_no_hidden_state_however_often_they_come(tmp_path: Path, monkeypatch: Any) -> None:
@@ -270,18 +270,13 @@ def test_it_agrees_with_the_chi_square_test_of_one_stratum() -> None:
 
 
 def test_without_the_files_it_says_why_nothing_was_checked(tmp_path: Path) -> None:
-    f, card = facts_of(tmp_path, ROWS)
+    facts_of(tmp_path, ROWS)
     (tmp_path / "log.csv").unlink()
-    gone = hidden_state(ingest_of(tmp_path), card)
+    f = Store(tmp_path / "home").inspect(make_card(tmp_path, ["log.csv"]))
+    gone = f["hidden_state"]
     assert not gone["checked"] and "nothing matches" in gone["why_not"]
-    told = {w["code"]: w for w in advice(f | {"hidden_state": gone}, card)}["hidden_state_unchecked"]
+    told = {w["code"]: w for w in f["warnings"]}["hidden_state_unchecked"]
     assert "says nothing about confounding" in told["means"] and "nothing matches" in told["what"]
-
-
-def ingest_of(folder: Path) -> Any:
-    from pipeline.logs.store import latest
-
-    return latest(folder / "store", "tiny")
 
 
 def ward(folder: Path, people: int = 3000, *, order: bool = False, past: bool = False) -> dict[str, Any]:
@@ -303,9 +298,8 @@ def ward(folder: Path, people: int = 3000, *, order: bool = False, past: bool = 
     values = card.model_dump()
     values["source"]["columns"] |= {"user_id": "user", "episode_id": "user", "step": None if order else "t"}
     values["source"] |= {"order_by": "on"} if order else {}
-    made = Card.model_validate(values).placed(folder)
-    f = {**inspect_tables(ingest(made, folder / "store"), made)}
-    return f | {"told": {w["code"]: w for w in advice(f, made)}}
+    f = seen(Card.model_validate(values).placed(folder))
+    return f | {"told": {w["code"]: w for w in f["warnings"]}}
 
 
 @pytest.mark.parametrize("order", [False, True])

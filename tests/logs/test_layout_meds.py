@@ -8,12 +8,11 @@ from typing import Any
 import polars as pl
 import pytest
 
-from pipeline.logs.ingest import ingest
 from pipeline.logs.readers import batch as framing
 from pipeline.logs.readers import meds
 from pipeline.logs.readers.batch import Asked
 
-from .conftest import canonical
+from .conftest import canonical, ingest
 from .layout_ingest import changed
 from .layouts import card_of, cards, write_meds
 
@@ -77,7 +76,7 @@ def test_a_subject_whose_rows_are_scattered_has_the_same_windows(
 ) -> None:
     path = write_meds(tmp_path)
     frame = pl.read_parquet(path)
-    alike = canonical(ingest(card_of(cards()["MEDS"], tmp_path), tmp_path / "store"))
+    alike = canonical(ingest(card_of(cards()["MEDS"], tmp_path), tmp_path / "home"))
     monkeypatch.setattr(framing, "BATCH_ROWS", batch)
     frame.sort(pl.int_range(pl.len()).over("subject_id"), maintain_order=True).write_parquet(path)
     assert canonical(ingest(card_of(cards()["MEDS"], tmp_path), tmp_path / "again")).equals(alike)

@@ -9,11 +9,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipeline.logs.ingest import ingest
 from pipeline.logs.readers import batch as framing
 from reticent import CardError, LogError
 
-from .conftest import canonical, quarantine
+from .conftest import canonical, ingest, quarantine
 from .layout_ingest import changed, expected, taken, transitions
 from .layouts import LOG, card_of, cards, write_d4rl, write_flat, write_lerobot, write_obp, write_rlds
 
@@ -48,7 +47,7 @@ def test_flat_rows_without_people_are_cut_by_flag_and_by_where_they_lead(tmp_pat
     write_flat(tmp_path)
     values = changed("Flat transitions", unit={"user": "episode"})
     values["source"]["columns"] |= {"user_id": "episode", "truncated": "done"}
-    snapshot = ingest(card_of(values, tmp_path), tmp_path / "store")
+    snapshot = ingest(card_of(values, tmp_path), tmp_path / "home")
     assert transitions(snapshot) == expected() and snapshot.users == 4
 
 
@@ -64,7 +63,7 @@ def test_people_whose_rows_lie_between_each_other_are_cut_by_their_own_rows(tmp_
         mixed[place] = line
     path.write_text("\n".join([head, *mixed]) + "\n", encoding="utf-8")
     values = changed("Flat transitions", unit={"users_public": 20})
-    assert transitions(ingest(card_of(values, tmp_path), tmp_path / "store")) == sorted(expected() * 5)
+    assert transitions(ingest(card_of(values, tmp_path), tmp_path / "home")) == sorted(expected() * 5)
 
 
 def test_real_people_told_apart_by_order_need_ids(tmp_path: Path) -> None:
@@ -79,7 +78,7 @@ def test_steps_of_real_people_in_a_row_each_need_ids(tmp_path: Path) -> None:
     write_rlds(tmp_path, LOG, nested=False)
     values = changed("RLDS", budget={"ledger": "l.db"}) | {"kind": "real"}
     with pytest.raises(LogError, match="name a column of user ids"):
-        ingest(card_of(values, tmp_path), tmp_path / "store")
+        ingest(card_of(values, tmp_path), tmp_path / "home")
 
 
 @pytest.mark.parametrize("line", ["p1,3,1", "p1,3,1,0,3,perhaps"])

@@ -12,11 +12,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipeline.logs.ingest import ingest
 from pipeline.logs.readers import batch as framing
 from reticent import LogError
 
-from .conftest import canonical
+from .conftest import canonical, ingest
 from .layouts import (
     LOG,
     WRITERS,
@@ -70,7 +69,7 @@ def rows_by_user(write: Write, card: dict[str, Any], log: list[Told], folder: Pa
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     write(folder, log)
-    rows = canonical(ingest(card_of(card, folder), folder / "store"))
+    rows = canonical(ingest(card_of(card, folder), folder / "home"))
     return {user[0]: part.rows() for user, part in rows.partition_by("user_id", as_dict=True).items()}
 
 
@@ -218,5 +217,5 @@ def test_ids_that_no_signed_number_holds_are_refused_without_being_told(tmp_path
     odd = rows.tail(1).with_columns(pl.lit(2**63 + 987654321, dtype=pl.UInt64).alias("subject_id"))
     pl.concat([rows, odd]).write_parquet(path)
     with pytest.raises(LogError, match=r"0.parquet: column 'subject_id' is UInt64; ") as caught:
-        ingest(card_of(cards()["MEDS"], tmp_path), tmp_path / "store")
+        ingest(card_of(cards()["MEDS"], tmp_path), tmp_path / "home")
     assert "987654321" not in str(caught.value)

@@ -12,9 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pipeline.logs.ingest import ingest
-
-from .conftest import canonical
+from .conftest import canonical, ingest
 from .layouts import LOG, Told, card_of, cards, flags
 
 LAKE = cards()["Minari in HDF5"]
@@ -72,7 +70,7 @@ def test_a_dataset_that_minari_wrote_is_read_in_order_and_without_padding(
 ) -> None:
     log = LOG * 3
     folder = written(tmp_path, form, log, monkeypatch)
-    snapshot = ingest(lake(folder, form), tmp_path / "store")
+    snapshot = ingest(lake(folder, form), tmp_path / "home")
     assert by_number(canonical(snapshot)) == expected(log) and snapshot.quarantined == {}
 
 
@@ -83,7 +81,7 @@ def test_a_dict_space_is_read_by_its_parts(form: str, tmp_path: Path, monkeypatc
     folder = written(tmp_path, form, LOG, monkeypatch, arrays=dicts, space=space)
     states = {"states": LAKE["domain"]["states"] | {"column": "observations/at"}}
     card = lake(folder, form, domain=states, columns={"next_state": "next_observations/at"})
-    assert by_number(canonical(ingest(card, tmp_path / "store"))) == expected(LOG)
+    assert by_number(canonical(ingest(card, tmp_path / "home"))) == expected(LOG)
 
 
 @pytest.mark.parametrize("form", ["arrow", "parquet"])
@@ -94,7 +92,7 @@ def test_an_episode_whose_order_the_writer_lost_is_set_aside(
     steps = 140_000
     log = [Told([1] * (steps + 1), [0] * steps, [0.0] * steps, False), LOG[0]]
     folder = written(tmp_path, form, log, monkeypatch)
-    snapshot = ingest(lake(folder, form, horizon=1000), tmp_path / "store")
+    snapshot = ingest(lake(folder, form, horizon=1000), tmp_path / "home")
     assert snapshot.quarantined == {"malformed_line": 1}
     assert by_number(canonical(snapshot)) == [expected(LOG[:1])[0]]
 
@@ -105,8 +103,8 @@ def test_a_long_episode_is_whole(form: str, steps: int, tmp_path: Path, monkeypa
     states = rng.integers(1, 5, steps + 1).tolist()
     log = [Told(states, rng.integers(0, 2, steps).tolist(), [0.0] * steps, False), LOG[0]]
     folder = written(tmp_path, form, log, monkeypatch)
-    rows = canonical(ingest(lake(folder, form, horizon=1000), tmp_path / "store"))
-    snapshot = ingest(lake(folder, form, horizon=1000), tmp_path / "store")
+    snapshot = ingest(lake(folder, form, horizon=1000), tmp_path / "home")
+    rows = canonical(snapshot)
     assert snapshot.source_rows == steps + 2 and snapshot.quarantined == {"beyond_horizon": steps - 1000}
     assert by_number(rows)[1] == expected(LOG[:1])[0]
     assert [row[3] for row in by_number(rows)[0]] == [s - 1 for s in states[1:1001]]

@@ -7,73 +7,73 @@ from typing import Any
 
 import pytest
 
-from pipeline.logs.store import Snapshot
+from .conftest import HEAD, Edition, canonical
 
-from .conftest import HEAD, canonical
-
-Ingest = Callable[..., Snapshot]
+Ingest = Callable[..., Edition]
+Rows = list[tuple[Any, ...]]
 X, Y, OTHER, DIED, END = range(5)
 BINS = {"states": {"column": "s", "bins": {"by": "n", "edges": [1, 5]}, "ends": ["died", "end"], "other": True}}
 
 
-def ways(snapshot: Snapshot) -> list[tuple[Any, ...]]:
+def ways(snapshot: Edition) -> list[tuple[Any, ...]]:
     return canonical(snapshot).select("next_state", "terminated", "truncated").rows()
 
 
-def test_without_a_logged_successor_the_next_row_tells_and_step_h_leads_to_the_end(ingested: Ingest) -> None:
-    rows = [("u", 1, t, s, 0, 0) for t, s in enumerate(["x", "y", "x"])]
-    assert ways(ingested(rows)) == [(Y, False, False), (X, False, False), (END, True, False)]
+WITH = {"done": "terminated", "s2": "next_state", "n2": "next_bin"}
+STATIONARY = {"dynamics": "stationary"}
+NO_ENDS = {"states": {"column": "s", "labels": ["x", "y"]}}
+NUMBERED = {"states": {"column": "s", "bins": {"by": "s", "edges": [1, 5]}, "ends": ["died", "end"]}}
+XYX = [("u", 1, t, s, 0, 0) for t, s in enumerate("xyx")]
+# what it says: the rows, their further columns, the domain, where each row that stays leads, and what is set aside
+CASES: dict[str, tuple[Rows, tuple[str, ...], dict[str, Any], Rows, dict[str, int]]] = {
+    "without a logged successor the next row tells, and step H leads to the end": (
+        XYX, (), {}, [(Y, False, False), (X, False, False), (END, True, False)], {},
+    ),
+    "an episode that just stops is truncated and leads nowhere": (XYX[:1], (), {}, [(None, False, True)], {}),
+    "a final row in an end tells where the episode ended": (
+        [XYX[0], ("u", 1, 1, "died", "", "")], (), {}, [(DIED, True, False)], {"after_end": 1},
+    ),
+    "a terminated row leads to the end even if rows follow": (
+        [(*XYX[0], 1), (*XYX[1], 0), ("v", 1, 0, "x", 0, 0, 1), ("v", 1, 1, "died", "", "", 0)], ("done",), {},
+        [(END, True, False), (DIED, True, False)], {"after_end": 2},
+    ),
+    "a logged successor is trusted before the next row": (
+        [(*XYX[0], "x"), (*XYX[1], None), (*XYX[2], "nowhere")], ("s2",), {},
+        [(X, False, False), (X, False, False), (OTHER, False, False)], {"unknown_label": 1},
+    ),
+    "a logged end terminates and drops what follows": (
+        [(*XYX[0], "died"), (*XYX[1], "x")], ("s2",), {}, [(DIED, True, False)], {"after_end": 1},
+    ),
+    **{
+        f"stationary without logged successors knows nothing after step H: {last!r}": (
+            [*((*row, row[2] == 2) for row in XYX), ("u", 1, 3, last, "", "", "")], ("done",), STATIONARY,
+            [(Y, False, False), (X, False, False), (None, True, True)], {rule: 1},
+        )
+        for last, rule in (("", "beyond_horizon"), ("died", "beyond_horizon"))
+    },
+    "stationary with logged successors uses them at every step": (
+        [("u", 1, t, "x", 0, 0, s) for t, s in enumerate(["x", "x", "died"])], ("s2",), STATIONARY,
+        [(X, False, False), (X, False, False), (DIED, True, False)], {},
+    ),
+    "without ends the last step leads nowhere known": (
+        [("u", 1, t, "x", 0, 0) for t in range(3)], (), NO_ENDS,
+        [(X, False, False), (X, False, False), (None, False, True)], {},
+    ),
+    "one column may hold both the number and the ends": (
+        [("u", 1, 0, "2", 0, 0), ("u", 1, 1, "died", "", "")], (), NUMBERED, [(3, True, False)], {"after_end": 1},
+    ),
+    "a logged successor in bins is the bin of its number unless it is an end": (
+        [("u", 1, 0, "x", 0, 0, 0, "y", 7), ("u", 1, 1, "x", 0, 0, 7, "died", "abc")], ("n", "s2", "n2"), BINS,
+        [(2, False, False), (4, True, False)], {},
+    ),
+}  # fmt: skip
 
 
-def test_an_episode_that_just_stops_is_truncated_and_leads_nowhere(ingested: Ingest) -> None:
-    assert ways(ingested([("u", 1, 0, "x", 0, 0)])) == [(None, False, True)]
-
-
-def test_a_final_row_in_an_end_tells_where_the_episode_ended(ingested: Ingest) -> None:
-    assert ways(ingested([("u", 1, 0, "x", 0, 0), ("u", 1, 1, "died", "", "")])) == [(DIED, True, False)]
-
-
-def test_a_terminated_row_leads_to_the_end_even_if_rows_follow(ingested: Ingest) -> None:
-    rows = [
-        ("u", 1, 0, "x", 0, 0, 1),
-        ("u", 1, 1, "y", 0, 0, 0),
-        ("v", 1, 0, "x", 0, 0, 1),
-        ("v", 1, 1, "died", "", "", 0),
-    ]
-    found = ways(ingested(rows, (*HEAD, "done"), columns={"terminated": "done"}))
-    assert found == [(END, True, False), (DIED, True, False)]
-
-
-def test_a_logged_successor_is_trusted_before_the_next_row(ingested: Ingest) -> None:
-    rows = [("u", 1, 0, "x", 0, 0, "x"), ("u", 1, 1, "y", 0, 0, None), ("u", 1, 2, "x", 0, 0, "nowhere")]
-    found = ways(ingested(rows, (*HEAD, "s2"), columns={"next_state": "s2"}))
-    assert found == [(X, False, False), (X, False, False), (OTHER, False, False)]
-
-
-def test_a_logged_end_terminates_and_drops_what_follows(ingested: Ingest) -> None:
-    rows = [("u", 1, 0, "x", 0, 0, "died"), ("u", 1, 1, "y", 0, 0, "x")]
-    snapshot = ingested(rows, (*HEAD, "s2"), columns={"next_state": "s2"})
-    assert ways(snapshot) == [(DIED, True, False)]
-    assert snapshot.quarantined == {"after_end": 1}
-
-
-@pytest.mark.parametrize("last", ["", "died"])
-def test_stationary_without_logged_successors_knows_nothing_after_step_h(ingested: Ingest, last: str) -> None:
-    rows = [("u", 1, t, s, 0, 0, t == 2) for t, s in enumerate(["x", "y", "x"])] + [("u", 1, 3, last, "", "", "")]
-    snapshot = ingested(rows, (*HEAD, "done"), columns={"terminated": "done"}, domain={"dynamics": "stationary"})
-    assert ways(snapshot) == [(Y, False, False), (X, False, False), (None, True, True)]
-
-
-def test_stationary_with_logged_successors_uses_them_at_every_step(ingested: Ingest) -> None:
-    rows = [("u", 1, t, "x", 0, 0, s) for t, s in enumerate(["x", "x", "died"])]
-    snapshot = ingested(rows, (*HEAD, "s2"), columns={"next_state": "s2"}, domain={"dynamics": "stationary"})
-    assert ways(snapshot)[-1] == (DIED, True, False)
-
-
-def test_without_ends_the_last_step_leads_nowhere_known(ingested: Ingest) -> None:
-    rows = [("u", 1, t, "x", 0, 0) for t in range(3)]
-    snapshot = ingested(rows, domain={"states": {"column": "s", "labels": ["x", "y"]}})
-    assert ways(snapshot) == [(X, False, False), (X, False, False), (None, False, True)]
+@pytest.mark.parametrize("case", CASES)
+def test_where_a_row_leads(ingested: Ingest, case: str) -> None:
+    rows, more, domain, leads, set_aside = CASES[case]
+    made = ingested(rows, (*HEAD, *more), columns={WITH[c]: c for c in more if c in WITH}, domain=domain)
+    assert ways(made) == leads and made.quarantined == set_aside
 
 
 def test_bins_are_left_closed_and_the_label_tells_only_the_ends(ingested: Ingest) -> None:
@@ -86,19 +86,6 @@ def test_bins_are_left_closed_and_the_label_tells_only_the_ends(ingested: Ingest
     assert canonical(snapshot)["state"].to_list() == [0, 1, 1, 2, 3, 3, 0]
     assert canonical(snapshot)["next_state"].to_list()[-1] == 4
     assert snapshot.quarantined == {"after_end": 1, "unknown_label": 2, "unparsable": 1}
-
-
-def test_one_column_may_hold_both_the_number_and_the_ends(ingested: Ingest) -> None:
-    states = {"column": "s", "bins": {"by": "s", "edges": [1, 5]}, "ends": ["died", "end"]}
-    snapshot = ingested([("u", 1, 0, "2", 0, 0), ("u", 1, 1, "died", "", "")], domain={"states": states})
-    assert ways(snapshot) == [(3, True, False)]
-
-
-def test_a_logged_successor_in_bins_is_the_bin_of_its_number_unless_it_is_an_end(ingested: Ingest) -> None:
-    rows = [("u", 1, 0, "x", 0, 0, 0, "y", 7), ("u", 1, 1, "x", 0, 0, 7, "died", "abc")]
-    snapshot = ingested(rows, (*HEAD, "n", "s2", "n2"), columns={"next_state": "s2", "next_bin": "n2"}, domain=BINS)
-    assert ways(snapshot) == [(2, False, False), (4, True, False)]
-    assert snapshot.quarantined == {}
 
 
 def test_a_log_of_single_decisions_needs_neither_step_nor_episode(ingested: Ingest) -> None:

@@ -9,10 +9,9 @@ import fsspec
 import pytest
 from pyarrow import fs
 
-from pipeline.logs.ingest import ingest
 from reticent import CardError
 
-from .conftest import HEAD, make_card
+from .conftest import HEAD, ingest, make_card
 
 LINES = [",".join(HEAD), *(f"u{i},1,{t},{'xy'[i % 2]},{i % 2},0.5" for i in range(20) for t in range(3))]
 
@@ -41,11 +40,11 @@ def test_files_copied_from_another_file_system_give_the_same_snapshot(tmp_path: 
         source_filesystem=remote,
         destination_filesystem=fs.LocalFileSystem(),
     )
-    copied = ingest(make_card(tmp_path, ["logs/*.csv"]), tmp_path / "store")
+    copied = ingest(make_card(tmp_path, ["logs/*.csv"]), tmp_path / "home")
     plain = ingest(make_card(tmp_path, ["plain.csv"]), tmp_path / "other")
     assert copied.rows == 60 and copied.data_digest == plain.data_digest
 
 
 def test_a_url_is_no_path_of_a_card(tmp_path: Path) -> None:
     with pytest.raises((CardError, ValueError)):
-        ingest(make_card(tmp_path, ["s3://bucket/logs/*.csv"]), tmp_path / "store")
+        ingest(make_card(tmp_path, ["s3://bucket/logs/*.csv"]), tmp_path / "home")

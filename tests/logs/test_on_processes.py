@@ -106,7 +106,7 @@ def test_the_corpus_is_the_same_to_the_byte_whoever_reads_it(
     card = CORPUS[what](tmp_path)
 
     def made(store: str, elsewhere: Any) -> Snapshot:
-        return ingest(card, tmp_path / store, partitions=5, claims=claims, resources=Resources(elsewhere=elsewhere))
+        return ingest(card, tmp_path / store, partitions=2, claims=claims, resources=Resources(elsewhere=elsewhere))
 
     alone = made("alone", Here())
     assert alone.rows > 0 and (what != "tables" or len(quarantine(alone.folder)["rule"].unique()) > 5)
@@ -151,39 +151,35 @@ class Mortal:
 
 
 class Dying(OnProcesses):
-    """Processes that die over some task."""
+    """Processes that die over some tasks; where a marker is named, once."""
 
-    def __init__(self, over: str, marker: Path | None) -> None:
+    def __init__(self, over: dict[str, Path | None]) -> None:
         super().__init__(2)
-        self.over, self.marker = over, marker
+        self.over = over
 
     def each(self, tasks: Iterable[Any], seen: Seen) -> Iterator[tuple[Any, Any]]:
         """As ever."""
 
         def chosen() -> Iterator[FileTask[Any]]:
             for task in tasks:
-                yield Mortal(task, self.marker) if self.over in task.named else task
+                over = next((name for name in self.over if name in task.named), None)
+                yield task if over is None else Mortal(task, self.over[over])
 
         for task, result in super().each(chosen(), seen):
             yield (task.task if isinstance(task, Mortal) else task), result
 
 
-@pytest.mark.parametrize("over", ["log-b.csv", "partition 2"])
-def test_a_killed_process_changes_no_byte(over: str, tmp_path: Path) -> None:
-    card = write_tables(tmp_path)
-    with Dying(over, tmp_path / "died") as dying:
-        made = ingest(card, tmp_path / "store", partitions=5, resources=Resources(elsewhere=dying))
-    assert (tmp_path / "died").exists()
-    assert files_of(made) == files_of(ingest(card, tmp_path / "other", partitions=5))
-
-
-def test_processes_that_die_again_end_the_ingest_and_the_next_begins_anew(tmp_path: Path) -> None:
-    card = write_tables(tmp_path)
-    with Dying("partition 3", None) as dying, pytest.raises(RuntimeError, match=r"partition 3: 2 processes .* -9.*mem"):
-        ingest(card, tmp_path / "store", partitions=5, resources=Resources(elsewhere=dying))
-    assert not (tmp_path / "store" / card.name / ".ingest").exists()
-    made = ingest(card, tmp_path / "store", partitions=5)
-    assert files_of(made) == files_of(ingest(card, tmp_path / "other", partitions=5))
+def test_killed_processes_change_no_byte_and_those_that_die_again_end_the_ingest(tmp_path: Path) -> None:
+    card, died = write_tables(tmp_path), tmp_path / "died"
+    with Dying({"log-b.csv": died}) as dying:
+        made = ingest(card, tmp_path / "store", partitions=2, resources=Resources(elsewhere=dying))
+        assert died.exists()
+        dying.over = {"partition 1": None}
+        with pytest.raises(RuntimeError, match=r"partition 1: 2 processes .* -9.*mem"):
+            ingest(card, tmp_path / "again", partitions=2, resources=Resources(elsewhere=dying))
+    assert not (tmp_path / "again" / card.name / ".ingest").exists()
+    alone = files_of(ingest(card, tmp_path / "other", partitions=2))
+    assert files_of(made) == files_of(ingest(card, tmp_path / "again", partitions=2)) == alone
 
 
 SCRIPT = """

@@ -35,8 +35,8 @@ LINE = st.one_of(
 )
 
 
-@settings(max_examples=5, deadline=None)
-@given(st.lists(LINE, max_size=3))
+@settings(max_examples=3, deadline=None)
+@given(st.lists(LINE, max_size=5))
 def test_of_wide_rows_too(odd: list[bytes]) -> None:
     good = [b"%s,1,x,0,1,y,1,0" % user for user in (b"anna", b"bert", b"cleo")]
     found: list[Any] = []
@@ -57,8 +57,8 @@ NUMBER = st.one_of(st.floats(width=32), st.none(), st.just(1e300), st.just(-0.0)
 VECTOR = st.one_of(st.none(), st.lists(NUMBER, max_size=4), st.just([0.5] * (RECORD_BYTES // 8 + 1)))
 
 
-@settings(max_examples=5, deadline=None)
-@given(st.lists(st.tuples(VECTOR, VECTOR, st.integers(-(2**63), 2**63 - 1)), max_size=3))
+@settings(max_examples=3, deadline=None)
+@given(st.lists(st.tuples(VECTOR, VECTOR, st.integers(-(2**63), 2**63 - 1)), max_size=5))
 def test_of_vectors_too(odd: list[tuple[Any, Any, int]]) -> None:
     values = cards()["Minari in Arrow"]
     columns = {"user_id": "user", "episode_id": "episode", "step": "t"}

@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from pipeline.logs import decode as wide
-from pipeline.logs.ingest import ingest
 from pipeline.logs.store import source_hash
 from reticent import Card
 from tests.conftest import card_dict
 from tests.flows.observed import cartpole
-from tests.logs.conftest import canonical, quarantine
+from tests.logs.conftest import canonical, ingest, quarantine
 
 COLUMNS = {"user_id": "user_id", "episode_id": "user_id", "reward": "reward"}
 HEAD = "user_id,at,state,action,reward\n"
@@ -39,7 +38,7 @@ def read(folder: Path, rows: list[str], **source):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "log.csv").write_text(HEAD + "\n".join(rows) + "\n")
     card = declare(folder, **source)
-    made = ingest(card, folder / "store")
+    made = ingest(card, folder / "home")
     return canonical(made), made
 
 
@@ -143,13 +142,13 @@ cells = st.sampled_from(
     ["1", "2", "2.5", "2026-01-02", "2026-01-02T03:04Z", "", "nan", "x", "-1", "1e400", "999999999999"]
 )
 persons = st.lists(
-    st.tuples(cells, st.sampled_from(["x", "y", "?"]), st.sampled_from(["a", "b"])), min_size=0, max_size=5
+    st.tuples(cells, st.sampled_from(["x", "y", "?"]), st.sampled_from(["a", "b"])), min_size=0, max_size=10
 )
 
 
 @pytest.mark.parametrize("gap", ["drop", "cut"])
 @given(one=persons, other=persons, seed=st.integers(0, 99))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_one_persons_bytes_decide_only_this_persons_rows(tmp_path_factory, gap, one, other, seed):
     """Whatever stands in the rows of u, those of v and w stay as they are."""
     folder, kept = tmp_path_factory.mktemp("twins"), []
@@ -214,7 +213,7 @@ def test_the_types_that_anothers_cells_give_a_column_decide_no_ones_steps(tmp_pa
         named = [name.replace("parquet", suffix) for name in files]
         for frame, name in zip([pl.DataFrame(mine), shared][-len(named) :], named, strict=True):
             frame.write_parquet(folder / name) if suffix == "parquet" else frame.write_ipc(folder / name)
-        made = ingest(declare(folder, files=named), folder / "store")
+        made = ingest(declare(folder, files=named), folder / "home")
         return canonical(made).filter(pl.col("user_id") == "u").select("step", "action", "reward", "next_state").rows()
 
     assert steps(tmp_path / "one", [1, 1]) == steps(tmp_path / "other", other)
@@ -234,5 +233,5 @@ def test_two_rows_of_vectors_at_one_place_are_read(tmp_path):
         pl.DataFrame(rows(last), schema=["u", "at", "o", "a", "r"], orient="row").write_parquet(
             tmp_path / "log.parquet"
         )
-        made = ingest(Card.model_validate(values).placed(tmp_path), tmp_path / "store")
+        made = ingest(Card.model_validate(values).placed(tmp_path), tmp_path / "home")
         assert sum(len(pl.read_parquet(part)) for part in made.part_files) == 4

@@ -11,13 +11,13 @@ from typing import Any
 import polars as pl
 import pytest
 
-from pipeline.declaration.card import load_card
 from pipeline.ledger.certificate import Route, assumptions
-from pipeline.logs.ingest import ingest
 from pipeline.logs.readers.batch import NO_LINES, Batch, lines_from
 from pipeline.logs.sources import Reader
-from reticent import Card, CardError, LogError
+from reticent import Card, CardError, LogError, load_card
 from tests.documents import blocks
+
+from .conftest import ingest
 
 FILES = ("diary.py", "diary.toml", "visits.diary")
 
@@ -36,25 +36,25 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def test_the_reader_of_the_page_reads_its_log(folder: Path) -> None:
     card = load_card(folder / "diary.toml")
-    made = ingest(card, folder / "store")
+    made = ingest(card, folder / "home")
     rows = pl.read_parquet(made.part_files).sort("user_id", "step")
     assert (made.users, made.rows, made.quarantined) == (3, 6, {})
     assert rows["state"].to_list() == [0, 1, 0, 0, 1, 1] and rows["reward"].to_list() == [0, 1, 0, 1, 1, 1]
-    assert ingest(card, folder / "store").source_digest == made.source_digest
+    assert ingest(card, folder / "home").source_digest == made.source_digest
 
 
 def test_an_edited_reader_reads_the_same_files_anew(folder: Path) -> None:
     card = load_card(folder / "diary.toml")
-    first = ingest(card, folder / "store")
+    first = ingest(card, folder / "home")
     module = folder / "diary.py"
     module.write_text(module.read_text(encoding="utf-8") + "\n# edited\n", encoding="utf-8")
-    assert ingest(card, folder / "store").source_digest != first.source_digest
+    assert ingest(card, folder / "home").source_digest != first.source_digest
 
 
 def test_what_is_no_row_is_filed_alone(folder: Path) -> None:
     with (folder / "visits.diary").open("ab") as file:
         file.write(b"dora|0|low\nd\xff|0|low|walk|0\n")
-    made = ingest(load_card(folder / "diary.toml"), folder / "store")
+    made = ingest(load_card(folder / "diary.toml"), folder / "home")
     assert (made.users, made.rows, made.quarantined) == (3, 6, {"malformed_line": 2})
 
 
@@ -91,7 +91,7 @@ SHORT = Batch(pl.DataFrame({"patient": ["a"]}), lines_from(1, 1), NO_LINES)
 def test_what_is_no_reader_is_said(folder: Path, monkeypatch: Any, made: Any, error: type, says: str) -> None:
     monkeypatch.setattr(importlib.import_module("diary"), "diary", made)
     with pytest.raises(error, match=says) as refused:
-        ingest(load_card(folder / "diary.toml"), folder / "store")
+        ingest(load_card(folder / "diary.toml"), folder / "home")
     assert "anna" not in str(refused.value) and refused.value.__cause__ is None
 
 
@@ -101,7 +101,7 @@ def test_what_is_no_reader_is_said(folder: Path, monkeypatch: Any, made: Any, er
 def test_a_reader_that_cannot_be_found_is_said(folder: Path, name: str, says: str) -> None:
     card = changed(folder, name)
     with pytest.raises(CardError, match=says):
-        ingest(card, folder / "store")
+        ingest(card, folder / "home")
 
 
 def test_a_format_that_is_neither_is_refused_with_the_card(folder: Path) -> None:

@@ -11,20 +11,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.logs.ingest import ingest
 from pipeline.logs.readers import arrow, lines
 from pipeline.logs.readers.batch import RECORD_BYTES
-from pipeline.logs.store import check_delivery
 from reticent import LogError
 
-from .conftest import canonical, make_card, quarantine
+from .conftest import canonical, check_delivery, ingest, make_card, quarantine
 
 TEXT = "user,episode,t,s,a,r\nu,1,0,x,0,1\nu,1,1,y,1,0\n"
 FRAME = pl.DataFrame({"user": [7, 7], "episode": [1, 1], "t": [0, 1], "s": ["x", "y"], "a": [0, 1], "r": [1.0, 0.0]})
 
 
 def table(folder: Path, *files: str, **card: Any) -> pl.DataFrame:
-    return canonical(ingest(make_card(folder, list(files), **card), folder / "store"))
+    return canonical(ingest(make_card(folder, list(files), **card), folder / "home"))
 
 
 @pytest.mark.parametrize(
@@ -50,14 +48,14 @@ def test_small_blocks_keep_the_line_numbers(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(lines, "BLOCK_BYTES", 40)
     rows = [f'"u{i}",1,0,x,0,{"1" if i % 5 else "oops"}' + ("\n" if i % 3 else "\r\n") for i in range(40)]
     (tmp_path / "log.csv").write_text("user,episode,t,s,a,r\n" + "\n".join(rows), encoding="utf-8", newline="")
-    snapshot = ingest(make_card(tmp_path, ["log.csv"]), tmp_path / "store")
+    snapshot = ingest(make_card(tmp_path, ["log.csv"]), tmp_path / "home")
     assert quarantine(snapshot.folder)["line"].to_list() == [2 + 2 * i for i in range(0, 40, 5)]
     assert snapshot.rows == 32
 
 
 def test_a_quote_never_reaches_into_the_next_line(tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text(TEXT + 'v,1,0,"x,0,1\nw,1,0,"x",0,"1"\nz,1,0,x",0,1\n', encoding="utf-8")
-    snapshot = ingest(make_card(tmp_path, ["log.csv"]), tmp_path / "store")
+    snapshot = ingest(make_card(tmp_path, ["log.csv"]), tmp_path / "home")
     assert quarantine(snapshot.folder).select("line", "text").rows() == [(4, 'v,1,0,"x,0,1'), (6, 'z,1,0,x",0,1')]
     assert canonical(snapshot)["user_id"].unique().sort().to_list() == ["u", "w"]
 
@@ -136,7 +134,7 @@ def test_a_damaged_or_foreign_file_is_one_line_that_names_it(tmp_path: Path, nam
         table(tmp_path, name)
     assert name in str(error.value)
     assert "\n" not in str(error.value)
-    home = tmp_path / "store" / "tiny"
+    home = tmp_path / "home" / "store" / "tiny"
     assert not home.exists() or [p.name for p in home.iterdir()] == [".lock"]
 
 
@@ -145,10 +143,10 @@ def test_a_file_without_rows_is_an_edition_and_its_operator_hears_of_it(tmp_path
     head = TEXT.splitlines()[0].encode()
     (tmp_path / name).write_bytes(head if name == "header.csv" else b"")
     card = make_card(tmp_path, [name])
-    snapshot = ingest(card, tmp_path / "store")
+    snapshot = ingest(card, tmp_path / "home")
     assert (snapshot.number, snapshot.rows) == (1, 0)
     with pytest.raises(LogError, match="the files hold no rows"):
-        check_delivery(card, snapshot)
+        check_delivery(snapshot)
 
 
 @pytest.mark.parametrize("block", [1, 7, RECORD_BYTES - 1, lines.BLOCK_BYTES])
@@ -161,7 +159,7 @@ def test_lines_that_are_no_text_or_no_row_are_set_aside_alone(
     if block < len(long):
         monkeypatch.setattr(lines, "BLOCK_BYTES", block if block > 7 else 4096 * block)
     (tmp_path / "log.csv").write_bytes(TEXT.encode() + b"\n".join([*odd, b"w,1,0,x,0,1", long, b""]))
-    snapshot = ingest(make_card(tmp_path, ["log.csv"]), tmp_path / "store")
+    snapshot = ingest(make_card(tmp_path, ["log.csv"]), tmp_path / "home")
     assert canonical(snapshot)["user_id"].to_list() == ["u", "u", "w"]
     filed = quarantine(snapshot.folder)
     assert filed.select("line", "rule").rows() == [(n, "malformed_line") for n in (*range(4, 11), 12)]
@@ -202,10 +200,10 @@ def test_a_type_that_ended_the_process_is_a_wrong_column(kind: str, name: str, t
                 writer.write_table(rows)
         card = make_card(tmp_path, [name], domain={"states": {"column": column, "labels": ["x", "y"], "ends": ["end"]}})
         if fits:
-            assert ingest(card, tmp_path / "store").rows == 2
+            assert ingest(card, tmp_path / "home").rows == 2
             continue
         with pytest.raises(LogError, match="column 'odd' is Object; write it as numbers, booleans or text"):
-            ingest(card, tmp_path / "store")
+            ingest(card, tmp_path / "home")
     assert "panicked" not in capfd.readouterr().err
 
 

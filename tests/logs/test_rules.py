@@ -9,21 +9,19 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from pipeline.logs.ingest import ingest
 from pipeline.logs.rules import RULES
-from pipeline.logs.store import Snapshot, check_delivery
 from reticent import CardError, LogError
 from tests.documents import section
 
-from .conftest import HEAD, canonical, make_card, quarantine
+from .conftest import HEAD, Edition, canonical, check_delivery, ingest, make_card, quarantine
 
-Ingest = Callable[..., Snapshot]
+Ingest = Callable[..., Edition]
 GOOD = [("g", 1, 0, "x", 0, 1), ("g", 1, 1, "y", 1, 0.5)]
 NO_OTHER = {"states": {"column": "s", "labels": ["x", "y"], "ends": ["end"]}, "actions": {"column": "a", "labels": 2}}
 NO_ENDS = {"states": {"column": "s", "labels": ["x", "y"]}}
 
 
-def fates(snapshot: Snapshot) -> list[tuple[int, str, str]]:
+def fates(snapshot: Edition) -> list[tuple[int, str, str]]:
     """(line, rule, effect) of the quarantine."""
     return quarantine(snapshot.folder).select("line", "rule", "effect").rows()
 
@@ -124,7 +122,7 @@ def test_rewards_that_are_booleans_are_1_and_0_in_whatever_case_a_program_writes
 def test_a_csv_with_other_separators_is_refused_in_words_that_help(tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_bytes(b"\xef\xbb\xbfu;e;t;s;a;r\r\n1;1;0;x;0;0,5\r\n")
     with pytest.raises(LogError, match=r"log.csv: line 1: missing_column.*cells are separated by ';'.*separator = "):
-        ingest(make_card(tmp_path, ["log.csv"]), tmp_path / "store")
+        ingest(make_card(tmp_path, ["log.csv"]), tmp_path / "home")
 
 
 def test_every_lattice_point_is_kept_as_it_is(ingested: Ingest) -> None:
@@ -189,15 +187,15 @@ def test_a_missing_column_refuses_the_log_and_names_it(ingested: Ingest) -> None
         ingested([("u", 1, 0, "x", 0)], HEAD[:-1])
 
 
-def test_more_broken_rows_than_tolerated_are_told_and_lose_nothing(ingested: Ingest, tmp_path: Path) -> None:
+def test_more_broken_rows_than_tolerated_are_told_and_lose_nothing(ingested: Ingest) -> None:
     rows = [*GOOD, ("secret", 1, 0, "hidden", 0, 0), ("secret", 2, 1, "x", 0, 0)]
     made = ingested(rows, tolerance={"unknown_label": 0.0})
     with pytest.raises(LogError, match=r"unknown_label.*25\.000%.*accepts 0\.000%.*log\.csv, line 4;") as refused:
-        check_delivery(make_card(tmp_path, ["log.csv"], tolerance={"unknown_label": 0.0}), made)
+        check_delivery(made)
     assert "secret" not in str(refused.value)
     assert "hidden" not in str(refused.value)
     assert quarantine(made.folder)["rule"].to_list() == ["unknown_label", "gap"]
-    check_delivery(make_card(tmp_path, ["log.csv"], tolerance={"unknown_label": 0.25}), made)
+    check_delivery(ingested(rows, tolerance={"unknown_label": 0.25}))
 
 
 def test_a_tolerance_for_no_rule_is_the_cards_fault(ingested: Ingest) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.logs.ingest import ingest
+from pipeline.logs.ingest import ingest as in_partitions
 from pipeline.logs.rules import DROPS
-from pipeline.logs.store import Snapshot
 from reticent import Card
 
-from .conftest import canonical, make_card, quarantine
+from .conftest import canonical, ingest, make_card, quarantine
 
 HEAD = ("user", "episode", "t", "s", "a", "r", "s2", "done", "cut", "p")
 COLUMNS = {"next_state": "s2", "terminated": "done", "truncated": "cut", "behavior_prob": "p"}
@@ -34,7 +35,7 @@ CELLS = [
 MALFORMED = st.sampled_from([("only", "three", "cells"), ('"',) * len(HEAD), ("a\rb",) * len(HEAD)])
 
 
-def rows_of(user: str, most: int = 8) -> st.SearchStrategy[list[tuple[str, ...]]]:
+def rows_of(user: str, most: int = 16) -> st.SearchStrategy[list[tuple[str, ...]]]:
     row = st.tuples(st.just(user), *CELLS)
     return st.lists(st.one_of(row, row, row, MALFORMED), max_size=most)
 
@@ -49,14 +50,14 @@ PLANS: list[dict[str, Any]] = [
 
 
 def read(
-    rows: list[tuple[str, ...]], plan: dict[str, Any], partitions: int
-) -> tuple[pl.DataFrame, pl.DataFrame, Snapshot]:
+    rows: list[tuple[str, ...]], plan: dict[str, Any], into: Callable[[Card, Path], Any] = ingest
+) -> tuple[pl.DataFrame, pl.DataFrame, Any]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         text = "\n".join(",".join(row) for row in [HEAD, *rows])
         (folder / "log.csv").write_text(text, encoding="utf-8", newline="")
-        snapshot = ingest(make_card(folder, ["log.csv"], COLUMNS, **plan), folder / "store", partitions=partitions)
-        return canonical(snapshot), quarantine(snapshot.folder), snapshot
+        made = into(make_card(folder, ["log.csv"], COLUMNS, **plan), folder / "home")
+        return canonical(made), quarantine(made.folder), made
 
 
 def mixed(log: Any) -> list[tuple[str, ...]]:
@@ -66,11 +67,11 @@ def mixed(log: Any) -> list[tuple[str, ...]]:
     return [("g", "0", "0", "x", "0", "0", "", "", "", ""), *rows]
 
 
-@settings(max_examples=12, deadline=None)
-@given(LOGS, st.sampled_from(PLANS), st.integers(1, 3))
-def test_every_row_is_canonical_or_filed_once_with_a_drop(log: Any, plan: dict[str, Any], partitions: int) -> None:
+@settings(max_examples=6, deadline=None)
+@given(LOGS, st.sampled_from(PLANS))
+def test_every_row_is_canonical_or_filed_once_with_a_drop(log: Any, plan: dict[str, Any]) -> None:
     rows = mixed(log)
-    table, filed, snapshot = read(rows, plan, partitions)
+    table, filed, snapshot = read(rows, plan)
     dropped = filed.filter(pl.col("effect").is_in(DROPS))
     assert len(table) + len(dropped) == len(rows) == snapshot.source_rows
     assert dropped["line"].n_unique() == len(dropped)
@@ -79,12 +80,12 @@ def test_every_row_is_canonical_or_filed_once_with_a_drop(log: Any, plan: dict[s
     assert snapshot.quarantined == dict(filed.group_by("rule").len().rows())
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(LOGS, rows_of("v", 12), st.sampled_from(PLANS))
 def test_replacing_one_users_rows_changes_no_other_users_rows(log: Any, other: Any, plan: dict[str, Any]) -> None:
     rows = mixed(log)
     kept = [row for row in rows if row[0] != "v"]
-    before, after = (read(r, plan, n)[0].filter(pl.col("user_id") != "v") for r, n in ((rows, 1), (other + kept, 2)))
+    before, after = (read(r, plan)[0].filter(pl.col("user_id") != "v") for r in (rows, other + kept))
     assert before.equals(after)
 
 
@@ -93,15 +94,15 @@ def test_replacing_one_users_rows_changes_no_other_users_rows(log: Any, other: A
 @given(LOGS, st.sampled_from(PLANS))
 def test_one_partition_and_seven_give_the_same_rows_and_the_same_quarantine(log: Any, plan: dict[str, Any]) -> None:
     rows = mixed(log)
-    one, seven = read(rows, plan, 1), read(rows, plan, 7)
+    one, seven = read(rows, plan), read(rows, plan, partial(in_partitions, partitions=7))
     assert one[0].equals(seven[0])
     assert one[1].equals(seven[1])
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(LOGS, st.sampled_from(PLANS))
 def test_the_canonical_table_keeps_what_its_schema_promises(log: Any, plan: dict[str, Any]) -> None:
-    table, _, snapshot = read(mixed(log), plan, 1)
+    table, _, snapshot = read(mixed(log), plan)
     card: Card = make_card(Path(), ["log.csv"], COLUMNS, **plan)
     live, labels = len(card.domain.live_states), len(card.domain.state_labels)
     assert table["step"].is_between(0, card.domain.horizon - 1).all()
@@ -115,18 +116,18 @@ def test_the_canonical_table_keeps_what_its_schema_promises(log: Any, plan: dict
     assert snapshot.episodes == len(episodes)
 
 
-@settings(max_examples=6, deadline=None)
-@given(st.tuples(*(st.lists(st.tuples(st.just(u), *CELLS), max_size=8) for u in "uvwxyz")), st.sampled_from(PLANS))
+@settings(max_examples=3, deadline=None)
+@given(st.tuples(*(st.lists(st.tuples(st.just(u), *CELLS), max_size=16) for u in "uvwxyz")), st.sampled_from(PLANS))
 def test_csv_and_parquet_of_one_log_give_one_table(people: Any, plan: dict[str, Any]) -> None:
     rows = [("g", "0", "0", "x", "0", "0", "", "", "", ""), *(row for person in people for row in person)]
-    from_csv, filed, _ = read(rows, plan, 1)
+    from_csv, filed, _ = read(rows, plan)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         frame = pl.DataFrame(
             [[cell or None for cell in row] for row in rows], schema=dict.fromkeys(HEAD, pl.String), orient="row"
         )
         frame.write_parquet(folder / "log.parquet")
-        snapshot = ingest(make_card(folder, ["log.parquet"], COLUMNS, **plan), folder / "store")
+        snapshot = ingest(make_card(folder, ["log.parquet"], COLUMNS, **plan), folder / "home")
         assert canonical(snapshot).equals(from_csv)
         # a row of the Parquet file stands one line lower in the CSV file, under the header
         columns = ["rule", "effect", "source"]

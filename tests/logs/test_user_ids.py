@@ -12,13 +12,9 @@ import pytest
 
 from pipeline.logs import ingest as room
 from pipeline.logs import sources
-from pipeline.logs.ingest import ingest
-from pipeline.logs.store import Snapshot, check_delivery
-from pipeline.operator.ingest_report import ingest_report
-from pipeline.operator.inspection import inspect_tables
-from reticent import LogError
+from reticent import LogError, Store
 
-from .conftest import HEAD, canonical, make_card, quarantine
+from .conftest import HEAD, Edition, canonical, check_delivery, ingest, make_card, quarantine
 from .test_ordering import read as read_in_order
 from .test_wide import HEAD as WIDE_HEAD
 from .test_wide import read as read_wide
@@ -30,7 +26,7 @@ ROWS = pl.DataFrame(
 NOBODYS = ROWS[0].with_columns(user=pl.lit(None, dtype=pl.Int64))
 
 
-def taken(folder: Path, frame: pl.DataFrame, form: str = "parquet", **card: Any) -> Snapshot:
+def taken(folder: Path, frame: pl.DataFrame, form: str = "parquet", **card: Any) -> Edition:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"log.{form}"
     if form == "arrow":
@@ -38,10 +34,10 @@ def taken(folder: Path, frame: pl.DataFrame, form: str = "parquet", **card: Any)
     else:
         {"parquet": frame.write_parquet, "csv": frame.write_csv, "ndjson": frame.write_ndjson}[form](path)
     unit = {"episodes_per_user": 1, **card.pop("unit", {})}
-    return ingest(make_card(folder, [path.name], unit=unit, **card), folder / "store", partitions=3)
+    return ingest(make_card(folder, [path.name], unit=unit, **card), folder / "home")
 
 
-def people(snapshot: Snapshot) -> pl.DataFrame:
+def people(snapshot: Edition) -> pl.DataFrame:
     """Rows with ids as text, by partition: what every hash is made of, and where it sent them."""
     parts = [pl.read_parquet(p).with_columns(pl.col("user_id").cast(pl.String), part=i)
              for i, p in enumerate(snapshot.part_files)]  # fmt: skip
@@ -90,7 +86,7 @@ def test_short_floats_are_integers_and_others_are_their_text(tmp_path, dtype):
 SPELT = [("7", 0), ("7.0", 1), (" 7", 2), ("é", 0), ("e\u0301", 1), ("b", 0)]
 
 
-def in_spellings(folder: Path, **card: Any) -> Snapshot:
+def in_spellings(folder: Path, **card: Any) -> Edition:
     rows = [(user, e, 0, "x", 0, 0.5) for user, e in SPELT]
     return taken(folder, pl.DataFrame(rows, schema=list(HEAD), orient="row"), "csv", **card)
 
@@ -132,12 +128,12 @@ def test_the_operator_hears_where_spellings_meet_and_finds_them_in_the_quarantin
     filed = quarantine(made.folder).filter(rule="two_spellings")
     assert [cells["user"] for cells in filed["source"]] == ["7.0", " 7", "e\u0301"]
     assert filed["line"].to_list() == [3, 4, 6] and set(filed["effect"]) == {"coerce"}
-    told = next(rule for rule in ingest_report(made, card)["rules"] if rule["rule"] == "two_spellings")
+    told = next(rule for rule in made.report["rules"] if rule["rule"] == "two_spellings")
     assert (told["rows"], told["people"]) == (3, 2)
-    inspected = inspect_tables(made, card)
+    inspected = Store(tmp_path / "home").inspect(card)
     assert {rule["rule"]: rule["rows"] for rule in inspected["rules"]}["two_spellings"] == 3
     assert inspected["people"]["above_cap"] == 2
-    assert ingest_report(made, card)["people_lost"] == 0
+    assert made.report["people_lost"] == 0
 
 
 def test_one_spelling_of_a_person_is_nothing_to_tell(tmp_path):
@@ -175,11 +171,10 @@ def test_floats_that_stand_for_several_integers_are_nobodys_and_end_the_ingest_w
     assert people(made)["user_id"].to_list() == ["7"] and made.quarantined == {"inexact_user": 2}
     assert made.set_aside == {}
     with pytest.raises(LogError, match=rf"inexact_user .*first at log.{form}, line \d, \d; .* column 'user'") as e:
-        check_delivery(make_card(tmp_path, [f"log.{form}"]), made)
+        check_delivery(made)
     assert not any(digits in str(e.value) for digits in ("9007", "1.23", "1.15", "16777", "1.07"))
-    report = ingest_report(made, make_card(tmp_path, [f"log.{form}"]))
-    assert report["people_lost"] == 0 and report["rules"][0]["people"] is None
-    check_delivery(make_card(tmp_path, [f"log.{form}"], tolerance={"inexact_user": 0.9}), made)
+    assert made.report["people_lost"] == 0 and made.report["rules"][0]["people"] is None
+    check_delivery(taken(tmp_path, frame, form, tolerance={"inexact_user": 0.9}))
 
 
 def test_integers_of_any_length_are_exact_where_they_never_were_floats(tmp_path):
@@ -211,7 +206,7 @@ def test_rows_in_the_order_they_were_logged_are_one_persons_whatever_spelling(tm
     source = {"format": "transitions"}
     card = make_card(tmp_path, ["l.csv"], columns, source={"files": ["l.csv"], "columns": columns, **source},
                      unit={"episodes_per_user": 3})  # fmt: skip
-    made = ingest(card, tmp_path / "store")
+    made = ingest(card, tmp_path / "home")
     assert canonical(made).group_by("user_id", "episode_id").len().sort("len").select("user_id", "len").rows() in (
         [("7", 1), ("8", 1), ("7", 2)], [("8", 1), ("7", 1), ("7", 2)],
     )  # fmt: skip

@@ -10,14 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from pipeline.declaration.card import load_card
 from pipeline.logs.decode import index_states, plain_cell, plain_date
-from pipeline.logs.ingest import ingest
-from pipeline.logs.sources import frame_file
 from pipeline.logs.store import source_hash
-from reticent import Card, CardError, LogError
+from reticent import Card, CardError, LogError, load_card
 from tests.conftest import card_dict
-from tests.logs.conftest import canonical, quarantine
+from tests.logs.conftest import canonical, ingest, quarantine
 
 
 def declare(folder: Path, states: dict | None = None, **source) -> Card:
@@ -35,7 +32,7 @@ def declare(folder: Path, states: dict | None = None, **source) -> Card:
 def read(folder: Path, card: Card, **files: str) -> pl.DataFrame:
     for name, text in files.items():
         (folder / f"{name}.csv").write_text(text)
-    return canonical(ingest(card, folder / "store"))
+    return canonical(ingest(card, folder / "home"))
 
 
 def test_semicolons_decimal_commas_days_first_units_and_other_headers(tmp_path):
@@ -73,7 +70,7 @@ def test_one_of_several_rows_at_a_place_counts_wherever_it_stands(tmp_path, keep
         card = declare(folder, same_place={"keep": keep, "by": "entered"})
         found = read(folder, card, log="\n".join(["user,at,state,action,paid,entered", *order]))
         assert found.select("step", "state").rows() == [(0, "xy".index(kept)), (1, 0)]
-        made = ingest(card, folder / "store")
+        made = ingest(card, folder / "home")
         assert made.quarantined == {"superseded": 1} and set(quarantine(made.folder)["effect"]) == {"drop_step"}
 
 
@@ -149,21 +146,17 @@ def test_dates_are_read_as_they_were_written(form, text, iso):
 def test_a_frame_is_named_by_its_errors_with_column_and_row(tmp_path):
     card = declare(tmp_path)
     good = {"user": ["u"], "at": [1], "state": ["x"], "action": ["a"]}
-    with frame_file(pl.DataFrame(good), tmp_path / ".home") as files, pytest.raises(LogError) as told:
-        ingest(card, tmp_path / "store", files=files)
-    assert str(told.value).startswith("the data frame: missing_column: 'paid' not there") and ".home" not in str(
-        told.value
-    )
+    with pytest.raises(LogError) as told:
+        ingest(card, tmp_path / "home", pl.DataFrame(good))
+    said = str(told.value)
+    assert said.startswith("the data frame: missing_column: 'paid' not there") and "home" not in said
 
     class Odd(dict[str, list[object]]):
         columns = ("user", "paid")
 
     odd = Odd(user=["u", "v"], paid=[1.0, "much"])
-    with (
-        pytest.raises(CardError, match="the data frame: column 'paid': row 2 holds a str, row 1 a float"),
-        frame_file(odd, tmp_path / ".home"),
-    ):
-        pass
+    with pytest.raises(CardError, match="the data frame: column 'paid': row 2 holds a str, row 1 a float"):
+        ingest(card, tmp_path / "home", odd)
 
 
 LATE = ["u,1,x,a,", "u,2,y,b,0.5", "u,9,,,7.5", "v,1,x,a,", "w,1,x,a,1", "w,2,x,,9"]
@@ -182,7 +175,7 @@ def test_a_last_row_without_an_action_says_what_came_of_the_row_before_it(tmp_pa
         ("v", 0, 0, 0.0, None, False),
         ("w", 0, 0, 9.0, 2, True),
     ]
-    made = ingest(card, tmp_path / "store")
+    made = ingest(card, tmp_path / "home")
     assert made.quarantined == {"closing_row": 2}
 
 
@@ -245,7 +238,7 @@ def test_the_card_of_the_page_reads_the_log_that_it_tells_of(tmp_path):
     )
     (tmp_path / "outcomes.csv").write_text("patient;day;recovered\np;20.2.2026;yes\n")
     card = load_card(tmp_path / "card.toml")
-    made = ingest(card, tmp_path / "store")
+    made = ingest(card, tmp_path / "home")
     found = canonical(made).select("state", "action", "reward", "next_state").rows()
     assert found == [(card.domain.live_states.index("37.5 ≤ fever < 39 · sex f"), 1, 1.0, 7)]
     assert made.quarantined == {"superseded": 1, "closing_row": 1}

@@ -6,6 +6,7 @@ import itertools
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import pytest
@@ -200,6 +201,7 @@ def nodes(leaves):
     return [(t - 2**j + 1, t) for t in range(1, leaves + 1) for j in range(t.bit_length()) if t % 2**j == 0]
 
 
+@cache
 def most_nodes(leaves):
     return max(sum(a <= k <= b for a, b in nodes(leaves)) for k in range(1, leaves + 1))
 

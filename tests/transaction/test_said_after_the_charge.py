@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.ledger.ledger import open_ledger
 from pipeline.transaction import transaction
 from tests.flows.shop import lay_out
 from tests.flows.verb import reticent as run
+from tests.jobs import entries_of, home_at
 
 RECIPE = """
 [recipe]
@@ -24,7 +24,7 @@ people = 0.3
 
 
 def intents(home: Path) -> int:
-    return sum(e.kind == "INTENT" for e in open_ledger(home / "ledger.db", create=False).entries())
+    return sum(e["kind"] == "INTENT" for e in entries_of(home_at(home)))
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from pipeline.learners import tabular
 from pipeline.ledger import attempts
 from pipeline.ledger.attempts import MOST_LOST
 from pipeline.ledger.chain import AttemptLostError
-from pipeline.ledger.ledger import Ledger
+from pipeline.ledger.ledger import Ledger, open_ledger
 from pipeline.ledger.steps import counters_problem
 from pipeline.privacy.continual import NoiseBlocks, continual, squared_weights
 from pipeline.privacy.noise import AnnouncedNoise, NoiseSource, OsNoise, SimulatedWorld
@@ -42,8 +43,7 @@ from pipeline.transaction.transaction import (
 )
 from reticent import BudgetError
 from tests.flows.nights import Shop, customers
-from tests.flows.shop import lay_out
-from tests.jobs import ingest_job, register_job
+from tests.flows.shop import Opened
 
 # every transition of the machine, and every write on the way
 TRANSITIONS = (
@@ -97,11 +97,8 @@ class Caller:
         return 0 if more < 0 else self.before + 1 + int(more)
 
 
-def one_off(folder: Path, patch: pytest.MonkeyPatch, recipe: str = "private") -> Caller:
-    shop = lay_out(folder / "people", kind="real", ledger="ledger.db", cap=100.0)
-    home = Home(folder / "home")
-    register_job(str(shop), home)
-    ingest_job(str(shop), home)
+def one_off(folder: Path, patch: pytest.MonkeyPatch, opened: Opened, recipe: str = "private") -> Caller:
+    shop, home = opened(folder, cap=100.0)
     s = setting(str(shop / f"{recipe}.toml"), home)
     rho = s.plan.charge()[0]
     assert rho is not None
@@ -110,17 +107,17 @@ def one_off(folder: Path, patch: pytest.MonkeyPatch, recipe: str = "private") ->
         ledger, snapshot = ledger_for(s.card, home), newest_snapshot(s.card, home)
         return release_once(s.card, snapshot.number, s.plan, ledger, home.store, OsNoise())
 
-    found = Caller(home, lambda: ledger_for(s.card, home), call, rho, rho)
+    found = Caller(home, lambda: open_ledger(shop / "ledger.db", create=False), call, rho, rho)
     watch(patch, PrivateSum, found.draws)
     return found
 
 
-def pure(folder: Path, patch: pytest.MonkeyPatch) -> Caller:
+def pure(folder: Path, patch: pytest.MonkeyPatch, opened: Opened) -> Caller:
     """The same for pure ε: all of its noise is Laplace's."""
-    return one_off(folder, patch, "pure")
+    return one_off(folder, patch, opened, "pure")
 
 
-def step(folder: Path, patch: pytest.MonkeyPatch) -> Caller:
+def step(folder: Path, patch: pytest.MonkeyPatch, _: Opened) -> Caller:
     shop = Shop(folder, patch, cap=100.0)
     shop.append(1, customers(0, 40))
     shop.on(3)
@@ -199,9 +196,9 @@ def broken(caller: Caller) -> list[str]:
     """Every promise of the machine that does not hold after a death and one more call, in words."""
     left = [read_release(p) for p in drawn_folders(caller.home.store, "shop")]
     whole = len(left) > caller.before
-    found, wrong = caller.call(), []
-    entries, drawn = caller.entries(), caller.before + len(caller.draws)
-    if caller.ledger().problem():
+    found, wrong, ledger = caller.call(), [], caller.ledger()
+    entries, drawn = ledger.entries("shop"), caller.before + len(caller.draws)
+    if ledger.problem():
         wrong.append("the chain is broken")
     keys = [e.body["run_key"] for e in entries if e.kind == "COMMIT"]
     if sorted(keys) != sorted(set(keys)) or found.run_key not in keys:
@@ -226,15 +223,30 @@ def same(one: Any, other: Any) -> bool:
     )
 
 
-# the machine does not know the law of its noise: Laplace's dies in the tests of schedules below
+# the machine does not know the law of its noise: Laplace's dies in the tests of draws below
 DEATHS = [(name, death) for name in CALLERS if name != "pure" for death in ("raised", "killed")]
 
 
+def places(alive: list[str], *, everywhere: bool) -> list[int]:
+    """Crash points that differ.
+
+    A sync of what the sync before it found as well changes nothing.  Between the end of one transition and the
+    beginning of the next, and after the last sync of a file, nothing is written: to a process that is killed, and to a
+    caller that adds no clean-ups of its own, they are one place.
+    """
+    found = [0]
+    for i, (before, label) in enumerate(pairwise(alive), 1):
+        synced_again = label.endswith("sync") and alive[max(i - 2, 0)] == label and before.endswith("sync")
+        if not synced_again and (everywhere or (label.startswith("after") and before != "after sync")):
+            found.append(i)
+    return found
+
+
 @pytest.mark.parametrize(("name", "death"), DEATHS)
-def test_every_crash_point_has_one_recovery(tmp_path, monkeypatch, name, death):
+def test_every_crash_point_has_one_recovery(tmp_path, monkeypatch, opened, name, death):
     killed = death == "killed"
     now, begun = tmp_path / "now", tmp_path / "begun"
-    caller = CALLERS[name](now, monkeypatch)
+    caller = CALLERS[name](now, monkeypatch, opened)
     shutil.copytree(now, begun)
     with dying(None, killed=False) as alive:
         caller.call()
@@ -242,10 +254,12 @@ def test_every_crash_point_has_one_recovery(tmp_path, monkeypatch, name, death):
     order = ["intent", "remember_head", "draw", "stage", "write_attempt", "commit", "end_leases", "remember_head"]
     seen = iter(alive)
     assert all(f"after {transition}" in seen for transition in order), alive
-    # between the end of one transition and the beginning of the next nothing is written: to a process that is killed,
-    # and to a caller that adds no clean-ups of its own, they are one place
-    everywhere = (name, death) == ("a one-off release", "raised")
-    for at in [i for i, label in enumerate(alive) if everywhere or i == 0 or label.startswith("after")]:
+    differ = places(alive, everywhere=(name, death) == ("a one-off release", "raised"))
+    if (name, death) == ("a step of a continual release", "raised"):
+        # what a step adds to the machine lies within its stage; what clears up elsewhere is the machine's own
+        differ = [at for at in differ if alive.index("before stage") <= at <= alive.index("after stage")]
+        assert len(differ) > 5
+    for at in differ:
         shutil.rmtree(now)
         shutil.copytree(begun, now)
         caller.draws.clear()
@@ -257,10 +271,10 @@ def test_every_crash_point_has_one_recovery(tmp_path, monkeypatch, name, death):
         assert not broken(caller), said
         # spend as documented: again where the first died after its DRAW and before its rename, and only there
         if kinds.count("INTENT") == caller.before:
-            assert caller.charged() == (spent if caller.before else caller.whole), said
+            due = spent if caller.before else caller.whole
         else:
-            lost = kinds.count("DRAW") > caller.before and not whole
-            assert caller.charged() == spent + lost * caller.again, said
+            due = spent + (kinds.count("DRAW") > caller.before and not whole) * caller.again
+        assert caller.charged() == due, said
 
 
 class Late(Transaction):
@@ -280,8 +294,8 @@ class Late(Transaction):
         return super().commit(release, data_digest)
 
 
-def test_a_twin_that_draws_before_its_charge_is_caught(tmp_path, monkeypatch):
-    caller = one_off(tmp_path, monkeypatch)
+def test_a_twin_that_draws_before_its_charge_is_caught(tmp_path, monkeypatch, opened):
+    caller = one_off(tmp_path, monkeypatch, opened)
     with monkeypatch.context() as twin:
         twin.setattr(machine, "Transaction", Late)
         twin.setattr(Late, "stage", dies_after(Late.stage))
@@ -306,8 +320,8 @@ class Silent(Transaction):
 
 
 @pytest.mark.parametrize("name", CALLERS)
-def test_a_twin_that_draws_without_saying_so_is_caught(tmp_path, monkeypatch, name):
-    caller = CALLERS[name](tmp_path, monkeypatch)
+def test_a_twin_that_draws_without_saying_so_is_caught(tmp_path, monkeypatch, opened, name):
+    caller = CALLERS[name](tmp_path, monkeypatch, opened)
     with monkeypatch.context() as twin:
         twin.setattr(machine, "Transaction", Silent)
         twin.setattr(Silent, "stage", dies_after(Silent.stage))
@@ -316,10 +330,10 @@ def test_a_twin_that_draws_without_saying_so_is_caught(tmp_path, monkeypatch, na
     assert broken(caller) == ["more was drawn than charged"]
 
 
-@pytest.mark.parametrize("name", CALLERS)
-def test_a_schedule_whose_sums_die_for_ever_pays_once(tmp_path, monkeypatch, name):
+@pytest.mark.parametrize("name", [name for name in CALLERS if name != "pure"])
+def test_a_schedule_whose_sums_die_for_ever_pays_once(tmp_path, monkeypatch, opened, name):
     """Each retry once paid anew for an attempt that had not come to its noise: 2, 3, 4, 5 … until the cap was gone."""
-    caller = CALLERS[name](tmp_path, monkeypatch)
+    caller = CALLERS[name](tmp_path, monkeypatch, opened)
     for _ in range(4):
         with monkeypatch.context() as dead, pytest.raises(DiedError):
             for owner, sums in ((tabular, "aggregate"), (continual_step, "count_new")):
@@ -332,8 +346,8 @@ def test_a_schedule_whose_sums_die_for_ever_pays_once(tmp_path, monkeypatch, nam
 
 
 @pytest.mark.parametrize("name", CALLERS)
-def test_a_schedule_whose_draws_die_for_ever_stops_until_somebody_looks(tmp_path, monkeypatch, name):
-    caller = CALLERS[name](tmp_path, monkeypatch)
+def test_a_schedule_whose_draws_die_for_ever_stops_until_somebody_looks(tmp_path, monkeypatch, opened, name):
+    caller = CALLERS[name](tmp_path, monkeypatch, opened)
 
     def retry(times: int) -> None:
         for _ in range(times):
@@ -341,7 +355,7 @@ def test_a_schedule_whose_draws_die_for_ever_stops_until_somebody_looks(tmp_path
                 dead.setattr(machine, "write_attempt", dies_after(lambda *_: None))
                 caller.call()
 
-    retry(9)
+    retry(MOST_LOST + 2)
     assert len(caller.draws) == MOST_LOST and caller.charged() == caller.whole + ((MOST_LOST - 1) * caller.again)
     with pytest.raises(BudgetError, match="ledger retry"):
         caller.call()
@@ -351,9 +365,9 @@ def test_a_schedule_whose_draws_die_for_ever_stops_until_somebody_looks(tmp_path
 
 
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
-def test_whoever_was_taken_over_draws_nothing(tmp_path, monkeypatch, law):
+def test_whoever_was_taken_over_draws_nothing(tmp_path, monkeypatch, opened, law):
     """A machine slept past its lease before it drew: the one that took its charge over may draw, and it may not."""
-    caller = one_off(tmp_path, monkeypatch)
+    caller = one_off(tmp_path, monkeypatch, opened)
     with monkeypatch.context() as dead, pytest.raises(DiedError):
         dead.setattr(tabular, "aggregate", dies_after(lambda *_: None))
         caller.call()
@@ -377,8 +391,8 @@ class Unleased(Transaction):
 
 
 @pytest.mark.parametrize("twin", [None, Unleased])
-def test_while_one_draws_nobody_else_does_and_a_twin_without_a_lease_is_caught(tmp_path, monkeypatch, twin):
-    caller = one_off(tmp_path, monkeypatch)
+def test_while_one_draws_nobody_else_does_and_a_twin_without_a_lease_is_caught(tmp_path, monkeypatch, opened, twin):
+    caller = one_off(tmp_path, monkeypatch, opened)
     found: list[str] = []
 
     def meanwhile(ledger: Ledger) -> None:
@@ -416,10 +430,10 @@ def test_while_one_draws_nobody_else_does_and_a_twin_without_a_lease_is_caught(t
 
 
 @pytest.fixture
-def lineage(tmp_path, monkeypatch):
-    caller = one_off(tmp_path, monkeypatch)
-    with open_lineage("shop", caller.ledger(), caller.home.store) as opened:
-        yield opened
+def lineage(tmp_path, monkeypatch, opened):
+    caller = one_off(tmp_path, monkeypatch, opened)
+    with open_lineage("shop", caller.ledger(), caller.home.store) as found:
+        yield found
 
 
 TERMS = (Fraction(1, 2), {"mechanisms": []})

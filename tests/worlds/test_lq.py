@@ -87,6 +87,7 @@ def test_states_and_controls_stay_in_their_balls_whatever_the_controller(world):
 
 
 def test_exploration_fills_the_sphere():
+    assert (on_sphere((3, 2), 0.0, np.random.default_rng(0)) == 0).all()
     world = lq_instance(4)
     _, u = simulate(world, Controller(world.zero_gains(), world.gamma), 4000, np.random.default_rng(0))
     np.testing.assert_allclose(np.linalg.norm(u, axis=-1), world.gamma)
@@ -135,7 +136,3 @@ def test_the_double_integrator_fills_assumption_1_and_is_worth_controlling():
     assert norm(world.A) + world.gamma * norm(world.B) + world.noise.bound == pytest.approx(1)
     assert world.A[0, 0] == world.A[1, 1] and world.A[0, 1] == pytest.approx(0.5 * world.A[0, 0])
     assert world.expected_cost(world.optimal_gains()) < world.expected_cost(world.zero_gains()) - 0.01
-
-
-def test_draws_on_a_sphere_of_no_radius_are_zero():
-    assert (on_sphere((3, 2), 0.0, np.random.default_rng(0)) == 0).all()

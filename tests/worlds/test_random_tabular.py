@@ -11,7 +11,9 @@ from pipeline.worlds.catalog import icu_like, random_tabular
 from reticent import CardError
 
 
-def test_kernels_have_the_asked_successors_and_differ_by_step_unless_stationary():
+def test_a_seed_is_a_world_of_the_asked_successors_that_differs_by_step_unless_stationary():
+    first, again, other = (random_tabular(seed=s).transition for s in (1, 1, 2))
+    assert (first == again).all() and not (first == other).all()
     world = random_tabular(12, 3, 6, seed=4, successors=5)
     assert world.transition.shape == (6, 12, 3, 12)
     np.testing.assert_array_equal((world.transition > 0).sum(-1), 5)
@@ -37,11 +39,6 @@ def test_the_icu_like_instance_has_its_size_and_its_clinician_like_policy():
     np.testing.assert_allclose(np.sort(world.policies["preferred"], axis=1), [[0.1] * 4 + [0.6]] * 50)
 
 
-def test_a_seed_is_a_world():
-    first, again, other = (random_tabular(seed=s).transition for s in (1, 1, 2))
-    assert (first == again).all() and not (first == other).all()
-
-
 def test_the_optimum_solves_the_linear_programme_over_occupancies():
     """An independent route: maximise reward over flows, HiGHS instead of backward induction."""
     world = random_tabular(4, 3, 5, seed=9, successors=3, reward="last")
@@ -64,12 +61,9 @@ def test_the_optimum_solves_the_linear_programme_over_occupancies():
     assert (d * world.visit_reward).sum() == pytest.approx(policy_value(mdp, world.behaviours("preferred", H)))
 
 
-@pytest.mark.parametrize("wrong", [{"successors": 11}, {"states": 0}, {"reward": "first"}])
-def test_wrong_sizes_are_refused(wrong: dict[str, object]):
-    with pytest.raises(ValueError, match="must be"):
-        random_tabular(**wrong)  # pyright: ignore[reportArgumentType]
-
-
-def test_another_horizon_than_the_worlds_is_a_card_error():
+def test_what_does_not_fit_is_refused():
+    for wrong in ({"successors": 11}, {"states": 0}, {"reward": "first"}):
+        with pytest.raises(ValueError, match="must be"):
+            random_tabular(**wrong)  # pyright: ignore[reportArgumentType]
     with pytest.raises(CardError, match="defined for a horizon of 10 steps, not 20"):
         icu_like().mdp(20)

@@ -39,10 +39,6 @@ def test_every_world_loads_from_the_shelf_and_its_card_covers_it(name: str, data
         assert world.behaviours(behaviour, card.domain.horizon).shape == (card.domain.horizon, *world.shape)
 
 
-def test_a_worlds_file_is_found_beside_another_card():
-    assert load_world("icu_sepsis", SHELF / "riverswim").shape == (716, 25)
-
-
 def test_bins_are_closed_on_the_left():
     card = load_card(SHELF / "icu_sepsis_uniform" / "card.toml")
     world = load_world("icu_sepsis", card.folder)
@@ -60,13 +56,10 @@ def test_a_state_without_a_label_is_other_or_an_error(make_card: Callable[..., C
     np.testing.assert_array_equal(declared_states(other, riverswim()), [0, 0, 1, 1, 1, 2])
 
 
-def test_a_column_the_world_lacks_cannot_be_binned_by(make_card: Callable[..., Card]):
+def test_a_column_or_an_action_that_no_label_covers_is_an_error(make_card: Callable[..., Card]):
     card = make_card(domain=domain({"bins": {"by": "sofa", "edges": [1]}}))
     with pytest.raises(CardError, match="no column 'sofa' to bin by; it has: none"):
         declared_states(card, riverswim())
-
-
-def test_an_action_without_a_label_is_an_error(make_card: Callable[..., Card]):
     card = make_card(domain=domain({"labels": 6}, actions={"left": [0]}))
     with pytest.raises(CardError, match=r"no label for the actions \['1'\]"):
         declared_actions(card, riverswim())
@@ -83,11 +76,6 @@ def test_an_action_without_a_label_is_an_error(make_card: Callable[..., Card]):
 def test_a_wrong_world_is_a_card_error_that_names_it(tmp_path: Path, name: str, params: dict[str, int], message: str):
     with pytest.raises(CardError, match=message):
         load_world(name, tmp_path, **params)
-
-
-def test_an_unknown_behaviour_is_a_card_error_that_names_the_known_ones():
-    with pytest.raises(CardError, match=r"no behaviour 'clinician'; there are: uniform, right-0\.8"):
-        riverswim().behaviours("clinician", 3)
 
 
 @pytest.mark.parametrize("name", [n for n in WORLDS if not n.startswith("icu_sepsis")])
@@ -108,9 +96,11 @@ def test_near_optimal_is_optimal_but_for_its_share_of_chance():
     np.testing.assert_allclose(riverswim().behaviours("near-optimal-0.3", 20).min(), 0.15)
 
 
-@pytest.mark.parametrize("name", ["near-optimal-1.5", "near-optimal-", "near-optimal--1", "optimal"])
-def test_a_share_beyond_one_is_no_behaviour(name: str):
-    with pytest.raises(CardError, match="near-optimal-E with E from 0 to 1"):
+@pytest.mark.parametrize("name", ["near-optimal-1.5", "near-optimal-", "near-optimal--1", "optimal", "clinician"])
+def test_an_unknown_behaviour_is_a_card_error_that_names_the_known_ones(name: str):
+    known = r"no behaviour 'clinician'; there are: uniform, right-0\.8"
+    says = known if name == "clinician" else "near-optimal-E with E from 0 to 1"
+    with pytest.raises(CardError, match=says):
         riverswim().behaviours(name, 3)
 
 
@@ -119,8 +109,9 @@ def test_step_dependent_arrays_need_their_horizon():
         replace(load_world("riverswim_inhomogeneous", Path()), horizon=None)
 
 
-def test_a_world_file_beside_a_card_gives_the_parameters(tmp_path: Path):
+def test_a_world_file_beside_a_card_gives_the_parameters_and_arrays_are_found_beside_another(tmp_path: Path):
     (tmp_path / "world.toml").write_text('name = "riverswim"\n[params]\nstates = 4\n')
+    assert load_world("icu_sepsis", SHELF / "riverswim").shape == (716, 25)
     assert load_world("riverswim", tmp_path).shape == (4, 2)
     assert load_world("riverswim", tmp_path, states=5).shape == (5, 2)
     assert load_world("riverswim_homogeneous", tmp_path).shape == (3, 2)
