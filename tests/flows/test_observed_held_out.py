@@ -17,8 +17,7 @@ from pipeline.privacy.release_file import read_release
 from pipeline.statistics.held_out import held_out_loss
 from pipeline.statistics.linear_plan import declared_map
 from reticent import CardError, load_card, load_recipe
-from tests.campaigns.cartpole_log import write_minari
-from tests.flows.observed import cartpole, lay_out
+from tests.flows.observed import cartpole, lay_out, write_log
 from tests.jobs import home_at, ingest_job, ledger_of, plan_job, run_job
 
 PEOPLE, STEPS = 3000, 5
@@ -35,7 +34,7 @@ AGENTS = {
 def pole(tmp_path_factory):
     root = tmp_path_factory.mktemp("judged")
     shop, home = lay_out(root / "shop", cartpole(PEOPLE, STEPS, "affine"), AGENTS), home_at(root / "home")
-    write_minari(shop / "data", PEOPLE, STEPS)
+    write_log(shop, PEOPLE, STEPS)
     ingest_job(str(shop), home)
     return shop, home, {name: run_job(str(shop / f"{name}.toml"), home) for name in AGENTS if name != "halves"}
 
