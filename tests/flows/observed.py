@@ -50,7 +50,8 @@ def write_log(folder: Path, people: int, steps: int) -> None:
     last, whole = h == lengths[e] - 1, lengths[e] == steps
     told = {
         "episode": e, "step": h, "observations": list(seen[e, h]), "next_observations": list(seen[e, h + 1]),
-        "actions": actions[e, h], "rewards": np.ones(len(e)), "terminations": last & ~whole, "truncations": last & whole,
+        "actions": actions[e, h], "rewards": np.ones(len(e)),
+        "terminations": last & ~whole, "truncations": last & whole,
     }  # fmt: skip
     pl.DataFrame(told).write_parquet(folder / "log.parquet")
     card = folder / "card.toml"
