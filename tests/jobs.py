@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import reticent
 from flows.config.home import Home
 from flows.jobs.nightly import run_night
 from flows.jobs.plan import forecast_quality, plan_recipe
+from flows.jobs.proof import Proof
 from flows.jobs.run import run_recipe
+from pipeline.facts.report import Report
 from pipeline.ledger.ledger import Ledger
-from reticent import Store
+from reticent import LogOptions, Store
 
 
 def home_at(root: Path, shelf: Path | None = None) -> Home:
@@ -25,9 +28,36 @@ def register_job(card: Any, home: Home, **more: Any) -> dict[str, Any]:
     return Store(home.root, shelf=home.shelf).register(card, **more)
 
 
+def inspect_job(card: Any, home: Home) -> dict[str, Any]:
+    return Store(home.root, shelf=home.shelf).inspect(card)
+
+
+def purge_job(card: Any, home: Home, **more: Any) -> dict[str, Any]:
+    return Store(home.root, shelf=home.shelf).purge(card, **more)
+
+
+def simulate_logs(world: str, asked: LogOptions, home: Home) -> dict[str, Any]:
+    return reticent.simulate_logs(world, asked, store=Store(home.root, shelf=home.shelf))
+
+
+def ledger_in(folder: Path) -> Ledger:
+    """The ledger that lies in a folder."""
+    return Store(folder).ledger().kept
+
+
 def ledger_of(home: Home) -> Ledger:
     """Of the synthetic datasets of a home."""
-    return Store(home.root).ledger().kept
+    return ledger_in(home.root)
+
+
+def proof_of(folder: Path, card: Any = None) -> Proof:
+    """What ``ledger verify`` says of a run in its home."""
+    return Store(folder.parents[1]).open(folder.name, card).verify()
+
+
+def facts_of(folder: Path) -> Report:
+    """All that a run's report says."""
+    return Store(folder.parents[1]).open(folder.name).facts
 
 
 def run_job(*args: Any, **more: Any) -> dict[str, Any]:
@@ -36,6 +66,11 @@ def run_job(*args: Any, **more: Any) -> dict[str, Any]:
 
 def nightly_job(*args: Any, **more: Any) -> dict[str, Any]:
     return run_night(*args, **more).model_dump()
+
+
+def check_night(recipe: Any, home: Home, hours: float = 30) -> dict[str, Any]:
+    """What ``nightly --check`` says."""
+    return reticent.night_problem(recipe, hours=hours, store=Store(home.root, shelf=home.shelf))
 
 
 def plan_job(*args: Any, **more: Any) -> dict[str, Any]:

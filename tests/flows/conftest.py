@@ -13,9 +13,9 @@ import pipeline.learners.linear_request
 import pipeline.learners.lq
 from flows.config.home import Home
 from flows.jobs.intake import ingest_job
-from pipeline.ledger.ledger import Ledger, open_ledger
+from pipeline.ledger.ledger import Ledger
 from pipeline.logs.regression_sums import LqSummation
-from tests.jobs import plan_job, run_job
+from tests.jobs import ledger_of, plan_job, run_job
 from tests.learners import linear_shop, lq_shop
 
 
@@ -77,7 +77,7 @@ class Ran:
 
     @property
     def ledger(self) -> Ledger:
-        return open_ledger(self.home.root / "ledger.db", create=False)
+        return ledger_of(self.home)
 
     def folder(self, name: str) -> Path:
         return Path(self.runs[name]["folder"])

@@ -12,18 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-import pipeline.ledger.ledger as book
 from flows.config.home import Work
 from flows.jobs.run import ReleaseRequest
 from pipeline.declaration.lineage import Schedule
 from pipeline.facts.answers import NightAnswer
-from pipeline.ledger.ledger import open_ledger
 from pipeline.privacy.noise import OsNoise
 from reports.run.comparison import night_page
 from reticent import BudgetError, CardError
+from tests.flows.nights import stop_clock
 from tests.flows.shop import SCHEDULE, lay_out, rows
 from tests.flows.verb import invoke
-from tests.jobs import home_at, nightly_job, plan_job, run_job
+from tests.jobs import home_at, ledger_in, nightly_job, plan_job, run_job
 
 WEEK = [f"2026-01-{day:02d}" for day in range(5, 15)]
 Log = Sequence[Any]
@@ -45,7 +44,7 @@ def reticent(home: Path, *words: object) -> tuple[int, dict[str, Any]]:
 
 
 def seen(home: Path, told: list[object]) -> Seen:
-    entries = open_ledger(home / "ledger.db", create=False).entries()
+    entries = ledger_in(home).entries()
     charged = [(e.kind, e.body.get("rho"), e.body.get("run_key")) for e in entries]
     return Seen(sorted(p.name for p in (home / "runs").iterdir()), told, charged)
 
@@ -91,7 +90,7 @@ def calendar_night(
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     def on(day: str) -> None:
         at = datetime.fromisoformat(day).replace(hour=3, tzinfo=UTC)
-        monkeypatch.setattr(book, "now", lambda: at)
+        stop_clock(monkeypatch, at)
 
     return on
 
@@ -275,7 +274,7 @@ def test_a_calendar_whose_draws_die_for_ever_does_not_use_up_the_cap(
             except (MemoryError, BudgetError) as e:
                 exits.append(type(e))
     assert exits == [MemoryError] * 3 + [BudgetError] * 7
-    kept = open_ledger(tmp_path / "home" / "ledger.db", create=False)
+    kept = ledger_in(tmp_path / "home")
     assert kept.account("shop").spent == 3
     clock("2026-01-20")
     kept.note("shop", "RETRY", {})

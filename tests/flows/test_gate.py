@@ -18,7 +18,7 @@ from pipeline.transaction.drawing import GateError
 from reticent import BudgetError
 from tests.flows.gated import STRICT, Shop, typo
 from tests.flows.shop import rows
-from tests.jobs import plan_job
+from tests.jobs import plan_job, proof_of
 
 
 def test_a_typo_in_a_label_table_is_caught_before_the_main_budget_is_spent(tmp_path):
@@ -59,7 +59,7 @@ def test_mended_and_ingested_again_it_runs_and_the_page_tells_of_the_gate(tmp_pa
     assert Fraction(proof["rho_exact"]) == shop.spent - Fraction(1, 50) <= 1
     assert answer["guarantee"]["rho"] <= 1.0
     assert "set_aside" in (folder / "report.html").read_text()
-    assert all(c.ok for c in verify_run(folder, shop.ledger.entries()))
+    assert all(c.ok for c in proof_of(folder, shop.folder).checks)
     assert shop.run()["replayed"] and Fraction(proof["rho_exact"]) == shop.spent - Fraction(1, 50)
     assert json.loads((folder / "certificate.json").read_text()) == proof
 
@@ -126,7 +126,7 @@ def test_the_whole_run_costs_no_more_than_was_asked(tmp_path, name, share):
     promise = answer["guarantee"]
     asked = promise["asked"]
     assert all(promise[loss] <= asked[loss] for loss in asked) and shop.spent <= Fraction(str(promise["rho"]))
-    assert all(c.ok for c in verify_run(Path(answer["folder"]), shop.ledger.entries()))
+    assert all(c.ok for c in proof_of(Path(answer["folder"]), shop.folder).checks)
     plan = plan_job(str(recipe), shop.home)
     assert plan["rho"] == pytest.approx(promise["rho"]) and plan["epsilon"] == pytest.approx(promise["epsilon"])
 

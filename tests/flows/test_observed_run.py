@@ -14,7 +14,6 @@ from flows.jobs.plan import forecast_quality
 from pipeline.audits.attack import AuditTarget
 from pipeline.learners.gains import StoredObserved
 from pipeline.learners.offline_agents import read_stored
-from pipeline.ledger.verify import verify_run
 from pipeline.logs.regression_sums import ObservedRows
 from pipeline.logs.store import snapshots
 from pipeline.logs.summing import Resources
@@ -24,7 +23,7 @@ from reticent import CardError, load_card
 from tests.campaigns.cartpole_log import simulate, write_minari
 from tests.flows.observed import AGENTS, PEOPLE, STEPS, cartpole, lay_out
 from tests.flows.verb import invoke
-from tests.jobs import home_at, ingest_job, ledger_of, plan_job, run_job
+from tests.jobs import home_at, ingest_job, plan_job, proof_of, run_job
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +37,8 @@ def ran(tmp_path_factory):
 
 @pytest.mark.parametrize("name", AGENTS)
 def test_an_honest_run_passes_every_check(ran, name):
-    _, home, runs = ran
-    checks = verify_run(Path(runs[name]["folder"]), ledger_of(home).entries())
+    shop, _, runs = ran
+    checks = proof_of(Path(runs[name]["folder"]), shop).checks
     assert all(c.ok for c in checks), checks
 
 
@@ -171,7 +170,7 @@ def test_other_features_run_too(tmp_path, kind):
     ingest_job(str(shop), home)
     for name in ("exact", "private"):
         folder = Path(run_job(str(shop / f"{name}.toml"), home)["folder"])
-        checks = verify_run(folder, ledger_of(home).entries())
+        checks = proof_of(folder, shop).checks
         assert all(c.ok for c in checks), checks
 
 

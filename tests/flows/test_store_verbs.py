@@ -9,12 +9,12 @@ import polars as pl
 import pytest
 
 from flows.config.home import Work, card_at
-from flows.jobs.intake import ingest_job, purge_job
+from flows.jobs import intake
 from pipeline.logs.store import snapshots
 from pipeline.operator.ingest_report import ingest_report
 from reticent import CardError
 from tests.flows.shop import lay_out, rows
-from tests.jobs import home_at, ledger_of, run_job
+from tests.jobs import home_at, ingest_job, ledger_of, purge_job, run_job
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_a_purge_waits_for_an_ingest_and_takes_what_it_published(tmp_path):
             purges[0].join(0.5)
             assert purges[0].is_alive()
 
-    ingest_job(str(shop), home, Work(progress=bar))
+    intake.ingest_job(str(shop), home, Work(progress=bar))
     purges[0].join()
     assert not list((home.store / "shop").glob("snapshot-*"))
 
