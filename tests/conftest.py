@@ -33,7 +33,6 @@ import vl_convert
 
 from pipeline.declaration.card import Card
 from pipeline.privacy import budget
-from pipeline.worlds import catalog
 from tests.skipping import guard
 
 _LONG = ("flows", "goldens", "logs", "transaction")
@@ -78,20 +77,18 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def made_once() -> Iterator[None]:
-    """What is the same every time and takes long: verbs from their functions' signatures, a chart from its text, the
-    conversion of a budget, and the shipped world of 713 states.
+    """What is the same every time and takes long: verbs from their functions' signatures, a chart from its text, and
+    the conversion of a budget.
 
     Studies see one core: runs this short take less than a process takes to start.
     """
     verbs, draw = cache(typer.main.get_command), vl_convert.vegalite_to_svg
-    drawn, world = cache(lambda chart: draw(json.loads(chart))), cache(catalog.load_icu_sepsis)
+    drawn = cache(lambda chart: draw(json.loads(chart)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typer.main, "get_command", verbs)
         patch.setattr(typer.testing, "_get_command", verbs)
         patch.setattr(budget, "_log_delta", cache(budget._log_delta))
         patch.setattr(vl_convert, "vegalite_to_svg", lambda chart: drawn(json.dumps(chart)))
-        patch.setattr(catalog, "load_icu_sepsis", world)
-        patch.setattr(catalog, "_FROM_FILE", {**catalog._FROM_FILE, "icu_sepsis": (world, "icu_sepsis")})
         patch.setattr("os.sched_getaffinity", lambda pid: {0})
         yield
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import reticent
-from flows.config.home import Home
+from flows.config.home import Home, Work
 from flows.jobs.nightly import run_night
 from flows.jobs.plan import forecast_quality, plan_recipe
 from flows.jobs.proof import Proof
@@ -60,12 +61,18 @@ def facts_of(folder: Path) -> Report:
     return Store(folder.parents[1]).open(folder.name).facts
 
 
-def run_job(*args: Any, **more: Any) -> dict[str, Any]:
-    return run_recipe(*args, **more).model_dump()
+def run_job(*args: Any, say: Callable[[str], None] | None = None, **more: Any) -> dict[str, Any]:
+    """``say``: is told what the job says on the way."""
+    return run_recipe(*args, **_saying(say), **more).model_dump()
 
 
-def nightly_job(*args: Any, **more: Any) -> dict[str, Any]:
-    return run_night(*args, **more).model_dump()
+def nightly_job(*args: Any, say: Callable[[str], None] | None = None, **more: Any) -> dict[str, Any]:
+    """As :func:`run_job`."""
+    return run_night(*args, **_saying(say), **more).model_dump()
+
+
+def _saying(say: Callable[[str], None] | None) -> dict[str, Any]:
+    return {} if say is None else {"work": Work(say=say)}
 
 
 def check_night(recipe: Any, home: Home, hours: float = 30) -> dict[str, Any]:

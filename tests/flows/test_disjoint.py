@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from fractions import Fraction
 
 import polars as pl
 import pytest
 
 from flows.config.setting import setting
-from flows.jobs.plan import plan_recipe
-from pipeline.logs.store import latest
 from reticent import BudgetError, CardError
 from tests.flows.shop import lay_out, rows
 from tests.flows.verb import reticent
-from tests.jobs import home_at, ingest_job, ledger_in, register_job, run_job
+from tests.jobs import home_at, ingest_job, ledger_in, plan_job, register_job, run_job
 from tests.learners.linear_shop import RECIPE as LINEAR
 from tests.learners.linear_shop import lay_out_linear
 from tests.ledger.disjoint import disjoint
@@ -37,10 +36,16 @@ def ward(tmp_path):
     return make
 
 
+def edition(home, name):
+    """Folder and manifest of the newest one."""
+    folder = max((home.store / name).glob("snapshot-*"))
+    return folder, json.loads((folder / "manifest.json").read_text())
+
+
 def people(folder, home):
-    found = latest(home.store, folder.name)
-    parts = pl.concat([pl.read_parquet(p) for p in found.part_files])
-    return set(parts["user_id"]), found.quarantined.get("elsewhere", 0)
+    where, told = edition(home, folder.name)
+    parts = pl.concat([pl.read_parquet(p) for p in where.glob("part-*.parquet")])
+    return set(parts["user_id"]), told["quarantined"].get("elsewhere", 0)
 
 
 def run(folder, home):
@@ -131,7 +136,7 @@ def test_where_nobody_was_declared_disjoint_the_ledger_knows_nobody(ward, tmp_pa
     ingest_job(str(a), home)
     run(a, home)
     book = ledger_in(tmp_path)
-    assert not book.knows_people() and latest(home.store, "a").claimed == 0
+    assert not book.knows_people() and not edition(home, "a")[1].get("claimed")
     assert not any("claimed" in e.body for e in book.entries())
 
 
@@ -145,8 +150,8 @@ def test_what_was_charged_for_people_whom_nobody_looked_up_is_charged_together_a
     assert people(b, home) == (people(a, home)[0], 0), "all are in both"
     with pytest.raises(BudgetError, match="left 0 of 1"):
         run(b, home)
-    told = plan_recipe(str(b / "private.toml"), home)
-    assert told.together == ["a"] and not told.allowed and told.spent_before == 1
+    told = plan_job(str(b / "private.toml"), home)
+    assert told["together"] == ["a"] and not told["allowed"] and told["spent_before"] == 1
 
 
 def test_a_new_declaration_is_refused_with_what_to_do_instead(ward, tmp_path):

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flows.config.home import Work
 from flows.jobs.run import ReleaseRequest
 from pipeline.declaration.lineage import Schedule
 from pipeline.facts.answers import NightAnswer
@@ -103,7 +102,7 @@ def test_one_cell_of_one_person_does_not_decide_which_runs_exist(tmp_path: Path)
     assert len(same.runs) == 2 and [rho for kind, rho, _ in same.entries if kind == "INTENT"] == ["1", "1"]
 
 
-@pytest.mark.parametrize(("release", "drawn"), [('"nightly"', 3), ('"weekly"', 1), ('["2026-01-05", 2026-01-07]', 2)])
+@pytest.mark.parametrize(("release", "drawn"), [('"nightly"', 3), ('["2026-01-05", 2026-01-07]', 2)])
 def test_nights_release_on_declared_dates_whatever_arrived(
     tmp_path: Path, clock: Any, release: str, drawn: int
 ) -> None:
@@ -141,9 +140,9 @@ def test_histories_that_differ_in_one_person_leave_the_same_outputs(tmp_path: Pa
 def test_a_date_has_one_release_though_the_service_was_down_or_the_night_ran_twice(tmp_path: Path, clock: Any) -> None:
     log, said = rows(50), list[str]()
     clock("2026-01-07")
-    first = calendar_night(tmp_path, log, '"weekly"', work=Work(say=said.append))
+    first = calendar_night(tmp_path, log, '"weekly"', say=said.append)
     assert first["night"]["due"] == "2026-01-05" and first["night"]["charged_rho"] == 1.0
-    again = calendar_night(tmp_path, rows(50, 1), '"weekly"', work=Work(say=said.append))
+    again = calendar_night(tmp_path, rows(50, 1), '"weekly"', say=said.append)
     assert again["run"] == first["run"] and again["night"]["unchanged"] and again["night"]["snapshot"] == 1
     assert said[-1] == "the release of 2026-01-05 stands, and nothing was charged"
     clock("2026-01-11")
@@ -165,7 +164,7 @@ def test_a_night_whose_files_cannot_be_read_releases_on_the_last_good_edition(tm
     clock("2026-01-06")
     (tmp_path / "shop" / "log.csv").write_text("nobody,knows,these,columns\n")
     recipe, said = str(tmp_path / "shop" / "private.toml"), list[str]()
-    night = nightly_job(recipe, home_at(tmp_path / "home"), Work(say=said.append))
+    night = nightly_job(recipe, home_at(tmp_path / "home"), say=said.append)
     assert night["exit"] == 3 and night["night"]["charged_rho"] == 1.0 and night["run"] != first["run"]
     assert any("the log of private breaks its card" in line for line in said)
 

@@ -111,23 +111,10 @@ def test_a_twin_that_forgets_the_noise_is_seen(tmp_path, monkeypatch):
 
 
 @pytest.fixture(autouse=True)
-def alone(request, monkeypatch):
+def alone(request):
     """No rivals, except where a test asks about them or for what is shipped."""
     if "rivals" not in request.fixturenames and "shipped" not in request.node.name:
-        monkeypatch.setattr(foresight, "_rivals", lambda s: ())
-
-
-@pytest.fixture
-def rivals(monkeypatch):
-    """Rivals, of one run each."""
-    monkeypatch.setattr(foresight, "_RIVAL_DRAWS", 1)
-
-
-@pytest.fixture
-def few(monkeypatch):
-    """Few draws, where the words of a band are asked and not its width."""
-    monkeypatch.setattr(foresight, "_DRAWS", 2)
-    monkeypatch.setattr(foresight, "_FEWEST", 2)
+        request.getfixturevalue("no_rivals")
 
 
 @pytest.mark.parametrize("agent", ["dp-vapvi", "dp-one-shot"])
@@ -154,7 +141,7 @@ def test_what_cannot_be_simulated_says_why(tmp_path):
     assert not (home.root / "foresight").exists()
 
 
-def test_nothing_of_the_dataset_is_read(tmp_path, few, rivals, monkeypatch):
+def test_nothing_of_the_dataset_is_read(tmp_path, few, rivals, monkeypatch, request):
     def refuse(*args, **kwargs):
         raise AssertionError("a store, a ledger or a log was opened")
 
@@ -175,25 +162,8 @@ def test_nothing_of_the_dataset_is_read(tmp_path, few, rivals, monkeypatch):
         found = foresee_job(name, home_at(tmp_path / "home"), people=200)
         assert found["suboptimality"]["mean"] > 0, name
         # rivals of the first alone
-        monkeypatch.setattr(foresight, "_rivals", lambda s: ())
+        request.getfixturevalue("no_rivals")
     assert [p.name for p in (tmp_path / "home").iterdir()] == ["foresight"]
-
-
-def test_two_logs_of_one_card_get_the_same_words(tmp_path):
-    """The log's files may hold anything: the band depends on the card."""
-    said = []
-    for content in ("a", "b"):
-        folder = tmp_path / content
-        folder.mkdir()
-        (folder / "episodes-0000.parquet").write_text(content)
-        (folder / "card.toml").write_text((DATA / "riverswim" / "card.toml").read_text())
-        (folder / "r.toml").write_text(
-            COUNTS.format(name="r", agent="dp-apvi", more="[privacy]\nrho = 1.0\n").replace(
-                'card = "riverswim"', 'card = "card.toml"'
-            )
-        )
-        said.append(foresee_job(str(folder / "r.toml"), home_at(tmp_path / f"home-{content}")))
-    assert said[0] == said[1]
 
 
 def test_the_verb_shows_it_and_can_leave_it_out(tmp_path):

@@ -14,8 +14,7 @@ from flows.jobs.audit import audit_job
 from pipeline.ledger.verify import verify_run
 from pipeline.logs.store import latest
 from pipeline.transaction import release_once as module
-from pipeline.transaction.drawing import GateError
-from reticent import BudgetError
+from reticent import BudgetError, LogError
 from tests.flows.gated import STRICT, Shop, typo
 from tests.flows.shop import rows
 from tests.jobs import plan_job, proof_of
@@ -23,7 +22,7 @@ from tests.jobs import plan_job, proof_of
 
 def test_a_typo_in_a_label_table_is_caught_before_the_main_budget_is_spent(tmp_path):
     shop = Shop(tmp_path, log=typo(rows()))
-    with pytest.raises(GateError, match=r"unknown_label.*rows of about 2.. people; the card accepts 0.*Only the gate"):
+    with pytest.raises(LogError, match=r"unknown_label.*rows of about 2.. people; the card accepts 0.*Only the gate"):
         shop.run()
     assert shop.spent == Fraction(1, 50) and not list(shop.home.runs.iterdir())
 
@@ -32,7 +31,7 @@ def test_a_retry_is_answered_as_before_and_draws_nothing(tmp_path):
     shop = Shop(tmp_path, log=typo(rows()))
     told = []
     for _ in range(3):
-        with pytest.raises(GateError) as stopped:
+        with pytest.raises(LogError, match="Only the gate") as stopped:
             shop.run()
         told.append(str(stopped.value))
     assert len(set(told)) == 1 and shop.spent == Fraction(1, 50)
@@ -46,7 +45,7 @@ def test_a_retry_is_answered_as_before_and_draws_nothing(tmp_path):
 
 def test_mended_and_ingested_again_it_runs_and_the_page_tells_of_the_gate(tmp_path):
     shop = Shop(tmp_path, log=typo(rows()))
-    with pytest.raises(GateError):
+    with pytest.raises(LogError, match="Only the gate"):
         shop.run()
     shop.ingest(rows())
     answer = shop.run()
@@ -140,7 +139,7 @@ def test_a_real_card_that_says_nothing_has_a_gate_since_version_2(tmp_path, vers
     rules = ["unknown_label"] if version == 2 else []
     assert plan_job(str(shop.folder / "private.toml"), shop.home)["gate"] == rules
     if version == 2:
-        with pytest.raises(GateError, match="the card accepts 40,"):
+        with pytest.raises(LogError, match="the card accepts 40,"):
             shop.run()
         card.write_text(card.read_text() + "[tolerance]\n")
         assert plan_job(str(shop.folder / "private.toml"), shop.home)["gate"] == []
@@ -184,7 +183,7 @@ def test_no_share_is_no_gate(tmp_path):
 
 def test_synthetic_people_are_counted_exactly_and_for_nothing(tmp_path):
     shop = Shop(tmp_path, kind="synthetic", log=typo(rows(), people=6))
-    with pytest.raises(GateError, match=r"rows of about \d people"):
+    with pytest.raises(LogError, match=r"rows of about \d people"):
         shop.run()
     assert shop.spent == 0
     shop.ingest(rows())

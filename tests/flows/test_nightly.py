@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from flows.config.home import Work
 from flows.config.recipe import Promote
 from flows.jobs.nightly import alert
 from pipeline.facts.answers import NightAnswer
@@ -63,13 +62,13 @@ def spent(home) -> float:
 def test_a_night_releases_an_edition_of_its_own_and_a_second_run_on_its_date_costs_nothing(tmp_path, home, nightly_job):
     shop, said = lay_out(tmp_path / "shop"), []
     recipe = str(shop / "private.toml")
-    first = nightly_job(recipe, home, Work(say=said.append))
+    first = nightly_job(recipe, home, say=said.append)
     assert first["night"] | {"charges": None} == {
         "recipe": "private", "dataset": "shop", "snapshot": 1, "due": "2026-01-02", "unchanged": False,
         "charged_rho": 1.0, "charges": None,
     }  # fmt: skip
     assert "stands" not in "".join(said)
-    again = jobs.nightly_job(recipe, home, Work(say=said.append))
+    again = jobs.nightly_job(recipe, home, say=said.append)
     assert again["run"] == first["run"] and again["night"]["unchanged"] and again["night"]["charged_rho"] == 0
     assert spent(home) == 1.0 and "nothing was charged" in said[-1]
     second = nightly_job(recipe, home)
@@ -185,7 +184,7 @@ def test_a_failed_night_alerts_with_its_kind_and_code_and_without_a_word_of_its_
     (shop / "log.csv").write_text("customer,visit\n")
     said: list[str] = []
     with pytest.raises(LogError, match="missing_column"):
-        nightly_job(str(shop / "private.toml"), home, Work(say=said.append))
+        nightly_job(str(shop / "private.toml"), home, say=said.append)
     text = "the night of private failed (LogError, exit 3); the policy in use stays"
     assert heard() == [f"reticent: {text}"] and said[-1] == f"alert: {text}"
     recipe = shop / "private.toml"

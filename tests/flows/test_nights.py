@@ -10,7 +10,6 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from flows.config.home import Work
 from flows.config.setting import nightly_counter, setting
 from pipeline.facts.answers import NightAnswer
 from pipeline.ledger.steps import committed_steps, counters_problem
@@ -64,7 +63,7 @@ def test_an_unchanged_night_is_an_empty_leaf_that_costs_nothing_and_a_second_sna
     assert np.load(next(shop.kept.glob("leaf-00002*"))).shape == (2, 0)
     third = shop.night(3, customers(100, 100))
     before = shop.ledger.entries()
-    waits = shop.night(3, customers(300, 100), work=Work(say=said.append))
+    waits = shop.night(3, customers(300, 100), say=said.append)
     assert (waits["run"], waits["replayed"]) == (third["run"], True) and shop.ledger.entries() == before
     assert any("what came in since waits for the next night" in s for s in said)
     assert json.loads((shop.home.runs / waits["run"] / "report.json").read_text())["dataset"]["snapshot"] is None
@@ -211,7 +210,7 @@ def test_another_budget_is_another_counter_and_starts_with_everybody(tmp_path, m
 def test_the_nightly_job_goes_on_with_the_counter_and_says_what_a_night_cost(tmp_path, monkeypatch):
     shop, said = Shop(tmp_path, monkeypatch), []
     for night, log in ((1, customers(0, 100)), (2, customers(100, 100)), (3, customers(100, 100))):
-        found = shop.job(night, log, work=Work(say=said.append))
+        found = shop.job(night, log, say=said.append)
         assert found["night"]["charged_rho"] == (pytest.approx(1, abs=0.01) if night == 1 else 0)
         assert not found["night"]["unchanged"] and found["night"]["snapshot"] is None
         assert found["counter"]["night"] == night

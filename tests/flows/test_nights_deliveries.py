@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from flows.config.home import Work, plain_step
+from flows.config.home import plain_step
 from flows.jobs import nightly
 from pipeline.logs.store import latest
 from reticent import CardError, LogError
@@ -29,9 +29,9 @@ def leaves(shop):
 def test_no_rows_are_an_empty_leaf(tmp_path, monkeypatch):
     shop, said = Shop(tmp_path, monkeypatch), []
     shop.job(1, customers(0, 60))
-    assert shop.job(2, [], work=Work(say=said.append))["exit"] == 0
+    assert shop.job(2, [], say=said.append)["exit"] == 0
     (shop.folder / "log.csv").write_bytes(b"")
-    assert shop.job(3, work=Work(say=said.append))["exit"] == 0
+    assert shop.job(3, say=said.append)["exit"] == 0
     shop.job(4, customers(60, 60))
     assert leaves(shop) == [True, False, False, True]
     assert not any("alert" in s for s in said)
@@ -88,7 +88,7 @@ def test_a_log_that_breaks_its_card_stops_no_night_of_a_counter_and_the_operator
         (shop.folder / "log.csv").unlink()
     if how == "unreadable":
         (shop.folder / "log.csv").write_bytes(b"customer,visit\n1,0\n")
-    found = shop.job(2, work=Work(say=said.append))
+    found = shop.job(2, say=said.append)
     assert (found["exit"], found["counter"]["night"]) == (3, 2)
     told = "the log of night breaks its card (LogError, exit 3); tonight has what can be read of it"
     assert said[-1] == f"alert: {told}"
@@ -119,7 +119,7 @@ def test_a_damaged_quarantine_fails_no_night_that_is_published_and_its_operator_
     with monkeypatch.context() as patch:
         damage_what_is_set_aside(patch)
         log = [*customers(60, 60), *RECORDS["labels outside the domain"]]
-        found = shop.job(2, log, work=Work(say=said.append))
+        found = shop.job(2, log, say=said.append)
     assert (found["exit"], found["counter"]["night"]) == (4, 2)
     assert said[-1] == (
         "alert: the log of night cannot be judged (DamagedError, exit 4); tonight has what can be read of it"
@@ -154,7 +154,7 @@ def test_no_news_for_too_long_alerts_the_operator_and_no_server(tmp_path, monkey
     file = next((shop.home.store / ".nights").glob("*.json"))
     note = json.loads(file.read_text())
     file.write_text(json.dumps({**note, "news_at": "2026-01-01T00:00:00+00:00"}))
-    shop.job(2, work=Work(say=said.append))
+    shop.job(2, say=said.append)
     assert said[-1] == "alert: no new log of night for 2 days; the policy in use stays"
 
 

@@ -39,7 +39,7 @@ def year(root, monkeypatch, records, draw):
         # an operator's key is a secret of the home, whoever its people are
         hooked.setattr(Ed25519PrivateKey, "generate", lambda: Ed25519PrivateKey.from_private_bytes(bytes(32)))
         for night, record in zip(NIGHTS, records, strict=True):
-            shop.night(night, [*customers(100 * night, 60), *record], work=Work(say=said.append))
+            shop.night(night, [*customers(100 * night, 60), *record], say=said.append)
     runs = shop.home.runs
     pages = {str(p.relative_to(runs)): p.read_bytes() for p in sorted(runs.rglob("*")) if p.is_file()}
     assert verify_job(shop.ledger, shop.home)["ok"]

@@ -58,7 +58,7 @@ KINDS = {
 
 
 # one of tables, one of gains; the others are as slow together as all the rest
-QUICK = ("dp-ucbvi-jdp", "private-ofu-rl")
+QUICK = ("dp-ucbvi-jdp", "dp-lqr")
 
 
 @pytest.mark.parametrize("agent", [a if a in QUICK else pytest.param(a, marks=pytest.mark.slow) for a in KINDS])

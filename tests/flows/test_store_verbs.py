@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import stat
 from threading import Thread
 
@@ -17,14 +18,22 @@ from tests.flows.shop import lay_out, rows
 from tests.jobs import home_at, ingest_job, ledger_of, purge_job, run_job
 
 
-@pytest.fixture
-def used(tmp_path):
-    shop, home = lay_out(tmp_path / "shop"), home_at(tmp_path / "home")
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Two editions, and a run of the first."""
+    root = tmp_path_factory.mktemp("used")
+    shop, home = lay_out(root / "shop"), home_at(root / "home")
     ingest_job(str(shop), home)
     run_job(str(shop / "private.toml"), home)
     lay_out(shop, log=rows(500, seed=1))
     ingest_job(str(shop), home)
-    return shop, home
+    return root
+
+
+@pytest.fixture
+def used(made, tmp_path):
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True, symlinks=True)
+    return tmp_path / "shop", home_at(tmp_path / "home")
 
 
 def tree(folder):
