@@ -79,7 +79,7 @@ def test_a_world_of_other_parameters_beside_the_card_is_another_forecast(tmp_pat
     assert len(keys) == 3
 
 
-def test_more_noise_is_worse_and_more_people_are_better(tmp_path):
+def test_more_noise_is_worse_and_more_people_are_better(tmp_path, few):
     home = home_at(tmp_path / "home")
     mean = {
         rho: foresee_job(recipe(tmp_path, f"r{i}", more=f"[privacy]\nrho = {rho}\n{WORLD}"), home)["suboptimality"][
@@ -93,7 +93,7 @@ def test_more_noise_is_worse_and_more_people_are_better(tmp_path):
     assert few["episodes"] == 1_000 and few["suboptimality"]["mean"] > 3 * many["suboptimality"]["mean"]
 
 
-def test_noise_does_not_beat_its_absence_and_no_noise_is_the_same_run(tmp_path):
+def test_noise_does_not_beat_its_absence_and_no_noise_is_the_same_run(tmp_path, few):
     home = home_at(tmp_path / "home")
     private = foresee_job(recipe(tmp_path, "private", more=f"[privacy]\nrho = 0.05\n{WORLD}"), home)
     assert private["suboptimality"]["mean"] > private["without_noise"]["mean"]
@@ -101,7 +101,7 @@ def test_noise_does_not_beat_its_absence_and_no_noise_is_the_same_run(tmp_path):
     assert exact["suboptimality"] == exact["without_noise"] == private["without_noise"]
 
 
-def test_a_twin_that_forgets_the_noise_is_seen(tmp_path, monkeypatch):
+def test_a_twin_that_forgets_the_noise_is_seen(tmp_path, few, monkeypatch):
     home, more = home_at(tmp_path / "home"), f"[privacy]\nrho = 0.01\n{WORLD}"
     honest = foresee_job(recipe(tmp_path, "loud", more=more), home)
     silenced = lambda card, terms: count_sum(card, Ask(tables=terms.ask().tables))  # noqa: E731
@@ -166,7 +166,7 @@ def test_nothing_of_the_dataset_is_read(tmp_path, few, rivals, monkeypatch, requ
     assert [p.name for p in (tmp_path / "home").iterdir()] == ["foresight"]
 
 
-def test_the_verb_shows_it_and_can_leave_it_out(tmp_path):
+def test_the_verb_shows_it_and_can_leave_it_out(tmp_path, few):
     asked = recipe(tmp_path, "shown")
 
     def plan(*more: str) -> str:
