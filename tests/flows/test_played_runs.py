@@ -218,8 +218,9 @@ def test_a_world_of_the_wrong_kind_is_refused(tmp_path):
 def test_an_online_agent_starts_from_what_an_offline_run_released(swum, tmp_path):
     home, learnt = swum
     world, warm = 'name = "riverswim"\nhorizon = 20', f'warm_start = "run:{learnt["run"]}"'
-    cold = call(home, "simulate", write(tmp_path, "dp-ucbvi-jdp", world, name="cold"))
-    started = call(home, "simulate", write(tmp_path, "dp-ucbvi-jdp", world, warm, name="warm"))
+    plays = {"episodes": 60}
+    cold = call(home, "simulate", write(tmp_path, "dp-ucbvi-jdp", world, name="cold", **plays))
+    started = call(home, "simulate", write(tmp_path, "dp-ucbvi-jdp", world, warm, name="warm", **plays))
     # 50 000 people have swum before: the first of the new ones knows the way
     assert started["regret"]["mean"] < 0.1 * cold["regret"]["mean"]
     folder = Path(started["folder"])
@@ -227,7 +228,8 @@ def test_an_online_agent_starts_from_what_an_offline_run_released(swum, tmp_path
     assert f"started from {learnt['run']}" in own.variant and own.true_epsilon == pytest.approx(1.0, rel=1e-3)
     assert str(home) not in (folder / "report.json").read_text() + (folder / "report.html").read_text()
     assert call(home, "ledger", "verify", started["run"])["ok"]
-    pooled = call(home, "simulate", write(tmp_path, "dp-ucbvi-jdp", world, f"{warm}\npooled = true", name="pooled"))
+    both = write(tmp_path, "dp-ucbvi-jdp", world, f"{warm}\npooled = true", name="pooled", **plays)
+    pooled = call(home, "simulate", both)
     assert pooled["regret"]["mean"] < 0.1 * cold["regret"]["mean"]
     for place, more, says in (
         (RIVER, warm, "counts other states or actions than world"),
