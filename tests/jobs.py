@@ -12,8 +12,10 @@ from flows.jobs.nightly import run_night
 from flows.jobs.plan import forecast_quality, plan_recipe
 from flows.jobs.proof import Proof
 from flows.jobs.run import run_recipe
+from pipeline.facts.answers import NightAnswer
 from pipeline.facts.report import Report
 from pipeline.ledger.ledger import Ledger
+from reports.run.comparison import ServedPage, night_page
 from reticent import LogOptions, Store
 
 
@@ -73,6 +75,11 @@ def nightly_job(*args: Any, say: Callable[[str], None] | None = None, **more: An
 
 def _saying(say: Callable[[str], None] | None) -> dict[str, Any]:
     return {} if say is None else {"work": Work(say=say)}
+
+
+def page_of(night: dict[str, Any]) -> ServedPage:
+    """What a server shows of a night."""
+    return night_page(NightAnswer.model_validate(night))
 
 
 def check_night(recipe: Any, home: Home, hours: float = 30) -> dict[str, Any]:

@@ -14,14 +14,12 @@ import pytest
 
 from flows.jobs.run import ReleaseRequest
 from pipeline.declaration.lineage import Schedule
-from pipeline.facts.answers import NightAnswer
 from pipeline.privacy.noise import OsNoise
-from reports.run.comparison import night_page
 from reticent import BudgetError, CardError
 from tests.flows.nights import stop_clock
 from tests.flows.shop import SCHEDULE, lay_out, rows
 from tests.flows.verb import invoke
-from tests.jobs import home_at, ledger_in, nightly_job, plan_job, run_job
+from tests.jobs import home_at, ledger_in, nightly_job, page_of, plan_job, run_job
 
 WEEK = [f"2026-01-{day:02d}" for day in range(5, 15)]
 Log = Sequence[Any]
@@ -67,7 +65,7 @@ def by_calendar(release: str, clock: Callable[[str], None]) -> Callable[[Path, S
         for day, log in zip(WEEK, deliveries, strict=False):
             clock(day)
             night = calendar_night(folder, log, release)
-            page = night_page(NightAnswer.model_validate(night))
+            page = page_of(night)
             told.append((night["run"], night["night"], page.key, page.title, page.rows))
         return seen(folder / "home", told)
 

@@ -14,15 +14,13 @@ import pytest
 
 from flows.config.recipe import Promote
 from flows.jobs.nightly import alert
-from pipeline.facts.answers import NightAnswer
 from pipeline.privacy.noise import SeededNoise
 from reports.page import percent
-from reports.run.comparison import night_page
 from reticent import BudgetError, LogError, Store, load_recipe
 from tests import jobs
 from tests.flows.nights import stop_clock
 from tests.flows.shop import SCHEDULE, lay_out, rows
-from tests.jobs import check_night, home_at, ledger_of
+from tests.jobs import check_night, home_at, ledger_of, page_of
 from tests.learners.lq_shop import lay_out_plant
 
 
@@ -140,7 +138,7 @@ def test_a_night_of_a_linear_controller_is_compared_by_its_gains(tmp_path, home,
     for name in ("private", "asked", "wider"):
         with_tables(shop, SCHEDULE, name)
     first = nightly_job(with_tables(shop, "[promote]\n"), home)
-    assert first["promotion"]["promoted"] and "snapshot 1" in night_page(NightAnswer.model_validate(first)).markdown
+    assert first["promotion"]["promoted"] and "snapshot 1" in page_of(first).markdown
     strict = with_tables(shop, "[promote]\nmost_changed = 0.01\nlower_gain = 0.0\n", "asked")
     night = nightly_job(strict, home)
     assert night["promotion"]["now"] == first["run"]
@@ -149,7 +147,7 @@ def test_a_night_of_a_linear_controller_is_compared_by_its_gains(tmp_path, home,
         f"its gains moved by {percent(night['promotion']['changes']['gains']['change'])} of their norm, "
         "the rule allows 1 %",
     ]
-    assert "of 8 gains differ" in night_page(NightAnswer.model_validate(night)).markdown
+    assert "of 8 gains differ" in page_of(night).markdown
     assert "rows" not in night["promotion"]["changes"]["gains"]
     assert nightly_job(with_tables(shop, "[promote]\nmost_changed = 1.0\n", "wider"), home)["promotion"]["promoted"]
 

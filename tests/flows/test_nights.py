@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from flows.config.setting import nightly_counter, setting
-from pipeline.facts.answers import NightAnswer
 from pipeline.ledger.steps import committed_steps, counters_problem
 from pipeline.logs.aggregate import aggregate
 from pipeline.logs.store import latest
@@ -19,11 +18,10 @@ from pipeline.privacy.continual import continual
 from pipeline.privacy.noise import RealDataError, SeededNoise
 from pipeline.privacy.release_file import read_release
 from pipeline.transaction.continual_step import KeptSteps
-from reports.run.comparison import night_page
 from reticent import BudgetError, CardError, Store, load_card
 from tests.flows.nights import FIRST, Shop, customers
 from tests.flows.shop import RECIPE
-from tests.jobs import proof_of, purge_job, run_job
+from tests.jobs import page_of, proof_of, purge_job, run_job
 
 KINDS = ("tree", "toeplitz")
 
@@ -214,16 +212,10 @@ def test_the_nightly_job_goes_on_with_the_counter_and_says_what_a_night_cost(tmp
         assert found["night"]["charged_rho"] == (pytest.approx(1, abs=0.01) if night == 1 else 0)
         assert not found["night"]["unchanged"] and found["night"]["snapshot"] is None
         assert found["counter"]["night"] == night
-    assert (
-        f"night 3 of 8 ({FIRST.replace(day=3)}); nothing was charged"
-        in night_page(NightAnswer.model_validate(found)).markdown
-    )
+    assert f"night 3 of 8 ({FIRST.replace(day=3)}); nothing was charged" in page_of(found).markdown
     assert [(c["rho"] > 0, c["night"]) for c in found["night"]["charges"]] == [(True, 1), (False, 2), (False, 3)]
     assert all("snapshot" not in c for c in found["night"]["charges"])
-    assert (
-        shop.job(3)["night"]["unchanged"]
-        and "drawn already" in night_page(NightAnswer.model_validate(shop.job(3))).markdown
-    )
+    assert shop.job(3)["night"]["unchanged"] and "drawn already" in page_of(shop.job(3)).markdown
 
 
 def test_a_person_without_an_episode_column_cannot_be_capped_over_nights(tmp_path, monkeypatch):
