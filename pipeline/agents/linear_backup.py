@@ -22,7 +22,7 @@ from pipeline.statistics.linear_plan import LinearPlan
 from pipeline.statistics.regression import PrivateRegression, floored
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LinearTask:
     """What is declared: horizon, reward range, public number of episodes, lattice of values, and the features.
 
@@ -134,11 +134,13 @@ class Backup:
     sign: int = -1
     allowed: Bools | None = None
 
-    def q(self, features: Array) -> tuple[Array, Array]:
-        """Unclipped and clipped Q̂ ``(..., A)`` (003 Algorithm 2, lines 11-13)."""
+    def q(self, features: Array, norm: Array | None = None) -> tuple[Array, Array]:
+        """Unclipped and clipped Q̂ ``(..., A)`` (003 Algorithm 2, lines 11-13).
+
+        ``norm``: :func:`norm_of` these features, where it is known already.
+        """
         phi = features * self.unit
-        # einsum: a BLAS product rounds a row by its place in the batch, and one person's value by who stands before
-        norm = np.sqrt(np.maximum(np.einsum("...d,...d->...", np.einsum("...d,de->...e", phi, self.inverse), phi), 0.0))
+        norm = norm_of(phi, self.inverse) if norm is None else norm
         Q = np.einsum("...d,d->...", phi, self.w) + self.offset + self.sign * (self.multiplier * norm + self.constant)
         return Q, np.clip(Q, *self.clip)
 
@@ -154,6 +156,12 @@ class Backup:
         return evidence_of(features * self.unit, self.inverse)
 
 
+def norm_of(phi: Array, inverse: Array) -> Array:
+    """(φᵀ Λ̃⁻¹ φ)^½ ``(...)``."""
+    # einsum: a BLAS product rounds a row by its place in the batch, and one person's value by who stands before
+    return np.sqrt(np.maximum(np.einsum("...d,...d->...", np.einsum("...d,de->...e", phi, inverse), phi), 0.0))
+
+
 def evidence_of(phi: Array, inverse: Array) -> Array:
     """Rows of length 1 that a Gram matrix holds of a direction, ridge and shift included: ``|φ|² / φᵀΛ̃⁻¹φ (...)``.
 
@@ -165,9 +173,16 @@ def evidence_of(phi: Array, inverse: Array) -> Array:
     return (phi**2).sum(-1) / np.maximum(((phi @ inverse) * phi).sum(-1), 1e-300)
 
 
-def backup_of(s: PrivateRegression, h: int, task: LinearTask, c: LinearConstants, multiplier: float) -> Backup:
-    """Backup of step ``h`` from its regression."""
-    Lambda = ridge(s.gram, s.gram_sd, task.horizon, c)
+def backup_of(
+    s: PrivateRegression,
+    h: int,
+    task: LinearTask,
+    c: LinearConstants,
+    multiplier: float,
+    Lambda: Ridge | None = None,
+) -> Backup:
+    """Backup of step ``h`` from its regression; ``Lambda``: its ridge, where it is known already."""
+    Lambda = ridge(s.gram, s.gram_sd, task.horizon, c) if Lambda is None else Lambda
     clip = task.value_range(h)
     w = Lambda.solve(s.targets[0])
     constant, unit = c.D / task.episodes, task.unit

@@ -8,10 +8,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
-from pipeline.agents.linear_backup import Backup, LinearConstants, LinearResult, LinearTask, backup_of, greedy_step
+from pipeline.agents.linear_backup import (
+    Backup,
+    LinearConstants,
+    LinearResult,
+    LinearTask,
+    Ridge,
+    backup_of,
+    greedy_step,
+    norm_of,
+    ridge,
+)
 from pipeline.arrays import Array
 from pipeline.mdp.policy import Policy
 from pipeline.statistics.regression import OneShot, PrivateRegression
@@ -63,8 +74,16 @@ def optimal_upper(released: OneShot, task: LinearTask, c: LinearConstants) -> Ar
 
 def _clipped(released: OneShot, task: LinearTask, c: LinearConstants, h: int, V: Array, sign: int) -> Array:
     s = regression_of(released, h, successor_values(V, task))
-    b = backup_of(s, h, task, c, c.C * math.sqrt(task.dimension))
-    return replace(b, sign=sign).q(task.reference)[1]
+    Lambda, norm = _ridges(released, task, c)[h]
+    b = backup_of(s, h, task, c, c.C * math.sqrt(task.dimension), Lambda)
+    return replace(b, sign=sign).q(task.reference, norm)[1]
+
+
+@lru_cache(maxsize=1)
+def _ridges(released: OneShot, task: LinearTask, c: LinearConstants) -> list[tuple[Ridge, Array]]:
+    """Ridge and norms ``(M, A)`` of each step: the same for every policy that is valued on one release."""
+    found = [ridge(gram, released.gram_sd, task.horizon, c) for gram in released.gram]
+    return [(Lambda, norm_of(task.reference * task.unit, Lambda.inverse())) for Lambda in found]
 
 
 def successor_values(V: Array, task: LinearTask) -> Array:

@@ -112,7 +112,10 @@ def counted_sums(
     """
     w = visits if weights is None else visits * weights
     t = targets if weights is None else targets * weights
-    return features.T @ (features * w[:, None]), t @ features
+    # of many declared pairs a log visits few, and products of integers are slow
+    met = (w != 0) | t.any(axis=0)
+    f = features[met]
+    return f.T @ (f * w[met, None]), t[:, met] @ f
 
 
 def raise_eigenvalues(gram: Array, floor: float) -> tuple[Array, int]:
@@ -208,8 +211,8 @@ def _pairs(f: Integers) -> tuple[Integers, Integers, Integers]:
 
 def moves(features: FeatureMap, episodes: int = 1) -> Reach:
     """Moves of a finite map: every pair of declared (s, a), and every one against no row at all."""
-    f = _distinct(features)
-    if len(f) > _ENUMERATED or features.sample_of is not None:
+    # the ball's bound needs no list of what lies in it
+    if features.sample_of is not None or len(f := _distinct(features)) > _ENUMERATED:
         return BallMoves(features.square, episodes)
     n, inner, gram = _pairs(f)
     both = n[:, None] + n
@@ -226,8 +229,8 @@ def table_moves(features: FeatureMap, tag: int, reward: int, episodes: int = 1) 
     value at most ``reward`` in the last: ||x||^2 <= N = tag^2 + reward^2, and <x, x'> is at least -reward^2, at most
     N.  Of an observation x holds the successor's features, at most ``tag`` long and of any sign: the ball's bound.
     """
-    f, N = _distinct(features), tag**2 + reward**2
-    if len(f) > _ENUMERATED or features.sample_of is not None:
+    N = tag**2 + reward**2
+    if features.sample_of is not None or len(f := _distinct(features)) > _ENUMERATED:
         return BallMoves(features.square, episodes, N)
     n, inner, gram = _pairs(f)
     table = N * (n[:, None] + n) + 2 * np.where(inner >= 0, inner * reward**2, -inner * N)

@@ -66,7 +66,7 @@ class PrivateRegression:
     gram_sd: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class OneShot:
     """Statistics released once, in real units; all planning on them is post-processing.
 

@@ -12,11 +12,31 @@ import pytest
 import pipeline.learners.linear_request
 import pipeline.learners.lq
 from flows.config.home import Home
+from flows.jobs import plan as foresight
 from flows.jobs.intake import ingest_job
-from pipeline.ledger.ledger import Ledger, open_ledger
+from pipeline.ledger.ledger import Ledger
 from pipeline.logs.regression_sums import LqSummation
-from tests.jobs import plan_job, run_job
+from tests.jobs import ledger_of, plan_job, run_job
 from tests.learners import linear_shop, lq_shop
+
+
+@pytest.fixture
+def no_rivals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forecasts of a recipe alone."""
+    monkeypatch.setattr(foresight, "_rivals", lambda s: ())
+
+
+@pytest.fixture
+def rivals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rivals, of one run each."""
+    monkeypatch.setattr(foresight, "_RIVAL_DRAWS", 1)
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few draws, where the words of a band are asked and not its width."""
+    monkeypatch.setattr(foresight, "_DRAWS", 2)
+    monkeypatch.setattr(foresight, "_FEWEST", 2)
 
 
 @dataclass(frozen=True)
@@ -77,7 +97,7 @@ class Ran:
 
     @property
     def ledger(self) -> Ledger:
-        return open_ledger(self.home.root / "ledger.db", create=False)
+        return ledger_of(self.home)
 
     def folder(self, name: str) -> Path:
         return Path(self.runs[name]["folder"])

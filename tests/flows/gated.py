@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
 
-import pipeline.ledger.ledger as clock
-from pipeline.ledger.ledger import Ledger, open_ledger
+from pipeline.ledger.ledger import Ledger
+from tests.flows.nights import stop_clock
 from tests.flows.shop import lay_out
-from tests.jobs import home_at, ingest_job, nightly_job, register_job, run_job
+from tests.jobs import home_at, ingest_job, ledger_in, nightly_job, register_job, run_job
 
 STRICT = "[tolerance]\nunknown_label = 0.0\n"
 
@@ -44,7 +44,7 @@ class Shop:
     @property
     def ledger(self) -> Ledger:
         where = self.folder / "ledger.db"
-        return open_ledger(where if where.exists() else self.home.root / "ledger.db", create=False)
+        return ledger_in(self.folder if where.exists() else self.home.root)
 
     @property
     def spent(self) -> Fraction:
@@ -67,7 +67,7 @@ class Nights(Shop):
 
     def on(self, night):
         at = datetime(2026, 1, 1, 3, tzinfo=UTC) + timedelta(days=night - 1)
-        self._patch.setattr(clock, "now", lambda: at)
+        stop_clock(self._patch, at)
 
     def night(self, night, log=None):
         self.on(night)

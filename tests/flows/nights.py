@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from copy import copy
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,14 +12,19 @@ import pytest
 
 import pipeline.ledger.ledger as book
 from flows.config.setting import night_of, nightly_counter, setting
-from pipeline.ledger.ledger import Ledger, open_ledger
+from pipeline.ledger.ledger import Ledger
 from pipeline.privacy.noise import OsNoise
 from pipeline.transaction.continual_step import Appended, append_step
 from tests.flows.same_key import same_key
 from tests.flows.shop import RECIPE, lay_out, rows
-from tests.jobs import home_at, ingest_job, nightly_job, register_job, run_job
+from tests.jobs import home_at, ingest_job, ledger_in, nightly_job, register_job, run_job
 
 FIRST = date(2026, 1, 1)
+
+
+def stop_clock(patch: pytest.MonkeyPatch, at: datetime) -> None:
+    """The ledger's clock stands still."""
+    patch.setattr(book, "now", lambda: at)
 
 
 class Shop:
@@ -48,6 +55,14 @@ class Shop:
         if kind == "real":
             register_job(str(self.folder), self.home)
 
+    def copied(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+        """The same shop and home in another folder, on its next night."""
+        shutil.copytree(self.folder.parent, folder, dirs_exist_ok=True, symlinks=True)
+        again = copy(self)
+        again.folder, again.home, again._patch = folder / "shop", home_at(folder / "home"), monkeypatch
+        again.recipe = str(again.folder / "night.toml")
+        return again
+
     def write(self, name: str, nightly: str, rho: float = 1.0) -> str:
         path = self.folder / f"{name}.toml"
         privacy = f"[privacy]\nrho = {rho}\n[nightly]\n{nightly}"
@@ -57,7 +72,7 @@ class Shop:
     def on(self, night: int) -> None:
         """It is this night now."""
         at = datetime(FIRST.year, FIRST.month, FIRST.day, 3, tzinfo=UTC) + timedelta(days=night - 1)
-        self._patch.setattr(book, "now", lambda: at)
+        stop_clock(self._patch, at)
 
     def lay(self, log: list[tuple]) -> None:
         """Put a log in place of the last; of no rows, it is a header."""
@@ -99,7 +114,7 @@ class Shop:
     @property
     def ledger(self) -> Ledger:
         where = self.folder / "ledger.db"
-        return open_ledger(where if where.exists() else self.home.root / "ledger.db", create=False)
+        return ledger_in(self.folder if where.exists() else self.home.root)
 
 
 def customers(first: int, count: int, seed: int = 0) -> list[tuple]:

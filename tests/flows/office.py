@@ -11,11 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.ledger.ledger import open_ledger
 from pipeline.privacy.release_file import sha256_file
 from tests.flows.shop import lay_out
 from tests.flows.verb import invoke
-from tests.jobs import home_at, ingest_job, register_job, run_job
+from tests.jobs import home_at, ingest_job, ledger_in, register_job, run_job
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +77,7 @@ def forge(folder: Path) -> None:
 def vouch_for(root: Path, run: str) -> None:
     from pipeline.ledger.publication import file_digests, operator_key, publications
 
-    book = open_ledger(root / "people" / "ledger.db", create=False)
+    book = ledger_in(root / "people")
     [entry] = publications(book.entries(), run)
     told = {k: v for k, v in entry.body.items() if k not in ("key", "signature")}
     told["files"] = file_digests(root / "home" / "runs" / run)
@@ -87,5 +86,5 @@ def vouch_for(root: Path, run: str) -> None:
 
 def kinds_of(root: Path) -> list[str]:
     """Kinds of the ledger's entries, but those that say that a draw begins."""
-    book = open_ledger(root / "people" / "ledger.db", create=False)
+    book = ledger_in(root / "people")
     return [e.kind for e in book.entries() if e.kind != "DRAW"]

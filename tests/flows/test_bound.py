@@ -7,14 +7,13 @@ import json
 
 import pytest
 
-from pipeline.facts.report import read_report
 from pipeline.learners import tabular_facts
 from pipeline.learners.tabular_facts import setting_key
 from pipeline.worlds.simulated_logs import write_record
 from reticent import load_card, load_recipe
 from tests.flows.office import reticent
 from tests.flows.shop import lay_out
-from tests.jobs import home_at, ingest_job, ledger_of, run_job
+from tests.jobs import facts_of, home_at, ingest_job, ledger_of, run_job
 
 
 @pytest.fixture
@@ -41,7 +40,7 @@ def test_it_is_a_bound_its_ledger_says_how_the_log_was_made_and_it_is_made_again
     folder, home = measured
     assert status(folder, home) == "bound"
     run = next((home.runs).iterdir())
-    made = read_report(run).made
+    made = facts_of(run).made
     assert made is not None and made.episodes == 400
     published = [e for e in ledger_of(home).entries() if e.kind == "PUBLISH"]
     assert published[-1].body["made"] == made.model_dump()

@@ -9,15 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from flows.config.home import Work
+import reticent
 from flows.config.study_recipes import load_study
-from flows.jobs.reproduce import study_job
 from pipeline.online import cells
 from pipeline.online.study import needed
 from reports.page import number
 from reticent import CardError
 from tests.flows.verb import invoke
-from tests.jobs import home_at
 
 RECIPE = """
 [study]
@@ -144,19 +142,15 @@ def test_finished_runs_are_found_again_and_full_plays_the_rest(folder, result, m
     monkeypatch.setattr(cells, "measure", refuse)
     assert compared(folder) == result
     with pytest.raises(AssertionError, match=r"played again: .*seed=2"):
-        study_job(folder / "tiny.toml", home_at(folder / "home"), full=True)
-
-
-def test_progress_is_told_on_stderr_only(folder, result):
-    said: list[str] = []
-    study_job(folder / "tiny.toml", home_at(folder / "home"), Work(say=said.append))
-    assert "simulation, not private" in said[0]
+        reticent.compare(folder / "tiny.toml", full=True, store=reticent.Store(folder / "home"))
 
 
 def test_the_table_for_people_has_every_trust_model_and_says_where_nobody_learns(folder, result):
     done = invoke("--home", folder / "home", "compare", folder / "tiny.toml")
     for words in ("central", "joint", "local", "shuffle", "> 1,000", "page.html"):
-        assert words in done.output
+        assert words in done.stdout
+    # progress is told on stderr only
+    assert "simulation, not private" in done.stderr and "simulation, not private" not in done.stdout
 
 
 def test_each_way_that_an_agent_plays_needs_its_own_episodes(tmp_path):
@@ -259,7 +253,7 @@ def test_the_world_of_icu_sepsis_is_found_on_the_shelf_that_is_asked(tmp_path):
     path = tmp_path / "icu.toml"
     path.write_text(RECIPE.replace('name = "riverswim_homogeneous", states = 3', 'name = "icu_sepsis_bins"'))
     with pytest.raises(CardError, match="not the ICU-Sepsis world"):
-        study_job(path, home_at(tmp_path / "home", tmp_path / "shelf"))
+        reticent.compare(path, store=reticent.Store(tmp_path / "home", shelf=tmp_path / "shelf"))
 
 
 @pytest.mark.parametrize(

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from fractions import Fraction
 
 import polars as pl
 import pytest
 
 from flows.config.setting import setting
-from flows.jobs.plan import plan_recipe
-from pipeline.ledger.ledger import open_ledger
-from pipeline.logs.store import latest
 from reticent import BudgetError, CardError
 from tests.flows.shop import lay_out, rows
 from tests.flows.verb import reticent
-from tests.jobs import home_at, ingest_job, register_job, run_job
+from tests.jobs import home_at, ingest_job, ledger_in, plan_job, register_job, run_job
 from tests.learners.linear_shop import RECIPE as LINEAR
 from tests.learners.linear_shop import lay_out_linear
 from tests.ledger.disjoint import disjoint
@@ -32,16 +30,22 @@ def ward(tmp_path):
         card.write_text(card.read_text().replace('name = "shop"', f'name = "{name}"'))
         register_job(str(folder), home)
         if apart:
-            disjoint(open_ledger(tmp_path / "ledger.db", create=False), name, *apart)
+            disjoint(ledger_in(tmp_path), name, *apart)
         return folder, home
 
     return make
 
 
+def edition(home, name):
+    """Folder and manifest of the newest one."""
+    folder = max((home.store / name).glob("snapshot-*"))
+    return folder, json.loads((folder / "manifest.json").read_text())
+
+
 def people(folder, home):
-    found = latest(home.store, folder.name)
-    parts = pl.concat([pl.read_parquet(p) for p in found.part_files])
-    return set(parts["user_id"]), found.quarantined.get("elsewhere", 0)
+    where, told = edition(home, folder.name)
+    parts = pl.concat([pl.read_parquet(p) for p in where.glob("part-*.parquet")])
+    return set(parts["user_id"]), told["quarantined"].get("elsewhere", 0)
 
 
 def run(folder, home):
@@ -68,7 +72,7 @@ def test_disjoint_lineages_count_nobody_twice(ward, tmp_path):
     assert {int(u[1:]) for u in in_a} == set(range(300)) and {int(u[1:]) for u in in_b} == set(range(300, 550))
     for folder in (a, b):
         run(folder, home)
-    book = open_ledger(tmp_path / "ledger.db", create=False)
+    book = ledger_in(tmp_path)
     entries = [e for e in book.entries() if e.kind == "INTENT"]
     assert all(e.body["claimed"] for e in entries)
     # one who leaves the one and joins the other loses no more than either's own people
@@ -83,7 +87,7 @@ def test_whoever_is_declared_disjoint_from_one_more_ingests_again(ward, tmp_path
     b, _ = ward("b", 300, 300, apart=["a"])
     for folder in (b, c):
         ingest_job(str(folder), home)
-    disjoint(open_ledger(tmp_path / "ledger.db", create=False), "b", "c")
+    disjoint(ledger_in(tmp_path), "b", "c")
     with pytest.raises(CardError, match=r"declared disjoint from a, c.*ingest again"):
         run(b, home)
     ingest_job(str(b), home)
@@ -114,7 +118,7 @@ def test_what_was_ingested_before_it_was_declared_disjoint_is_not_released(ward,
     b, _ = ward("b", 250, 300)
     for folder in (b, a):
         ingest_job(str(folder), home)
-    disjoint(open_ledger(tmp_path / "ledger.db", create=False), "b", "a")
+    disjoint(ledger_in(tmp_path), "b", "a")
     with pytest.raises(CardError, match=r"before it was declared disjoint from a.*ingest again"):
         run(b, home)
     ingest_job(str(b), home)
@@ -131,8 +135,8 @@ def test_where_nobody_was_declared_disjoint_the_ledger_knows_nobody(ward, tmp_pa
     a, home = ward("a", 0, 300)
     ingest_job(str(a), home)
     run(a, home)
-    book = open_ledger(tmp_path / "ledger.db", create=False)
-    assert not book.knows_people() and latest(home.store, "a").claimed == 0
+    book = ledger_in(tmp_path)
+    assert not book.knows_people() and not edition(home, "a")[1].get("claimed")
     assert not any("claimed" in e.body for e in book.entries())
 
 
@@ -146,17 +150,17 @@ def test_what_was_charged_for_people_whom_nobody_looked_up_is_charged_together_a
     assert people(b, home) == (people(a, home)[0], 0), "all are in both"
     with pytest.raises(BudgetError, match="left 0 of 1"):
         run(b, home)
-    told = plan_recipe(str(b / "private.toml"), home)
-    assert told.together == ["a"] and not told.allowed and told.spent_before == 1
+    told = plan_job(str(b / "private.toml"), home)
+    assert told["together"] == ["a"] and not told["allowed"] and told["spent_before"] == 1
 
 
 def test_a_new_declaration_is_refused_with_what_to_do_instead(ward, tmp_path):
     a, home = ward("a", 0, 300)
-    before = open_ledger(tmp_path / "ledger.db", create=False).entries()
+    before = ledger_in(tmp_path).entries()
     for words in (["--disjoint-from", "x"], ["--disjoint-from=x"], ["--amend", "--disjoint-from", "x"]):
         found = reticent("--home", home.root, "register", a, *words, cwd=tmp_path)
         assert found.returncode == 2 and "separate people, separate ledgers" in found.stderr
-    assert open_ledger(tmp_path / "ledger.db", create=False).entries() == before
+    assert ledger_in(tmp_path).entries() == before
 
 
 @pytest.mark.parametrize("name", ["linear", "halves", "once", "one_step"])

@@ -12,18 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-import pipeline.ledger.ledger as book
-from flows.config.home import Work
 from flows.jobs.run import ReleaseRequest
 from pipeline.declaration.lineage import Schedule
-from pipeline.facts.answers import NightAnswer
-from pipeline.ledger.ledger import open_ledger
 from pipeline.privacy.noise import OsNoise
-from reports.run.comparison import night_page
 from reticent import BudgetError, CardError
+from tests.flows.nights import stop_clock
 from tests.flows.shop import SCHEDULE, lay_out, rows
 from tests.flows.verb import invoke
-from tests.jobs import home_at, nightly_job, plan_job, run_job
+from tests.jobs import home_at, ledger_in, nightly_job, page_of, plan_job, run_job
 
 WEEK = [f"2026-01-{day:02d}" for day in range(5, 15)]
 Log = Sequence[Any]
@@ -45,7 +41,7 @@ def reticent(home: Path, *words: object) -> tuple[int, dict[str, Any]]:
 
 
 def seen(home: Path, told: list[object]) -> Seen:
-    entries = open_ledger(home / "ledger.db", create=False).entries()
+    entries = ledger_in(home).entries()
     charged = [(e.kind, e.body.get("rho"), e.body.get("run_key")) for e in entries]
     return Seen(sorted(p.name for p in (home / "runs").iterdir()), told, charged)
 
@@ -69,7 +65,7 @@ def by_calendar(release: str, clock: Callable[[str], None]) -> Callable[[Path, S
         for day, log in zip(WEEK, deliveries, strict=False):
             clock(day)
             night = calendar_night(folder, log, release)
-            page = night_page(NightAnswer.model_validate(night))
+            page = page_of(night)
             told.append((night["run"], night["night"], page.key, page.title, page.rows))
         return seen(folder / "home", told)
 
@@ -91,7 +87,7 @@ def calendar_night(
 def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     def on(day: str) -> None:
         at = datetime.fromisoformat(day).replace(hour=3, tzinfo=UTC)
-        monkeypatch.setattr(book, "now", lambda: at)
+        stop_clock(monkeypatch, at)
 
     return on
 
@@ -104,7 +100,7 @@ def test_one_cell_of_one_person_does_not_decide_which_runs_exist(tmp_path: Path)
     assert len(same.runs) == 2 and [rho for kind, rho, _ in same.entries if kind == "INTENT"] == ["1", "1"]
 
 
-@pytest.mark.parametrize(("release", "drawn"), [('"nightly"', 3), ('"weekly"', 1), ('["2026-01-05", 2026-01-07]', 2)])
+@pytest.mark.parametrize(("release", "drawn"), [('"nightly"', 3), ('["2026-01-05", 2026-01-07]', 2)])
 def test_nights_release_on_declared_dates_whatever_arrived(
     tmp_path: Path, clock: Any, release: str, drawn: int
 ) -> None:
@@ -142,9 +138,9 @@ def test_histories_that_differ_in_one_person_leave_the_same_outputs(tmp_path: Pa
 def test_a_date_has_one_release_though_the_service_was_down_or_the_night_ran_twice(tmp_path: Path, clock: Any) -> None:
     log, said = rows(50), list[str]()
     clock("2026-01-07")
-    first = calendar_night(tmp_path, log, '"weekly"', work=Work(say=said.append))
+    first = calendar_night(tmp_path, log, '"weekly"', say=said.append)
     assert first["night"]["due"] == "2026-01-05" and first["night"]["charged_rho"] == 1.0
-    again = calendar_night(tmp_path, rows(50, 1), '"weekly"', work=Work(say=said.append))
+    again = calendar_night(tmp_path, rows(50, 1), '"weekly"', say=said.append)
     assert again["run"] == first["run"] and again["night"]["unchanged"] and again["night"]["snapshot"] == 1
     assert said[-1] == "the release of 2026-01-05 stands, and nothing was charged"
     clock("2026-01-11")
@@ -166,7 +162,7 @@ def test_a_night_whose_files_cannot_be_read_releases_on_the_last_good_edition(tm
     clock("2026-01-06")
     (tmp_path / "shop" / "log.csv").write_text("nobody,knows,these,columns\n")
     recipe, said = str(tmp_path / "shop" / "private.toml"), list[str]()
-    night = nightly_job(recipe, home_at(tmp_path / "home"), Work(say=said.append))
+    night = nightly_job(recipe, home_at(tmp_path / "home"), say=said.append)
     assert night["exit"] == 3 and night["night"]["charged_rho"] == 1.0 and night["run"] != first["run"]
     assert any("the log of private breaks its card" in line for line in said)
 
@@ -275,7 +271,7 @@ def test_a_calendar_whose_draws_die_for_ever_does_not_use_up_the_cap(
             except (MemoryError, BudgetError) as e:
                 exits.append(type(e))
     assert exits == [MemoryError] * 3 + [BudgetError] * 7
-    kept = open_ledger(tmp_path / "home" / "ledger.db", create=False)
+    kept = ledger_in(tmp_path / "home")
     assert kept.account("shop").spent == 3
     clock("2026-01-20")
     kept.note("shop", "RETRY", {})

@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 
 from flows.config.home import Work
-from flows.jobs.intake import ingest_job, inspect_job
-from flows.jobs.proof import verify_run_job
-from pipeline.ledger.ledger import open_ledger
-from reticent import BudgetError, load_card
+from flows.jobs import intake
+from reticent import BudgetError, Store, load_card
 from tests.flows.shop import lay_out
-from tests.jobs import home_at, register_job, run_job
+from tests.jobs import home_at, ingest_job, inspect_job, proof_of, register_job, run_job
 
 WIDE = """
 schema_version = 1
@@ -61,7 +59,7 @@ def test_a_last_step_that_would_count_nowhere_is_said_at_ingest(tmp_path, visits
     assert not load_card(visits / "card.toml").loses_last_step
     card = visits / "card.toml"
     card.write_text(card.read_text().replace(', ends = ["end"]', ""))
-    ingest_job(str(visits), home_at(tmp_path / "home"), Work(say=said.append))
+    intake.ingest_job(str(visits), home_at(tmp_path / "home"), Work(say=said.append))
     assert load_card(card).loses_last_step and "ends = ['end']" in said[0]
 
 
@@ -98,16 +96,11 @@ def test_another_ledger_than_the_runs_own_does_not_make_the_run_look_damaged(tmp
     shop = lay_out(tmp_path / "shop")
     ingest_job(str(shop), home)
     run_job(str(shop / "private.toml"), home)
-    own, others = visits / "ledger.db", home.root / "ledger.db"
-    other = verify_run_job(folder, lambda: open_ledger(others, create=False).entries())
-    assert (
-        other.ok
-        and not other.vouched
-        and [c.found for c in other.checks if c.ok is None]
-        == [
-            "no ledger of visits at hand; a real dataset has its own: name its card with --card",
-            "no ledger of it is at hand",
-        ]
-    )
-    mine = verify_run_job(folder, open_ledger(own, create=False).entries, load_card(visits / "card.toml"))
+    other = Store(home.root).open(folder.name).verify()
+    assert other.ok and not other.vouched
+    assert [c.found for c in other.checks if c.ok is None] == [
+        "no ledger of visits at hand; a real dataset has its own: name its card with --card",
+        "no ledger of it is at hand",
+    ]
+    mine = proof_of(folder, visits)
     assert mine.vouched and all(c.ok for c in mine.checks)

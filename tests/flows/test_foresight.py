@@ -24,7 +24,7 @@ from pipeline.worlds.surrogate import best_allowed, draw_surrogate
 from reticent import Card, load_card
 from tests.flows.shop import RECIPE, lay_out
 from tests.flows.verb import invoke
-from tests.jobs import foresee_job
+from tests.jobs import foresee_job, home_at
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "datasets"
@@ -40,8 +40,8 @@ def recipe(folder: Path, name: str, agent: str = "dp-apvi", more: str = "[privac
 
 def test_the_band_repeats_itself_is_kept_and_orders_its_ends(tmp_path):
     asked = recipe(tmp_path, "one")
-    first = foresee_job(asked, Home(tmp_path / "a"))
-    again, elsewhere = foresee_job(asked, Home(tmp_path / "a")), foresee_job(asked, Home(tmp_path / "b"))
+    first = foresee_job(asked, home_at(tmp_path / "a"))
+    again, elsewhere = foresee_job(asked, home_at(tmp_path / "a")), foresee_job(asked, home_at(tmp_path / "b"))
     assert (first["cached"], again["cached"], elsewhere["cached"]) == (False, True, False)
     for other in (again, elsewhere):
         assert {k: v for k, v in other.items() if k != "cached"} == {k: v for k, v in first.items() if k != "cached"}
@@ -58,17 +58,17 @@ def test_the_shipped_forecasts_are_of_this_code_and_stand_while_it_does_the_same
     assert not stale, "`make forecasts` simulates them anew"
     altered = tmp_path / "forecasts.json"
     monkeypatch.setattr(foresight, "SHIPPED", altered)
-    simulated = foresee_job("two_step_adults", Home(tmp_path / "none"))
+    simulated = foresee_job("two_step_adults", home_at(tmp_path / "none"))
     one = "pipeline.worlds.surrogate"
     # of another text and the same syntax, and of another syntax
     for digests, found in ((f"other {told['code'][one].split()[1]}", True), ("other other", False)):
         altered.write_text(json.dumps(told | {"code": told["code"] | {one: digests}}))
-        again = foresee_job("two_step_adults", Home(tmp_path / str(found)))
+        again = foresee_job("two_step_adults", home_at(tmp_path / str(found)))
         assert again == simulated | {"cached": found} and not simulated["cached"]
 
 
 def test_a_world_of_other_parameters_beside_the_card_is_another_forecast(tmp_path):
-    folder, home = shutil.copytree(DATA / "riverswim", tmp_path / "river"), Home(tmp_path / "home")
+    folder, home = shutil.copytree(DATA / "riverswim", tmp_path / "river"), home_at(tmp_path / "home")
     asked = Path(recipe(tmp_path, "one", more=f"[privacy]\nrho = 1.0\n{WORLD}"))
     asked.write_text(asked.read_text().replace('card = "riverswim"', f'card = "{folder / "card.toml"}"'))
     keys = set[str]()
@@ -79,8 +79,8 @@ def test_a_world_of_other_parameters_beside_the_card_is_another_forecast(tmp_pat
     assert len(keys) == 3
 
 
-def test_more_noise_is_worse_and_more_people_are_better(tmp_path):
-    home = Home(tmp_path / "home")
+def test_more_noise_is_worse_and_more_people_are_better(tmp_path, few):
+    home = home_at(tmp_path / "home")
     mean = {
         rho: foresee_job(recipe(tmp_path, f"r{i}", more=f"[privacy]\nrho = {rho}\n{WORLD}"), home)["suboptimality"][
             "mean"
@@ -93,68 +93,55 @@ def test_more_noise_is_worse_and_more_people_are_better(tmp_path):
     assert few["episodes"] == 1_000 and few["suboptimality"]["mean"] > 3 * many["suboptimality"]["mean"]
 
 
-def test_noise_does_not_beat_its_absence_and_no_noise_is_the_same_run(tmp_path):
-    home = Home(tmp_path / "home")
+def test_noise_does_not_beat_its_absence_and_no_noise_is_the_same_run(tmp_path, few):
+    home = home_at(tmp_path / "home")
     private = foresee_job(recipe(tmp_path, "private", more=f"[privacy]\nrho = 0.05\n{WORLD}"), home)
     assert private["suboptimality"]["mean"] > private["without_noise"]["mean"]
     exact = foresee_job(recipe(tmp_path, "exact", "apvi", WORLD), home)
     assert exact["suboptimality"] == exact["without_noise"] == private["without_noise"]
 
 
-def test_a_twin_that_forgets_the_noise_is_seen(tmp_path, monkeypatch):
-    home, more = Home(tmp_path / "home"), f"[privacy]\nrho = 0.01\n{WORLD}"
+def test_a_twin_that_forgets_the_noise_is_seen(tmp_path, few, monkeypatch):
+    home, more = home_at(tmp_path / "home"), f"[privacy]\nrho = 0.01\n{WORLD}"
     honest = foresee_job(recipe(tmp_path, "loud", more=more), home)
     silenced = lambda card, terms: count_sum(card, Ask(tables=terms.ask().tables))  # noqa: E731
     monkeypatch.setattr(tabular, "counts_privatizer", silenced)
-    silent = foresee_job(recipe(tmp_path, "loud", more=more), Home(tmp_path / "other"))
+    silent = foresee_job(recipe(tmp_path, "loud", more=more), home_at(tmp_path / "other"))
     assert silent["suboptimality"] == silent["without_noise"] != honest["suboptimality"]
 
 
 @pytest.fixture(autouse=True)
-def alone(request, monkeypatch):
+def alone(request):
     """No rivals, except where a test asks about them or for what is shipped."""
     if "rivals" not in request.fixturenames and "shipped" not in request.node.name:
-        monkeypatch.setattr(foresight, "_rivals", lambda s: ())
-
-
-@pytest.fixture
-def rivals(monkeypatch):
-    """Rivals, of one run each."""
-    monkeypatch.setattr(foresight, "_RIVAL_DRAWS", 1)
-
-
-@pytest.fixture
-def few(monkeypatch):
-    """Few draws, where the words of a band are asked and not its width."""
-    monkeypatch.setattr(foresight, "_DRAWS", 2)
-    monkeypatch.setattr(foresight, "_FEWEST", 2)
+        request.getfixturevalue("no_rivals")
 
 
 @pytest.mark.parametrize("agent", ["dp-vapvi", "dp-one-shot"])
 def test_linear_agents_are_foreseen_on_one_hot_features(tmp_path, few, agent):
-    found = foresee_job(recipe(tmp_path, agent, agent), Home(tmp_path / "home"))
+    found = foresee_job(recipe(tmp_path, agent, agent), home_at(tmp_path / "home"))
     assert found["suboptimality"]["mean"] < found["reference"]["suboptimality"]
     assert found["without_noise"]["mean"] <= found["suboptimality"]["mean"]
 
 
 def test_lq_is_foreseen_in_its_declared_plant_only(tmp_path, few):
-    found = foresee_job("double_integrator", Home(tmp_path / "home"))
+    found = foresee_job("double_integrator", home_at(tmp_path / "home"))
     assert found["reference"]["name"] == "no control" and 0 < found["share"] < 0.2
     assert found["without_noise"]["mean"] < found["suboptimality"]["mean"]
     text = (ROOT / "flows" / "recipes" / "double_integrator.toml").read_text().split("[evaluate]")[0]
     (tmp_path / "blind.toml").write_text(text)
-    assert "no plant to simulate" in foresee_job(str(tmp_path / "blind.toml"), Home(tmp_path / "home"))["reason"]
+    assert "no plant to simulate" in foresee_job(str(tmp_path / "blind.toml"), home_at(tmp_path / "home"))["reason"]
 
 
 def test_what_cannot_be_simulated_says_why(tmp_path):
-    home = Home(tmp_path / "home")
+    home = home_at(tmp_path / "home")
     halves = "[privacy]\nrho = 1.0\n[linear]\nhalves = true\n"
     assert "halves" in foresee_job(recipe(tmp_path, "halves", "dp-vapvi", halves), home)["reason"]
     assert "not simulated" in foresee_job(recipe(tmp_path, "many"), home, people=10**13)["reason"]
     assert not (home.root / "foresight").exists()
 
 
-def test_nothing_of_the_dataset_is_read(tmp_path, few, rivals, monkeypatch):
+def test_nothing_of_the_dataset_is_read(tmp_path, few, rivals, monkeypatch, request):
     def refuse(*args, **kwargs):
         raise AssertionError("a store, a ledger or a log was opened")
 
@@ -172,31 +159,14 @@ def test_nothing_of_the_dataset_is_read(tmp_path, few, rivals, monkeypatch):
     monkeypatch.setattr("polars.read_parquet", refuse)
     # real people: not a row of theirs lies on the shelf, and the card is enough
     for name in ("riverswim", "riverswim_linear", "double_integrator", "icu_sepsis_uniform"):
-        found = foresee_job(name, Home(tmp_path / "home"), people=200)
+        found = foresee_job(name, home_at(tmp_path / "home"), people=200)
         assert found["suboptimality"]["mean"] > 0, name
         # rivals of the first alone
-        monkeypatch.setattr(foresight, "_rivals", lambda s: ())
+        request.getfixturevalue("no_rivals")
     assert [p.name for p in (tmp_path / "home").iterdir()] == ["foresight"]
 
 
-def test_two_logs_of_one_card_get_the_same_words(tmp_path):
-    """The log's files may hold anything: the band depends on the card."""
-    said = []
-    for content in ("a", "b"):
-        folder = tmp_path / content
-        folder.mkdir()
-        (folder / "episodes-0000.parquet").write_text(content)
-        (folder / "card.toml").write_text((DATA / "riverswim" / "card.toml").read_text())
-        (folder / "r.toml").write_text(
-            COUNTS.format(name="r", agent="dp-apvi", more="[privacy]\nrho = 1.0\n").replace(
-                'card = "riverswim"', 'card = "card.toml"'
-            )
-        )
-        said.append(foresee_job(str(folder / "r.toml"), Home(tmp_path / f"home-{content}")))
-    assert said[0] == said[1]
-
-
-def test_the_verb_shows_it_and_can_leave_it_out(tmp_path):
+def test_the_verb_shows_it_and_can_leave_it_out(tmp_path, few):
     asked = recipe(tmp_path, "shown")
 
     def plan(*more: str) -> str:
@@ -240,7 +210,7 @@ def test_a_nightly_counter_is_foreseen_with_the_noise_of_its_noisiest_night(tmp_
     once = f"[privacy]\nrho = 0.1\n{WORLD}"
     nightly = once + "[nightly]\nnights = 300\nfirst = 2026-01-01\n"
     one, many = (
-        foresee_job(recipe(tmp_path, n, more=m), Home(tmp_path / "home")) for n, m in (("a", once), ("b", nightly))
+        foresee_job(recipe(tmp_path, n, more=m), home_at(tmp_path / "home")) for n, m in (("a", once), ("b", nightly))
     )
     assert many["suboptimality"]["mean"] > one["suboptimality"]["mean"] and many["abstains"] >= one["abstains"]
 
@@ -251,7 +221,7 @@ def test_a_world_named_for_real_people_is_not_opened(tmp_path, few):
     path = folder / "plain.toml"
     text = RECIPE.format(name="plain", agent="dp-apvi", privacy="[privacy]\nrho = 1.0\n")
     path.write_text(text + '[evaluate]\nworld = "no_such_module:world"\nbehaviour = "uniform"\n')
-    found = foresee_job(str(path), Home(tmp_path / "home"))
+    found = foresee_job(str(path), home_at(tmp_path / "home"))
     assert found["suboptimality"]["mean"] > 0 and "no_such_module" not in str(found)
 
 
@@ -259,34 +229,34 @@ STEP = "[privacy]\nrho = 1.0\n"
 
 
 def test_the_forecast_prefers_counts_where_one_step_is_worth_nothing(tmp_path, few, rivals):
-    found = foresee_job(recipe(tmp_path, "step", "dp-one-step", STEP + WORLD), Home(tmp_path / "home"), people=2_000)
+    found = foresee_job(recipe(tmp_path, "step", "dp-one-step", STEP + WORLD), home_at(tmp_path / "home"), people=2_000)
     assert found["prefers"]["agent"] == "dp-apvi" and "by dp-one-step" in found["why"]
     assert found["prefers"]["suboptimality"] < 0.2 * found["suboptimality"]["mean"]
     agents = {r["agent"] for r in found["rivals"]}
     assert agents >= {"dp-apvi", "dp-vapvi"} and not agents & {"dp-lqr", "apvi", "one-step"}
-    own = foresee_job(recipe(tmp_path, "counts", "dp-apvi", STEP + WORLD), Home(tmp_path / "home"), people=2_000)
+    own = foresee_job(recipe(tmp_path, "counts", "dp-apvi", STEP + WORLD), home_at(tmp_path / "home"), people=2_000)
     assert own["prefers"]["agent"] == "dp-apvi" and "dp-one-step" in {r["agent"] for r in own["rivals"]}
 
 
 def test_one_table_is_proposed_where_the_declared_world_has_alike_steps_and_only_there(tmp_path, few, rivals):
-    told = foresee_job(recipe(tmp_path, "known", more=STEP + WORLD), Home(tmp_path / "home"), people=2_000)
+    told = foresee_job(recipe(tmp_path, "known", more=STEP + WORLD), home_at(tmp_path / "home"), people=2_000)
     assert 'dynamics = "stationary"' in told["proposes"]
     assert "stationary" in {r.get("dynamics") for r in told["rivals"]}
-    blind = foresee_job(recipe(tmp_path, "blind"), Home(tmp_path / "home"), people=2_000)
+    blind = foresee_job(recipe(tmp_path, "blind"), home_at(tmp_path / "home"), people=2_000)
     assert "proposes" not in blind and {r.get("dynamics") for r in blind["rivals"]} == {None}
 
 
 def test_no_rival_of_a_counter_but_a_counter_and_of_a_baseline_no_private_one(tmp_path, few, rivals):
     nightly = STEP + WORLD + "[nightly]\nnights = 30\nfirst = 2026-01-01\n"
-    told = foresee_job(recipe(tmp_path, "nights", more=nightly), Home(tmp_path / "home"), people=2_000)
+    told = foresee_job(recipe(tmp_path, "nights", more=nightly), home_at(tmp_path / "home"), people=2_000)
     assert {r["agent"] for r in told["rivals"]} == {"dp-apvi"}
-    exact = foresee_job(recipe(tmp_path, "exact", "apvi", WORLD), Home(tmp_path / "home"), people=2_000)
+    exact = foresee_job(recipe(tmp_path, "exact", "apvi", WORLD), home_at(tmp_path / "home"), people=2_000)
     assert not any(r["agent"].startswith("dp-") for r in exact["rivals"])
 
 
 @pytest.mark.slow
 def test_of_713_states_a_run_is_foreseen_and_counts_are_told_to_drown(tmp_path, rivals):
-    found = foresee_job("demo", Home(tmp_path / "home"))
+    found = foresee_job("demo", home_at(tmp_path / "home"))
     # runs gain .0375 over practice, which loses .1002 (tests/campaigns/results/one_step_budgets.csv)
     assert found["draws"] == 2 and found["suboptimality"]["mean"] == pytest.approx(0.0627, abs=0.012)
     assert found["prefers"]["agent"] == "dp-one-step" and "110 visits, with noise" in found["why"]

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from pipeline.ledger.ledger import open_ledger
 from reticent import CardError
 from tests.flows.shop import CARD, RECIPE, rows
 from tests.flows.verb import answer, invoke
+from tests.jobs import ledger_in
 
 PEOPLE = 3000
 HELD = "[evaluate]\npeople = {share}\n"
@@ -125,7 +125,7 @@ def test_another_lineage_of_the_ledger_has_the_same_judges_and_counts_the_same_l
     answer(home, "ingest", card)
     run = answer(home, "run", write(twin, "same", 0.3))["run"]
     found = json.loads((home / "runs" / run / "report.json").read_text())["evaluation"]
-    looks = [e.body["look"] for e in open_ledger(shop / "ledger.db", create=False).entries() if "look" in e.body]
+    looks = [e.body["look"] for e in ledger_in(shop).entries() if "look" in e.body]
     assert found["look"] == max(looks) == len(looks)
     # the same options on the same domain: the first recipe under another name
     assert "judged_before" not in found
@@ -202,4 +202,4 @@ def test_an_edition_that_was_purged_tells_nobody_who_is_new(tmp_path):
     held = write(folder, "held", 0.5)
     held.write_text(held.read_text() + "since = 2\nusers_since = 2000\n")
     assert "edition 1 was purged, so nobody knows who came in later" in refused(folder, held)
-    assert not [e for e in open_ledger(folder / "home" / "ledger.db", create=False).entries() if e.kind == "INTENT"]
+    assert not [e for e in ledger_in(folder / "home").entries() if e.kind == "INTENT"]

@@ -14,16 +14,15 @@ from flows.jobs.audit import audit_job
 from pipeline.ledger.verify import verify_run
 from pipeline.logs.store import latest
 from pipeline.transaction import release_once as module
-from pipeline.transaction.drawing import GateError
-from reticent import BudgetError
+from reticent import BudgetError, LogError
 from tests.flows.gated import STRICT, Shop, typo
 from tests.flows.shop import rows
-from tests.jobs import plan_job
+from tests.jobs import plan_job, proof_of
 
 
 def test_a_typo_in_a_label_table_is_caught_before_the_main_budget_is_spent(tmp_path):
     shop = Shop(tmp_path, log=typo(rows()))
-    with pytest.raises(GateError, match=r"unknown_label.*rows of about 2.. people; the card accepts 0.*Only the gate"):
+    with pytest.raises(LogError, match=r"unknown_label.*rows of about 2.. people; the card accepts 0.*Only the gate"):
         shop.run()
     assert shop.spent == Fraction(1, 50) and not list(shop.home.runs.iterdir())
 
@@ -32,7 +31,7 @@ def test_a_retry_is_answered_as_before_and_draws_nothing(tmp_path):
     shop = Shop(tmp_path, log=typo(rows()))
     told = []
     for _ in range(3):
-        with pytest.raises(GateError) as stopped:
+        with pytest.raises(LogError, match="Only the gate") as stopped:
             shop.run()
         told.append(str(stopped.value))
     assert len(set(told)) == 1 and shop.spent == Fraction(1, 50)
@@ -46,7 +45,7 @@ def test_a_retry_is_answered_as_before_and_draws_nothing(tmp_path):
 
 def test_mended_and_ingested_again_it_runs_and_the_page_tells_of_the_gate(tmp_path):
     shop = Shop(tmp_path, log=typo(rows()))
-    with pytest.raises(GateError):
+    with pytest.raises(LogError, match="Only the gate"):
         shop.run()
     shop.ingest(rows())
     answer = shop.run()
@@ -59,7 +58,7 @@ def test_mended_and_ingested_again_it_runs_and_the_page_tells_of_the_gate(tmp_pa
     assert Fraction(proof["rho_exact"]) == shop.spent - Fraction(1, 50) <= 1
     assert answer["guarantee"]["rho"] <= 1.0
     assert "set_aside" in (folder / "report.html").read_text()
-    assert all(c.ok for c in verify_run(folder, shop.ledger.entries()))
+    assert all(c.ok for c in proof_of(folder, shop.folder).checks)
     assert shop.run()["replayed"] and Fraction(proof["rho_exact"]) == shop.spent - Fraction(1, 50)
     assert json.loads((folder / "certificate.json").read_text()) == proof
 
@@ -126,7 +125,7 @@ def test_the_whole_run_costs_no_more_than_was_asked(tmp_path, name, share):
     promise = answer["guarantee"]
     asked = promise["asked"]
     assert all(promise[loss] <= asked[loss] for loss in asked) and shop.spent <= Fraction(str(promise["rho"]))
-    assert all(c.ok for c in verify_run(Path(answer["folder"]), shop.ledger.entries()))
+    assert all(c.ok for c in proof_of(Path(answer["folder"]), shop.folder).checks)
     plan = plan_job(str(recipe), shop.home)
     assert plan["rho"] == pytest.approx(promise["rho"]) and plan["epsilon"] == pytest.approx(promise["epsilon"])
 
@@ -140,7 +139,7 @@ def test_a_real_card_that_says_nothing_has_a_gate_since_version_2(tmp_path, vers
     rules = ["unknown_label"] if version == 2 else []
     assert plan_job(str(shop.folder / "private.toml"), shop.home)["gate"] == rules
     if version == 2:
-        with pytest.raises(GateError, match="the card accepts 40,"):
+        with pytest.raises(LogError, match="the card accepts 40,"):
             shop.run()
         card.write_text(card.read_text() + "[tolerance]\n")
         assert plan_job(str(shop.folder / "private.toml"), shop.home)["gate"] == []
@@ -184,7 +183,7 @@ def test_no_share_is_no_gate(tmp_path):
 
 def test_synthetic_people_are_counted_exactly_and_for_nothing(tmp_path):
     shop = Shop(tmp_path, kind="synthetic", log=typo(rows(), people=6))
-    with pytest.raises(GateError, match=r"rows of about \d people"):
+    with pytest.raises(LogError, match=r"rows of about \d people"):
         shop.run()
     assert shop.spent == 0
     shop.ingest(rows())

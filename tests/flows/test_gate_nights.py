@@ -12,27 +12,26 @@ import pytest
 from flows.config.setting import nightly_counter, setting
 from flows.jobs.proof import verify_run_job
 from flows.server.recorded import StepError, quietly
-from pipeline.ledger.verify import verify_run
 from pipeline.transaction.continual_step import append_step
 from pipeline.transaction.drawing import GateError
-from reticent import CardError, load_card
+from reticent import CardError, LogError, load_card
 from tests.flows.gated import Nights, Shop, typo
 from tests.flows.shop import rows
-from tests.jobs import plan_job, run_job
+from tests.jobs import plan_job, proof_of, run_job
 
 
 @pytest.mark.parametrize("nightly", [True, False])
 def test_a_scheduler_that_goes_on_for_ever_pays_for_one_answer(tmp_path, monkeypatch, nightly):
     shop = Nights(tmp_path, monkeypatch, nightly, log=typo(rows()))
     for night in range(1, 4):
-        with pytest.raises(GateError):
+        with pytest.raises(LogError, match="Only the gate"):
             shop.night(night, typo(rows(seed=night)))
     assert shop.spent == Fraction(1, 50)
 
 
 def test_a_counter_begins_once_its_operator_asks_again_and_no_night_is_asked_after_that(tmp_path, monkeypatch):
     shop = Nights(tmp_path, monkeypatch, log=typo(rows()))
-    with pytest.raises(GateError):
+    with pytest.raises(LogError, match="Only the gate"):
         shop.night(1)
     shop.on(2)
     shop.ingest(rows())
@@ -41,14 +40,13 @@ def test_a_counter_begins_once_its_operator_asks_again_and_no_night_is_asked_aft
     first = shop.run()
     proof = json.loads((Path(first["folder"]) / "certificate.json").read_text())
     assert Fraction(proof["rho_exact"]) == shop.spent - Fraction(1, 50) <= 1 and "gate" in proof
-    entries = shop.ledger.entries()
-    assert all(c.ok for c in verify_run(Path(first["folder"]), entries))
+    assert all(c.ok for c in proof_of(Path(first["folder"]), shop.folder).checks)
     # later nights name the same gate, ask none, and take what comes
     third = shop.night(3, typo(rows(seed=7)))
     assert shop.spent == Fraction(proof["rho_exact"]) + Fraction(1, 50) and third["exit"] == 3
     again = json.loads((Path(third["folder"]) / "certificate.json").read_text())
     assert again["gate"] == proof["gate"] and again["rho_exact"] == proof["rho_exact"]
-    assert all(c.ok for c in verify_run(Path(third["folder"]), shop.ledger.entries()))
+    assert all(c.ok for c in proof_of(Path(third["folder"]), shop.folder).checks)
 
 
 def test_a_counter_of_before_there_were_gates_goes_on_without_one(tmp_path, monkeypatch):

@@ -9,7 +9,6 @@ from fractions import Fraction
 import pytest
 
 from flows.config.setting import Setting
-from flows.jobs.run import run_recipe
 from pipeline.evaluation.intervals import deviations, level_of
 from pipeline.learners import held_out
 from pipeline.learners.held_out import ASKED
@@ -21,7 +20,7 @@ from pipeline.transaction.transaction import Transaction
 from reticent import CardError, load_card, load_recipe
 from tests.flows.shop import CARD, RECIPE, rows
 from tests.flows.verb import answer, invoke
-from tests.jobs import home_at, ledger_of
+from tests.jobs import home_at, ledger_of, run_job
 
 PEOPLE = 3000
 HELD = "[evaluate]\npeople = 0.3\n"
@@ -146,7 +145,7 @@ def test_both_parts_are_drawn_in_declared_stages(shop, monkeypatch):
         return stage(self, name, draw)
 
     monkeypatch.setattr(Transaction, "stage", watched)
-    run_recipe(str(write(shop, "staged", privacy="[privacy]\nrho = 0.5")), home_at(shop / "home"))
+    run_job(str(write(shop, "staged", privacy="[privacy]\nrho = 0.5")), home_at(shop / "home"))
     assert seen == ["release", "values of people"]
 
 

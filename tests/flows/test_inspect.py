@@ -8,14 +8,13 @@ import shutil
 
 import pytest
 
-from flows.jobs.intake import inspect_job
 from flows.terminal.inspection_page import inspection_page as page
 from flows.terminal.screen import plain
 from pipeline.privacy.noise import SeededNoise
 from reticent import BudgetError, CardError
 from tests.flows.shop import lay_out
 from tests.flows.verb import reticent
-from tests.jobs import home_at, ingest_job, ledger_of, register_job, run_job
+from tests.jobs import home_at, ingest_job, inspect_job, ledger_of, register_job, run_job
 
 KEYS = {
     "dataset", "kind", "snapshot", "source_rows", "rows", "users", "episodes", "rules", "people", "steps", "coverage",

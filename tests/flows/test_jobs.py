@@ -13,12 +13,11 @@ import pytest
 
 from pipeline.learners import tabular
 from pipeline.learners.offline_agents import read_stored
-from pipeline.ledger.verify import verify_run
 from pipeline.privacy.noise import FastOsNoise, RealDataError, SeededNoise
 from reticent import BudgetError, CardError
 from tests.flows.shop import lay_out, rows
 from tests.flows.verb import reticent
-from tests.jobs import home_at, ingest_job, ledger_of, plan_job, register_job, run_job
+from tests.jobs import home_at, ingest_job, ledger_of, plan_job, proof_of, register_job, run_job
 
 
 @pytest.fixture
@@ -260,8 +259,7 @@ def test_the_fast_sampler_is_named_counted_in_delta_and_checked(shop, home):
     assert all(0 < s < Fraction(1, 10**20) for s in slack)
     assert proof["guarantee"]["delta"] == slow["guarantee"]["delta"]
     assert proof["guarantee"]["epsilon"] >= slow["guarantee"]["epsilon"]
-    entries = ledger_of(home).entries()
-    assert all(c.ok for c in verify_run(home.runs / fast["run"], entries))
+    assert all(c.ok for c in proof_of(home.runs / fast["run"], shop).checks)
 
 
 def test_a_larger_cap_replays_what_the_fast_sampler_drew(shop, home):

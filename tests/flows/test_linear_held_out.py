@@ -9,7 +9,6 @@ from fractions import Fraction
 import pytest
 
 from flows.config.setting import Setting
-from flows.jobs.run import run_recipe
 from pipeline.learners import linear_request
 from pipeline.privacy.release_file import read_release
 from pipeline.statistics.held_out import held_out_loss, part_costs
@@ -20,7 +19,7 @@ from reticent import CardError, load_card, load_recipe
 from tests.flows.shop import rows
 from tests.flows.test_held_out_run import HELD, call, shop, told, write
 from tests.flows.verb import invoke
-from tests.jobs import home_at, ledger_of
+from tests.jobs import home_at, ledger_of, run_job
 from tests.learners.linear_shop import FEATURES
 
 __all__ = ["shop"]
@@ -126,7 +125,7 @@ def test_the_stages_are_drawn_in_order_and_the_second_asks_what_the_first_told(f
         return stage(self, name, draw)
 
     monkeypatch.setattr(Transaction, "stage", watched)
-    run_recipe(
+    run_job(
         str(write(featured, "staged", agent="dp-vapvi", privacy="[privacy]\nrho = 2.0")), home_at(featured / "home")
     )
     assert seen == ["release", "counts of people", "values of people"]
@@ -155,7 +154,7 @@ def test_another_policy_is_another_question_where_planning_again_is_free(feature
 def test_what_cannot_be_measured_is_refused_before_anything_is_charged(featured, monkeypatch, privacy, more, why):
     monkeypatch.setattr(linear_request, "_MOST_COUNTED", 80 if "cells" in why else 10_000)
     with pytest.raises((CardError, ValueError), match=why):
-        run_recipe(
+        run_job(
             str(write(featured, "refused", agent="dp-vapvi", privacy=privacy, more=more + HELD)),
             home_at(featured / "home"),
         )

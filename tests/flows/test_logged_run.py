@@ -9,7 +9,6 @@ from fractions import Fraction
 import polars as pl
 import pytest
 
-from flows.jobs.run import run_recipe
 from flows.terminal.screen import fail
 from pipeline.privacy.release_file import read_release
 from pipeline.statistics.held_out import held_out_loss
@@ -18,7 +17,7 @@ from reticent import CardError
 from tests.flows.shop import CARD, rows
 from tests.flows.test_held_out_run import HELD, call, told, write
 from tests.flows.verb import invoke
-from tests.jobs import home_at, ledger_of
+from tests.jobs import home_at, ledger_of, run_job
 from tests.learners.linear_shop import FEATURES
 
 PEOPLE = 3000
@@ -126,7 +125,7 @@ def test_the_release_is_asked_unless_the_recipe_says_otherwise(shop):
 def test_what_cannot_be_weighed_is_refused_before_anything_is_charged(tmp_path, agent, more, mapped, why):
     shop = make(tmp_path, mapped=mapped)
     with pytest.raises((CardError, ValueError), match=why) as refused:
-        run_recipe(
+        run_job(
             str(write(shop, "wrong", agent=agent, privacy="[privacy]\nrho = 4.0", more=more)), home_at(shop / "home")
         )
     assert fail(refused.value, as_json=True) == 2

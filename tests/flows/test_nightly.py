@@ -12,25 +12,21 @@ from pathlib import Path
 
 import pytest
 
-import pipeline.ledger.ledger as book
-from flows.config.home import Home, Work
 from flows.config.recipe import Promote
-from flows.jobs.nightly import alert, watch_of
-from flows.jobs.promotion import Alias
-from pipeline.facts.answers import NightAnswer
+from flows.jobs.nightly import alert
 from pipeline.privacy.noise import SeededNoise
 from reports.page import percent
-from reports.run.comparison import night_page
-from reticent import BudgetError, LogError, load_recipe
+from reticent import BudgetError, LogError, Store, load_recipe
 from tests import jobs
+from tests.flows.nights import stop_clock
 from tests.flows.shop import SCHEDULE, lay_out, rows
-from tests.jobs import ledger_of
+from tests.jobs import check_night, home_at, ledger_of, page_of
 from tests.learners.lq_shop import lay_out_plant
 
 
 @pytest.fixture
 def home(tmp_path):
-    return Home(tmp_path / "home")
+    return home_at(tmp_path / "home")
 
 
 @pytest.fixture
@@ -40,7 +36,7 @@ def nightly_job(monkeypatch):
 
     def job(*args, **more):
         at = datetime(2026, 1, 1, 3, tzinfo=UTC) + timedelta(next(dates))
-        monkeypatch.setattr(book, "now", lambda: at)
+        stop_clock(monkeypatch, at)
         return jobs.nightly_job(*args, **more)
 
     return job
@@ -52,20 +48,25 @@ def with_tables(shop: Path, text: str, name: str = "private") -> str:
     return str(recipe)
 
 
-def spent(home: Home) -> float:
+def note_of(home) -> Path:
+    """The operator's note of the one recipe."""
+    return next((home.store / ".nights").glob("*.json"))
+
+
+def spent(home) -> float:
     return float(ledger_of(home).account("shop").spent)
 
 
 def test_a_night_releases_an_edition_of_its_own_and_a_second_run_on_its_date_costs_nothing(tmp_path, home, nightly_job):
     shop, said = lay_out(tmp_path / "shop"), []
     recipe = str(shop / "private.toml")
-    first = nightly_job(recipe, home, Work(say=said.append))
+    first = nightly_job(recipe, home, say=said.append)
     assert first["night"] | {"charges": None} == {
         "recipe": "private", "dataset": "shop", "snapshot": 1, "due": "2026-01-02", "unchanged": False,
         "charged_rho": 1.0, "charges": None,
     }  # fmt: skip
     assert "stands" not in "".join(said)
-    again = jobs.nightly_job(recipe, home, Work(say=said.append))
+    again = jobs.nightly_job(recipe, home, say=said.append)
     assert again["run"] == first["run"] and again["night"]["unchanged"] and again["night"]["charged_rho"] == 0
     assert spent(home) == 1.0 and "nothing was charged" in said[-1]
     second = nightly_job(recipe, home)
@@ -85,7 +86,7 @@ def test_a_night_that_would_pass_the_cap_reads_the_new_rows_into_the_store_alone
     with pytest.raises(BudgetError, match=r"left 0\.5"):
         nightly_job(str(shop / "private.toml"), home)
     assert spent(home) == 1.0
-    assert watch_of(str(shop / "private.toml"), home).note["exit"] == 4
+    assert check_night(shop / "private.toml", home)["last"]["exit"] == 4
 
 
 def test_a_real_lineage_without_registration_stops_a_night_before_its_log_is_read(tmp_path, home, nightly_job):
@@ -108,7 +109,7 @@ def test_the_rule_promotes_holds_and_never_promotes_again_what_was_rolled_back(t
     lay_out(shop, cap=100.0, log=rows(seed=1))
     recipe = with_tables(shop, "[promote]\n")
     assert jobs.nightly_job(recipe, home)["promotion"]["now"] == second["run"]
-    Alias(home.runs).roll_back()
+    Store(home.root).roll_back()
     kept = jobs.nightly_job(recipe, home)["promotion"]
     assert kept["now"] == first["run"] and kept["held"] == ["it was rolled back before"]
 
@@ -129,7 +130,7 @@ def test_without_a_rule_nothing_is_promoted_and_the_rule_is_no_part_of_a_runs_na
 def test_a_recipe_has_a_pointer_of_its_own_where_it_says_so(tmp_path, home, nightly_job):
     shop = lay_out(tmp_path / "shop")
     run = nightly_job(with_tables(shop, '[promote]\npointer = "shop-now"\n'), home)["run"]
-    assert Alias(home.runs, "shop-now").now() == run and Alias(home.runs).now() is None
+    assert (home.runs / "shop-now").resolve().name == run and not (home.runs / "current").exists()
 
 
 def test_a_night_of_a_linear_controller_is_compared_by_its_gains(tmp_path, home, nightly_job):
@@ -137,7 +138,7 @@ def test_a_night_of_a_linear_controller_is_compared_by_its_gains(tmp_path, home,
     for name in ("private", "asked", "wider"):
         with_tables(shop, SCHEDULE, name)
     first = nightly_job(with_tables(shop, "[promote]\n"), home)
-    assert first["promotion"]["promoted"] and "snapshot 1" in night_page(NightAnswer.model_validate(first)).markdown
+    assert first["promotion"]["promoted"] and "snapshot 1" in page_of(first).markdown
     strict = with_tables(shop, "[promote]\nmost_changed = 0.01\nlower_gain = 0.0\n", "asked")
     night = nightly_job(strict, home)
     assert night["promotion"]["now"] == first["run"]
@@ -146,7 +147,7 @@ def test_a_night_of_a_linear_controller_is_compared_by_its_gains(tmp_path, home,
         f"its gains moved by {percent(night['promotion']['changes']['gains']['change'])} of their norm, "
         "the rule allows 1 %",
     ]
-    assert "of 8 gains differ" in night_page(NightAnswer.model_validate(night)).markdown
+    assert "of 8 gains differ" in page_of(night).markdown
     assert "rows" not in night["promotion"]["changes"]["gains"]
     assert nightly_job(with_tables(shop, "[promote]\nmost_changed = 1.0\n", "wider"), home)["promotion"]["promoted"]
 
@@ -171,7 +172,7 @@ def test_a_log_that_breaks_its_card_stops_no_night_and_its_operator_hears_of_it(
     assert (night["exit"], night["night"]["charged_rho"]) == (3, 1.0)
     text = "the log of private breaks its card (LogError, exit 3); tonight has what can be read of it"
     assert heard() == [f"reticent: {text}"]
-    assert "unknown_label" in watch_of(str(shop / "private.toml"), home).note["text"]
+    assert "unknown_label" in check_night(shop / "private.toml", home)["last"]["text"]
 
 
 def test_a_failed_night_alerts_with_its_kind_and_code_and_without_a_word_of_its_text(
@@ -181,15 +182,15 @@ def test_a_failed_night_alerts_with_its_kind_and_code_and_without_a_word_of_its_
     (shop / "log.csv").write_text("customer,visit\n")
     said: list[str] = []
     with pytest.raises(LogError, match="missing_column"):
-        nightly_job(str(shop / "private.toml"), home, Work(say=said.append))
+        nightly_job(str(shop / "private.toml"), home, say=said.append)
     text = "the night of private failed (LogError, exit 3); the policy in use stays"
     assert heard() == [f"reticent: {text}"] and said[-1] == f"alert: {text}"
-    watch = watch_of(str(shop / "private.toml"), home)
+    recipe = shop / "private.toml"
     # the operator finds the text in a note that only the operator may read
-    assert "missing_column" in watch.note["text"]
-    assert stat.S_IMODE(watch.file.stat().st_mode) == 0o600
-    assert stat.S_IMODE(watch.file.parent.stat().st_mode) == 0o700
-    assert watch.problem(30) == "the last night of private failed (LogError, exit 3)"
+    assert "missing_column" in check_night(recipe, home)["last"]["text"]
+    assert stat.S_IMODE(note_of(home).stat().st_mode) == 0o600
+    assert stat.S_IMODE(note_of(home).parent.stat().st_mode) == 0o700
+    assert check_night(recipe, home)["problem"] == "the last night of private failed (LogError, exit 3)"
 
 
 def test_a_recipe_that_is_not_there_is_a_failed_night_too(home, heard, nightly_job):
@@ -198,48 +199,50 @@ def test_a_recipe_that_is_not_there_is_a_failed_night_too(home, heard, nightly_j
     assert heard() == ["reticent: the night of nowhere failed (CardError, exit 2); the policy in use stays"]
 
 
-def age(watch, key: str, days: float) -> None:
-    note = json.loads(watch.file.read_text())
+def age(home, key: str, days: float) -> None:
+    note = json.loads(note_of(home).read_text())
     note[key] = (datetime.now(UTC) - timedelta(days=days)).isoformat(timespec="seconds")
-    watch.file.write_text(json.dumps(note))
+    note_of(home).write_text(json.dumps(note))
 
 
 def test_no_news_for_too_long_is_stale_and_news_end_it(tmp_path, home, heard, nightly_job):
     shop = lay_out(tmp_path / "shop", cap=100.0)
     recipe = with_tables(shop, "[watch]\nstale_days = 2\n")
     nightly_job(recipe, home)
-    watch = watch_of(recipe, home)
-    age(watch, "news_at", 1.9)
+    age(home, "news_at", 1.9)
     nightly_job(recipe, home)
-    assert heard() == [] and watch.problem(30) is None
-    age(watch, "news_at", 2.1)
+    assert heard() == [] and check_night(recipe, home)["problem"] is None
+    age(home, "news_at", 2.1)
     nightly_job(recipe, home)
     assert heard() == ["reticent: no new log of private for 2 days; the policy in use stays"]
-    assert watch.problem(30) == "no new log of private for 2 days; the policy in use stays"
+    assert check_night(recipe, home)["problem"] == "no new log of private for 2 days; the policy in use stays"
     lay_out(shop, cap=100.0, log=rows(seed=1))
     with_tables(shop, "[watch]\nstale_days = 2\n")
     nightly_job(recipe, home)
-    assert len(heard()) == 1 and watch.problem(30) is None
+    assert len(heard()) == 1 and check_night(recipe, home)["problem"] is None
 
 
 def test_a_night_that_never_came_is_noticed_by_its_age(tmp_path, home, nightly_job):
     shop = lay_out(tmp_path / "shop")
-    watch = watch_of(str(shop / "private.toml"), home)
-    assert watch.problem(30) == "no night of private was done within 30 hours"
+    recipe = shop / "private.toml"
+    assert check_night(recipe, home)["problem"] == "no night of private was done within 30 hours"
     nightly_job(str(shop / "private.toml"), home)
-    assert watch.problem(30) is None
-    age(watch, "done_at", 31 / 24)
-    assert watch.problem(30) == "no night of private was done within 30 hours" and watch.problem(32) is None
+    assert check_night(recipe, home)["problem"] is None
+    age(home, "done_at", 31 / 24)
+    assert (
+        check_night(recipe, home)["problem"] == "no night of private was done within 30 hours"
+        and check_night(recipe, home, 32)["problem"] is None
+    )
 
 
 def test_a_damaged_note_hides_no_error_and_is_written_anew(tmp_path, home, nightly_job):
     shop = lay_out(tmp_path / "shop")
-    watch = watch_of(str(shop / "private.toml"), home)
+    recipe = shop / "private.toml"
     nightly_job(str(shop / "private.toml"), home)
-    watch.file.write_text("{")
-    assert watch.problem(30) == "no night of private was done within 30 hours"
+    note_of(home).write_text("{")
+    assert check_night(recipe, home)["problem"] == "no night of private was done within 30 hours"
     nightly_job(str(shop / "private.toml"), home)
-    assert watch.problem(30) is None
+    assert check_night(recipe, home)["problem"] is None
 
 
 def test_an_alert_whose_command_fails_is_said_and_stops_nothing(monkeypatch):

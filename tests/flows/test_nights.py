@@ -10,12 +10,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from flows.config.home import Work
 from flows.config.setting import nightly_counter, setting
-from flows.jobs.book import verify_job
-from flows.jobs.intake import purge_job
-from flows.jobs.proof import verify_run_job
-from pipeline.facts.answers import NightAnswer
 from pipeline.ledger.steps import committed_steps, counters_problem
 from pipeline.logs.aggregate import aggregate
 from pipeline.logs.store import latest
@@ -23,11 +18,10 @@ from pipeline.privacy.continual import continual
 from pipeline.privacy.noise import RealDataError, SeededNoise
 from pipeline.privacy.release_file import read_release
 from pipeline.transaction.continual_step import KeptSteps
-from reports.run.comparison import night_page
-from reticent import BudgetError, CardError, load_card
+from reticent import BudgetError, CardError, Store, load_card
 from tests.flows.nights import FIRST, Shop, customers
 from tests.flows.shop import RECIPE
-from tests.jobs import run_job
+from tests.jobs import page_of, proof_of, purge_job, run_job
 
 KINDS = ("tree", "toeplitz")
 
@@ -54,7 +48,7 @@ def test_every_night_has_a_policy_from_all_data_so_far_under_one_charge(tmp_path
         assert m.standard_deviation**2 == pytest.approx(m.variance * continual(kind, 8).error(6))
         assert np.abs(exact[m.table]).max() > 2 * m.standard_deviation
     for r in runs:
-        proof = verify_run_job(shop.home.runs / r["run"], shop.ledger.entries, load_card(shop.folder / "card.toml"))
+        proof = proof_of(shop.home.runs / r["run"], shop.folder)
         assert proof.ok and all(c.ok for c in proof.checks), proof
 
 
@@ -67,7 +61,7 @@ def test_an_unchanged_night_is_an_empty_leaf_that_costs_nothing_and_a_second_sna
     assert np.load(next(shop.kept.glob("leaf-00002*"))).shape == (2, 0)
     third = shop.night(3, customers(100, 100))
     before = shop.ledger.entries()
-    waits = shop.night(3, customers(300, 100), work=Work(say=said.append))
+    waits = shop.night(3, customers(300, 100), say=said.append)
     assert (waits["run"], waits["replayed"]) == (third["run"], True) and shop.ledger.entries() == before
     assert any("what came in since waits for the next night" in s for s in said)
     assert json.loads((shop.home.runs / waits["run"] / "report.json").read_text())["dataset"]["snapshot"] is None
@@ -139,60 +133,56 @@ def test_rows_can_leave_the_store_and_the_counter_goes_on(tmp_path, monkeypatch)
     assert shop.night(2, customers(0, 300))["counter"]["night"] == 2
     seen = [len(np.load(p)) for p in sorted((shop.home.store / "shop").glob("counters/*/seen-*"))]
     assert seen == [200, 100]
-    assert verify_job(shop.ledger, shop.home)["ok"]
+    assert Store(shop.home.root).ledger(shop.folder).verify()["ok"]
 
 
-@pytest.mark.parametrize("name", ["leaf", "seen", "rows", "note", "key"])
-def test_without_what_the_counter_keeps_nothing_is_read(tmp_path, monkeypatch, name):
-    shop = Shop(tmp_path, monkeypatch)
-    shop.night(1, customers(0, 100))
-    next((shop.home.store / "shop").glob(f"counters/*/{name}*")).unlink()
-    with pytest.raises(BudgetError, match="of a counter that has begun is gone"):
-        shop.night(2, customers(100, 100))
-    assert sum(e.kind == "INTENT" for e in shop.ledger.entries()) == 1
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory):
+    """A counter's first night, and what is delivered for the second."""
+    with pytest.MonkeyPatch.context() as patch:
+        shop = Shop(tmp_path_factory.mktemp("begun"), patch)
+        shop.night(1, customers(0, 60))
+        shop.deliver(customers(100, 60))
+    return shop
 
 
-@pytest.mark.parametrize("name", ["leaf", "seen", "rows", "note", "key"])
-def test_one_flipped_byte_is_noticed_before_anything_is_charged(tmp_path, monkeypatch, name):
-    shop = Shop(tmp_path, monkeypatch)
-    shop.night(1, customers(0, 60))
-    path = next((shop.home.store / "shop").glob(f"counters/*/{name}*"))
-    content, before = bytearray(path.read_bytes()), shop.ledger.entries()
-    for at in (0, len(content) // 2, len(content) - 1):
-        edited = bytearray(content)
-        edited[at] ^= 1
-        path.write_bytes(edited)
-        with pytest.raises(BudgetError, match=r"not what (its night wrote|entry 5 committed)"):
-            shop.night(2, customers(100, 60))
+def test_what_the_counter_keeps_is_missed_and_a_flipped_byte_noticed_before_anything_is_charged(
+    begun, tmp_path, monkeypatch
+):
+    shop = begun.copied(tmp_path, monkeypatch)
+    before = shop.ledger.entries()
+    for name in ("leaf", "seen", "rows", "note", "key"):
+        path = next(shop.kept.glob(f"{name}*"))
+        content = path.read_bytes()
+        for at in (0, len(content) // 2, len(content) - 1):
+            path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+            with pytest.raises(BudgetError, match=r"not what (its night wrote|entry 5 committed)"):
+                shop.night(2)
+        path.write_bytes(content)
+        away = path.rename(tmp_path / name)
+        with pytest.raises(BudgetError, match="of a counter that has begun is gone"):
+            shop.night(2)
+        away.rename(path)
     assert shop.ledger.entries() == before
-    path.write_bytes(content)
     assert shop.night(2)["counter"]["night"] == 2
-
-
-def test_a_file_of_another_night_in_place_of_its_own_is_noticed(tmp_path, monkeypatch):
-    shop = Shop(tmp_path, monkeypatch)
-    shop.night(1, customers(0, 60))
-    shop.night(2, customers(100, 60))
     first, second = sorted(shop.kept.glob("seen-*"))
     first.write_bytes(second.read_bytes())
     with pytest.raises(BudgetError, match=r"seen-00001\.1\.npy is not what its night wrote"):
         shop.night(3)
 
 
-@pytest.mark.parametrize("kind", ["leaf", "seen"])
-def test_what_is_kept_is_checked_whenever_it_is_read(tmp_path, monkeypatch, kind):
-    shop = Shop(tmp_path, monkeypatch)
-    shop.night(1, customers(0, 60))
+def test_what_is_kept_is_checked_whenever_it_is_read(begun, tmp_path, monkeypatch):
+    shop = begun.copied(tmp_path, monkeypatch)
     nightly = nightly_counter(setting(shop.recipe, shop.home))
     nights = committed_steps(shop.ledger.entries(), "shop", nightly.key)
     kept = KeptSteps(shop.kept, nightly.counter, nights, 1000)
-    read = {"leaf": lambda: kept.exact(1), "seen": lambda: kept.seen(2)}[kind]
-    assert len(read()) == {"leaf": 1000, "seen": 60}[kind]
-    path = next(shop.kept.glob(f"{kind}-*"))
-    raw = path.read_bytes()
-    path.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
-    with pytest.raises(BudgetError, match="edited or damaged"):
-        read()
+    for kind, length, read in (("leaf", 1000, lambda: kept.exact(1)), ("seen", 60, lambda: kept.seen(2))):
+        assert len(read()) == length
+        path = next(shop.kept.glob(f"{kind}-*"))
+        raw = path.read_bytes()
+        path.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
+        with pytest.raises(BudgetError, match="edited or damaged"):
+            read()
 
 
 def test_real_people_want_the_operating_systems_noise_and_the_folder_is_theirs_alone(tmp_path, monkeypatch):
@@ -218,20 +208,14 @@ def test_another_budget_is_another_counter_and_starts_with_everybody(tmp_path, m
 def test_the_nightly_job_goes_on_with_the_counter_and_says_what_a_night_cost(tmp_path, monkeypatch):
     shop, said = Shop(tmp_path, monkeypatch), []
     for night, log in ((1, customers(0, 100)), (2, customers(100, 100)), (3, customers(100, 100))):
-        found = shop.job(night, log, work=Work(say=said.append))
+        found = shop.job(night, log, say=said.append)
         assert found["night"]["charged_rho"] == (pytest.approx(1, abs=0.01) if night == 1 else 0)
         assert not found["night"]["unchanged"] and found["night"]["snapshot"] is None
         assert found["counter"]["night"] == night
-    assert (
-        f"night 3 of 8 ({FIRST.replace(day=3)}); nothing was charged"
-        in night_page(NightAnswer.model_validate(found)).markdown
-    )
+    assert f"night 3 of 8 ({FIRST.replace(day=3)}); nothing was charged" in page_of(found).markdown
     assert [(c["rho"] > 0, c["night"]) for c in found["night"]["charges"]] == [(True, 1), (False, 2), (False, 3)]
     assert all("snapshot" not in c for c in found["night"]["charges"])
-    assert (
-        shop.job(3)["night"]["unchanged"]
-        and "drawn already" in night_page(NightAnswer.model_validate(shop.job(3))).markdown
-    )
+    assert shop.job(3)["night"]["unchanged"] and "drawn already" in page_of(shop.job(3)).markdown
 
 
 def test_a_person_without_an_episode_column_cannot_be_capped_over_nights(tmp_path, monkeypatch):
@@ -275,7 +259,9 @@ def test_an_episode_waits_for_its_end_and_the_ledger_knows_the_counter_by_it(tmp
     seen = [len(np.load(p)) for p in sorted(shop.kept.glob("seen-*"))]
     assert 0 < len(over) < 60 and seen == [len(over), 60 - len(over)]
     told = [e.body["counter"] for e in shop.ledger.entries() if e.kind == "INTENT"]
-    assert [t["episodes"] for t in told] == ["closed", "closed"] and verify_job(shop.ledger, shop.home)["ok"]
+    assert [t["episodes"] for t in told] == ["closed", "closed"] and Store(shop.home.root).ledger(shop.folder).verify()[
+        "ok"
+    ]
     window = shop.write("window", f"{first}\nwindow = 4")
     keys = {nightly_counter(setting(r, shop.home)).key for r in (shop.recipe, waits, window)}
     assert len(keys) == 3

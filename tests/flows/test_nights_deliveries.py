@@ -9,15 +9,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from flows.config.home import Work, plain_step
+from flows.config.home import plain_step
 from flows.jobs import nightly
-from flows.jobs.nightly import watch_of
 from pipeline.logs.store import latest
 from reticent import CardError, LogError
 from tests.flows.nights import Shop, customers
 from tests.flows.test_side_outputs import RECORDS
 from tests.flows.verb import invoke
-from tests.jobs import ingest_job, nightly_job, register_job, run_job
+from tests.jobs import check_night, ingest_job, nightly_job, register_job, run_job
 from tests.ledger.disjoint import disjoint
 
 STRICT = "[tolerance]\nunknown_label = 0.0\n"
@@ -30,9 +29,9 @@ def leaves(shop):
 def test_no_rows_are_an_empty_leaf(tmp_path, monkeypatch):
     shop, said = Shop(tmp_path, monkeypatch), []
     shop.job(1, customers(0, 60))
-    assert shop.job(2, [], work=Work(say=said.append))["exit"] == 0
+    assert shop.job(2, [], say=said.append)["exit"] == 0
     (shop.folder / "log.csv").write_bytes(b"")
-    assert shop.job(3, work=Work(say=said.append))["exit"] == 0
+    assert shop.job(3, say=said.append)["exit"] == 0
     shop.job(4, customers(60, 60))
     assert leaves(shop) == [True, False, False, True]
     assert not any("alert" in s for s in said)
@@ -89,17 +88,16 @@ def test_a_log_that_breaks_its_card_stops_no_night_of_a_counter_and_the_operator
         (shop.folder / "log.csv").unlink()
     if how == "unreadable":
         (shop.folder / "log.csv").write_bytes(b"customer,visit\n1,0\n")
-    found = shop.job(2, work=Work(say=said.append))
+    found = shop.job(2, say=said.append)
     assert (found["exit"], found["counter"]["night"]) == (3, 2)
     told = "the log of night breaks its card (LogError, exit 3); tonight has what can be read of it"
     assert said[-1] == f"alert: {told}"
-    watch = watch_of(shop.recipe, shop.home)
-    assert watch.problem(30) == "the last night of night failed (LogError, exit 3)"
+    assert check_night(shop.recipe, shop.home)["problem"] == "the last night of night failed (LogError, exit 3)"
     done = invoke("--home", shop.home.root, "nightly", shop.recipe, "--json")
     assert done.exit_code == 3 and json.loads(done.stdout[done.stdout.index("{") :])["exit"] == 3
     assert shop.job(3, [*customers(60, 60), *RECORDS["one step"]])["exit"] == 0
     assert [len(np.load(p)) for p in sorted(shop.kept.glob("seen-*"))] == BROKEN[how]
-    assert watch.problem(30) is None
+    assert check_night(shop.recipe, shop.home)["problem"] is None
 
 
 def damage_what_is_set_aside(monkeypatch):
@@ -121,15 +119,15 @@ def test_a_damaged_quarantine_fails_no_night_that_is_published_and_its_operator_
     with monkeypatch.context() as patch:
         damage_what_is_set_aside(patch)
         log = [*customers(60, 60), *RECORDS["labels outside the domain"]]
-        found = shop.job(2, log, work=Work(say=said.append))
+        found = shop.job(2, log, say=said.append)
     assert (found["exit"], found["counter"]["night"]) == (4, 2)
     assert said[-1] == (
         "alert: the log of night cannot be judged (DamagedError, exit 4); tonight has what can be read of it"
     )
-    watch = watch_of(shop.recipe, shop.home)
-    assert watch.problem(30) == "the last night of night failed (DamagedError, exit 4)"
-    assert "damaged" in watch.note["text"] and watch.note["run"] == found["run"]
-    assert shop.job(3, customers(120, 60))["exit"] == 0 and watch.problem(30) is None
+    assert check_night(shop.recipe, shop.home)["problem"] == "the last night of night failed (DamagedError, exit 4)"
+    last = check_night(shop.recipe, shop.home)["last"]
+    assert "damaged" in last["text"] and last["run"] == found["run"]
+    assert shop.job(3, customers(120, 60))["exit"] == 0 and check_night(shop.recipe, shop.home)["problem"] is None
 
 
 def test_a_server_shows_a_completed_run_whatever_became_of_the_log(tmp_path, monkeypatch):
@@ -153,10 +151,10 @@ def test_no_news_for_too_long_alerts_the_operator_and_no_server(tmp_path, monkey
     recipe = shop.folder / "night.toml"
     recipe.write_text(recipe.read_text() + "\n[watch]\nstale_days = 2\n")
     shop.job(1, customers(0, 60))
-    watch = watch_of(shop.recipe, shop.home)
-    note = json.loads(watch.file.read_text())
-    watch.file.write_text(json.dumps({**note, "news_at": "2026-01-01T00:00:00+00:00"}))
-    shop.job(2, work=Work(say=said.append))
+    file = next((shop.home.store / ".nights").glob("*.json"))
+    note = json.loads(file.read_text())
+    file.write_text(json.dumps({**note, "news_at": "2026-01-01T00:00:00+00:00"}))
+    shop.job(2, say=said.append)
     assert said[-1] == "alert: no new log of night for 2 days; the policy in use stays"
 
 

@@ -12,15 +12,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 import flows.jobs.nightly
 import flows.jobs.run
 from flows.config.home import Work
-from flows.jobs.book import verify_job
 from flows.jobs.intake import ingest_edition
-from pipeline.facts.answers import NightAnswer
 from pipeline.logs.store import check_delivery, earlier_twin, latest
 from pipeline.privacy.continual import NoiseBlocks
-from reports.run.comparison import night_page
-from reticent import LogError
+from reticent import LogError, Store
 from tests.flows.nights import FIRST, Shop, customers
 from tests.flows.test_side_outputs import LABEL, RECORDS, REWARD, USER, readable
+from tests.jobs import page_of
 
 NIGHTS = (1, 3)
 
@@ -39,10 +37,10 @@ def year(root, monkeypatch, records, draw):
         # an operator's key is a secret of the home, whoever its people are
         hooked.setattr(Ed25519PrivateKey, "generate", lambda: Ed25519PrivateKey.from_private_bytes(bytes(32)))
         for night, record in zip(NIGHTS, records, strict=True):
-            shop.night(night, [*customers(100 * night, 60), *record], work=Work(say=said.append))
+            shop.night(night, [*customers(100 * night, 60), *record], say=said.append)
     runs = shop.home.runs
     pages = {str(p.relative_to(runs)): p.read_bytes() for p in sorted(runs.rglob("*")) if p.is_file()}
-    assert verify_job(shop.ledger, shop.home)["ok"]
+    assert Store(shop.home.root).ledger(shop.folder).verify()["ok"]
     told = re.sub(str(root), "ROOT", "\n".join(said))
     ledger = [(e.kind, e.at, dict(e.body)) for e in shop.ledger.entries()]
     return shop, pages, told, ledger
@@ -124,7 +122,7 @@ def two_nights(root, monkeypatch, delivered, draw):
                 (shop.folder / "log.csv").write_bytes(b"")
             found = shop.job(night, log, work=Work(step))
             # what a server is shown, and all but the exit code and the paths of what the shell prints
-            page = night_page(NightAnswer.model_validate(found))
+            page = page_of(found)
             kept = {k: v for k, v in found.items() if k not in ("exit", "folder", "report")}
             shown.append((page.key, page.title, page.markdown, page.rows, kept))
     runs = shop.home.runs
@@ -135,7 +133,7 @@ def two_nights(root, monkeypatch, delivered, draw):
     }
     links = {p.name: p.readlink() for p in runs.iterdir() if p.is_symlink()}
     ledger = [(e.kind, e.at, dict(e.body)) for e in shop.ledger.entries()]
-    assert verify_job(shop.ledger, shop.home)["ok"]
+    assert Store(shop.home.root).ledger(shop.folder).verify()["ok"]
     return shop, pages, links, shown, ledger
 
 

@@ -11,15 +11,13 @@ import pytest
 
 from flows.config.setting import Setting
 from pipeline.audits.attack import attack
-from pipeline.ledger.verify import verify_run
 from pipeline.privacy.noise import FastOsNoise
 from pipeline.privacy.release_file import read_release
 from pipeline.statistics.held_out import held_out_loss
 from pipeline.statistics.linear_plan import declared_map
 from reticent import CardError, load_card, load_recipe
-from tests.campaigns.cartpole_log import write_minari
-from tests.flows.observed import cartpole, lay_out
-from tests.jobs import home_at, ingest_job, ledger_of, plan_job, run_job
+from tests.flows.observed import cartpole, lay_out, write_log
+from tests.jobs import home_at, ingest_job, plan_job, proof_of, run_job
 
 PEOPLE, STEPS = 3000, 5
 HELD = "[evaluate]\npeople = 0.3\n"
@@ -35,7 +33,7 @@ AGENTS = {
 def pole(tmp_path_factory):
     root = tmp_path_factory.mktemp("judged")
     shop, home = lay_out(root / "shop", cartpole(PEOPLE, STEPS, "affine"), AGENTS), home_at(root / "home")
-    write_minari(shop / "data", PEOPLE, STEPS)
+    write_log(shop, PEOPLE, STEPS)
     ingest_job(str(shop), home)
     return shop, home, {name: run_job(str(shop / f"{name}.toml"), home) for name in AGENTS if name != "halves"}
 
@@ -55,8 +53,8 @@ def test_other_people_say_what_the_policy_is_worth(pole, name):
 
 @pytest.mark.parametrize("name", ["adaptive", "once", "bare"])
 def test_an_honest_run_passes_every_check(pole, name):
-    _, home, runs = pole
-    checks = verify_run(Path(runs[name]["folder"]), ledger_of(home).entries())
+    shop, _, runs = pole
+    checks = proof_of(Path(runs[name]["folder"]), shop).checks
     assert not [c for c in checks if not c.ok]
 
 

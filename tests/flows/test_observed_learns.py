@@ -14,8 +14,8 @@ from pipeline.learners.gains import StoredObserved
 from pipeline.learners.offline_agents import read_stored
 from pipeline.ledger.verify import verify_run
 from reticent import CardError
-from tests.campaigns.cartpole_log import simulate, write_minari
-from tests.flows.observed import AGENTS, ROOT, cartpole, lay_out
+from tests.campaigns.cartpole_log import simulate
+from tests.flows.observed import AGENTS, ROOT, cartpole, lay_out, write_log
 from tests.jobs import home_at, ingest_job, ledger_of, run_job
 
 
@@ -121,7 +121,7 @@ def test_without_noise_it_keeps_the_pole_up_where_the_log_lets_it_fall(tmp_path)
         lay_out(tmp_path / "shop", cartpole(people, steps), {"exact": AGENTS["exact"]}),
         home_at(tmp_path / "home"),
     )
-    write_minari(shop / "data", people, steps)
+    write_log(shop, people, steps)
     ingest_job(str(shop), home)
     stored = read_stored(Path(run_job(str(shop / "exact.toml"), home)["folder"]))
     assert isinstance(stored, StoredObserved)
@@ -137,7 +137,7 @@ def test_privately_40_000_episodes_are_enough(tmp_path):
         lay_out(tmp_path / "shop", cartpole(40_000, 20), {"private": ("dp-vapvi", "[privacy]\nrho = 8.0")}),
         home_at(tmp_path / "home"),
     )
-    write_minari(shop / "data", 40_000, 20)
+    write_log(shop, 40_000, 20)
     ingest_job(str(shop), home)
     stored = read_stored(Path(run_job(str(shop / "private.toml"), home)["folder"]))
     assert isinstance(stored, StoredObserved)

@@ -9,12 +9,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from flows.jobs import plan as foresight
-from flows.jobs.plan import forecast_quality
 from pipeline.audits.attack import AuditTarget
 from pipeline.learners.gains import StoredObserved
 from pipeline.learners.offline_agents import read_stored
-from pipeline.ledger.verify import verify_run
 from pipeline.logs.regression_sums import ObservedRows
 from pipeline.logs.store import snapshots
 from pipeline.logs.summing import Resources
@@ -22,9 +19,9 @@ from pipeline.privacy.noise import OsNoise
 from pipeline.statistics.linear_sums import Quantiser, StreamRows
 from reticent import CardError, load_card
 from tests.campaigns.cartpole_log import simulate, write_minari
-from tests.flows.observed import AGENTS, PEOPLE, STEPS, cartpole, lay_out
+from tests.flows.observed import AGENTS, PEOPLE, STEPS, cartpole, lay_out, write_log
 from tests.flows.verb import invoke
-from tests.jobs import home_at, ingest_job, ledger_of, plan_job, run_job
+from tests.jobs import foresee_job, home_at, ingest_job, plan_job, proof_of, run_job
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +35,8 @@ def ran(tmp_path_factory):
 
 @pytest.mark.parametrize("name", AGENTS)
 def test_an_honest_run_passes_every_check(ran, name):
-    _, home, runs = ran
-    checks = verify_run(Path(runs[name]["folder"]), ledger_of(home).entries())
+    shop, _, runs = ran
+    checks = proof_of(Path(runs[name]["folder"]), shop).checks
     assert all(c.ok for c in checks), checks
 
 
@@ -148,30 +145,28 @@ def test_the_mechanism_is_attacked_at_its_own_price(ran):
     assert 0 < target.claimed_rho <= 4
 
 
-def test_its_quality_is_foreseen_in_a_made_up_world_of_observations(tmp_path, monkeypatch):
-    for name in ("_DRAWS", "_FEWEST", "_RIVAL_DRAWS"):
-        monkeypatch.setattr(foresight, name, 2)
+def test_its_quality_is_foreseen_in_a_made_up_world_of_observations(tmp_path, few, rivals):
     # many people learn there, forty do not
     shop, home = lay_out(tmp_path / "shop", cartpole(40_000, 4)), home_at(tmp_path / "home")
     for name in ("private", "private_once"):
-        told, few = (forecast_quality(str(shop / f"{name}.toml"), home, people=n) for n in (None, 40))
-        assert told.world.startswith("a made-up world: 64 observations") and told.reason is None
-        assert max(told.without_noise.mean, told.suboptimality.mean) < 0.1 * told.reference.suboptimality
-        assert few.suboptimality.mean > 0.5 * few.reference.suboptimality
+        told, alone = (foresee_job(str(shop / f"{name}.toml"), home, people=n) for n in (None, 40))
+        assert told["world"].startswith("a made-up world: 64 observations") and "reason" not in told
+        lost = max(told[way]["mean"] for way in ("without_noise", "suboptimality"))
+        assert lost < 0.1 * told["reference"]["suboptimality"]
+        assert alone["suboptimality"]["mean"] > 0.5 * alone["reference"]["suboptimality"]
         # agents of counts would be simulated in another world
-        assert all("apvi" not in rival.agent or "vapvi" in rival.agent for rival in told.rivals)
-    assert "halves" in forecast_quality(str(shop / "halves.toml"), home).reason
+        assert all("apvi" not in rival["agent"] or "vapvi" in rival["agent"] for rival in told["rivals"])
+    assert "halves" in foresee_job(str(shop / "halves.toml"), home)["reason"]
 
 
-@pytest.mark.parametrize("kind", ["affine", "fourier"])
-def test_other_features_run_too(tmp_path, kind):
-    shop = lay_out(tmp_path / "shop", cartpole(100, 3, kind), {"exact": AGENTS["exact"], "private": AGENTS["private"]})
-    write_minari(shop / "data", 100, 3)
-    home = home_at(tmp_path / "home")
+def test_waves_run_too(tmp_path):
+    """As affine features do in test_observed_held_out."""
+    both = {name: AGENTS[name] for name in ("exact", "private")}
+    shop, home = lay_out(tmp_path / "shop", cartpole(100, 3, "fourier"), both), home_at(tmp_path / "home")
+    write_log(shop, 100, 3)
     ingest_job(str(shop), home)
-    for name in ("exact", "private"):
-        folder = Path(run_job(str(shop / f"{name}.toml"), home)["folder"])
-        checks = verify_run(folder, ledger_of(home).entries())
+    for name in both:
+        checks = proof_of(Path(run_job(str(shop / f"{name}.toml"), home)["folder"]), shop).checks
         assert all(c.ok for c in checks), checks
 
 

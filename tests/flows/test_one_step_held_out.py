@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from flows.config.setting import Setting
-from flows.jobs.run import run_recipe
 from pipeline.learners.held_out import HeldOutRun, _asked
 from pipeline.privacy.release_file import read_release
 from pipeline.statistics.held_out import held_out_loss
@@ -20,7 +19,7 @@ from reticent import CardError, load_card, load_recipe
 from tests.flows.shop import CARD, rows
 from tests.flows.test_held_out_run import HELD, call, shop, told, write
 from tests.flows.verb import invoke
-from tests.jobs import home_at, ledger_of
+from tests.jobs import home_at, ledger_of, run_job
 
 __all__ = ["shop"]
 PEOPLE = 3000
@@ -75,7 +74,7 @@ def test_stages_are_drawn_in_order(shop, monkeypatch):
         return stage(self, name, draw)
 
     monkeypatch.setattr(Transaction, "stage", watched)
-    run_recipe(str(write(shop, "staged", agent="dp-one-step", privacy="[privacy]\nrho = 5.0")), home_at(shop / "home"))
+    run_job(str(write(shop, "staged", agent="dp-one-step", privacy="[privacy]\nrho = 5.0")), home_at(shop / "home"))
     assert seen == [
         "value of practice",
         "gain of actions",
@@ -93,7 +92,7 @@ def test_without_noise_the_evaluation_is_exact(shop):
 
 def test_too_little_signal_is_refused_before_anything_is_charged(shop):
     with pytest.raises(CardError, match=r"nothing is measured beside the noise"):
-        run_recipe(str(write(shop, "faint", agent="dp-one-step", more=HELD)), home_at(shop / "home"))
+        run_job(str(write(shop, "faint", agent="dp-one-step", more=HELD)), home_at(shop / "home"))
 
 
 def key_of_run(folder, **recipe):
@@ -220,7 +219,7 @@ def test_scores_get_more_of_the_budget_where_their_noise_is_most_of_an_interval(
 
 def test_a_refusal_says_how_many_people_or_how_much_budget_it_takes(shop):
     with pytest.raises(CardError, match=r"have 5,000 people, or ask for rho = 2.8") as refused:
-        run_recipe(str(write(shop, "faint", agent="dp-one-step", more=HELD)), home_at(shop / "home"))
+        run_job(str(write(shop, "faint", agent="dp-one-step", more=HELD)), home_at(shop / "home"))
     assert "take it out" in str(refused.value)
     enough = write(shop, "enough", agent="dp-one-step", privacy="[privacy]\nrho = 2.8")
     assert call(shop, "plan", enough)

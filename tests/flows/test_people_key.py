@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from pipeline.ledger.ledger import Ledger, open_ledger
+from pipeline.ledger.ledger import Ledger
 from reticent import BudgetError
 from tests.flows.nights import Shop, customers
 from tests.flows.shop import RECIPE, lay_out, rows
 from tests.goldens.adapter import reticent
 from tests.goldens.places import SECOND, copied
-from tests.jobs import home_at, ingest_job, register_job, run_job
+from tests.jobs import home_at, ingest_job, ledger_in, register_job, run_job
 
 JUDGED = "[privacy]\nrho = 1.0\n[evaluate]\npeople = 0.3\n"
 
 
-class Clinic:
-    """A log whose people evaluate, and a second delivery of it."""
+def lay_out_clinic(root: Path, kind: str) -> None:
+    """A log whose people evaluate, ingested."""
+    ledger = "ledger.db" if kind == "real" else "home"
+    folder, home = lay_out(root / "shop", kind=kind, ledger=ledger, cap=9.0, log=rows(600)), home_at(root / "home")
+    card = folder / "card.toml"
+    card.write_text(card.read_text().replace("users_public = 400", "users_public = 2000"))
+    (folder / "judged.toml").write_text(RECIPE.format(name="judged", agent="dp-apvi", privacy=JUDGED))
+    register_job(str(folder), home)
+    ingest_job(str(folder), home)
 
-    def __init__(self, root: Path, kind: str) -> None:
-        ledger = "ledger.db" if kind == "real" else "home"
-        self.folder = lay_out(root / "shop", kind=kind, ledger=ledger, cap=9.0, log=rows(600))
-        self.home = home_at(root / "home")
-        card = self.folder / "card.toml"
-        card.write_text(card.read_text().replace("users_public = 400", "users_public = 2000"))
+
+class Clinic:
+    """What lies there, and a second delivery of it."""
+
+    def __init__(self, root: Path) -> None:
+        self.folder, self.home = root / "shop", home_at(root / "home")
         self.recipe = self.folder / "judged.toml"
-        self.recipe.write_text(RECIPE.format(name="judged", agent="dp-apvi", privacy=JUDGED))
-        register_job(str(self.folder), self.home)
-        ingest_job(str(self.folder), self.home)
-        self.where = self.folder / "ledger.db" if kind == "real" else self.home.root / "ledger.db"
+        [self.where] = root.glob("*/ledger.db")
         self.key = self.where.with_name("ledger.db.people-key")
 
     def run(self):
@@ -43,17 +48,24 @@ class Clinic:
         ingest_job(str(self.folder), self.home)
 
     def entries(self):
-        return open_ledger(self.where, create=False).entries()
+        return ledger_in(self.where.parent).entries()
 
 
-@pytest.fixture(params=["synthetic", "real"])
-def clinic(request, tmp_path) -> Clinic:
-    return Clinic(tmp_path, request.param)
+@pytest.fixture(scope="module", params=["synthetic", "real"])
+def ran(request, tmp_path_factory) -> Path:
+    """A clinic whose recipe was run."""
+    lay_out_clinic(root := tmp_path_factory.mktemp(request.param), request.param)
+    assert Clinic(root).run().code == 0
+    return root
+
+
+@pytest.fixture
+def clinic(ran, tmp_path) -> Clinic:
+    return Clinic(shutil.copytree(ran, tmp_path, dirs_exist_ok=True, symlinks=True))
 
 
 @pytest.mark.parametrize("what", ["lost", "another"])
 def test_a_key_that_is_not_the_ledgers_is_refused_before_anything_is_charged(clinic, what):
-    assert clinic.run().code == 0
     there = clinic.key.read_bytes()
     if clinic.folder.joinpath("ledger.db").exists():
         # so that ingest is not what refuses
@@ -83,7 +95,6 @@ def _lose(key: Path, what: str) -> None:
 def test_the_intent_keeps_the_mark_and_nothing_else_of_the_key(clinic):
     from pipeline.ledger.people import mark_of
 
-    clinic.run()
     run_job(str(clinic.folder / "private.toml"), clinic.home)
     key = bytes.fromhex(clinic.key.read_text())
     told = [e.body.get("people_key") for e in clinic.entries() if e.kind == "INTENT"]
@@ -93,7 +104,6 @@ def test_the_intent_keeps_the_mark_and_nothing_else_of_the_key(clinic):
 
 
 def test_whoever_splits_nobody_needs_no_key(clinic):
-    clinic.run()
     clinic.key.unlink()
     assert reticent("run", clinic.folder / "private.toml", home=clinic.home.root).code == 0
     # and what was committed is replayed
@@ -101,7 +111,6 @@ def test_whoever_splits_nobody_needs_no_key(clinic):
 
 
 def test_a_key_that_every_account_may_read_is_refused_with_what_to_do(clinic):
-    assert clinic.run().code == 0
     clinic.deliver()
     clinic.key.chmod(0o644)
     before = clinic.entries()
@@ -130,7 +139,8 @@ def test_a_counter_does_not_go_on_under_another_key(tmp_path, monkeypatch):
 def test_an_ingest_into_a_ledger_that_knows_people_makes_no_other_key(tmp_path, monkeypatch):
     """As those of earlier versions do."""
     monkeypatch.setattr(Ledger, "knows_people", lambda _: True)
-    clinic = Clinic(tmp_path, "real")
+    lay_out_clinic(tmp_path, "real")
+    clinic = Clinic(tmp_path)
     monkeypatch.undo()
     clinic.key.unlink()
     log = clinic.folder / "log.csv"

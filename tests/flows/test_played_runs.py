@@ -12,10 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.cli import app
-from pipeline.facts.report import form_problem, read_report
+from pipeline.facts.report import form_problem
 from pipeline.mdp.planning import policy_value
 from pipeline.online.rollouts import optimum, world_of
 from pipeline.online.trial import Trial
+from tests.jobs import facts_of
 
 CONTRACT = {
     *("release.parquet", "release.json", "recipe.toml", "policy.parquet", "policy.json", "certificate.json"),
@@ -57,7 +58,7 @@ KINDS = {
 
 
 # one of tables, one of gains; the others are as slow together as all the rest
-QUICK = ("dp-ucbvi-jdp", "private-ofu-rl")
+QUICK = ("dp-ucbvi-jdp", "dp-lqr")
 
 
 @pytest.mark.parametrize("agent", [a if a in QUICK else pytest.param(a, marks=pytest.mark.slow) for a in KINDS])
@@ -69,7 +70,7 @@ def test_every_private_agent_leaves_a_run_that_verifies_and_acts(agent, tmp_path
     assert form_problem(json.loads((folder / "report.json").read_text())) is None
     proof = call(home, "ledger", "verify", result["run"])
     assert proof["ok"] and proof["vouched"]
-    report = read_report(folder)
+    report = facts_of(folder)
     assert report.guarantee.epsilon == pytest.approx(result["true_epsilon"], rel=1e-6)
     assert report.guarantee.claim == "none (simulation)" and report.simulation is not None
     assert report.simulation.communication is not None
@@ -95,7 +96,7 @@ def test_the_suboptimality_is_that_of_the_policy_in_the_folder(tmp_path):
     # stochastic, and emitted as it is
     assert ((p > 0) & (p < 1)).any()
     assert result["suboptimality"] == pytest.approx(optimum(mdp) - policy_value(mdp, p), abs=1e-12)
-    told = read_report(Path(result["folder"])).simulation
+    told = facts_of(Path(result["folder"])).simulation
     mine = told.agents[0].suboptimality
     assert mine.lower <= mine.mean <= mine.upper and mine.level == 0.95
     assert told.price == pytest.approx(mine.mean - next(a for a in told.agents if a.role == "plain").suboptimality.mean)
@@ -183,7 +184,7 @@ def test_a_world_is_the_released_model_of_a_run(swum, tmp_path):
     home, learnt = swum
     world = f'name = "release:{learnt["run"]}"'
     result = call(home, "simulate", write(tmp_path, "dp-ucbvi-jdp", world))
-    report = read_report(Path(result["folder"]))
+    report = facts_of(Path(result["folder"]))
     first = json.loads(Path(learnt["report"]).with_name("report.json").read_text())
     assert report.dataset.live_states[: len(first["dataset"]["live_states"])] == first["dataset"]["live_states"]
     assert str(home) not in (Path(result["folder"]) / "report.json").read_text()
@@ -199,7 +200,7 @@ def test_a_world_is_the_released_model_of_a_run(swum, tmp_path):
 def test_mixture_agents_play_any_tabular_world_at_any_horizon(tmp_path):
     world = 'name = "random"\nstates = 3\nactions = 2\nhorizon = 5'
     result = call(tmp_path / "home", "simulate", write(tmp_path, "private-linopt-vi", world, episodes=50))
-    assert read_report(Path(result["folder"])).dataset.horizon == 5
+    assert facts_of(Path(result["folder"])).dataset.horizon == 5
 
 
 def test_a_world_of_the_wrong_kind_is_refused(tmp_path):
@@ -217,16 +218,18 @@ def test_a_world_of_the_wrong_kind_is_refused(tmp_path):
 def test_an_online_agent_starts_from_what_an_offline_run_released(swum, tmp_path):
     home, learnt = swum
     world, warm = 'name = "riverswim"\nhorizon = 20', f'warm_start = "run:{learnt["run"]}"'
-    cold = call(home, "simulate", write(tmp_path, "dp-ucbvi-jdp", world, name="cold"))
-    started = call(home, "simulate", write(tmp_path, "dp-ucbvi-jdp", world, warm, name="warm"))
+    plays = {"episodes": 60}
+    cold = call(home, "simulate", write(tmp_path, "dp-ucbvi-jdp", world, name="cold", **plays))
+    started = call(home, "simulate", write(tmp_path, "dp-ucbvi-jdp", world, warm, name="warm", **plays))
     # 50 000 people have swum before: the first of the new ones knows the way
     assert started["regret"]["mean"] < 0.1 * cold["regret"]["mean"]
     folder = Path(started["folder"])
-    own = read_report(folder).simulation.agents[0]
+    own = facts_of(folder).simulation.agents[0]
     assert f"started from {learnt['run']}" in own.variant and own.true_epsilon == pytest.approx(1.0, rel=1e-3)
     assert str(home) not in (folder / "report.json").read_text() + (folder / "report.html").read_text()
     assert call(home, "ledger", "verify", started["run"])["ok"]
-    pooled = call(home, "simulate", write(tmp_path, "dp-ucbvi-jdp", world, f"{warm}\npooled = true", name="pooled"))
+    both = write(tmp_path, "dp-ucbvi-jdp", world, f"{warm}\npooled = true", name="pooled", **plays)
+    pooled = call(home, "simulate", both)
     assert pooled["regret"]["mean"] < 0.1 * cold["regret"]["mean"]
     for place, more, says in (
         (RIVER, warm, "counts other states or actions than world"),
@@ -250,7 +253,7 @@ def test_a_plant_logs_a_run_learns_it_and_an_online_agent_goes_on_in_what_was_re
     assert call(home, "ledger", "verify", learnt["run"])["ok"]
     world = f'name = "release:{learnt["run"]}"'
     played = call(home, "simulate", write(tmp_path, "private-adaptive-lqr", world, episodes=30))
-    report = read_report(Path(played["folder"]))
+    report = facts_of(Path(played["folder"]))
     assert report.dataset.name.startswith("simulated_") and learnt["run"] in report.simulation.world
     # what was released is what is played: the dp-lqr run's own model is its optimum
     assert report.simulation.optimum == pytest.approx(learnt["truth"]["v_star"], abs=0.1)
@@ -281,7 +284,7 @@ def test_a_plant_of_ones_own_is_a_world_for_the_agents_of_plants(tmp_path, monke
     monkeypatch.syspath_prepend(str(tmp_path))
     world = 'name = "my_plants:plant"\npush = 0.5'
     played = call(tmp_path / "home", "simulate", write(tmp_path, "private-adaptive-lqr", world, episodes=30))
-    report = read_report(Path(played["folder"]))
+    report = facts_of(Path(played["folder"]))
     assert "my_plants:plant, push 0.5" in report.simulation.world and report.simulation.optimum < 0
     assert call(tmp_path / "home", "ledger", "verify", played["run"])["ok"]
     path = write(tmp_path, "dp-ucbvi-jdp", world, name="wrong")

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.ledger.ledger import open_ledger
 from reticent import BudgetError
-from tests.jobs import home_at, ingest_job, register_job, run_job
+from tests.jobs import home_at, ingest_job, ledger_in, register_job, run_job
 
 ROOT = Path(__file__).resolve().parents[2]
 # people; rounds kept; rounds dropped by the cap; rounds dropped because they were missed
@@ -83,6 +82,6 @@ def test_the_budget_holds_and_the_cap_of_rounds_changes_by_amending_only(tmp_pat
     assert ingest_job(str(folder), home)["episodes"] == 93 * 10
     r = run_job(recipe("two_step_game", folder, 0.5), home)
     spent += r["guarantee"]["rho"]
-    ledger = open_ledger(folder / "ledger" / "ledger.db", create=False)
+    ledger = ledger_in(folder / "ledger")
     assert float(ledger.account("two_step_game").spent) == pytest.approx(spent)
     assert len(ledger.amendments("two_step_game")) == 1

@@ -6,11 +6,10 @@ import shutil
 
 import pytest
 
-from flows.jobs.book import verify_job
 from flows.jobs.registration import known_to_runs
 from pipeline.declaration.toml import exit_code
 from pipeline.ledger.ledger import open_ledger
-from reticent import BudgetError
+from reticent import BudgetError, Store
 from tests.flows.nights import Shop, customers
 from tests.flows.shop import lay_out, rows
 from tests.jobs import home_at, ledger_of, nightly_job, run_job
@@ -38,7 +37,7 @@ def test_a_ledger_that_lacks_the_entry_of_a_run_is_refused_before_anything_is_re
             job(shop.recipe, shop.home)
         assert exit_code(refused.value) == 4
     assert shop.ledger.entries() == before
-    found = verify_job(shop.ledger, shop.home)
+    found = Store(shop.home.root).ledger(shop.folder).verify()
     assert not found["ok"] and "lacks entry 9" in found["problem"]
 
 

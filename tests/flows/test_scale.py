@@ -25,17 +25,14 @@ from tests.jobs import run_job
 from tests.logs.conftest import make_card
 
 
-@pytest.mark.parametrize(
-    ("text", "size"), [("1073741824", 1 << 30), ("1.5 GiB", 3 << 29), ("800MB", 800_000_000), ("2gib", 2 << 30)]
-)
-def test_a_size_is_read_as_it_is_written(text: str, size: int) -> None:
-    assert size_of(text) == size
-
-
-@pytest.mark.parametrize("text", ["much", "1 parsec", "-1GiB", "500MiB", "", "nanGB"])
-def test_what_is_no_size_is_refused(text: str) -> None:
-    with pytest.raises(CardError, match="--memory"):
-        size_of(text)
+def test_sizes_and_durations_are_read_and_said_as_they_are_written() -> None:
+    sizes = (("1073741824", 1 << 30), ("1.5 GiB", 3 << 29), ("800MB", 800_000_000), ("2gib", 2 << 30))
+    assert [size_of(text) for text, _ in sizes] == [size for _, size in sizes]
+    for text in ("much", "1 parsec", "-1GiB", "500MiB", "", "nanGB"):
+        with pytest.raises(CardError, match="--memory"):
+            size_of(text)
+    times = ((0, "0 s"), (89, "89 s"), (600, "10 min"), (7500, "2 h 05 min"), (86_400, "24 h 00 min"))
+    assert [duration(seconds) for seconds, _ in times] == [text for _, text in times]
 
 
 def test_options_win_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,13 +106,6 @@ def test_what_was_done_before_is_no_speed_and_a_second_pass_begins_anew() -> Non
     assert not pace.told(5_500_000, 6_000_000) and pace.rate == 50_000
     assert pace.line("counting", "rows").endswith("50,000 rows/s, 10 s left")
     assert pace.told(0, 6_000_000) and pace.rate is None
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0, "0 s"), (89, "89 s"), (600, "10 min"), (7500, "2 h 05 min"), (86_400, "24 h 00 min")]
-)
-def test_durations_are_short(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
 
 
 def test_a_store_gives_jobs_what_was_asked(tmp_path: Path) -> None:

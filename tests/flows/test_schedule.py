@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.ledger.ledger import open_ledger
 from tests.flows.service import ROOT, PrefectServer, clean_environment, prefect_server, wait_for
 from tests.flows.shop import lay_out
+from tests.jobs import ledger_in
 
 pytestmark = pytest.mark.service
 DEADLY = Path(__file__).resolve().parent / "deadly"
@@ -74,10 +74,10 @@ class Night:
 
     def ledger(self) -> tuple[list[str], list[bool]]:
         """What every INTENT charged, and which of them have their COMMIT."""
-        entries = open_ledger(self.home / "ledger.db", create=False).entries("shop")
+        entries = ledger_in(self.home).entries("shop")
         done = {e.body["intent"] for e in entries if e.kind == "COMMIT"}
         intents = [e for e in entries if e.kind == "INTENT"]
-        spent = open_ledger(self.home / "ledger.db", create=False).account("shop").spent
+        spent = ledger_in(self.home).account("shop").spent
         assert spent == sum(Fraction(e.body["rho"]) for e in intents)
         return [e.body["rho"] for e in intents], [e.seq in done for e in intents]
 

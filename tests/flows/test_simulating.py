@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flows.jobs.simulated_logs import simulate_logs, world_folder
+from flows.jobs.simulated_logs import world_folder
 from pipeline.worlds.catalog import WORLDS, load_world
 from pipeline.worlds.exact import world_values
 from reticent import CardError, LogOptions, load_card
 from tests.flows.verb import reticent
-from tests.jobs import home_at, ingest_job, run_job
+from tests.jobs import home_at, ingest_job, run_job, simulate_logs
 
 SHELF = Path(__file__).resolve().parents[2] / "datasets"
 

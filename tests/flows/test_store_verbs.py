@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import stat
 from threading import Thread
 
@@ -9,22 +10,30 @@ import polars as pl
 import pytest
 
 from flows.config.home import Work, card_at
-from flows.jobs.intake import ingest_job, purge_job
+from flows.jobs import intake
 from pipeline.logs.store import snapshots
 from pipeline.operator.ingest_report import ingest_report
 from reticent import CardError
 from tests.flows.shop import lay_out, rows
-from tests.jobs import home_at, ledger_of, run_job
+from tests.jobs import home_at, ingest_job, ledger_of, purge_job, run_job
 
 
-@pytest.fixture
-def used(tmp_path):
-    shop, home = lay_out(tmp_path / "shop"), home_at(tmp_path / "home")
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Two editions, and a run of the first."""
+    root = tmp_path_factory.mktemp("used")
+    shop, home = lay_out(root / "shop"), home_at(root / "home")
     ingest_job(str(shop), home)
     run_job(str(shop / "private.toml"), home)
     lay_out(shop, log=rows(500, seed=1))
     ingest_job(str(shop), home)
-    return shop, home
+    return root
+
+
+@pytest.fixture
+def used(made, tmp_path):
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True, symlinks=True)
+    return tmp_path / "shop", home_at(tmp_path / "home")
 
 
 def tree(folder):
@@ -132,7 +141,7 @@ def test_a_purge_waits_for_an_ingest_and_takes_what_it_published(tmp_path):
             purges[0].join(0.5)
             assert purges[0].is_alive()
 
-    ingest_job(str(shop), home, Work(progress=bar))
+    intake.ingest_job(str(shop), home, Work(progress=bar))
     purges[0].join()
     assert not list((home.store / "shop").glob("snapshot-*"))
 

@@ -9,12 +9,11 @@ import pytest
 
 from flows.jobs.intake import verify_store_job
 from pipeline.declaration.toml import DamagedError, exit_code
-from pipeline.ledger.ledger import open_ledger
 from pipeline.logs.ingest import write_rows
 from reticent import CardError
 from tests.flows.nights import Shop, customers
 from tests.flows.verb import invoke
-from tests.jobs import ingest_job, run_job
+from tests.jobs import ingest_job, ledger_in, run_job
 
 
 @pytest.fixture
@@ -23,7 +22,7 @@ def people(tmp_path, opened):
 
 
 def spent(folder):
-    return open_ledger(folder / "ledger.db", create=False).account("shop").spent
+    return ledger_in(folder).account("shop").spent
 
 
 def part(home, number=1):

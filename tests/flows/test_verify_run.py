@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from flows.jobs.intake import inspect_job
-from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.verify import schema, verify_run
 from pipeline.privacy.losses import safe_epsilon
 from tests.flows.shop import lay_out
@@ -31,7 +30,7 @@ def folder(published, tmp_path):
 
 
 def entries(published):
-    return open_ledger(published[1].root / "ledger.db", create=False).entries()
+    return ledger_of(published[1]).entries()
 
 
 @pytest.mark.parametrize("name", ["private", "pure", "exact"])

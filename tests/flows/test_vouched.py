@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.ledger.ledger import Ledger, open_ledger
+from pipeline.ledger.ledger import Ledger
 from reticent import BudgetError, CardError
 from tests.flows.office import edit, flip_policy, forge, kinds_of, made, office, reticent, vouch_for
 from tests.flows.shop import lay_out
-from tests.jobs import home_at, ingest_job, register_job, run_job
+from tests.jobs import home_at, ingest_job, ledger_in, register_job, run_job
 from tests.learners.test_registry import MODULE, recipe
 
 __all__ = ["made", "office"]
@@ -67,7 +67,7 @@ def test_a_forgery_that_the_ledger_vouches_for_is_found_by_making_it_again(offic
 
 def test_a_run_that_is_replayed_is_not_published_again(office):
     root, run = office
-    book = open_ledger(root / "people" / "ledger.db", create=False)
+    book = ledger_in(root / "people")
     before = book.entries()
     assert kinds_of(root) == ["REGISTER", "KEY", "INTENT", "COMMIT", "PUBLISH"]
     assert run_job(str(root / "people" / "private.toml"), home_at(root / "home"))["replayed"]
@@ -120,7 +120,7 @@ def test_a_run_that_dies_around_its_publish_entry_is_published_by_the_next_once(
 
 def test_nothing_of_a_person_is_in_the_entry(office):
     root, run = office
-    entry = open_ledger(root / "people" / "ledger.db", create=False).entries()[-1]
+    entry = ledger_in(root / "people").entries()[-1]
     assert set(entry.body) == {
         "run", "run_key", "commit", "snapshot", "seen", "card_hash", "seed", "made_by", "files", "key", "signature",
     }  # fmt: skip

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.ledger.ledger import open_ledger
 from reticent import BudgetError, CardError
 from tests.flows.office import edit, flip_policy, kinds_of, made, office, reticent
-from tests.jobs import home_at, register_job, run_job
+from tests.jobs import home_at, ledger_in, register_job, run_job
 
 __all__ = ["made", "office"]
 
@@ -45,7 +44,7 @@ def test_a_second_host_has_its_own_key_and_the_chain_knows_both(office, tmp_path
     assert kinds_of(root) == ["REGISTER", "KEY", "INTENT", "COMMIT", "PUBLISH", "KEY"]
     run_job(str(root / "people" / "both.toml"), other)
     assert kinds_of(root)[6:] == ["INTENT", "COMMIT", "PUBLISH"]
-    book = open_ledger(root / "people" / "ledger.db", create=False).entries()
+    book = ledger_in(root / "people").entries()
     assert len({e.body["public_key"] for e in book if e.kind == "KEY"}) == 2
     assert reticent(root, "ledger", "verify")[0] == 0
 
@@ -54,7 +53,7 @@ def test_an_entry_signed_by_nobody_the_ledger_knows_is_damage(office):
     from pipeline.ledger.publication import operator_key, signatures_problem
 
     root, _run = office
-    entries = open_ledger(root / "people" / "ledger.db", create=False).entries()
+    entries = ledger_in(root / "people").entries()
     assert signatures_problem(entries) is None
     assert "another key" in (signatures_problem([e for e in entries if e.kind != "KEY"]) or "")
     key = operator_key(root / "home" / "store")

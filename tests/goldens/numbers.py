@@ -147,9 +147,9 @@ def _played(name: str) -> tuple[str, str]:
 def tiny(card: str, folder: Path) -> dict[str, Any]:
     """Of every recipe on a card of the golden shelf, each a lineage of its own: no spending of another is in it."""
     found: dict[str, Any] = {}
+    ingested(HOME / "shelf" / card, folder / "ingested")
     for recipe in TINY[card]:
-        home = folder / recipe
-        ingested(HOME / "shelf" / card, home)
+        home = shutil.copytree(folder / "ingested", folder / recipe)
         found[recipe] = of_recipe(str(HOME / "shelf" / card / f"{recipe}.toml"), home, None)
     return found
 

@@ -90,7 +90,8 @@ def _used(node: ast.AST) -> set[str]:
     nodes = list(ast.walk(node))
     found = {n.id for n in nodes if isinstance(n, ast.Name)} | {n.arg for n in nodes if isinstance(n, ast.arg)}
     texts = (n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str))
-    return found | {"." for text in texts if text.split(".")[0] in _INSIDE and "." in text and " " not in text}
+    inside = (text for text in texts if text.split(".")[0] in _INSIDE and text not in _DOORS)
+    return found | {"." for text in inside if "." in text and " " not in text}
 
 
 def inner_tests(root: Path) -> str:

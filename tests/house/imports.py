@@ -47,19 +47,24 @@ def nodes_of(path: Path) -> Sequence[ast.AST]:
     return parsed(path.read_text(encoding="utf-8"))[1]
 
 
+@lru_cache(maxsize=2000)
+def _imported(source: str) -> Sequence[tuple[str, bool]]:
+    """What a text imports, and whether inside a function."""
+    tree, nodes = parsed(source)
+    top, found = set(map(id, tree.body)), list[tuple[str, bool]]()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found += [(a.name, id(node) not in top) for a in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"relative import of {node.module}"
+            found.append((node.module or "", id(node) not in top))
+    return found
+
+
 def imports(root: Path = ROOT) -> list[Import]:
     """Every import statement of the product."""
-    found: list[Import] = []
-    for module, path in files(root):
-        tree = tree_of(path)
-        top = set(map(id, tree.body))
-        for node in nodes_of(path):
-            if isinstance(node, ast.Import):
-                found += [Import(module, a.name, id(node) not in top) for a in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                assert node.level == 0, f"{module}: relative import"
-                found.append(Import(module, node.module or "", id(node) not in top))
-    return found
+    texts = ((module, path.read_text(encoding="utf-8")) for module, path in files(root))
+    return [Import(module, *told) for module, text in texts for told in _imported(text)]
 
 
 def room_of(module: str, rooms: Mapping[str, int]) -> str | None:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from tests.house.floors import AGENTS_MAY_NOT, FLOORS, LOADERS, ONLINE, ONLY_IN, PLAYS, RELEASE_PATH, SEEDED, TIES
-from tests.house.imports import TOPS, files, imports, nodes_of, room_of, tree_of
+from tests.house.imports import TOPS, files, imports, nodes_of, parsed, room_of, tree_of
 
 _MODULE = re.compile(r"(?:pipeline|flows|reports)(?:\.\w+)+(?=:\w+$|$)")
 _RANDOM = ("random", "numpy.random")
@@ -24,9 +25,13 @@ def _named(root: Path) -> Iterator[tuple[str, str]]:
     """(module, imported): by statement, or by its name in a string."""
     yield from ((i.module, i.imported) for i in imports(root))
     for module, path in files(root):
-        for node in nodes_of(path):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and (m := _MODULE.match(node.value)):
-                yield module, m[0]
+        yield from ((module, name) for name in _in_strings(path.read_text(encoding="utf-8")))
+
+
+@lru_cache(maxsize=2000)
+def _in_strings(source: str) -> Sequence[str]:
+    texts = (n.value for n in parsed(source)[1] if isinstance(n, ast.Constant) and isinstance(n.value, str))
+    return [m[0] for text in texts if (m := _MODULE.match(text))]
 
 
 def upward(root: Path) -> list[str]:
@@ -72,16 +77,24 @@ def pseudo_random(root: Path) -> list[str]:
     found: list[str] = []
     for module, path in files(root):
         ties = module.startswith(TIES)
-        if not (ties or module.startswith(RELEASE_PATH)):
-            continue
-        allowed = SEEDED[1] if module == SEEDED[0] else None
-        for node in (n for part in tree_of(path).body if getattr(part, "name", "") != allowed for n in ast.walk(part)):
-            imported = [a.name for a in node.names] if isinstance(node, ast.Import) else []
-            if isinstance(node, ast.ImportFrom):
-                imported += [node.module or "", *(f"{node.module}.{a.name}" for a in node.names)]
-            attribute = isinstance(node, ast.Attribute) and node.attr in ("random", "default_rng") and not ties
-            if attribute or any(name in _RANDOM or name.startswith("numpy.random.") for name in imported):
-                found.append(f"{module}:{getattr(node, 'lineno', 0)} uses a pseudo-random generator")
+        if ties or module.startswith(RELEASE_PATH):
+            allowed = SEEDED[1] if module == SEEDED[0] else None
+            lines = _generators(path.read_text(encoding="utf-8"), allowed, ties=ties)
+            found += [f"{module}:{line} uses a pseudo-random generator" for line in lines]
+    return found
+
+
+@lru_cache(maxsize=2000)
+def _generators(source: str, allowed: str | None, *, ties: bool) -> Sequence[int]:
+    """Lines outside of the class ``allowed`` that import a generator, or take one from what they have."""
+    found: list[int] = []
+    for node in (n for part in parsed(source)[0].body if getattr(part, "name", "") != allowed for n in ast.walk(part)):
+        imported = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            imported += [node.module or "", *(f"{node.module}.{a.name}" for a in node.names)]
+        attribute = isinstance(node, ast.Attribute) and node.attr in ("random", "default_rng") and not ties
+        if attribute or any(name in _RANDOM or name.startswith("numpy.random.") for name in imported):
+            found.append(getattr(node, "lineno", 0))
     return found
 
 
@@ -138,27 +151,30 @@ def _of_columns(node: ast.AST, names: set[str]) -> bool:
 
 def names_that_are_gone(root: Path) -> list[str]:
     """Names taken from a module of ours that does not define them, inside functions too, where no start-up looks."""
-    defined = {module.removesuffix(".__init__"): _defined(path) for module, path in files(root)}
-    found: list[str] = []
-    for module, path in files(root):
-        for node in nodes_of(path):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in (*TOPS, "reticent"):
-                there = node.module or ""
-                names = [a.name for a in node.names if f"{there}.{a.name}" not in defined]
-                found += [f"{module} takes {there}.{n}" for n in names if n not in defined.get(there, set[str]())]
-    return found
+    texts = {module: path.read_text(encoding="utf-8") for module, path in files(root)}
+    defined = {module.removesuffix(".__init__"): _names(text)[0] for module, text in texts.items()}
+    return [
+        f"{module} takes {there}.{name}"
+        for module, text in texts.items()
+        for there, name in _names(text)[1]
+        if f"{there}.{name}" not in defined and name not in defined.get(there, set[str]())
+    ]
 
 
-def _defined(path: Path) -> set[str]:
-    names = set[str]()
-    for node in nodes_of(path):
+@lru_cache(maxsize=2000)
+def _names(source: str) -> tuple[set[str], Sequence[tuple[str, str]]]:
+    """The names that a text defines, and those that it takes from a module of ours."""
+    names, taken = set[str](), list[tuple[str, str]]()
+    for node in parsed(source)[1]:
         if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
             names.add(node.name)
         elif isinstance(node, ast.Import | ast.ImportFrom):
             names |= {(a.asname or a.name).split(".")[0] for a in node.names}
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             names.add(node.id)
-    return names
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in (*TOPS, "reticent"):
+            taken += [(node.module or "", a.name) for a in node.names]
+    return names, taken
 
 
 RULES = (

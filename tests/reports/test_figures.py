@@ -17,13 +17,16 @@ def words(svg: str) -> list[str]:
     return [text.text or "" for text in ElementTree.fromstring(svg).iter(f"{SVG}text")]
 
 
-def test_each_cell_says_its_action_and_the_silent_ones_a_dash() -> None:
-    view = sample_view()
-    said = words(policy_figure(view).svg)
-    assert said.count("–") == view.abstains.sum()
-    assert "6=" in said
+def test_each_cell_says_its_action_in_text_or_a_code_and_a_silent_one_is_a_hatched_dash() -> None:
+    view, drawn = sample_view(), policy_figure(sample_view()).svg
+    said = words(drawn)
+    assert said.count("–") == view.abstains.sum() and "6=" in said and set(view.state_labels) <= set(said)
     assert said.count("12") == (view.action[:, 2] == 12).sum() + 1  # one more on the axis
-    assert set(view.state_labels) <= set(said)
+    assert 'fill="url(#hatch)"' in drawn and 'id="hatch"' in drawn
+    for actions in (["give fluids", "wait"], ["x", "x"]):
+        assert {"a0", "a1"} <= set(words(policy_figure(sample_view(actions=actions, scattered=True)).svg))
+    hostile = "<script>\"'&#010203"
+    assert hostile in words(policy_figure(sample_view(states=[hostile, "b"], actions=["<b>", "</g>"])).svg)
 
 
 def test_a_picture_has_a_title_and_says_in_words_what_it_shows() -> None:
@@ -34,16 +37,6 @@ def test_a_picture_has_a_title_and_says_in_words_what_it_shows() -> None:
         assert root.get("role") == "img"
         assert root.findtext(f"{SVG}title")
         assert root.findtext(f"{SVG}desc") == figure.text
-
-
-def test_abstention_is_hatched_not_coloured() -> None:
-    assert 'fill="url(#hatch)"' in policy_figure(sample_view()).svg
-    assert 'id="hatch"' in policy_figure(sample_view()).svg
-
-
-def test_long_or_equal_action_labels_become_codes() -> None:
-    for actions in (["give fluids", "wait"], ["x", "x"]):
-        assert {"a0", "a1"} <= set(words(policy_figure(sample_view(actions=actions, scattered=True)).svg))
 
 
 def test_a_large_policy_shows_the_most_evidenced_states_and_says_so() -> None:
@@ -64,26 +57,16 @@ def test_the_largest_drawn_policy_is_a_small_file() -> None:
     assert len(policy_figure(view).svg.encode()) < 180_000
 
 
-def test_labels_in_pictures_are_text() -> None:
-    hostile = "<script>\"'&#010203"
-    said = words(policy_figure(sample_view(states=[hostile, "b"], actions=["<b>", "</g>"])).svg)
-    assert hostile in said
-
-
 def figure(report: Report) -> str:
     found = answer_figure(report, verdict_of(report))
     return "" if found is None else found.svg
 
 
-def test_true_values_are_marked_only_where_the_world_is_known() -> None:
+def test_true_values_are_marked_where_the_world_is_known_and_of_real_people_no_model_is_drawn_first() -> None:
     assert 'class="known"' in figure(sample_report())
     for facts in (sample_report(truth=None), judged("better", "real")):
         assert figure(facts) and 'class="known"' not in figure(facts)
-
-
-def test_what_only_a_model_says_of_real_people_is_not_drawn_first() -> None:
-    assert not figure(sample_report(dataset={"kind": "real"}))
-    assert not figure(judged("withheld", "real"))
+    assert not figure(sample_report(dataset={"kind": "real"})) and not figure(judged("withheld", "real"))
 
 
 def test_a_picture_says_practice_new_policy_and_difference() -> None:

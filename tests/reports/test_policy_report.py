@@ -54,24 +54,15 @@ def both(facts: dict[str, Any], view: Decisions | None = None) -> tuple[str, str
     return render_html(report, view), render_markdown(report, view)
 
 
-def test_the_guarantee_stands_in_the_first_section() -> None:
+def test_the_page_opens_with_the_guarantee_loads_nothing_and_its_links_lead_somewhere() -> None:
     facts = sample_facts()
     html, text = both(facts)
     page = Page(html)
     assert page.guarantee_in == page.sections[0] == "opening"
     assert facts["guarantee"]["sentence"] in unescape(html)
     assert text.index("**Guarantee.**") < text.index("\n## ")
-
-
-def test_the_page_loads_nothing() -> None:
-    page = Page(render_html(sample_report(), sample_view()))
-    assert all(address.startswith("#") for address in page.addresses)
     assert not {"script", "link", "img", "iframe", "object"} & set(page.tags)
-
-
-def test_every_link_leads_somewhere() -> None:
-    html = render_html(sample_report(), sample_view())
-    assert all(f'id="{address[1:]}"' in html for address in Page(html).addresses)
+    assert all(address.startswith("#") and f'id="{address[1:]}"' in html for address in page.addresses)
 
 
 def test_every_number_of_guarantee_and_value_is_in_both_twins() -> None:
@@ -113,56 +104,35 @@ def test_a_page_says_for_whom_anything_changes() -> None:
     assert "Elsewhere" not in render_html(sample_report(), replace(view, abstains=np.zeros_like(silent)))
 
 
-def test_an_estimate_is_not_called_a_guarantee_and_a_bound_is_not_denied() -> None:
-    for page in both(sample_facts()):
-        assert "not a guarantee" in page
-    for page in both(sample_facts(value={"status": "bound"})):
-        assert "not a guarantee" not in page
-        assert "That the interval contains the value was measured on logs" in page
+_NOTHING = {
+    "rho": None, "epsilon": None, "delta": None, "noise": "none", "trust_model": "none", "sentence": "No privacy.",
+}  # fmt: skip
+_REAL = {"data_kind": "real", "claim": "differential privacy"}
+SAID: list[tuple[dict[str, Any], list[str], list[str]]] = [
+    (sample_facts(), ["not a guarantee", "concerns the binned process only"], ["simulation, not private"]),
+    (sample_facts(value={"status": "bound"}), ["the interval contains the value was measured"], ["not a guarantee"]),
+    (sample_facts(dataset={"markov": "declared"}, value={"assumes": []}), [], ["binned"]),
+    *((sample_facts(guarantee={"noise": noise}), ["simulation, not private"], []) for noise in ("seeded", "none")),
+    (
+        sample_facts(dataset={"kind": "real"}, guarantee=_REAL),
+        ["has not been observed"],
+        ["v_star", "truth", "true world"],
+    ),
+    (
+        sample_facts(guarantee=_NOTHING) | {"ledger": None, "consistency": None, "mechanisms": []},
+        ["No promise", "charged no ledger"],
+        [],
+    ),
+    (sample_facts(value={"upper": None, "gap": None}), ["0.661 or more"], []),
+]
 
 
-def test_aggregated_states_are_said_to_be_bins() -> None:
-    for page in both(sample_facts()):
-        assert "the interval concerns the binned process only" in page
-    for page in both(sample_facts(dataset={"markov": "declared"}, value={"assumes": []})):
-        assert "binned" not in page
-
-
-@pytest.mark.parametrize("noise", ["seeded", "none"])
-def test_a_simulation_says_that_it_is_not_private(noise: str) -> None:
-    for page in both(sample_facts(guarantee={"noise": noise})):
-        assert "simulation, not private" in page
-    for page in both(sample_facts()):
-        assert "simulation, not private" not in page
-
-
-def test_real_data_shows_no_true_value() -> None:
-    facts = sample_facts(dataset={"kind": "real"}, guarantee={"data_kind": "real", "claim": "differential privacy"})
+@pytest.mark.parametrize(("facts", "has", "lacks"), SAID, ids=lambda told: str(told[:1]) if type(told) is list else "")
+def test_status_bins_noise_and_kind_are_said_where_they_are_so_and_only_there(
+    facts: dict[str, Any], has: list[str], lacks: list[str]
+) -> None:
     for page in both(facts):
-        assert "v_star" not in page
-        assert "truth" not in page
-        assert "true world" not in page
-        assert "has not been observed" in page
-
-
-def test_an_exact_baseline_without_ledger_still_has_a_report() -> None:
-    nothing = {
-        "rho": None,
-        "epsilon": None,
-        "delta": None,
-        "noise": "none",
-        "trust_model": "none",
-        "sentence": "No privacy.",
-    }
-    facts = sample_facts(guarantee=nothing) | {"ledger": None, "consistency": None, "mechanisms": []}
-    for page in both(facts):
-        assert "No promise" in page
-        assert "charged no ledger" in page
-
-
-def test_an_upper_end_may_be_missing() -> None:
-    for page in both(sample_facts(value={"upper": None, "gap": None})):
-        assert "0.661 or more" in page
+        assert all(words in page for words in has) and not any(words in page for words in lacks)
 
 
 def test_hostile_labels_stay_text() -> None:

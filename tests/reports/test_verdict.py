@@ -71,6 +71,9 @@ def test_the_first_screen_says_what_the_best_policy_would_gain_and_whether_that_
         shown = report.model_copy(update={"suboptimality": told and Suboptimality.model_validate(told)})
         first = render_html(shown, sample_view()).partition("<nav")[0]
         assert words in unescape(first) and words in render_markdown(shown, sample_view()).replace("\\", "")
+    # a withheld verdict names no gain of another policy
+    withheld = judged("withheld", "real").model_copy(update={"suboptimality": shown.suboptimality})
+    assert "0.072" not in render_html(withheld, sample_view()).partition("<nav")[0]
 
 
 def test_what_is_missed_is_the_distance_of_two_ends_and_a_guarantee_only_where_both_are() -> None:
@@ -195,11 +198,6 @@ def test_a_verdict_of_before_is_read_as_it_was() -> None:
     assert "<h1>Better than current practice by 0.051 to 0.070 (95 %)" in render_html(old, sample_view())
 
 
-def test_bins_say_nothing_about_people() -> None:
-    report = judged("better", "synthetic", "aggregated")
-    assert "<h1>In the binned process, better than" in render_html(report, sample_view())
-
-
 def test_a_forecast_is_what_a_larger_log_or_budget_would_give() -> None:
     found = evaluation(**(CHANGES["not_told_apart"] or {}))
     needed = forecast(found, 1.0)
@@ -264,19 +262,6 @@ def test_an_interval_that_ends_near_0_says_which_one_a_verdict_takes(lower: floa
     assert not reason(verdict_of(judged("not_told_apart")), found).startswith("The 95")
 
 
-def test_a_withheld_verdict_names_no_gain_of_another_policy() -> None:
-    told = Suboptimality.model_validate({"upper": 0.072, "over": "supported_actions", "status": "estimate"})
-    shown = judged("withheld", "real").model_copy(update={"suboptimality": told})
-    assert "0.072" not in render_html(shown, sample_view()).partition("<nav")[0]
-
-
-def test_the_card_says_what_the_score_is_called() -> None:
-    report = judged("better")
-    told = report.dataset.model_copy(update={"reward_called": "good seasons"})
-    text = render_markdown(report.model_copy(update={"dataset": told}), sample_view())
-    assert "Score: good seasons, 0 to 1 a step, summed over an episode." in text
-
-
 def test_a_state_of_several_columns_is_named_whole_on_the_first_screen() -> None:
     long = ["4 ≤ pain_score < 6.5 · 40 ≤ walk_minutes < 60", "b"]
     view, better = sample_view(2, long, ["x", "y"]), judged("better")
@@ -332,6 +317,10 @@ def test_the_first_screen_says_what_is_counted() -> None:
     assert "The difference: 5.1 to 7.0 more of 100." in told
     several = paid.model_copy(update={"reward_on_entering": {"survived": 1.0, "died": -1.0}})
     assert "Score: 1 for survived, −1 for died, summed" in score(report.model_copy(update={"dataset": several}))
+    called = report.dataset.model_copy(update={"reward_called": "good seasons"})
+    assert "Score: good seasons, 0 to 1 a step, summed over an episode." in render_markdown(
+        report.model_copy(update={"dataset": called}), sample_view()
+    )
 
 
 @pytest.mark.parametrize(
@@ -446,7 +435,9 @@ def test_what_nobody_measured_is_told_from_what_a_check_speaks_against() -> None
     assert sentence(against) == "no verdict: the estimate is withheld" and "By the model alone" not in reason(against)
 
 
-def test_no_number_of_people_makes_bins_tell_of_people() -> None:
+def test_bins_say_nothing_about_people_however_many_there_are() -> None:
+    report = judged("better", "synthetic", "aggregated")
+    assert "<h1>In the binned process, better than" in render_html(report, sample_view())
     binned, declared = (decided(None, judged("better", "real", m).dataset, 1.0).why for m in ("aggregated", "declared"))
     assert "hide part of what was logged" in binned and "hold people out" not in binned
     assert "[evaluate] people" in declared
