@@ -347,7 +347,6 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
 
 # the same releases made whole, one at a time
 WHOLE: dict[str, Make] = {
-    "interactive, centred": lambda: linear(draw_answers),
     "one-shot": lambda: linear(draw_once, variant="one_shot"),
     "lq moments": lambda: releasing(lq_target(LQ), partial(shipped_lq, LQ)),
 }

@@ -34,7 +34,8 @@ LINES = {
 }
 READERS = {
     suffix: LogReader(
-        TABLES[suffix], suffix, [(who, form % (who.encode(), t)) for who in ("anna", "bert", "cleo") for t in (0, 1)],
+        TABLES[suffix], suffix,
+        [(who, form % (who.encode(), t)) for who, t in (("anna", 0), ("bert", 0), ("bert", 1), ("cleo", 0))],
         write, HEAD,
     )
     for suffix, (form, write) in LINES.items()
@@ -51,16 +52,30 @@ PLANTS = (
     "fixed-gain",
     "certainty-equivalence",
 )
+
+
+class Played(Player):
+    """What it plays of seed 0 is read by five checks; that seed 3 repeats itself is played twice."""
+
+    def outcome(self, seed=0):
+        return _played(self) if seed == 0 else super().outcome(seed)
+
+
+@cache
+def _played(player):
+    return Player.outcome(player)
+
+
 PLAYERS = [
-    *(Player(a) for a in ("uniform", "always-first", "always-right", "ucbvi", "dp-ucbvi-jdp", "dp-ucbvi-ldp")),
-    Player("counts-shuffle"),
-    *(Player(a) for a in ("best-constant", "behaviour", "apvi", "dp-apvi")),
+    *(Played(a) for a in ("uniform", "always-first", "always-right", "ucbvi", "dp-ucbvi-jdp", "dp-ucbvi-ldp")),
+    Played("counts-shuffle"),
+    *(Played(a) for a in ("best-constant", "behaviour", "apvi", "dp-apvi")),
     *(
-        Player(a, episodes=60)
+        Played(a, episodes=60)
         for a in ("ucrl-vtr", "linopt-po", "private-linopt-vi", "private-linopt-po", "ldp-ucrl-vtr")
     ),
-    Player("no-data", options=(("of", "ucrl-vtr"),)),
-    Player("sdp-pe"),
+    Played("no-data", options=(("of", "ucrl-vtr"),)),
+    Played("sdp-pe"),
 ]
 
 
