@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -21,10 +21,6 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 @cache
 def world(name):
     return load_world(name, ROOT / "datasets" / name)
-
-
-def named(check):
-    return check.__name__
 
 
 HEAD = ("who", "step", "state")
@@ -79,44 +75,34 @@ PLAYERS = [
 ]
 
 
-@pytest.mark.parametrize("check", WORLD.checks, ids=named)
-@pytest.mark.parametrize("name", WORLDS)
-def test_worlds(name, check):
-    check(world(name))
+MADE = {
+    "gaussian": lambda card: count_sum(card, Ask(rho=0.5)),
+    "two tables": lambda card: count_sum(card, Ask(rho=0.5, tables="two_tables")),
+    "laplace": lambda card: count_sum(card, Ask(epsilon=1.0)),
+}
+NOISES = {"os": OsNoise, "table": FastOsNoise, "seeded": lambda: SeededNoise(7)}
+# contract -> name -> how to make a subject of ours; of readers of rows and episodes: tests/logs/test_one_persons_*.py
+OURS = (
+    (WORLD, {name: partial(world, name) for name in WORLDS}),
+    (AGENT, {p.agent: lambda p=p: p for p in PLAYERS}),
+    (READER, {suffix: lambda log=log: log for suffix, log in READERS.items()}),
+    (PRIVATIZER, {name: lambda make=make: make for name, make in MADE.items()}),
+    (NOISE, {name: lambda make=make: make for name, make in NOISES.items()}),
+)
 
 
-@pytest.mark.parametrize("check", AGENT.checks, ids=named)
-@pytest.mark.parametrize("player", PLAYERS, ids=lambda p: p.agent)
-def test_tabular_agents(player, check):
-    check(player)
+@pytest.mark.parametrize(
+    ("check", "subject"),
+    [
+        pytest.param(check, subject, id=f"{name}-{check.__name__}")
+        for contract, subjects in OURS
+        for name, subject in subjects.items()
+        for check in contract.checks
+    ],
+)
+def test_ours_keep_the_contract(check, subject):
+    check(subject())
 
 
 def test_every_agent_is_put_to_it_or_controls_a_plant():
     assert {p.agent for p in PLAYERS} | set(PLANTS) == set(AGENTS)
-
-
-@pytest.mark.parametrize("check", READER.checks, ids=named)
-@pytest.mark.parametrize("suffix", READERS)
-def test_readers_of_lines(suffix, check):
-    """Of rows and episodes: tests/logs/test_one_persons_bytes.py, test_one_persons_episodes.py."""
-    check(READERS[suffix])
-
-
-@pytest.mark.parametrize("check", PRIVATIZER.checks, ids=named)
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda card: count_sum(card, Ask(rho=0.5)),
-        lambda card: count_sum(card, Ask(rho=0.5, tables="two_tables")),
-        lambda card: count_sum(card, Ask(epsilon=1.0)),
-    ],
-    ids=["gaussian", "two tables", "laplace"],
-)
-def test_privatizers(make, check):
-    check(make)
-
-
-@pytest.mark.parametrize("check", NOISE.checks, ids=named)
-@pytest.mark.parametrize("make", [OsNoise, FastOsNoise, lambda: SeededNoise(7)], ids=["os", "table", "seeded"])
-def test_noise_sources(make, check):
-    check(make)
