@@ -119,10 +119,10 @@ def test_models_are_optimistic_gains_bounded_and_nothing_is_played_before_a_zero
 
 
 def test_it_learns_and_certainty_equivalence_never_tries_a_control():
-    world, ends = lq_instance(1), batch_ends(20_000, 1.3)
+    world, ends = lq_instance(1), batch_ends(20_000, 1.5)
     learner = play(world, baseline(world, ends), ends)
     zero = world.expected_cost(world.zero_gains()) - world.expected_cost(world.optimal_gains())
-    # 40 seeds: .01 is the median, .062 the largest (after 2000 episodes 10 of 60 were above .15)
+    # 20 seeds: .02 is the median, .047 the largest (after 2000 episodes 10 of 60 were above .15)
     assert learner.losses[-1] < 0.15 * zero
     idle = play(world, baseline(world, ends), ends, OfuConstants(width=0.0))
     assert idle.losses == pytest.approx([zero] * len(ends))
