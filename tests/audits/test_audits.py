@@ -36,7 +36,7 @@ from pipeline.audits.attack import (
     trade_off,
     upper_rate,
 )
-from pipeline.audits.regressions import linear_cost, linear_target, lq_target
+from pipeline.audits.regressions import linear_cost, linear_target
 from pipeline.privacy.noise import FastOsNoise, OsNoise
 from pipeline.privacy.release import Release
 from pipeline.statistics.ask import Ask
@@ -45,7 +45,7 @@ from pipeline.statistics.private_sum import PrivateSum
 from reports.studies.study_page import audit_page
 from tests.audits.broken import Thinner
 from tests.audits.mutants import MECHANISMS
-from tests.audits.offline_twins import EVEN_LQ, LQ, WHOLE, features
+from tests.audits.offline_twins import WHOLE, features, lq_moments
 from tests.flows.shop import lay_out
 
 
@@ -141,7 +141,7 @@ def test_gram_sums_without_noise_are_flagged_by_the_verb(tmp_path, monkeypatch):
 
 def test_whole_releases_are_attacked_where_they_differ_from_what_they_list(monkeypatch):
     monkeypatch.setattr(private_sum, "symmetric_noise", _no_gram_noise(private_sum.symmetric_noise))
-    v = attack(lq_target(EVEN_LQ), FastOsNoise(), 300)
+    v = attack(lq_moments(even=True), FastOsNoise(), 300)
     assert v.lower_bound_rho > v.claimed_rho
 
 
@@ -183,7 +183,7 @@ def test_a_counter_whose_rows_share_a_draw_is_flagged_though_each_has_its_noise(
 
 def test_a_claim_that_so_few_draws_cannot_reach_is_called_untested(tmp_path):
     """Twenty draws, all guess right, prove a rho of 0.23; of the claimed 1 they say nothing."""
-    few, enough = (attack(lq_target(LQ), FastOsNoise(), draws) for draws in (20, 200))
+    few, enough = (attack(shipped("lq moments"), FastOsNoise(), draws) for draws in (20, 200))
     assert few.ceiling_rho < few.claimed_rho < enough.ceiling_rho
     assert not few.testable and enough.testable
     assert "cannot be tested at so few draws" in audit_page("tiny", [few]).markdown
