@@ -182,11 +182,15 @@ def _of_rows(covariance: Array, n: int, D: int) -> Array:
     return (found + found.T) / 2
 
 
-def _expected_answers(task: LqControl, theta: Array, answer: ResidualSum) -> Array:
-    """What each plant ``(s, n, D)`` is expected to answer ``(s, D, n)``."""
-    r, q = answer.rollout, answer.question
-    M = occupancies(theta, r.gains, task.cost.horizon, task.start, task.covariance, r.explore)
-    return r.episodes * q.frame @ M @ (theta - q.centre).swapaxes(1, 2)
+def _expected_answers(task: LqControl, theta: Array, answers: Sequence[ResidualSum]) -> Array:
+    """What each plant ``(s, n, D)`` is expected to give as each answer ``(m, s, D, n)``, all in one recursion."""
+    s, gains = len(theta), np.stack([a.rollout.gains for a in answers])
+    explored = np.repeat([a.rollout.explore for a in answers], s)[:, None, None]
+    each = np.tile(theta, (len(answers), 1, 1)), np.repeat(gains, s, axis=0)
+    M = occupancies(*each, task.cost.horizon, task.start, task.covariance, explored)
+    frames = np.stack([a.rollout.episodes * a.question.frame for a in answers])[:, None]
+    apart = theta - np.stack([a.question.centre for a in answers])[:, None]
+    return frames @ M.reshape(len(answers), s, *M.shape[1:]) @ apart.swapaxes(2, 3)
 
 
 def _noise(task: LqControl, mean: Array, answer: ResidualSum) -> Array:
@@ -207,14 +211,12 @@ def _likeliest(
 ) -> tuple[float, Array, Array]:
     """How unlikely the likeliest plant near ``start`` is, that plant ``(n, D)``, and the information ``(n D, n D)``."""
     n, D = start.shape
+    weighed, totals = np.stack(whiten)[:, None], np.stack([a.total for a in answers])[:, None]
 
     def misses(theta: Array) -> Array:
         """``(s, k)``: by how many standard deviations plants ``(s, n, D)`` miss each answer."""
-        each = [
-            (W @ (_expected_answers(task, theta, a) - a.total)).reshape(len(theta), -1)
-            for a, W in zip(answers, whiten, strict=True)
-        ]
-        return np.concatenate(each, axis=1)
+        each = weighed @ (_expected_answers(task, theta, answers) - totals)
+        return each.swapaxes(0, 1).reshape(len(theta), -1)
 
     def unlikely(theta: Array) -> Array:
         with np.errstate(over="ignore", invalid="ignore"):

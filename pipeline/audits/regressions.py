@@ -83,13 +83,14 @@ def lq_target(shipped: PrivateSum) -> AuditTarget:
     claimed = shipped.rho
     if claimed is None:
         raise CardError(f"{shipped.layout.dataset}: no noise, no claim to attack")
-    summed = replace(shipped, layout=replace(lq_layout(shipped), data_kind="synthetic"))
+    layout = replace(lq_layout(shipped), data_kind="synthetic")
+    summed = replace(shipped, layout=layout)
 
     def honest(person: LqBatch, noise: NoiseSource) -> Release:
         return draw_lq(summed, [person], noise, epsilon=EPSILON)
 
     def exact(person: LqBatch) -> Mapping[str, Integers]:
-        return honest(person, Silence()).tables
+        return layout.add([person])
 
     words = "lq moments, discrete gaussian, gram and target"
     return _target(words, claimed, Whole(honest, summed.worst_pair(exact)))

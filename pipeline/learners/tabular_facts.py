@@ -56,7 +56,6 @@ _PLANNER = (
     "pipeline.mdp.model",
     "pipeline.statistics.consistency",
     "pipeline.statistics.planning_counts",
-    "pipeline.statistics.planning_counts",
 )
 # at least this many draws, and this share of them inside, make a measured status (design §5.3)
 _DRAWS, _INSIDE = 100, 0.95

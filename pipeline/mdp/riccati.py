@@ -177,17 +177,18 @@ def expected_costs(
 
 
 def occupancies(
-    theta: Array, gains: Array, horizon: int, start: Array, covariance: Array, explore: float = 0.0
+    theta: Array, gains: Array, horizon: int, start: Array, covariance: Array, explore: float | Array = 0.0
 ) -> Array:
-    """Expected sums of z z' over an episode ``(s, D, D)``, with z = (x, u)."""
+    """Expected sums of z z' over an episode ``(s, D, D)``, with z = (x, u); ``explore`` of all, or ``(s, 1, 1)``."""
     s, n, D = theta.shape
-    K, second, found = _of_each(gains, s), np.broadcast_to(np.outer(start, start), (s, n, n)), np.zeros((s, D, D))
+    second, found = np.broadcast_to(np.outer(start, start), (s, n, n)), np.zeros((s, D, D))
+    K, pushed, turned = _of_each(gains, s), np.eye(D - n) * (explore**2 / (D - n)), theta.swapaxes(1, 2)
+    lifts = np.concatenate([np.broadcast_to(np.eye(n), (s, horizon, n, n)), K[:, :horizon]], axis=2)
     for h in range(horizon):
-        lift = np.concatenate([np.broadcast_to(np.eye(n), (s, n, n)), K[:, h]], axis=1)
-        z = lift @ second @ lift.swapaxes(1, 2)
-        z[:, n:, n:] += np.eye(D - n) * (explore**2 / (D - n))
+        z = lifts[:, h] @ second @ lifts[:, h].swapaxes(1, 2)
+        z[:, n:, n:] += pushed
         found += z
-        second = theta @ z @ theta.swapaxes(1, 2) + covariance
+        second = theta @ z @ turned + covariance
     return found
 
 

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
@@ -145,6 +145,9 @@ class Moves:
     squares: Integers
     episodes: int = 1
     alone: tuple[int, int, int] = (0, 0, 0)
+    _known: dict[tuple[Fraction, ...], Fraction] = field(
+        default_factory=dict[tuple[Fraction, ...], Fraction], init=False, repr=False, compare=False
+    )
 
     def cost(self, gram: Fraction, signed: Fraction, unsigned: Fraction, relation: Relation = "replace") -> Fraction:
         """Exact upper bound on ``gram * |move of Gram|^2 + signed * ... + unsigned * ...`` over all moves.
@@ -156,10 +159,12 @@ class Moves:
         rates = gram, signed, unsigned
         if relation == "add_remove":
             return self.episodes**2 * _weighted(rates, self.alone)
-        size = np.array([float(r) for r in rates]) @ self.squares.astype(np.float64)
-        # twelve digits are far coarser than the rounding of a sum of three products
-        near = np.unique(self.squares[:, size >= size.max() * (1 - 1e-12)], axis=1)
-        return self.episodes**2 * max(_weighted(rates, point) for point in near.T)
+        if rates not in self._known:
+            size = np.array([float(r) for r in rates]) @ self.squares.astype(np.float64)
+            # twelve digits are far coarser than the rounding of a sum of three products
+            near = np.unique(self.squares[:, size >= size.max() * (1 - 1e-12)], axis=1)
+            self._known[rates] = self.episodes**2 * max(_weighted(rates, point) for point in near.T)
+        return self._known[rates]
 
 
 @dataclass(frozen=True)

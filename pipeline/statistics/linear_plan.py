@@ -20,7 +20,7 @@ import numpy as np
 from pipeline.arrays import Array, Integers
 from pipeline.mdp.features import FeatureMap, ObservedMap, observed_map
 from pipeline.statistics.ask import Ask
-from pipeline.statistics.gram import Extent, Reach, largest, moves
+from pipeline.statistics.gram import Extent, Reach, largest, moves, table_moves
 
 Variant = Literal["paper", "centred", "one_shot"]
 Half = Literal["D", "D'"]
@@ -138,6 +138,11 @@ class LinearPlan:
         """Moves of one person at one step."""
         m = self.domain.episodes
         return moves(self.features, m)
+
+    @cached_property
+    def table_reach(self) -> Reach:
+        """The same of a one-shot table."""
+        return table_moves(self.features, *self.one_shot_steps, self.domain.episodes)
 
     @cached_property
     def largest_moves(self) -> tuple[int, int, int]:

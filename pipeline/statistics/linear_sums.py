@@ -40,7 +40,7 @@ from pipeline.arrays import Array, Bools, Integers
 from pipeline.mdp.features import FeatureMap
 from pipeline.privacy.noise import NoiseSource, RealDataError
 from pipeline.privacy.release import Mechanism, Release
-from pipeline.statistics.gram import Extent, Reach, counted_sums, exact_sums, largest, table_moves
+from pipeline.statistics.gram import Extent, counted_sums, exact_sums, largest
 from pipeline.statistics.layout import ExactSums, Rates, Relation, Sensitivity, Table
 from pipeline.statistics.linear_plan import Half, LinearPlan, features_digest
 from pipeline.statistics.private_sum import PrivateSum
@@ -278,6 +278,10 @@ class CallLayout(_LinearLayout):
     @property
     def tables(self) -> tuple[Table, ...]:
         """The Gram matrix, then the targets; each with the moves it would have alone."""
+        return self._tables
+
+    @cached_property
+    def _tables(self) -> tuple[Table, ...]:
         plan, W, d = self.plan, self.plan.weight(self.half), self.plan.features.dimension
         rule = "{}, joint with the other sums of the step: the step costs no more than their sum"
         gram, *names = call_tables(self.h, self.half)
@@ -310,17 +314,6 @@ class OneShotLayout(_LinearLayout):
 
     plan: LinearPlan
 
-    @cached_property
-    def reach(self) -> Reach:
-        """Moves of one person at one step."""
-        return table_moves(self.plan.features, *self.plan.one_shot_steps, self.plan.domain.episodes)
-
-    @cached_property
-    def _largest(self) -> list[tuple[int, int]]:
-        """Largest squared moves of Gram and target over all steps: of a replacement, and of somebody who comes."""
-        H = self.plan.domain.horizon
-        return [(H * largest(self.reach, i), H * largest(self.reach, i, "add_remove")) for i in (0, 1)]
-
     @property
     def tables(self) -> tuple[Table, ...]:
         """Gram matrices ``(H, d, d)`` and tables ``(H, columns, d)``: the worst pair may meet at every step.
@@ -328,15 +321,22 @@ class OneShotLayout(_LinearLayout):
         There is a column a successor (of an observation: a feature of it), one for END where episodes end, and one for
         the reward.
         """
+        return self._tables
+
+    @cached_property
+    def _tables(self) -> tuple[Table, ...]:
         H, d, k = self.plan.domain.horizon, self.plan.features.dimension, self.plan.successors
         shapes = {"gram": (H, d, d), "target": (H, k + self.plan.domain.can_end + 1, d)}
         rule = "every step at its worst pair, joint with the other table"
-        each = zip(shapes.items(), self._largest, strict=True)
-        return tuple(self._table(name, shape, m, rule, gram=name == "gram") for (name, shape), m in each)
+        found: list[Table] = []
+        for i, (name, shape) in enumerate(shapes.items()):
+            replaced, come = (H * largest(self.plan.table_reach, i, of) for of in ("replace", "add_remove"))
+            found.append(self._table(name, shape, (replaced, come), rule, gram=name == "gram"))
+        return tuple(found)
 
     def cost(self, rates: Rates, relation: Relation = "replace") -> Fraction:
         gram, target = (rates.get(name, Fraction(0)) for name in ("gram", "target"))
-        return self.plan.domain.horizon * self.reach.cost(gram, target, Fraction(0), relation)
+        return self.plan.domain.horizon * self.plan.table_reach.cost(gram, target, Fraction(0), relation)
 
 
 def call_tables(h: int, half: Half) -> tuple[str, ...]:
@@ -507,7 +507,7 @@ def one_shot_sum(plan: LinearPlan) -> PrivateSum:
     if rho is None:
         return PrivateSum(layout, tuple(t.mechanism() for t in layout.tables))
     F2, share, N = plan.features.square, plan.terms.gram_share, tag**2 + reward**2
-    stretch = layout.reach.cost(share / (2 * F2 * F2), (1 - share) / (2 * F2 * N), Fraction(0)) / rho
+    stretch = plan.table_reach.cost(share / (2 * F2 * F2), (1 - share) / (2 * F2 * N), Fraction(0)) / rho
     gram, table = layout.tables
     variances = 2 * math.ceil(stretch * F2 * F2 / share / 2), math.ceil(stretch * F2 * N / (1 - share))
     return PrivateSum(layout, (gram.mechanism(variance=variances[0]), table.mechanism(variance=variances[1])))

@@ -32,7 +32,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
+from functools import cached_property, partial
 from typing import Literal
 
 import numpy as np
@@ -139,7 +139,7 @@ class LqSums:
         """D = n + d, length of z."""
         return self.state + self.control
 
-    @property
+    @cached_property
     def squares(self) -> tuple[int, int, int]:
         """Largest squared lengths of x, u and the next x in integers."""
         x, u, following = (math.floor((Fraction(r) * self.steps) ** 2) for r in self.reach)
@@ -163,6 +163,10 @@ class LqSums:
     @property
     def tables(self) -> tuple[Table, ...]:
         """G (Frobenius, which is Euclid in svec) and X, each with the largest squared move that it has alone."""
+        return self._tables
+
+    @cached_property
+    def _tables(self) -> tuple[Table, ...]:
         D, n, one = self.dimension, self.state, Fraction(1)
         both = "both tables together cost less than their sum"
         gram = ("gram", (D, D), f"svec: half the variance off the diagonal; {both}")
@@ -335,8 +339,8 @@ class LqMessage(LqSums):
         D = self.dimension
         return D, D * (D - 1) // 2, D * self.state
 
-    @property
-    def tables(self) -> tuple[Table, ...]:
+    @cached_property
+    def _tables(self) -> tuple[Table, ...]:
         parts = zip(("diagonal", "above", "cross"), self.sizes, strict=True)
         one = Fraction(1)
         return tuple(lattice_table(t, n, math.ceil(self.cost({t: one})), "rows cut to balls") for t, n in parts)

@@ -21,6 +21,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -195,7 +196,7 @@ class PrivateSum:
         """Tables of who is hidden least when they join or leave; ``sum_of`` as in :meth:`worst_pair`."""
         return max(map(sum_of, people), key=lambda tables: float((self._whiten(tables) ** 2).sum()))
 
-    @property
+    @cached_property
     def _symmetric(self) -> frozenset[str]:
         return frozenset(t.name for t in self.layout.tables if t.symmetric)
 

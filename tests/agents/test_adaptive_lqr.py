@@ -51,8 +51,8 @@ def test_offline_known_controls_leave_a_thousandth_of_what_zero_loses():
 
 def test_without_noise_it_is_the_baseline_to_the_last_bit():
     params = (("instance", 1), ("seed", 31))
-    plain = run(Trial("adaptive-lqr", "lq", params, 2000))
-    free = run(Trial("private-adaptive-lqr", "lq", params, 2000, math.inf, 1e-5, "tight"))
+    plain = run(Trial("adaptive-lqr", "lq", params, 600))
+    free = run(Trial("private-adaptive-lqr", "lq", params, 600, math.inf, 1e-5, "tight"))
     assert plain.regret == free.regret
     assert plain.facts["trust"] == "none"
     with pytest.raises(CardError, match="no paper prints scales"):

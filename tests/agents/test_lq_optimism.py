@@ -90,11 +90,13 @@ def test_the_search_is_no_worse_than_a_global_one():
     wide = np.linalg.inv(np.linalg.cholesky(V)).T * among.beta
 
     def penalised(w):
-        one = (among.centre + wide @ (w / max(1.0, np.linalg.norm(w))).reshape(3, 2))[None]
-        return float(value(one)[0][0] + 10 * max(0.0, np.linalg.norm(one) - 1))
+        each = (w / np.maximum(1.0, np.linalg.norm(w, axis=0))).T.reshape(-1, 3, 2)
+        models = among.centre + wide @ each
+        return value(models)[0] + 10 * np.maximum(0.0, np.linalg.norm(models, axis=(1, 2)) - 1)
 
-    best = differential_evolution(penalised, [(-1, 1)] * 6, seed=0, maxiter=60, popsize=12, tol=1e-8, polish=False)
-    assert found <= best.fun + 1e-6
+    whole = {"updating": "deferred", "vectorized": True, "polish": False}
+    best = differential_evolution(penalised, [(-1, 1)] * 6, seed=0, maxiter=200, popsize=12, tol=1e-8, **whole)
+    assert best.fun - 1e-3 < found <= best.fun + 1e-6
 
 
 def test_more_starts_add_nothing_that_counts():
@@ -106,7 +108,7 @@ def test_more_starts_add_nothing_that_counts():
         return optimal_costs(theta, cost, start, covariance)
 
     many = np.random.Generator(np.random.PCG64(0)).normal(size=(24, n + d, n))
-    best = least(value, among, many, Search(steps=2000, tolerance=1e-12))[1]
+    best = least(value, among, many, Search(steps=400, tolerance=1e-12))[1]
     # an example: other starts lie up to 4e-5 above, other problems up to 5e-4
     assert least(value, among, many[:4], Search())[1] <= best * (1 + 1e-5)
 

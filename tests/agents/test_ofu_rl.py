@@ -42,7 +42,7 @@ def baseline(world: LqSystem, ends):
 
 @pytest.mark.parametrize("calibration", ["tight", "paper"])
 def test_a_private_agent_without_noise_is_its_baseline_to_the_last_bit(calibration):
-    world, ends = lq_instance(1), batch_ends(80, 1.6)
+    world, ends = lq_instance(1), batch_ends(40, 2.0)
     plain = play(world, baseline(world, ends), ends)
     makes = [lq_regularizer] if calibration == "paper" else [lq_regularizer, partial(lq_regularizer, counter="epochs")]
     for make in makes:
@@ -107,7 +107,7 @@ def test_the_radius_of_a_noisy_moment_is_the_page_s():
 
 @pytest.mark.parametrize("number", [1, 2, 3, 4, 5])
 def test_models_are_optimistic_gains_bounded_and_nothing_is_played_before_a_zero_can_be_excluded(number):
-    world, ends = lq_instance(number), batch_ends(60, 1.5)
+    world, ends = lq_instance(number), batch_ends(60, 2.0)
     played = play(world, baseline(world, ends), ends)
     best = world.expected_cost(world.optimal_gains())
     for plan in played.result:
@@ -119,10 +119,10 @@ def test_models_are_optimistic_gains_bounded_and_nothing_is_played_before_a_zero
 
 
 def test_it_learns_and_certainty_equivalence_never_tries_a_control():
-    world, ends = lq_instance(1), batch_ends(20_000, 1.3)
+    world, ends = lq_instance(1), batch_ends(20_000, 1.5)
     learner = play(world, baseline(world, ends), ends)
     zero = world.expected_cost(world.zero_gains()) - world.expected_cost(world.optimal_gains())
-    # 40 seeds: .01 is the median, .062 the largest (after 2000 episodes 10 of 60 were above .15)
+    # 20 seeds: .02 is the median, .047 the largest (after 2000 episodes 10 of 60 were above .15)
     assert learner.losses[-1] < 0.15 * zero
     idle = play(world, baseline(world, ends), ends, OfuConstants(width=0.0))
     assert idle.losses == pytest.approx([zero] * len(ends))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
@@ -115,6 +115,11 @@ def long_features(plan: LinearPlan, person: Person, noise: NoiseSource) -> Relea
     wide = replace(plan, features=twice)
     loud = draw_answers(wide, person, Thinner(noise, 1 / 16))
     return replace(loud, joint_rho=None)
+
+
+@cache
+def lq_moments(*, even: bool = False) -> AuditTarget:
+    return lq_target(EVEN_LQ if even else LQ)
 
 
 def shipped_lq(summed: PrivateSum, person: LqBatch, noise: NoiseSource) -> Release:
@@ -311,14 +316,14 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
         },
     ),
     "lq moments": (
-        lambda: lq_target(LQ),
+        lq_moments,
         {
-            "half the variance": Twin(lambda: lq_target(LQ), 20, thin),
+            "half the variance": Twin(lq_moments, 20, thin),
             "add/remove Gram": Twin(
-                lambda: releasing(lq_target(EVEN_LQ), partial(add_remove(shipped_lq), EVEN_LQ)), 2000
+                lambda: releasing(lq_moments(even=True), partial(add_remove(shipped_lq), EVEN_LQ)), 2000
             ),
-            "states not clipped": Twin(lambda: releasing(lq_target(LQ), partial(unclipped_lq, LQ)), 500),
-            "seeded noise": Twin(lambda: lq_target(LQ), 20, Repeating),
+            "states not clipped": Twin(lambda: releasing(lq_moments(), partial(unclipped_lq, LQ)), 500),
+            "seeded noise": Twin(lq_moments, 20, Repeating),
         },
     ),
     "nightly tree": (
@@ -347,7 +352,6 @@ OFFLINE: dict[str, tuple[Make, dict[str, Twin]]] = {
 
 # the same releases made whole, one at a time
 WHOLE: dict[str, Make] = {
-    "interactive, centred": lambda: linear(draw_answers),
     "one-shot": lambda: linear(draw_once, variant="one_shot"),
-    "lq moments": lambda: releasing(lq_target(LQ), partial(shipped_lq, LQ)),
+    "lq moments": lambda: releasing(lq_moments(), partial(shipped_lq, LQ)),
 }

@@ -40,16 +40,10 @@ from tests.conftest import card_dict
 class Growth:
     """What grows in what.
 
-    Parameters
-    ----------
-    name, of
-        The work, and the size that is doubled.
-    sizes
-        Rising.
-    prepare
-        From a folder and a size to the work that is timed.
-    most
-        Exponent that is not to be exceeded.
+    ``name``, ``of``: the work, and the size that is doubled.
+    ``sizes``: rising.
+    ``prepare``: from a folder and a size to the work that is timed.
+    ``most``: exponent that is not to be exceeded.
     """
 
     name: str

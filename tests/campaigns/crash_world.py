@@ -48,12 +48,8 @@ def child(work: Callable[[], object], code: Callable[[BaseException], int] = lam
 def witness_draws(witness: Path, line: str, laplace: str = "") -> None:
     """Have this process write a line down just before the operating system gives its first noise.
 
-    Parameters
-    ----------
-    witness, line
-        The file, and what is written of Gaussian noise.
-    laplace
-        What is written of Laplace noise, where that is something else.
+    ``witness``, ``line``: the file, and what is written of Gaussian noise.
+    ``laplace``: what is written of Laplace noise, where that is something else.
     """
     said = list[str]()
 

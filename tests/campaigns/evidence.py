@@ -37,30 +37,17 @@ Rows = Sequence[dict[str, str]]
 class Table:
     """One table of evidence.
 
-    Attributes
-    ----------
-    learns
-        What a user learns from it.
-    page
-        Where it stands, as a link from ``docs/lab``.
-    commands
-        They make it; ``prints``: what each of them prints is one of its files.
-    seconds
-        Of the clock, on two idle cores, all commands together.
-    seeds
-        In words.
-    rows
-        Files of its rows; none: one of its own name.
-    keys
-        Columns that name a row; none: its place does.
-    tolerance, slack
-        How far a number may move: by this share of the larger one, and by so much besides.
-    free
-        Columns that may say anything: times of the clock, where noise is the operating system's.
-    suite
-        The default suite makes it anew.
-    alone
-        It measures a clock, or keeps both cores busy by itself.
+    ``learns``: what a user learns from it.
+    ``page``: where it stands, as a link from ``docs/lab``.
+    ``commands``: they make it; ``prints``: what each of them prints is one of its files.
+    ``seconds``: of the clock, on two idle cores, all commands together.
+    ``seeds``: in words.
+    ``rows``: files of its rows; none: one of its own name.
+    ``keys``: columns that name a row; none: its place does.
+    ``tolerance``, ``slack``: how far a number may move: by this share of the larger one, and by so much besides.
+    ``free``: columns that may say anything: times of the clock, where noise is the operating system's.
+    ``suite``: the default suite makes it anew.
+    ``alone``: it measures a clock, or keeps both cores busy by itself.
     """
 
     name: str

@@ -208,14 +208,9 @@ def policy_of(learnt: Any) -> Policy:
 def verdict_of(found: Any, case: Case, rho: float, *, covered: bool) -> Verdict:
     """The verdict of the page of a log of real people.
 
-    Parameters
-    ----------
-    found
-        Facts of the evaluation.
-    case, rho
-        What was run, and at which budget.
-    covered
-        Whether to decide as if coverage had been measured for this run.
+    ``found``: facts of the evaluation.
+    ``case``, ``rho``: what was run, and at which budget.
+    ``covered``: whether to decide as if coverage had been measured for this run.
     """
     data = declared(case.card, None).model_copy(update={"kind": "real"})
     found = replace(found, calibrated=True) if covered else found

@@ -186,28 +186,16 @@ def binned(bins: int):
 class MadeUp:
     """A world drawn at random, with two ends, and the policy of its log: a softmax of noisy values.
 
-    Parameters
-    ----------
-    seed
-        Of the world.
-    states, actions, steps
-        Its size.
-    warmth
-        Of the softmax, in ranges of a step's reward: little is nearly greedy.
-    dense
-        Whether every step pays, not only the good end.
-    drift
-        By how much chances and rewards turn over the steps; the card says stationary all the same.
-    turns
-        Whether practice follows the drift: then what it does depends on a step that the state does not tell.
-    inert
-        Whether all actions do the same: no policy is better than practice.
-    told
-        Whether the card has numbers of states.
-    far
-        How unlikely a successor must be, beside the likeliest, to be left out.
-    per_step
-        Whether the card says that each step has chances of its own.
+    ``seed``: of the world.
+    ``states``, ``actions``, ``steps``: its size.
+    ``warmth``: of the softmax, in ranges of a step's reward: little is nearly greedy.
+    ``dense``: whether every step pays, not only the good end.
+    ``drift``: by how much chances and rewards turn over the steps; the card says stationary all the same.
+    ``turns``: whether practice follows the drift: then what it does depends on a step that the state does not tell.
+    ``inert``: whether all actions do the same: no policy is better than practice.
+    ``told``: whether the card has numbers of states.
+    ``far``: how unlikely a successor must be, beside the likeliest, to be left out.
+    ``per_step``: whether the card says that each step has chances of its own.
     """
 
     seed: int

@@ -52,10 +52,7 @@ _BESIDE = (".lock", ".partial", ".ingest", ".edition", ".attempt-", "steps", "wi
 class Recorder(FaultyDisk):
     """Writes down what succeeded, SQLite's writes too, who asked for each sync, and when noise was drawn.
 
-    Parameters
-    ----------
-    witness
-        The file in which whoever draws says so first.
+    ``witness``: the file in which whoever draws says so first.
     """
 
     def __init__(self, witness: Path) -> None:
@@ -112,16 +109,12 @@ class Recorded:
 class Bench:
     """One verb on one world: how it is put back, called, and what must hold.
 
-    Parameters
-    ----------
-    name, root, witness
-        Of the verb, the folder whose files are watched, and the file in which whoever draws says so.
-    restore, work
-        Back to the state before the verb; and the verb.
-    ledger
-        Of the world, as it is now.
-    broken, store
-        Promises that do not hold, in words, given whether the verb has ended right; and the operator's store.
+    ``name``, ``root``, ``witness``: of the verb, the folder whose files are watched, and the file in which whoever
+    draws says so.
+    ``restore``, ``work``: back to the state before the verb; and the verb.
+    ``ledger``: of the world, as it is now.
+    ``broken``, ``store``: promises that do not hold, in words, given whether the verb has ended right; and the
+    operator's store.
     """
 
     def __init__(self, name: str, root: Path, restore: Callable[[], None], work: Callable[[], object],
@@ -148,10 +141,8 @@ class Bench:
     def judge(self, tree: Tree, draws: Sequence[str], seen: frozenset[str]) -> list[str]:
         """Promises that a state breaks, at once or after the verb was called again.
 
-        Parameters
-        ----------
-        tree, draws, seen
-            What is on disk, who had drawn noise, and the digests of the releases that people could read.
+        ``tree``, ``draws``, ``seen``: what is on disk, who had drawn noise, and the digests of the releases that people
+        could read.
         """
         key = (digest(tree), len(draws), seen)
         if key not in self._known:

@@ -18,14 +18,9 @@ Case = dict[str, str | int]
 def resumed(name: str, keys: Sequence[str], do: Callable[[str], Case]) -> list[Case]:
     """A case for each key, in order; those that were measured before are read back.
 
-    Parameters
-    ----------
-    name
-        Of the campaign.
-    keys
-        What is to be measured; all different.
-    do
-        Measures one.
+    ``name``: of the campaign.
+    ``keys``: what is to be measured; all different.
+    ``do``: measures one.
     """
     # read, not imported: whoever tries mutants must not have loaded what they edit
     code = hashlib.sha256()

@@ -1,4 +1,4 @@
-"""Twenty nights of the year, and that its checks can fail."""
+"""Nights of every kind of the year, and that its checks can fail."""
 
 from __future__ import annotations
 
@@ -9,16 +9,20 @@ import pytest
 
 import pipeline.transaction.continual_step
 from pipeline.logs.aggregate import count_new
+from tests.campaigns import year_nights
 from tests.campaigns.changing_year import CHANGES, EVERY, PICTURE, WINDOW, picture
 from tests.campaigns.rows import ROOT, read
 from tests.campaigns.year_nights import Year
 
 
-def test_twenty_nights_keep_every_promise_under_one_charge(tmp_path):
-    found = Year(tmp_path, nights=25, people=20, horizon=2).play(look_every=12)
+def test_nights_of_every_kind_keep_every_promise_under_one_charge(tmp_path, monkeypatch):
+    kinds = {"UNCHANGED": 4, "CORRECTED": 5, "EMPTY": 6, "SKIPPED": 7, "GREEDY": 8}
+    for name, every in kinds.items():
+        monkeypatch.setattr(year_nights, name, every)
+    found = Year(tmp_path, nights=9, people=20, horizon=2).play(look_every=4)
     assert found["broken"] == []
-    assert found["outcomes"] == {"drawn": 23, "drawn with nobody new": 1, "skipped": 1}
-    assert found["ledger_total"] == found["charged_once"] and found["intents"] == 24
+    assert found["outcomes"] == {"drawn": 5, "drawn with nobody new": 3, "skipped": 1, "refused with exit 4": 1}
+    assert found["ledger_total"] == found["charged_once"] and found["intents"] == 8
 
 
 def test_a_year_that_counts_somebody_twice_is_seen(tmp_path, monkeypatch):

@@ -49,12 +49,8 @@ def violations(world: World) -> list[str]:
 class Shop:
     """States to start from, verbs, and what must hold of a dataset of people.
 
-    Parameters
-    ----------
-    folder, server
-        Where its files are, and its ledger; None: in a file too.
-    anew
-        Whether a run that is there is published again by each call.
+    ``folder``, ``server``: where its files are, and its ledger; None: in a file too.
+    ``anew``: whether a run that is there is published again by each call.
     """
 
     def __init__(self, folder: Path, server: Server | None = None, *, anew: bool = True) -> None:

@@ -84,14 +84,9 @@ UNCHANGED, SKIPPED, CORRECTED, EMPTY, GREEDY = 17, 23, 31, 41, 60
 class Year:
     """The nights of one counter, played one by one; every broken promise is noted.
 
-    Attributes
-    ----------
-    outcomes
-        Nights by what became of them.
-    broken
-        Promises that did not hold, in words.
-    values
-        True value of the policy of each night that has a run.
+    ``outcomes``: nights by what became of them.
+    ``broken``: promises that did not hold, in words.
+    ``values``: true value of the policy of each night that has a run.
     """
 
     folder: Path
@@ -123,12 +118,8 @@ class Year:
     def play(self, look_every: int = 30, *, pages: bool = False) -> dict[str, Any]:
         """Play all nights and return what is to be kept of them.
 
-        Parameters
-        ----------
-        look_every
-            Nights between two checks of everything that was ever kept; the last night is always checked.
-        pages
-            Whether the reports' pages are rendered, too.
+        ``look_every``: nights between two checks of everything that was ever kept; the last night is always checked.
+        ``pages``: whether the reports' pages are rendered, too.
         """
         begun = time.monotonic()
         with ExitStack() as stack:

@@ -105,33 +105,34 @@ def test_runs_reach_all_ends_of_a_declared_region(estimator):
         assert not region.each or min(each) <= 1.06 * region.each
 
 
+FEW, SHORT = "20,10,90000,0.3,1,5,0.8,0.8", "20,10,90000,0.3,1,20,0.8,0.8"
+
+
 @pytest.mark.parametrize(
-    "rows",
+    ("rows", "code", "shown"),
     [
-        ("2,2,20000,0.3,0.3,100,0.98,0.97",),
-        ("2,2,20000,0.3,0.3,100,0.94,1.0", "20,10,100000,0.3,3,100,0.95,1.0"),
-        ("2,2,20000,0.3,0.3,900,1.0,1.0", "20,10,100000,0.3,3,100,1.0,0.88"),
-        (),
+        (("2,2,20000,0.3,0.3,100,0.98,0.97",), None, False),
+        (("2,2,20000,0.3,0.3,100,0.94,1.0", "20,10,100000,0.3,3,100,0.95,1.0"), None, False),
+        (("2,2,20000,0.3,0.3,900,1.0,1.0", "20,10,100000,0.3,3,100,1.0,0.88"), None, False),
+        ((), None, False),
+        ((GOOD[0], "20,10,100000,0.3,0.3,10,0.80,1.0", "20,10,100000,0.3,3,90,0.96,1.0"), None, True),
+        ((*GOOD, FEW), None, True),
+        ((*GOOD, SHORT), None, False),
+        (GOOD, "0" * 16, False),
     ],
-    ids=["too few runs", "too few inside", "one size that fails", "nothing measured"],
+    ids=[
+        "too few runs",
+        "too few inside",
+        "one size that fails",
+        "nothing measured",
+        "a size is judged over all its budgets",
+        "a size of few runs says nothing alone",
+        "a size of enough runs does",
+        "other code is another estimator",
+    ],
 )
-def test_what_was_not_shown_to_hold_is_not_calibrated(table, rows):
-    assert not covered(table(*rows), card(2, 2, 20_000), 0.3, Fraction(3, 10))
-
-
-def test_a_size_is_judged_over_all_its_budgets(table):
-    few = "20,10,100000,0.3,0.3,10,0.80,1.0", "20,10,100000,0.3,3,90,0.96,1.0"
-    assert covered(table(GOOD[0], *few), card(2, 2, 20_000), 0.3, Fraction(3, 10))
-
-
-def test_a_size_of_few_runs_says_nothing_alone(table):
-    few = "20,10,90000,0.3,1,5,0.8,0.8"
-    assert covered(table(*GOOD, few), card(), 0.3, Fraction(1))
-    assert not covered(table(*GOOD, few.replace(",5,", ",20,")), card(), 0.3, Fraction(1))
-
-
-def test_other_code_is_another_estimator(table):
-    assert not covered(table(*GOOD, code="0" * 16), card(), 0.3, Fraction(1))
+def test_what_was_not_shown_to_hold_is_not_calibrated(table, rows, code, shown):
+    assert covered(table(*rows, code=code), card(2, 2, 20_000), 0.3, Fraction(3, 10)) is shown
 
 
 @pytest.mark.digests

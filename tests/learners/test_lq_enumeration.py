@@ -163,25 +163,27 @@ def test_a_twin_that_does_not_cut_is_caught(monkeypatch, tmp_path):
     assert emitted_loss(plan, points(tmp_path / "p", 1)) > 100 * plan.rho
 
 
-def test_a_twin_with_half_the_noise_is_caught(monkeypatch, tmp_path, counted):
-    whole = private_sum.symmetric_noise
-    monkeypatch.setattr(private_sum, "symmetric_noise", lambda n, c, d, v, r: whole(n, c, d, v // 4 * 2, r))
-    assert emitted_loss(plan_of(tmp_path), counted[1]) > 1.05
+def half(n, c, d, v, r, whole=private_sum.symmetric_noise):
+    return whole(n, c, d, v // 4 * 2, r)
 
 
-def test_a_twin_that_forgets_a_table_is_caught(monkeypatch, tmp_path, counted):
-    def gram_only(self, rates, relation="replace"):
-        return right(self, rates if len(rates) == 1 else {"gram": rates["gram"]}, relation)
-
-    right = LqSums.cost
-    monkeypatch.setattr(LqSums, "cost", gram_only)
-    assert emitted_loss(plan_of(tmp_path), counted[1]) > 1.05
+def gram_only(self, rates, relation="replace", right=LqSums.cost):
+    return right(self, rates if len(rates) == 1 else {"gram": rates["gram"]}, relation)
 
 
-def test_a_twin_that_charges_m_and_not_its_square_is_caught(monkeypatch, tmp_path, counted):
-    root = property(lambda self: math.isqrt(self.episodes_each) * self.horizon)
-    monkeypatch.setattr(LqSums, "rows_each", root)
-    assert emitted_loss(plan_of(tmp_path, 4), counted[4]) > 3.5
+# half the noise, a table that is forgotten, m in place of its square
+@pytest.mark.parametrize(
+    ("owner", "name", "twin", "m", "least"),
+    [
+        (private_sum, "symmetric_noise", half, 1, 1.05),
+        (LqSums, "cost", gram_only, 1, 1.05),
+        (LqSums, "rows_each", property(lambda self: math.isqrt(self.episodes_each) * self.horizon), 4, 3.5),
+    ],
+    ids=["noise", "table", "square"],
+)
+def test_twins_that_draw_or_charge_too_little_are_caught(monkeypatch, tmp_path, counted, owner, name, twin, m, least):
+    monkeypatch.setattr(owner, name, twin)
+    assert emitted_loss(plan_of(tmp_path, m), counted[m]) > least
 
 
 def test_a_twin_that_keeps_every_episode_or_every_step_is_caught(monkeypatch, tmp_path):

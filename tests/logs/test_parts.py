@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import hmac
 from fractions import Fraction
 
 import polars as pl
-import pytest
 
 from flows.config.home import Home
 from flows.jobs.intake import ingest_job
@@ -78,6 +78,13 @@ def test_parts_are_secret_kept_for_a_retry_and_gone_afterwards(tmp_path):
     assert [p.name for p in snapshot.folder.iterdir() if "parts" in p.name] == []
 
 
-@pytest.mark.parametrize("ids", [["1", "2"], ["ä", "b" * 999]])
-def test_any_id_has_a_part(ids):
-    assert len(evaluates(ids, SHARE, part_key(SECRET, "shop"))) == 2
+def test_any_id_has_the_part_that_its_keyed_hash_says():
+    key, ids = part_key(SECRET, "shop"), ["", "1", "2", "ä", "b" * 999]
+    told = [int.from_bytes(hmac.digest(key, i.encode(), "sha256")[:8], "big") for i in ids]
+    assert evaluates(ids, SHARE, key) == [x < SHARE * 2**64 for x in told]
+    one = [
+        evaluates([i], Fraction(x, 2**64) + Fraction(d, 2**64), key)[0]
+        for i, x in zip(ids, told, strict=True)
+        for d in (0, 1)
+    ]
+    assert one == [False, True] * len(ids)

@@ -11,32 +11,22 @@ from pipeline.mdp.features import FeatureMap, balance, balance_rows, finite_map,
 
 
 @pytest.mark.parametrize("steps", [1, 7, 256, 4096])
-def test_every_row_stays_in_the_ball_in_integers(steps):
+def test_every_row_becomes_integers_of_the_ball_truncated_toward_zero(steps):
     rng = np.random.default_rng(0)
-    rows = rng.normal(size=(5000, 6)) * 10 ** rng.uniform(-3, 3, (5000, 1))
+    odd = [[np.nan, 0.5] * 3, [np.inf, 0.0] * 3, [1e300] * 6, [-np.inf, np.nan] * 3]
+    rows = np.vstack([rng.normal(size=(5000, 6)) * 10 ** rng.uniform(-3, 3, (5000, 1)), odd])
     f = quantise(rows, steps).astype(np.int64)
     assert ((f * f).sum(1) <= steps**2).all()
     assert (f == quantise(rows, steps)).all()
-
-
-def test_odd_numbers_become_harmless():
-    f = quantise(np.array([[np.nan, 0.5], [np.inf, 0.0], [1e300, 1e300], [-np.inf, np.nan]]), 100)
-    assert np.isfinite(f).all() and ((f * f).sum(1) <= 10_000).all()
-
-
-def test_rows_inside_the_ball_are_truncated_toward_zero():
     np.testing.assert_array_equal(quantise(np.array([[0.256, -0.256]]), 100), [[25, -25]])
 
 
-@pytest.mark.parametrize("square", [24, 2**31])
-def test_a_map_longer_than_declared_is_refused(square):
-    with pytest.raises(ValueError, match="square"):
-        FeatureMap(np.array([[[3, 4]]]), square, Fraction(1))
-
-
-def test_a_wrapped_square_does_not_look_small():
-    with pytest.raises(ValueError, match="longer"):
-        FeatureMap(np.array([[[2**32]]]), 4, Fraction(1))
+@pytest.mark.parametrize(
+    ("integers", "square", "words"), [([3, 4], 24, "square"), ([3, 4], 2**31, "square"), ([2**32], 4, "longer")]
+)
+def test_a_map_longer_than_declared_is_refused_and_a_wrapped_square_does_not_look_small(integers, square, words):
+    with pytest.raises(ValueError, match=words):
+        FeatureMap(np.array([[integers]]), square, Fraction(1))
 
 
 def test_a_skewed_map_becomes_even_and_keeps_its_span():

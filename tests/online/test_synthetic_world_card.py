@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -51,16 +52,21 @@ def test_the_total_is_the_most_any_path_can_pay():
     assert most_paid(world, 3) == pytest.approx(max(best(s, 3) for s in np.flatnonzero(world.start)))
 
 
-@pytest.fixture(scope="module")
-def world() -> World:
+@cache
+def icu() -> World:
     return load_world("icu_sepsis", SHELF / "icu_sepsis")
 
 
-def test_a_total_is_declared_only_where_it_saves_noise(world: World):
+@cache
+def icu_card(bins: str | None = None) -> Card:
+    return card_of(icu(), 20, bins)
+
+
+def test_a_total_is_declared_only_where_it_saves_noise():
     once = random_tabular(4, 2, 5, seed=1, reward="last")
     assert card_of(once, 5).reward.total == pytest.approx(once.visit_reward.max(), abs=0.011)
     assert card_of(riverswim(), 20).reward.total is None
-    assert card_of(world, 20).reward.total == 1
+    assert icu_card().reward.total == 1
 
 
 def test_rewards_below_zero_keep_their_units():
@@ -83,8 +89,8 @@ def test_rewards_below_zero_keep_their_units():
 
 
 @pytest.mark.parametrize(("bins", "live"), [(None, 4), ("32", 32), ("all", 713)])
-def test_icu_sepsis_is_one_world_under_cards_of_many_sizes(world: World, bins: str | None, live: int):
-    card = card_of(world, 20, bins)
+def test_icu_sepsis_is_one_world_under_cards_of_many_sizes(bins: str | None, live: int):
+    card, world = icu_card(bins), icu()
     assert len(card.domain.live_states) == live and list(card.domain.states.ends) == ["died", "survived", "end"]
     assert card.domain.markov == ("declared" if bins == "all" else "aggregated")
     known = card.domain.state_features
@@ -94,9 +100,9 @@ def test_icu_sepsis_is_one_world_under_cards_of_many_sizes(world: World, bins: s
     assert len(declared_actions(card, world)) == 25
 
 
-def test_unknown_bins_list_the_known_ones(world: World):
+def test_unknown_bins_list_the_known_ones():
     with pytest.raises(CardError, match=r"no bins '5'; there are: 4, 8, 32, all"):
-        card_of(world, 20, "5")
+        icu_card("5")
 
 
 @pytest.mark.parametrize("label", ["a", 'quo"te', "tab\t", "back\\slash", "ü ≤ 4", "\x7f", "\x01", "🛶"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import pytest
@@ -30,8 +31,9 @@ ASKS = {
 }
 
 
-def released(ask: LinearTerms, episodes: int = 1):
-    w = linear_003(0)
+@cache
+def released(name: str, episodes: int = 1):
+    w, ask = linear_003(0), ASKS[name]
     plan = LinearPlan(LinearDomain("003", "synthetic", 20, 400, episodes=episodes), ask, w.features)
     both = w.counts(400, np.random.default_rng(0))
     visits = {"both": both}
@@ -55,7 +57,7 @@ def released(ask: LinearTerms, episodes: int = 1):
 @pytest.mark.parametrize("name", ASKS)
 @pytest.mark.parametrize("episodes", [1, 3])
 def test_the_recomputed_loss_is_the_charge_up_to_the_rounding_of_scales(name, episodes):
-    plan, release = released(ASKS[name], episodes)
+    plan, release = released(name, episodes)
     found = joint_loss(release.mechanisms, release.joint, plan.features)
     assert found <= release.joint_rho <= true_rho(plan)
     # the paper's halves are charged as if D' might be skipped at any step, which costs its people a little more
@@ -66,8 +68,9 @@ def test_the_recomputed_loss_is_the_charge_up_to_the_rounding_of_scales(name, ep
 
 @pytest.mark.parametrize("name", ["centred", "halves", "one-shot"])
 def test_half_the_variance_of_any_table_costs_more_than_was_charged(name):
-    plan, release = released(ASKS[name])
-    for i, m in enumerate(release.mechanisms):
+    plan, release = released(name)
+    # five tables a step: every seventh is each kind of table, at many steps
+    for i, m in list(enumerate(release.mechanisms))[:: 7 if len(release.mechanisms) > 7 else 1]:
         cheap = list(release.mechanisms)
         cheap[i] = replace(m, variance=m.variance // 2)
         assert joint_loss(cheap, release.joint, plan.features) > release.joint_rho
@@ -75,7 +78,7 @@ def test_half_the_variance_of_any_table_costs_more_than_was_charged(name):
 
 @pytest.mark.parametrize("name", ["centred", "one-shot"])
 def test_a_sensitivity_that_the_features_contradict_is_refused(name):
-    plan, release = released(ASKS[name])
+    plan, release = released(name)
     first, *rest = release.mechanisms
     with pytest.raises(ValueError, match="by the declared features"):
         joint_loss([replace(first, l2_squared=first.l2_squared // 2), *rest], release.joint, plan.features)
@@ -93,7 +96,7 @@ def test_a_digest_tells_maps_apart_and_a_map_reads_back():
 
 
 def test_tables_of_something_else_are_refused():
-    plan, release = released(ASKS["centred"])
+    plan, release = released("centred")
     for wrong in (replace(release.mechanisms[0], table="n_sas"), replace(release.mechanisms[0], variance=None)):
         with pytest.raises(ValueError, match=r"no linear release|no noise"):
             joint_loss([wrong, *release.mechanisms[1:]], release.joint, plan.features)

@@ -16,7 +16,7 @@ from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.count_layout import CountLayout, leaf_sensitivity, start_sensitivity
 from reticent import Card
 from tests.privacy.test_continual import matrix
-from tests.statistics.test_sensitivity import episodes, largest, tiny, vectors
+from tests.statistics.test_sensitivity import episodes, largest_square, tiny, vectors
 
 NIGHTS = 3
 
@@ -63,7 +63,7 @@ def moved(case: str, kind: str, window: int | None = None) -> dict[str, int]:
     """Largest squared move of all rows of each table, by enumeration."""
     M = matrix(continual(kind, NIGHTS, window))[0].astype(np.int64)
     rows = {table: np.einsum("rk,pkc->prc", M, v).reshape(len(v), -1) for table, v in by_night(case).items()}
-    return {table: largest(v)[0] for table, v in rows.items()}
+    return {table: largest_square(v) for table, v in rows.items()}
 
 
 # whether the claim is attained: caps within a night leave a little slack between nights

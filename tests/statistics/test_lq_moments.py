@@ -62,19 +62,14 @@ def test_values_are_truncated_toward_zero_and_stay_in_the_ball_whatever_they_are
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("where", [0, 1, 2])
-def test_rows_that_are_no_numbers_count_as_absent_and_move_nobody_else(bad, where):
+def test_rows_that_are_no_numbers_and_batches_without_rows_add_nothing_and_move_nobody_else(bad, where):
     layout, fine = layout_of(), person([[0.5], [0.2], [0.1]], [[0.3], [0.4]])
     values = [[0.5], [0.2], [0.3]]
     values[where] = [bad]
     broken = person([values[0], values[1]], [values[2]])
-    np.testing.assert_equal(layout.add([broken, fine]), layout.add([fine]))
-
-
-def test_batches_without_episodes_or_without_steps_add_nothing():
-    layout, fine = layout_of(), person([[0.5], [0.2]], [[0.3]])
     nobody = LqBatch(np.zeros((0, 3, 1)), np.zeros((0, 2, 1)), 0)
     idle = LqBatch(np.zeros((4, 1, 1)), np.zeros((4, 0, 1)), 4)
-    np.testing.assert_equal(layout.add([nobody, fine, idle]), layout.add([fine]))
+    np.testing.assert_equal(layout.add([nobody, broken, fine, idle]), layout.add([fine]))
 
 
 def test_noise_has_the_stated_scale_and_no_other():
@@ -136,13 +131,22 @@ def test_plans_that_would_overflow_and_rows_of_another_shape_are_refused():
         layout_of().add(everybody()[:51])
     with pytest.raises(ValueError, match="other dimensions"):
         layout_of(n=2).add(everybody()[:1])
-    for change in ({"horizon": 0}, {"steps": 0}, {"bounds": (0.0, 1.0, 1.0)}, {"bounds": (1.0, np.inf, 1.0)}):
+    for change in (
+        {"state": 0},
+        {"control": 0},
+        {"horizon": 0},
+        {"steps": 0},
+        {"bounds": (0.0, 1.0, 1.0)},
+        {"bounds": (1.0, np.inf, 1.0)},
+    ):
         with pytest.raises(ValueError, match="at least 1"):
             replace(layout_of(), **change)
     for change in ({"rho": Fraction(0)}, {"gram_share": Fraction(1)}):
         with pytest.raises(ValueError, match="positive"):
             plan_of(**change)
     assert gram_deviation(plan_of(rho=None)) == 0.0
+    # the coarsest lattice has one step
+    assert layout_of(steps=1).square == 2
 
 
 def test_rows_are_cut_to_their_balls_and_never_stretched():
@@ -155,15 +159,3 @@ def test_rows_are_cut_to_their_balls_and_never_stretched():
         assert after.any(axis=1).all()
         lengths = np.linalg.norm(after, axis=1)
         assert lengths.max() <= 1 + 1e-12 and (lengths <= np.linalg.norm(before, axis=1) + 1e-12).all()
-
-
-@pytest.mark.parametrize("size", ["n", "d", "horizon"])
-def test_a_size_of_nothing_is_refused(size):
-    with pytest.raises(ValueError, match="at least 1"):
-        plan_of(**{size: 0})
-
-
-def test_the_coarsest_lattice_has_one_step():
-    assert layout_of(steps=1).square == 2
-    with pytest.raises(ValueError, match="step"):
-        plan_of(steps=0)

@@ -26,42 +26,30 @@ def points(of):
     return np.array(found)
 
 
-@pytest.mark.parametrize(("scores", "steps"), [(1, 2), (1, 4), (1, 64), (2, 4), (3, 2)])
-def test_one_person_moves_as_far_as_claimed_and_no_further(scores, steps):
-    of = layout(scores, steps)
+WHOLE = [(1, 2, ()), (1, 4, ()), (1, 64, ()), (2, 4, ()), (3, 2, ())]
+# every pair of people with one halved score, then of two beside a whole one where they can be listed
+HALVED = [*((1, steps, (0,)) for steps in (2, 4, 6, 8, 64)), (3, 2, (1, 2)), (3, 4, (1, 2))]
+
+
+@pytest.mark.parametrize(("scores", "steps", "halved"), [*WHOLE, *HALVED])
+def test_one_person_moves_as_far_as_claimed_and_no_further_and_a_halved_score_costs_half(scores, steps, halved):
+    of, short, h = layout(scores, steps, halved), half(steps), len(halved)
     at, rates = points(of), {SUMS: Fraction(1), SQUARES: Fraction(1), PEOPLE: Fraction(steps**2)}
     weight = np.array([1] * 2 * scores + [steps**2])
     apart = (((at[:, None] - at[None]) ** 2) * weight).sum(-1)
-    assert apart.max() == of.cost(rates) == 4 * scores * steps**2
-    alone = (at**2 * weight).sum(-1)
-    assert alone.max() == of.cost(rates, "add_remove") == scores * steps**2 * Fraction(5, 4) + steps**2
+    assert apart.max() == of.cost(rates) == 4 * ((scores - h) * steps**2 + h * short**2)
+    alone = (at**2 * weight).sum(-1).max()
+    assert alone == of.cost(rates, "add_remove")
+    assert halved or alone == scores * steps**2 * Fraction(5, 4) + steps**2
     for i, name in enumerate((SUMS, SQUARES)):
         columns = slice(i * scores, (i + 1) * scores)
-        table = next(t for t in of.tables if t.name == name)
-        assert ((at[:, None, columns] - at[None, :, columns]) ** 2).sum(-1).max() == table.replace.l2_squared
-        assert np.abs(at[:, None, columns] - at[None, :, columns]).sum(-1).max() == table.replace.l1
-        assert (at[:, columns] ** 2).sum(-1).max() == table.add_remove.l2_squared
-
-
-@pytest.mark.parametrize("steps", [2, 4, 6, 8, 64])
-def test_a_halved_score_costs_half_and_no_neighbour_more(steps):
-    """Every pair of people with one halved score, then of two beside a whole one where they can be listed."""
-    short, rates = half(steps), {SUMS: Fraction(1), SQUARES: Fraction(1), PEOPLE: Fraction(steps**2)}
-    for of in (layout(1, steps, (0,)), *([layout(3, steps, (1, 2))] if steps <= 4 else [])):
-        at, weight = points(of), np.array([1] * 2 * of.scores + [steps**2])
-        h = len(of.halved)
-        apart = (((at[:, None] - at[None]) ** 2) * weight).sum(-1).max()
-        assert apart == of.cost(rates) == 4 * ((of.scores - h) * steps**2 + h * short**2)
-        assert (at**2 * weight).sum(-1).max() == of.cost(rates, "add_remove")
-        for i, name in enumerate((SUMS, SQUARES)):
-            columns = slice(i * of.scores, (i + 1) * of.scores)
-            table, move = next(t for t in of.tables if t.name == name), at[:, None, columns] - at[None, :, columns]
-            assert (move**2).sum(-1).max() == table.replace.l2_squared and np.abs(move).sum(
-                -1
-            ).max() == table.replace.l1
-            # a table alone may be moved by less than is charged for joining, never by more
-            assert (at[:, columns] ** 2).sum(-1).max() <= table.add_remove.l2_squared
-            assert np.abs(at[:, columns]).sum(-1).max() <= table.add_remove.l1
+        table, move = next(t for t in of.tables if t.name == name), at[:, None, columns] - at[None, :, columns]
+        assert (move**2).sum(-1).max() == table.replace.l2_squared
+        assert np.abs(move).sum(-1).max() == table.replace.l1
+        # a halved table alone may be moved by less than is charged for joining, never by more
+        joins = (at[:, columns] ** 2).sum(-1).max()
+        assert joins == table.add_remove.l2_squared if not halved else joins <= table.add_remove.l2_squared
+        assert np.abs(at[:, columns]).sum(-1).max() <= table.add_remove.l1
 
 
 def test_two_placebos_cost_what_one_did():

@@ -116,7 +116,7 @@ def test_the_price_is_that_of_the_tables_and_no_more_than_asked():
 def test_what_a_person_tells_does_not_depend_on_who_stands_beside_them(told):
     work, _ = told
     of = work.people_of
-    people = [person(f"p{i:04}", rows) for i, rows in enumerate(everybody(2))]
+    people = [person(f"p{i:04}", rows) for i, rows in enumerate(itertools.islice(everybody(2), 0, None, 5))]
     fitted = np.random.default_rng(2).normal(size=(2, 4, 1 + DIRECTIONS))
     scores = ObservedScores(
         work.asked, fitted[..., 0], fitted[..., 1:], (-0.4, 2.4), (-10, 40), Clips(0.0, 2.0, 4.0), 1.0, changes=True

@@ -14,7 +14,7 @@ from pipeline.logs.one_step_sums import FeatureQuestion, FollowQuestion, add_peo
 from pipeline.statistics import one_step_layout
 from pipeline.statistics.one_step_layout import FEATURES, STEPS, WEIGHT, FeatureLayout, FollowLayout
 from tests.statistics.test_sensitivity import tiny
-from tests.statistics.test_target_layout import people
+from tests.statistics.test_target_layout import frames, people
 
 CASES = {
     "stationary": {"dynamics": "stationary", "horizon": 2},
@@ -26,7 +26,7 @@ CASES = {
 
 def moves(card, asked):
     """What each person adds to each table: distinct ones."""
-    every = [add_people(asked, [] if not p else [person_rows(p, card)]).tables for p in people(card)]
+    every = [add_people(asked, rows).tables for rows in ([], *([one] for one in frames(card.model_dump_json())))]
     return {name: np.unique([e[name].ravel() for e in every], axis=0) for name in every[0]}
 
 

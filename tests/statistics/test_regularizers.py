@@ -239,7 +239,7 @@ def test_ridge_is_positive_definite_and_the_paper_shift_keeps_its_bounds(make, s
 def test_drawn_noise_has_the_standard_deviation_that_the_calibration_says(mechanism, batch):
     m, n = message(unit=True), 12
     draws, make = [], local if mechanism == "local" else partial(tree, mechanism=mechanism)
-    for seed in range(100):
+    for seed in range(50):
         r = private(make, m, n, SeededNoise(seed))
         for _ in range(n // batch):
             r.observe(nothing(batch))
@@ -247,7 +247,7 @@ def test_drawn_noise_has_the_standard_deviation_that_the_calibration_says(mechan
     cost = {"square-root": SquareRoot(n).cost, "local": 1}.get(mechanism, levels(n))
     sd = np.sqrt(tight(m, Ask(epsilon=5.0, delta=1e-5), cost)["target_0"] * r._counter.error) / LATTICE
     ratio = np.std(draws) / sd
-    # 1600 draws, a standard error of 1.8 per cent
+    # 800 draws of fixed seeds, a standard error of 2.5 per cent: 30 % off is 8 of them beyond the bound
     assert abs(ratio - 1) < 0.1
 
 
