@@ -9,6 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from scipy.stats import chi2
 
 from flows.config.setting import nightly_counter, setting
 from pipeline.ledger.steps import committed_steps, counters_problem
@@ -41,12 +42,14 @@ def test_every_night_has_a_policy_from_all_data_so_far_under_one_charge(tmp_path
     # the noise is that of a sum of all nights, so the sum is near the exact counts of everybody
     shop.deliver(everybody)
     exact = aggregate(latest(shop.home.store, "shop"), load_card(shop.folder / "card.toml")).tables
-    release = read_release(shop.home.runs / runs[-1]["run"])
+    release, squares = read_release(shop.home.runs / runs[-1]["run"]), []
     for m in release.mechanisms:
         off = (release.tables[m.table] - exact[m.table]) / m.standard_deviation
-        assert 0.5 < off.std() < 1.6 and np.abs(off).max() < 5.5
+        squares += list(off.ravel() ** 2)
+        assert np.abs(off).max() < 5.5
         assert m.standard_deviation**2 == pytest.approx(m.variance * continual(kind, 8).error(6))
         assert np.abs(exact[m.table]).max() > 2 * m.standard_deviation
+    assert 1e-6 < chi2(len(squares)).cdf(sum(squares)) < 1 - 1e-6
     for r in runs:
         proof = proof_of(shop.home.runs / r["run"], shop.folder)
         assert proof.ok and all(c.ok for c in proof.checks), proof
