@@ -49,13 +49,13 @@ def evaluates(users: Iterable[str], share: Fraction, key: bytes) -> list[bool]:
 
 
 def _keyed(users: Iterable[str], key: bytes) -> Iterator[bytes]:
-    """HMAC-SHA-256 of each, for a key of at most one block: its two states are made once, 2.5 times as fast."""
-    inner, outer = (hashlib.sha256(bytes(k ^ pad for k in key.ljust(64, b"\0"))) for pad in (0x36, 0x5C))
+    """HMAC-SHA-256 of each."""
+    # the key is worked in once, not once a person
+    begun = hmac.new(key, digestmod="sha256")
     for user in users:
-        inside, outside = inner.copy(), outer.copy()
-        inside.update(user.encode())
-        outside.update(inside.digest())
-        yield outside.digest()
+        told = begun.copy()
+        told.update(user.encode())
+        yield told.digest()
 
 
 @dataclass(frozen=True)
