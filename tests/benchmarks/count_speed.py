@@ -27,6 +27,7 @@ from pipeline.declaration.card import Card
 from pipeline.logs.ingest import write_rows
 from pipeline.logs.spills import ROWS_PER_PARTITION
 from pipeline.logs.store import CANONICAL, Snapshot, part_file
+from tests.campaigns.rows import markdown, markdown_row
 
 H, S, A, STEPS = 20, 100, 10, 10
 SIZES, ROUNDS = (10_000_000, 50_000_000), 5
@@ -200,11 +201,8 @@ def compare(rows: int, what: str, folder: Path, rounds: int, n_threads: int) -> 
             np.median([base["cpu"] / run["cpu"] for base, run in zip(runs[read], of, strict=True)])
             for read in ("polars, read only", "pyarrow, read only")
         ]
-        print(
-            f"{rows:>10,} {what:24} {route:27} {wall:>7.2f} {cpu:>7.2f} {rows / cpu / 1e6:>8.1f} "
-            f"{shares[0]:>8.2f} {shares[1]:>8.2f} {peak:>8.0f}",
-            flush=True,
-        )
+        told = [f"{wall:.2f}", f"{cpu:.2f}", f"{rows / cpu / 1e6:.1f}", *(f"{s:.2f}" for s in shares), f"{peak:.0f}"]
+        print(markdown_row([f"{rows:,}", what, route, *told]), flush=True)
 
 
 def main() -> None:
@@ -218,19 +216,13 @@ def main() -> None:
     if asked.one:
         print(json.dumps(timed(asked.one[0], asked.one[1], Path(asked.one[2]))))
         return
-    if importlib.util.find_spec("duckdb") is None:
-        print("DuckDB is not installed: its line is left out (pip install 'reticent[benchmark]')")
-    print(
-        f"H = {H}, S = {S}, A = {A}; {asked.threads} thread(s); median of {asked.rounds}; load {os.getloadavg()[0]:.1f}"
-    )
-    print(f"{'rows':>10} {'tables':24} {'route':27} {'wall s':>7} {'CPU s':>7} {'Mrow/CPU':>8} ", end="")
-    print(f"{'/polars':>8} {'/pyarrow':>8} {'peak MB':>8}")
+    shares = ("of polars' reading", "of pyarrow's reading")
+    print(markdown(["rows", "tables", "route", "wall s", "CPU s", "Mrow/CPU s", *shares, "peak MB"]))
     for rows in asked.rows:
         with tempfile.TemporaryDirectory() as folder:
             make_partitions(Path(folder), rows)
             for what in CELLS:
                 compare(rows, what, Path(folder), asked.rounds, asked.threads)
-    print(f"load at the end {os.getloadavg()[0]:.1f}")
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from pipeline.logs.ingest import ingest
 from pipeline.logs.store import latest
 from pipeline.logs.summing import Resources, forget, sum_snapshot
 from tests.benchmarks.scale_log import write_log
+from tests.campaigns.rows import markdown, markdown_row
 from tests.logs.dask_cluster import Cluster, dask_cluster
 
 Measured = tuple[str, float, float]
@@ -59,16 +60,13 @@ def compare_ingest(
     alone = alone or (made.data_digest, wall, whole)
     same = "the same bytes" if made.data_digest == alone[0] else "OTHER BYTES"
     most = alone[2] / (here + (whole - here) / crew.together)
-    print(
-        f"{rows:>11,} {name:15} {wall:>8.2f} {here:>9.2f} {whole:>8.2f} {whole / alone[2]:>7.2f} {most:>8.2f} "
-        f"{alone[1] / wall:>9.2f}  {same}",
-        flush=True,
-    )
+    told = (f"{number:.2f}" for number in (wall, here, whole, whole / alone[2], most, alone[1] / wall))
+    print(markdown_row(["ingest", f"{rows:,}", name, *told, same]), flush=True)
     return alone
 
 
 def compare_sums(folder: Path, rows: int, cluster: Cluster, rounds: int) -> None:
-    """Print a line."""
+    """Print two lines: seconds of the clock, as Dask workers' processors are not told apart."""
     card, made, elsewhere = (
         load_card(folder / "card.toml"),
         latest(folder / "here", "scale"),
@@ -89,11 +87,11 @@ def compare_sums(folder: Path, rows: int, cluster: Cluster, rounds: int) -> None
         both = seconds(lambda: sum_snapshot(work, made, Resources(elsewhere=elsewhere)))
         times.append((alone, ready, both, ready + both - alone / 2))
     alone, ready, both, adds = np.median(np.array(times), axis=0)
-    print(
-        f"{rows:>11,} counts {alone:>7.2f} here {ready:>7.2f} ready {both:>7.2f} 2 Dask workers {adds:>7.2f} adds "
-        f"{equal}",
-        flush=True,
-    )
+    for name, wall, faster, said in (
+        ("here", alone, 1.0, ""),
+        ("2 Dask workers", both, alone / both, f"{equal}; ready after {ready:.2f} s, the crew adds {adds:.2f} s"),
+    ):
+        print(markdown_row(["counts", f"{rows:,}", name, f"{wall:.2f}", *[""] * 4, f"{faster:.2f}", said]), flush=True)
 
 
 def main() -> None:
@@ -102,12 +100,8 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=(10_000_000, 50_000_000))
     parser.add_argument("--rounds", type=int, default=3)
     asked = parser.parse_args()
-    print(f"load {os.getloadavg()[0]:.1f}")
-    print(
-        f"{'rows':>11} {'ingest by':15} {'wall s':>8} {'CPU here':>9} {'CPU all':>8} {'x here':>7} {'x most':>8}",
-        end="",
-    )
-    print(f" {'x faster':>9}")
+    times = ("wall s", "CPU here", "CPU all", "x here", "x most", "x faster")
+    print(markdown(["work", "rows", "by", *times, "result"]))
     for rows in asked.rows:
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place)
@@ -118,7 +112,6 @@ def main() -> None:
             with dask_cluster(folder / "dask") as cluster:
                 compare_ingest(folder, rows, "2 Dask workers", OnDask(cluster.address), alone, cluster)
                 compare_sums(folder, rows, cluster, asked.rounds)
-    print(f"load at the end {os.getloadavg()[0]:.1f}")
 
 
 if __name__ == "__main__":

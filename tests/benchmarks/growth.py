@@ -33,6 +33,7 @@ from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.layout import ExactSums
 from pipeline.statistics.planning_counts import private_counts
 from tests.benchmarks.scale_log import write_log
+from tests.campaigns.rows import markdown, markdown_row
 from tests.conftest import card_dict
 
 
@@ -215,13 +216,13 @@ def exponent(sizes: Sequence[int], seconds: Sequence[float]) -> float:
 
 def main(rounds: int = 5) -> None:
     """Print a line a growth."""
-    print(f"{'work':8}{'in':9}{'sizes':>30}{'CPU ms each':>26}{'exponent':>10}{'at most':>9}   least of {rounds}")
+    print(markdown(["work", "in", "sizes", "CPU ms each", "exponent", "at most"]))
     for growth in GROWTHS:
         seconds = measure(growth, rounds)
         sizes = ", ".join(f"{size:,}" for size in growth.sizes)
         times = ", ".join(f"{1000 * s:.1f}" for s in seconds)
-        found = exponent(growth.sizes, seconds)
-        print(f"{growth.name:8}{growth.of:9}{sizes:>30}{times:>26}{found:10.2f}{growth.most:9.1f}")
+        found = f"{exponent(growth.sizes, seconds):.2f}"
+        print(markdown_row([growth.name, growth.of, sizes, times, found, growth.most]), flush=True)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from pipeline.logs.sources import digest
 from pipeline.logs.summing import Resources
 from tests.benchmarks.scale_log import write_log
 from tests.benchmarks.start_up import processor_seconds
+from tests.campaigns.rows import markdown, markdown_row
 
 _SQL = (
     "select t, s, a, later, count(*), sum(r) from (select *, lead(s) over (partition by u, e order by t) as later "
@@ -112,12 +113,12 @@ def command_beside_process(folder: Path, rows: int, rounds: int) -> float:
 def main(rows: int = 1_000_000, rounds: int = 3) -> None:
     """Print a line a horizon: microseconds a row, and how many times the anchors' ingest and floor take."""
     names = ("ingest", "reading", "writing", "polars", "DuckDB", "x polars", "x DuckDB", "floor x")
-    print(f"{'rows':>12}{'H':>4}" + "".join(f"{name:>10}" for name in names))
+    print(markdown(["rows", "H", *names]))
     for horizon in (20, 2):
         with tempfile.TemporaryDirectory() as place:
             ours, reading, writing, polars, duckdb = found = measure(Path(place), rows, rounds, horizon)
         told = [*(s / rows * 1e6 for s in found), ours / polars, ours / duckdb, (reading + writing) / duckdb]
-        print(f"{rows:12,}{horizon:4}" + "".join(f"{number:10.2f}" for number in told), flush=True)
+        print(markdown_row([f"{rows:,}", horizon, *(f"{number:.2f}" for number in told)]), flush=True)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from fractions import Fraction
 
 from pipeline.privacy.csprng import Law, Words, draw, first_words, gaussian_by_rejection, laplace_by_rejection
 from pipeline.privacy.noise import OpenDpNoise, SimulatedWorld
+from tests.campaigns.rows import markdown, markdown_row
 
 ROUNDS = 5
 SLOW, FAST = 10_000, 1_000_000
@@ -36,10 +37,7 @@ def row(routes: dict[str, tuple[Callable[[int], object], int]]) -> dict[str, flo
 
 def main() -> None:
     """Print one line a law and scale."""
-    print(
-        f"{'law':9}{'scale':>9}{'OpenDP/s':>11}{'table/s':>13}{'rejection/s':>13}"
-        f"{'table x':>9}{'rej. x':>8}{'build s':>9}"
-    )
+    print(markdown(["law", "scale", "OpenDP/s", "table/s", "rejection/s", "table x", "rejection x", "build s"]))
     for kind, scales in (("gaussian", (1, 10, 1000, 10**4, 10**6)), ("laplace", (1, 10, 1000, 10**6))):
         for scale in scales:
             law, build = Law(kind, Fraction(scale * scale if kind == "gaussian" else scale)), float("nan")
@@ -63,10 +61,8 @@ def main() -> None:
 def show(law: str, scale: int, rates: dict[str, float], build: float) -> None:
     """One line."""
     slow, table, rejection = (rates.get(name, float("nan")) for name in ("opendp", "table", "rejection"))
-    print(
-        f"{law:9}{scale:>9}{slow:>11,.0f}{table:>13,.0f}{rejection:>13,.0f}"
-        f"{table / slow:>9.0f}{rejection / slow:>8.0f}{build:>9.3f}"
-    )
+    speeds = (f"{number:,.0f}" for number in (slow, table, rejection, table / slow, rejection / slow))
+    print(markdown_row([law, scale, *speeds, f"{build:.3f}"]).replace("nan", "–"), flush=True)
 
 
 if __name__ == "__main__":

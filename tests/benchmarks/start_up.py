@@ -18,6 +18,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from tests.campaigns.rows import markdown, markdown_row
+
 _CLI = ("-m", "flows.cli", "--home", "{home}")
 COMMANDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("anchor: import numpy, polars", ("-c", "import numpy, polars")),
@@ -45,8 +47,8 @@ def lay_out(folder: Path) -> None:
             "reward": rng.integers(2, size=rows),
         }
     ).write_csv(folder / "log.csv")
-    card = str(folder / "card.toml")
-    for verb in (("draft", str(folder / "log.csv"), "--name", "own", "--to", card), ("register", card)):
+    draft = ("draft", str(folder / "log.csv"), "--name", "own", "--to", str(folder))
+    for verb in (draft, ("register", str(folder / "card.toml"))):
         processor_seconds([*(part.format(home=folder / "home") for part in _CLI), *verb])
     for agent in ("dp-apvi", "dp-one-step"):
         recipe = f'[recipe]\nname = "own"\ncard = "card.toml"\nagent = "{agent}"\n[privacy]\nrho = 0.5\n'
@@ -73,12 +75,11 @@ def main(rounds: int = 5) -> None:
             lay_out(folder := Path(place))
             for name, command in COMMANDS:
                 found[name].append(processor_seconds([part.format(home=folder / "home") for part in command]))
-    print(f"{'command':<32}{'CPU s':>7}{'least':>7}{'most':>7}{'x anchor':>10}   median of {rounds}")
+    print(markdown(["command", "CPU s", "least", "most", "x anchor"]))
     anchor = statistics.median(found[COMMANDS[0][0]])
     for name, times in found.items():
         middle = statistics.median(times)
-        print(f"{name:<32}{middle:7.2f}{min(times):7.2f}{max(times):7.2f}{middle / anchor:10.1f}")
-    print("load at the end", os.getloadavg()[0])
+        print(markdown_row([name, *(f"{s:.2f}" for s in (middle, min(times), max(times))), f"{middle / anchor:.1f}"]))
 
 
 if __name__ == "__main__":

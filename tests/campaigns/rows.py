@@ -14,7 +14,7 @@ import csv
 import re
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib import import_module
@@ -100,9 +100,14 @@ def plain(name: str) -> str:
     return markdown(columns, ([r[c] for c in columns] for r in rows))
 
 
-def markdown(head: Sequence[str], lines: object) -> str:
+def markdown(head: Sequence[str], lines: Iterable[Iterable[object]] = ()) -> str:
     """A table of Markdown."""
-    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in (head, ["---"] * len(head), *lines))
+    return "\n".join(markdown_row(row) for row in (head, ["---"] * len(head), *lines))
+
+
+def markdown_row(cells: Iterable[object]) -> str:
+    """One row of such a table, for a command that prints each as it is measured."""
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 def drawn(page: str) -> str:
