@@ -323,19 +323,17 @@ def verbs_table(name: str) -> str:
     return "\n".join([*lines, "| **all** | " + " | ".join(map(str, whole)) + " |"])
 
 
-def syncs_table(name: str) -> str:
-    """How many places break a promise without their syncs, and those that do not, as Markdown."""
-    places = dict[str, list[dict[str, str]]]()
+def syncs_line(name: str) -> str:
+    """How many places break a promise without their syncs, and that every other one is explained."""
+    places = dict[str, bool]()
     for r in read(name):
         if r["taken out"] != ALL:
-            places.setdefault(r["taken out"], []).append(r)
-    idle = {place: found for place, found in sorted(places.items()) if not any(r["first"] for r in found)}
-    lines = [f"Without {len(places) - len(idle)} of {len(places)} a promise breaks.", ""]
-    lines += ["| breaks nothing without | states | why |", "|---|---|---|"]
-    for place, found in idle.items():
-        why = next((why for of, why in REASONS["unneeded"].items() if of in place), "**not explained**")
-        lines.append(f"| `{place}` | {sum(int(r['laid down']) for r in found)} | {why} |")
-    return "\n".join(lines)
+            places[r["taken out"]] = places.get(r["taken out"], False) or bool(r["first"])
+    needed = sum(places.values())
+    idle = [place for place, breaks in places.items() if not breaks]
+    unexplained = [place for place in idle if not any(known in place for known in REASONS["unneeded"])]
+    others = f"not explained: {', '.join(sorted(unexplained))}" if unexplained else "the others are explained"
+    return f"Without the syncs of {needed} of {len(places)} places a promise breaks; {others} (`syncs.toml`)."
 
 
 def _asked(flag: str) -> str | None:
