@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from threading import Lock
 
-from tests.campaigns.rows import ROOT, STAMP, as_rows, draw_pages, markdown, place, read, write
+from tests.campaigns.rows import ROOT, STAMP, as_rows, draw_pages, markdown, place, read, status, write
 
 LAB = ROOT / "docs" / "lab"
 FIELDS = ("table", "date", "seconds", "load", "outcome")
@@ -215,8 +215,22 @@ def index(_name: str) -> str:
     for t in tables().values():
         line = lines.get(t.name, {})
         took = f"{float(line['seconds']) / 60:.1f}, load {line['load']}" if line.get("seconds") else "–"
-        found.append([f"[{t.name}]({t.page})", t.learns, line.get("date", "never"), took, line.get("outcome", "")])
+        outcome = "its rows name the code of today" if took == "–" and _of_today(t) else line.get("outcome", "")
+        found.append([f"[{t.name}]({t.page})", t.learns, line.get("date", "never"), took, outcome])
     return markdown(["table", "what it shows", "made", "minutes", "outcome"], found)
+
+
+def _of_today(table: Table) -> bool:
+    """Whether the table switches a status, and each of its rows that names code names that of today."""
+    from pipeline.evaluation.coverage import code_of
+
+    named = {
+        (row["code"], code_of(of))
+        for name in table.files
+        if (of := status().get(name, (None, None))[1])
+        for row in read(name)
+    }
+    return bool(named) and all(code == today for code, today in named)
 
 
 def how(name: str) -> str:
