@@ -45,6 +45,7 @@ from pipeline.logs.decode import (
     next_observation,
     number_steps,
     on_lattice,
+    text_of,
     unfold,
     with_successors,
     with_vectors,
@@ -157,7 +158,8 @@ def _pay_late(rows: pl.DataFrame, steps: pl.DataFrame, card: Card) -> pl.DataFra
     """
     last, closing = pl.col("episode").ne_missing(pl.col("episode").shift(-1)), pl.lit(value=False)
     if card.source.last_row == "outcome":
-        undone = steps.select(pl.col("raw_action").cast(pl.String).str.strip_chars().fill_null("") == "").to_series()
+        action = text_of("action", {"action": steps.schema["raw_action"]})
+        undone = steps.select(action.str.strip_chars().fill_null("") == "").to_series()
         rows = rows.with_columns(undone.gather(rows["row"]).alias("closing"))
         closing = pl.col("closing") & last & (pl.col("episode") == pl.col("episode").shift()).fill_null(value=False)
         rows = rows.with_columns(closing.alias("closing"))
