@@ -34,6 +34,10 @@ from pipeline.logs.contribution_bounding import keyed_hash
 from pipeline.logs.store import OBSERVED
 
 NUMBERS = pl.List(pl.Float64)
+
+CELLS = 1
+"""Of the reading in which no cell's meaning depends on the types of others; snapshots of before it have 0."""
+
 _BOOLEANS = {"true": "1.0", "false": "0.0", "True": "1.0", "False": "0.0", "TRUE": "1.0", "FALSE": "0.0"}
 # a smaller chance of what was done is none: its inverse would overflow, with a warning that tells of one row
 LEAST_CHANCE = 1e-300

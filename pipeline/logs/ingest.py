@@ -37,6 +37,7 @@ from pipeline.logs.contribution_bounding import (
     spellings,
 )
 from pipeline.logs.decode import (
+    CELLS,
     behind_gap,
     decode,
     empty_rows,
@@ -557,8 +558,9 @@ def _make(
     before = _stats(sources)
     apart = {"apart": list(claims.apart), "since": claims.since} if claims is not None and claims.apart else None
     source_digest = source_digest_of(digest(sources.paths), card, apart)
-    # what is damaged is made anew, and so are parts of people who were not claimed, or whose ids have not one form
-    of_form = (s for s in reversed(there) if s.source_digest == source_digest and s.ids == IDS)
+    # what is damaged is made anew, and so are parts of people who were not claimed, or that an older version read
+    # otherwise: else one person who changes nothing would decide how everybody's rows are read
+    of_form = (s for s in reversed(there) if (s.source_digest, s.ids, s.cells) == (source_digest, IDS, CELLS))
     of_them = (s for s in of_form if claims is None or s.claimed)
     same = (s for s in of_them if intact(s) and readable_quarantine(s.folder))
     if (twin := next(same, None)) is not None:
@@ -671,6 +673,7 @@ def _summarise(card: AnyCard, work: IngestWork, done: Sequence[Screened], claims
         set_aside=count_people(work.built, card) if filed else {},
         claimed=0 if claims is None else 1 + claims.since,
         ids=IDS,
+        cells=CELLS,
     )
 
 
