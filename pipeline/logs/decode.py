@@ -110,7 +110,7 @@ _ROUNDING = 1e-9
 # of the table in which integer labels are looked up
 _PLACES = 2**16
 _TRUE, _FALSE = ["true", "t", "yes", "y", "1", "1.0"], ["false", "f", "no", "n", "0", "0.0"]
-_INTEGER = r"^(?:0|-?[1-9][0-9]{0,18})$"
+_INTEGER, _WHOLE = r"^(?:0|-?[1-9][0-9]{0,18})$", r"^(-?[0-9]+)\.0$"
 
 Dtypes = dict[str, pl.DataType]
 
@@ -302,7 +302,7 @@ def _episode_number(dtypes: Dtypes) -> pl.Expr:
     if dtypes["episode"] == pl.String:
         text = pl.when(text.str.strip_chars() != "").then(text)
     # ids that became floats on their way are the integers they were
-    text = text.str.replace(r"^(-?[0-9]+)\.0$", "$1")
+    text = text.str.replace(_WHOLE, "$1")
     # all that a column of integers holds: a file of other types must not number another person's episodes anew
     whole = pl.when(text.str.contains(_INTEGER)).then(text).cast(pl.Int64, strict=False)
     hashed = pl.when(whole.is_null()).then(text).map_batches(_numbers, return_dtype=pl.Int64)
@@ -353,10 +353,12 @@ def _reward_cell(dtypes: Dtypes, card: Card) -> pl.Expr:
     if "reward" not in dtypes:
         return pl.lit(None, dtype=pl.Float64)
     r = _number("reward", dtypes)
-    if card.reward.words is not None:
-        # of numbers too: a word that is one means the same where another file makes text of the column
+    if (words := card.reward.words) is not None:
+        # of numbers too, and of integers that became floats: what types other rows give the column says nothing of this
         said = text_of("reward", dtypes).str.strip_chars()
-        r = pl.coalesce(said.replace_strict(card.reward.words, default=None, return_dtype=pl.Float64), r)
+        whole = {re.sub(_WHOLE, r"\1", word): paid for word, paid in words.items()} | words
+        each = (said, words), (said.str.replace(_WHOLE, "$1"), whole)
+        r = pl.coalesce(*(x.replace_strict(to, default=None, return_dtype=pl.Float64) for x, to in each), r)
     if card.reward.empty is None:
         return r
     return pl.when(pl.col("raw_reward").is_null() | r.is_nan()).then(card.reward.empty).otherwise(r)

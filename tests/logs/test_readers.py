@@ -74,6 +74,15 @@ def test_integers_that_became_floats_are_the_labels_they_were(tmp_path: Path) ->
     assert found.select("episode_id", "step", "action").rows() == [(1, 0, 0), (1, 1, 1)]
 
 
+@pytest.mark.parametrize("word", ["1", "1.0"])
+def test_integers_that_became_floats_are_the_words_they_were(word: str, tmp_path: Path) -> None:
+    for kind in (pl.Int64, pl.Float64, pl.String):
+        (folder := tmp_path / str(kind)).mkdir()
+        FRAME.with_columns(pl.col("r").cast(kind)).write_parquet(folder / "log.parquet")
+        found = table(folder, "log.parquet", reward={"words": {word: 0.5, "0": 1.0}})
+        assert found["reward"].to_list() == [0.5, 1.0]
+
+
 def test_if_one_file_has_text_ids_all_ids_are_text(tmp_path: Path) -> None:
     FRAME.write_parquet(tmp_path / "a.parquet")
     FRAME.with_columns(pl.lit("8").cast(pl.Categorical).alias("user"), pl.col("r").cast(pl.Int8)).write_parquet(
