@@ -34,6 +34,10 @@ from pipeline.logs.contribution_bounding import keyed_hash
 from pipeline.logs.store import OBSERVED
 
 NUMBERS = pl.List(pl.Float64)
+
+CELLS = 1
+"""Of the reading in which no cell's meaning depends on the types of others; snapshots of before it have 0."""
+
 _BOOLEANS = {"true": "1.0", "false": "0.0", "True": "1.0", "False": "0.0", "TRUE": "1.0", "FALSE": "0.0"}
 # a smaller chance of what was done is none: its inverse would overflow, with a warning that tells of one row
 LEAST_CHANCE = 1e-300
@@ -106,7 +110,7 @@ _ROUNDING = 1e-9
 # of the table in which integer labels are looked up
 _PLACES = 2**16
 _TRUE, _FALSE = ["true", "t", "yes", "y", "1", "1.0"], ["false", "f", "no", "n", "0", "0.0"]
-_INTEGER = r"^(?:0|-?[1-9][0-9]{0,17})$"
+_INTEGER, _WHOLE = r"^(?:0|-?[1-9][0-9]{0,18})$", r"^(-?[0-9]+)\.0$"
 
 Dtypes = dict[str, pl.DataType]
 
@@ -175,7 +179,8 @@ def identify(dtypes: Dtypes, first: int = 0) -> tuple[dict[str, pl.Expr], list[p
     return columns, [*lost, *(unread for _, unread in told.values())]
 
 
-def _text(role: str, dtypes: Dtypes) -> pl.Expr:
+def text_of(role: str, dtypes: Dtypes) -> pl.Expr:
+    """Raw cells as text, null of what is no number: what they are where a file of other types makes text of them."""
     cell = pl.col(f"raw_{role}")
     if dtypes[role] == pl.Float64:
         cell = cell.fill_nan(None)
@@ -201,7 +206,7 @@ def _index(role: str, dtypes: Dtypes, table: dict[str, int]) -> pl.Expr:
             return pl.lit(places).gather(cell.clip(least, most) - least)
     else:
         floats = {f"{label}.0": i for label, i in table.items() if label.lstrip("-").isdecimal()}
-        cell, known = _text(role, dtypes), floats | table
+        cell, known = text_of(role, dtypes), floats | table
     return cell.replace_strict(known, default=None, return_dtype=pl.Int32) if known else pl.lit(None, dtype=pl.Int32)
 
 
@@ -293,13 +298,14 @@ def _episode_number(dtypes: Dtypes) -> pl.Expr:
         return pl.int_range(pl.len(), dtype=pl.Int64).over("raw_user")
     if dtypes["episode"] == pl.Int64:
         return pl.col("raw_episode")
-    text = _text("episode", dtypes)
+    text = text_of("episode", dtypes)
     if dtypes["episode"] == pl.String:
         text = pl.when(text.str.strip_chars() != "").then(text)
     # ids that became floats on their way are the integers they were
-    text = text.str.replace(r"^(-?[0-9]+)\.0$", "$1")
+    text = text.str.replace(_WHOLE, "$1")
+    # all that a column of integers holds: a file of other types must not number another person's episodes anew
     whole = pl.when(text.str.contains(_INTEGER)).then(text).cast(pl.Int64, strict=False)
-    hashed = pl.when(~text.str.contains(_INTEGER)).then(text).map_batches(_numbers, return_dtype=pl.Int64)
+    hashed = pl.when(whole.is_null()).then(text).map_batches(_numbers, return_dtype=pl.Int64)
     return pl.coalesce(whole, hashed)
 
 
@@ -318,7 +324,7 @@ def flag(role: str, dtypes: Dtypes) -> tuple[pl.Expr, pl.Expr]:
         return pl.lit(value=False), pl.lit(value=False)
     if dtypes[role] == pl.Boolean:
         return pl.col(f"raw_{role}").fill_null(value=False), pl.lit(value=False)
-    text = _text(role, dtypes).str.strip_chars().str.to_lowercase()
+    text = text_of(role, dtypes).str.strip_chars().str.to_lowercase()
     true = text.is_in(_TRUE).fill_null(value=False)
     return true, (~true & ~text.is_in(_FALSE)).fill_null(value=False)
 
@@ -347,9 +353,12 @@ def _reward_cell(dtypes: Dtypes, card: Card) -> pl.Expr:
     if "reward" not in dtypes:
         return pl.lit(None, dtype=pl.Float64)
     r = _number("reward", dtypes)
-    if card.reward.words is not None and dtypes["reward"] == pl.String:
-        said = pl.col("raw_reward").str.strip_chars()
-        r = pl.coalesce(said.replace_strict(card.reward.words, default=None, return_dtype=pl.Float64), r)
+    if (words := card.reward.words) is not None:
+        # of numbers too, and of integers that became floats: what types other rows give the column says nothing of this
+        said = text_of("reward", dtypes).str.strip_chars()
+        whole = {re.sub(_WHOLE, r"\1", word): paid for word, paid in words.items()} | words
+        each = (said, words), (said.str.replace(_WHOLE, "$1"), whole)
+        r = pl.coalesce(*(x.replace_strict(to, default=None, return_dtype=pl.Float64) for x, to in each), r)
     if card.reward.empty is None:
         return r
     return pl.when(pl.col("raw_reward").is_null() | r.is_nan()).then(card.reward.empty).otherwise(r)
@@ -539,11 +548,10 @@ _EPISODE = ("user_id", "episode_id")
 
 def order_of(dtypes: Dtypes, role: str = "order") -> pl.Expr:
     """Where a row stands among others: its number, or its date in days; null where it is neither."""
-    cell = pl.col(f"raw_{role}")
-    if dtypes[role] != pl.String:
-        return cell.cast(pl.Float64).fill_nan(None)
-    number = number_of(cell)
-    return pl.coalesce(pl.when(number.is_finite()).then(number), _days(cell.str.strip_chars()))
+    cell, number = pl.col(f"raw_{role}"), _number(role, dtypes)
+    # as text: an infinite number is no place there either
+    number = pl.when(number.is_finite()).then(number)
+    return pl.coalesce(number, _days(cell.str.strip_chars())) if dtypes[role] == pl.String else number
 
 
 def _days(text: pl.Expr) -> pl.Expr:
@@ -574,7 +582,7 @@ def number_steps(rows: pl.DataFrame, raw: pl.DataFrame, card: Card) -> tuple[pl.
     place = order_of(dtypes)
     if card.source.order_by in (card.source.optional or ()):
         # what came of an episode stands behind its rows, if its file has no date
-        place = pl.when(pl.col("raw_order").is_null()).then(math.inf).otherwise(place)
+        place = pl.when(text_of("order", dtypes).is_null()).then(math.inf).otherwise(place)
     rows = rows.with_columns(raw.select(place.alias("order")).to_series())
     rows = rows.with_columns(pl.col("unreadable") | pl.col("order").is_null())
     tied = rows.filter(pl.struct(here).is_duplicated() & pl.col("order").is_not_null()).select("row", *here)

@@ -37,6 +37,7 @@ from pipeline.logs.contribution_bounding import (
     spellings,
 )
 from pipeline.logs.decode import (
+    CELLS,
     behind_gap,
     decode,
     empty_rows,
@@ -45,6 +46,7 @@ from pipeline.logs.decode import (
     next_observation,
     number_steps,
     on_lattice,
+    text_of,
     unfold,
     with_successors,
     with_vectors,
@@ -157,7 +159,8 @@ def _pay_late(rows: pl.DataFrame, steps: pl.DataFrame, card: Card) -> pl.DataFra
     """
     last, closing = pl.col("episode").ne_missing(pl.col("episode").shift(-1)), pl.lit(value=False)
     if card.source.last_row == "outcome":
-        undone = steps.select(pl.col("raw_action").cast(pl.String).str.strip_chars().fill_null("") == "").to_series()
+        action = text_of("action", {"action": steps.schema["raw_action"]})
+        undone = steps.select(action.str.strip_chars().fill_null("") == "").to_series()
         rows = rows.with_columns(undone.gather(rows["row"]).alias("closing"))
         closing = pl.col("closing") & last & (pl.col("episode") == pl.col("episode").shift()).fill_null(value=False)
         rows = rows.with_columns(closing.alias("closing"))
@@ -555,8 +558,9 @@ def _make(
     before = _stats(sources)
     apart = {"apart": list(claims.apart), "since": claims.since} if claims is not None and claims.apart else None
     source_digest = source_digest_of(digest(sources.paths), card, apart)
-    # what is damaged is made anew, and so are parts of people who were not claimed, or whose ids have not one form
-    of_form = (s for s in reversed(there) if s.source_digest == source_digest and s.ids == IDS)
+    # what is damaged is made anew, and so are parts of people who were not claimed, or that an older version read
+    # otherwise: else one person who changes nothing would decide how everybody's rows are read
+    of_form = (s for s in reversed(there) if (s.source_digest, s.ids, s.cells) == (source_digest, IDS, CELLS))
     of_them = (s for s in of_form if claims is None or s.claimed)
     same = (s for s in of_them if intact(s) and readable_quarantine(s.folder))
     if (twin := next(same, None)) is not None:
@@ -669,6 +673,7 @@ def _summarise(card: AnyCard, work: IngestWork, done: Sequence[Screened], claims
         set_aside=count_people(work.built, card) if filed else {},
         claimed=0 if claims is None else 1 + claims.since,
         ids=IDS,
+        cells=CELLS,
     )
 
 

@@ -306,7 +306,7 @@ def read_batches(sources: Sources, card: AnyCard, index: int) -> Iterator[tuple[
     for batch in reader.read(file.path, file.asked):
         found = batch.frame.to_dict()
         cells = (
-            _written(_cell(file.take(found, column), sources.dtypes[role]), role, column, card).alias(f"raw_{role}")
+            _written(file.take(found, column), sources.dtypes[role], role, column, card).alias(f"raw_{role}")
             for role, column in sources.roles.items()
         )
         yield batch, with_ids(pl.DataFrame(list(cells)), file.take(found, sources.roles["user"]))
@@ -316,11 +316,13 @@ def read_batches(sources: Sources, card: AnyCard, index: int) -> Iterator[tuple[
 _TEXTS = ("user", "episode", "state", "next_state", "terminated", "truncated")
 
 
-def _written(cell: pl.Series, role: str, column: str, card: AnyCard) -> pl.Series:
-    """Numbers and dates as everybody reads them, where the card says that the log writes them otherwise."""
-    source, kind = card.source, role.partition("@")[0]
+def _written(stored: pl.Series, dtype: pl.DataType, role: str, column: str, card: AnyCard) -> pl.Series:
+    """Cells in their common type; numbers and dates as everybody reads them, where the log writes them otherwise."""
+    source, kind, cell = card.source, role.partition("@")[0], _cell(stored, dtype)
     texts = (*_TEXTS, "action") if isinstance(card, Card) else _TEXTS
-    if cell.dtype != pl.String or kind in texts or (source.numbers, source.dates, source.units) == (None, None, None):
+    # a number that only another file made text of is written as everybody writes it
+    as_text = stored.dtype.base_type() in (pl.String, pl.Categorical, pl.Enum)
+    if not as_text or kind in texts or (source.numbers, source.dates, source.units) == (None, None, None):
         return cell
     text = plain_cell(pl.first(), source.numbers, (source.units or {}).get(column))
     for form in source.date_forms if kind in ("order", "entered") else ():

@@ -71,7 +71,7 @@ MANIFEST = "manifest.json"
 # absent in those of older versions
 _DIGEST = "sha256"
 # left out of a manifest where they are empty, as in those of older versions
-_LATER = ("night", "unread", "source_hash", "set_aside", "claimed", "ids")
+_LATER = ("night", "unread", "source_hash", "set_aside", "claimed", "ids", "cells")
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,7 @@ class Snapshot:
     ``set_aside``: how many people broke which rules: see :func:`~pipeline.logs.ingest.count_people`.
     ``claimed``: 1, and the ledger's entry since which these people are claimed for the lineage; 0: they are not.
     ``ids``: of the one form of user ids (:mod:`~pipeline.logs.contribution_bounding`); 0: as they were delivered.
+    ``cells``: how cells were read (:data:`~pipeline.logs.decode.CELLS`); 0: as an older version did.
     """
 
     dataset: str
@@ -108,6 +109,7 @@ class Snapshot:
     set_aside: dict[str, int] = field(default_factory=dict[str, int])
     claimed: int = 0
     ids: int = 0
+    cells: int = 0
 
     @property
     def part_files(self) -> list[Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,15 @@ def test_integers_that_became_floats_are_the_labels_they_were(tmp_path: Path) ->
     assert found.select("episode_id", "step", "action").rows() == [(1, 0, 0), (1, 1, 1)]
 
 
+@pytest.mark.parametrize("word", ["1", "1.0"])
+def test_integers_that_became_floats_are_the_words_they_were(word: str, tmp_path: Path) -> None:
+    for kind in (pl.Int64, pl.Float64, pl.String):
+        (folder := tmp_path / str(kind)).mkdir()
+        FRAME.with_columns(pl.col("r").cast(kind)).write_parquet(folder / "log.parquet")
+        found = table(folder, "log.parquet", reward={"words": {word: 0.5, "0": 1.0}})
+        assert found["reward"].to_list() == [0.5, 1.0]
+
+
 def test_if_one_file_has_text_ids_all_ids_are_text(tmp_path: Path) -> None:
     FRAME.write_parquet(tmp_path / "a.parquet")
     FRAME.with_columns(pl.lit("8").cast(pl.Categorical).alias("user"), pl.col("r").cast(pl.Int8)).write_parquet(
@@ -91,6 +101,47 @@ def test_text_episode_ids_become_numbers_that_depend_on_the_label_alone(tmp_path
     ids = table(tmp_path, "log.csv")["episode_id"].to_list()
     assert ids[0] == ids[1] >= 0
     assert ids[2] != ids[3] == 7
+
+
+LONG_IDS = [16 * 10**17, 16 * 10**17 + 7, 2**63 - 1, -(2**63), 10**18, 0]
+BY_ORDER = {"columns": {"step": None}, "source": {"order_by": "t"}}
+# column, my cells (three rows an episode), another person's cell as a number and as text, and what the card says
+ANOTHERS: dict[str, tuple[str, list[Any], Any, str, dict[str, Any]]] = {
+    "ids of nineteen digits": ("episode", [e for e in LONG_IDS for _ in range(3)], 1, "one", {}),
+    "an id that is no integer of ours": ("episode", [e for e in LONG_IDS for _ in range(3)], 1, str(2**63), {}),
+    "an infinite place": ("t", [1.0, 2.0, math.inf] * 6, 1.0, "2026-01-02", BY_ORDER),
+    "a place that is missing": (
+        "t",
+        [1.0, math.nan, 2.0] * 6,
+        1.0,
+        "2026-01-02",
+        {**BY_ORDER, "source": {"order_by": "t", "optional": ["t"]}},
+    ),
+    "three decimals": ("r", [0.125, 0.25, 0.5] * 6, 0.5, "0,5", {"source": {"numbers": "1.234,5"}}),
+    "words that are numbers": ("r", [1, 2, 0] * 6, 1, "good", {"reward": {"words": {"1": 0.5, "2": 0.0, "good": 1}}}),
+    "words for true": ("r", [True, False, True] * 6, True, "good", {"reward": {"words": {"true": 0.5, "good": 1}}}),
+    "no action": ("a", [0.0, 1.0, math.nan] * 6, 0.0, "go", {"source": {"last_row": "outcome"}}),
+}
+
+
+@pytest.mark.parametrize("name", ANOTHERS)
+def test_the_type_that_anothers_cell_gives_a_column_says_nothing_of_mine(name: str, tmp_path: Path) -> None:
+    column, mine, number, text, card = ANOTHERS[name]
+    cells = {"user": "u", "episode": [e for e in range(6) for _ in range(3)], "t": [0, 1, 2] * 6}
+    told = pl.DataFrame(cells | {"s": ["x", "y", "y"] * 6, "a": [0, 1, 1] * 6, "r": [1.0, 0.0, 0.5] * 6})
+    told = told.with_columns(pl.Series(column, mine))
+    found = list[Any]()
+    for i, cell in enumerate((number, text)):
+        (folder := tmp_path / str(i)).mkdir()
+        told.write_parquet(folder / "a.parquet")
+        odd = told[:1].with_columns(pl.lit("odd").alias("user"), pl.lit(cell).alias(column))
+        odd.write_parquet(folder / "b.parquet")
+        files, steps = ["a.parquet", "b.parquet"], {"steps": 8} | card.get("reward", {})
+        made = make_card(folder, files, card.get("columns"), unit={"episodes_per_user": 3}, reward=steps,
+                         source=card.get("source", {}))  # fmt: skip
+        found.append(canonical(ingest(made, folder / "home")).filter(pl.col("user_id") == "u").rows())
+    assert found[0] == found[1]
+    assert bool(found[0]) == (name != "an infinite place")
 
 
 def test_a_file_that_two_patterns_name_is_read_once(tmp_path: Path) -> None:
