@@ -57,7 +57,7 @@ from pipeline.logs.spills import (
     ReadFiles,
     Share,
     file_all,
-    gather_nobodys,
+    gather_nameless,
     likely_partitions,
     likely_processes,
     most_partitions,
@@ -340,7 +340,7 @@ class Claims(Protocol):
 
     @property
     def apart(self) -> Sequence[str]:
-        """Names of the lineages that share nobody with this one."""
+        """Names of the lineages that share no people with this one."""
         ...
 
     def claim(self, people: Sequence[Sequence[str]]) -> Sequence[str | None]:
@@ -613,7 +613,7 @@ def _read(card: AnyCard, sources: Sources, work: IngestWork, progress: Progress 
     tasks = [ReadFiles(sources, card, *bounds, work.folder, work.partitions, reader) for bounds in pairwise(ends)]
     shares: dict[int, Share] = {task.first: share for task, share in crew.each(tasks, report)}
     work.shares = [shares[task.first] for task in tasks]
-    gather_nobodys(work)
+    gather_nameless(work)
 
 
 def _screen(

@@ -133,9 +133,9 @@ def _spelling(text: str) -> str:
     return re.sub(r"(?<=\d)\s+(?=[^\d\s])", "", plain)
 
 
-def _edges(column: Column, at: Sequence[float]) -> list[float]:
+def _edges(column: Column, quantiles: Sequence[float]) -> list[float]:
     values = column.values.drop_nulls()
-    return sorted({human(quantile(values, q), quantile(values, 0.75) - quantile(values, 0.25)) for q in at})
+    return sorted({human(quantile(values, q), quantile(values, 0.75) - quantile(values, 0.25)) for q in quantiles})
 
 
 @dataclass(frozen=True)

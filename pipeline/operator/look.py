@@ -345,8 +345,8 @@ def look_at(frame: pl.DataFrame, answers: Answers, reward: str | None = None) ->
     """
     cells = {name: _stripped(frame[name]) for name in frame.columns if name != PART}
     parsed = {name: _parsed(name, texts, name == reward) for name, texts in cells.items()}
-    parsed = {name: found for name, found in parsed.items() if found is not None}
-    numbers = _numbers_form([found["number"] for found in parsed.values()])
+    parsed = {name: parts for name, parts in parsed.items() if parts is not None}
+    numbers = _numbers_form([parts["number"] for parts in parsed.values()])
     dates = _dates_forms({name: texts for name, texts in cells.items() if name not in parsed}, answers.dates)
     columns: dict[str, Column] = {}
     for name, texts in cells.items():

@@ -1,4 +1,4 @@
-"""What readers share: requests and batches, names of parts of cells, and rows of record batches.
+"""Parts that readers share: requests and batches, names of parts of cells, and rows of record batches.
 
 Rows of Parquet and Arrow are framed before anything is converted: one row is one record.  A row that is too long, or
 holds text that is not UTF-8, is set aside alone.  Text is not checked on its way from pyarrow to polars, and invalid
@@ -29,7 +29,7 @@ from pipeline.logs.decode import NUMBERS, holds_numbers
 
 @dataclass(frozen=True)
 class Request:
-    """What a reader has to read from one file: columns, which of them are lists, a prefix of ids, and a separator."""
+    """Request to a reader of one file: columns, which of them are lists, a prefix of ids, and a separator."""
 
     columns: list[str]
     lists: frozenset[str] = frozenset()

@@ -19,7 +19,7 @@ import polars as pl
 
 from pipeline.declaration.card import CardError
 from pipeline.declaration.toml import LogError
-from pipeline.logs.contribution_bounding import whose
+from pipeline.logs.contribution_bounding import person_key
 from pipeline.logs.decode import read_flag
 from pipeline.logs.readers import hdf5
 from pipeline.logs.readers.batch import (
@@ -76,7 +76,7 @@ class Cutter:
                 f"{self._path.name}: line {batch.malformed['line'][0]}: malformed, or a flag in it cannot be read, and "
                 "here the order of the rows tells the episodes; mend the line"
             )
-        user = pl.lit(0) if cut.user is None else whose(pl.col(cut.user), batch.frame.schema[cut.user])
+        user = pl.lit(0) if cut.user is None else person_key(pl.col(cut.user), batch.frame.schema[cut.user])
         rows = batch.frame.select(
             user.alias("_user"),
             over.filter(~unread).alias("_over"),

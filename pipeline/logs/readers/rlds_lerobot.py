@@ -18,7 +18,7 @@ from pathlib import Path
 import polars as pl
 
 from pipeline.declaration.toml import LogError
-from pipeline.logs.contribution_bounding import whose
+from pipeline.logs.contribution_bounding import person_key
 from pipeline.logs.decode import read_flag
 from pipeline.logs.readers.arrow import parquet_types, read_parquet, row_count
 from pipeline.logs.readers.batch import (
@@ -114,7 +114,7 @@ def _lost(rows: pl.DataFrame, why: str) -> pl.DataFrame:
 
 def _user_key(user: str | None, types: Types) -> pl.Expr:
     located = None if user is None else field(user, types)
-    return pl.lit(0) if located is None else whose(located[1], located[0])
+    return pl.lit(0) if located is None else person_key(located[1], located[0])
 
 
 def _step_types(stored: Types) -> dict[str, pl.DataType]:
