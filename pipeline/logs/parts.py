@@ -124,7 +124,8 @@ def _write(snapshot: Snapshot, split: Split, before: Sequence[Snapshot], fresh: 
         learn, evaluate = split.cut(pl.read_parquet(file))
         judged_before = _canonical_ids(evaluate).is_in(former_judges.implode())
         for name, rows in zip((LEARN, EVALUATE), (learn, evaluate.filter(~judged_before)), strict=True):
-            _write_rows(rows, fresh / name, i)
+            with open_private(part_file(fresh / name, i)) as part:
+                rows.write_parquet(part, compression="zstd")
 
 
 def _judges(editions: Sequence[Snapshot], split: Split) -> pl.Series:
@@ -140,11 +141,6 @@ def _judges(editions: Sequence[Snapshot], split: Split) -> pl.Series:
 
 def _canonical_ids(rows: pl.DataFrame) -> pl.Series:
     return rows.select(canonical(pl.col("user_id").cast(pl.String))).to_series()
-
-
-def _write_rows(rows: pl.DataFrame, folder: Path, i: int) -> None:
-    with open_private(part_file(folder, i)) as file:
-        rows.write_parquet(file, compression="zstd")
 
 
 def _part(snapshot: Snapshot, folder: Path) -> Snapshot:

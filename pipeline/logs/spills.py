@@ -8,8 +8,8 @@ import os
 import resource
 import secrets
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -186,20 +186,15 @@ class ReadFiles:
                         spills[partition].write(piece)
                     for entries in nameless:
                         if len(entries):
+                            table = entries.to_arrow()
                             if writer is None:
-                                writer = stack.enter_context(_nameless_file(folder, entries.to_arrow().schema))
-                            writer.write_table(entries.to_arrow())
+                                sink = stack.enter_context(open_private(folder / "malformed.parquet"))
+                                writer = stack.enter_context(pq.ParquetWriter(sink, table.schema, compression="zstd"))
+                            writer.write_table(table)
                             filed[entries["rule"][0]] += len(entries)
                     records += len(frame) + len(batch.malformed)
                     seen(len(frame) + len(batch.malformed))
         return Share(name, records, dict(filed))
-
-
-@contextmanager
-def _nameless_file(folder: Path, schema: pa.Schema) -> Generator[pq.ParquetWriter]:
-    """Open the file of rows without a known person."""
-    with open_private(folder / "malformed.parquet") as sink, pq.ParquetWriter(sink, schema, compression="zstd") as file:
-        yield file
 
 
 def gather_nameless(work: IngestWork) -> None:

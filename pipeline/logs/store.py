@@ -271,8 +271,6 @@ _BEGUN = ".edition"
 # folder of the raw rows of an ingest in progress
 WORK = ".ingest"
 
-Say = Callable[[str], None]
-
 
 def take_number(store: Path, dataset: str) -> int:
     """Number of the edition that begins now; the caller holds the lineage's lock.
@@ -321,7 +319,7 @@ def sweep(lineage: Path) -> None:
 
 
 @contextmanager
-def lock_lineage(home: Path, say: Say = lambda _: None) -> Generator[None, None, None]:
+def lock_lineage(home: Path, say: Callable[[str], None] = lambda _: None) -> Generator[None]:
     """Wait until no other ingest of the lineage whose folder is ``home`` runs, nor a purge that takes its files."""
     # a lock file has no content, so it needs no sync
     with os.fdopen(os.open(home / ".lock", os.O_RDWR | os.O_CREAT, 0o600), "r+") as lock:
@@ -337,7 +335,7 @@ def lock_lineage(home: Path, say: Say = lambda _: None) -> Generator[None, None,
 
 
 @contextmanager
-def set_aside(snapshot: Snapshot) -> Generator[list[Path], None, None]:
+def set_aside(snapshot: Snapshot) -> Generator[list[Path]]:
     """Quarantine files of a snapshot, to be read in the context, during which no purge happens; none after a purge.
 
     Raises DamagedError instead of a reading error if one of the files or parts cannot be read.

@@ -30,7 +30,6 @@ from pipeline.privacy.budget import largest_delta
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 
-Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 _MEND = {True: "judge by what is known of who decided; fewer states or more people can be tested", False: (
     "put the log where the card names it and inspect again (a data frame: `store.inspect(card, frame)`); else judge by "

@@ -79,7 +79,8 @@ def read_rlds(path: Path, request: Request, user: str | None = None, *, real: bo
         rows, lost = batch.frame.with_columns(pl.Series("_line", batch.lines)), [batch.malformed]
         if nested:
             lost.append(_lost(rows.filter(pl.col(STEPS).list.len().fill_null(0) == 0), "an episode without steps"))
-            rows = _unnested(rows)
+            # the steps of an episode stand together and share their ``_line``
+            rows = rows.explode(STEPS, keep_nulls=False, empty_as_null=False).unnest(STEPS)
         parsed = {name: read_flag(readable_times(rows[name])) for name in _FLAGS}
         rows = rows.with_columns(
             *(flags["value"].alias(f"_{name}") for name, flags in parsed.items()),
@@ -124,11 +125,6 @@ def _step_types(stored: Types) -> dict[str, pl.DataType]:
         return dict(stored)
     inside = pl.DataFrame(schema={STEPS: inner}).unnest(STEPS).schema
     return {name: t for name, t in stored.items() if name != STEPS} | dict(inside)
-
-
-def _unnested(rows: pl.DataFrame) -> pl.DataFrame:
-    """Make a row of each step; those of an episode stand together and share their ``_line``."""
-    return rows.explode(STEPS, keep_nulls=False, empty_as_null=False).unnest(STEPS)
 
 
 def _opened(rows: pl.DataFrame, waiting: pl.DataFrame, *, nested: bool, alone: bool) -> pl.DataFrame:
