@@ -397,42 +397,38 @@ _BEYOND = 1e-5
 
 
 class VectorCells:
-    """Expressions over the raw cells of one vector: a list of numbers, its text, or one cell a coordinate."""
+    """Expressions over the raw cells of one vector: a list of numbers, its text, or a cell for each coordinate."""
 
     def __init__(self, role: str, columns: str | list[str], vector: Vector, dtypes: Dtypes) -> None:
-        self._vector, self._size = vector, vector.size
-        self._split = not isinstance(columns, str)
-        self._types = [dtypes[step_role(role, i)] for i in range(self._size)] if self._split else [dtypes[role]]
-        names = [f"raw_{step_role(role, i)}" for i in range(self._size)] if self._split else [f"raw_{role}"]
-        self._raw = [pl.col(name) for name in names]
+        self._vector, self._split = vector, not isinstance(columns, str)
+        roles = [step_role(role, i) for i in range(vector.size)] if self._split else [role]
+        self._cells = [(pl.col(f"raw_{name}"), dtypes[name]) for name in roles]
 
     def values(self) -> pl.Expr:
         """Centered and scaled coordinates; null where the cell is missing or no number."""
-        each, vector = self._numbers() if self._split else self._list(), self._vector
+        coordinates = zip(self._numbers(), self._vector.scales, self._vector.centers, strict=True)
         # times the inverse: polars rounds a quotient differently if the column has one row
-        return pl.concat_list(
-            [((x - c) * (1 / s)).cast(pl.Float32) for x, s, c in zip(each, vector.scales, vector.centers, strict=True)]
-        )
+        return pl.concat_list([((x - c) * (1 / s)).cast(pl.Float32) for x, s, c in coordinates])
 
     def words(self) -> pl.Expr:
         """Mark of vectors of which some cell holds text that is no number."""
-        marks = [_word(raw) for raw, dtype in zip(self._raw, self._types, strict=True) if dtype == pl.String]
+        marks = [_word(raw) for raw, dtype in self._cells if dtype == pl.String]
         if not marks:
             return pl.lit(value=False)
         if self._split:
             return pl.any_horizontal(marks).fill_null(value=False)
-        return _pieces(self._raw[0]).list.eval(_word(pl.element())).list.any().fill_null(value=False)
+        return _pieces(self._cells[0][0]).list.eval(_word(pl.element())).list.any().fill_null(value=False)
 
     def wrong_length(self) -> pl.Expr:
         """Mark of lists without the declared number of entries; not of missing ones."""
         if self._split:
             return pl.lit(value=False)
-        return (self._listed().list.len() != self._size).fill_null(value=False)
+        return (self._listed().list.len() != self._vector.size).fill_null(value=False)
 
     def missing(self) -> pl.Expr:
         """Mark of vectors whose cells are all empty."""
         if self._split:
-            return pl.all_horizontal(self._empty(raw, dtype) for raw, dtype in zip(self._raw, self._types, strict=True))
+            return pl.all_horizontal(self._empty(raw, dtype) for raw, dtype in self._cells)
         blank = pl.element().fill_nan(None).is_null()
         return self._listed().list.eval(blank).list.all().fill_null(value=True) & ~self.words()
 
@@ -441,20 +437,18 @@ class VectorCells:
         return raw.is_null() | (raw.is_nan().fill_null(value=False) if dtype == pl.Float64 else pl.lit(value=False))
 
     def _listed(self) -> pl.Expr:
-        """The list of a list column; a column of plain numbers holds lists of one."""
-        raw, dtype = self._raw[0], self._types[0]
+        """List of numbers of a single cell; a plain number is a list of one."""
+        raw, dtype = self._cells[0]
         if dtype == NUMBERS:
             return raw
         if dtype == pl.String:
             return _pieces(raw).list.eval(number_of(pl.element()))
         return pl.when(raw.is_not_null()).then(pl.concat_list([raw.cast(pl.Float64)]))
 
-    def _list(self) -> list[pl.Expr]:
-        return [self._listed().list.get(i, null_on_oob=True) for i in range(self._size)]
-
     def _numbers(self) -> list[pl.Expr]:
-        pairs = zip(self._raw, self._types, strict=True)
-        return [number_of(raw) if dtype == pl.String else raw.cast(pl.Float64) for raw, dtype in pairs]
+        if not self._split:
+            return [self._listed().list.get(i, null_on_oob=True) for i in range(self._vector.size)]
+        return [number_of(raw) if dtype == pl.String else raw.cast(pl.Float64) for raw, dtype in self._cells]
 
 
 def _pieces(text: pl.Expr) -> pl.Expr:
