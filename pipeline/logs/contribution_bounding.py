@@ -175,11 +175,8 @@ def keyed_hash(texts: Iterable[str], salt: str) -> pl.Series:
     ``salt``: public key of the hash, its first 64 bytes.
     Returns UInt64 series, as long as ``texts``.
     """
-    keyed, cells, digests = (
-        hashlib.blake2b(key=salt.encode()[:64], digest_size=8),
-        pl.Series(texts, dtype=pl.String),
-        b"",
-    )
+    keyed, digests = hashlib.blake2b(key=salt.encode()[:64], digest_size=8), b""
+    cells = pl.Series(texts, dtype=pl.String)
     for piece in cells.cast(pl.Binary).to_frame().iter_slices(_AT_ONCE):
         # without a line of Python for each text
         hashes = [*map(type(keyed).copy, repeat(keyed, len(piece)))]
@@ -374,9 +371,8 @@ def pick_new(rows: pl.DataFrame, card: Card, seen: pl.DataFrame, key: bytes, del
     )
     new = episodes.join(seen, on=_USER + _EPISODE, how="anti")
     # episodes that an older version counted, under its texts
-    earlier = new.select("person", "episode_id").join(
-        known_before.rename(dict(zip(_USER, _EARLIER, strict=True))), on="person"
-    )
+    earlier = known_before.rename(dict(zip(_USER, _EARLIER, strict=True)))
+    earlier = new.select("person", "episode_id").join(earlier, on="person")
     earlier = earlier.hstack(_hash_texts(_pairs(earlier, "text"), key, _EPISODE))
     earlier = earlier.join(seen, left_on=_EARLIER + _EPISODE, right_on=_USER + _EPISODE, how="semi")
     new = new.join(earlier, on=["person", "episode_id"], how="anti")

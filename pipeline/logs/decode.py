@@ -190,22 +190,20 @@ def _number(role: str, dtypes: Dtypes) -> pl.Expr:
 
 def _index(role: str, dtypes: Dtypes, table: dict[str, int]) -> pl.Expr:
     """Index of a raw label; an integer written ``3.0`` is the label ``3`` unless ``3.0`` is declared itself."""
-    indices: dict[str, int] | dict[int, int]
+    index: dict[str, int] | dict[int, int]
     if dtypes[role] == pl.Int64:
         # as their text would be looked up, without writing it
         numbers = {int(label): i for label, i in table.items() if re.fullmatch(r"0|-?[1-9][0-9]*", label)}
-        cell, indices = pl.col(f"raw_{role}"), {n: i for n, i in numbers.items() if -(2**63) <= n < 2**63}
-        least, most = min(indices, default=0) - 1, max(indices, default=0) + 1
+        cell, index = pl.col(f"raw_{role}"), {n: i for n, i in numbers.items() if -(2**63) <= n < 2**63}
+        least, most = min(index, default=0) - 1, max(index, default=0) + 1
         if least > -_EXACT_FLOAT and most < min(least + _PLACES, _EXACT_FLOAT):
             # a place in a table for each possible number, and one at each end for smaller and larger ones
-            places = pl.Series([indices.get(n) for n in range(least, most + 1)], dtype=pl.Int32)
+            places = pl.Series([index.get(n) for n in range(least, most + 1)], dtype=pl.Int32)
             return pl.lit(places).gather(cell.clip(least, most) - least)
     else:
         floats = {f"{label}.0": i for label, i in table.items() if label.lstrip("-").isdecimal()}
-        cell, indices = _text(role, dtypes), floats | table
-    return (
-        cell.replace_strict(indices, default=None, return_dtype=pl.Int32) if indices else pl.lit(None, dtype=pl.Int32)
-    )
+        cell, index = _text(role, dtypes), floats | table
+    return cell.replace_strict(index, default=None, return_dtype=pl.Int32) if index else pl.lit(None, dtype=pl.Int32)
 
 
 def state_index(label: str, number: str, dtypes: Dtypes, states: States) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
@@ -276,11 +274,9 @@ def _integer(role: str, dtypes: Dtypes) -> pl.Expr:
         return cell.cast(pl.Int64)
     x = _number(role, dtypes)
     integer = pl.when((x == x.floor()) & (x.abs() <= _EXACT_FLOAT)).then(x).cast(pl.Int64)
-    return (
-        integer
-        if dtypes[role] == pl.Float64
-        else pl.coalesce(cell.str.strip_chars().cast(pl.Int64, strict=False), integer)
-    )
+    if dtypes[role] == pl.Float64:
+        return integer
+    return pl.coalesce(cell.str.strip_chars().cast(pl.Int64, strict=False), integer)
 
 
 def _step_number(dtypes: Dtypes, first: int) -> pl.Expr:

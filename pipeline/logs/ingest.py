@@ -254,10 +254,10 @@ def file_entries(rows: pl.DataFrame, accepted: pl.DataFrame, coerced: dict[str, 
     """Quarantine entries ``row, rule, effect, text``; ``coerced``: rules that change cells of accepted rows."""
     dropped = rows.filter(pl.col("rule").is_not_null()).select("row", "rule")
     entries = [dropped.with_columns(pl.col("rule").replace_strict(_DROPPED, return_dtype=pl.String).alias("effect"))]
-    for name, broken in coerced.items():
-        entries.append(
-            accepted.filter(broken).select("row", pl.lit(name).alias("rule"), pl.lit("coerce").alias("effect"))
-        )
+    effect = pl.lit("coerce")
+    entries += [
+        accepted.filter(broken).select("row", rule=pl.lit(name), effect=effect) for name, broken in coerced.items()
+    ]
     return pl.concat(entries).sort("row", "rule").with_columns(pl.lit(None, dtype=pl.String).alias("text"))
 
 
@@ -273,22 +273,15 @@ def _by_source_row(entries: pl.DataFrame, raw: pl.DataFrame, steps: pl.DataFrame
     empty = empty_rows(raw, steps).to_frame("row")
     return pl.concat([
         by_row.select("row", "rule", "effect", pl.format("step {}", "step").alias("text")),
-        empty.select(
-            "row",
-            pl.lit("gap").alias("rule"),
-            pl.lit(_DROPPED["gap"]).alias("effect"),
-            pl.lit("no step").alias("text"),
-        ),
+        empty.select("row", rule=pl.lit("gap"), effect=pl.lit(_DROPPED["gap"]), text=pl.lit("no step")),
     ]).sort("row", "rule", "effect")  # fmt: skip
 
 
 def _with_spellings(entries: pl.DataFrame, raw: pl.DataFrame) -> pl.DataFrame:
     """Entries, and one more for each row, kept or not, whose person has rows under another spelling of the id."""
     rows = in_two_spellings(raw).to_frame("row")
-    spelt = rows.select(
-        "row", rule=pl.lit("two_spellings"), effect=pl.lit("coerce"), text=pl.lit(None, dtype=pl.String)
-    )
-    return pl.concat([entries, spelt]).sort("row", "rule", "effect") if len(spelt) else entries
+    rows = rows.select("row", rule=pl.lit("two_spellings"), effect=pl.lit("coerce"), text=pl.lit(None, dtype=pl.String))
+    return pl.concat([entries, rows]).sort("row", "rule", "effect") if len(rows) else entries
 
 
 def screen_vectors(raw: pl.DataFrame, card: LqCard, names: tuple[str, ...]) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -427,10 +420,8 @@ def find_others(users: pl.DataFrame, claims: Claims) -> pl.DataFrame:
     Returns ``person`` and ``known``, a row for each person who is counted in another lineage (``known`` null) or whom
     this one knows under another text than the canonical form of the id (``known``).
     """
-    named = (
-        users.unique(maintain_order=True).drop_nulls(USER).with_columns(pl.col(USER).cast(pl.String).alias("person"))
-    )
-    people = named.group_by("person", maintain_order=True).agg(pl.col(DELIVERED).drop_nulls())
+    rows = users.unique(maintain_order=True).drop_nulls(USER).with_columns(pl.col(USER).cast(pl.String).alias("person"))
+    people = rows.group_by("person", maintain_order=True).agg(pl.col(DELIVERED).drop_nulls())
     texts = pl.concat_list("person", DELIVERED, *spellings(pl.col("person"))).list.drop_nulls()
     ids = claims.claim(people.select(texts.list.unique(maintain_order=True)).to_series().to_list())
     claimed = people.select("person", pl.Series("known", ids, dtype=pl.String))

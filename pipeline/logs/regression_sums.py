@@ -135,10 +135,8 @@ class TallySums:
         cell, onto = rows["cell"].to_numpy(), rows["successor"].to_numpy()
         np.add.at(sums[f"{side} visits"], cell * (self._successors + 1) + onto, 1)
         if self.card.reward.table is None:
-            has_successor = onto < self._successors
-            np.add.at(
-                sums[f"{side} rewards"], cell[has_successor], self._integers(rows["reward"].to_numpy()[has_successor])
-            )
+            has_next = onto < self._successors
+            np.add.at(sums[f"{side} rewards"], cell[has_next], self._integers(rows["reward"].to_numpy()[has_next]))
 
     def _tallies(self, visits: Integers, rewards: Integers) -> Tallies:
         visits, rewards = visits.reshape(*self._cells, -1), rewards.reshape(self._cells)
@@ -268,9 +266,7 @@ class ObservedRows:
 
     def _batch(self, rows: pl.DataFrame, h: int) -> StepRows:
         ends, size = self.card.domain.states.first_terminal, self.features.size
-        observations, next_observations = (
-            list_matrix(rows[c].to_arrow(), size) for c in ("observation", "next_observation")
-        )
+        x, x_next = (list_matrix(rows[c].to_arrow(), size) for c in ("observation", "next_observation"))
         state, action, onto = (rows[c].cast(pl.Int64).to_numpy() for c in ("state", "action", "onto"))
         ended, (low, high) = onto >= ends, self.card.reward.range
         table = self.card.reward.table
@@ -280,8 +276,8 @@ class ObservedRows:
             declared = np.array(table, dtype=np.float64)
             reward = (declared if declared.ndim == 2 else declared[h])[state, action]
         return StepRows(
-            self.features.of_taken(observations, state, action),
+            self.features.of_taken(x, state, action),
             reward / (high - low),
-            (self.onto or self.features).of_actions(next_observations, np.where(ended, 0, onto)),
+            (self.onto or self.features).of_actions(x_next, np.where(ended, 0, onto)),
             ended,
         )

@@ -97,10 +97,8 @@ def choose_reader(readers: Mapping[str, Reader], card: AnyCard, path: Path, name
     """
     if (reader := readers.get(path.suffix)) is None:
         hint = "; an HDF5 file is read with source.format = 'minari' or 'd4rl'" if path.suffix in _HDF5 else ""
-        expected = "a supported format" if card.source.format == "table" else f"of format {card.source.format!r}"
-        raise LogError(
-            f"{name}: {path.suffix or 'no suffix'}: not {expected}; give files of {', '.join(readers)}{hint}"
-        )
+        kind = "a supported format" if card.source.format == "table" else f"of format {card.source.format!r}"
+        raise LogError(f"{name}: {path.suffix or 'no suffix'}: not {kind}; give files of {', '.join(readers)}{hint}")
     return reader
 
 
@@ -310,9 +308,7 @@ def read_batches(sources: Sources, card: AnyCard, index: int) -> Iterator[tuple[
     for batch in reader.read(file.path, file.request):
         columns = batch.frame.to_dict()
         cells = (
-            _in_plain_notation(_cell(file.take(columns, column), sources.dtypes[role]), role, column, card).alias(
-                f"raw_{role}"
-            )
+            _plain(_cell(file.take(columns, column), sources.dtypes[role]), role, column, card).alias(f"raw_{role}")
             for role, column in sources.roles.items()
         )
         yield batch, with_ids(pl.DataFrame(list(cells)), file.take(columns, sources.roles["user"]))
@@ -322,7 +318,7 @@ def read_batches(sources: Sources, card: AnyCard, index: int) -> Iterator[tuple[
 _TEXTS = ("user", "episode", "state", "next_state", "terminated", "truncated")
 
 
-def _in_plain_notation(cell: pl.Series, role: str, column: str, card: AnyCard) -> pl.Series:
+def _plain(cell: pl.Series, role: str, column: str, card: AnyCard) -> pl.Series:
     """Convert numbers and dates to the usual notation, if the card declares another one of the log."""
     source, kind = card.source, role.partition("@")[0]
     texts = (*_TEXTS, "action") if isinstance(card, Card) else _TEXTS
@@ -366,10 +362,9 @@ def _dtypes(file: LogFile, card: AnyCard, reader: Reader) -> dict[str, pl.DataTy
             allowed = "integers or text" if role == "user" else cells
             raise LogError(f"{name}: column {wanted[role]!r} is {types[wanted[role]]}; write it as {allowed}")
     # a floating-point id is read as its text
-    readable = {
-        role: pl.String() if role == "user" and dtype == pl.Float64 else dtype for role, dtype in dtypes.items()
-    }
-    return {role: dtype for role, dtype in readable.items() if dtype is not None}
+    if dtypes.get("user") == pl.Float64:
+        dtypes["user"] = pl.String()
+    return {role: dtype for role, dtype in dtypes.items() if dtype is not None}
 
 
 def _column_hint(missing: list[str], types: Mapping[str, pl.DataType], reader: Reader) -> str:

@@ -100,10 +100,8 @@ def likely_partitions(card: AnyCard, sources: Sources, memory: int) -> int:
 def likely_processes(card: AnyCard, sources: Sources, partitions: int, memory: int) -> int:
     """Number of processes: limited by processors, by ``memory`` (bytes), and by two usual partitions for each."""
     rows = sources.likely_rows * (card.domain.horizon if card.source.layout == "wide" else 1)
-    process_bytes = _BASE_BYTES + _row_bytes(card) * rows // partitions
-    return max(
-        1, min(len(os.sched_getaffinity(0)), memory // process_bytes, min(partitions, rows // ROWS_PER_PARTITION) // 2)
-    )
+    size = _BASE_BYTES + _row_bytes(card) * rows // partitions
+    return max(1, min(len(os.sched_getaffinity(0)), memory // size, min(partitions, rows // ROWS_PER_PARTITION) // 2))
 
 
 def most_partitions() -> int:
@@ -316,38 +314,29 @@ def read_partition(files: Sequence[Path], more: Path, sources: Sources, card: An
 
 def _cut(batches: Iterator[pl.DataFrame]) -> Iterator[tuple[pl.DataFrame, pl.Series]]:
     """Yield rows with the mark of those behind the first ``MOST_ROWS`` of their user."""
-    pending, earlier = list[pl.DataFrame](), pl.DataFrame()
+    pending, past = list[pl.DataFrame](), pl.DataFrame()
     for batch in batches:
         pending.append(batch)
         # no user has more rows than there are in all
-        if earlier.is_empty() and sum(map(len, pending)) <= MOST_ROWS:
+        if past.is_empty() and sum(map(len, pending)) <= MOST_ROWS:
             continue
         rows, pending = pl.concat(pending, how="vertical_relaxed"), list[pl.DataFrame]()
         users = rows.select("raw_user", pl.int_range(pl.len(), dtype=pl.Int64).over("raw_user").alias("place"))
-        if len(earlier):
-            before = users.join(earlier, on="raw_user", how="left", maintain_order="left")["before"].fill_null(0)
+        if len(past):
+            before = users.join(past, on="raw_user", how="left", maintain_order="left")["before"].fill_null(0)
             users = users.with_columns(pl.col("place") + before)
         yield rows, users["place"] >= MOST_ROWS
         ends = users.group_by("raw_user").agg((pl.col("place").max() + 1).alias("before"))
-        earlier = (
-            ends if earlier.is_empty() else pl.concat([earlier, ends]).group_by("raw_user").agg(pl.col("before").max())
-        )
+        past = ends if past.is_empty() else pl.concat([past, ends]).group_by("raw_user").agg(pl.col("before").max())
     if pending:
         rows = pl.concat(pending, how="vertical_relaxed")
         yield rows, pl.Series([False], dtype=pl.Boolean).new_from_index(0, len(rows))
 
 
 def _malformed(lines: pl.DataFrame, name: str, card: AnyCard) -> pl.DataFrame:
-    rule = BY_NAME["malformed_line"]
-    schema = quarantine_schema(card)
-    return lines.select(
-        pl.lit(rule.name).alias("rule"),
-        pl.lit(str(rule.effect)).alias("effect"),
-        pl.lit(name).alias("file"),
-        "line",
-        "text",
-        pl.lit(None, dtype=schema["source"]).alias("source"),
-    )
+    rule, empty = BY_NAME["malformed_line"], pl.lit(None, dtype=quarantine_schema(card)["source"])
+    head = {"rule": pl.lit(rule.name), "effect": pl.lit(str(rule.effect)), "file": pl.lit(name)}
+    return lines.select(**head, line="line", text="text", source=empty)
 
 
 def quarantine_rows(raw: pl.DataFrame, entries: pl.DataFrame, card: AnyCard, names: tuple[str, ...]) -> pl.DataFrame:

@@ -207,13 +207,9 @@ def _strata(rows: pl.DataFrame, role: str) -> NDArray[np.int64]:
     """Stratum of each row: its step (none to test the step itself), and the action (and state) before."""
     if role == _STEP:
         return np.zeros(len(rows), dtype=np.int64)
-    conditions = {"past@state": ["past@action"], "past@reward": ["past@action", "past@state"]}
-    conditions |= {later: ["action"] for later in _LATER}
-    return (
-        rows.select(pl.struct("step", *conditions.get(role, [])).rank("dense").cast(pl.Int64) - 1)
-        .to_series()
-        .to_numpy()
-    )
+    given = {"past@state": ["past@action"], "past@reward": ["past@action", "past@state"]}
+    given |= {later: ["action"] for later in _LATER}
+    return rows.select(pl.struct("step", *given.get(role, [])).rank("dense").cast(pl.Int64) - 1).to_series().to_numpy()
 
 
 def _table(rows: pl.DataFrame, role: str, card: Card) -> tuple[Array, list[str]] | None:

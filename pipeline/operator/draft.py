@@ -158,7 +158,7 @@ class _Log:
     """A log on its way to a card, and the notes for the operator.
 
     ``rows``: ``at`` (the position in the log), ``user``, ``episode`` and ``order`` of each row that names a person.
-    ``row_users``: the person of each row of the log, or null.
+    ``users``: the person of each row of the log, or null.
     """
 
     read: Read
@@ -166,7 +166,7 @@ class _Log:
     role: dict[str, str]
     look: Look
     rows: pl.DataFrame
-    row_users: pl.Series
+    users: pl.Series
     notes: list[str]
 
     def column(self, role: str) -> Column:
@@ -401,17 +401,13 @@ class _Log:
             keys.append(
                 Key("reward.paid", '"last"', "one outcome an episode: its last row pays it", "the same on every row")
             )
-        paying_rows = (
-            rows if answer != "last" else rows.sort("order").group_by("user", "episode").agg(pl.col("at").last())
-        )
-        payable = rows.select("at", "user").join(paying_rows.select("at"), on="at", how="semi").sort("at")
-        payments = (
-            payable.filter((column.values.gather(payable["at"]) > 0).fill_null(value=False))
-            .group_by("user")
-            .len()["len"]
+        paying = rows if answer != "last" else rows.sort("order").group_by("user", "episode").agg(pl.col("at").last())
+        paid = rows.select("at", "user").join(paying.select("at"), on="at", how="semi").sort("at")
+        counts = (
+            paid.filter((column.values.gather(paid["at"]) > 0).fill_null(value=False)).group_by("user").len()["len"]
         )
         several = rows.select(pl.struct("user", "episode").is_duplicated().any()).item()
-        if low == 0 and several and len(payments) and int(payments.max() or 0) == 1:  # pyright: ignore[reportArgumentType]
+        if low == 0 and several and len(counts) and int(counts.max() or 0) == 1:  # pyright: ignore[reportArgumentType]
             why = "of one person, whatever is done; without it if one may be paid twice"
             keys.append(Key("reward.total", f"{undusted(high):g}", why, "nobody is paid more than once"))
             self.notes.append(
@@ -438,7 +434,7 @@ class _Log:
         column = self.look.columns.get(self.role.get("reward", ""))
         if column is None or column.numbers > 0:
             return []
-        texts = sorted(_shared(column.cells, self.row_users))
+        texts = sorted(_shared(column.cells, self.users))
         worth = {
             text: self.answers.words.get(text.strip(), looking.SAYS.get(plain_name(text.strip()))) for text in texts
         }
@@ -492,8 +488,7 @@ class _Log:
         """Units that the cells of enough people have; a rarer text behind a number may identify a person."""
         text = column.cells.str.strip_chars()
         people = {
-            unit: self.row_users.filter(text.str.ends_with(unit).fill_null(value=False)).n_unique()
-            for unit in column.units
+            unit: self.users.filter(text.str.ends_with(unit).fill_null(value=False)).n_unique() for unit in column.units
         }
         common = {unit: worth for unit, worth in column.units.items() if people[unit] >= FEWEST}
         if len(common) < len(column.units):
@@ -563,7 +558,7 @@ class _Log:
                 edges = _edges(column, (0.33, 0.67) if len(parts) < 3 else (0.5,))
                 bins.append(f"{quoted(name)} = {listed(edges)}")
             else:
-                labels = _shared(column.cells, self.row_users)
+                labels = _shared(column.cells, self.users)
                 if not labels:
                     raise _no_label("state", name)
                 missing |= len(labels) < column.cells.drop_nulls().n_unique()
@@ -603,17 +598,15 @@ class _Log:
 
     def unlabelled(self) -> Key:
         """Key for the share of people who may have a row without a label: about twice the present one."""
-        parts, row_users = self.answers.parts or [self.role["state"]], self.row_users
+        parts, users = self.answers.parts or [self.role["state"]], self.users
         masks = [
             c.cells.is_null()
             if c.numbers >= 0.9 and c.distinct > 4
-            else ~c.cells.is_in(list(_shared(c.cells, row_users)), nulls_equal=False)
+            else ~c.cells.is_in(list(_shared(c.cells, users)), nulls_equal=False)
             for c in (self.look.columns[name] for name in (*parts, self.role["action"]))
         ]
-        lacking = pl.DataFrame(
-            {"user": row_users, **{str(i): mask.fill_null(value=True) for i, mask in enumerate(masks)}}
-        )
-        people = lacking.filter(pl.any_horizontal(pl.exclude("user")))["user"].n_unique() / max(1, row_users.n_unique())
+        lacking = pl.DataFrame({"user": users, **{str(i): mask.fill_null(value=True) for i, mask in enumerate(masks)}})
+        people = lacking.filter(pl.any_horizontal(pl.exclude("user")))["user"].n_unique() / max(1, users.n_unique())
         if people <= _GATE / 2:
             return Key("tolerance.unknown_label", f"{_GATE}", "")
         accepted = f"{min(1.0, math.ceil(40 * people) / 20):g}"
@@ -630,7 +623,7 @@ class _Log:
         """
         column, notes = self.column(role), self.notes
         counts = column.cells.drop_nulls().value_counts(sort=True).rows()
-        people, enough = _shared(column.cells, self.row_users), _RARE * self.row_users.n_unique()
+        people, enough = _shared(column.cells, self.users), _RARE * self.users.n_unique()
         groups: dict[str, list[tuple[str, int]]] = {}
         for text, n in counts:
             if text in people:
@@ -852,7 +845,7 @@ def draft_log(log: object, answers: Answers, name: str | None = None) -> Draft:
         notes.append(f"{role.pop('terminated')!r} is true before the last row: it does not tell where an episode ends")
     if opened.rows.height < rows.height:
         opened.look = look_at(frame[opened.rows["at"]], answers, role.get("reward"))
-        opened.row_users = row_users.gather(opened.rows["at"])
+        opened.users = row_users.gather(opened.rows["at"])
     paying = drafted.paying(ends, words)
     if {"reward.total", "reward.paid"} & {item.key for item in paying} == {"reward.total"}:
         drafted.end_when_paid()

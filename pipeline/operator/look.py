@@ -181,10 +181,8 @@ def _likeness(theirs: pl.DataFrame, name: str, ours: pl.DataFrame, ours_name: st
     if not len(a) or not len(b) or _kind(a) != _kind(b):
         return 0.0
     score = SequenceMatcher(None, plain_name(name), plain_name(ours_name)).ratio()
-    same_place = len(theirs.columns) == len(ours.columns) and theirs.columns.index(name) == ours.columns.index(
-        ours_name
-    )
-    if same_place or _kind(a) == "date":
+    same_index = theirs.columns.index(name) == ours.columns.index(ours_name)
+    if (same_index and len(theirs.columns) == len(ours.columns)) or _kind(a) == "date":
         score += 0.5
     if _kind(a) == "text":
         our_texts, other_texts = ({plain_name(text.strip()) for text in cells.unique()} for cells in (a, b))
@@ -522,7 +520,7 @@ def find_roles(
         if role not in roles:
             raise CardError(
                 f"draft: cannot tell which column is the {role}; name it with {option} COLUMN. "
-                f"The log has: {', '.join(columns)}{_roles_text(roles)}"
+                f"The log has: {', '.join(columns)}{_roles(roles)}"
             )
     user = columns[roles["user"]]
     _ask_for_outcome(columns, roles, answered, {*users, *parts})
@@ -530,13 +528,11 @@ def find_roles(
         _ask_for_role(role, columns[roles[role]], fit, user, roles)
     weak = _name_rank("user", user.name) is None or plain_name(user.name) in _WEAK
     if not users and weak and user.is_own and len(user.cells) > _FEW_NUMBERS:
-        candidates = [
-            c.name for c in columns.values() if c.name != user.name and _OWN > c.distinct / len(c.cells) > 0.01
-        ]
+        likely = [c.name for c in columns.values() if c.name != user.name and _OWN > c.distinct / len(c.cells) > 0.01]
         raise QuestionError(
             f"every row has its own {user.name!r}: if a person has several rows, it protects each as if they were many "
             "people. Which column names people?",
-            [f"--user {shlex.quote(name)}" for name in (*candidates[:5], user.name)],
+            [f"--user {shlex.quote(name)}" for name in (*likely[:5], user.name)],
         )
     return roles, guessed
 
@@ -555,12 +551,10 @@ def _ask_for_outcome(
     measured = {"score", "points"} & set(re.split(r"[^a-z]+", plain_name(reward.name)))
     if outcomes := [c.name for c in free if c.is_late or (measured and c.numbers < _ORDERED)]:
         options = [f"--reward {shlex.quote(name)}" for name in (*outcomes[:7], reward.name)]
-        raise QuestionError(
-            f"which column says what {_MEANS['reward']}? Several may{_roles_text(roles, 'reward')}", options
-        )
+        raise QuestionError(f"which column says what {_MEANS['reward']}? Several may{_roles(roles, 'reward')}", options)
 
 
-def _roles_text(roles: Mapping[str, str], role: str = "") -> str:
+def _roles(roles: Mapping[str, str], role: str = "") -> str:
     """Text of the other roles' columns, as options of the verb."""
     options = [
         f"--{other} {shlex.quote(name)}" for other, name in roles.items() if other != role and other != "terminated"
@@ -581,7 +575,7 @@ def _ask_for_role(role: str, best: Column, fit: Sequence[Column], people: Column
     options = [f"--{role} {shlex.quote(c.name)}" for c in rivals[:8]]
     together = [" ".join(options[:3])] if role == "state" else []
     raise QuestionError(
-        f"which column says what {_MEANS[role]}? Several may{_roles_text(roles, role)}", [*options, *together]
+        f"which column says what {_MEANS[role]}? Several may{_roles(roles, role)}", [*options, *together]
     )
 
 

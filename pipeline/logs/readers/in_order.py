@@ -171,17 +171,16 @@ def read_d4rl(path: Path, request: Request, cut: Cut) -> Iterator[Batch]:
     with hdf5.open_hdf5(path) as file:
         data = hdf5.arrays(file, path, "/")
         types = {name: hdf5.type_of(x) for name, x in data.items()}
-        bases = dict.fromkeys(
-            base for name in request.without(*NUMBERED) if (base := column_of(name, types)) is not None
-        )
+        names = request.without(*NUMBERED)
+        bases = dict.fromkeys(base for name in names if (base := column_of(name, types)) is not None)
         rows = _length(path, data, types, request)
         for low in range(0, rows, BATCH_ROWS):
             high = min(rows, low + BATCH_ROWS)
             entries = {base: hdf5.values(data[base], low, high) for base in bases}
             odd = np.any([hdf5.no_text(cells) for cells in entries.values()], axis=0)
             frame = pl.DataFrame({base: hdf5.series(cells) for base, cells in entries.items()})
-            batch = Batch(frame.select(take_fields(request.without(*NUMBERED), frame.schema)),
-                          lines_from(low + 1, high - low), NO_LINES)  # fmt: skip
+            lines = lines_from(low + 1, high - low)
+            batch = Batch(frame.select(take_fields(names, frame.schema)), lines, NO_LINES)
             numbered = cutter.number_rows(batch.set_aside(pl.Series(odd), hdf5.NO_TEXT))
             yield replace(numbered, frame=numbered.frame.select(request.columns))
 

@@ -89,12 +89,8 @@ def _batch(events: pl.DataFrame, request: Request, meds: Meds, horizon: int) -> 
     rows = _grid(timed, meds, horizon)
     inside = _inside(timed, rows, meds)
     for name, reading in meds.readings.items():
-        matching = timed.filter(_coded(reading.codes))
-        values = (
-            _at_start(rows, matching)
-            if reading.at == "start"
-            else _during(inside.filter(_coded(reading.codes)), reading)
-        )
+        mask = _coded(reading.codes)
+        values = _at_start(rows, timed.filter(mask)) if reading.at == "start" else _during(inside.filter(mask), reading)
         keys = [*_BY, "step"]
         rows = rows.join(values.rename({"value": name}), on=keys, how="left", maintain_order="left")
         rows = rows.with_columns(_finished(pl.col(name), reading).alias(name))
