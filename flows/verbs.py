@@ -809,7 +809,7 @@ def draft(
         "card": said.toml if card is None else card.read_text(encoding="utf-8"),
         "file": None if card is None else str(card.resolve()),
         "recipe": said.recipe,
-        "keys": [one.key for one in said.said],
+        "keys": [key.key for key in said.keys],
     }
 
 

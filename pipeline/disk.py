@@ -1,7 +1,7 @@
-"""The operations that change files, one place for all of them.
+"""The operations that change files, in one place.
 
-Whatever must survive a crash is written through :data:`DISK`.  Tests put methods in its place that fail, forget or kill
-the process, and write down every operation (``tests/disk``).
+Files that must survive a crash are written through :data:`DISK`.  Tests replace its methods by ones that fail, forget
+or kill the process, and record every operation (``tests/disk``).
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import sys
 from pathlib import Path
 from typing import BinaryIO
 
-# what a file system says that has no such operation
+# errors of a file system without such an operation
 CANNOT = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EXDEV, errno.EPERM, errno.EMLINK)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Disk:
-    """The operations that change files, as the operating system has them."""
+    """The operating system's operations that change files."""
 
     def create(self, path: Path, mode: int, *, over: bool = True) -> BinaryIO:
         """Open a file for writing, emptied or made with the rights ``mode``; FileExistsError unless ``over``."""
@@ -35,18 +35,18 @@ class Disk:
             os.close(handle)
 
     def move(self, path: Path, to: Path) -> None:
-        """Rename in one step; a file, a link or an empty folder that stands there goes."""
+        """Rename in one step; replaces a file, a link or an empty folder."""
         path.replace(to)
 
     def swap(self, path: Path, to: Path) -> bool:
-        """Exchange two names in one step; False where the file system cannot."""
+        """Exchange two names in one step; False if the file system cannot."""
         import ctypes
 
         libc, mac = ctypes.CDLL(None, use_errno=True), sys.platform == "darwin"
-        exchange, here = getattr(libc, "renameatx_np" if mac else "renameat2", None), -2 if mac else -100
+        exchange, current_folder = getattr(libc, "renameatx_np" if mac else "renameat2", None), -2 if mac else -100
         if exchange is None:
             return False
-        if exchange(here, os.fsencode(path), here, os.fsencode(to), 2) != 0:
+        if exchange(current_folder, os.fsencode(path), current_folder, os.fsencode(to), 2) != 0:
             code = ctypes.get_errno()
             if code in CANNOT:
                 return False
@@ -54,7 +54,7 @@ class Disk:
         return True
 
     def link(self, path: Path, to: Path) -> None:
-        """Give a file a second name; FileExistsError where something stands there."""
+        """Give a file a second name; FileExistsError if that exists."""
         os.link(path, to)
 
     def point(self, path: Path, target: str) -> None:
@@ -62,7 +62,7 @@ class Disk:
         path.symlink_to(target)
 
     def make_folder(self, path: Path, mode: int) -> None:
-        """Make one folder; FileExistsError where something stands there."""
+        """Make one folder; FileExistsError if it exists."""
         path.mkdir(mode)
 
     def protect(self, path: Path, mode: int) -> None:
@@ -74,7 +74,7 @@ class Disk:
         path.unlink()
 
     def remove_tree(self, path: Path) -> None:
-        """Remove a folder and all that is in it; links are not followed."""
+        """Remove a folder and its content; links are not followed."""
         shutil.rmtree(path)
 
 
@@ -82,6 +82,6 @@ DISK = Disk()
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether an operation failed for want of room."""
+    """Whether an operation failed because the disk is full."""
     code = error.errno if isinstance(error, OSError) else None
     return code in _FULL or (code is None and any(f"(os error {n})" in str(error) for n in _FULL))

@@ -1,4 +1,4 @@
-"""Files and folders that are there whole or not at all: written beside, forced to disk, then renamed."""
+"""Files and folders that exist complete or not at all: written beside, forced to disk, then renamed."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from pipeline.disk import CANNOT, DISK
 
 
 def private_folder(folder: Path) -> Path:
-    """Make a folder that only its owner may enter, missing parents alike.
+    """Make a folder and its missing parents, which only the owner may enter; an existing folder's rights become 0700.
 
-    ``folder``: its rights become 0700 where it exists already.
     Returns the same path.
     """
     if not folder.parent.exists():
@@ -27,7 +26,7 @@ def private_folder(folder: Path) -> Path:
 
 
 def make_folder(folder: Path, mode: int = 0o777) -> None:
-    """Make a folder and its missing parents, and force their names to disk; nothing where it is there."""
+    """Make a folder and its missing parents, unless it exists, and force their names to disk."""
     if folder.is_dir():
         return
     make_folder(folder.parent, mode)
@@ -47,8 +46,8 @@ def open_private(path: Path) -> BinaryIO:
 def write_file(path: Path, content: str | bytes, *, private: bool = False) -> None:
     """Write a small file, not yet forced to disk: for a file or folder of :func:`whole_file`, :func:`whole_folder`.
 
-    ``content``: A text is written as UTF-8.
-    ``private``: whether a new file is for its owner alone (0600).
+    ``content``: a text is written as UTF-8.
+    ``private``: whether only the owner may read a new file (0600).
     """
     with DISK.create(path, 0o600 if private else 0o666) as file:
         file.write(content.encode() if isinstance(content, str) else content)
@@ -67,10 +66,7 @@ def remove_file(path: Path) -> None:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder and all that is in it, if there is one.
-
-    ``folder``: A symbolic link is removed itself, never what it leads to.
-    """
+    """Remove a folder and its content, if it exists; a symbolic link is removed itself, never its target."""
     if folder.is_symlink():
         DISK.remove(folder)
     elif folder.exists():
@@ -78,9 +74,9 @@ def remove_tree(folder: Path) -> None:
 
 
 def sync_all(folder: Path, names: Iterable[str] | None = None) -> None:
-    """Force a folder and what is in it to disk.
+    """Force a folder and its content to disk.
 
-    ``names``: of the files that were written; None: all that is in it.
+    ``names``: files that were written; None: all.
     """
     written = folder.rglob("*") if names is None else (folder / name for name in names)
     for path in [*(p for p in written if not p.is_symlink()), folder]:
@@ -89,11 +85,12 @@ def sync_all(folder: Path, names: Iterable[str] | None = None) -> None:
 
 @contextmanager
 def whole_file(path: Path, *, private: bool = False, over: bool = True, alone: bool = True) -> Generator[Path]:
-    """Write a file beside, and put it in place when the block is left without an error.
+    """Write a file beside, and put it in place when the context ends without an error.
 
     ``private``: whether only its owner may read it (0600).
+    ``alone``: whether no other process writes the same file.
     Yields the empty file beside, to be written.
-    Raises FileExistsError if a file stands there, also one that came this very moment, and ``over`` is not set.
+    Raises FileExistsError if the file exists, even if it was made in the meantime, and ``over`` is not set.
     """
     mark = "" if alone else f".{secrets.token_hex(8)}"
     fresh = path.with_name(f".{path.name.lstrip('.')}{mark}.partial")
@@ -105,7 +102,7 @@ def whole_file(path: Path, *, private: bool = False, over: bool = True, alone: b
         if over:
             DISK.move(fresh, path)
         else:
-            # a link is refused where a file stands
+            # a link is refused if the file exists
             DISK.link(fresh, path)
         DISK.sync(path.parent)
     finally:
@@ -116,11 +113,11 @@ def whole_file(path: Path, *, private: bool = False, over: bool = True, alone: b
 def whole_folder(
     folder: Path, *, private: bool = False, over: bool = False, beside: str | None = None
 ) -> Generator[Path]:
-    """Fill a folder beside, and put it in place when the block is left without an error; otherwise it is removed.
+    """Fill a folder beside, and put it in place when the context ends without an error; otherwise it is removed.
 
     ``private``: whether only its owner may enter (0700) and read its files (0600).
     Yields the empty folder beside, to be filled.
-    Raises OSError if a folder that is not empty stands there and ``over`` is not set.
+    Raises OSError if the folder exists and is not empty, and ``over`` is not set.
     """
     partial = folder.with_name(beside or f".{folder.name}.partial")
     remove_tree(partial)
@@ -143,7 +140,7 @@ def whole_folder(
 def put_in_place(partial: Path, folder: Path, *, over: bool = False) -> None:
     """Force a finished folder to disk and rename it.
 
-    Raises OSError if a folder that is not empty stands there and ``over`` is not set.
+    Raises OSError if the folder exists and is not empty, and ``over`` is not set.
     """
     sync_all(partial)
     if not (over and folder.is_dir()):
@@ -156,7 +153,7 @@ def put_in_place(partial: Path, folder: Path, *, over: bool = False) -> None:
 
 
 def _replace_files(partial: Path, folder: Path) -> None:
-    """Move what is in a folder into another, each file in one step; what only the other has goes."""
+    """Move the files of a folder into another, each in one step; other content of the latter is removed."""
     names = {path.name for path in partial.iterdir()}
     for path in folder.iterdir():
         if path.is_dir():
@@ -167,19 +164,16 @@ def _replace_files(partial: Path, folder: Path) -> None:
         DISK.move(partial / name, folder / name)
 
 
-def share(file: Path, other: Path) -> None:
-    """Give a private file that is never written again a second name; a copy of it where the disk knows no such names.
-
-    ``other``: its second name, which nothing has yet.
-    """
+def share(file: Path, second: Path) -> None:
+    """Give a private file that is never written again a ``second`` name, or copy it if the disk has no hard links."""
     try:
-        DISK.link(file, other)
+        DISK.link(file, second)
     except OSError as e:
-        # of any other error it is not known whether the name came: a copy over it would empty the file itself
+        # after any other error the link may exist: a copy over it would empty the file itself
         if e.errno not in CANNOT:
             raise
-        copy_file(file, other)
-        DISK.protect(other, 0o600)
+        copy_file(file, second)
+        DISK.protect(second, 0o600)
 
 
 def write_folder(folder: Path, files: Mapping[str, str | bytes]) -> None:
@@ -193,9 +187,8 @@ def write_folder(folder: Path, files: Mapping[str, str | bytes]) -> None:
 
 
 def json_text(value: Mapping[str, Any]) -> str:
-    """Indented JSON with a final newline.
+    """Format plain values as indented JSON with a final newline.
 
-    ``value``: plain values; a number that is no number is an error, not a ``NaN``.
     Raises ValueError if a number is not finite.
     """
     return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"

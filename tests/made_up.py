@@ -14,5 +14,5 @@ from pipeline.statistics.moment_layout import MomentLayout
 
 def add_scores(card: Card, layout: MomentLayout, scores: Scores, people: Iterable[pl.DataFrame]) -> ExactSums:
     """What :func:`~pipeline.logs.score_sums.sum_scores` makes of a snapshot; whole people in each frame."""
-    sums = ScoreSums(card, layout, scores).of_nobody(people)
+    sums = ScoreSums(card, layout, scores).sum_people(people)
     return ExactSums(layout.dataset, "synthetic", layout.dynamics, sums)

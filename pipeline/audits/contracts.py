@@ -46,7 +46,7 @@ from pipeline.audits.tables import counts_target
 from pipeline.declaration.card import Card
 from pipeline.declaration.toml import CardError
 from pipeline.logs.aggregate import count_person
-from pipeline.logs.readers.batch import RECORD_BYTES, Asked, Batch
+from pipeline.logs.readers.batch import RECORD_BYTES, Batch, Request
 from pipeline.logs.sources import Reader
 from pipeline.mdp.planning import policy_value
 from pipeline.mdp.policy import Policy
@@ -348,7 +348,7 @@ class LogReader:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / f"log{self.suffix}"
             path.write_bytes(self.write(records))
-            asked = Asked(list(self.columns))
+            asked = Request(list(self.columns))
             if self.reader.types is not None:
                 self.reader.types(path, asked)
             return list(self.reader.read(path, asked))

@@ -1,12 +1,12 @@
 """Count tables of a snapshot: canonical rows -> exact int64 sums, each user's contribution bounded.
 
-What is summed here is what :mod:`pipeline.statistics.count_layout` bounds; the enumeration test runs this code.
+:mod:`pipeline.statistics.count_layout` bounds these sums; the enumeration test runs this code.
 A user's contribution depends on that user's rows alone, so replacing a user changes nothing else (privacy.md §1.2).
-Every row is one place of one table ``(step, s, a, s' or unknown)``, found by polars and counted by numpy; all counts
-are sums of it.  Rows are read in batches, so memory does not depend on how many there are.
+Every row has one place in one table ``(step, s, a, s' or unknown)``, computed by polars and counted by numpy; all
+counts are sums of this table.  Rows are read in batches, so memory does not depend on their number.
 
-A night of a counter adds the people who are new, each in one leaf; a person's part depends on that person's rows, and
-on the hashes of what was counted of them before.
+A night of a counter adds new people, each in one leaf; a person's part depends on that person's rows and on hashes of
+what was counted before.
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -47,12 +47,12 @@ from pipeline.statistics.played import Play, PlayedLayout, meets
 
 # a row group of a part file: a batch is then neither cut nor copied together
 BATCH_ROWS = 1 << 18
-# opening a scan costs as much as counting a quarter of a million rows, and a larger one reads ahead of its batches:
-# memory that is asked of the system anew costs a third of the sum
+# opening a scan costs as much as counting a quarter of a million rows; a larger scan reads ahead of its batches, and
+# allocating that memory anew costs a third of the sum
 _SCAN_ROWS = 1 << 20
-# part files between two looks at whether a sum is to be kept
+# part files that are summed together
 PARTS_TOGETHER = 16
-# larger temporaries go back to the system and are fetched again every time: four times the cost
+# larger temporary arrays are returned to the system and allocated anew each time: four times the cost
 _PIECE_ROWS = 1 << 15
 
 
@@ -61,7 +61,7 @@ def aggregate(
 ) -> ExactSums:
     """Sum a snapshot, a batch of rows in memory at a time.
 
-    ``card``: what ``ingest`` used: tables, caps and the lattice of rewards.
+    ``card``: the card of ``ingest``: tables, caps and the lattice of rewards.
     Returns exact int64 tables and the kind of people they count; secret, a privatizer's input.
     """
     sums = sum_snapshot(CountSums(card, batch_rows), snapshot, resources)
@@ -69,7 +69,7 @@ def aggregate(
 
 
 def count_rows(rows: pl.DataFrame, card: Card) -> Tables:
-    """Tables of canonical rows that hold whole users.
+    """Count canonical rows of whole users.
 
     ``rows``: columns of :func:`needed`; every user whole, sorted by user, episode, step.
     ``card``: declares tables, caps and the lattice of rewards.
@@ -77,17 +77,17 @@ def count_rows(rows: pl.DataFrame, card: Card) -> Tables:
     """
     work = CountSums(card)
     sums = work.zero()
-    whole = _bound(rows, card) if needs_whole_users(card) else rows
-    work.place(sums, whole.select(_places(card)))
+    bounded = _bound(rows, card) if needs_whole_users(card) else rows
+    work.place(sums, bounded.select(_places(card)))
     return _tables(card, sums)
 
 
 def _place_batches(parts: Sequence[Path], card: Card, batch_rows: int) -> Iterator[pl.DataFrame]:
-    """Places of all rows; people are put together again only where the card bounds something over a person."""
+    """Yield the places of all rows; batches hold whole people only if the card bounds a sum over a person."""
     if not needs_whole_users(card):
         return read_parts(parts, card, _places(card), batch_rows)
-    whole = group_users(read_parts(parts, card, [pl.col(needed(card))], batch_rows))
-    return (_bound(users, card).select(_places(card)) for users in whole)
+    people = group_users(read_parts(parts, card, [pl.col(needed(card))], batch_rows))
+    return (_bound(users, card).select(_places(card)) for users in people)
 
 
 def _scan(part: tuple[Path, int, Any]) -> tuple[int, str]:
@@ -95,30 +95,30 @@ def _scan(part: tuple[Path, int, Any]) -> tuple[int, str]:
 
 
 def read_parts(parts: Sequence[Path], card: AnyCard, columns: Sequence[pl.Expr], size: int) -> Iterator[pl.DataFrame]:
-    """Columns of part files, a batch in memory at a time, with :data:`IDENTITY`: caps hold again in what is read."""
-    told = [pq.read_metadata(part) for part in parts]
-    lengths = [one.num_rows for one in told]
-    # a partition may hold a person under a text where the others hold integers
-    kinds = [one.schema.to_arrow_schema().field("user_id").type for one in told]
-    caps, until = CapsAgain(card, lengths), zip(parts, accumulate(lengths), kinds, strict=True)
-    for _, some in groupby(until, key=_scan):
-        rows = pl.scan_parquet([part for part, *_ in some], glob=False)
-        there = rows.select(columns).collect_schema()
-        whose = [name for name in IDENTITY if name not in there]
-        for batch in rows.select(*columns, *whose).collect_batches(chunk_size=size, maintain_order=True):
+    """Yield columns of part files and :data:`IDENTITY`, a batch in memory at a time; the caps are checked again."""
+    footers = [pq.read_metadata(part) for part in parts]
+    lengths = [footer.num_rows for footer in footers]
+    # ids may be text in one partition and integers in others
+    kinds = [footer.schema.to_arrow_schema().field("user_id").type for footer in footers]
+    caps, spans = CapsAgain(card, lengths), zip(parts, accumulate(lengths), kinds, strict=True)
+    for _, group in groupby(spans, key=_scan):
+        rows = pl.scan_parquet([part for part, *_ in group], glob=False)
+        present = rows.select(columns).collect_schema()
+        identity = [name for name in IDENTITY if name not in present]
+        for batch in rows.select(*columns, *identity).collect_batches(chunk_size=size, maintain_order=True):
             caps.check(batch)
             yield batch
 
 
 def needed(card: Card) -> list[str]:
-    """Columns that counting whole people reads."""
+    """Columns that are read to count whole people."""
     columns = ["user_id", "episode_id", "step", "state", "action", "next_state"]
     ends = ["terminated"] if card.domain.states.default_terminal is not None else []
     return columns + ends + (["reward"] if card.reward.kind == "estimate" else [])
 
 
 def _bound(rows: pl.DataFrame, card: Card) -> pl.DataFrame:
-    """Rows of whole users with what exceeds their share taken out: successors forgotten, lattice steps ``k`` cut."""
+    """Bound the contribution of whole users: successors beyond the caps are null, lattice steps ``k`` are cut."""
     rows = cap_cells(rows, card)
     if (total := total_steps(card)) is not None:
         k = reward_lattice(card).index(rows["reward"].to_numpy())
@@ -127,16 +127,16 @@ def _bound(rows: pl.DataFrame, card: Card) -> pl.DataFrame:
 
 
 def _grid(card: Card) -> tuple[int, int, int, int]:
-    """Shape of the table of places: steps, or whether it is the first; s; a; s' and, last, unknown."""
+    """Shape of the table of places: steps (or whether it is the first), s, a, s' with unknown last."""
     d = card.domain
     steps = d.horizon if d.dynamics == "per_step" else 2
     return steps, len(d.live_states), len(d.action_labels), len(d.state_labels) + 1
 
 
 def _places(card: Card) -> list[pl.Expr]:
-    """``place`` of each row in the table of places; where rewards are estimated the reward, or its lattice step, too.
+    """Expressions of each row's ``place``, and of its reward or lattice step if rewards are estimated.
 
-    A row whose successor is unknown counts in no table: its reward is the one that adds no step.
+    A row whose successor is unknown counts in no table: its reward is the least one, which adds no lattice step.
     """
     shape = _grid(card)
     _, live, actions, successors = shape
@@ -146,13 +146,13 @@ def _places(card: Card) -> list[pl.Expr]:
     place = (step * (live * actions) + visit) * successors + successor(card).fill_null(successors - 1)
     places = [place.cast(pl.Int64).alias("place")]
     if card.reward.kind == "estimate":
-        told, nothing = ("reward", card.reward.range[0]) if total_steps(card) is None else ("k", 0)
-        places.append(pl.when(pl.col("next_state").is_not_null()).then(pl.col(told)).otherwise(nothing).alias(told))
+        column, nothing = ("reward", card.reward.range[0]) if total_steps(card) is None else ("k", 0)
+        places.append(pl.when(pl.col("next_state").is_not_null()).then(pl.col(column)).otherwise(nothing).alias(column))
     return places
 
 
 def successor(card: Card) -> pl.Expr:
-    """A terminated row counts as a transition to an end, whatever live state was logged behind it (design §5.2)."""
+    """Successor of each row; that of a terminated row is an end, even if a live state was logged (design §5.2)."""
     logged, end = pl.col("next_state"), card.domain.states.default_terminal
     if end is None:
         return logged
@@ -162,23 +162,23 @@ def successor(card: Card) -> pl.Expr:
 
 @dataclass(frozen=True)
 class CountSums:
-    """The table of places; lattice steps by ``(step, s, a)``."""
+    """Sums of visits by place, and of lattice steps by ``(step, s, a)``."""
 
     card: Card = field(repr=False)
     batch_rows: int = BATCH_ROWS
 
     @property
     def together(self) -> int:
-        """Users are sorted within a part only."""
+        """Part files that are read together: one if whole users are needed, who are sorted within a part only."""
         return 1 if needs_whole_users(self.card) else PARTS_TOGETHER
 
     def zero(self) -> dict[str, Integers]:
-        """``visits``: by place.  ``steps``: by place without its successor."""
+        """Zero tables ``visits``, by place, and ``steps``, by place without successor."""
         grid = _grid(self.card)
         return {"visits": np.zeros(np.prod(grid), np.int64), "steps": np.zeros(np.prod(grid[:-1]), np.int64)}
 
     def add(self, sums: Sums, parts: Sequence[Path], seen: Seen) -> None:
-        """A batch of rows in memory at a time."""
+        """Add the rows of part files, a batch in memory at a time."""
         for first in range(0, len(parts), self.together):
             for placed in _place_batches(parts[first : first + self.together], self.card, self.batch_rows):
                 self.place(sums, placed)
@@ -188,23 +188,23 @@ class CountSums:
         """Count the places; add up lattice steps."""
         lattice, successors = reward_lattice(self.card), _grid(self.card)[-1]
         for piece in placed.iter_slices(_PIECE_ROWS):
-            at = piece["place"].to_numpy()
-            np.add.at(sums["visits"], at, 1)
+            places = piece["place"].to_numpy()
+            np.add.at(sums["visits"], places, 1)
             if self.card.reward.kind == "estimate":
                 k = piece["k"].to_numpy() if "k" in piece.columns else lattice.index(piece["reward"].to_numpy())
-                np.add.at(sums["steps"], at // successors, k)
+                np.add.at(sums["steps"], places // successors, k)
 
 
 def _tables(card: Card, sums: Sums) -> Tables:
-    """All tables as sums of the places."""
+    """Compute all tables from the table of places."""
     grid, per_step = _grid(card), card.domain.dynamics == "per_step"
     visits, steps = sums["visits"].reshape(grid), sums["steps"].reshape(grid[:-1])
-    n_0, known = visits[0 if per_step else 1].sum((1, 2)), visits[..., :-1]
+    n_0, with_successor = visits[0 if per_step else 1].sum((1, 2)), visits[..., :-1]
     if not per_step:
-        known, steps = known.sum(0, keepdims=True), steps.sum(0, keepdims=True)
-    n_sas = np.ascontiguousarray(known)
+        with_successor, steps = with_successor.sum(0, keepdims=True), steps.sum(0, keepdims=True)
+    n_sas = np.ascontiguousarray(with_successor)
     n_sa = n_sas.sum(-1)
-    # lattice integers are affine in ``k``: their sum follows from the summed ``k`` and the visits
+    # lattice integers are affine in ``k``: their sum follows from the sum of ``k`` and the visits
     at_0, at_1 = reward_lattice(card).integer(np.arange(2)) if card.reward.kind == "estimate" else (0, 0)
     return {"n_0": n_0, "n_sa": n_sa, "n_sas": n_sas, "r_sa": at_0 * n_sa + (at_1 - at_0) * steps}
 
@@ -213,12 +213,12 @@ _INTEGERS = ("step", "state", "action", "next_state")
 
 
 def count_person(card: Card, person: Person) -> Mapping[str, Integers]:
-    """What the person adds to every table; see :func:`~pipeline.logs.aggregate.count_rows`."""
+    """Contribution of a person to every table; see :func:`~pipeline.logs.aggregate.count_rows`."""
     return count_rows(person_rows(person, card), card)
 
 
 def person_rows(person: Person, card: Card) -> pl.DataFrame:
-    """Canonical rows of a person who does not exist."""
+    """Canonical rows of a synthetic person."""
     flat = [
         {"user_id": 0, "episode_id": e, "step": h, "state": s, "action": a, "reward": float(r), "next_state": s2}
         for e, episode in enumerate(person)
@@ -230,39 +230,39 @@ def person_rows(person: Person, card: Card) -> pl.DataFrame:
 
 @dataclass(frozen=True)
 class Arms:
-    """Of whose episodes returns are summed, beside the counts of a night.
+    """Sums of returns by arm, beside the counts of a night.
 
-    ``play``: who meets the policy in use; None: nobody.
+    ``play``: the assignment of people to the policy in use; None: no one is assigned to it.
     """
 
     layout: PlayedLayout
     play: Play | None
 
     def add(self, rows: pl.DataFrame, new: pl.DataFrame) -> Tables:
-        """The table of ``rows`` ``user_id, episode_id, reward``, whole episodes of the people ``new``."""
+        """Sum ``rows`` (``user_id, episode_id, reward``), whole episodes of the people ``new``."""
         k = reward_lattice(self.layout.card).index(rows["reward"].to_numpy())
-        by = rows.select("user_id", "episode_id", pl.Series("k", k)).group_by("user_id", "episode_id")
-        told = by.agg(pl.col("k").sum(), pl.len().alias("rows")).join(
+        episodes = rows.select("user_id", "episode_id", pl.Series("k", k)).group_by("user_id", "episode_id")
+        returns = episodes.agg(pl.col("k").sum(), pl.len().alias("rows")).join(
             new.select("user_id", "person").unique(), on="user_id"
         )
-        met = [self.play is not None and meets(self.play, person) for person in told["person"]]
-        return self.layout.one((told["k"].to_list(), told["rows"].to_list(), met))
+        met = [self.play is not None and meets(self.play, person) for person in returns["person"]]
+        return self.layout.one((returns["k"].to_list(), returns["rows"].to_list(), met))
 
 
 def closed(rows: pl.DataFrame, card: Card) -> pl.DataFrame:
     """Rows of episodes that have ended: at an end, at the last step, or where the log says that it cut them off.
 
-    Ingest marks a row whose successor is unknown as truncated; only one that leads somewhere was cut off by the log.
-    With ``recurs = "never"`` a person counts once, so they wait until all their episodes here have ended.
+    Ingest also marks rows without a known successor as truncated; the log cut off only those with one.
+    With ``recurs = "never"`` a person counts once, and so only after all their episodes have ended.
     """
     cut = pl.col("truncated") & pl.col("next_state").is_not_null()
     over = pl.col("terminated") | cut | (pl.col("step") == card.domain.horizon - 1)
     over |= (pl.col("next_state") >= card.domain.states.first_terminal).fill_null(value=False)
     ended = rows.select("user_id", "episode_id", over.alias("over")).group_by("user_id", "episode_id")
-    told, on = ended.agg(pl.col("over").any()), ["user_id", "episode_id"]
+    finished, keys = ended.agg(pl.col("over").any()), ["user_id", "episode_id"]
     if card.unit.recurs == "never":
-        told, on = told.group_by("user_id").agg(pl.col("over").all()), ["user_id"]
-    return rows.join(told.filter("over"), on=on, how="semi", maintain_order="left")
+        finished, keys = finished.group_by("user_id").agg(pl.col("over").all()), ["user_id"]
+    return rows.join(finished.filter("over"), on=keys, how="semi", maintain_order="left")
 
 
 def count_new(
@@ -275,28 +275,28 @@ def count_new(
     *,
     whole: bool = False,
 ) -> tuple[Tables, Hashes]:
-    """Count what is new in the snapshots, in their order, a partition in memory at a time.
+    """Count new people and episodes of the snapshots, in their order, a partition in memory at a time.
 
-    ``seen`` ``(n, hash_width)``: of all nights so far.
-    ``split``: who is reserved for judging, and not counted, ever; None: everybody learns.
-    ``arms``: what returns are summed as well; None: none are.
-    ``whole``: whether an episode waits until a delivery has its end; see :func:`closed`.
+    ``seen`` ``(n, hash_width)``: hashes of all nights so far.
+    ``split``: people reserved for evaluation, who are never counted; None: no one is reserved.
+    ``arms``: returns that are summed as well; None: none.
+    ``whole``: whether an episode counts only once it has ended; see :func:`closed`.
     Returns tables of the leaf, and the hashes ``(k, hash_width)`` to add.
     """
     columns = [*dict.fromkeys([*needed(card), *(("terminated", "truncated") if whole else ())])]
     sums = dict(count_rows(pl.DataFrame(schema={name: CANONICAL[name] for name in columns}), card))
     if arms is not None:
         sums |= arms.layout.one(([], [], []))
-    known = hash_frame(seen)
-    fresh = known.clear()
+    earlier = hash_frame(seen)
+    fresh = earlier.clear()
     for part in (p for s in snapshots for p in s.part_files):
         rows = pl.read_parquet(part, columns=columns)
         CapsAgain(card, [len(rows)]).check(rows)
         rows = rows if split is None else split.cut(rows)[0]
         rows = closed(rows, card) if whole else rows
-        new = pick_new(rows, card, pl.concat([known, fresh]), key, delivered_texts(part))
-        on = ["user_id"] if card.unit.recurs == "never" else ["user_id", "episode_id"]
-        counts = rows.join(new, on=on, how="semi", maintain_order="left")
+        new = pick_new(rows, card, pl.concat([earlier, fresh]), key, delivered_texts(part))
+        keys = ["user_id"] if card.unit.recurs == "never" else ["user_id", "episode_id"]
+        counts = rows.join(new, on=keys, how="semi", maintain_order="left")
         counted = {**count_rows(counts, card), **({} if arms is None else arms.add(counts, new))}
         sums = {name: table + counted[name] for name, table in sums.items()}
         fresh = pl.concat([fresh, new.select(fresh.columns)])

@@ -1,17 +1,17 @@
-"""People: the one form of their ids, which rows of a person count, and who was counted on an earlier night.
+"""People: the canonical form of their ids, which rows of a person count, and who was counted on an earlier night.
 
-One record without an id turns a column of integers into floats in much of the world's software.  Were ``7`` and ``7.0``
-two people, that record would make everybody new: it would change how the rows of all others are keyed, and each of
-them would be counted twice.  So an integer that became a float is the integer, blanks around an id mean nothing, and
-Unicode is composed (NFC).  Everything else that differs stays two people: ``7777`` and ``07777``, ``7`` in full width.
-A lineage that knew people before there was one form knows them under the text of then: see :func:`spellings`.
+One record without an id turns a column of integers into floats in much software.  Were ``7`` and ``7.0`` two people,
+that record would make all people new: it would change how the rows of all others are keyed, and each of them would be
+counted twice.  So an integer that became a float is the integer, blanks around an id mean nothing, and Unicode is
+composed (NFC).  All other ids that differ are different people: ``7777`` and ``07777``, ``7`` in full width.  A lineage
+of an older version knows people under their ids as delivered: see :func:`spellings`.
 
-Every choice depends on one person's own rows and hashes only, so replacing one person changes nobody else's part in
+Every choice depends on one person's rows and hashes only, so replacing one person changes no other person's part in
 any table (privacy.md §1.2).  The store keeps 128-bit hashes, under a random key, of those who were counted; so rows
-may leave the store, and still no person is counted twice.  The cap on episodes of one ingest is applied elsewhere, in
-:mod:`pipeline.logs.ingest`.  ``never``: a person counts on the first night that brings rows of theirs, and what
-comes of them later, late rows and corrections included, is dropped.  ``capped``: a person counts with at most m
-episodes over all nights, each once, as it was first delivered.
+may leave the store, and still no person is counted twice.  The cap on episodes of one ingest is applied in
+:mod:`pipeline.logs.ingest`.  ``never``: a person counts on the first night that brings rows of theirs, and later rows,
+corrections included, are dropped.  ``capped``: a person counts with at most m episodes over all nights, each once, as
+it was first delivered.
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -35,26 +35,26 @@ from pipeline.declaration.card import AnyCard, Card
 from pipeline.declaration.toml import DamagedError
 
 USER, DELIVERED = "raw_user", "delivered"
-"""Columns of spilt rows: the id in its one form, and as the file has it where that differs; else null."""
+"""Columns of spilt rows: the canonical id, and the id as the file has it if that differs; else null."""
 
 IDS = 1
-"""Of the one form; snapshots of before there was one have 0, and hold ids as they were delivered."""
+"""Version of the canonical form; snapshots of older versions have 0, and hold ids as delivered."""
 
 _NOTE = b"delivered"
-# from here on a float stands for several integers
+# from this value on a float stands for several integers
 _EXACT = {"Float16": 2.0**11, "Float32": 2.0**24}
 _EXACT_DOUBLE = 2.0**53
 _LARGE = r"^-?(?:[0-9]{16,}\.0|[0-9](?:\.[0-9]+)?[eE]\+[0-9]{2,3})$"
 
 
 def canonical(text: pl.Expr) -> pl.Expr:
-    """The one form of ids that are text."""
+    """Canonical form of ids that are text."""
     # [0-9], not \d: digits of other scripts are other ids
     return text.str.strip_chars().str.normalize("NFC").str.replace(r"^(-?[0-9]+)\.0$", "$1")
 
 
 def spellings(person: pl.Expr) -> list[pl.Expr]:
-    """Under which other texts somebody may be known from before there was one form; null where there is none."""
+    """Other texts under which an older version may know a person; null if there is none."""
     decomposed = person.str.normalize("NFD")
     return [
         pl.when(person.str.contains(r"^-?[0-9]+$")).then(pl.concat_str(person, pl.lit(".0"))),
@@ -62,55 +62,55 @@ def spellings(person: pl.Expr) -> list[pl.Expr]:
     ]
 
 
-def whose(cell: pl.Expr, dtype: pl.DataType) -> pl.Expr:
-    """By what a reader tells people apart that numbers the rows of each."""
+def person_key(cell: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+    """Key that distinguishes people in a reader that numbers the rows of each."""
     return canonical(cell.cast(pl.String)) if dtype.base_type() in (pl.String, pl.Categorical, pl.Enum) else cell
 
 
 def numbers_as_text(cell: pl.Series) -> pl.DataFrame:
-    """Ids that are floats or decimals, as ``raw_user`` and ``delivered``.
+    """Convert ids that are floats or decimals to ``raw_user`` and ``delivered``.
 
-    A float from 2⁵³ on (of 32 bits from 2²⁴) stands for several people: it has no id, and is delivered all the same.
+    A float from 2⁵³ on (of 32 bits from 2²⁴) stands for several people: its ``raw_user`` is null.
     """
     x = pl.first()
     if cell.dtype.is_decimal():
-        # of whatever scale: one record that widens the column makes nobody new
+        # trailing zeros are removed: one record that widens the column changes no other id
         text = x.cast(pl.String).str.replace(r"(\.[0-9]*?)0+$", "$1").str.strip_suffix(".")
         return cell.to_frame().select(text.alias(USER), pl.lit(None, dtype=pl.String).alias(DELIVERED))
     most = _EXACT.get(str(cell.dtype), _EXACT_DOUBLE)
     exact = x.is_not_nan() & (x.abs() < most)
-    whole = pl.when(exact & (x == x.floor())).then(x).cast(pl.Int64)
+    integer = pl.when(exact & (x == x.floor())).then(x).cast(pl.Int64)
     return cell.to_frame().select(
-        pl.coalesce(whole.cast(pl.String), pl.when(exact).then(x).cast(pl.String)).alias(USER),
+        pl.coalesce(integer.cast(pl.String), pl.when(exact).then(x).cast(pl.String)).alias(USER),
         pl.when(x.is_not_nan() & (x.abs() >= most)).then(x).cast(pl.String).alias(DELIVERED),
     )
 
 
 def respell(users: pl.Series) -> tuple[pl.Series, pl.Series]:
-    """Ids that are text in their one form, and as they were delivered where that differs."""
-    # rows of one person mostly stand together, and mostly every id has its form already
+    """Canonical form of ids that are text, and the ids as delivered where these differ."""
+    # rows of one person mostly stand together, and most ids have the canonical form already
     first = _begins(users)
     stretches, exact = users.filter(first), pl.when(~_inexact(pl.first())).then(canonical(pl.first()))
     distinct = stretches.unique().to_frame()
     if not distinct.select(exact.ne_missing(pl.first())).to_series().any():
         return users, pl.Series(DELIVERED, [None], dtype=pl.Null).new_from_index(0, len(users))
-    found = stretches.to_frame().select(exact).to_series().gather(first.cum_sum() - 1)
-    return found, users.set(found.eq_missing(users), None).alias(DELIVERED)
+    respelt = stretches.to_frame().select(exact).to_series().gather(first.cum_sum() - 1)
+    return respelt, users.set(respelt.eq_missing(users), None).alias(DELIVERED)
 
 
 def _begins(cells: pl.Series) -> pl.Series:
-    """Whether each cell differs from the one before it, or may."""
+    """Mark of cells that differ from the one before, or may."""
     return (cells != cells.shift()).fill_null(value=True)
 
 
 def _inexact(text: pl.Expr) -> pl.Expr:
-    """Text that a float from 2⁵³ on was written as."""
+    """Mark of texts that may be floats from 2⁵³ on."""
     text = text.str.strip_chars()
     return text.str.contains(_LARGE) & (text.cast(pl.Float64, strict=False).abs() >= _EXACT_DOUBLE)
 
 
 def with_ids(frame: pl.DataFrame, stored: pl.Series) -> pl.DataFrame:
-    """Rows whose ids have their one form, with ``delivered``.
+    """Rows with canonical ids, and ``delivered``.
 
     ``frame``: has ``raw_user``: integers, or text.
     """
@@ -123,11 +123,11 @@ def with_ids(frame: pl.DataFrame, stored: pl.Series) -> pl.DataFrame:
 
 
 def in_two_spellings(raw: pl.DataFrame) -> pl.Series:
-    """Places in ``raw`` of rows under another spelling than the one form, of people who have rows under several."""
+    """Positions in ``raw`` of rows with an id that is not canonical, of people with several spellings."""
     if DELIVERED not in raw.columns:
         return pl.Series(dtype=pl.Int64)
-    told = raw.select(USER, pl.coalesce(DELIVERED, pl.col(USER).cast(pl.String)).alias("as"))
-    pairs = told.filter(_begins(told[USER]) | _begins(told["as"])).unique()
+    ids = raw.select(USER, pl.coalesce(DELIVERED, pl.col(USER).cast(pl.String)).alias("as"))
+    pairs = ids.filter(_begins(ids[USER]) | _begins(ids["as"])).unique()
     several = pairs.filter(pl.col(USER).is_duplicated())[USER].unique()
     rows = pl.int_range(len(raw), dtype=pl.Int64, eager=True).alias("row")
     if several.is_empty():
@@ -136,36 +136,34 @@ def in_two_spellings(raw: pl.DataFrame) -> pl.Series:
 
 
 def delivered_as(raw: pl.DataFrame, users: pl.Series) -> dict[bytes, str]:
-    """What a part file notes: other texts its people were delivered under that do not follow from
-    their id's one form.
-    """
+    """Note of a part file: delivered ids of its people that do not follow from the canonical ones."""
     if DELIVERED not in raw.columns:
         return {}
-    told = raw.filter(_begins(raw[DELIVERED])).select(pl.col(USER).cast(pl.String).alias("person"), DELIVERED)
+    delivered = raw.filter(_begins(raw[DELIVERED])).select(pl.col(USER).cast(pl.String).alias("person"), DELIVERED)
     follows = [pl.col(DELIVERED).eq_missing(text) for text in spellings(pl.col("person"))]
-    odd = told.drop_nulls().filter(~pl.any_horizontal(follows)).unique(maintain_order=True)
+    odd = delivered.drop_nulls().filter(~pl.any_horizontal(follows)).unique(maintain_order=True)
     if odd.is_empty():
         return {}
-    stay = users.unique().to_frame("person").select(canonical(pl.col("person").cast(pl.String)))
-    odd = odd.join(stay, on="person", how="semi", maintain_order="left")
+    kept_users = users.unique().to_frame("person").select(canonical(pl.col("person").cast(pl.String)))
+    odd = odd.join(kept_users, on="person", how="semi", maintain_order="left")
     return {_NOTE: json.dumps(odd.rows())} if len(odd) else {}
 
 
 def delivered_texts(part: Path) -> pl.DataFrame:
-    """``person`` and ``text``, as a part file notes them."""
+    """Columns ``person`` and ``text`` of a part file's note."""
     note = (pq.read_schema(part).metadata or {}).get(_NOTE, b"[]")
     return pl.DataFrame(json.loads(note), schema={"person": pl.String, "text": pl.String}, orient="row")
 
 
-def as_known(raw: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
-    """Rows under the ids by which their lineage knows people from before there was one form."""
-    if known.is_empty():
+def as_known(raw: pl.DataFrame, renamed: pl.DataFrame) -> pl.DataFrame:
+    """Rows under the ids by which their lineage knows people from an older version."""
+    if renamed.is_empty():
         return raw
     text = raw[USER].cast(pl.String)
-    found = text.replace(known["person"], known["known"])
-    here = pl.col(DELIVERED) if DELIVERED in raw.columns else pl.lit(None, dtype=pl.String)
-    delivered = pl.when(found != text).then(pl.coalesce(here, text)).otherwise(here)
-    return raw.with_columns(found.alias(USER), delivered.alias(DELIVERED))
+    ids = text.replace(renamed["person"], renamed["known"])
+    recorded = pl.col(DELIVERED) if DELIVERED in raw.columns else pl.lit(None, dtype=pl.String)
+    delivered = pl.when(ids != text).then(pl.coalesce(recorded, text)).otherwise(recorded)
+    return raw.with_columns(ids.alias(USER), delivered.alias(DELIVERED))
 
 
 _AT_ONCE = 1024
@@ -177,14 +175,15 @@ def keyed_hash(texts: Iterable[str], salt: str) -> pl.Series:
     ``salt``: public key of the hash, its first 64 bytes.
     Returns UInt64 series, as long as ``texts``.
     """
-    empty, cells, found = hashlib.blake2b(key=salt.encode()[:64], digest_size=8), pl.Series(texts, dtype=pl.String), b""
-    for some in cells.cast(pl.Binary).to_frame().iter_slices(_AT_ONCE):
-        # without a line of Python for each of them
-        hashes = [*map(type(empty).copy, repeat(empty, len(some)))]
-        deque(map(type(empty).update, hashes, some.to_series().to_list()), maxlen=0)
-        found += b"".join(map(type(empty).digest, hashes))
-    # little-endian is spelt out: the choice must not depend on the machine
-    return pl.Series(np.frombuffer(found, dtype="<u8"))
+    keyed, digests = hashlib.blake2b(key=salt.encode()[:64], digest_size=8), b""
+    cells = pl.Series(texts, dtype=pl.String)
+    for piece in cells.cast(pl.Binary).to_frame().iter_slices(_AT_ONCE):
+        # without a line of Python for each text
+        hashes = [*map(type(keyed).copy, repeat(keyed, len(piece)))]
+        deque(map(type(keyed).update, hashes, piece.to_series().to_list()), maxlen=0)
+        digests += b"".join(map(type(keyed).digest, hashes))
+    # little-endian is explicit: hashes must not depend on the machine
+    return pl.Series(np.frombuffer(digests, dtype="<u8"))
 
 
 def needs_whole_users(card: Card) -> bool:
@@ -193,9 +192,9 @@ def needs_whole_users(card: Card) -> bool:
 
 
 def _cap(card: Card) -> int | None:
-    """Most steps of a person at one (s, a) that tables hold; None where a table is of one step, which no cap bounds.
+    """Most steps of a person at one (s, a) that tables hold; None for tables by step, which need no cap.
 
-    Linear policies are measured by tables by step on whatever card: a cap would forget late steps and spare nothing.
+    Linear policies are always measured by tables by step: a cap would only lose late steps.
     """
     return None if card.domain.dynamics == "per_step" else card.domain.cell_cap
 
@@ -205,16 +204,16 @@ def total_steps(card: Card) -> int | None:
     return card.reward.total_steps if card.reward.kind == "estimate" else None
 
 
-# whose row it is; with them every sum reads that nobody has more rows than their share
+# keys of a row, by which every sum checks that no person has more rows than the caps allow
 IDENTITY = ("user_id", "episode_id", "step")
-# larger temporaries go back to the system and are fetched again every time: twice the cost
+# larger temporary arrays are returned to the system and allocated anew each time: twice the cost
 _PIECE_ROWS = 1 << 17
 
 
 class CapsAgain:
     """Checks, in the rows that are summed, that ingest left each person at most m episodes of H steps, none twice.
 
-    Every sensitivity rests on that, so it is not believed but read again.
+    Every sensitivity depends on it, so it is checked again.
 
     ``lengths``: rows of each part file that will be read, in this order; within a file they are sorted by user,
     episode, step.
@@ -226,9 +225,9 @@ class CapsAgain:
         self._last: tuple[Any, ...] | None = None
 
     def check(self, batch: pl.DataFrame) -> None:
-        """Check the rows that come next.
+        """Check the next rows.
 
-        Raises DamagedError if somebody has more, or the rows are out of order.
+        Raises DamagedError if a person has more, or the rows are out of order.
         """
         rows, cuts = batch[IDENTITY], {end - self._at for end in self._ends}
         cuts |= {0, len(rows), *range(0, len(rows), _PIECE_ROWS)}
@@ -239,22 +238,22 @@ class CapsAgain:
         self._at += len(batch)
 
     def _follow(self, rows: pl.DataFrame) -> None:
-        """Rows of one file, after the row ``last`` of a person who has had some episodes."""
-        before, first, step = self._last, rows.row(0), rows["step"].to_numpy()
-        same_user = before is not None and before[0] == first[0]
-        same_episode = same_user and before is not None and before[1] == first[1]
+        """Check rows of one file that follow the last row, whose person has had some episodes."""
+        previous, first, step = self._last, rows.row(0), rows["step"].to_numpy()
+        same_user = previous is not None and previous[0] == first[0]
+        same_episode = same_user and previous is not None and previous[1] == first[1]
         new_user = _changes(rows["user_id"])
         new_episode = new_user | _changes(rows["episode_id"])
         wrong = not (new_episode | (step[1:] > step[:-1])).all()
-        wrong |= before is not None and before >= first
-        # what is sorted is looked at once an episode, not once a row
-        later = np.flatnonzero(new_episode)
-        starts = np.concatenate([[0], later + 1])
-        wrong |= not step[starts].min() >= 0 or max(step[later].max(initial=0), step[-1]) >= self._card.domain.horizon
-        of_user = np.concatenate([[not same_user], new_user[later]])
-        which = rows["episode_id"].to_numpy()[starts]
-        wrong |= not rows["user_id"].is_sorted() or bool((which[1:] < which[:-1])[~of_user[1:]].any())
-        # episodes of the person of the row before, then of each person who begins here
+        wrong |= previous is not None and previous >= first
+        # checked once for each episode, not for each row
+        changes = np.flatnonzero(new_episode)
+        starts = np.concatenate([[0], changes + 1])
+        wrong |= not step[starts].min() >= 0 or max(step[changes].max(initial=0), step[-1]) >= self._card.domain.horizon
+        of_user = np.concatenate([[not same_user], new_user[changes]])
+        episodes = rows["episode_id"].to_numpy()[starts]
+        wrong |= not rows["user_id"].is_sorted() or bool((episodes[1:] < episodes[:-1])[~of_user[1:]].any())
+        # episodes of the person of the row before, then of each new person
         ends = np.concatenate([[0], np.flatnonzero(of_user), [len(starts)]])
         counts = ends[1:] - ends[:-1]
         counts[0] += self._episodes * same_user - same_episode
@@ -267,7 +266,7 @@ class CapsAgain:
 
 
 def _changes(keys: pl.Series) -> Bools:
-    """Whether each row but the first has another key than the row before it."""
+    """Mark of rows, from the second on, whose key differs from that of the row before."""
     if keys.dtype.is_integer() and not keys.null_count():
         numbers = keys.to_numpy()
         return numbers[1:] != numbers[:-1]
@@ -275,10 +274,10 @@ def _changes(keys: pl.Series) -> Bools:
 
 
 def group_users(batches: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-    """The same rows, which are sorted by user, cut between users."""
-    held: pl.DataFrame | None = None
+    """Regroup batches of rows, sorted by user, into batches of whole users."""
+    pending: pl.DataFrame | None = None
     for batch in batches:
-        rows = batch if held is None else pl.concat([held, batch])
+        rows = batch if pending is None else pl.concat([pending, batch])
         if rows.is_empty():
             continue
         users = rows["user_id"]
@@ -286,13 +285,13 @@ def group_users(batches: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
         cut = (users == users[-1]).arg_max() or 0
         if cut:
             yield rows[:cut]
-        held = rows[cut:]
-    if held is not None:
-        yield held
+        pending = rows[cut:]
+    if pending is not None:
+        yield pending
 
 
 def cap_cells(rows: pl.DataFrame, card: Card) -> pl.DataFrame:
-    """Forget the successor of a user's steps beyond the first ``cell_cap`` at each (s, a): no table counts them.
+    """Set the successor of a user's steps beyond the first ``cell_cap`` at each (s, a) to null: no table counts them.
 
     "First" is in (keyed hash of episode, step) order, among rows whose successor is known (§0.1-20).
     """
@@ -301,32 +300,32 @@ def cap_cells(rows: pl.DataFrame, card: Card) -> pl.DataFrame:
     if card.unit.episodes_per_user > 1:
         rows = _in_keyed_order(rows, card.name.encode())
     group = ["user_id", "state", "action"]
-    known = pl.col("next_state").is_not_null().cast(pl.Int64)
-    kept = _running_sum(known, group) <= cap
-    # sorting and one pass: a window over as many groups is ten times slower
-    return rows.sort(group, maintain_order=True).with_columns(pl.when(kept).then("next_state").alias("next_state"))
+    has_successor = pl.col("next_state").is_not_null().cast(pl.Int64)
+    counted = _running_sum(has_successor, group) <= cap
+    # sorting and one pass: a window over so many groups is ten times slower
+    return rows.sort(group, maintain_order=True).with_columns(pl.when(counted).then("next_state").alias("next_state"))
 
 
 def cap_rewards(rows: pl.DataFrame, total: int) -> pl.DataFrame:
-    """A person's lattice steps ``k`` in (episode, step) order until their sum reaches ``total``, then 0.
+    """Cut a person's lattice steps ``k``, in (episode, step) order, once their sum reaches ``total``; then 0.
 
-    Rows without a successor enter no table, so they use nothing up.
+    Rows without a successor enter no table and do not count towards the total.
     """
     rows = rows.with_columns(pl.when(pl.col("next_state").is_not_null()).then("k").otherwise(0).alias("k"))
-    left = total - (_running_sum(pl.col("k"), ["user_id"]) - pl.col("k"))
+    remaining = total - (_running_sum(pl.col("k"), ["user_id"]) - pl.col("k"))
     rows = rows.sort("user_id", "episode_id", "step", maintain_order=True)
-    return rows.with_columns(pl.min_horizontal(pl.col("k"), left.clip(lower_bound=0)).alias("k"))
+    return rows.with_columns(pl.min_horizontal(pl.col("k"), remaining.clip(lower_bound=0)).alias("k"))
 
 
 def _running_sum(values: pl.Expr, group: list[str]) -> pl.Expr:
-    """Running sum that starts anew wherever a column of ``group`` changes."""
+    """Running sum that restarts whenever a column of ``group`` changes."""
     total = values.cum_sum()
     begins = pl.any_horizontal(pl.col(c).ne_missing(pl.col(c).shift()) for c in group)
     return total - pl.when(begins).then(total - values).forward_fill()
 
 
 def _in_keyed_order(rows: pl.DataFrame, key: bytes) -> pl.DataFrame:
-    """A user's episodes by keyed hash, so that no episode is favoured for its number."""
+    """Sort a user's episodes by keyed hash, so that no episode is favoured for its number."""
     episodes = rows.select("user_id", "episode_id").unique(maintain_order=True)
     digests = [
         int.from_bytes(hashlib.blake2b(f"{user}|{episode}".encode(), key=key[:64], digest_size=8).digest(), "big")
@@ -340,11 +339,11 @@ def _in_keyed_order(rows: pl.DataFrame, key: bytes) -> pl.DataFrame:
 Hashes = NDArray[np.uint64]
 
 _USER, _EPISODE = ["u0", "u1"], ["e0", "e1"]
-_THEN = ["t0", "t1"]
+_EARLIER = ["t0", "t1"]
 
 
 def hash_width(card: Card) -> int:
-    """Words of a kept hash: two of the user, and where episodes are capped two more of the episode.
+    """Words of a kept hash: two for the user, and if episodes are capped two more for the episode.
 
     ``card``: its ``unit.recurs``: ``never`` or ``capped``.
     """
@@ -352,31 +351,32 @@ def hash_width(card: Card) -> int:
 
 
 def pick_new(rows: pl.DataFrame, card: Card, seen: pl.DataFrame, key: bytes, delivered: pl.DataFrame) -> pl.DataFrame:
-    """Users, or users and episodes, that count from now on, with the hashes of their ids in their one form.
+    """Users, or users and episodes, that count from now on, with the hashes of their canonical ids.
 
-    An older version hashed ids as they were ``delivered`` (:func:`delivered_texts`): whom it
-    counted is known under such a text too.
+    An older version hashed ids as ``delivered`` (:func:`delivered_texts`): people whom it counted are recognised by
+    such a text, too.
     """
     text = pl.col("user_id").cast(pl.String)
     users = rows.select("user_id").unique(maintain_order=True).with_columns(canonical(text).alias("person"))
-    # a snapshot of an older version may hold somebody in two spellings
+    # a snapshot of an older version may hold a person in two spellings
     users = users.unique("person", keep="first", maintain_order=True)
     users = users.hstack(_hash_texts(users["person"], key, _USER))
     if card.unit.recurs == "never":
         new = users.join(seen, on=_USER, how="anti", maintain_order="left")
         return new.join(_known_before(new, seen, key, delivered), on="person", how="anti", maintain_order="left")
-    before = _known_before(users, seen, key, delivered)
+    known_before = _known_before(users, seen, key, delivered)
     episodes = rows.select("user_id", "episode_id").unique(maintain_order=True).join(users, on="user_id")
     episodes = episodes.hstack(_hash_texts(_pairs(episodes, "person"), key, _EPISODE)).with_columns(
         keyed_hash(_pairs(episodes, "user_id"), card.name).alias("order")
     )
     new = episodes.join(seen, on=_USER + _EPISODE, how="anti")
-    # their episodes of then, under the text of then
-    then = new.select("person", "episode_id").join(before.rename(dict(zip(_USER, _THEN, strict=True))), on="person")
-    then = then.hstack(_hash_texts(_pairs(then, "text"), key, _EPISODE))
-    then = then.join(seen, left_on=_THEN + _EPISODE, right_on=_USER + _EPISODE, how="semi")
-    new = new.join(then, on=["person", "episode_id"], how="anti")
-    names = pl.concat([users.select("person", *_USER), before.select("person", *_USER)]).unique()
+    # episodes that an older version counted, under its texts
+    earlier = known_before.rename(dict(zip(_USER, _EARLIER, strict=True)))
+    earlier = new.select("person", "episode_id").join(earlier, on="person")
+    earlier = earlier.hstack(_hash_texts(_pairs(earlier, "text"), key, _EPISODE))
+    earlier = earlier.join(seen, left_on=_EARLIER + _EPISODE, right_on=_USER + _EPISODE, how="semi")
+    new = new.join(earlier, on=["person", "episode_id"], how="anti")
+    names = pl.concat([users.select("person", *_USER), known_before.select("person", *_USER)]).unique()
     used = names.join(seen.group_by(_USER).len("used"), on=_USER).group_by("person").agg(pl.col("used").sum())
     new = new.join(used, on="person", how="left").with_columns(pl.col("used").fill_null(0))
     # the order of ingest's cap, so that no episode is favoured for its number
@@ -386,14 +386,14 @@ def pick_new(rows: pl.DataFrame, card: Card, seen: pl.DataFrame, key: bytes, del
 
 
 def _known_before(users: pl.DataFrame, seen: pl.DataFrame, key: bytes, delivered: pl.DataFrame) -> pl.DataFrame:
-    """``person``, ``text``, ``u0``, ``u1``: who is known under another text than the one form of their id."""
-    other = pl.col("user_id").cast(pl.String)
-    texts = [pl.when(other != pl.col("person")).then(other), *spellings(pl.col("person"))]
-    told = [users.select("person", text.alias("text")).drop_nulls() for text in texts]
-    told = pl.concat([*told, delivered.join(users, on="person", how="semi")]).unique()
+    """Columns ``person``, ``text``, ``u0``, ``u1``: people known under another text than their canonical id."""
+    delivered_id = pl.col("user_id").cast(pl.String)
+    texts = [pl.when(delivered_id != pl.col("person")).then(delivered_id), *spellings(pl.col("person"))]
+    candidates = [users.select("person", text.alias("text")).drop_nulls() for text in texts]
+    candidates = pl.concat([*candidates, delivered.join(users, on="person", how="semi")]).unique()
     if seen.is_empty():
-        told = told.clear()
-    return told.hstack(_hash_texts(told["text"], key, _USER)).join(seen, on=_USER, how="semi")
+        candidates = candidates.clear()
+    return candidates.hstack(_hash_texts(candidates["text"], key, _USER)).join(seen, on=_USER, how="semi")
 
 
 def _pairs(episodes: pl.DataFrame, user: str) -> pl.Series:
@@ -406,7 +406,7 @@ def _hash_texts(texts: Iterable[str], key: bytes, names: list[str]) -> pl.DataFr
 
 
 def hash_frame(hashes: Hashes) -> pl.DataFrame:
-    """Kept hashes as the columns that :func:`pick_new` compares with."""
+    """Convert kept hashes to the columns of :func:`pick_new`'s ``seen``."""
     return _word_columns(hashes, (_USER + _EPISODE)[: hashes.shape[1]])
 
 

@@ -1,13 +1,12 @@
 """Logged cells -> numbers, keyed hashes, and marks of what is wrong; row by row, no rule applied.
 
-Vectors and observations come as a list of numbers, its text, or one cell a coordinate.  A logged number is taken from
-its declared center and divided by its declared scale; nothing is shortened here, so that another radius needs no other
-snapshot.  A wide source (one row an episode) is spilt as it is and unfolded before the rules; where steps are no column
-of the log, the rows of an episode are numbered in a declared order.  The place of a row depends on the rows of its
-person alone, and on what they say: not on where they stand in a file.
+Vectors and observations come as a list of numbers, its text, or one cell a coordinate.  The declared center is
+subtracted from a logged number, and the difference divided by the declared scale; vectors are not shortened here, so
+that another radius needs no other snapshot.  A wide source (one row an episode) is spilt as it is and unfolded before
+the rules; where the log has no column of steps, the rows of an episode are numbered in a declared order.  The place of
+a row depends on the contents of its person's rows alone, not on their positions in a file.
 
-States and observations to decide in, from outside of a log (CSV or NDJSON, other columns ignored), become declared ones
-by the very same rules.
+Queries (states or observations, from CSV or NDJSON; other columns are ignored) are decoded by the same rules.
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -39,7 +38,7 @@ CELLS = 1
 """Of the reading in which no cell's meaning depends on the types of others; snapshots of before it have 0."""
 
 _BOOLEANS = {"true": "1.0", "false": "0.0", "True": "1.0", "False": "0.0", "TRUE": "1.0", "FALSE": "0.0"}
-# a smaller chance of what was done is none: its inverse would overflow, with a warning that tells of one row
+# a smaller probability counts as none: its inverse would overflow, with a warning that depends on one row
 LEAST_CHANCE = 1e-300
 
 
@@ -51,7 +50,7 @@ def holds_numbers(dtype: pl.DataType) -> bool:
 
 def number_of(text: pl.Expr) -> pl.Expr:
     """Text as a number, null if it is none; ``true``, ``False`` and so on as a column of booleans gives them."""
-    # a file of other types turns a column into text: no row of another file may read otherwise then
+    # a file of other types turns a column into text; the rows of all files must still be read alike
     return text.str.strip_chars().replace(_BOOLEANS).cast(pl.Float64, strict=False)
 
 
@@ -68,7 +67,7 @@ _SEPARATORS: dict[NumbersForm, tuple[str, str]] = {
 
 
 def plain_number(text: pl.Expr, form: NumbersForm) -> pl.Expr:
-    """A number as the log writes it -> as everybody reads it; other text as it is."""
+    """A number in the log's notation -> in the usual one; other text unchanged."""
     thousands, decimal = _SEPARATORS[form]
     text = text.str.replace_all("[\u00a0\u202f]", " ")
     groups = rf"\d{{1,3}}(?:{re.escape(thousands)}\d{{3}})+|" if thousands else ""
@@ -78,36 +77,36 @@ def plain_number(text: pl.Expr, form: NumbersForm) -> pl.Expr:
 
 
 def plain_date(text: pl.Expr, form: DatesForm) -> pl.Expr:
-    """A date, with or without a time, as the log writes it -> as ISO does; other text as it is."""
+    """A date, with or without a time, in the log's notation -> in ISO's; other text unchanged."""
     mark = next(c for c in form if not c.isalpha())
     parts = form.split(mark)
     digits = (r"(\d{4})" if part == "yyyy" else r"(\d{1,2})" for part in parts)
-    whole = f"^{re.escape(mark).join(digits)}(?:[ T]+(.*))?$"
-    year, month, day = (text.str.extract(whole, 1 + parts.index(part)).str.zfill(2) for part in ("yyyy", "mm", "dd"))
-    time = text.str.extract(whole, 4).str.replace(r"^(\d):", "0${1}:")
+    pattern = f"^{re.escape(mark).join(digits)}(?:[ T]+(.*))?$"
+    year, month, day = (text.str.extract(pattern, 1 + parts.index(part)).str.zfill(2) for part in ("yyyy", "mm", "dd"))
+    time = text.str.extract(pattern, 4).str.replace(r"^(\d):", "0${1}:")
     iso = pl.concat_str([year, month, day], separator="-")
     iso = pl.when(time.is_not_null()).then(pl.concat_str([iso, time], separator=" ")).otherwise(iso)
     return pl.coalesce(iso, text)
 
 
 def plain_cell(text: pl.Expr, numbers: NumbersForm | None, units: Mapping[str, float] | None) -> pl.Expr:
-    """A number as the log writes it, its unit behind it -> the number in the card's unit; other text as it is."""
-    bare, worth = text.str.strip_chars(), pl.lit(1.0)
-    whole = bare
+    """A number in the log's notation, its unit behind it -> the number in the card's unit; other text unchanged."""
+    bare, factor = text.str.strip_chars(), pl.lit(1.0)
+    stripped = bare
     # the longest unit that fits is meant: kg, not g
     for unit in sorted(units or {}, key=len):
-        fits = whole.str.ends_with(unit)
-        bare = pl.when(fits).then(whole.str.strip_suffix(unit).str.strip_chars()).otherwise(bare)
-        worth = pl.when(fits).then(pl.lit((units or {})[unit])).otherwise(worth)
+        fits = stripped.str.ends_with(unit)
+        bare = pl.when(fits).then(stripped.str.strip_suffix(unit).str.strip_chars()).otherwise(bare)
+        factor = pl.when(fits).then(pl.lit((units or {})[unit])).otherwise(factor)
     plain = bare if numbers is None else plain_number(bare, numbers)
     number = plain.cast(pl.Float64, strict=False)
-    counted = pl.when(worth == 1).then(plain).otherwise((number * worth).cast(pl.String))
-    return pl.when(number.is_not_null()).then(counted).otherwise(text)
+    converted = pl.when(factor == 1).then(plain).otherwise((number * factor).cast(pl.String))
+    return pl.when(number.is_not_null()).then(converted).otherwise(text)
 
 
 _EXACT_FLOAT = 2**53
 _ROUNDING = 1e-9
-# of the table in which integer labels are looked up
+# size of the table in which integer labels are looked up
 _PLACES = 2**16
 _TRUE, _FALSE = ["true", "t", "yes", "y", "1", "1.0"], ["false", "f", "no", "n", "0", "0.0"]
 _INTEGER, _WHOLE = r"^(?:0|-?[1-9][0-9]{0,18})$", r"^(-?[0-9]+)\.0$"
@@ -135,7 +134,7 @@ def decode(raw: pl.DataFrame, card: Card) -> pl.DataFrame:
         _reward_cell(dtypes, card),
     )
     state, odd_state, bad_bin, logged, odd_next, bad_next_bin, action, has_next, reward = map(pl.col, names)
-    other_state, other_action = (pl.lit(of.other_index, dtype=pl.Int32) for of in (states, actions))
+    other_state, other_action = (pl.lit(labels.other_index, dtype=pl.Int32) for labels in (states, actions))
     lost_state, lost_action = states.other_index is None, actions.other_index is None
     odd_action, odd_next = action.is_null(), has_next & odd_next
     homeless = pl.any_horizontal(odd_state & lost_state, odd_next & lost_state, odd_action & lost_action)
@@ -160,23 +159,25 @@ def decode(raw: pl.DataFrame, card: Card) -> pl.DataFrame:
         # the streaming engine, which is the default, takes three times as long to begin and more memory
         .collect(engine="in-memory")
     )
-    # one value instead of a column that says the same of every row: sorting then moves none
+    # one value instead of a constant column: sorting then moves none
     marks = [mark for mark in rows.iter_columns() if mark.dtype == pl.Boolean and not mark.null_count()]
     return rows.with_columns(pl.lit(mark.any()).alias(mark.name) for mark in marks if mark.any() == mark.all())
 
 
 def identify(dtypes: Dtypes, first: int = 0) -> tuple[dict[str, pl.Expr], list[pl.Expr]]:
-    """What the rows of every log say: ``row`` (position), whose, where, flags; and over these what cannot be read."""
-    told = {name: flag(name, dtypes) for name in ("terminated", "truncated")} | {"behavior_prob": _probability(dtypes)}
+    """Columns of every log (``row``: the position, ids, step, flags), and marks of those that cannot be read."""
+    parsed = {name: flag(name, dtypes) for name in ("terminated", "truncated")} | {
+        "behavior_prob": _probability(dtypes)
+    }
     columns = {
         "row": pl.int_range(pl.len(), dtype=pl.Int64),
         "user_id": pl.col("raw_user"),
         "episode_id": _episode_number(dtypes),
         "step": _step_number(dtypes, first),
-        **{name: value for name, (value, _) in told.items()},
+        **{name: value for name, (value, _) in parsed.items()},
     }
     lost = [pl.col(name).is_null() for name in ("episode_id", "step")]
-    return columns, [*lost, *(unread for _, unread in told.values())]
+    return columns, [*lost, *(unread for _, unread in parsed.values())]
 
 
 def text_of(role: str, dtypes: Dtypes) -> pl.Expr:
@@ -194,24 +195,24 @@ def _number(role: str, dtypes: Dtypes) -> pl.Expr:
 
 def _index(role: str, dtypes: Dtypes, table: dict[str, int]) -> pl.Expr:
     """Index of a raw label; an integer written ``3.0`` is the label ``3`` unless ``3.0`` is declared itself."""
-    known: dict[str, int] | dict[int, int]
+    index: dict[str, int] | dict[int, int]
     if dtypes[role] == pl.Int64:
         # as their text would be looked up, without writing it
         numbers = {int(label): i for label, i in table.items() if re.fullmatch(r"0|-?[1-9][0-9]*", label)}
-        cell, known = pl.col(f"raw_{role}"), {n: i for n, i in numbers.items() if -(2**63) <= n < 2**63}
-        least, most = min(known, default=0) - 1, max(known, default=0) + 1
+        cell, index = pl.col(f"raw_{role}"), {n: i for n, i in numbers.items() if -(2**63) <= n < 2**63}
+        least, most = min(index, default=0) - 1, max(index, default=0) + 1
         if least > -_EXACT_FLOAT and most < min(least + _PLACES, _EXACT_FLOAT):
-            # a place in a table for each number there may be, and one for those that are smaller or larger
-            places = pl.Series([known.get(n) for n in range(least, most + 1)], dtype=pl.Int32)
+            # a place in a table for each possible number, and one at each end for smaller and larger ones
+            places = pl.Series([index.get(n) for n in range(least, most + 1)], dtype=pl.Int32)
             return pl.lit(places).gather(cell.clip(least, most) - least)
     else:
         floats = {f"{label}.0": i for label, i in table.items() if label.lstrip("-").isdecimal()}
-        cell, known = text_of(role, dtypes), floats | table
-    return cell.replace_strict(known, default=None, return_dtype=pl.Int32) if known else pl.lit(None, dtype=pl.Int32)
+        cell, index = text_of(role, dtypes), floats | table
+    return cell.replace_strict(index, default=None, return_dtype=pl.Int32) if index else pl.lit(None, dtype=pl.Int32)
 
 
 def state_index(label: str, number: str, dtypes: Dtypes, states: States) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
-    """Which declared state a row stands in, as expressions over its raw cells.
+    """Declared state of a row, as expressions over its raw cells.
 
     Returns index among live states and ends (null if undeclared), the mark of an undeclared one, and the mark of a bin
     number that cannot be read.
@@ -237,17 +238,17 @@ def state_index(label: str, number: str, dtypes: Dtypes, states: States) -> tupl
 
 
 def _binned(x: pl.Expr, edges: Sequence[float]) -> pl.Expr:
-    """Number of the bin ``[e, e')`` that a number lies in; null of none."""
+    """Index of the bin ``[e, e')`` that a number lies in; null of null or NaN."""
     x = x.fill_nan(None)
     bin_ = pl.lit(pl.Series(edges, dtype=pl.Float64)).search_sorted(x, side="right").cast(pl.Int32)
     return pl.when(x.is_not_null()).then(bin_)
 
 
-def _combined(dtypes: Dtypes, states: States, made_of: Product) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
-    """The state of a row of several columns: see :func:`state_index`."""
+def _combined(dtypes: Dtypes, states: States, product: Product) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
+    """State that is a product of several columns; returns what :func:`state_index` does."""
     index, unread = pl.lit(0, dtype=pl.Int32), pl.lit(value=False)
-    for i, (column, size) in enumerate(zip(made_of.columns, made_of.sizes, strict=True)):
-        role, part = step_role("part", i), made_of.bins[column]
+    for i, (column, size) in enumerate(zip(product.columns, product.sizes, strict=True)):
+        role, part = step_role("part", i), product.bins[column]
         if part.labels is not None:
             index = index * size + _index(role, dtypes, {text: k for k, text in enumerate(part.labels)})
         else:
@@ -262,11 +263,11 @@ def _combined(dtypes: Dtypes, states: States, made_of: Product) -> tuple[pl.Expr
 
 
 def _has_next(dtypes: Dtypes, states: States) -> pl.Expr:
-    """Whether the row itself says where it leads."""
+    """Whether the row logs its next state."""
     if "next_state" not in dtypes:
         return pl.lit(value=False)
     if states.bins is not None and "next_bin" not in dtypes:
-        # without the number only an end can be told
+        # without the number only an end can be read
         return state_index("next_state", "next_bin", dtypes, states)[0].is_not_null()
     cell = pl.col("raw_next_state")
     return (cell.fill_nan(None) if dtypes["next_state"] == pl.Float64 else cell).is_not_null()
@@ -277,14 +278,14 @@ def _integer(role: str, dtypes: Dtypes) -> pl.Expr:
     if dtypes[role] != pl.String and dtypes[role] != pl.Float64:
         return cell.cast(pl.Int64)
     x = _number(role, dtypes)
-    whole = pl.when((x == x.floor()) & (x.abs() <= _EXACT_FLOAT)).then(x).cast(pl.Int64)
-    return (
-        whole if dtypes[role] == pl.Float64 else pl.coalesce(cell.str.strip_chars().cast(pl.Int64, strict=False), whole)
-    )
+    integer = pl.when((x == x.floor()) & (x.abs() <= _EXACT_FLOAT)).then(x).cast(pl.Int64)
+    if dtypes[role] == pl.Float64:
+        return integer
+    return pl.coalesce(cell.str.strip_chars().cast(pl.Int64, strict=False), integer)
 
 
 def _step_number(dtypes: Dtypes, first: int) -> pl.Expr:
-    """Step of each row from 0, 0 where none is logged; null where it cannot be read, or is before the ``first``."""
+    """Step of each row from 0 (0 if the log has no steps); null where it cannot be read, or is before the ``first``."""
     if "step" not in dtypes:
         return pl.lit(0, dtype=pl.Int64)
     step = _integer("step", dtypes)
@@ -301,12 +302,12 @@ def _episode_number(dtypes: Dtypes) -> pl.Expr:
     text = text_of("episode", dtypes)
     if dtypes["episode"] == pl.String:
         text = pl.when(text.str.strip_chars() != "").then(text)
-    # ids that became floats on their way are the integers they were
+    # integer ids that became floats are integers again
     text = text.str.replace(_WHOLE, "$1")
-    # all that a column of integers holds: a file of other types must not number another person's episodes anew
-    whole = pl.when(text.str.contains(_INTEGER)).then(text).cast(pl.Int64, strict=False)
-    hashed = pl.when(whole.is_null()).then(text).map_batches(_numbers, return_dtype=pl.Int64)
-    return pl.coalesce(whole, hashed)
+    # every id that a column of integers can hold: a file of other types must not renumber another person's episodes
+    integers = pl.when(text.str.contains(_INTEGER)).then(text).cast(pl.Int64, strict=False)
+    hashed = pl.when(integers.is_null()).then(text).map_batches(_numbers, return_dtype=pl.Int64)
+    return pl.coalesce(integers, hashed)
 
 
 def _numbers(labels: pl.Series) -> pl.Series:
@@ -330,7 +331,7 @@ def flag(role: str, dtypes: Dtypes) -> tuple[pl.Expr, pl.Expr]:
 
 
 def read_flag(cell: pl.Series) -> pl.DataFrame:
-    """Columns ``value`` and ``unread`` of cells as a file has them."""
+    """Columns ``value`` and ``unread`` (a mark) of the raw cells of a flag."""
     if cell.dtype == pl.Binary:
         # polars refuses a whole column for one cell that is no text
         cell = pl.Series([None if b is None else b.decode(errors="replace") for b in cell], dtype=pl.String)
@@ -340,7 +341,7 @@ def read_flag(cell: pl.Series) -> pl.DataFrame:
 
 
 def _probability(dtypes: Dtypes) -> tuple[pl.Expr, pl.Expr]:
-    """Behaviour probability, and the mark of one that is none: what was done had some chance."""
+    """Behaviour probability, and the mark of one outside (0, 1]: the logged action had some probability."""
     if "behavior_prob" not in dtypes:
         return pl.lit(None, dtype=pl.Float64), pl.lit(value=False)
     p = _number("behavior_prob", dtypes)
@@ -349,28 +350,29 @@ def _probability(dtypes: Dtypes) -> tuple[pl.Expr, pl.Expr]:
 
 
 def _reward_cell(dtypes: Dtypes, card: Card) -> pl.Expr:
-    """Reward as it was logged, or what an empty cell stands for."""
+    """Logged reward; an empty cell has the card's reward for empty cells."""
     if "reward" not in dtypes:
         return pl.lit(None, dtype=pl.Float64)
     r = _number("reward", dtypes)
     if (words := card.reward.words) is not None:
-        # of numbers too, and of integers that became floats: what types other rows give the column says nothing of this
-        said = text_of("reward", dtypes).str.strip_chars()
-        whole = {re.sub(_WHOLE, r"\1", word): paid for word, paid in words.items()} | words
-        each = (said, words), (said.str.replace(_WHOLE, "$1"), whole)
-        r = pl.coalesce(*(x.replace_strict(to, default=None, return_dtype=pl.Float64) for x, to in each), r)
+        # in numbers too, and in integers that became floats: the types of other rows must not change this cell
+        text = text_of("reward", dtypes).str.strip_chars()
+        integer_words = {re.sub(_WHOLE, r"\1", word): worth for word, worth in words.items()} | words
+        lookups = (text, words), (text.str.replace(_WHOLE, "$1"), integer_words)
+        worths = (cell.replace_strict(of, default=None, return_dtype=pl.Float64) for cell, of in lookups)
+        r = pl.coalesce(*worths, r)
     if card.reward.empty is None:
         return r
     return pl.when(pl.col("raw_reward").is_null() | r.is_nan()).then(card.reward.empty).otherwise(r)
 
 
 def _places(r: pl.Expr, reward: Reward) -> tuple[pl.Expr, pl.Expr]:
-    """Where a reward lies on the lattice, in steps, and which point below it is its own."""
+    """Position of a reward on the lattice, in steps, and the index of the lattice point at or below it."""
     low, high = reward.range
-    # times the inverse, as polars divides a long column: one of a single row it would divide, and round otherwise
-    at = (r.clip(low, high) - low) * (1 / (high - low)) * reward.steps
+    # times the inverse, as polars divides a long column: it divides a column of one row, which rounds differently
+    position = (r.clip(low, high) - low) * (1 / (high - low)) * reward.steps
     # rounding may leave a lattice point a hair too low: it still counts as the point
-    return at, (at + _ROUNDING).floor().clip(0, reward.steps)
+    return position, (position + _ROUNDING).floor().clip(0, reward.steps)
 
 
 def on_lattice(r: pl.Expr, reward: Reward) -> pl.Expr:
@@ -386,57 +388,53 @@ def _reward(r: pl.Expr | None, card: Card) -> list[pl.Expr]:
         return [pl.lit(None, dtype=pl.Float64).alias("reward"), *marks]
     (low, high), unit = card.reward.range, card.reward.unit
     finite = r.is_finite().fill_null(value=False)
-    at, k = _places(r, card.reward)
+    position, k = _places(r, card.reward)
     outside = (r < low - _ROUNDING * unit) | (r > high + _ROUNDING * unit)
     return [
         pl.when(finite).then(on_lattice(r, card.reward)).alias("reward"),
         (~finite).alias("not_a_reward"),
         (finite & outside).alias("clipped"),
-        (finite & (at - k > _ROUNDING)).alias("floored"),
+        (finite & (position - k > _ROUNDING)).alias("floored"),
     ]
 
 
-# a vector on its ball may pass it by the rounding of 32-bit numbers
+# relative excess over its radius that a vector may have by the rounding of 32-bit numbers
 _BEYOND = 1e-5
 
 
 class VectorCells:
-    """Expressions over the raw cells of one vector: a list of numbers, its text, or one cell a coordinate."""
+    """Expressions over the raw cells of one vector: a list of numbers, its text, or a cell for each coordinate."""
 
     def __init__(self, role: str, columns: str | list[str], vector: Vector, dtypes: Dtypes) -> None:
-        self._vector, self._size = vector, vector.size
-        self._split = not isinstance(columns, str)
-        self._types = [dtypes[step_role(role, i)] for i in range(self._size)] if self._split else [dtypes[role]]
-        names = [f"raw_{step_role(role, i)}" for i in range(self._size)] if self._split else [f"raw_{role}"]
-        self._raw = [pl.col(name) for name in names]
+        self._vector, self._split = vector, not isinstance(columns, str)
+        roles = [step_role(role, i) for i in range(vector.size)] if self._split else [role]
+        self._cells = [(pl.col(f"raw_{name}"), dtypes[name]) for name in roles]
 
     def values(self) -> pl.Expr:
-        """Coordinates from their centers, in units of their scales; what is missing or no number is null."""
-        each, vector = self._numbers() if self._split else self._list(), self._vector
-        # times the inverse: polars rounds a quotient otherwise where the column has one row
-        return pl.concat_list(
-            [((x - c) * (1 / s)).cast(pl.Float32) for x, s, c in zip(each, vector.scales, vector.centers, strict=True)]
-        )
+        """Centered and scaled coordinates; null where the cell is missing or no number."""
+        coordinates = zip(self._numbers(), self._vector.scales, self._vector.centers, strict=True)
+        # times the inverse: polars rounds a quotient differently if the column has one row
+        return pl.concat_list([((x - c) * (1 / s)).cast(pl.Float32) for x, s, c in coordinates])
 
     def words(self) -> pl.Expr:
-        """Some cell holds text that is no number."""
-        marks = [_word(raw) for raw, dtype in zip(self._raw, self._types, strict=True) if dtype == pl.String]
+        """Mark of vectors of which some cell holds text that is no number."""
+        marks = [_word(raw) for raw, dtype in self._cells if dtype == pl.String]
         if not marks:
             return pl.lit(value=False)
         if self._split:
             return pl.any_horizontal(marks).fill_null(value=False)
-        return _pieces(self._raw[0]).list.eval(_word(pl.element())).list.any().fill_null(value=False)
+        return _pieces(self._cells[0][0]).list.eval(_word(pl.element())).list.any().fill_null(value=False)
 
     def wrong_length(self) -> pl.Expr:
-        """The list has not the declared number of entries; a missing list has no length."""
+        """Mark of lists without the declared number of entries; not of missing ones."""
         if self._split:
             return pl.lit(value=False)
-        return (self._listed().list.len() != self._size).fill_null(value=False)
+        return (self._listed().list.len() != self._vector.size).fill_null(value=False)
 
     def missing(self) -> pl.Expr:
-        """No cell says anything."""
+        """Mark of vectors whose cells are all empty."""
         if self._split:
-            return pl.all_horizontal(self._empty(raw, dtype) for raw, dtype in zip(self._raw, self._types, strict=True))
+            return pl.all_horizontal(self._empty(raw, dtype) for raw, dtype in self._cells)
         blank = pl.element().fill_nan(None).is_null()
         return self._listed().list.eval(blank).list.all().fill_null(value=True) & ~self.words()
 
@@ -445,24 +443,22 @@ class VectorCells:
         return raw.is_null() | (raw.is_nan().fill_null(value=False) if dtype == pl.Float64 else pl.lit(value=False))
 
     def _listed(self) -> pl.Expr:
-        """The list of a list column; a column of plain numbers holds lists of one."""
-        raw, dtype = self._raw[0], self._types[0]
+        """List of numbers of a single cell; a plain number is a list of one."""
+        raw, dtype = self._cells[0]
         if dtype == NUMBERS:
             return raw
         if dtype == pl.String:
             return _pieces(raw).list.eval(number_of(pl.element()))
         return pl.when(raw.is_not_null()).then(pl.concat_list([raw.cast(pl.Float64)]))
 
-    def _list(self) -> list[pl.Expr]:
-        return [self._listed().list.get(i, null_on_oob=True) for i in range(self._size)]
-
     def _numbers(self) -> list[pl.Expr]:
-        pairs = zip(self._raw, self._types, strict=True)
-        return [number_of(raw) if dtype == pl.String else raw.cast(pl.Float64) for raw, dtype in pairs]
+        if not self._split:
+            return [self._listed().list.get(i, null_on_oob=True) for i in range(self._vector.size)]
+        return [number_of(raw) if dtype == pl.String else raw.cast(pl.Float64) for raw, dtype in self._cells]
 
 
 def _pieces(text: pl.Expr) -> pl.Expr:
-    """``[1, 2]`` or ``1, 2`` as pieces of text; empty text is no list, ``[]`` one without entries."""
+    """``[1, 2]`` or ``1, 2`` as pieces of text; empty text gives null, ``[]`` an empty list."""
     bare = text.str.strip_chars()
     inside = bare.str.strip_prefix("[").str.strip_suffix("]").str.strip_chars()
     none = pl.lit([], dtype=pl.List(pl.String))
@@ -475,20 +471,20 @@ def _word(text: pl.Expr) -> pl.Expr:
 
 
 def finite(vector: pl.Expr) -> pl.Expr:
-    """All coordinates are there and finite."""
+    """Mark of vectors whose coordinates are all present and finite."""
     return vector.list.eval(pl.element().is_finite().fill_null(value=False)).list.all().fill_null(value=False)
 
 
 def longer(vector: pl.Expr, radius: float) -> pl.Expr:
-    """Longer than declared, beyond the rounding of 32-bit numbers."""
+    """Mark of vectors longer than the radius by more than the rounding of 32-bit numbers."""
     square = vector.list.eval(pl.element().cast(pl.Float64) ** 2).list.sum()
     return (square > (radius * (1 + _BEYOND)) ** 2).fill_null(value=False)
 
 
 def next_observation() -> pl.Expr:
-    """Of rows sorted by episode and step: as it was logged; else, unless the episode ended here, that of the next row.
+    """Logged next observation; else that of the next row, unless the episode ended; else null.
 
-    The next row may be one beyond H; null where nothing tells.
+    Rows are sorted by episode and step.  The next row may be one beyond H.
     """
     follows = (pl.col("episode") == pl.col("episode").shift(-1)) & (pl.col("step") + 1 == pl.col("step").shift(-1))
     after = pl.col("observation").shift(-1)
@@ -501,19 +497,19 @@ def with_vectors(
 ) -> pl.DataFrame:
     """Decoded rows with their vectors, ``logged_observation`` (null where none is logged), and marks."""
     dtypes: Dtypes = {name.removeprefix("raw_"): dtype for name, dtype in raw.schema.items()}
-    found = {role: VectorCells(role, where, declared[role], dtypes) for role, where in columns.items()}
-    seen = raw.select(
-        *(cells.values().alias(role) for role, cells in found.items()),
-        pl.any_horizontal(cells.words() for cells in found.values()).alias("words"),
-        pl.any_horizontal(cells.wrong_length() for cells in found.values()).alias("wrong_length"),
-        *(cells.missing().alias(f"no_{role}") for role, cells in found.items()),
+    cells_of = {role: VectorCells(role, column, declared[role], dtypes) for role, column in columns.items()}
+    vectors = raw.select(
+        *(cells.values().alias(role) for role, cells in cells_of.items()),
+        pl.any_horizontal(cells.words() for cells in cells_of.values()).alias("words"),
+        pl.any_horizontal(cells.wrong_length() for cells in cells_of.values()).alias("wrong_length"),
+        *(cells.missing().alias(f"no_{role}") for role, cells in cells_of.items()),
     )
-    if "next_observation" not in found:
+    if "next_observation" not in cells_of:
         none = pl.lit(None, dtype=OBSERVED["next_observation"])
-        seen = seen.with_columns(none.alias("next_observation"), pl.lit(value=True).alias("no_next_observation"))
+        vectors = vectors.with_columns(none.alias("next_observation"), pl.lit(value=True).alias("no_next_observation"))
     logged, none_logged = pl.col("next_observation"), pl.col("no_next_observation")
-    not_finite = [~finite(pl.col(role)) for role in found if role != "next_observation"]
-    return pl.concat([rows, seen], how="horizontal").with_columns(
+    not_finite = [~finite(pl.col(role)) for role in cells_of if role != "next_observation"]
+    return pl.concat([rows, vectors], how="horizontal").with_columns(
         pl.col("unreadable") | pl.col("words"),
         pl.when(~none_logged).then(logged).alias("logged_observation"),
         pl.any_horizontal(*not_finite, ~none_logged & ~finite(logged)).alias("not_finite"),
@@ -523,39 +519,39 @@ def with_vectors(
 def with_successors(rows: pl.DataFrame, card: Card, vector: Vector) -> pl.DataFrame:
     """Sorted rows with ``next_observation``, and a next state that is known only if its observation is.
 
-    Where nothing divides the states, a next observation that is logged tells the next state, too.
+    If there is only one state, a logged next observation determines the next state, too.
 
     ``rows``: as :func:`~pipeline.logs.ingest.sort_episodes` leaves them, with ``next_state``.
     """
-    first_end, known = card.domain.states.first_terminal, pl.col("next_observation").is_not_null()
-    state, here = pl.col("next_state"), pl.lit(0 if card.domain.states.undivided else None, dtype=pl.Int32)
+    first_end, observed = card.domain.states.first_terminal, pl.col("next_observation").is_not_null()
+    state, undivided = pl.col("next_state"), pl.lit(0 if card.domain.states.undivided else None, dtype=pl.Int32)
     rows = rows.with_columns(next_observation().alias("next_observation"))
-    # what follows by its step alone may stand behind a gap: then no state is told, and none is here
+    # the next row by its step alone may stand behind a gap: then the next state stays unknown
     logged = pl.col("logged_observation").is_not_null() & ~pl.col("terminated")
-    told = pl.coalesce(state, pl.when(logged).then(here))
+    successor = pl.coalesce(state, pl.when(logged).then(undivided))
     return rows.with_columns(
-        pl.when((told >= first_end) | known).then(told).cast(pl.Int32).alias("next_state"),
+        pl.when((successor >= first_end) | observed).then(successor).cast(pl.Int32).alias("next_state"),
         pl.any_horizontal(longer(pl.col(c), vector.radius) for c in OBSERVED).alias("beyond_radius"),
     )
 
 
-# a date and a time as text, with the offset from UTC; what is left out is 0
+# a date and a time as text, with the offset from UTC; omitted parts are 0
 _DATE, _TIME = r"^(\d{4}-\d{2}-\d{2})", r"^\d{4}-\d{2}-\d{2} \d{2}:\d{2}"
 _FORMAT = "%Y-%m-%d %H:%M:%S%.f%z"
 _MICROSECONDS = 86_400 * 10**6
-_EPISODE = ("user_id", "episode_id")
+_EPISODE_KEYS = ("user_id", "episode_id")
 
 
 def order_of(dtypes: Dtypes, role: str = "order") -> pl.Expr:
-    """Where a row stands among others: its number, or its date in days; null where it is neither."""
-    cell, number = pl.col(f"raw_{role}"), _number(role, dtypes)
-    # as text: an infinite number is no place there either
+    """Number of a row, or its date in days, by which rows are ordered; null where it is neither."""
+    number = _number(role, dtypes)
+    # as in text: an infinite number is no place
     number = pl.when(number.is_finite()).then(number)
-    return pl.coalesce(number, _days(cell.str.strip_chars())) if dtypes[role] == pl.String else number
+    return pl.coalesce(number, _days(pl.col(f"raw_{role}").str.strip_chars())) if dtypes[role] == pl.String else number
 
 
 def _days(text: pl.Expr) -> pl.Expr:
-    """Days since 1970 of ISO dates and times, each read by itself: what other rows hold decides nothing."""
+    """Days since 1970 of ISO dates and times, each read independently of other rows."""
     text = text.str.replace(_DATE + "T", "${1} ").str.replace(r"(?:Z| ?UTC)$", "+00:00")
     text = text.str.replace(_DATE + "$", "${1} 00:00").str.replace(f"({_TIME[1:]}.*[+-]\\d{{2}})$", "${1}:00")
     text = text.str.replace(f"({_TIME[1:]})($|[+-])", "${1}:00${2}")
@@ -565,62 +561,61 @@ def _days(text: pl.Expr) -> pl.Expr:
         .otherwise(text + "+00:00")
     )
     moment = text.str.to_datetime(_FORMAT, time_unit="us", time_zone="UTC", strict=False)
-    # times the inverse: polars rounds a quotient otherwise where the column has one row
+    # times the inverse: polars rounds a quotient differently if the column has one row
     return moment.to_physical().cast(pl.Float64) * (1 / _MICROSECONDS)
 
 
 def number_steps(rows: pl.DataFrame, raw: pl.DataFrame, card: Card) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Number the rows of each episode from 0 in the order that the card names.
 
-    Returns the same rows but those that say again what another one at their place says, or that the card lets another
-    one at their place stand for, with ``step``; ``jump``: whether a row stands too far behind the one before it;
-    ``same_place``: whether another row stands at its place.  A row whose place cannot be read is ``unreadable``.  And
-    the rows that are left out, each with its ``rule``.
+    Returns the rows with ``step``, ``jump`` (whether a row stands too far behind the one before it) and ``same_place``
+    (whether another row stands at its place), without those that repeat or that the card's ``same_place`` replaces by
+    another row of their place; and these, each with its ``rule``.  A row whose place cannot be read is ``unreadable``.
     """
-    here = [*_EPISODE, "order"]
+    place = [*_EPISODE_KEYS, "order"]
     dtypes: Dtypes = {name.removeprefix("raw_"): dtype for name, dtype in raw.schema.items()}
-    place = order_of(dtypes)
+    order = order_of(dtypes)
     if card.source.order_by in (card.source.optional or ()):
-        # what came of an episode stands behind its rows, if its file has no date
-        place = pl.when(text_of("order", dtypes).is_null()).then(math.inf).otherwise(place)
-    rows = rows.with_columns(raw.select(place.alias("order")).to_series())
+        # the outcome of an episode stands behind its rows if its file has no date
+        order = pl.when(text_of("order", dtypes).is_null()).then(math.inf).otherwise(order)
+    rows = rows.with_columns(raw.select(order.alias("order")).to_series())
     rows = rows.with_columns(pl.col("unreadable") | pl.col("order").is_null())
-    tied = rows.filter(pl.struct(here).is_duplicated() & pl.col("order").is_not_null()).select("row", *here)
+    tied = rows.filter(pl.struct(place).is_duplicated() & pl.col("order").is_not_null()).select("row", *place)
     tied = tied.with_columns(keyed_hash(_texts(raw[tied["row"]]), card.name).alias("tie"))
-    again = tied.filter(~pl.struct(*here, "tie").is_first_distinct())
-    tied = tied.join(again, on="row", how="anti")
-    out = again.select("row", rule=pl.lit("repeated_row"))
+    repeats = tied.filter(~pl.struct(*place, "tie").is_first_distinct())
+    tied = tied.join(repeats, on="row", how="anti")
+    out = repeats.select("row", rule=pl.lit("repeated_row"))
     if card.source.same_place is not None:
         entered = raw.select(order_of(dtypes, "entered").alias("entered")).to_series()
         descending = card.source.same_place.keep == "last"
         tied = tied.with_columns(entered.gather(tied["row"]).alias("entered"))
         tied = tied.sort("entered", "tie", descending=[descending, False], nulls_last=True)
-        other = tied.filter(~pl.struct(here).is_first_distinct())
+        superseded = tied.filter(~pl.struct(place).is_first_distinct())
         tied, out = (
-            tied.join(other, on="row", how="anti"),
-            pl.concat([out, other.select("row", rule=pl.lit("superseded"))]),
+            tied.join(superseded, on="row", how="anti"),
+            pl.concat([out, superseded.select("row", rule=pl.lit("superseded"))]),
         )
-    ties = tied.select("row", "tie", pl.struct(here).is_duplicated().alias("same_place"))
+    ties = tied.select("row", "tie", pl.struct(place).is_duplicated().alias("same_place"))
     rows = rows.drop("same_place").join(out, on="row", how="anti", maintain_order="left")
-    rows = rows.join(ties, on="row", how="left", maintain_order="left").sort(*here, "tie", "row", nulls_last=True)
+    rows = rows.join(ties, on="row", how="left", maintain_order="left").sort(*place, "tie", "row", nulls_last=True)
     rows = rows.with_columns(pl.col("same_place").fill_null(value=False))
-    apart = pl.col("order") - pl.col("order").shift().over(_EPISODE)
-    far = None if card.source.gap == "keep" else card.source.gap_over
-    jump = pl.lit(value=False) if far is None else (apart.is_finite() & (apart > far)).fill_null(value=False)
-    step = pl.when(pl.col("order").is_not_null()).then(pl.int_range(pl.len(), dtype=pl.Int64).over(_EPISODE))
+    distance = pl.col("order") - pl.col("order").shift().over(_EPISODE_KEYS)
+    limit = None if card.source.gap == "keep" else card.source.gap_over
+    jump = pl.lit(value=False) if limit is None else (distance.is_finite() & (distance > limit)).fill_null(value=False)
+    step = pl.when(pl.col("order").is_not_null()).then(pl.int_range(pl.len(), dtype=pl.Int64).over(_EPISODE_KEYS))
     return rows.with_columns(step.alias("step"), jump.alias("jump")).drop("tie"), out
 
 
 def _texts(raw: pl.DataFrame) -> list[str]:
-    """What each row says, as one text; not its place, and alike whatever types other rows gave the columns."""
-    told = {c: t for c, t in raw.schema.items() if c.startswith("raw_") and c != "raw_order"}
-    cells = [_said(pl.col(c), dtype) for c, dtype in told.items()]
-    # the length before each cell, that no cell can hold what looks like two
+    """Contents of each row, without its place, as one text that does not depend on the types of the columns."""
+    contents = {c: t for c, t in raw.schema.items() if c.startswith("raw_") and c != "raw_order"}
+    cells = [_normal_text(pl.col(c), dtype) for c, dtype in contents.items()]
+    # the length before each cell, so that no cell can look like two
     sized = [x for cell in cells for x in (cell.str.len_bytes().cast(pl.String).fill_null("-"), cell.fill_null(""))]
     return raw.select(pl.concat_str(sized, separator=" ")).to_series().to_list()
 
 
-def _said(cell: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+def _normal_text(cell: pl.Expr, dtype: pl.DataType) -> pl.Expr:
     if holds_numbers(dtype):
         return list_text(cell.cast(NUMBERS))
     text = (cell.fill_nan(None) if dtype.is_float() else cell).cast(pl.String)
@@ -629,11 +624,11 @@ def _said(cell: pl.Expr, dtype: pl.DataType) -> pl.Expr:
 
 
 def behind_gap(card: Card) -> pl.Expr:
-    """Of rows sorted by episode and step: whether a gap lies before the row, or before one before it."""
-    # episodes stand together: what is carried forward over rows spares a group an episode
+    """Mark of rows with a gap before them in their episode; rows are sorted by episode and step."""
+    # episodes stand together: filling forward over rows is cheaper than a group for each episode
     row, new = pl.int_range(pl.len(), dtype=pl.Int64), pl.col("episode").ne_missing(pl.col("episode").shift())
     start = pl.when(new).then(row).forward_fill()
-    # given that none repeats
+    # steps are distinct here
     gap = pl.col("jump") if card.source.order_by is not None else (pl.col("step") != row - start)
     return (pl.when(gap).then(row).forward_fill() >= start).fill_null(value=False)
 
@@ -645,7 +640,7 @@ def unfold(raw: pl.DataFrame, card: Card) -> pl.DataFrame:
     """Unfold the rows of whole users.
 
     Returns the same columns as a long source has, ``raw_step`` 0-based, ``origin`` (position in ``raw``), by row and
-    step. A step whose state and action cells are all empty is not there; constants are no sign of a step.
+    step. A step whose state and action cells are all empty is left out; constants do not fill a step.
     """
     roles = card.log.steps
     if "raw_episode" not in raw.columns:
@@ -654,7 +649,7 @@ def unfold(raw: pl.DataFrame, card: Card) -> pl.DataFrame:
     raw = raw.with_row_index("origin")
     as_text = {role: _needs_text(role, cells, raw, card) for role, cells in roles.items()}
     steps = [
-        raw.filter(_taken(h, roles, raw)).select(
+        raw.filter(_step_filled(h, roles, raw)).select(
             pl.col("origin").cast(pl.Int64),
             "raw_user",
             "raw_episode",
@@ -670,13 +665,13 @@ def unfold(raw: pl.DataFrame, card: Card) -> pl.DataFrame:
 
 def empty_rows(raw: pl.DataFrame, steps: pl.DataFrame) -> pl.Series:
     """Positions in ``raw`` of the rows that hold no step at all."""
-    held = pl.Series(steps["origin"].unique())
-    every = pl.int_range(len(raw), dtype=pl.Int64, eager=True)
-    return every.filter(~every.is_in(held.implode()))
+    with_step = pl.Series(steps["origin"].unique())
+    positions = pl.int_range(len(raw), dtype=pl.Int64, eager=True)
+    return positions.filter(~positions.is_in(with_step.implode()))
 
 
-def _taken(h: int, roles: dict[str, list[str]], raw: pl.DataFrame) -> pl.Expr:
-    """Some state or action cell of the step is filled."""
+def _step_filled(h: int, roles: dict[str, list[str]], raw: pl.DataFrame) -> pl.Expr:
+    """Mark of rows of which some state or action cell of the step is filled."""
     telling = [r for r in TELLING if r in roles and constant(roles[r][h]) is None]
     return pl.any_horizontal(_filled(step_role(role, h), raw, number=role == "bin") for role in telling)
 
@@ -715,13 +710,13 @@ def _cell(role: str, h: int, source: str, raw: pl.DataFrame, card: Card, *, as_t
 def _named(cell: pl.Expr, column: str, labels: dict[str, dict[str, str]], card: Card) -> pl.Expr:
     """Raw text -> the qualified label where the column has some; no other label of the key is meant then."""
     if column in labels:
-        own = labels[column]
-        floats = {f"{value}.0": label for value, label in own.items() if value.lstrip("-").isdecimal()}
+        by_value = labels[column]
+        floats = {f"{value}.0": label for value, label in by_value.items() if value.lstrip("-").isdecimal()}
         ends = {end: end for end in card.domain.states.ends}
-        named = cell.replace_strict(floats | ends | own, default=_NO_LABEL, return_dtype=pl.String)
+        named = cell.replace_strict(floats | ends | by_value, default=_NO_LABEL, return_dtype=pl.String)
         return pl.when(cell.is_not_null()).then(named)
-    others = [label for own in labels.values() for label in own.values()]
-    return pl.when(cell.is_in(others)).then(pl.lit(_NO_LABEL)).otherwise(cell)
+    qualified = [label for by_value in labels.values() for label in by_value.values()]
+    return pl.when(cell.is_in(qualified)).then(pl.lit(_NO_LABEL)).otherwise(cell)
 
 
 def _qualified(role: str, card: Card) -> dict[str, dict[str, str]]:
@@ -730,12 +725,12 @@ def _qualified(role: str, card: Card) -> dict[str, dict[str, str]]:
     labels = domain.actions.raw_labels() if role == "action" else domain.states.raw_labels()
     kinds = ("action",) if role == "action" else ("state", "next_state")
     columns = {cell for kind in kinds for cell in card.log.steps.get(kind, []) if constant(cell) is None}
-    found: dict[str, dict[str, str]] = {}
+    qualified: dict[str, dict[str, str]] = {}
     for label in labels:
         column, equals, value = label.partition("=")
         if equals and column in columns:
-            found.setdefault(column, {})[value] = label
-    return found
+            qualified.setdefault(column, {})[value] = label
+    return qualified
 
 
 _COLUMNS = {"state": pl.String, "step": pl.Int64}
@@ -798,12 +793,12 @@ def read_observations(content: bytes, name: str, names: Sequence[str]) -> tuple[
     wrong = (rows["observation"].list.len() != n) | rows["observation"].list.eval(pl.element().is_null()).list.any()
     bad = (rows["step"].is_null() | wrong.fill_null(value=True)).arg_true() + 1
     if len(bad):
-        at = ", ".join(map(str, bad.head(5).to_list()))
-        raise CardError(f"{name}: record {at}: give each a step and {n} numbers ({', '.join(names)})")
+        records = ", ".join(map(str, bad.head(5).to_list()))
+        raise CardError(f"{name}: record {records}: give each a step and {n} numbers ({', '.join(names)})")
     return np.array(rows["observation"].to_list(), dtype=np.float64).reshape(-1, n), rows["step"].to_numpy()
 
 
-# what is no index of a state
+# codes instead of an index
 UNREADABLE, UNDECLARED = -1, -2
 
 
@@ -817,12 +812,12 @@ def index_states(values: Sequence[str | None], states: States) -> Integers:
     """
     text = pl.Series(values, dtype=pl.String)
     if states.product is not None:
-        # of several columns no one cell tells the state: it is asked for by its name
+        # no single cell determines a state of several columns: the query names the state
         names = {label: i for i, label in enumerate([*states.live(), *states.ends])}
         named = text.replace_strict(names, default=states.other_index, return_dtype=pl.Int64)
         return named.fill_null(UNDECLARED).to_numpy()
     roles = (["state"] if states.bins is None or states.ends else []) + (["bin"] if states.bins else [])
     raw = pl.DataFrame([text.alias(f"raw_{role}") for role in roles])
     index, _, unread = state_index("state", "bin", dict.fromkeys(roles, pl.String()), states)
-    found = pl.coalesce(index, states.other_index).fill_null(UNDECLARED)
-    return raw.select(pl.when(unread).then(UNREADABLE).otherwise(found).cast(pl.Int64)).to_series().to_numpy()
+    declared = pl.coalesce(index, states.other_index).fill_null(UNDECLARED)
+    return raw.select(pl.when(unread).then(UNREADABLE).otherwise(declared).cast(pl.Int64)).to_series().to_numpy()

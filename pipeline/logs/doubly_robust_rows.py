@@ -1,4 +1,4 @@
-"""Scores of people for the tabular doubly robust estimator: their rows, and what a released model asks of them."""
+"""Scores of people for the tabular doubly robust estimator, from their rows and a released model."""
 
 from __future__ import annotations
 
@@ -18,20 +18,19 @@ from pipeline.statistics.scores import Clips, Question, fared
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-# where logged weights are cut, and what a person's exceed their mean by, in clips of psi: no weight that set it is cut
+# bound of logged weights, and of a person's sum of their excess over the mean, in clips of psi
 REACH = 2.0
 
 
 @dataclass(frozen=True)
 class TabularScores:
-    """Psi, own return, what is gained, and two placebos.
+    """Psi, own return, gain, and two placebos; each score of a person is the mean over their episodes.
 
-    Of somebody with several episodes each score is their mean.  What a log cuts off is worth nothing, in psi and in the
-    own return alike.
+    Steps that the log cuts off count as 0, in psi and in the own return alike.
 
-    ``changes``: false: the policy is practice, so what a person gains is 0.
-    ``aim`` ``(H, L, A)``: of :mod:`~pipeline.agents.doubly_robust`: a row that tells a chance of what was done has the
-    weight aim / chance, cut where the check would be, which so tells of it; None: nobody looks at what rows tell.
+    ``changes``: whether the policy differs from practice; if not, every gain is 0.
+    ``aim`` ``(H, L, A)``: see :mod:`~pipeline.agents.doubly_robust`: a row with a behaviour probability has the weight
+    aim / probability, cut at the clip of its check, which thereby shows the cut; None: these probabilities are ignored.
     """
 
     asked: Question = field(repr=False)
@@ -53,7 +52,7 @@ class TabularScores:
         steps, unit = lattice_rewards(rows, card, step, state, action, onto)
         paid = card.reward.range[0] + unit * steps.astype(np.float64)
         first = np.append(True, np.diff(episode) != 0)
-        # the column behind all states is worth nothing: a row without a successor
+        # the column behind all states has value 0: it is for rows without a successor
         V, W = (np.append(x, np.zeros((len(x), 1)), axis=1) for x in (q.V, q.W))  # noqa: N806
         ahead = paid + V[step + 1, onto] - q.Q[step, state, action]
         w, off = q.w[step, state, action], list[Array]()
@@ -62,7 +61,7 @@ class TabularScores:
             off.append(more)
         psi = np.where(first, V[step, state], 0.0) + w * ahead
         fall = q.W[np.maximum(step - 1, 0), np.append(0, state[:-1])] - q.W[step, state]
-        # of one step, what lies before is a person's earlier episodes
+        # in episodes of one step, the past is a person's earlier episodes
         anew = first if len(q.Q) > 1 else np.append(True, np.diff(user) != 0)
         luck = fared(paid + W[step + 1, onto] - q.W[step, state], anew)
         surprise = q.surprise[step, state, action]
@@ -70,7 +69,7 @@ class TabularScores:
         past = np.where(anew, 0.0, surprise * (luck - q.past[step, state]))
         people = int(user[-1]) + 1
         episodes = np.bincount(user[first], minlength=people)
-        # one after the other, so that no rounding of one person's sums depends on who stands beside them
+        # summed sequentially, so that one person's rounding does not depend on other people
         each = [np.bincount(user, weights=x, minlength=people) / episodes for x in (psi, paid, lost, past, *off)]
         scores = self.clips.scaled(each[0] if self.changes else each[1], *each[1:4])
         return np.column_stack([scores, *(x / (REACH * self.clips.spread) for x in each[4:])])
@@ -78,9 +77,9 @@ class TabularScores:
     def _weigh(
         self, aim: Array, chance: Array, w: Array, step: Integers, state: Integers, action: Integers
     ) -> tuple[Array, Array]:
-        """Weights by the rows' own chances, and by how much each exceeds its mean, in parts of an episode's steps."""
+        """Weights by the rows' behaviour probabilities, and their excess over the mean, divided by H."""
         aimed = aim[step, state, action]
-        # a chance that cannot be one is none, and the release speaks for the row
+        # a row without a valid probability has the released weight
         told = np.isfinite(aimed) & (chance > 0) & (chance <= 1)
         own = np.minimum(np.divide(aimed, chance, out=np.zeros(len(w)), where=told), REACH * self.clips.spread)
         return np.where(told, own, w), np.where(told, own - aim[step, state].sum(-1), 0.0) / len(aim)

@@ -1,16 +1,16 @@
-"""Tasks over files that all workers see, and where they are done: here, on processes of this machine, or on Dask.
+"""Tasks over files that all workers see, done in this process, on processes of this machine, or on Dask.
 
-A task that is done twice writes the same bytes, so a worker that died is survived.  On its way a task never raises:
-libraries show what is raised, and a row may stand in it.  Its error comes back as a kind and, if this project wrote it,
-a text that names file and line.
+A task that is done twice writes the same bytes, so the death of a worker does no harm.  On a worker a task never
+raises: libraries show what is raised, and it may quote a row.  Its error is returned as a type and, if this project
+wrote it, a text that names file and line.
 
-A process is an interpreter that is started anew, so it does not matter how this program was started; it takes tasks
-from a pipe, and ends when its parent does.  A process pool of the standard library fails whole when one child is
-killed, and runs the caller's script again in each child.
+A process is a new interpreter, so it does not matter how this program was started; it takes tasks from a pipe, and
+ends when its parent does.  A process pool of the standard library fails as a whole when one child is killed, and runs
+the caller's script again in each child.
 
-Dask's workers are the operator's, behind the privacy wall.  What Dask keeps, shows and logs: keys, code, paths and
-sizes.  Tasks of an ingest carry the ids of people whom a disjoint dataset has counted; the scheduler passes them on and
-logs none.  Rows never leave a worker; sums go through the scheduler to this process alone.
+Dask's workers are the operator's, behind the privacy wall.  Dask keeps, shows and logs keys, code, paths and sizes.
+Tasks of an ingest carry the ids of people whom a disjoint dataset has counted; the scheduler passes them on and does
+not log them.  Rows never leave a worker; sums go through the scheduler to this process alone.
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -47,34 +47,34 @@ _OURS: tuple[type[Exception], ...] = (CardError, DamagedError, LogError)
 
 
 class FileTask(Protocol[R_co]):
-    """A small value that can be sent to another process; nothing of it is shown."""
+    """A task over files: a small value that can be sent to another process, and whose content is not shown."""
 
     @property
     def files(self) -> Sequence[Path]:
-        """What a worker must see as it is here."""
+        """Files that a worker must see unchanged."""
         ...
 
     @property
     def named(self) -> str:
-        """What a message calls it: names of files."""
+        """Name of the task in messages: names of files."""
         ...
 
     def __call__(self, seen: Seen) -> R_co:
-        """Do it; call ``seen`` with the number of rows, batch after batch."""
+        """Do the task; call ``seen`` with the number of rows, batch after batch."""
         ...
 
 
 @dataclass(frozen=True)
 class Here:
-    """In this process, one after the other."""
+    """Does tasks in this process, one after the other."""
 
     together: int = 1
 
     def ready(self, files: Sequence[Path]) -> None:
-        """Nothing to ask: nothing can fail later that does not now."""
+        """Do nothing: this process sees its files."""
 
     def each(self, tasks: Iterable[T], seen: Seen) -> Iterator[tuple[T, Any]]:
-        """In their order; errors are raised as they are."""
+        """Do tasks in their order; errors are raised unchanged."""
         for task in tasks:
             yield task, task(seen)
 
@@ -84,7 +84,7 @@ Files = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, repr=False)
 class Done:
-    """What a task gave, and how many rows it saw."""
+    """Result of a task, and the number of rows that it saw."""
 
     result: Any
     rows: int
@@ -92,13 +92,13 @@ class Done:
 
 @dataclass(frozen=True, repr=False)
 class Trouble:
-    """What went wrong on a worker; ``text`` is empty where it might hold what a row says."""
+    """Error on a worker; ``text`` is empty if it might quote a row."""
 
     kind: str
     text: str = ""
 
     def error(self, task: FileTask[Any]) -> Exception:
-        """As it would have been raised here."""
+        """Exception that the task would have raised in this process."""
         for ours in _OURS:
             if self.kind == ours.__name__:
                 return ours(self.text)
@@ -106,7 +106,7 @@ class Trouble:
 
 
 def attempt(task: FileTask[Any], files: Files, code: str) -> Done | Trouble:
-    """On a worker: do a task; never raises."""
+    """Do a task on a worker; never raises."""
     rows = 0
 
     def seen(more: int) -> None:
@@ -120,14 +120,14 @@ def attempt(task: FileTask[Any], files: Files, code: str) -> Done | Trouble:
     except _OURS as e:
         return Trouble(type(e).__name__, str(e))
     except BaseException as e:
-        # a panic of a library is no Exception, and its text may quote a cell
+        # a library's panic is no Exception, and its text may quote a cell
         if isinstance(e, KeyboardInterrupt | SystemExit):
             raise
         return Trouble(type(e).__name__)
 
 
 def trouble_with(files: Files, code: str) -> str:
-    """On a worker: why it cannot work on these files; empty if it can."""
+    """Reason why a worker cannot work on these files; empty if it can."""
     if code != code_digest():
         return "it runs another version of reticent, numpy, polars or pyarrow; install the same on all machines"
     for name, size in files:
@@ -138,46 +138,46 @@ def trouble_with(files: Files, code: str) -> str:
 
 
 def sizes(files: Sequence[Path]) -> Files:
-    """Paths and sizes: another size is another file, or half of one."""
+    """Paths and sizes of files, by which workers check that they see the same ones."""
     return tuple((str(file.resolve()), file.stat().st_size) for file in files)
 
 
 @dataclass(frozen=True, repr=False)
 class Packed:
-    """Sums on their way between processes; where most cells are zero, only the others.
+    """Sums on their way between processes: indices of cells and their integers, table by table.
 
-    Cells ``at`` and their integers, table by table; ``at`` is None where every cell is there.
+    Tables in which most cells are zero have only the other cells; the indices are None if all cells are present.
     """
 
     tables: Mapping[str, tuple[Integers | None, Integers]]
 
     @staticmethod
     def of(sums: Mapping[str, Integers]) -> Packed:
-        """The smaller of both ways."""
+        """Pack sums, each table in the smaller of both forms."""
         tables: dict[str, tuple[Integers | None, Integers]] = {}
         for name, table in sums.items():
             flat = table.reshape(-1)
-            at = np.flatnonzero(flat)
-            tables[name] = (at, flat[at]) if 2 * len(at) < len(flat) else (None, flat)
+            cells = np.flatnonzero(flat)
+            tables[name] = (cells, flat[cells]) if 2 * len(cells) < len(flat) else (None, flat)
         return Packed(tables)
 
     def add_to(self, sums: Mapping[str, Integers]) -> None:
-        """Add in place."""
-        for name, (at, found) in self.tables.items():
+        """Add to ``sums`` in place."""
+        for name, (cells, values) in self.tables.items():
             flat = sums[name].reshape(-1)
-            # no cell is named twice
-            flat[slice(None) if at is None else at] += found
+            # no cell occurs twice
+            flat[slice(None) if cells is None else cells] += values
 
 
 class _Crew(ABC):
-    """Workers behind an executor, which see the same files."""
+    """Workers behind an executor, which see the same files as this process."""
 
     @abstractmethod
     def executor(self) -> AbstractContextManager[tuple[Executor, int]]:
-        """Who does tasks, and how many are handed out at once: no more, so that no results wait in memory."""
+        """Executor, and the number of tasks submitted at once, which bounds the results that wait in memory."""
 
     def each(self, tasks: Iterable[T], seen: Seen) -> Iterator[tuple[T, Any]]:
-        """Tasks in the order in which they are done.
+        """Yield tasks and results in the order in which they are done.
 
         Raises CardError, DamagedError, LogError as the task would here.
         Raises RuntimeError if a worker failed otherwise, or several died over one task.
@@ -206,7 +206,7 @@ class _Crew(ABC):
                     yield task, answer.result
 
 
-# over one task
+# attempts of one task whose process dies
 _DEATHS = 2
 _DIED = "death"
 _CHILD = "import sys; sys.path[:] = {path!r}; from pipeline.logs.elsewhere import serve; serve({handle})"
@@ -223,7 +223,7 @@ class OnProcesses(_Crew, Executor):
         self._ended = False
 
     def __exit__(self, *_: object) -> None:
-        """End every process, whatever it does."""
+        """Kill every process."""
         self._ended = True
         self._threads.shutdown(wait=False, cancel_futures=True)
         for process in list(self._children.values()):
@@ -231,11 +231,11 @@ class OnProcesses(_Crew, Executor):
             process.wait()
 
     def ready(self, files: Sequence[Path]) -> None:
-        """They see what this process sees."""
+        """Do nothing: processes of this machine see the same files."""
 
     @contextmanager
     def executor(self) -> Generator[tuple[Executor, int]]:
-        """Itself: the processes stay for the next tasks."""
+        """Yield itself; the processes stay for the next tasks."""
         yield self, self.together
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **_: Any) -> Future[Any]:
@@ -243,13 +243,13 @@ class OnProcesses(_Crew, Executor):
         assert fn is attempt
         return self._threads.submit(self._attempt, args)
 
-    def _attempt(self, asked: tuple[Any, ...]) -> Done | Trouble:
-        """In a thread: a process that died over a task is replaced once."""
+    def _attempt(self, arguments: tuple[Any, ...]) -> Done | Trouble:
+        """Have a process do a task, in a thread; a process that dies is replaced once."""
         code = 0
         for _ in range(_DEATHS):
             pipe = self._idle.pop() if self._idle else self._start()
             try:
-                pipe.send(asked)
+                pipe.send(arguments)
                 answer: Done | Trouble = pipe.recv()
             except (EOFError, ConnectionError):
                 pipe.close()
@@ -259,15 +259,15 @@ class OnProcesses(_Crew, Executor):
                 continue
             self._idle.append(pipe)
             return answer
-        said = f"{_DEATHS} processes that did it died (the last with code {code}); if memory ran out, "
-        return Trouble(_DIED, said + "give --memory less, so that fewer of them work at once")
+        reason = f"{_DEATHS} processes that did it died (the last with code {code}); if memory ran out, "
+        return Trouble(_DIED, reason + "give --memory less, so that fewer of them work at once")
 
     def _start(self) -> Connection[Any, Any]:
         ours, theirs = Pipe()
         with theirs:
             handle = theirs.fileno()
             command = [sys.executable, "-P", "-c", _CHILD.format(path=sys.path, handle=handle)]
-            # as many threads as processes: one each
+            # one thread for each process
             limits = {"POLARS_MAX_THREADS": "1", "OMP_NUM_THREADS": "1"}
             self._children[ours] = subprocess.Popen(
                 command, env=os.environ | limits, stdin=subprocess.DEVNULL, pass_fds=[handle]
@@ -276,8 +276,8 @@ class OnProcesses(_Crew, Executor):
 
 
 def serve(handle: int) -> None:
-    """In a child: answer tasks until the pipe is closed."""
-    # an interrupt is the parent's, which ends this process
+    """Do tasks in a child process until the pipe is closed."""
+    # the parent handles interrupts, and ends this process
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=[os.getppid()], daemon=True).start()
     with Connection(handle) as pipe, suppress(EOFError, ConnectionError):
@@ -286,7 +286,7 @@ def serve(handle: int) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """Whoever begins anew after a dead parent must be alone."""
+    """End this process when its parent is gone, so that the next ingest is alone."""
     while os.getppid() == parent:
         time.sleep(0.1)
     os._exit(1)
@@ -327,9 +327,9 @@ class OnDask(_Crew):
 
     @contextmanager
     def executor(self) -> Generator[tuple[Executor, int]]:
-        """Of a client of the scheduler; what is not done when the block is left is given up."""
+        """Executor of a client; unfinished tasks are given up when the context ends."""
         with self._client() as client:
-            # a task that is done anew counts once; two with the same arguments are two
+            # not pure: two tasks with the same arguments are both done
             pool = client.get_executor(pure=False)
             try:
                 yield pool, 2 * _threads(client)
@@ -345,7 +345,7 @@ class OnDask(_Crew):
             raise CardError(f"no Dask scheduler answers at {self.address} ({type(e).__name__})") from None
 
 
-# where tasks are done: how many ``together``, what is refused before a charge, and each with its result
+# workers: their number (``together``), a check before a charge (``ready``), and the loop over tasks (``each``)
 Elsewhere = Here | OnProcesses | OnDask
 
 

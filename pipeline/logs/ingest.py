@@ -1,6 +1,6 @@
 """From a card's source files to an edition: a numbered snapshot of canonical rows, and the quarantine of the others.
 
-Second pass of ingest, a partition at a time: its rows screened, written and counted; and whose were set aside.
+The first pass spills rows by person into partitions; the second screens, writes and counts a partition at a time.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 import hashlib
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
@@ -59,7 +59,7 @@ from pipeline.logs.spills import (
     ReadFiles,
     Share,
     file_all,
-    gather_nobodys,
+    gather_nameless,
     likely_partitions,
     likely_processes,
     most_partitions,
@@ -94,39 +94,39 @@ def screen(raw: pl.DataFrame, card: Card, names: tuple[str, ...]) -> tuple[pl.Da
     """Apply every rule.
 
     Returns canonical rows, sorted by user, episode, step; and the quarantine, sorted by file and line.  Every row of
-    ``raw`` is in the first, or once in the second with a drop effect.  A row of a wide source is judged step by step,
-    and filed once under each rule that some of its steps break.
+    ``raw`` is in the first, or once in the second with a drop effect.  A row of a wide source is screened step by
+    step, and filed once under each rule that some of its steps break.
     """
     steps = unfold(raw, card) if card.source.layout == "wide" else raw
     rows, coerced = decode(steps, card), rules.COERCED
-    out = pl.DataFrame(schema={"row": pl.Int64, "rule": pl.String})
+    left_out = pl.DataFrame(schema={"row": pl.Int64, "rule": pl.String})
     if card.domain.observation is not None:
         declared = dict.fromkeys(card.log.vectors, card.domain.observation)
         rows, coerced = with_vectors(rows, steps, card.log.vectors, declared), rules.OBSERVED
     if card.source.order_by is not None:
-        rows, out = number_steps(rows, steps, card)
+        rows, left_out = number_steps(rows, steps, card)
     rows = sort_episodes(rows, rules.terminates(card)).with_columns(behind_gap(card).alias("behind"))
     rows = _pay_late(rows, steps, card)
     rows = rows.with_columns(_next_state(card).alias("next_state"))
     if card.domain.observation is not None:
         rows = with_successors(rows, card, card.domain.observation)
     rows = mark_broken(rows, card)
-    kept = rows.filter(pl.col("rule").is_null())
-    entries = file_entries(pl.concat([rows, out], how="diagonal"), kept, coerced)
+    accepted = rows.filter(pl.col("rule").is_null())
+    entries = file_entries(pl.concat([rows, left_out], how="diagonal"), accepted, coerced)
     if card.source.layout == "wide":
         entries = _by_source_row(entries, raw, steps, card)
-    return _canonical(kept, card), quarantine_rows(raw, _with_spellings(entries, raw), card, names)
+    return _canonical(accepted, card), quarantine_rows(raw, _with_spellings(entries, raw), card, names)
 
 
 def sort_episodes(rows: pl.DataFrame, ends_here: pl.Expr) -> pl.DataFrame:
     """Decoded rows sorted by user, episode, step, with ``episode`` (its number), ``ended`` and ``repeated`` (of it)."""
     rows = _sort_people(rows)
     new = (pl.col("person") != pl.col("person").shift()) | pl.col("episode_id").ne_missing(pl.col("episode_id").shift())
-    # numbered in their order, which spares every table of episodes a hash
+    # numbered in their order: tables of episodes then need no hash
     rows = rows.with_columns(new.fill_null(value=True).cum_sum().cast(pl.Int64).sub(1).set_sorted().alias("episode"))
     same = pl.col("episode") == pl.col("episode").shift()
     again = (same & (pl.col("step") == pl.col("step").shift())).fill_null(value=False)
-    # most episodes have neither: only those that have are looked for
+    # most episodes have neither, so only the exceptions are joined
     ends = rows.filter(ends_here).select("episode", pl.col("step").alias("ended"))
     repeats = rows.filter(again).select("episode", pl.lit(value=True).alias("repeated"))
     return _spread(_spread(rows, ends, "ended"), repeats, "repeated").with_columns(
@@ -137,15 +137,15 @@ def sort_episodes(rows: pl.DataFrame, ends_here: pl.Expr) -> pl.DataFrame:
 def _sort_people(rows: pl.DataFrame) -> pl.DataFrame:
     """Rows sorted by user, episode, step and place in the log, with ``person`` (the user's rank)."""
     users, order = rows["user_id"], ("person", "episode_id", "step", "row")
-    # texts are compared once a stretch of rows of one user, and nothing else where a user's own rows lie in their order
+    # texts are compared once for each stretch of one user's rows, and nothing is sorted if these are in order
     first = (users != users.shift()).fill_null(value=True)
     person = users.filter(first).rank("dense").gather(first.cum_sum() - 1)
     rows = rows.with_columns(person.alias("person")).sort("person", maintain_order=True)
-    later = pl.lit(value=False)
+    increasing = pl.lit(value=False)
     for name in reversed(order):
-        later = (pl.col(name) > pl.col(name).shift()) | ((pl.col(name) == pl.col(name).shift()) & later)
-    in_order = rows.select(later).to_series()[1:].all(ignore_nulls=False)
-    # told, so that what goes by user later needs no hash
+        increasing = (pl.col(name) > pl.col(name).shift()) | ((pl.col(name) == pl.col(name).shift()) & increasing)
+    in_order = rows.select(increasing).to_series()[1:].all(ignore_nulls=False)
+    # flagged as sorted, so that grouping by user later needs no hash
     return (rows if in_order else rows.sort(*order, nulls_last=True)).with_columns(pl.col("user_id").set_sorted())
 
 
@@ -153,15 +153,15 @@ _PAID = ("reward", "not_a_reward", "clipped", "floored")
 
 
 def _pay_late(rows: pl.DataFrame, steps: pl.DataFrame, card: Card) -> pl.DataFrame:
-    """Sorted rows with the outcome of their episode where the card says that it comes late, and rewards discounted.
+    """Sorted rows with late outcomes moved to the row that earns them, and rewards discounted.
 
-    ``closing``: a last row without an action, where such a row says what came of the one before it, which pays that.
+    ``closing``: a last row without an action whose reward and end belong to the row before it.
     """
     last, closing = pl.col("episode").ne_missing(pl.col("episode").shift(-1)), pl.lit(value=False)
     if card.source.last_row == "outcome":
         action = text_of("action", {"action": steps.schema["raw_action"]})
-        undone = steps.select(action.str.strip_chars().fill_null("") == "").to_series()
-        rows = rows.with_columns(undone.gather(rows["row"]).alias("closing"))
+        no_action = steps.select(action.str.strip_chars().fill_null("") == "").to_series()
+        rows = rows.with_columns(no_action.gather(rows["row"]).alias("closing"))
         closing = pl.col("closing") & last & (pl.col("episode") == pl.col("episode").shift()).fill_null(value=False)
         rows = rows.with_columns(closing.alias("closing"))
         closing, after = pl.col("closing"), pl.col("closing").shift(-1).fill_null(value=False)
@@ -172,16 +172,16 @@ def _pay_late(rows: pl.DataFrame, steps: pl.DataFrame, card: Card) -> pl.DataFra
         last = after | (last & ~closing)
     if card.reward.paid == "last":
         nothing = {"reward": pl.lit(0.0), **dict.fromkeys(_PAID[1:], pl.lit(value=False))}
-        rows = rows.with_columns(pl.when(last).then(pl.col(c)).otherwise(none).alias(c) for c, none in nothing.items())
+        rows = rows.with_columns(pl.when(last).then(pl.col(c)).otherwise(zero).alias(c) for c, zero in nothing.items())
     if (discount := card.domain.discount) < 1:
-        worth = pl.lit(pl.Series([discount**h for h in range(card.domain.horizon)]))
-        later = worth.gather(pl.col("step").clip(0, card.domain.horizon - 1))
-        rows = rows.with_columns(on_lattice(pl.col("reward") * later, card.reward).alias("reward"))
+        factors = pl.lit(pl.Series([discount**h for h in range(card.domain.horizon)]))
+        factor = factors.gather(pl.col("step").clip(0, card.domain.horizon - 1))
+        rows = rows.with_columns(on_lattice(pl.col("reward") * factor, card.reward).alias("reward"))
     return rows
 
 
 def _next_state(card: Card) -> pl.Expr:
-    """As logged; else the state of the next row; else the end where the episode is over; else null.
+    """Logged next state; else the state of the next row; else the end if the episode is over; else null.
 
     Where the dynamics are stationary and no successor is logged, the one of step H - 1 stays unknown even if the
     episode terminated there: counting only the last steps that terminate would bias the shared table.
@@ -206,7 +206,7 @@ def _next_state(card: Card) -> pl.Expr:
 
 
 def mark_broken(rows: pl.DataFrame, card: AnyCard) -> pl.DataFrame:
-    """Add ``rule``: what dropped the row, or its episode, by the table's order; null where it stays."""
+    """Add ``rule``: the first rule, in the table's order, that drops the row or its episode; null if none does."""
     broken = rules.episode_rules(card)
     rows = rows.with_columns(rules.first_broken(rules.step_rules(card)).alias("rule"))
     left = rows.filter(pl.col("rule").is_null()).group_by("episode", maintain_order=True)
@@ -230,76 +230,73 @@ def find_over_cap(episodes: pl.DataFrame, card: AnyCard) -> pl.Series:
     return ranked.filter(pl.int_range(pl.len()).over("user_id") >= cap)["episode"]
 
 
-def _spread(rows: pl.DataFrame, found: pl.DataFrame, column: str) -> pl.DataFrame:
-    """What was found of some episodes (in their order, the first of each counts), over all their rows; else null."""
-    if found.is_empty():
-        return rows.with_columns(pl.lit(None, dtype=found.schema[column]).alias(column))
-    found = found.filter((pl.col("episode") != pl.col("episode").shift()).fill_null(value=True))
+def _spread(rows: pl.DataFrame, marks: pl.DataFrame, column: str) -> pl.DataFrame:
+    """Spread a column of some episodes (sorted; the first entry of each counts) over their rows; null for others."""
+    if marks.is_empty():
+        return rows.with_columns(pl.lit(None, dtype=marks.schema[column]).alias(column))
+    marks = marks.filter((pl.col("episode") != pl.col("episode").shift()).fill_null(value=True))
     # episodes are numbered in their order
-    count = int(rows["episode"][-1]) + 1
-    places = pl.repeat(None, count, dtype=pl.UInt32, eager=True).scatter(
-        found["episode"], pl.int_range(len(found), dtype=pl.UInt32, eager=True)
+    episodes = int(rows["episode"][-1]) + 1
+    places = pl.repeat(None, episodes, dtype=pl.UInt32, eager=True).scatter(
+        marks["episode"], pl.int_range(len(marks), dtype=pl.UInt32, eager=True)
     )
-    return rows.with_columns(found[column].gather(places.gather(rows["episode"])))
+    return rows.with_columns(marks[column].gather(places.gather(rows["episode"])))
 
 
-def _canonical(kept: pl.DataFrame, card: Card) -> pl.DataFrame:
+def _canonical(accepted: pl.DataFrame, card: Card) -> pl.DataFrame:
     end = card.domain.states.first_terminal
     unknown = pl.col("next_state").is_null()
     columns = CANONICAL | ({} if card.domain.observation is None else OBSERVED)
-    return kept.with_columns(
+    return accepted.with_columns(
         (pl.col("terminated") | (pl.col("next_state") >= end).fill_null(value=False)).alias("terminated"),
         (pl.col("truncated") | unknown).alias("truncated"),
     ).select(pl.col(name) if name == "user_id" else pl.col(name).cast(dtype) for name, dtype in columns.items())
 
 
-def file_entries(rows: pl.DataFrame, kept: pl.DataFrame, coerced: dict[str, pl.Expr]) -> pl.DataFrame:
-    """``row, rule, effect, text``: what each rule did to which row; ``coerced``: rules that change cells."""
+def file_entries(rows: pl.DataFrame, accepted: pl.DataFrame, coerced: dict[str, pl.Expr]) -> pl.DataFrame:
+    """Quarantine entries ``row, rule, effect, text``; ``coerced``: rules that change cells of accepted rows."""
     dropped = rows.filter(pl.col("rule").is_not_null()).select("row", "rule")
-    found = [dropped.with_columns(pl.col("rule").replace_strict(_DROPPED, return_dtype=pl.String).alias("effect"))]
-    for name, broken in coerced.items():
-        found.append(kept.filter(broken).select("row", pl.lit(name).alias("rule"), pl.lit("coerce").alias("effect")))
-    return pl.concat(found).sort("row", "rule").with_columns(pl.lit(None, dtype=pl.String).alias("text"))
+    entries = [dropped.with_columns(pl.col("rule").replace_strict(_DROPPED, return_dtype=pl.String).alias("effect"))]
+    effect = pl.lit("coerce")
+    entries += [
+        accepted.filter(broken).select("row", rule=pl.lit(name), effect=effect) for name, broken in coerced.items()
+    ]
+    return pl.concat(entries).sort("row", "rule").with_columns(pl.lit(None, dtype=pl.String).alias("text"))
 
 
 def _by_source_row(entries: pl.DataFrame, raw: pl.DataFrame, steps: pl.DataFrame, card: Card) -> pl.DataFrame:
-    """Entries of steps as entries of the rows they stand in, which name the steps; a row without a step is a gap."""
-    at = entries.select(
+    """Entries of steps as entries of their wide rows, which name the steps; a row without a step is a gap."""
+    by_step = entries.select(
         steps["origin"].gather(entries["row"]).alias("row"),
         "rule",
         "effect",
         (steps["raw_step"].gather(entries["row"]) + card.source.starts_at).cast(pl.String).alias("step"),
     )
-    told = at.group_by("row", "rule", "effect", maintain_order=True).agg(pl.col("step").str.join(", "))
+    by_row = by_step.group_by("row", "rule", "effect", maintain_order=True).agg(pl.col("step").str.join(", "))
     empty = empty_rows(raw, steps).to_frame("row")
     return pl.concat([
-        told.select("row", "rule", "effect", pl.format("step {}", "step").alias("text")),
-        empty.select(
-            "row",
-            pl.lit("gap").alias("rule"),
-            pl.lit(_DROPPED["gap"]).alias("effect"),
-            pl.lit("no step").alias("text"),
-        ),
+        by_row.select("row", "rule", "effect", pl.format("step {}", "step").alias("text")),
+        empty.select("row", rule=pl.lit("gap"), effect=pl.lit(_DROPPED["gap"]), text=pl.lit("no step")),
     ]).sort("row", "rule", "effect")  # fmt: skip
 
 
 def _with_spellings(entries: pl.DataFrame, raw: pl.DataFrame) -> pl.DataFrame:
-    """Entries of rows, and of those whose person has rows under another spelling too, whatever became of them."""
+    """Entries, and one more for each row, kept or not, whose person has rows under another spelling of the id."""
     rows = in_two_spellings(raw).to_frame("row")
-    told = rows.select("row", rule=pl.lit("two_spellings"), effect=pl.lit("coerce"), text=pl.lit(None, dtype=pl.String))
-    return pl.concat([entries, told]).sort("row", "rule", "effect") if len(told) else entries
+    rows = rows.select("row", rule=pl.lit("two_spellings"), effect=pl.lit("coerce"), text=pl.lit(None, dtype=pl.String))
+    return pl.concat([entries, rows]).sort("row", "rule", "effect") if len(rows) else entries
 
 
 def screen_vectors(raw: pl.DataFrame, card: LqCard, names: tuple[str, ...]) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Apply every rule; parameters and results as of :func:`~pipeline.logs.ingest.screen`."""
     rows = sort_episodes(decode_vectors(raw, card), pl.col("terminated"))
     rows = mark_broken(rows.with_columns(next_observation().alias("following")), card)
-    kept = rows.filter(pl.col("rule").is_null())
+    accepted = rows.filter(pl.col("rule").is_null())
     d = card.domain
-    far = [longer(pl.col(role), _declared(role, card).radius) for role in ("observation", "action")]
-    far.append(longer(pl.col("following"), d.observation.radius))
-    entries = file_entries(rows, kept, {"beyond_radius": pl.any_horizontal(far)})
-    return _canonical_vectors(kept), quarantine_rows(raw, _with_spellings(entries, raw), card, names)
+    beyond = [longer(pl.col(role), _declared(role, card).radius) for role in ("observation", "action")]
+    beyond.append(longer(pl.col("following"), d.observation.radius))
+    entries = file_entries(rows, accepted, {"beyond_radius": pl.any_horizontal(beyond)})
+    return _canonical_vectors(accepted), quarantine_rows(raw, _with_spellings(entries, raw), card, names)
 
 
 def decode_vectors(raw: pl.DataFrame, card: LqCard) -> pl.DataFrame:
@@ -317,8 +314,8 @@ def _declared(role: str, card: LqCard) -> Vector:
     return card.domain.action if role == "action" else card.domain.observation
 
 
-def _canonical_vectors(kept: pl.DataFrame) -> pl.DataFrame:
-    rows = kept.with_columns(
+def _canonical_vectors(accepted: pl.DataFrame) -> pl.DataFrame:
+    rows = accepted.with_columns(
         pl.lit(None, dtype=pl.Float64).alias("reward"),
         pl.col("following").alias("next_observation"),
         (pl.col("truncated") | pl.col("following").is_null()).alias("truncated"),
@@ -330,16 +327,16 @@ ROWS_PER_GROUP = 1 << 18
 
 
 class Claims(Protocol):
-    """Which people are of a lineage, where others were declared disjoint from it: the ledger knows."""
+    """The ledger's list of the people of a lineage, of which other lineages were declared disjoint."""
 
     @property
     def since(self) -> int:
-        """Entry of the ledger by which the lineage was declared disjoint last; 0: never."""
+        """Entry of the ledger that declared the lineage disjoint last; 0: never."""
         ...
 
     @property
     def apart(self) -> Sequence[str]:
-        """Names of the lineages that share nobody with this one."""
+        """Names of the lineages that share no people with this one."""
         ...
 
     def claim(self, people: Sequence[Sequence[str]]) -> Sequence[str | None]:
@@ -349,7 +346,7 @@ class Claims(Protocol):
 
 @dataclass(frozen=True)
 class Screened:
-    """One finished partition: rows spilt, canonical rows and whose, rows filed by rule, sha256 of its file."""
+    """One finished partition: rows spilt, canonical rows, users, episodes, rows filed by rule, sha256 of its file."""
 
     spilt: int
     rows: int
@@ -361,10 +358,10 @@ class Screened:
 
 @dataclass(frozen=True, repr=False)
 class ScreenPartition:
-    """The rules applied to whole people.
+    """Task that screens one partition, which holds every row of its people.
 
     ``files``: its rows as they were spilt, in the order of the log.
-    ``claimed``: whose they are: see :func:`find_others`; None where nobody asks.
+    ``claimed``: see :func:`find_others`; None without claims.
     """
 
     sources: Sources
@@ -380,7 +377,7 @@ class ScreenPartition:
         return f"partition {self.partition}"
 
     def __call__(self, seen: Seen) -> Screened:
-        """Write part and quarantine; how many rows they are stands in the result."""
+        """Write part and quarantine."""
         card, names, part = self.card, self.sources.names, part_file(self.built, self.partition)
         more = self.built / f"quarantine-{self.partition:04d}-more.parquet"
         raw, beyond = read_partition(self.files, more, self.sources, card)
@@ -408,30 +405,30 @@ class ScreenPartition:
 
 
 def write_rows(rows: pl.DataFrame, path: Path, note: Mapping[bytes, str] | None = None) -> None:
-    """Write canonical rows: a dictionary for every column, rewards too, so that counting reads few bytes; 0600."""
+    """Write canonical rows with mode 0600; every column has a dictionary, so that counting reads few bytes."""
     table = rows.to_arrow().replace_schema_metadata(dict(note or {}) or None)
     with open_private(path) as file:
         pq.write_table(table, file, compression="zstd", row_group_size=ROWS_PER_GROUP)
 
 
 def count_runs(rows: pl.DataFrame, *columns: str) -> int:
-    """How many different keys rows have that are sorted by them."""
+    """Count the different keys of rows that are sorted by them."""
     new = pl.any_horizontal(pl.col(column).ne_missing(pl.col(column).shift()) for column in columns)
     return int(rows.select(new).to_series()[1:].sum()) + bool(len(rows))
 
 
 def find_others(users: pl.DataFrame, claims: Claims) -> pl.DataFrame:
-    """Take people for the lineage.
+    """Claim people for the lineage.
 
-    Returns ``person``: whoever is counted in another lineage, ``known`` null, or is known to this one under a text that
-    is not the one form of their id, ``known``.
+    Returns ``person`` and ``known``, a row for each person who is counted in another lineage (``known`` null) or whom
+    this one knows under another text than the canonical form of the id (``known``).
     """
-    told = users.unique(maintain_order=True).drop_nulls(USER).with_columns(pl.col(USER).cast(pl.String).alias("person"))
-    people = told.group_by("person", maintain_order=True).agg(pl.col(DELIVERED).drop_nulls())
+    rows = users.unique(maintain_order=True).drop_nulls(USER).with_columns(pl.col(USER).cast(pl.String).alias("person"))
+    people = rows.group_by("person", maintain_order=True).agg(pl.col(DELIVERED).drop_nulls())
     texts = pl.concat_list("person", DELIVERED, *spellings(pl.col("person"))).list.drop_nulls()
-    found = claims.claim(people.select(texts.list.unique(maintain_order=True)).to_series().to_list())
-    known = people.select("person", pl.Series("known", found, dtype=pl.String))
-    return known.filter(pl.col("known").ne_missing(pl.col("person")))
+    ids = claims.claim(people.select(texts.list.unique(maintain_order=True)).to_series().to_list())
+    claimed = people.select("person", pl.Series("known", ids, dtype=pl.String))
+    return claimed.filter(pl.col("known").ne_missing(pl.col("person")))
 
 
 def part_with(
@@ -443,9 +440,9 @@ def part_with(
     Returns the rows that stay, each under the id by which the lineage knows the person, and the quarantine of the
     others.
     """
-    others, known = claimed.filter(pl.col("known").is_null()), claimed.drop_nulls("known")
-    stays = ~raw[USER].cast(pl.String).is_in(others["person"].implode()).fill_null(value=False)
-    return as_known(raw.filter(stays), known), file_all("elsewhere", raw.filter(~stays), card, names)
+    apart, known_here = claimed.filter(pl.col("known").is_null()), claimed.drop_nulls("known")
+    stays = ~raw[USER].cast(pl.String).is_in(apart["person"].implode()).fill_null(value=False)
+    return as_known(raw.filter(stays), known_here), file_all("elsewhere", raw.filter(~stays), card, names)
 
 
 def readable_quarantine(folder: Path) -> bool:
@@ -460,15 +457,15 @@ def readable_quarantine(folder: Path) -> bool:
 
 
 def count_people(folder: Path, card: AnyCard) -> dict[str, int]:
-    """How many people broke which rules.
+    """Count people by the set of rules that they broke.
 
-    Returns rules joined by ``+``, in the order of the alphabet, and the number of people who broke these and no others.
+    Returns the rules, sorted and joined by ``+``, and the number of people who broke these and no others.
     """
-    # however an id was delivered, it is one person who counts once
+    # a person counts once, in whatever form the id was delivered
     user = canonical(pl.col("source").struct.field(card.log.roles["user"])).alias("user")
-    found, partitions = Counter[str](), defaultdict[str, list[pl.DataFrame]](list)
+    counts, partitions = Counter[str](), defaultdict[str, list[pl.DataFrame]](list)
     for file in sorted(folder.glob("quarantine-*.parquet")):
-        # by streams: one person's rows may be most of what is filed
+        # streaming: one person's rows may be most of the quarantine
         named = (
             pl.scan_parquet(file).filter(~pl.col("rule").is_in(rules.NAMELESS)).select(user, "rule").drop_nulls("user")
         )
@@ -476,14 +473,12 @@ def count_people(folder: Path, card: AnyCard) -> dict[str, int]:
         partitions[file.stem.split("-")[1]].append(named.unique().collect(engine="streaming"))
     for filed in partitions.values():
         people = pl.concat(filed).unique().group_by("user").agg(pl.col("rule").sort())
-        found.update(people["rule"].list.join("+").to_list())
-    return dict(sorted(found.items()))
+        counts.update(people["rule"].list.join("+").to_list())
+    return dict(sorted(counts.items()))
 
 
-# shares of the files a worker: enough that a slow one at the end is short
+# shares of the files for each worker: many, so that the last one to finish is short
 _SHARES_EACH = 4
-
-Say = Callable[[str], None]
 
 
 def ingest(
@@ -496,21 +491,20 @@ def ingest(
     claims: Claims | None = None,
     files: Sequence[Path] | None = None,
 ) -> Snapshot:
-    """Make the next edition: read the card's files, apply the rules, publish a snapshot, whatever came in.
+    """Make the next edition: read the card's files, apply the rules, publish a snapshot.
 
     A process holds one partition at a time.  Files that an earlier edition was made of are not read again: their rows
-    are stored once.  Whatever a killed ingest or a killed sum left is removed.
+    are stored once.  Leftovers of a killed ingest or a killed sum are removed.
 
-    Whether the log fits its card is not asked here: see :func:`~pipeline.logs.store.check_delivery`.
+    The snapshot is published whether or not the log fits its card: see :func:`~pipeline.logs.store.check_delivery`.
 
-    ``night``: the date of a scheduled night: it has one edition, so a second call reads nothing and finds that; where
-    the files cannot be read, it has the rows of the edition before it.  None: somebody asked for it.
-    ``partitions``: 1 to 256; by default about a million rows each, or fewer, so that ingest stays within the memory
-    there is.
-    ``resources``: memory: of this process and those it starts, as far as the number of rows can be told beforehand.
-    Who reads and screens; None: as many processes of this machine as are worth it and the memory holds.  The snapshot
-    is the same to the last byte.  Progress is told once over all rows while reading and once more, from the start,
-    while the rules are applied; what is said is also that another ingest of the lineage is waited for.
+    ``night``: the date of a scheduled night, which has one edition: a second call returns it and reads nothing; if the
+    files cannot be read, it has the rows of the edition before it.  None: not a scheduled night.
+    ``partitions``: 1 to 256; by default about a million rows each, or fewer, so that ingest stays within the memory.
+    ``resources``: the memory of this process and those it starts, as far as the number of rows is known beforehand; the
+    workers that read and screen (None: as many processes of this machine as the work and the memory allow; the
+    snapshot is the same to the last byte); progress, which counts all rows while reading and again while the rules
+    are applied; and messages, one of which is that another ingest of the lineage is waited for.
     Raises CardError if the card names files or rules that do not exist.
     Raises RuntimeError if processes die over the same rows.
     Raises LogError if a file cannot be read; nothing is published then, and the next ingest takes the edition's number.
@@ -523,22 +517,22 @@ def ingest(
     home, date_of = private_folder(private_folder(store) / card.name), "" if night is None else night.isoformat()
     with lock_lineage(home, resources.say):
         sweep(home)
-        there = snapshots(store, card.name, readable=True)
-        before = [s for s in there if (s.domain_hash, s.kind) == (card.domain_hash(), card.kind)]
-        tonight = (s for s in before if s.night == date_of and s.source_hash in ("", source_hash(card)))
-        if night is not None and (made := next(tonight, None)) is not None:
-            return made
+        editions = snapshots(store, card.name, readable=True)
+        same_domain = [s for s in editions if (s.domain_hash, s.kind) == (card.domain_hash(), card.kind)]
+        tonight = (s for s in same_domain if s.night == date_of and s.source_hash in ("", source_hash(card)))
+        if night is not None and (snapshot := next(tonight, None)) is not None:
+            return snapshot
         number = take_number(store, card.name)
         try:
-            made = _make(card, home, there, partitions, resources, claims, files)
+            snapshot = _make(card, home, editions, partitions, resources, claims, files)
         except (CardError, LogError) as e:
-            last = next((s for s in reversed(before) if intact(s)), None)
+            last = next((s for s in reversed(same_domain) if intact(s)), None)
             if night is None or last is None:
                 raise
-            made = replace(_repeat(last, card, home / WORK), unread=str(e))
+            snapshot = replace(_repeat(last, card, home / WORK), unread=str(e))
         note_number(store, card.name, number)
-        made = replace(made, number=number, night=date_of, source_hash=source_hash(card))
-        published = _publish(made, snapshot_folder(home, number))
+        snapshot = replace(snapshot, number=number, night=date_of, source_hash=source_hash(card))
+        published = _publish(snapshot, snapshot_folder(home, number))
         remove_tree(home / WORK)
         end_edition(home)
         return published
@@ -547,23 +541,23 @@ def ingest(
 def _make(
     card: AnyCard,
     home: Path,
-    there: Sequence[Snapshot],
+    editions: Sequence[Snapshot],
     partitions: int | None,
     resources: Resources,
     claims: Claims | None,
     files: Sequence[Path] | None,
 ) -> Snapshot:
-    """The snapshot of the card's files as they are, in the work folder; its number is not settled."""
+    """Snapshot of the card's present files, in the work folder, not yet numbered."""
     sources, folder = examine(card, files), home / WORK
     before = _stats(sources)
     apart = {"apart": list(claims.apart), "since": claims.since} if claims is not None and claims.apart else None
     source_digest = source_digest_of(digest(sources.paths), card, apart)
-    # what is damaged is made anew, and so are parts of people who were not claimed, or that an older version read
-    # otherwise: else one person who changes nothing would decide how everybody's rows are read
-    of_form = (s for s in reversed(there) if (s.source_digest, s.ids, s.cells) == (source_digest, IDS, CELLS))
-    of_them = (s for s in of_form if claims is None or s.claimed)
-    same = (s for s in of_them if intact(s) and readable_quarantine(s.folder))
-    if (twin := next(same, None)) is not None:
+    # damaged editions are made anew, and so are those with unclaimed people, or that an older version read otherwise:
+    # else one person who changes nothing would decide how everybody's rows are read
+    current = (s for s in reversed(editions) if (s.source_digest, s.ids, s.cells) == (source_digest, IDS, CELLS))
+    claimed = (s for s in current if claims is None or s.claimed)
+    identical = (s for s in claimed if intact(s) and readable_quarantine(s.folder))
+    if (twin := next(identical, None)) is not None:
         return _repeat(twin, card, folder)
     private_folder(private_folder(folder) / "built")
     work = IngestWork(folder, partitions or likely_partitions(card, sources, resources.memory))
@@ -572,21 +566,21 @@ def _make(
             _read(card, sources, work, resources.progress, crew)
             if _stats(sources) != before:
                 raise LogError(f"{card.name}: a file changed while it was read; ingest again when all are complete")
-            made = _screen(card, sources, work, resources.progress, claims, crew)
+            snapshot = _screen(card, sources, work, resources.progress, claims, crew)
     except BaseException:
         remove_tree(folder)
         raise
-    return replace(made, source_digest=source_digest)
+    return replace(snapshot, source_digest=source_digest)
 
 
 def _stats(sources: Sources) -> list[tuple[int, int]]:
-    """Size and time of each file: what changes where somebody writes to it."""
+    """Size and time of each file, which change when it is written."""
     return [(stat.st_size, stat.st_mtime_ns) for stat in (path.stat() for path in sources.paths)]
 
 
 @contextmanager
 def _crew(elsewhere: Elsewhere | None, processes: int) -> Generator[Elsewhere]:
-    """Who works: who was asked for, else processes of this machine, where there is enough to do for more than one."""
+    """Workers: those given, else processes of this machine, or this process alone if the work is small."""
     if elsewhere is not None or processes == 1:
         yield elsewhere or Here()
         return
@@ -594,34 +588,34 @@ def _crew(elsewhere: Elsewhere | None, processes: int) -> Generator[Elsewhere]:
         yield crew
 
 
-def _repeat(of: Snapshot, card: AnyCard, work: Path) -> Snapshot:
-    """The rows of an earlier edition once more, in the work folder: its files under a second name."""
+def _repeat(edition: Snapshot, card: AnyCard, work: Path) -> Snapshot:
+    """Rows of an earlier edition once more, in the work folder: its files under a second name."""
     folder = private_folder(private_folder(work) / "built")
-    for file in [*of.part_files, *of.folder.glob("quarantine-*.parquet")]:
+    for file in [*edition.part_files, *edition.folder.glob("quarantine-*.parquet")]:
         share(file, folder / file.name)
     # an older version did not count people
-    people = of.set_aside or count_people(of.folder, card)
-    return replace(of, folder=folder, kind=card.kind, unread="", set_aside=people)
+    people = edition.set_aside or count_people(edition.folder, card)
+    return replace(edition, folder=folder, kind=card.kind, unread="", set_aside=people)
 
 
 def _read(card: AnyCard, sources: Sources, work: IngestWork, progress: Progress | None, crew: Elsewhere) -> None:
-    """First pass: rows to the temporary files of their partitions; afterwards the source files are not needed."""
+    """First pass: write rows to the temporary files of their partitions; then the source files are not needed."""
     crew.ready(sources.paths)
-    # each share has a file of every partition: not more of them than keep everybody busy
-    count, each = len(sources.files), 1 if isinstance(crew, Here) else _SHARES_EACH * crew.together
-    ends = [i * count // min(count, each) for i in range(min(count, each) + 1)] if count else []
-    reader, told = reader_digest(card), _counter(progress, 0, sources.rows)
-    tasks = [ReadFiles(sources, card, *of, work.folder, work.partitions, reader) for of in pairwise(ends)]
-    found: dict[int, Share] = {task.first: share for task, share in crew.each(tasks, told)}
-    work.shares = [found[task.first] for task in tasks]
-    gather_nobodys(work)
+    # each share has a file of every partition: no more shares than keep all workers busy
+    count, most = len(sources.files), 1 if isinstance(crew, Here) else _SHARES_EACH * crew.together
+    ends = [i * count // min(count, most) for i in range(min(count, most) + 1)] if count else []
+    reader, report = reader_digest(card), _counter(progress, 0, sources.rows)
+    tasks = [ReadFiles(sources, card, *bounds, work.folder, work.partitions, reader) for bounds in pairwise(ends)]
+    shares: dict[int, Share] = {task.first: share for task, share in crew.each(tasks, report)}
+    work.shares = [shares[task.first] for task in tasks]
+    gather_nameless(work)
 
 
 def _screen(
     card: AnyCard, sources: Sources, work: IngestWork, progress: Progress | None, claims: Claims | None, crew: Elsewhere
 ) -> Snapshot:
     """Second pass: apply the rules to one partition after the other."""
-    told = _counter(progress, sum(sum(share.filed.values()) for share in work.shares), work.source_rows)
+    report = _counter(progress, sum(sum(share.filed.values()) for share in work.shares), work.source_rows)
 
     def task(partition: int) -> ScreenPartition:
         files = tuple(work.spill_files(partition))
@@ -631,31 +625,31 @@ def _screen(
     screened: dict[int, Screened] = {}
     for done, result in crew.each(map(task, range(work.partitions)), lambda _: None):
         screened[done.partition] = result
-        told(result.spilt)
+        report(result.spilt)
         for file in done.files:
             remove_file(file)
     return _summarise(card, work, [screened[i] for i in range(work.partitions)], claims)
 
 
 def _counter(progress: Progress | None, seen: int, total: int | None) -> Seen:
-    """Adds up rows, and tells of them."""
+    """Return a function that adds up rows and reports the progress."""
 
-    def told(rows: int) -> None:
+    def add(rows: int) -> None:
         nonlocal seen
         seen += rows
         if progress is not None:
             progress(seen, total)
 
-    return told
+    return add
 
 
 def _summarise(card: AnyCard, work: IngestWork, done: Sequence[Screened], claims: Claims | None) -> Snapshot:
     filed, data = Counter[str](), hashlib.sha256()
-    for nobodys in work.shares:
-        filed.update(nobodys.filed)
-    for one in done:
-        filed.update(one.filed)
-        data.update(bytes.fromhex(one.digest))
+    for file_share in work.shares:
+        filed.update(file_share.filed)
+    for partition in done:
+        filed.update(partition.filed)
+        data.update(bytes.fromhex(partition.digest))
     return Snapshot(
         dataset=card.name,
         number=0,
@@ -665,9 +659,9 @@ def _summarise(card: AnyCard, work: IngestWork, done: Sequence[Screened], claims
         source_digest="",
         data_digest=data.hexdigest(),
         source_rows=work.source_rows,
-        rows=sum(one.rows for one in done),
-        users=sum(one.users for one in done),
-        episodes=sum(one.episodes for one in done),
+        rows=sum(partition.rows for partition in done),
+        users=sum(partition.users for partition in done),
+        episodes=sum(partition.episodes for partition in done),
         quarantined=dict(sorted(filed.items())),
         partitions=work.partitions,
         set_aside=count_people(work.built, card) if filed else {},

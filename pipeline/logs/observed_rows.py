@@ -1,7 +1,7 @@
-"""People who judge a linear policy on observations: moments of their features, and scores of them.
+"""Evaluation of a linear policy on observations by held-out people: moments of their features, and their scores.
 
-Whatever a person enters is arithmetic of that person's rows alone, to the last bit.  What a log cuts off is worth
-nothing, in scores of the policy and in people's own returns alike.
+A person's contribution is computed from that person's rows alone, to the last bit.  Steps that the log cuts off count
+as 0, in scores of the policy and in people's own returns alike.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NUMBERS = 1 << 22
 
 @dataclass(frozen=True)
 class Asked:
-    """Which policy people are asked about, and where the values of its learner are looked at anew.
+    """The policy to evaluate, and directions in which the values of its learner are checked.
 
     ``values`` ``(H, d)``, ``offset`` ``(H,)``: Q = phi.values + offset, in ranges of a reward.
     """
@@ -50,7 +50,7 @@ class Asked:
     offset: Array = field(repr=False)
 
     def depends_on(self) -> Any:
-        """Plain values that decide what people tell."""
+        """Plain values that decide people's contributions."""
         policy = (getattr(self.policy, f.name) for f in fields(self.policy))
         return [self.features.told, _digest(*policy, *astuple(self.directions), self.values, self.offset)]
 
@@ -59,8 +59,8 @@ class Asked:
 class _People:
     """Rows of whole people, N of them; features in lattice steps.
 
-    ``onto``: the row that follows in the same episode; -1: none.
-    ``phi``, ``wanted`` ``(N, d)``: of what was done, and of what the policy does there.
+    ``onto``: index of the next row of the same episode; -1: none.
+    ``phi``, ``wanted`` ``(N, d)``: features of the logged action, and of the policy's action there.
     ``reward``: in ranges of a reward.
     """
 
@@ -74,13 +74,12 @@ class _People:
     aside: Array
 
     def after(self, x: Array) -> Array:
-        """Of the row that follows; 0 where none does."""
+        """Entries of ``x`` at the next row of the episode; 0 if there is none."""
         return np.where((self.onto >= 0)[(...,) + (None,) * (x.ndim - 1)], x[self.onto], 0.0)
 
 
 def _read(card: Card, asked: Asked, rows: pl.DataFrame) -> Iterator[_People]:
-    """A few whole people at a time.
-
+    """Yield a few whole people at a time.
     ``rows``: canonical rows of whole people, sorted by person, episode and step; at least one.
     """
     user = rows["user_id"].rle_id().to_numpy().astype(np.int64)
@@ -130,7 +129,7 @@ _USER, _EPISODE = ["user_id"], ["user_id", "episode_id"]
 
 
 def _at(values: Array, step: Integers, phi: Array) -> Array:
-    """``(n,)`` or ``(n, K)``: features ``(n, d)`` in lattice steps times coefficients ``(H, d)`` or ``(H, d, K)``."""
+    """Features ``(n, d)`` in lattice steps times coefficients ``(H, d)`` or ``(H, d, K)``: ``(n,)`` or ``(n, K)``."""
     found = np.zeros((len(step), *values.shape[2:]))
     for h in np.unique(step).tolist():
         here = step == h
@@ -140,7 +139,7 @@ def _at(values: Array, step: Integers, phi: Array) -> Array:
 
 @dataclass(frozen=True)
 class MomentSums(PeopleSums):
-    """The tables of an :class:`ObservedLayout`; ``off``: ranges of a reward that one lattice unit of its bound is."""
+    """Sums of an :class:`ObservedLayout`'s tables; ``off``: bound of temporal differences, in ranges of a reward."""
 
     layout: ObservedLayout = field(repr=False)
     asked: Asked = field(repr=False)
@@ -169,7 +168,7 @@ class MomentSums(PeopleSums):
                 sums[name][:] += table
 
     def read(self, rows: pl.DataFrame) -> Iterator[Rows]:
-        """What people tell, a few of them at a time."""
+        """Yield the contributions of a few people at a time."""
         if rows.is_empty():
             return
         for p in _read(self.people_of, self.asked, rows):
@@ -180,13 +179,13 @@ class MomentSums(PeopleSums):
 
 @dataclass(frozen=True)
 class ObservedScores:
-    """Psi, own return, what is gained, and one sum a direction that the features leave out.
+    """Psi, own return, gain, and one check for each direction that the features leave out.
 
     ``asked``: its values are those of the policy.
-    ``values``: least and largest that any is, in ranges of a reward.
-    ``weights`` ``(H, d)``: of a row, cut at ``cut``.
-    ``spanned`` ``(H, d, K)``: what the features say of each direction.
-    ``clip``: of the checks, reward units.
+    ``values``: least and largest value of the policy, in ranges of a reward.
+    ``weights`` ``(H, d)``: coefficients of a row's weight, which is cut at ``cut``.
+    ``spanned`` ``(H, d, K)``: coefficients of the projection of each direction on the features.
+    ``clip``: of the checks, in units of reward.
     """
 
     asked: Asked = field(repr=False)
@@ -225,7 +224,7 @@ class ObservedScores:
 
 @dataclass(frozen=True)
 class ObservedScoreSums(ScoreSums):
-    """The same sums, of people with observations."""
+    """Sums of scores of people with observations."""
 
     @property
     def columns(self) -> list[str]:
@@ -234,7 +233,7 @@ class ObservedScoreSums(ScoreSums):
 
 
 def sum_moments(snapshot: Snapshot, work: MomentSums, resources: Resources = HERE) -> ExactSums:
-    """Exact tables of a snapshot; secret, a private sum's input."""
+    """Sum the moments of a snapshot exactly; secret, a private sum's input."""
     return exact(work.layout, sum_snapshot(work, snapshot, resources), snapshot.kind)
 
 
@@ -246,7 +245,7 @@ def sum_observed(
 
 
 def exact(layout: ObservedLayout | MomentLayout, sums: Mapping[str, Integers], kind: str) -> ExactSums:
-    """Sums as tables of a layout."""
+    """Wrap sums as tables of a layout."""
     return ExactSums(layout.dataset, kind, layout.dynamics, sums)
 
 

@@ -1,7 +1,6 @@
-"""People's rows by cell, for measuring a one-step policy.
+"""People's rows by cell, for the evaluation of a one-step policy.
 
-Whatever a person enters is arithmetic of integers, or of that person's rows alone: nobody's part depends on who stands
-beside them.
+Contributions are computed in integers, or from one person's rows alone: they do not depend on other people.
 """
 
 # ruff: noqa: N806  (L states and K cells, as in the layout)
@@ -23,7 +22,7 @@ from pipeline.statistics.one_step_layout import WEIGHT
 Integers = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-# lattice steps of the declared range of returns on which values of states, rewards and scores stand
+# lattice steps of the declared range of returns, for values of states, rewards and scores
 RETURN_STEPS = 1 << 16
 
 
@@ -32,8 +31,8 @@ class CellRows:
     """Columns of whole people, N rows.
 
     ``user``, ``step``, ``action`` ``(N,)``: people are numbered from 0 in the order of the rows.
-    ``cell``, ``onto`` ``(N,)``: a live state, or a step and a live state where steps have tables of their own; and the
-    cell that follows: -1 for an end, for what the log does not tell, and behind the last step.
+    ``cell``, ``onto`` ``(N,)``: a live state, or a step and a live state if tables are by step; and the next cell: -1
+    for an end, for an unknown successor, and behind the last step.
     ``reward`` ``(N,)``: in 1/``RETURN_STEPS`` of the range of returns.
     ``begins`` ``(N,)``: first row of each episode.
     """
@@ -48,8 +47,7 @@ class CellRows:
 
 
 def read_cells(card: Card, rows: pl.DataFrame, span: float) -> CellRows:
-    """Read what measures a policy.
-
+    """Compute the cells and rewards of rows.
     ``rows``: canonical rows of whole people, sorted by person, episode and step; at least one.
     """
     d = card.domain
@@ -70,9 +68,9 @@ def read_cells(card: Card, rows: pl.DataFrame, span: float) -> CellRows:
 
 
 def followed(r: CellRows, action: Integers, each: Integers) -> Integers:
-    """Weight of each row: ``each`` where it follows the policy or practice goes on, 0 where it does not follow.
+    """Weight of each row: ``each`` if it follows the policy or the policy is practice there, else 0.
 
-    ``action`` ``(K,)``: what the policy does in a cell; -1 where practice goes on.
+    ``action`` ``(K,)``: the policy's action in a cell; -1 for practice.
     ``each``: ``(N,)``.
     """
     asked = action[r.cell]
@@ -80,10 +78,9 @@ def followed(r: CellRows, action: Integers, each: Integers) -> Integers:
 
 
 def enough_left(user: Integers, weight: Integers, most: int) -> Bools:
-    """Whether rows may enter: what came before of the person leaves room for a full weight.
+    """Mark of rows before which the person's weights leave room for a full weight.
 
-    Looks at the past only: a cap on what a row itself weighs would choose among actions.
-
+    It depends on the past only: a cap that depended on the row's own weight would choose among actions.
     ``user``, ``weight`` ``(n,)``: rows of a person stand together, in the order of the log.
     """
     before = np.cumsum(weight) - weight
@@ -92,8 +89,7 @@ def enough_left(user: Integers, weight: Integers, most: int) -> Bools:
 
 
 def rank_rows(user: Integers) -> Integers:
-    """Number of each row among its person's, from 0.
-
+    """Index of each row among its person's, from 0.
     ``user`` ``(N,)``: rows of a person stand together.
     """
     at = np.arange(len(user))
@@ -101,5 +97,5 @@ def rank_rows(user: Integers) -> Integers:
 
 
 def digest(*arrays: Integers) -> str:
-    """Sha256 of what a question is made of."""
+    """Compute the sha256 of arrays."""
     return hashlib.sha256(b"".join(np.ascontiguousarray(a).tobytes() for a in arrays)).hexdigest()

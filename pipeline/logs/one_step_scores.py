@@ -1,4 +1,4 @@
-"""Scores of people that measure a one-step policy: value, own return, gain and two placebos."""
+"""Scores of people for the evaluation of a one-step policy: value, own return, gain and two placebos."""
 
 from __future__ import annotations
 
@@ -22,17 +22,16 @@ RATIO_STEPS = 1 << 14
 
 @dataclass(frozen=True)
 class OneStepScores:
-    """Psi, own return, what is gained, and two placebos.
+    """Psi, own return, gain, and two placebos; each score of a person is the mean over their episodes.
 
-    Of somebody with several episodes each score is their mean.  What a log cuts off is worth nothing, in psi and in the
-    own return alike.
+    Steps that the log cuts off count as 0, in psi and in the own return alike.
 
     ``action`` ``(K,)``: see :class:`FeatureQuestion`.
-    ``weights`` ``(H, K)``: of a row that follows, or stands where practice goes on, in 1/``RATIO_STEPS``.
-    ``chance`` ``(K,)``: of the policy's action under practice, in 1/``RATIO_STEPS``, for the placebos.
+    ``weights`` ``(H, K)``: of rows that follow the policy or where it is practice, in 1/``RATIO_STEPS``.
+    ``chance`` ``(K,)``: probability of the policy's action under practice, in 1/``RATIO_STEPS``, for the placebos.
     ``values`` ``(H + 1, K)``: of the policy from a step on, in 1/``RETURN_STEPS`` of the range of returns.
-    ``practice`` ``(K,)``: of practice, for the placebos.
-    ``lost``, ``past`` ``(K,)``: what is to be expected of what lies before a cell, as the placebos measure it.
+    ``practice`` ``(K,)``: values of practice, for the placebos.
+    ``lost``, ``past`` ``(K,)``: expectations of the past before a cell, as the placebos measure it.
     """
 
     action: Integers = field(repr=False)
@@ -56,12 +55,12 @@ class OneStepScores:
         off = r.reward + following - self.values[r.step, r.cell]
         corrected = followed(r, self.action, self.weights[r.step, r.cell]) * off
         begun = np.where(first, self.values[r.step, r.cell], 0)
-        # what a person surprises us by being treated so, times what lay before: what was lost, and how it went
+        # surprise of the action, times the past: the value lost, and the luck
         surprise = np.where(r.action == self.action[r.cell], RATIO_STEPS, 0) - self.chance[r.cell]
         surprise[self.action[r.cell] < 0] = 0
         here = self.practice[r.cell]
         fall = self.practice[np.append(0, r.cell[:-1])] - here
-        # of one step, what lies before is a person's earlier episodes
+        # in episodes of one step, the past is a person's earlier episodes
         anew = first if card.domain.horizon > 1 else np.append(True, np.diff(r.user) != 0)
         luck = np.rint(fared((r.reward + np.where(r.onto >= 0, self.practice[r.onto], 0) - here).astype(float), anew))
         lost = np.where(first, 0, surprise * (fall - self.lost[r.cell]))

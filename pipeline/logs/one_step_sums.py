@@ -1,6 +1,6 @@
-"""Exact sums that measure a one-step policy: who follows it, and moments of features.
+"""Exact sums for the evaluation of a one-step policy: rows that follow it, and moments of features.
 
-What is summed here is what :mod:`pipeline.statistics.one_step_layout` bounds.
+:mod:`pipeline.statistics.one_step_layout` bounds these sums.
 """
 
 # ruff: noqa: N806  (L states and K cells, as in the layout)
@@ -32,7 +32,7 @@ Integers = NDArray[np.int64]
 
 
 class RowQuestion(Protocol):
-    """What is asked of rows: a small value, which may be sent to a worker on another machine."""
+    """A query of rows: a small value, which may be sent to a worker on another machine."""
 
     def depends_on(self) -> Any:
         """Plain values that decide the sums, beside the rows and the code."""
@@ -45,9 +45,9 @@ class RowQuestion(Protocol):
 
 @dataclass(frozen=True)
 class FollowQuestion:
-    """Which rows follow a policy; see :class:`RowQuestion`.
+    """Counts of rows that follow a policy; see :class:`RowQuestion`.
 
-    ``action`` ``(K,)``: what the policy would do; -1 where it leaves practice alone, and nothing is counted.
+    ``action`` ``(K,)``: the policy's action; -1 for practice, where nothing is counted.
     """
 
     layout: FollowLayout = field(repr=False)
@@ -57,9 +57,9 @@ class FollowQuestion:
         return ["follow", digest(self.action)]
 
     def of(self, rows: pl.DataFrame) -> Tables:
-        """By cell, first rows of people that do not follow, and that do."""
+        """Count people's first rows in each cell that do not follow, and that do."""
         r, K = read_cells(self.layout.card, rows, 1.0), len(self.action)
-        # the cap is a cell's: it looks neither at the action nor at what comes of it
+        # the cap depends on the cell alone, neither on the action nor on the outcome
         kept = first_rows(r.user, r.cell, len(rows), 1) & (self.action[r.cell] >= 0)
         place = (r.action == self.action[r.cell]) * K + r.cell
         return {"b_follow": np.bincount(place[kept], minlength=2 * K).reshape(2, *self.layout.cells)}
@@ -69,10 +69,10 @@ class FollowQuestion:
 class FeatureQuestion:
     """Moments of features, computed from earlier answers; see :class:`RowQuestion`.
 
-    ``action`` ``(K,)``: what the policy does; -1 where practice goes on.
-    ``weight`` ``(K,)``: of a row that follows the policy there, or where practice goes on, at most ``WEIGHT``.
+    ``action`` ``(K,)``: the policy's action; -1 for practice.
+    ``weight`` ``(K,)``: of a row that follows the policy there, or where it is practice, at most ``WEIGHT``.
     ``features`` ``(K, d)``: at most ``STEPS`` long.
-    ``values`` ``(K,)``: what the policy is thought to be worth, in 1/``RETURN_STEPS`` of the range of returns.
+    ``values`` ``(K,)``: estimated values of the policy, in 1/``RETURN_STEPS`` of the range of returns.
     Raises ValueError if a weight or a feature is longer than the bounds of the sums allow.
     """
 
@@ -84,8 +84,8 @@ class FeatureQuestion:
     span: float
 
     def __post_init__(self) -> None:
-        """Refuse what no sensitivity bounds."""
-        # each number first: the square of a huge one may wrap to nothing
+        """Refuse values beyond the bounds of the sensitivity."""
+        # each number first: the square of a huge one may overflow to 0
         far = (self.features < -STEPS).any() or (self.features > STEPS).any()
         if (self.weight < 0).any() or (self.weight > WEIGHT).any() or far or self._too_long:
             raise ValueError("a weight or a feature is longer than the bounds of the sums allow")
@@ -101,7 +101,7 @@ class FeatureQuestion:
         card, c = self.layout.card, self.layout.most
         most = card.unit.users_public * card.unit.episodes_per_user * card.domain.horizon
         extent, r = Extent(most, STEPS**2, WEIGHT, STEPS), read_cells(card, rows, self.span)
-        # the last line is what lies behind an end
+        # the last line stands for no next cell
         features = np.vstack([self.features, np.zeros((1, FEATURES), dtype=np.int64)]).astype(np.float64)
         worth = np.append(self.values, 0)
         here, there, weight = features[r.cell], features[r.onto], followed(r, self.action, self.weight[r.cell])
@@ -110,7 +110,7 @@ class FeatureQuestion:
         kept = enough_left(r.user, weight, c * WEIGHT)
         targets = np.vstack([there.T, error])
         gram, sums = exact_sums(extent, here[kept], targets[:, kept], weight[kept].astype(np.float64))
-        # first where one is, then where one goes
+        # first index: the present cell; second: the next
         found = {"b_gram": gram, "b_next": sums[:FEATURES].T, "b_error": sums[FEATURES]}
         if self.layout.practice:
             rank = rank_rows(r.user)
@@ -123,25 +123,25 @@ class FeatureQuestion:
 
 @dataclass(frozen=True)
 class RowSums:
-    """The tables that answer a question about rows."""
+    """Sums of the tables that answer a query of rows."""
 
     asked: FollowQuestion | FeatureQuestion = field(repr=False)
 
     @property
     def together(self) -> int:
-        """Users are sorted within a part only."""
+        """Part files that are read together: one, because users are sorted within a part only."""
         return 1
 
     def depends_on(self) -> Any:
-        """The whole card, and the question."""
+        """Plain values that decide the sums: the query and the whole card."""
         return [self.asked.depends_on(), self.asked.layout.card.model_dump(mode="json")]
 
     def zero(self) -> dict[str, Integers]:
-        """What nobody adds up to."""
+        """Tables of zeros."""
         return {t.name: np.zeros(t.shape, dtype=np.int64) for t in self.asked.layout.tables}
 
     def add(self, sums: Sums, parts: Sequence[Path], seen: Seen) -> None:
-        """A batch of whole people in memory at a time."""
+        """Add the rows of part files, a batch of whole people in memory at a time."""
         card = self.asked.layout.card
         for users in group_users(read_parts(parts, card, [pl.col(needed(card))], BATCH_ROWS)):
             self.add_rows(sums, users)
@@ -169,7 +169,7 @@ def sum_rows(snapshot: Snapshot, asked: FollowQuestion | FeatureQuestion, resour
 
 
 def add_people(asked: FollowQuestion | FeatureQuestion, people: Iterable[pl.DataFrame]) -> ExactSums:
-    """The same of people who do not exist."""
+    """Answer a query for synthetic people."""
     work = RowSums(asked)
     sums = work.zero()
     for rows in people:
@@ -178,5 +178,5 @@ def add_people(asked: FollowQuestion | FeatureQuestion, people: Iterable[pl.Data
 
 
 def ask_person(asked: FollowQuestion | FeatureQuestion, person: Person) -> Tables:
-    """What one person answers who does not exist, for audits."""
+    """Answer of one synthetic person, for audits."""
     return asked.of(person_rows(person, asked.layout.card))

@@ -1,10 +1,10 @@
-"""The sums of linear and LQ releases: visits and reward integers over declared states, moments of vectors.
+"""Sums of linear and LQ releases: visits and reward integers over declared states, moments of vectors.
 
-Canonical rows -> int64 sums, a batch in memory at a time.  What each person may contribute was settled by ``ingest``:
-m episodes, H steps each, no step twice.  A linear release sums the two halves of the people apart; whose row it is
-decides the half, by a keyed hash of the id alone.  A row of vectors without a next observation counts nowhere.
+Canonical rows -> int64 sums, a batch in memory at a time.  ``ingest`` has bounded each person's contribution: m
+episodes, H steps each, no step twice.  A linear release sums two halves of the people separately; a keyed hash of the
+id decides a person's half.  A row of vectors without a next observation is in no sum.
 
-An interactive mechanism reads rows with observations one step at a time, anew each call.  Where all rows fit into the
+An interactive mechanism reads rows with observations one step at a time, anew in each call.  If all rows fit into the
 operator's memory they are read once and kept by step; no sum depends on it.
 """
 
@@ -38,9 +38,9 @@ from pipeline.statistics.lq import LqSums, SummedRows, Transitions
 
 
 def in_second_half(users: NDArray[Any], salt: str) -> Bools:
-    """Whether each user belongs to D': a keyed hash of the id alone, so that nobody's rows move another."""
-    distinct, where = np.unique(users.astype(str), return_inverse=True)
-    return (keyed_hash(distinct.tolist(), salt).to_numpy() % 2 == 1)[where]
+    """Whether each user belongs to D', by a keyed hash of the id alone, so that no person's rows affect another's."""
+    distinct, inverse = np.unique(users.astype(str), return_inverse=True)
+    return (keyed_hash(distinct.tolist(), salt).to_numpy() % 2 == 1)[inverse]
 
 
 def tally(
@@ -62,7 +62,7 @@ def tally(
 
 
 def add_tallies(card: Card, lattice: int, reward_steps: tuple[int, int], people: Iterable[pl.DataFrame]) -> Tallies:
-    """The same of people who do not exist, all on one side."""
+    """Sum synthetic people, all on one side; see :func:`tally`."""
     work = TallySums(card, lattice, reward_steps, split=False)
     sums = work.zero()
     for rows in people:
@@ -71,18 +71,18 @@ def add_tallies(card: Card, lattice: int, reward_steps: tuple[int, int], people:
 
 
 def _columns(card: Card) -> list[pl.Expr]:
-    """Cells, successors (an end is one state, unknown ones come last) and rewards of the rows."""
+    """Expressions of the rows' cells, successors (all ends are one state, unknown comes last) and rewards."""
     live, actions = len(card.domain.live_states), len(card.domain.action_labels)
     step, state = pl.col("step").cast(pl.Int64), pl.col("state").cast(pl.Int64)
     ends = card.domain.states.first_terminal if card.domain.states.ends else live - 1
-    found = successor(card).cast(pl.Int64).clip(upper_bound=ends).fill_null(ends + 1)
-    columns = [((step * live + state) * actions + pl.col("action")).alias("cell"), found.alias("successor")]
+    successors = successor(card).cast(pl.Int64).clip(upper_bound=ends).fill_null(ends + 1)
+    columns = [((step * live + state) * actions + pl.col("action")).alias("cell"), successors.alias("successor")]
     return columns + ([pl.col("reward")] if card.reward.table is None else [])
 
 
 @dataclass(frozen=True)
 class TallySums:
-    """Of each side, visits with unknown successors last, and rewards."""
+    """Sums of visits (unknown successors last) and rewards, for each side."""
 
     card: Card = field(repr=False)
     lattice: int
@@ -91,22 +91,22 @@ class TallySums:
 
     @property
     def together(self) -> int:
-        """Every row is of its own."""
+        """Part files that are read together; rows are summed independently."""
         return PARTS_TOGETHER
 
     @property
     def sides(self) -> tuple[Side, ...]:
-        """What is summed apart."""
+        """Sides that are summed separately."""
         return ("D", "D'") if self.split else ("both",)
 
     def zero(self) -> dict[str, Integers]:
-        """``visits`` and ``rewards`` of each side."""
+        """Zero tables ``visits`` and ``rewards`` of each side."""
         cells = int(np.prod(self._cells))
         sizes = {"visits": cells * (self._successors + 1), "rewards": cells}
         return {f"{side} {name}": np.zeros(size, dtype=np.int64) for side in self.sides for name, size in sizes.items()}
 
     def add(self, sums: Sums, parts: Sequence[Path], seen: Seen) -> None:
-        """A batch of rows in memory at a time."""
+        """Add the rows of part files, a batch in memory at a time."""
         for rows in read_parts(parts, self.card, _columns(self.card), BATCH_ROWS):
             if self.split:
                 second = pl.Series(in_second_half(rows["user_id"].to_numpy(), self.card.name))
@@ -117,7 +117,7 @@ class TallySums:
             seen(len(rows))
 
     def tallies(self, sums: Sums) -> dict[Side, Tallies]:
-        """The sums of each side, in their shapes."""
+        """Sums of each side, in their shapes."""
         return {side: self._tallies(sums[f"{side} visits"], sums[f"{side} rewards"]) for side in self.sides}
 
     @property
@@ -132,18 +132,18 @@ class TallySums:
 
     def add_rows(self, sums: Sums, side: Side, rows: pl.DataFrame) -> None:
         """Count the rows; a row without a known successor is in no sum but the first states'."""
-        cell, to = rows["cell"].to_numpy(), rows["successor"].to_numpy()
-        np.add.at(sums[f"{side} visits"], cell * (self._successors + 1) + to, 1)
+        cell, onto = rows["cell"].to_numpy(), rows["successor"].to_numpy()
+        np.add.at(sums[f"{side} visits"], cell * (self._successors + 1) + onto, 1)
         if self.card.reward.table is None:
-            known = to < self._successors
-            np.add.at(sums[f"{side} rewards"], cell[known], self._integers(rows["reward"].to_numpy()[known]))
+            has_next = onto < self._successors
+            np.add.at(sums[f"{side} rewards"], cell[has_next], self._integers(rows["reward"].to_numpy()[has_next]))
 
     def _tallies(self, visits: Integers, rewards: Integers) -> Tallies:
         visits, rewards = visits.reshape(*self._cells, -1), rewards.reshape(self._cells)
-        known = np.ascontiguousarray(visits[..., :-1])
+        counted = np.ascontiguousarray(visits[..., :-1])
         if self.card.reward.table is not None:
-            rewards = self._integers(np.array(self.card.reward.table)) * known.sum(-1)
-        return Tallies(known, rewards, visits[0].sum((1, 2)))
+            rewards = self._integers(np.array(self.card.reward.table)) * counted.sum(-1)
+        return Tallies(counted, rewards, visits[0].sum((1, 2)))
 
     def _integers(self, reward: Array) -> Integers:
         low, high = self.card.reward.range
@@ -157,22 +157,22 @@ _VECTOR_ROWS = 1 << 16
 
 @dataclass(frozen=True)
 class LqSummation:
-    """Both moments."""
+    """Sums of both moments of an LQ release."""
 
     layout: LqSums = field(repr=False)
     card: LqCard = field(repr=False)
 
     @property
     def together(self) -> int:
-        """A file at a time."""
+        """Part files that are read together: one."""
         return 1
 
     def zero(self) -> dict[str, Integers]:
-        """``gram (n+d, n+d)`` and ``target (n+d, n)``."""
+        """Zero tables ``gram (n+d, n+d)`` and ``target (n+d, n)``."""
         return self.layout.add(())
 
     def add(self, sums: Sums, parts: Sequence[Path], seen: Seen) -> None:
-        """A batch of rows in memory at a time."""
+        """Add the rows of part files, a batch in memory at a time."""
         for rows, read in read_transitions(parts, self.card, _VECTOR_ROWS):
             for name, part in self.layout.add([rows]).items():
                 np.add(sums[name], part, out=sums[name])
@@ -180,28 +180,25 @@ class LqSummation:
 
 
 def lazy_lq_sums(layout: LqSums, snapshot: Snapshot, card: LqCard, resources: Resources) -> SummedRows:
-    """The sums of a snapshot; nothing is read before they are asked for."""
+    """Sums of a snapshot, which is read only when they are used."""
     return SummedRows(snapshot.kind, lambda: sum_snapshot(LqSummation(layout, card), snapshot, resources))
 
 
 def read_transitions(parts: Sequence[Path], card: LqCard, size: int) -> Iterator[tuple[Transitions, int]]:
-    """Batches of rows that lead somewhere, and how many rows were read for each."""
+    """Yield batches of rows with a next observation, and the number of rows that were read for each."""
     n, control = card.domain.observation.size, card.domain.action.size
     for part in parts:
         with pq.ParquetFile(part) as file:
             caps = CapsAgain(card, [file.metadata.num_rows])
             for records in file.iter_batches(size, columns=[*IDENTITY, *_COLUMNS]):
                 caps.check(pl.DataFrame(records.select(list(IDENTITY))))
-                known = records.filter(records["next_observation"].is_valid())
-                x, u, following = (known[c] for c in _COLUMNS)
+                complete = records.filter(records["next_observation"].is_valid())
+                x, u, following = (complete[c] for c in _COLUMNS)
                 yield Transitions(list_matrix(x, n), list_matrix(u, control), list_matrix(following, n)), len(records)
 
 
 def list_matrix(column: Any, width: int) -> Array:
-    """List column ``(R,)`` of ``width`` numbers as ``(R, width)``; a null or a list of another length is NaN.
-
-    ``width``: numbers that a list must hold.
-    """
+    """Convert a list column ``(R,)`` to ``(R, width)``; a null or a list of another length is NaN."""
     lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
     out, fits = np.full((len(column), width), np.nan), lengths == width
     out[fits] = column.filter(pa.array(fits)).flatten().to_numpy(zero_copy_only=False).reshape(-1, width)
@@ -210,15 +207,15 @@ def list_matrix(column: Any, width: int) -> Array:
 
 # numbers of all actions' features that are in memory at once
 _NUMBERS = 1 << 22
-# of a kept row, beside its observations; and the share of memory that kept rows may take
+# bytes of a kept row beside its observations; kept rows take at most one part in _SHARE of the memory
 _ROW_BYTES, _SHARE = 64, 4
 
 
 @dataclass(frozen=True)
 class ObservedRows:
-    """Batches of a snapshot's rows; what of a person is read was bounded by ``ingest`` and is checked again.
+    """Batches of a snapshot's rows; ``ingest`` has bounded each person's rows, which is checked again.
 
-    ``features``, ``onto``: the declared map, and that of where a row led; the same where it is None.
+    ``features``, ``onto``: the declared feature map, and that of next observations; None: the same.
     """
 
     snapshot: Snapshot
@@ -228,34 +225,31 @@ class ObservedRows:
     onto: ObservedMap | None = None
 
     def __call__(self, h: int, side: Side) -> Iterator[StepRows]:
-        """Rows of step ``h`` of the people of a side; one that leads nowhere known is in none.
-
-        ``h``: step, from 0.
-        """
-        each = max(1, _NUMBERS // (len(self.features.actions) * self.dimension))
-        kept = self._kept
-        for rows in self._read() if kept is None else kept.get(h, []):
-            of_step = rows.filter(pl.col("step") == h) if kept is None else rows
+        """Yield the rows of step ``h``, from 0, of the people of a side, without those whose successor is unknown."""
+        piece_rows = max(1, _NUMBERS // (len(self.features.actions) * self.dimension))
+        by_step = self._by_step
+        for rows in self._read() if by_step is None else by_step.get(h, []):
+            of_step = rows.filter(pl.col("step") == h) if by_step is None else rows
             if side != "both" and len(of_step):
                 second = pl.Series(in_second_half(of_step["user_id"].to_numpy(), self.card.name))
                 of_step = of_step.filter(second if side == "D'" else ~second)
-            for piece in of_step.iter_slices(each):
+            for piece in of_step.iter_slices(piece_rows):
                 yield self._batch(piece, h)
 
     @cached_property
-    def _kept(self) -> dict[int, list[pl.DataFrame]] | None:
-        """Rows by step; None where they might not fit."""
+    def _by_step(self) -> dict[int, list[pl.DataFrame]] | None:
+        """Rows by step; None if they might not fit into the memory."""
         row = _ROW_BYTES + 2 * 4 * self.features.size
         if self.snapshot.rows * row * _SHARE > self.resources.memory:
             return None
-        found = defaultdict[int, list[pl.DataFrame]](list)
+        by_step = defaultdict[int, list[pl.DataFrame]](list)
         for rows in self._read():
             for (step,), of_step in rows.partition_by("step", as_dict=True).items():
-                found[int(step)].append(of_step)
-        return found
+                by_step[int(step)].append(of_step)
+        return by_step
 
     def _read(self) -> Iterator[pl.DataFrame]:
-        """All rows that lead somewhere, a batch at a time."""
+        """Yield all rows with a known successor, a batch at a time."""
         columns = [*map(pl.col, ("step", "state", "action", "observation", "next_observation"))]
         columns += [successor(self.card).alias("onto")] + ([] if self.card.reward.table else [pl.col("reward")])
         read = 0
@@ -267,12 +261,12 @@ class ObservedRows:
 
     @property
     def dimension(self) -> int:
-        """d: length of a feature."""
+        """Length d of a feature vector."""
         return self.features.dimension
 
     def _batch(self, rows: pl.DataFrame, h: int) -> StepRows:
         ends, size = self.card.domain.states.first_terminal, self.features.size
-        here, after = (list_matrix(rows[c].to_arrow(), size) for c in ("observation", "next_observation"))
+        x, x_next = (list_matrix(rows[c].to_arrow(), size) for c in ("observation", "next_observation"))
         state, action, onto = (rows[c].cast(pl.Int64).to_numpy() for c in ("state", "action", "onto"))
         ended, (low, high) = onto >= ends, self.card.reward.range
         table = self.card.reward.table
@@ -282,8 +276,8 @@ class ObservedRows:
             declared = np.array(table, dtype=np.float64)
             reward = (declared if declared.ndim == 2 else declared[h])[state, action]
         return StepRows(
-            self.features.of_taken(here, state, action),
+            self.features.of_taken(x, state, action),
             reward / (high - low),
-            (self.onto or self.features).of_actions(after, np.where(ended, 0, onto)),
+            (self.onto or self.features).of_actions(x_next, np.where(ended, 0, onto)),
             ended,
         )

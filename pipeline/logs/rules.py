@@ -1,6 +1,6 @@
-"""What happens to rows outside the declared domain: one table, and one expression over decoded rows a rule.
+"""Rules for rows outside the declared domain: a table, and an expression over decoded rows for each rule.
 
-Every rule looks at one user's rows only, so replacing a user changes no other user's rows (privacy.md §1.2).
+Every rule depends on one user's rows only, so replacing a user changes no other user's rows (privacy.md §1.2).
 The table's order is the order of precedence: a dropped row is filed once, under the first rule that dropped it.
 ``docs/card.md`` shows the same table.
 A card's tolerance is the share of rows that may break a rule before the log is refused.
@@ -24,7 +24,7 @@ Effect = Literal["coerce", "drop_step", "drop_episode", "over_cap", "refuse"]
 
 @dataclass(frozen=True)
 class Rule:
-    """One way for a log to break the declared domain, and what follows."""
+    """One way for a log to break the declared domain, and its effect."""
 
     name: str
     effect: Effect
@@ -114,14 +114,14 @@ _OF_EPISODES: dict[str, pl.Expr] = {
     "bad_reward": pl.col("not_a_reward").any(),
     "wrong_length": pl.col("wrong_length").any(),
     "not_finite": pl.col("not_finite").any(),
-    # given that all can be read and none repeats, the steps are 0 … k
+    # steps are readable and distinct here, so this means 0 … k
     "gap": (pl.col("step").first() != 0) | (pl.col("step").last() + 1 != pl.len()),
 }
 _OF_VECTORS = ("wrong_length", "not_finite")
 _OF_TABLES = ("unknown_label", "bad_reward")
-# Rows of these are nobody's who is known.
+# Rules whose rows have no known person.
 NAMELESS = ("malformed_line", "null_user", "inexact_user", "missing_column")
-# Rules that change a cell of a row that stays, or give it a place.
+# Rules that change a cell of an accepted row, or give it a place.
 COERCED: dict[str, pl.Expr] = {
     "unknown_label": pl.col("relabelled"),
     "same_place": pl.col("same_place"),
@@ -130,45 +130,45 @@ COERCED: dict[str, pl.Expr] = {
 }
 
 
-# the same of a card with an observation
+# the same for a card with an observation
 OBSERVED: dict[str, pl.Expr] = COERCED | {"beyond_radius": pl.col("beyond_radius")}
 
 
 def null_user(user: pl.Expr) -> pl.Expr:
-    """No user id."""
+    """Mark of rows without a user id."""
     return user.is_null() | (user.cast(pl.String).str.strip_chars() == "")
 
 
 def beyond_horizon(card: AnyCard) -> pl.Expr:
-    """Step H or later; a step that cannot be read is not judged here."""
+    """Mark of rows at step H or later; steps that cannot be read are another rule's."""
     return (pl.col("step") >= card.domain.horizon).fill_null(value=False)
 
 
 def terminates(card: Card) -> pl.Expr:
-    """The episode is over at this row, as far as the row itself says."""
+    """Mark of rows that themselves end their episode."""
     return pl.col("terminated") | _in_end("state", card) | _in_end("logged", card)
 
 
 def step_rules(card: AnyCard) -> dict[str, pl.Expr]:
     """Rules that drop one step, in table order; ``ended`` is the first step at which the episode was over."""
-    later = (pl.col("step") > pl.col("ended")).fill_null(value=False)
+    after_end = (pl.col("step") > pl.col("ended")).fill_null(value=False)
     if isinstance(card, Card):
-        found = {"closing_row": pl.col("closing")} if card.source.last_row == "outcome" else {}
-        found |= {"beyond_horizon": beyond_horizon(card), "after_end": _in_end("state", card) | later}
-        return found | ({"beyond_gap": pl.col("behind")} if card.source.gap == "cut" else {})
+        drops = {"closing_row": pl.col("closing")} if card.source.last_row == "outcome" else {}
+        drops |= {"beyond_horizon": beyond_horizon(card), "after_end": _in_end("state", card) | after_end}
+        return drops | ({"beyond_gap": pl.col("behind")} if card.source.gap == "cut" else {})
     last = pl.col("episode").ne_missing(pl.col("episode").shift(-1))
-    return {"closing_row": pl.col("no_action") & last, "beyond_horizon": beyond_horizon(card), "after_end": later}
+    return {"closing_row": pl.col("no_action") & last, "beyond_horizon": beyond_horizon(card), "after_end": after_end}
 
 
 def episode_rules(card: AnyCard) -> dict[str, pl.Expr]:
     """Rules that drop an episode, in table order."""
-    others = _OF_TABLES
+    inapplicable = _OF_TABLES
     if isinstance(card, Card):
-        others = _OF_VECTORS if card.domain.observation is None else ()
-    found = {name: broken for name, broken in _OF_EPISODES.items() if name not in others}
+        inapplicable = _OF_VECTORS if card.domain.observation is None else ()
+    drops = {name: broken for name, broken in _OF_EPISODES.items() if name not in inapplicable}
     if isinstance(card, Card) and card.source.order_by is not None and card.source.gap == "drop":
-        found["gap"] = pl.col("behind").any()
-    return found | ({"early_end": _early_end(card)} if isinstance(card, Card) else {})
+        drops["gap"] = pl.col("behind").any()
+    return drops | ({"early_end": _early_end(card)} if isinstance(card, Card) else {})
 
 
 def _in_end(column: str, card: Card) -> pl.Expr:
@@ -176,20 +176,20 @@ def _in_end(column: str, card: Card) -> pl.Expr:
 
 
 def _early_end(card: Card) -> pl.Expr:
-    """The episode ends before H - 1 although the card declares that none does."""
+    """Whether an episode ends before H - 1 although the card declares no ends."""
     if card.domain.states.ends:
         return pl.lit(value=False)
-    # of an episode that ended earlier no later step is left
+    # later steps of an episode that ended have been dropped
     return pl.col("step").last() < card.domain.horizon - 1
 
 
 def first_broken(rules: dict[str, pl.Expr]) -> pl.Expr:
-    """Name of the first rule whose column (or expression) is true; null where none is."""
+    """Name of the first rule whose expression is true; null if none is."""
     return pl.coalesce([pl.when(broken).then(pl.lit(name)) for name, broken in rules.items()])
 
 
 def check_names(card: AnyCard) -> None:
-    """Refuse a tolerance for something that is no rule, or whose only effect is refusal.
+    """Refuse a tolerance for an unknown rule, or for one whose only effect is refusal.
 
     Raises CardError naming the key and the allowed ones.
     """
@@ -204,7 +204,7 @@ def check_tolerance(card: AnyCard, files: Sequence[Path], quarantined: Mapping[s
     """Compare the rows filed under each rule with the card's tolerance.
 
     ``card``: its [tolerance]: the share of rows that may break each rule.
-    ``source_rows``: rows read: what the shares are of.
+    ``source_rows``: the number of rows read, of which these are shares.
     Raises LogError for the first rule, in table order, that more rows break than the card accepts.
     """
     accepted = {"inexact_user": 0.0} | card.tolerance
@@ -231,16 +231,16 @@ def _first_places(files: Sequence[Path], rule: str) -> str:
 
 
 def gated_rules(card: AnyCard) -> tuple[str, ...]:
-    """The rules that the card has a tolerance for and that a person can break, the least tolerated first.
+    """Rules with a tolerance that a person can break, the least tolerated first.
 
-    A line that cannot be read names nobody: a tolerance for it is the operator's, at ``ingest``.
+    A line that cannot be read has no known person: its tolerance is checked at ``ingest`` alone.
     """
-    # a person who is elsewhere breaks nothing, and the gate has no business with the other dataset
-    own = {**COERCED, "early_end": None} if isinstance(card, Card) else {"beyond_radius": None}
+    # the rule ``elsewhere`` is not gated: the person breaks nothing, and the gate is not about another dataset
+    coerced = {**COERCED, "early_end": None} if isinstance(card, Card) else {"beyond_radius": None}
     if isinstance(card, Card) and card.domain.observation is not None:
-        own = {**OBSERVED, "early_end": None}
-    possible = {*step_rules(card), *episode_rules(card), *own, "over_cap", "two_spellings"}
+        coerced = {**OBSERVED, "early_end": None}
+    possible = {*step_rules(card), *episode_rules(card), *coerced, "over_cap", "two_spellings"}
     if isinstance(card, Card) and card.domain.states.ends:
         possible.discard("early_end")
-    asked = [rule for rule in BY_NAME if rule in card.tolerance and rule in possible]
-    return tuple(sorted(asked, key=lambda rule: card.tolerance[rule]))
+    gated = [rule for rule in BY_NAME if rule in card.tolerance and rule in possible]
+    return tuple(sorted(gated, key=lambda rule: card.tolerance[rule]))

@@ -1,7 +1,7 @@
-"""Scores of people, and the sums over people that are released of them: canonical rows -> exact int64 sums.
+"""Scores of people and their sums, which are released: canonical rows -> exact int64 sums.
 
-A score of a person is computed from that person's rows and from what was known before a row was read.  What is summed
-here is what :mod:`pipeline.statistics.moment_layout` bounds.
+A person's score is computed from that person's rows and from values fixed before a row was read.
+:mod:`pipeline.statistics.moment_layout` bounds these sums.
 """
 
 from __future__ import annotations
@@ -27,37 +27,37 @@ from pipeline.statistics.moment_layout import MomentLayout
 
 
 class PeopleSums(ABC):
-    """What whole people add, a batch of them in memory at a time."""
+    """Sums over whole people, a batch of them in memory at a time."""
 
     together = 1
 
     @property
     @abstractmethod
     def people_of(self) -> Card:
-        """Declares the columns that are read."""
+        """Card that declares the columns."""
 
     @property
     def columns(self) -> list[str]:
-        """Those that are read."""
+        """Columns that are read."""
         return needed(self.people_of)
 
     @abstractmethod
     def zero(self) -> dict[str, Integers]:
-        """What nobody adds up to."""
+        """Tables of zeros."""
 
     @abstractmethod
     def add_rows(self, sums: Sums, rows: pl.DataFrame) -> None:
         """Add the rows of whole people, sorted by person, episode and step."""
 
     def add(self, sums: Sums, parts: Sequence[Path], seen: Seen) -> None:
-        """Users are sorted within a part only, and put together there."""
+        """Add the rows of part files, each of which holds whole users in order."""
         card = self.people_of
         for users in group_users(read_parts(parts, card, [pl.col(self.columns)], BATCH_ROWS)):
             self.add_rows(sums, users)
             seen(len(users))
 
-    def of_nobody(self, people: Iterable[pl.DataFrame]) -> dict[str, Integers]:
-        """The sums of people who do not exist: canonical rows, whole people in each frame."""
+    def sum_people(self, people: Iterable[pl.DataFrame]) -> dict[str, Integers]:
+        """Sums of synthetic people: canonical rows, whole people in each frame."""
         sums = self.zero()
         for rows in people:
             self.add_rows(sums, rows)
@@ -65,7 +65,7 @@ class PeopleSums(ABC):
 
 
 class Scores(Protocol):
-    """How people are scored: a small value, which may be sent to a worker on another machine."""
+    """Scoring rule of people: a small value, which may be sent to a worker on another machine."""
 
     def depends_on(self) -> Any:
         """Plain values that decide the scores, beside the rows and the code."""
@@ -81,7 +81,7 @@ class Scores(Protocol):
 
 @dataclass(frozen=True)
 class ScoreSums(PeopleSums):
-    """The tables of a :class:`MomentLayout`."""
+    """Sums of scores, as the tables of a :class:`MomentLayout`."""
 
     card: Card = field(repr=False)
     layout: MomentLayout
@@ -94,22 +94,22 @@ class ScoreSums(PeopleSums):
 
     @property
     def columns(self) -> list[str]:
-        """Also what rows tell of practice, where the card maps it: a score may rest on that."""
-        told = [] if self.card.source.columns.behavior_prob is None else ["behavior_prob"]
-        return needed(self.card) + told
+        """Columns of counts, and the behaviour probability if the card maps it: a score may use it."""
+        extra = [] if self.card.source.columns.behavior_prob is None else ["behavior_prob"]
+        return needed(self.card) + extra
 
     def depends_on(self) -> Any:
-        """The whole card, and what decides the scores."""
+        """Plain values that decide the sums: the whole card, the layout and the scoring rule."""
         return ["scores", self.card.model_dump(mode="json"), self.layout.joint(), self.scores.depends_on()]
 
     def zero(self) -> dict[str, Integers]:
-        """What nobody adds up to."""
+        """Tables of zeros."""
         return self.layout.add_up(np.zeros((0, self.layout.scores)))
 
     def add_rows(self, sums: Sums, rows: pl.DataFrame) -> None:
         """Add the scores of whole people."""
         if not rows.is_empty():
-            # a score that is no number has no bound: it counts as the middle of its clip
+            # NaN has no bound: it counts as the middle of its clip
             scores = np.nan_to_num(self.scores.of(self.card, rows), nan=0.0, posinf=1.0, neginf=-1.0)
             for name, table in self.layout.add_up(scores).items():
                 sums[name][:] += table

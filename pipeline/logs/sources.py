@@ -1,6 +1,6 @@
-"""The files of a log: which reader takes each, which columns they hold, and the one type of a column in all of them.
+"""The files of a log: their readers, their columns, and the common type of each column.
 
-A log that is handed in as a table in memory is written for the readers, and gone when the ingest is over.
+A log that is a table in memory is written to a file for the readers, which is removed when the ingest is over.
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
@@ -33,7 +33,7 @@ from pipeline.files import open_private, private_folder
 from pipeline.logs.contribution_bounding import with_ids
 from pipeline.logs.decode import NUMBERS, holds_numbers, list_text, plain_cell, plain_date
 from pipeline.logs.readers.arrow import ipc_types, parquet_types, read_ipc, read_parquet, row_count
-from pipeline.logs.readers.batch import Asked, Batch, cell_type, readable_times
+from pipeline.logs.readers.batch import Batch, Request, cell_type, readable_times
 from pipeline.logs.readers.hdf5 import minari_arrow_types, minari_hdf5_types, read_minari_arrow, read_minari_hdf5
 from pipeline.logs.readers.in_order import Cut, d4rl_types, read_d4rl, read_transitions, transition_types
 from pipeline.logs.readers.lines import csv_types, guess_separator, obp_types, read_csv, read_ndjson, read_obp
@@ -46,35 +46,35 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Reader:
-    """How files of one suffix are read.
+    """Reader of the files of one suffix.
 
-    ``types``: columns of a file and their types; None where any key may occur and every cell is text.
-    ``read``: its batches, in the order of the file.  What becomes of one person's rows depends on that person's rows
+    ``types``: columns of a file and their types; None if any key may occur and every cell is text.
+    ``read``: its batches, in the order of the file.  How one person's rows are read depends on that person's rows
     alone: the guarantee rests on it (privacy.md §1.2).
-    ``row_bytes``: bytes of a short row, to guess the number of rows; None where the file is Parquet, which tells it.
+    ``row_bytes``: bytes of a short row, to guess the number of rows; None for Parquet, which states it.
     """
 
-    types: Callable[[Path, Asked], dict[str, pl.DataType]] | None
-    read: Callable[[Path, Asked], Iterator[Batch]]
+    types: Callable[[Path, Request], dict[str, pl.DataType]] | None
+    read: Callable[[Path, Request], Iterator[Batch]]
     row_bytes: int | None = None
     lines: bool = False
     root: Callable[[Path], Path] = lambda path: path
     suffixes: tuple[str, ...] = ()
 
 
-def _separator(path: Path, asked: Asked) -> str:
-    return guess_separator(path) if asked.separator == "auto" else asked.separator
+def _separator(path: Path, request: Request) -> str:
+    return guess_separator(path) if request.separator == "auto" else request.separator
 
 
 _CSV = Reader(
-    lambda path, asked: csv_types(path, _separator(path, asked)),
-    lambda path, asked: read_csv(path, asked.columns, _separator(path, asked)),
+    lambda path, request: csv_types(path, _separator(path, request)),
+    lambda path, request: read_csv(path, request.columns, _separator(path, request)),
     20,
     lines=True,
 )
-_PARQUET = Reader(lambda path, _: parquet_types(path), lambda path, asked: read_parquet(path, asked.columns))
-_IPC = Reader(lambda path, _: ipc_types(path), lambda path, asked: read_ipc(path, asked.columns), 20)
-_NDJSON = Reader(None, lambda path, asked: read_ndjson(path, asked.columns, asked.lists), 60)
+_PARQUET = Reader(lambda path, _: parquet_types(path), lambda path, request: read_parquet(path, request.columns))
+_IPC = Reader(lambda path, _: ipc_types(path), lambda path, request: read_ipc(path, request.columns), 20)
+_NDJSON = Reader(None, lambda path, request: read_ndjson(path, request.columns, request.lists), 60)
 _ARROW = (".arrow", ".arrows", ".feather", ".ipc")
 _LINES = (".ndjson", ".jsonl")
 TABLES: dict[str, Reader] = {
@@ -91,39 +91,39 @@ _TELLING: dict[str, list[set[str]]] = {
 
 
 def choose_reader(readers: Mapping[str, Reader], card: AnyCard, path: Path, name: str) -> Reader:
-    """The reader of a file.
+    """Reader of a file.
 
-    Raises LogError for a suffix that the format does not come in; says which other format the file looks like.
+    Raises LogError for a suffix that the format does not have.
     """
-    if (found := readers.get(path.suffix)) is None:
+    if (reader := readers.get(path.suffix)) is None:
         hint = "; an HDF5 file is read with source.format = 'minari' or 'd4rl'" if path.suffix in _HDF5 else ""
-        which = "a supported format" if card.source.format == "table" else f"of format {card.source.format!r}"
-        raise LogError(f"{name}: {path.suffix or 'no suffix'}: not {which}; give files of {', '.join(readers)}{hint}")
-    return found
+        kind = "a supported format" if card.source.format == "table" else f"of format {card.source.format!r}"
+        raise LogError(f"{name}: {path.suffix or 'no suffix'}: not {kind}; give files of {', '.join(readers)}{hint}")
+    return reader
 
 
 def likely(names: Collection[str]) -> str:
-    """A hint at what such columns say of their file: other separators, another format; empty if nothing."""
-    if len(names) == 1 and (found := next((c for c in ";\t|" if c in next(iter(names))), None)):
+    """Hint at another separator or format that the names of columns suggest; empty if none."""
+    if len(names) == 1 and (mark := next((c for c in ";\t|" if c in next(iter(names))), None)):
         return (
-            f"; its cells are separated by {found!r}: write separator = {json.dumps(found)} under [source], and, of "
+            f"; its cells are separated by {mark!r}: write separator = {json.dumps(mark)} under [source], and, of "
             "numbers such as 3,5, numbers = '1234,5'"
         )
-    found = [form for form, telling in _TELLING.items() if any(one <= set(names) for one in telling)]
-    return f"; it looks like source.format = {found[0]!r} (docs/card.md)" if found else ""
+    forms = [form for form, telling in _TELLING.items() if any(columns <= set(names) for columns in telling)]
+    return f"; it looks like source.format = {forms[0]!r} (docs/card.md)" if forms else ""
 
 
 def readers_of(card: AnyCard) -> dict[str, Reader]:
-    """Suffix -> reader, for what the card calls its format.
+    """Suffix -> reader, for the card's format.
 
-    Raises CardError if a reader of your own cannot be found, or is none.
+    Raises CardError if a plug-in cannot be found, or is no reader.
     """
     source = card.source
     match source.format:
         case "minari":
-            folder = Reader(minari_arrow_types, read_minari_arrow, 20, root=lerobot_root)
-            one = Reader(minari_hdf5_types, read_minari_hdf5, 20)
-            return dict.fromkeys(_HDF5, one) | {".arrow": folder, ".parquet": folder}
+            arrow = Reader(minari_arrow_types, read_minari_arrow, 20, root=lerobot_root)
+            hdf5 = Reader(minari_hdf5_types, read_minari_hdf5, 20)
+            return dict.fromkeys(_HDF5, hdf5) | {".arrow": arrow, ".parquet": arrow}
         case "d4rl":
             cut = _cut_of(card)
             types = partial(d4rl_types, cut=cut)
@@ -141,8 +141,8 @@ def readers_of(card: AnyCard) -> dict[str, Reader]:
             return {suffix: _flat(inner, _cut_of(card)) for suffix, inner in TABLES.items()}
         case "table":
             return TABLES
-        case own:
-            return _own(own)
+        case name:
+            return _plugin_readers(name)
 
 
 def _windows(declared: Meds, horizon: int) -> Reader:
@@ -155,86 +155,88 @@ def _flat(inner: Reader, cut: Cut) -> Reader:
 
 
 def _cut_of(card: AnyCard) -> Cut:
-    """What the card maps that tells where an episode ends."""
+    """Columns of the card that determine where an episode ends."""
     return Cut(card.log.user, card.log.flags, card.log.chain)
 
 
-def _own(name: str) -> dict[str, Reader]:
-    """The reader ``module:object``, watched."""
-    found = plugin(name, Reader)
-    if not found.suffixes or found.types is None:
+def _plugin_readers(name: str) -> dict[str, Reader]:
+    """Suffix -> the plug-in reader ``module:object``, with checks of its batches."""
+    reader = plugin(name, Reader)
+    if not reader.suffixes or reader.types is None:
         raise CardError(f"source.format {name}: a Reader of your own names its suffixes and the types of its columns")
-    declared = found.types
+    declared = reader.types
 
-    def types(path: Path, asked: Asked) -> dict[str, pl.DataType]:
-        return _told(name, path, lambda: declared(path, asked))
+    def types(path: Path, request: Request) -> dict[str, pl.DataType]:
+        return _guarded_call(name, path, lambda: declared(path, request))
 
-    def read(path: Path, asked: Asked) -> Iterator[Batch]:
-        return _watched(name, path, asked, found.read)
+    def read(path: Path, request: Request) -> Iterator[Batch]:
+        return _watched(name, path, request, reader.read)
 
-    # only of Parquet are the rows known beforehand
-    own = replace(found, types=types, read=read, row_bytes=found.row_bytes or 1)
-    return dict.fromkeys(found.suffixes, own)
+    # only Parquet states the number of its rows
+    guarded = replace(reader, types=types, read=read, row_bytes=reader.row_bytes or 1)
+    return dict.fromkeys(reader.suffixes, guarded)
 
 
-def _watched(name: str, path: Path, asked: Asked, read: Callable[[Path, Asked], Iterator[Batch]]) -> Iterator[Batch]:
-    """Batches of a reader of your own, each looked at."""
-    batches = _told(name, path, lambda: iter(read(path, asked)))
-    while (batch := _told(name, path, lambda: next(batches, None))) is not None:
+def _watched(
+    name: str, path: Path, request: Request, read: Callable[[Path, Request], Iterator[Batch]]
+) -> Iterator[Batch]:
+    """Yield the batches of a plug-in reader, each checked."""
+    batches = _guarded_call(name, path, lambda: iter(read(path, request)))
+    while (batch := _guarded_call(name, path, lambda: next(batches, None))) is not None:
         if not isinstance(batch, Batch):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise LogError(f"{path.name}: reader {name} yields a {type(batch).__name__}, not a Batch")
-        if batch.frame.columns != asked.columns or len(batch.frame) != len(batch.lines):
+        if batch.frame.columns != request.columns or len(batch.frame) != len(batch.lines):
             raise LogError(
                 f"{path.name}: reader {name} yields the columns {batch.frame.columns} with {len(batch.lines)} line "
-                f"numbers for {len(batch.frame)} rows; asked was {asked.columns} and a number a row"
+                f"numbers for {len(batch.frame)} rows; asked was {request.columns} and a number a row"
             )
         yield batch
 
 
-def _told(name: str, path: Path, ask: Callable[[], T]) -> T:
-    """What a reader of your own answers; its errors may quote rows, so that only their kind is told."""
+def _guarded_call(name: str, path: Path, call: Callable[[], T]) -> T:
+    """Call a plug-in reader; only the type of its error is reported, because the text may quote rows."""
     try:
-        return ask()
+        return call()
     except (LogError, CardError):
         raise
     except Exception as e:
         raise LogError(f"{path.name}: reader {name} failed ({type(e).__name__}); try it by hand to see more") from None
 
 
-# the folder of such a file begins with it: a purge looks for it
+# prefix of the folder of a frame's file, by which a purge finds it
 _FRAME_FOLDER = ".frame-"
-# columns that a message names
+# most columns that a message names
 _SHOWN = 60
-# what is no value where a column is text, as an empty cell of a CSV is none
+# cells that are null if the column is text, as an empty cell of a CSV is
 _MISSING: dict[pl.DataType, float | str] = {pl.Float64(): math.nan, pl.String(): ""}
 
 
 @dataclass(frozen=True)
 class LogFile:
-    """One file of a log, and how it is read.
+    """One file of a log, and the request to its reader.
 
-    ``own``: a column of the card -> what the file calls it, where that differs.
+    ``aliases``: a column of the card -> its possible names in the file, if they differ.
     """
 
     path: Path
     name: str
-    asked: Asked
-    own: Mapping[str, list[str]]
+    request: Request
+    aliases: Mapping[str, list[str]]
 
-    def take(self, found: Mapping[str, pl.Series], column: str) -> pl.Series:
-        """The cells of a column of the card, whatever the file calls it; empty where it has none."""
-        names = self.own.get(column, [column])
-        if names[0] not in found:
-            return pl.Series(column, [None], dtype=pl.String).new_from_index(0, len(next(iter(found.values()))))
+    def take(self, columns: Mapping[str, pl.Series], column: str) -> pl.Series:
+        """Take the cells of a column of the card, by its name in the file; null if the file does not have it."""
+        names = self.aliases.get(column, [column])
+        if names[0] not in columns:
+            return pl.Series(column, [None], dtype=pl.String).new_from_index(0, len(next(iter(columns.values()))))
         if len(names) == 1:
-            return found[names[0]]
-        # of an object only the keys that it has are filled
-        return pl.DataFrame([found[name] for name in names]).select(pl.coalesce(names).alias(column)).to_series()
+            return columns[names[0]]
+        # an NDJSON object fills one of the keys
+        return pl.DataFrame([columns[name] for name in names]).select(pl.coalesce(names).alias(column)).to_series()
 
 
 @dataclass(frozen=True)
 class Sources:
-    """The files of one log, sorted by path; what the card declares of them is settled here, once.
+    """The files of one log, sorted by path, with the columns and types of the card's roles.
 
     ``rows``: total number of rows, or None if a file is not Parquet.
     """
@@ -247,25 +249,25 @@ class Sources:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """Where the files lie."""
+        """Paths of the files."""
         return tuple(file.path for file in self.files)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What messages and the quarantine call them."""
+        """Names of the files in messages and in the quarantine."""
         return tuple(file.name for file in self.files)
 
 
-def examine(card: AnyCard, given: Sequence[Path] | None = None) -> Sources:
+def examine(card: AnyCard, files_given: Sequence[Path] | None = None) -> Sources:
     """Read headers only.  A file of no bytes is a delivery without rows, whatever its suffix.
 
     Raises LogError for a suffix that no reader takes, a missing column (rule ``missing_column``), or a type that is no
     cell.
-    Raises CardError if a file that the card names is not there, or a reader of your own is none.
+    Raises CardError if a file that the card names is missing, or a plug-in is no reader.
     """
-    # two patterns may match one file: read twice, its every step would repeat
-    there = set(card.source_files() if given is None else given)
-    paths = tuple(p for p in sorted(there) if p.stat().st_size)
+    # two patterns may match one file: read twice, all its steps would repeat
+    matched = set(card.source_files() if files_given is None else files_given)
+    paths = tuple(p for p in sorted(matched) if p.stat().st_size)
     dtypes: dict[str, pl.DataType] = {} if paths else dict.fromkeys(card.log.roles, pl.String())
     files, readers, exact, likely = list[LogFile](), readers_of(card), True, 0
     for path in paths:
@@ -273,13 +275,13 @@ def examine(card: AnyCard, given: Sequence[Path] | None = None) -> Sources:
         if not os.access(path, os.R_OK):
             raise LogError(f"{name}: not allowed to read it; give yourself the right to")
         reader = choose_reader(readers, card, path, name)
-        asked = _asked(card, path, reader)
-        own = _renamed(card, path, name, asked, reader)
-        lacking = _lacking(card, path, asked, own, reader)
-        named = {column: own.get(column, [column]) for column in asked.columns if column not in lacking}
-        lists = frozenset(n for column in asked.lists for n in named.get(column, ()))
-        asked = replace(asked, columns=[*dict.fromkeys(n for names in named.values() for n in names)], lists=lists)
-        file = LogFile(path, name, asked, own)
+        request = _request_for(card, path, reader)
+        aliases = _aliases(card, path, name, request, reader)
+        lacking = _lacking(card, path, request, aliases, reader)
+        named = {column: aliases.get(column, [column]) for column in request.columns if column not in lacking}
+        lists = frozenset(n for column in request.lists for n in named.get(column, ()))
+        request = replace(request, columns=[*dict.fromkeys(n for names in named.values() for n in names)], lists=lists)
+        file = LogFile(path, name, request, aliases)
         for role, dtype in _dtypes(file, card, reader).items():
             dtypes[role] = dtype if dtypes.get(role, dtype) == dtype else pl.String()
         if reader.row_bytes is None:
@@ -287,37 +289,37 @@ def examine(card: AnyCard, given: Sequence[Path] | None = None) -> Sources:
         else:
             exact, likely = False, likely + path.stat().st_size // reader.row_bytes
         files.append(file)
-    if nowhere := sorted({column for role, column in card.log.roles.items() if role not in dtypes}):
+    if missing := sorted({column for role, column in card.log.roles.items() if role not in dtypes}):
         raise LogError(
-            f"{card.name}: missing_column: {', '.join(map(repr, nowhere))} in no file; mend the card's [source]"
+            f"{card.name}: missing_column: {', '.join(map(repr, missing))} in no file; mend the card's [source]"
         )
     return Sources(tuple(files), card.log.roles, dtypes, likely if exact else None, likely)
 
 
 def read_batches(sources: Sources, card: AnyCard, index: int) -> Iterator[tuple[Batch, pl.DataFrame]]:
-    """Batches of one file, each with its rows under the names of their roles (``raw_user``, …) in common types.
+    """Yield batches of one file, each with its rows under the names of their roles (``raw_user``, …) in common types.
 
-    User ids have their one form: see :func:`~pipeline.logs.contribution_bounding.with_ids`.
+    User ids have their canonical form: see :func:`~pipeline.logs.contribution_bounding.with_ids`.
 
     Raises LogError if the file cannot be read to its end.
     """
     file = sources.files[index]
     reader = choose_reader(readers_of(card), card, file.path, file.name)
-    for batch in reader.read(file.path, file.asked):
-        found = batch.frame.to_dict()
+    for batch in reader.read(file.path, file.request):
+        columns = batch.frame.to_dict()
         cells = (
-            _written(file.take(found, column), sources.dtypes[role], role, column, card).alias(f"raw_{role}")
+            _plain(file.take(columns, column), sources.dtypes[role], role, column, card).alias(f"raw_{role}")
             for role, column in sources.roles.items()
         )
-        yield batch, with_ids(pl.DataFrame(list(cells)), file.take(found, sources.roles["user"]))
+        yield batch, with_ids(pl.DataFrame(list(cells)), file.take(columns, sources.roles["user"]))
 
 
-# roles whose cells are texts, whatever they look like
+# roles whose cells are texts, even if they look like numbers
 _TEXTS = ("user", "episode", "state", "next_state", "terminated", "truncated")
 
 
-def _written(stored: pl.Series, dtype: pl.DataType, role: str, column: str, card: AnyCard) -> pl.Series:
-    """Cells in their common type; numbers and dates as everybody reads them, where the log writes them otherwise."""
+def _plain(stored: pl.Series, dtype: pl.DataType, role: str, column: str, card: AnyCard) -> pl.Series:
+    """Cells in their common type, with numbers and dates in the usual notation if the card declares another one."""
     source, kind, cell = card.source, role.partition("@")[0], _cell(stored, dtype)
     texts = (*_TEXTS, "action") if isinstance(card, Card) else _TEXTS
     # a number that only another file made text of is written as everybody writes it
@@ -331,84 +333,87 @@ def _written(stored: pl.Series, dtype: pl.DataType, role: str, column: str, card
 
 
 def digest(paths: Sequence[Path]) -> str:
-    """Sha256 over the files' digests, in order."""
-    whole = hashlib.sha256()
+    """Compute the sha256 over the files' digests, in order."""
+    total = hashlib.sha256()
     for path in paths:
         with path.open("rb") as file:
-            whole.update(hashlib.file_digest(file, "sha256").digest())
-    return whole.hexdigest()
+            total.update(hashlib.file_digest(file, "sha256").digest())
+    return total.hexdigest()
 
 
-def _dtypes(file: LogFile, card: AnyCard, form: Reader) -> dict[str, pl.DataType]:
+def _dtypes(file: LogFile, card: AnyCard, reader: Reader) -> dict[str, pl.DataType]:
     name, wanted = file.name, card.log.roles
-    if form.types is None:
+    if reader.types is None:
         return dict.fromkeys(wanted, pl.String())
-    types = form.types(file.path, file.asked)
-    types = {**types, **{column: types[names[0]] for column, names in file.own.items() if names[0] in types}}
+    types = reader.types(file.path, file.request)
+    types = {**types, **{column: types[names[0]] for column, names in file.aliases.items() if names[0] in types}}
     may_lack = set(card.source.optional or ())
     wanted = {role: column for role, column in wanted.items() if column in types or column not in may_lack}
     if missing := sorted({column for column in wanted.values() if column not in types}):
-        where = "line 1: " if form.lines else ""
+        place = "line 1: " if reader.lines else ""
         raise LogError(
-            f"{name}: {where}missing_column: {', '.join(map(repr, missing))} not there, or there twice; "
-            f"mend it, or the card's [source] or [domain]{_there(missing, types, form)}"
+            f"{name}: {place}missing_column: {', '.join(map(repr, missing))} not there, or there twice; "
+            f"mend it, or the card's [source] or [domain]{_column_hint(missing, types, reader)}"
             + (likely(types) if card.source.format == "table" else "")
         )
     lists = card.log.lists
     dtypes = {role: cell_type(types[column], lists=role in lists) for role, column in wanted.items()}
     for role, dtype in dtypes.items():
         if dtype is None or (role == "user" and not (dtype.is_numeric() or dtype.base_type() is pl.String)):
-            others = "lists of numbers" if role in lists else "numbers, booleans or text"
-            allowed = "integers or text" if role == "user" else others
+            cells = "lists of numbers" if role in lists else "numbers, booleans or text"
+            allowed = "integers or text" if role == "user" else cells
             raise LogError(f"{name}: column {wanted[role]!r} is {types[wanted[role]]}; write it as {allowed}")
-    # a number that is no integer is read as an id by its text
-    told = {role: pl.String() if role == "user" and dtype == pl.Float64 else dtype for role, dtype in dtypes.items()}
-    return {role: dtype for role, dtype in told.items() if dtype is not None}
+    # a floating-point id is read as its text
+    if dtypes.get("user") == pl.Float64:
+        dtypes["user"] = pl.String()
+    return {role: dtype for role, dtype in dtypes.items() if dtype is not None}
 
 
-def _there(missing: list[str], types: Mapping[str, pl.DataType], form: Reader) -> str:
-    """Which columns the file has; of text only those near a missing one: its first line may be a person's row."""
+def _column_hint(missing: list[str], types: Mapping[str, pl.DataType], reader: Reader) -> str:
+    """Hint at columns of the file; of a text file only those like a missing one: line 1 may be a person's row."""
     near = {name for column in missing for name in get_close_matches(column, types, n=1, cutoff=0.75)}
-    if form.lines:
+    if reader.lines:
         return f" (did you mean {', '.join(map(repr, sorted(near)))}?)" if near else ""
     names = [name if name.isprintable() else repr(name) for name in types]
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return f" (it has: {', '.join(names[:_SHOWN])}{more})"
 
 
-def _asked(card: AnyCard, path: Path, reader: Reader) -> Asked:
+def _request_for(card: AnyCard, path: Path, reader: Reader) -> Request:
     wanted, root = card.log.roles, reader.root(path)
-    # two files may both hold an episode 0: the file's place makes the numbers of a reader distinct
+    # two files may both hold an episode 0: the file's path makes the ids distinct
     mark = "" if root == card.folder else f"{_name(root, card) if root.is_relative_to(card.folder) else root}#"
     lists = frozenset(wanted[role] for role in card.log.lists)
-    return Asked(list(dict.fromkeys(wanted.values())), lists, mark, card.source.separator)
+    return Request(list(dict.fromkeys(wanted.values())), lists, mark, card.source.separator)
 
 
-def _renamed(card: AnyCard, path: Path, name: str, asked: Asked, reader: Reader) -> dict[str, list[str]]:
-    """A column of the card -> what the file calls it; of objects, which may differ in their keys, all it may be called.
+def _aliases(card: AnyCard, path: Path, name: str, request: Request, reader: Reader) -> dict[str, list[str]]:
+    """Renamed column of the card -> its name in the file, or for NDJSON, whose objects may differ, all its names.
 
     Raises LogError if a file has two columns that the card takes for one.
     """
-    found: dict[str, list[str]] = {}
+    aliases: dict[str, list[str]] = {}
     for theirs, column in (card.source.rename or {}).items():
-        found.setdefault(column, [column]).append(theirs)
-    if not found or reader.types is None:
-        return found
-    types = reader.types(path, asked)
-    for column, names in found.items():
-        there = [n for n in names if n in types]
-        if len(there) > 1:
-            raise LogError(f"{name}: holds {' and '.join(map(repr, there))}, which source.rename takes for one column")
-        found[column] = there or [column]
-    return found
+        aliases.setdefault(column, [column]).append(theirs)
+    if not aliases or reader.types is None:
+        return aliases
+    types = reader.types(path, request)
+    for column, names in aliases.items():
+        present = [n for n in names if n in types]
+        if len(present) > 1:
+            raise LogError(
+                f"{name}: holds {' and '.join(map(repr, present))}, which source.rename takes for one column"
+            )
+        aliases[column] = present or [column]
+    return aliases
 
 
-def _lacking(card: AnyCard, path: Path, asked: Asked, own: Mapping[str, list[str]], reader: Reader) -> set[str]:
-    """Optional columns that a file has not."""
+def _lacking(card: AnyCard, path: Path, request: Request, aliases: Mapping[str, list[str]], reader: Reader) -> set[str]:
+    """Optional columns that a file does not have."""
     if card.source.optional is None or reader.types is None:
         return set()
-    types = reader.types(path, asked)
-    return {column for column in card.source.optional if own.get(column, [column])[0] not in types}
+    types = reader.types(path, request)
+    return {column for column in card.source.optional if aliases.get(column, [column])[0] not in types}
 
 
 def _cell(cell: pl.Series, dtype: pl.DataType) -> pl.Series:
@@ -419,7 +424,7 @@ def _cell(cell: pl.Series, dtype: pl.DataType) -> pl.Series:
 
 @lru_cache
 def _steps(stored: pl.DataType, wanted: pl.DataType) -> list[Callable[[pl.Series], pl.Series]]:
-    """How cells of a file become those of a role: alike in every batch of these types."""
+    """Conversions of the cells of a file to those of a role, the same for every batch of these types."""
     steps: list[Callable[[pl.Series], pl.Series]] = [readable_times] if stored.is_temporal() else []
     if holds_numbers(stored):
         steps.append(lambda cell: cell.cast(NUMBERS))
@@ -448,16 +453,16 @@ def _name(path: Path, card: AnyCard) -> str:
 
 
 FRAME, _FRAME_FILE = "the data frame", "frame.parquet"
-"""What messages and the quarantine call a log in memory; and its file while it is read."""
+"""Name of a log in memory in messages and in the quarantine; and of its file while it is read."""
 
 
 _ROW_NUMBERS = re.compile(r"__index_level_\d+__")
 
 
 def table_of(frame: object) -> pa.Table:
-    """The Arrow table of any table that speaks Arrow: polars, pandas from 2.2, pyarrow, DuckDB.
+    """Convert a table of any library with Arrow's interface: polars, pandas from 2.2, pyarrow, DuckDB.
 
-    Raises CardError if it is none.
+    Raises CardError if it is no table.
     """
     if collect := getattr(frame, "collect", None):
         frame = collect()
@@ -468,48 +473,48 @@ def table_of(frame: object) -> pa.Table:
             f"{_odd_cell(frame) or f'a {type(frame).__name__} is no table ({type(e).__name__})'}; give a data frame of "
             "polars, pandas (2.2 or later) or pyarrow, with columns of one type each"
         ) from None
-    # pandas numbers the rows of a frame that was sorted or filtered: those are no cells of the log
+    # pandas adds row numbers to a frame that was sorted or filtered: they are no cells of the log
     return table.select([name for name in table.column_names if not _ROW_NUMBERS.fullmatch(name)])
 
 
 def _odd_cell(frame: Any) -> str:
-    """Which column of a frame is no column of one type, and from which row on; empty where none is to blame."""
+    """Name a column of a frame with several types, and the first row that differs; empty if there is none."""
     for name in getattr(frame, "columns", ()):
         try:
             pa.array(frame[name])
         except (TypeError, ValueError, pa.ArrowException):
             kinds = [type(x).__name__ for x in frame[name]]
-            at = next((i for i, kind in enumerate(kinds) if kind != kinds[0]), 0)
-            return f"{FRAME}: column {str(name)!r}: row {at + 1} holds a {kinds[at]}, row 1 a {kinds[0]}"
+            row = next((i for i, kind in enumerate(kinds) if kind != kinds[0]), 0)
+            return f"{FRAME}: column {str(name)!r}: row {row + 1} holds a {kinds[row]}, row 1 a {kinds[0]}"
     return ""
 
 
 @contextmanager
 def frame_file(frame: object, lineage: Path) -> Generator[Sequence[Path] | None]:
-    """The file of a frame while it is read, or None where there is no frame."""
+    """Write a frame to a file that lasts as long as the context; None without a frame."""
     if frame is None:
         yield None
         return
     table = table_of(frame)
-    with tempfile.TemporaryDirectory(prefix=_FRAME_FOLDER, dir=private_folder(lineage)) as there:
-        path = Path(there) / _FRAME_FILE
+    with tempfile.TemporaryDirectory(prefix=_FRAME_FOLDER, dir=private_folder(lineage)) as folder:
+        path = Path(folder) / _FRAME_FILE
         with open_private(path) as file:
             pq.write_table(table, file, compression="zstd")
         yield [path]
 
 
 def reader_digest(card: AnyCard) -> str:
-    """Of the module of a reader of your own; empty for the others."""
+    """Digest of the module of a plug-in reader; empty for other readers."""
     return plugin_digest(card.source.format) if is_plugin(card.source.format) else ""
 
 
 def source_digest_of(files: str, card: AnyCard, apart: Mapping[str, Any] | None = None) -> str:
-    """Of the files and of what the card says of them: two snapshots of one digest hold the same rows."""
-    told = card.model_dump(mode="json", include={"source", "domain", "unit", "reward"})
+    """Digest of the files and of the card's declarations of them: snapshots of equal digests hold the same rows."""
+    contents = card.model_dump(mode="json", include={"source", "domain", "unit", "reward"})
     if isinstance(card, Card) and card.source.layout == "wide":
-        told["source"]["first_step"] = card.source.starts_at
+        contents["source"]["first_step"] = card.source.starts_at
     elif isinstance(card, Card) and card.source.first_step is None:
-        del told["source"]["first_step"]
-    own = {"reader": reader_digest(card)} if is_plugin(card.source.format) else {}
-    meaning = {"schema_version": SCHEMA_VERSION, **told, **own, **(apart or {})}
+        del contents["source"]["first_step"]
+    reader = {"reader": reader_digest(card)} if is_plugin(card.source.format) else {}
+    meaning = {"schema_version": SCHEMA_VERSION, **contents, **reader, **(apart or {})}
     return hashlib.sha256(json.dumps({"files": files, **meaning}, sort_keys=True).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""First pass of ingest: each row to one temporary file a partition, by a keyed hash of its user, in bounded memory."""
+"""First pass of ingest: rows to a temporary file for each partition, by a keyed hash of the user, in bounded memory."""
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
 # pyright: reportUnknownParameterType=false, reportUnknownVariableType=false
@@ -8,8 +8,8 @@ import os
 import resource
 import secrets
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -28,14 +28,14 @@ from pipeline.logs.rules import BY_NAME, null_user
 from pipeline.logs.sources import Sources, read_batches, reader_digest
 from pipeline.logs.store import quarantine_schema
 
-# rows of one person in one ingest; as many as make a usual partition
+# most rows of one person in one ingest: those of a usual partition
 MOST_ROWS = 1 << 20
 _PLACE: dict[str, pl.DataType] = {"file": pl.Int32(), "line": pl.Int64()}
 
 
 @dataclass(frozen=True)
 class Share:
-    """Of consecutive files: name of the folder of their rows, records, and those among them that were filed by rule."""
+    """Consecutive files that were read: folder of their rows, number of records, and records filed by rule."""
 
     name: str
     rows: int
@@ -44,7 +44,7 @@ class Share:
 
 @dataclass
 class IngestWork:
-    """An ingest in progress: its folder, how many partitions, and what was read, in the order of the files."""
+    """An ingest in progress: its folder, the number of partitions, and the shares, in the order of the files."""
 
     folder: Path
     partitions: int
@@ -52,17 +52,17 @@ class IngestWork:
 
     @property
     def source_rows(self) -> int:
-        """Records read."""
+        """Number of records read."""
         return sum(share.rows for share in self.shares)
 
     def spill_files(self, partition: int) -> list[Path]:
-        """Where rows of a partition are, in the order of the log."""
+        """Files with rows of a partition, in the order of the log."""
         files = (spill_file(self.folder / share.name, partition) for share in self.shares)
         return [file for file in files if file.exists()]
 
     @property
     def built(self) -> Path:
-        """The snapshot that is being made."""
+        """Folder of the snapshot that is being made."""
         return self.folder / "built"
 
 
@@ -72,18 +72,18 @@ def spill_file(folder: Path, partition: int) -> Path:
 
 
 ROWS_PER_PARTITION = 1_000_000
-# one open file each while rows are spilt
+# each is an open file while rows are spilt
 MOST_PARTITIONS = 2048
 _OTHER_FILES = 128
-# measured with room to spare: libraries and batches; a row while the rules look at it
+# measured, with a margin: libraries and batches; a row while rules are applied
 _BASE_BYTES = 512 << 20
 _ROW_BYTES, _NUMBER_BYTES = 512, 64
 
 
 def likely_partitions(card: AnyCard, sources: Sources, memory: int) -> int:
-    """About a million rows each, fewer where ``memory`` (bytes) asks for it, more where there are too many.
+    """Number of partitions of about a million rows each; more and smaller ones if ``memory`` (bytes) is short.
 
-    Raises CardError if a partition of even the largest number of them would not fit.
+    Raises CardError if partitions would not fit even if there are as many as possible.
     """
     steps = card.domain.horizon if card.source.layout == "wide" else 1
     rows, most = sources.likely_rows * steps, most_partitions()
@@ -98,20 +98,20 @@ def likely_partitions(card: AnyCard, sources: Sources, memory: int) -> int:
 
 
 def likely_processes(card: AnyCard, sources: Sources, partitions: int, memory: int) -> int:
-    """As many as there are processors for, and ``memory`` (bytes) holds partitions of; each has two, of usual size."""
+    """Number of processes: limited by processors, by ``memory`` (bytes), and by two usual partitions for each."""
     rows = sources.likely_rows * (card.domain.horizon if card.source.layout == "wide" else 1)
-    each = _BASE_BYTES + _row_bytes(card) * rows // partitions
-    return max(1, min(len(os.sched_getaffinity(0)), memory // each, min(partitions, rows // ROWS_PER_PARTITION) // 2))
+    size = _BASE_BYTES + _row_bytes(card) * rows // partitions
+    return max(1, min(len(os.sched_getaffinity(0)), memory // size, min(partitions, rows // ROWS_PER_PARTITION) // 2))
 
 
 def most_partitions() -> int:
-    """As many as this process may open files for, with room for others."""
+    """Largest number of partitions, by the files that this process may open besides others."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MOST_PARTITIONS if hard == resource.RLIM_INFINITY else max(1, min(MOST_PARTITIONS, hard - _OTHER_FILES))
 
 
 def allow_files(partitions: int) -> None:
-    """Raise this process's own limit of open files where it is below what the partitions need."""
+    """Raise this process's soft limit of open files to the number that the partitions need."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = partitions + _OTHER_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -128,9 +128,9 @@ def _row_bytes(card: AnyCard) -> int:
 
 @dataclass(frozen=True, repr=False)
 class ReadFiles:
-    """Rows of consecutive files, to one file a partition.
+    """Task that spills the rows of consecutive files to one file for each partition.
 
-    ``reader``: digest of the module of a reader of your own; empty without.
+    ``reader``: digest of the module of a plug-in reader; empty without one.
     """
 
     sources: Sources
@@ -143,65 +143,60 @@ class ReadFiles:
 
     @property
     def files(self) -> Sequence[Path]:
-        """The source files."""
+        """Source files."""
         return self.sources.paths[self.first : self.last]
 
     @property
     def named(self) -> str:
-        """Source files, as the quarantine calls them."""
+        """Names of the first and last source file in the quarantine."""
         names = self.sources.names[self.first : self.last]
         return f"{names[0]} to {names[-1]}" if len(names) > 1 else "".join(names)
 
     def __call__(self, seen: Seen) -> Share:
-        """Read every record once; file those that are nobody's as ``malformed.parquet`` beside.
+        """Read every record once; file those without a known person as ``malformed.parquet`` beside.
 
         Raises LogError if a file cannot be read to its end.
         """
         if self.reader != reader_digest(self.card):
             raise CardError(f"{self.card.source.format}: a worker has another text of it; install the same everywhere")
-        # whoever does the same, because a worker seemed dead, writes elsewhere
+        # a random name: another worker may do the same task because this one seemed dead
         name, card, names = f"spilt-{secrets.token_hex(8)}", self.card, self.sources.names
-        folder, read, counted = private_folder(self.folder / name), 0, Counter[str]()
+        folder, records, filed = private_folder(self.folder / name), 0, Counter[str]()
         allow_files(self.partitions)
         with ExitStack() as stack:
             spills: dict[int, _Spill] = {}
-            filed: Any = None
+            writer: Any = None
             for index in range(self.first, self.last):
                 for batch, frame in read_batches(self.sources, card, index):
                     frame = frame.with_columns(
                         pl.lit(index, dtype=pl.Int32).alias("file"), pl.Series("line", batch.lines, dtype=pl.Int64)
                     )
-                    nobodys = [_malformed(batch.malformed, names[index], card)]
+                    nameless = [_malformed(batch.malformed, names[index], card)]
                     for partition, piece in _split(frame, card.name, self.partitions):
                         if partition is None:
-                            lost = piece[USER].is_null() & piece[DELIVERED].is_not_null()
-                            nobodys.append(file_all("null_user", piece.filter(~lost), card, names))
-                            nobodys.append(file_all("inexact_user", piece.filter(lost), card, names))
+                            inexact = piece[USER].is_null() & piece[DELIVERED].is_not_null()
+                            nameless.append(file_all("null_user", piece.filter(~inexact), card, names))
+                            nameless.append(file_all("inexact_user", piece.filter(inexact), card, names))
                             continue
                         if partition not in spills:
                             sink = stack.enter_context(open_private(spill_file(folder, partition)))
                             spills[partition] = stack.enter_context(closing(_Spill(sink)))
                         spills[partition].write(piece)
-                    for found in nobodys:
-                        if len(found):
-                            if filed is None:
-                                filed = stack.enter_context(_nobodys(folder, found.to_arrow().schema))
-                            filed.write_table(found.to_arrow())
-                            counted[found["rule"][0]] += len(found)
-                    read += len(frame) + len(batch.malformed)
+                    for entries in nameless:
+                        if len(entries):
+                            table = entries.to_arrow()
+                            if writer is None:
+                                sink = stack.enter_context(open_private(folder / "malformed.parquet"))
+                                writer = stack.enter_context(pq.ParquetWriter(sink, table.schema, compression="zstd"))
+                            writer.write_table(table)
+                            filed[entries["rule"][0]] += len(entries)
+                    records += len(frame) + len(batch.malformed)
                     seen(len(frame) + len(batch.malformed))
-        return Share(name, read, dict(counted))
+        return Share(name, records, dict(filed))
 
 
-@contextmanager
-def _nobodys(folder: Path, schema: pa.Schema) -> Generator[pq.ParquetWriter]:
-    """Where rows of nobody known are filed."""
-    with open_private(folder / "malformed.parquet") as sink, pq.ParquetWriter(sink, schema, compression="zstd") as file:
-        yield file
-
-
-def gather_nobodys(work: IngestWork) -> None:
-    """Rows of nobody known, of all shares, as one file of the snapshot; in its order, whoever read them."""
+def gather_nameless(work: IngestWork) -> None:
+    """Gather the rows without a known person of all shares in one file of the snapshot, in the order of the log."""
     parts = [path for share in work.shares if (path := work.folder / share.name / "malformed.parquet").exists()]
     if not parts:
         return
@@ -215,17 +210,17 @@ def gather_nobodys(work: IngestWork) -> None:
 
 
 def _split(frame: pl.DataFrame, salt: str, partitions: int) -> list[tuple[int | None, pl.DataFrame]]:
-    """Pieces of a batch by partition, None of nobody known; rows in their order, integers as narrow as they can be."""
+    """Split a batch by partition (None: no known person); rows keep their order, integers are shrunk."""
     narrow = [cells.name for cells in frame if cells.dtype.is_integer() and cells.name != USER]
     frame = frame.with_columns(frame[name].shrink_dtype() for name in narrow)
-    # rows of one person mostly stand together: one look-up a stretch of them, one hash a person
+    # rows of one person mostly stand together: one look-up for each stretch, one hash for each person
     first = (frame[USER] != frame[USER].shift()).fill_null(value=True)
     stretches = frame.select(pl.col(USER).filter(first))
     people = stretches.drop_nulls().unique(maintain_order=True)
     hashes = keyed_hash(people[USER].cast(pl.String), salt) if partitions > 1 else pl.lit(0, dtype=pl.UInt64)
     home = pl.when(~null_user(pl.col(USER))).then(hashes % partitions).cast(pl.Int16).alias("home")
-    found = stretches.join(people.with_columns(home), on=USER, how="left", maintain_order="left")["home"]
-    home = found.gather(first.cum_sum() - 1)
+    home_of_stretch = stretches.join(people.with_columns(home), on=USER, how="left", maintain_order="left")["home"]
+    home = home_of_stretch.gather(first.cum_sum() - 1)
     if partitions == 1 and not home.null_count():
         return [(0, frame)] if len(frame) else []
     with_home = frame.with_columns(home.alias("home"))
@@ -234,10 +229,7 @@ def _split(frame: pl.DataFrame, salt: str, partitions: int) -> list[tuple[int | 
 
 
 class _Spill:
-    """Temporary file of a partition, small and quickly written: Arrow streams, a new one where types change.
-
-    Stretches of one user hold the id once.
-    """
+    """Temporary file of a partition: Arrow streams, a new one when types change; ids are run-end encoded."""
 
     def __init__(self, sink: BinaryIO) -> None:
         self._sink, self._stream, self._schema = sink, None, None
@@ -248,8 +240,8 @@ class _Spill:
         for name in (USER, DELIVERED):
             if rows[name].dtype != pl.Null:
                 runs = rows[name].rle().struct
-                ends, told = runs.field("len").cum_sum().cast(pl.Int32), runs.field("value")
-                cells = pa.RunEndEncodedArray.from_arrays(ends.to_arrow(), told.to_arrow())
+                ends, ids = runs.field("len").cum_sum().cast(pl.Int32), runs.field("value")
+                cells = pa.RunEndEncodedArray.from_arrays(ends.to_arrow(), ids.to_arrow())
                 table = table.set_column(table.schema.get_field_index(name), name, cells)
         if table.schema != self._schema:
             self.close()
@@ -257,13 +249,13 @@ class _Spill:
         self._stream.write_table(table)
 
     def close(self) -> None:
-        """End the stream, not the file."""
+        """Close the stream, not the file."""
         if self._stream is not None:
             self._stream.close()
 
 
 def _spilt(files: Sequence[Path], sources: Sources, columns: Sequence[str] | None = None) -> Iterator[pl.DataFrame]:
-    """Rows of a partition, batch after batch, in the order of the log, as narrow as they lie there; some columns."""
+    """Yield batches of some columns of a partition, in the order of the log, with the narrow types of the files."""
     names = list(_columns(sources))
     wanted = names if columns is None else columns
     options = pa.ipc.IpcReadOptions(included_fields=[names.index(name) for name in wanted])
@@ -275,13 +267,13 @@ def _spilt(files: Sequence[Path], sources: Sources, columns: Sequence[str] | Non
 
 
 def _decoded(name: str, cells: Any) -> pl.Series:
-    """A column of a stream; without ``pyarrow.compute``, which would decode it and costs a tenth of a start."""
-    whole = not pa.types.is_run_end_encoded(cells.type)
-    found = pl.DataFrame(pa.RecordBatch.from_arrays([cells if whole else cells.values], names=[name]))[name]
-    if whole:
-        return found
+    """Decode a column of a stream without ``pyarrow.compute``, whose import is a tenth of a start."""
+    plain = not pa.types.is_run_end_encoded(cells.type)
+    values = pl.DataFrame(pa.RecordBatch.from_arrays([cells if plain else cells.values], names=[name]))[name]
+    if plain:
+        return values
     lengths = np.diff(cells.run_ends.to_numpy(), prepend=0)
-    return found.gather(np.repeat(np.arange(len(lengths)), lengths))
+    return values.gather(np.repeat(np.arange(len(lengths)), lengths))
 
 
 def _columns(sources: Sources) -> dict[str, pl.DataType]:
@@ -289,22 +281,22 @@ def _columns(sources: Sources) -> dict[str, pl.DataType]:
 
 
 def read_users(files: Sequence[Path], sources: Sources) -> pl.DataFrame:
-    """Whose the rows of a partition are, in the order of the log, and as which ids they were delivered."""
+    """Read the users of the rows of a partition, in the order of the log, and their ids as delivered."""
     empty = pl.DataFrame(schema={USER: sources.dtypes["user"], DELIVERED: pl.String()})
     return pl.concat([empty, *_spilt(files, sources, [USER, DELIVERED])], how="vertical_relaxed")
 
 
 def read_partition(files: Sequence[Path], more: Path, sources: Sources, card: AnyCard) -> tuple[pl.DataFrame, int]:
-    """Rows of a partition, of each user the first ``MOST_ROWS``; the number of the others, which are filed as ``more``.
+    """Read a partition, of each user the first ``MOST_ROWS`` rows; the others are filed as ``more`` and counted.
 
-    ``delivered`` is there where an id was delivered in another spelling.
+    Column ``delivered`` is present if an id was delivered in another spelling.
 
-    One person's rows are screened all at once: without a cut they would take as much memory as there are of them.
+    One person's rows are screened all at once: without a cut their memory would have no bound.
     """
-    kept, beyond, writer = list[pl.DataFrame](), 0, None
+    parts, beyond, writer = list[pl.DataFrame](), 0, None
     with ExitStack() as stack:
         for rows, over in _cut(_spilt(files, sources)):
-            kept.append(rows.filter(~over) if over.any() else rows)
+            parts.append(rows.filter(~over) if over.any() else rows)
             if over.any():
                 table = file_all("too_many_rows", rows.filter(over), card, sources.names).to_arrow()
                 if writer is None:
@@ -314,48 +306,41 @@ def read_partition(files: Sequence[Path], more: Path, sources: Sources, card: An
                 writer.write_table(table)
                 beyond += len(table)
     columns = _columns(sources)
-    if not kept:
+    if not parts:
         return pl.DataFrame(schema=columns), 0
-    rows = pl.concat(kept, how="vertical_relaxed", rechunk=True).cast(pl.Schema(columns))
+    rows = pl.concat(parts, how="vertical_relaxed", rechunk=True).cast(pl.Schema(columns))
     return rows.drop(DELIVERED) if rows[DELIVERED].null_count() == len(rows) else rows, beyond
 
 
 def _cut(batches: Iterator[pl.DataFrame]) -> Iterator[tuple[pl.DataFrame, pl.Series]]:
-    """Rows with the mark of those that stand behind ``MOST_ROWS`` of the same user."""
-    held, seen = list[pl.DataFrame](), pl.DataFrame()
+    """Yield rows with the mark of those behind the first ``MOST_ROWS`` of their user."""
+    pending, past = list[pl.DataFrame](), pl.DataFrame()
     for batch in batches:
-        held.append(batch)
-        # as long as there are not so many in all, nobody has more
-        if seen.is_empty() and sum(map(len, held)) <= MOST_ROWS:
+        pending.append(batch)
+        # no user has more rows than there are in all
+        if past.is_empty() and sum(map(len, pending)) <= MOST_ROWS:
             continue
-        rows, held = pl.concat(held, how="vertical_relaxed"), list[pl.DataFrame]()
+        rows, pending = pl.concat(pending, how="vertical_relaxed"), list[pl.DataFrame]()
         users = rows.select("raw_user", pl.int_range(pl.len(), dtype=pl.Int64).over("raw_user").alias("place"))
-        if len(seen):
-            before = users.join(seen, on="raw_user", how="left", maintain_order="left")["before"].fill_null(0)
+        if len(past):
+            before = users.join(past, on="raw_user", how="left", maintain_order="left")["before"].fill_null(0)
             users = users.with_columns(pl.col("place") + before)
         yield rows, users["place"] >= MOST_ROWS
         ends = users.group_by("raw_user").agg((pl.col("place").max() + 1).alias("before"))
-        seen = ends if seen.is_empty() else pl.concat([seen, ends]).group_by("raw_user").agg(pl.col("before").max())
-    if held:
-        rows = pl.concat(held, how="vertical_relaxed")
+        past = ends if past.is_empty() else pl.concat([past, ends]).group_by("raw_user").agg(pl.col("before").max())
+    if pending:
+        rows = pl.concat(pending, how="vertical_relaxed")
         yield rows, pl.Series([False], dtype=pl.Boolean).new_from_index(0, len(rows))
 
 
 def _malformed(lines: pl.DataFrame, name: str, card: AnyCard) -> pl.DataFrame:
-    rule = BY_NAME["malformed_line"]
-    schema = quarantine_schema(card)
-    return lines.select(
-        pl.lit(rule.name).alias("rule"),
-        pl.lit(str(rule.effect)).alias("effect"),
-        pl.lit(name).alias("file"),
-        "line",
-        "text",
-        pl.lit(None, dtype=schema["source"]).alias("source"),
-    )
+    rule, empty = BY_NAME["malformed_line"], pl.lit(None, dtype=quarantine_schema(card)["source"])
+    head = {"rule": pl.lit(rule.name), "effect": pl.lit(str(rule.effect)), "file": pl.lit(name)}
+    return lines.select(**head, line="line", text="text", source=empty)
 
 
 def quarantine_rows(raw: pl.DataFrame, entries: pl.DataFrame, card: AnyCard, names: tuple[str, ...]) -> pl.DataFrame:
-    """The quarantine's rows: what each entry did, where, and the raw cells as text."""
+    """Rows of the quarantine: rule, effect and place of each entry, and the raw cells as text."""
     source = {column: f"raw_{role}" for role, column in reversed(card.log.roles.items())}
     cells = [_as_text(role, raw.schema).alias(column) for column, role in source.items()]
     return (
@@ -369,7 +354,7 @@ def quarantine_rows(raw: pl.DataFrame, entries: pl.DataFrame, card: AnyCard, nam
 
 
 def file_all(rule: str, raw: pl.DataFrame, card: AnyCard, names: tuple[str, ...]) -> pl.DataFrame:
-    """The quarantine of rows that are all set aside under one rule."""
+    """Rows of the quarantine for rows that are all set aside under one rule."""
     entries = pl.DataFrame({"row": pl.int_range(len(raw), dtype=pl.Int64, eager=True)}).with_columns(
         rule=pl.lit(rule), effect=pl.lit(str(BY_NAME[rule].effect)), text=pl.lit(None, dtype=pl.String)
     )

@@ -1,8 +1,8 @@
 """The operator's store: numbered snapshots of a lineage and the columns of their rows; folders 0700, files 0600.
 
-A snapshot's number is its *edition*: given by each ingest that somebody asks for and by each scheduled night, whatever
-came in.  It is given once.  It stands in the ledger, in run keys and on published pages, so it must tell nothing about
-the rows (privacy.md §0.2-1).
+A snapshot's number is its *edition*: each requested ingest and each scheduled night takes one, whatever the files hold.
+No number is used twice.  It stands in the ledger, in run keys and on published pages, so it must not depend on the rows
+(privacy.md §0.2-1).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pipeline.logs.rules import check_tolerance
 
 SCHEMA_VERSION = 1
 
-# user_id is String or Int64, as the files say; null next_state: unknown, the row counts in no table.
+# user_id is String or Int64, as in the files; a row with a null next_state counts in no table
 CANONICAL: dict[str, type[pl.DataType]] = {
     "user_id": pl.String,
     "episode_id": pl.Int64,
@@ -42,10 +42,10 @@ CANONICAL: dict[str, type[pl.DataType]] = {
     "behavior_prob": pl.Float64,
 }
 
-# beside them where the card declares an observation, in units of its scales
+# further columns if the card declares an observation, in units of its scales
 OBSERVED: dict[str, pl.DataType] = {"observation": pl.List(pl.Float32), "next_observation": pl.List(pl.Float32)}
 
-# of a log of vectors: in units of the declared scales; a null next_observation counts nowhere
+# columns of a log of vectors, in units of the declared scales; a row with a null next_observation is in no sum
 VECTORS: dict[str, pl.DataType | type[pl.DataType]] = {
     "user_id": pl.String,
     "episode_id": pl.Int64,
@@ -68,9 +68,9 @@ QUARANTINE_HEAD: dict[str, type[pl.DataType]] = {
 }
 
 MANIFEST = "manifest.json"
-# absent in those of older versions
+# key of a manifest's digest, absent in older versions
 _DIGEST = "sha256"
-# left out of a manifest where they are empty, as in those of older versions
+# left out of a manifest if empty, as in older versions
 _LATER = ("night", "unread", "source_hash", "set_aside", "claimed", "ids", "cells")
 
 
@@ -79,15 +79,15 @@ class Snapshot:
     """One ingest of a lineage.  Counts are the operator's: they enter no report.
 
     ``dataset``, ``number``: name of the lineage, and the number of this ingest, 1 first.
-    ``domain_hash``: sha256 of what the card declares and the ledger registered (design §5.1).
-    ``source_digest``, ``data_digest``: sha256 of what was read (files and what the card says of them) and of the part
-    files.
-    ``night``: the date of the scheduled night that made it (ISO); empty where somebody asked for it.
-    ``source_hash``: of the card's [source] (:func:`source_hash`); empty in those of older versions.
-    ``set_aside``: how many people broke which rules: see :func:`~pipeline.logs.ingest.count_people`.
-    ``claimed``: 1, and the ledger's entry since which these people are claimed for the lineage; 0: they are not.
-    ``ids``: of the one form of user ids (:mod:`~pipeline.logs.contribution_bounding`); 0: as they were delivered.
-    ``cells``: how cells were read (:data:`~pipeline.logs.decode.CELLS`); 0: as an older version did.
+    ``domain_hash``: sha256 of the card's declarations that the ledger registered (design §5.1).
+    ``source_digest``, ``data_digest``: sha256 of the source (files and the card's declarations of them) and of the
+    part files.
+    ``night``: the date of the scheduled night that made it (ISO); empty for a requested ingest.
+    ``source_hash``: sha256 of the card's [source] (:func:`source_hash`); empty in older versions.
+    ``set_aside``: people by broken rules: see :func:`~pipeline.logs.ingest.count_people`.
+    ``claimed``: 1 + the ledger's entry since which these people are claimed for the lineage; 0: they are not.
+    ``ids``: version of the canonical form of user ids (:mod:`~pipeline.logs.contribution_bounding`); 0: as delivered.
+    ``cells``: version of how cells are read (:data:`~pipeline.logs.decode.CELLS`); 0: as an older version did.
     """
 
     dataset: str
@@ -121,7 +121,7 @@ _SNAPSHOT = TypeAdapter(Snapshot)
 
 
 def part_file(folder: Path, partition: int) -> Path:
-    """Canonical rows of one partition."""
+    """Path of the canonical rows of one partition."""
     return folder / f"part-{partition:04d}.parquet"
 
 
@@ -132,13 +132,13 @@ def quarantine_schema(card: AnyCard) -> dict[str, pl.DataType | type[pl.DataType
 
 
 def source_hash(card: AnyCard) -> str:
-    """Sha256 of how a card says its log is read; a key left at its default is as good as absent."""
-    told = card.source.model_dump(mode="json", exclude_defaults=True)
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+    """Compute the sha256 of a card's [source]; a key at its default counts as absent."""
+    declared = card.source.model_dump(mode="json", exclude_defaults=True)
+    return hashlib.sha256(json.dumps(declared, sort_keys=True).encode()).hexdigest()
 
 
 def check_source(snapshot: Snapshot, card: AnyCard) -> None:
-    """Refuse a snapshot that was read in another way than the card says now.
+    """Refuse a snapshot that was read by another [source] than the card's.
 
     Raises CardError if [source] was edited since.
     """
@@ -150,7 +150,7 @@ def check_source(snapshot: Snapshot, card: AnyCard) -> None:
 
 
 def numbers(store: Path, dataset: str) -> list[int]:
-    """Numbers of the snapshots that are there, readable or not, oldest first."""
+    """Numbers of the existing snapshots, readable or not, oldest first."""
     names = (p.name for p in (store / dataset).glob("snapshot-*"))
     return sorted(int(name[9:]) for name in names if re.fullmatch(r"snapshot-\d{4,}", name))
 
@@ -161,24 +161,24 @@ def snapshots(store: Path, dataset: str, *, after: int = 0, readable: bool = Fal
     ``after``: those with a higher number only.
     Raises DamagedError if a manifest is damaged, and ``readable`` is not set.
     """
-    found: list[Snapshot] = []
+    loaded: list[Snapshot] = []
     for number in (n for n in numbers(store, dataset) if n > after):
         try:
-            found.append(load(snapshot_folder(store / dataset, number)))
+            loaded.append(load(snapshot_folder(store / dataset, number)))
         except DamagedError:
             if not readable:
                 raise
-    return found
+    return loaded
 
 
 def latest(store: Path, dataset: str) -> Snapshot | None:
-    """The newest snapshot, or None."""
-    there = numbers(store, dataset)
-    return load(snapshot_folder(store / dataset, there[-1])) if there else None
+    """Newest snapshot, or None."""
+    existing = numbers(store, dataset)
+    return load(snapshot_folder(store / dataset, existing[-1])) if existing else None
 
 
 def find_snapshot(store: Path, dataset: str, number: int) -> Snapshot | None:
-    """The snapshot of an edition; None if there never was one, or it was purged.
+    """Snapshot of an edition; None if there never was one, or it was purged.
 
     ``store``, ``dataset``, ``number``: the operator's folder, the name of the lineage, and the edition, 1 first.
     """
@@ -187,12 +187,12 @@ def find_snapshot(store: Path, dataset: str, number: int) -> Snapshot | None:
 
 
 def snapshot_folder(lineage: Path, number: int) -> Path:
-    """Where the snapshot of an edition lies in a lineage's folder of the store."""
+    """Folder of the snapshot of an edition, in a lineage's folder of the store."""
     return lineage / f"snapshot-{number:04d}"
 
 
 def intact(snapshot: Snapshot) -> bool:
-    """Whether the part files are there and, to the last byte, those that were written."""
+    """Whether the part files exist and hold, to the last byte, what was written."""
     try:
         check_parts(snapshot)
     except DamagedError:
@@ -201,36 +201,36 @@ def intact(snapshot: Snapshot) -> bool:
 
 
 def check_parts(snapshot: Snapshot) -> None:
-    """Read every byte of a snapshot, and refuse one that is not what ingest wrote.
+    """Read every byte of a snapshot, and refuse one that differs from what ingest wrote.
 
-    Raises DamagedError if a part file is gone, cannot be read, or holds other bytes.
+    Raises DamagedError if a part file is missing, cannot be read, or holds other bytes.
     """
-    whole, what = hashlib.sha256(), f"{snapshot.dataset}: snapshot {snapshot.number}"
+    total, name = hashlib.sha256(), f"{snapshot.dataset}: snapshot {snapshot.number}"
     for part in snapshot.part_files:
         try:
             with part.open("rb") as file:
-                whole.update(hashlib.file_digest(file, "sha256").digest())
+                total.update(hashlib.file_digest(file, "sha256").digest())
         except OSError as e:
             raise DamagedError(
-                f"{what}: {part.name} cannot be read ({e.strerror}); ingest the log again. Nothing was charged"
+                f"{name}: {part.name} cannot be read ({e.strerror}); ingest the log again. Nothing was charged"
             ) from None
-    if whole.hexdigest() != snapshot.data_digest:
+    if total.hexdigest() != snapshot.data_digest:
         raise DamagedError(
-            f"{what}: its part files are not those that ingest wrote; ingest the log again. Nothing was charged"
+            f"{name}: its part files are not those that ingest wrote; ingest the log again. Nothing was charged"
         )
 
 
 def sound(waiting: Sequence[Snapshot]) -> list[Snapshot]:
-    """The snapshots whose rows can be read; a damaged one is passed over where a later one was made of the same log.
+    """Snapshots whose rows can be read; a damaged one is skipped if a later one was made of the same log.
 
     Raises DamagedError if another one is damaged.
     """
-    found = [s for s in waiting if intact(s)]
-    there = {s.source_digest: s.number for s in found}
+    readable = [s for s in waiting if intact(s)]
+    newest = {s.source_digest: s.number for s in readable}
     for s in waiting:
-        if s not in found and there.get(s.source_digest, 0) < s.number:
+        if s not in readable and newest.get(s.source_digest, 0) < s.number:
             check_parts(s)
-    return found
+    return readable
 
 
 def load(folder: Path) -> Snapshot:
@@ -238,18 +238,18 @@ def load(folder: Path) -> Snapshot:
 
     Raises DamagedError if it is missing or damaged.
     """
-    where = folder / MANIFEST
+    manifest = folder / MANIFEST
     try:
-        content: Any = json.loads(where.read_text(encoding="utf-8"))
+        content: Any = json.loads(manifest.read_text(encoding="utf-8"))
         if content["schema_version"] != SCHEMA_VERSION:
             raise DamagedError(
-                f"{where}: schema_version {content['schema_version']}, not {SCHEMA_VERSION}; ingest again"
+                f"{manifest}: schema_version {content['schema_version']}, not {SCHEMA_VERSION}; ingest again"
             )
         if content.get(_DIGEST, stated := _digest_of(content)) != stated:
             raise ValueError(_DIGEST)
         return _SNAPSHOT.validate_json(json.dumps({**content, "folder": str(folder)}), strict=True)
     except (OSError, ValueError, KeyError, TypeError):
-        raise DamagedError(f"{where}: missing or damaged; ingest the log again. Nothing was charged") from None
+        raise DamagedError(f"{manifest}: missing or damaged; ingest the log again. Nothing was charged") from None
 
 
 def write_manifest(snapshot: Snapshot) -> None:
@@ -262,25 +262,23 @@ def write_manifest(snapshot: Snapshot) -> None:
 
 
 def _digest_of(content: dict[str, Any]) -> str:
-    """Sha256 of a manifest but for the key that holds it: the gate's counts of people stand in nothing else."""
-    told = {name: value for name, value in content.items() if name != _DIGEST}
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+    """Compute the sha256 of a manifest without the key that holds it."""
+    contents = {name: value for name, value in content.items() if name != _DIGEST}
+    return hashlib.sha256(json.dumps(contents, sort_keys=True).encode()).hexdigest()
 
 
 _UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, LookupError, AttributeError)
-# a number that is noted, and perhaps not published yet
+# file of a number that is noted, and perhaps not published yet
 _BEGUN = ".edition"
-# what an ingest works on: raw rows
+# folder of the raw rows of an ingest in progress
 WORK = ".ingest"
-
-Say = Callable[[str], None]
 
 
 def take_number(store: Path, dataset: str) -> int:
     """Number of the edition that begins now; the caller holds the lineage's lock.
 
-    It is above every one that was ever given, purged ones included.  One that was noted and never published is that of
-    the next ingest, whatever it finds: the number of a retry depends on no row.
+    It is above every earlier one, purged ones included.  A number that was noted and never published is that of the
+    next ingest: the number of a retry depends on no row.
 
     Raises LogError if the note of the highest number is damaged.
     """
@@ -296,14 +294,14 @@ def take_number(store: Path, dataset: str) -> int:
 
 
 def note_number(store: Path, dataset: str, number: int) -> None:
-    """Note that a number is given, then publish; the note lies beside the lineage's folder and outlives it."""
+    """Note a number before its snapshot is published; the note lies beside the lineage's folder and outlives it."""
     for note in (store / dataset / _BEGUN, _number_note(store, dataset)):
         with whole_file(note, private=True) as fresh:
             write_file(fresh, f"{number}\n")
 
 
 def end_edition(lineage: Path) -> bool:
-    """Forget that a number was noted, once its snapshot is published; whether there was one to forget."""
+    """Remove the note of a number whose snapshot is published; return whether there was one."""
     begun = _begun(lineage)
     if begun is None or not snapshot_folder(lineage, begun).is_dir():
         return False
@@ -312,20 +310,20 @@ def end_edition(lineage: Path) -> bool:
 
 
 def leftovers(lineage: Path) -> list[Path]:
-    """What a killed ingest left, and what older versions kept of a sum: rows, and exact sums of rows."""
+    """Files that a killed ingest left (rows), and that older versions left of a sum (exact sums)."""
     return [p for p in (lineage / WORK, *sorted(lineage.glob("snapshot-*/.sums*"))) if p.exists()]
 
 
 def sweep(lineage: Path) -> None:
-    """Remove them; the caller holds the lineage's lock."""
+    """Remove the leftovers; the caller holds the lineage's lock."""
     for path in leftovers(lineage):
         (remove_tree if path.is_dir() else remove_file)(path)
 
 
 @contextmanager
-def lock_lineage(home: Path, say: Say = lambda _: None) -> Generator[None, None, None]:
+def lock_lineage(home: Path, say: Callable[[str], None] = lambda _: None) -> Generator[None]:
     """Wait until no other ingest of the lineage whose folder is ``home`` runs, nor a purge that takes its files."""
-    # a lock holds nothing that could be lost
+    # a lock file has no content, so it needs no sync
     with os.fdopen(os.open(home / ".lock", os.O_RDWR | os.O_CREAT, 0o600), "r+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -339,11 +337,10 @@ def lock_lineage(home: Path, say: Say = lambda _: None) -> Generator[None, None,
 
 
 @contextmanager
-def set_aside(snapshot: Snapshot) -> Generator[list[Path], None, None]:
-    """The quarantine of a snapshot, to be read inside: a purge may have come before, and does not come half-way.
+def set_aside(snapshot: Snapshot) -> Generator[list[Path]]:
+    """Quarantine files of a snapshot, to be read in the context, during which no purge happens; none after a purge.
 
-    Raises DamagedError in place of whatever the reading raises, where one of the files cannot be read, or one of the
-    parts.
+    Raises DamagedError instead of a reading error if one of the files or parts cannot be read.
     """
     with lock_lineage(snapshot.folder.parent):
         files = sorted(snapshot.folder.glob("quarantine-*.parquet"))
@@ -367,10 +364,9 @@ def _read_whole(file: Path, snapshot: Snapshot) -> None:
 
 
 def check_delivery(card: AnyCard, snapshot: Snapshot, *, may_be_empty: bool = False) -> None:
-    """Refuse a log that does not fit its card; for the operator's eyes, as one person's rows may be the cause.
+    """Refuse a log that does not fit its card; for the operator only, as one person's rows may be the cause.
 
-    Raises LogError if its files could not be read, not one row is left, or more rows break a rule than the card
-    accepts.
+    Raises LogError if its files could not be read, no row is left, or more rows break a rule than the card accepts.
     """
     if snapshot.unread:
         raise LogError(f"{snapshot.unread}.  The rows of the edition before it stand")
@@ -387,9 +383,9 @@ def check_delivery(card: AnyCard, snapshot: Snapshot, *, may_be_empty: bool = Fa
 
 
 def earlier_twin(store: Path, snapshot: Snapshot) -> int | None:
-    """The first edition that was made of the same bytes under the same declarations; for the operator's eyes."""
-    there = (s for s in snapshots(store, snapshot.dataset, readable=True) if s.number < snapshot.number)
-    return next((s.number for s in there if s.source_digest == snapshot.source_digest), None)
+    """First edition that was made of the same bytes under the same declarations; for the operator only."""
+    earlier = (s for s in snapshots(store, snapshot.dataset, readable=True) if s.number < snapshot.number)
+    return next((s.number for s in earlier if s.source_digest == snapshot.source_digest), None)
 
 
 def _begun(lineage: Path) -> int | None:

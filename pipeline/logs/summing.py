@@ -1,6 +1,6 @@
-"""Exact sums over the partitions of a snapshot: in groups, here or elsewhere.
+"""Exact sums over the partitions of a snapshot: in groups, in this process or on workers.
 
-Every sum is of integers, so it does not matter who adds which partition when: the same integers come out.
+All sums are of integers, so they do not depend on the order of partitions.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 Sums = Mapping[str, Integers]
 Progress = Callable[[int, int | None], None]
 
-# groups a worker: enough that a slow one at the end is short
+# groups for each worker: many, so that the last one to finish is short
 _GROUPS_EACH = 4
 DEFAULT_MEMORY = 2 << 30
-# how folders begin, in a snapshot's folder, that hold its people in two parts (pipeline.logs.parts)
+# prefix of the folders, in a snapshot's folder, that hold its evaluation split (pipeline.logs.parts)
 PARTS = ".parts-"
 
 
 class Summation(Protocol):
-    """How integers are summed over part files.  A small value, which is sent to a worker on another machine."""
+    """A sum of integers over part files: a small value, which may be sent to a worker on another machine."""
 
     @property
     def together(self) -> int:
-        """Part files that are read at once."""
+        """Number of part files that are read together."""
         ...
 
     def zero(self) -> dict[str, Integers]:
-        """What no row adds up to."""
+        """Tables of zeros."""
         ...
 
     def add(self, sums: Sums, parts: Sequence[Path], seen: Seen) -> None:
@@ -49,11 +49,10 @@ class Summation(Protocol):
 
 @dataclass(frozen=True)
 class Resources:
-    """What the operator gives to ingest and to sums; none of it changes an integer, but for the split.
+    """Resources that the operator gives to ingest and to sums; only ``split`` may change an integer.
 
-    ``elsewhere``: where rows are read and summed; None: on this machine.
-    ``split``: from the share of the people who evaluate to who learns and who evaluates, by the ledger that charges; it
-    alone of these may change an integer.
+    ``elsewhere``: workers that read and sum rows; None: this machine.
+    ``split``: from the share of people who evaluate to their evaluation split, by the ledger that charges.
     """
 
     memory: int = DEFAULT_MEMORY
@@ -63,7 +62,7 @@ class Resources:
     split: Callable[[Fraction], Split] | None = None
 
     def ready(self, snapshot: Snapshot) -> None:
-        """Refuse what would only fail after the charge."""
+        """Refuse workers that would fail after the charge."""
         if self.elsewhere is not None:
             self.elsewhere.ready(snapshot.part_files)
 
@@ -72,7 +71,7 @@ HERE = Resources()
 
 
 def sum_snapshot(work: Summation, snapshot: Snapshot, resources: Resources = HERE) -> Sums:
-    """The sums of a snapshot: in this process group after group, elsewhere in the order in which groups are done."""
+    """Sum a snapshot group by group, in this process or on workers."""
     sums, parts, rows = work.zero(), snapshot.part_files, 0
 
     def seen(more: int) -> None:
@@ -88,8 +87,8 @@ def sum_snapshot(work: Summation, snapshot: Snapshot, resources: Resources = HER
     size = min(work.together, math.ceil(len(parts) / (_GROUPS_EACH * resources.elsewhere.together))) or 1
     groups = [SumParts(work, parts[first : first + size]) for first in range(0, len(parts), size)]
     summed = 0
-    for group, found in resources.elsewhere.each(groups, seen):
-        found.add_to(sums)
+    for group, packed in resources.elsewhere.each(groups, seen):
+        packed.add_to(sums)
         summed += len(group.files)
     if summed != len(parts):
         raise RuntimeError(f"{snapshot.dataset}: some partitions are in no sum; nothing was drawn")
@@ -97,7 +96,7 @@ def sum_snapshot(work: Summation, snapshot: Snapshot, resources: Resources = HER
 
 
 def forget(snapshot: Snapshot) -> None:
-    """Remove rows that were written in parts, and partial sums of an older version."""
+    """Remove the rows of evaluation splits, and partial sums of an older version."""
     for path in snapshot.folder.glob(".sums*"):
         remove_file(path)
     for folder in snapshot.folder.glob(f"{PARTS}*"):
@@ -106,19 +105,19 @@ def forget(snapshot: Snapshot) -> None:
 
 @dataclass(frozen=True, repr=False)
 class SumParts:
-    """The sums of a group of partitions."""
+    """Task that sums a group of partitions."""
 
     work: Summation
     files: Sequence[Path]
 
     @property
     def named(self) -> str:
-        """The first and the last."""
+        """Names of the first and the last file."""
         first, last = self.files[0].name, self.files[-1].name
         return first if first == last else f"{first} to {last}"
 
     def __call__(self, seen: Seen) -> Packed:
-        """Exact."""
+        """Sum the files exactly."""
         sums = self.work.zero()
         self.work.add(sums, self.files, seen)
         return Packed.of(sums)

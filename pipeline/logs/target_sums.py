@@ -1,8 +1,8 @@
-"""Sums of targets by key, and the rows beside them: canonical rows -> exact int64 sums, each person bounded.
+"""Sums of targets by key, and counts of rows: canonical rows -> exact int64 sums, each person bounded.
 
-What is summed here is what :mod:`pipeline.statistics.target_plan` bounds; the enumeration test runs this code.  Which
-rows of a person count depends on their order (episode, step) and their keys, never on what follows them: a cap that
-looked at the outcome, or at the action of a table by state, would choose among futures.
+:mod:`pipeline.statistics.target_plan` bounds these sums; the enumeration test runs this code.  The rows of a person
+that count depend on their order (episode, step) and their keys, never on what follows them: a cap that depended on the
+outcome, or on the action in a table by state, would choose among futures.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def sum_targets(
     """Sum one stage of a snapshot, a batch of whole people in memory at a time.
 
     ``plan``: card, lattices and caps.
-    ``question``: none: the first stage.
+    ``question``: None: the first stage.
     Returns counts and sums of targets by key, and the kind of people; secret, a private sum's input.
     """
     work = TargetSums(plan, question)
@@ -41,13 +41,13 @@ def sum_targets(
 
 
 def add_targets(plan: TargetPlan, question: TargetQuestion | None, people: Iterable[pl.DataFrame]) -> ExactSums:
-    """The same of people who do not exist."""
+    """Sum one stage of synthetic people."""
     work = TargetSums(plan, question)
-    return work.exact(work.of_nobody(people), "synthetic")
+    return work.exact(work.sum_people(people), "synthetic")
 
 
 def person_sums(plan: TargetPlan, question: TargetQuestion | None, person: Person) -> Tables:
-    """What a person adds to the tables of a stage."""
+    """Contribution of a person to the tables of a stage."""
     return add_targets(plan, question, [person_rows(person, plan.card)]).tables
 
 
@@ -56,7 +56,7 @@ class TargetSums(PeopleSums):
     """Counts and targets of one stage.
 
     ``plan``: card, lattices and caps.
-    ``question``: none: the first stage.
+    ``question``: None: the first stage.
     """
 
     plan: TargetPlan = field(repr=False)
@@ -64,7 +64,7 @@ class TargetSums(PeopleSums):
 
     @property
     def stage(self) -> Stage:
-        """Which one it is: values, gains of groups of states, or of states."""
+        """Stage of the question: values, gains of groups of states, or gains of states."""
         return "v" if self.question is None else "q" if self.question.group is None else "c"
 
     @property
@@ -73,7 +73,7 @@ class TargetSums(PeopleSums):
         return self.plan.card
 
     def zero(self) -> dict[str, Integers]:
-        """``count`` and ``sum`` by key."""
+        """Zero tables ``count`` and ``sum`` by key."""
         size = int(np.prod(self.plan.layout(self.stage).shape))
         return {name: np.zeros(size, dtype=np.int64) for name in ("count", "sum")}
 
@@ -90,24 +90,24 @@ class TargetSums(PeopleSums):
         key = row
         if self.question is not None:
             key = (row if self.question.group is None else self.question.group[state]) * A + action
-        kept = first_rows(user, key, self.plan.rows, self.plan.cap)
+        counted = first_rows(user, key, self.plan.rows, self.plan.cap)
         onto = rows["next_state"].fill_null(-1).to_numpy().astype(np.int64)
         rewards, unit = lattice_rewards(rows, card, step, state, action, onto)
         if self.question is None:
             z = self._returns(rows, rewards, unit, step)
         else:
-            kept &= _known(card, step, onto)
+            counted &= _has_target(card, step, onto)
             z = self._differences(
                 self.question, card.reward.range[0] + unit * rewards.astype(np.float64), row, step, np.maximum(onto, 0)
             )
         cells = len(sums["count"])
-        sums["count"][:] += np.bincount(key[kept], minlength=cells)
-        # exact: no sum of so many small integers reaches 2^53
-        sums["sum"][:] += np.bincount(key[kept], weights=z[kept], minlength=cells).astype(np.int64)
+        sums["count"][:] += np.bincount(key[counted], minlength=cells)
+        # exact in float64: no sum of so many small integers reaches 2^53
+        sums["sum"][:] += np.bincount(key[counted], weights=z[counted], minlength=cells).astype(np.int64)
 
     def _returns(self, rows: pl.DataFrame, rewards: Integers, unit: float, step: Integers) -> Integers:
         """Return from each row on, on the lattice -L, -L + 2 .. L of the declared range of returns."""
-        # integers, so that no rounding of one person's return depends on who stands beside them
+        # integers, so that one person's rounding does not depend on other people's rows
         episode = rows.select(pl.struct("user_id", "episode_id").rle_id().alias("e"))["e"].to_numpy()
         last = np.flatnonzero(np.append(np.diff(episode) != 0, True))
         end = last[np.searchsorted(last, np.arange(len(rewards)))]
@@ -120,15 +120,15 @@ class TargetSums(PeopleSums):
         return 2 * whole(np.rint(steps * share), 0, steps) - steps
 
     def _differences(
-        self, asked: TargetQuestion, rewards: Array, row: Integers, step: Integers, onto: Integers
+        self, question: TargetQuestion, rewards: Array, row: Integers, step: Integers, onto: Integers
     ) -> Integers:
         """R + V(s') - V(s), cut to the window, on the lattice -L .. L; a person's own row alone decides."""
-        values, (G, L) = self.plan.rewards(asked.values), asked.values.shape  # noqa: N806
-        # an end, and whatever lies behind the horizon, is worth nothing
+        values, (G, L) = self.plan.rewards(question.values), question.values.shape  # noqa: N806
+        # ends, and states behind the horizon, have value 0
         following = np.zeros((G + (G > 1), len(self.plan.card.domain.state_labels)))
         following[:G, :L] = values
         td = rewards + following[step + 1 if G > 1 else 0, onto] - values.reshape(-1)[row]
-        steps, width = self.plan.layout("q").steps, self.plan.width(asked)
+        steps, width = self.plan.layout("q").steps, self.plan.width(question)
         return whole(np.rint(steps * np.clip(td / width, -1, 1)), -steps, steps)
 
     def exact(self, sums: Sums, kind: str) -> ExactSums:
@@ -143,35 +143,35 @@ def first_rows(user: Integers, key: Integers, rows: int, cap: int) -> Bools:
 
     ``user``, ``key`` ``(n,)``: from 0: rows of a person stand together, in the order of the log.
     """
-    at, starts = np.arange(len(user)), np.diff(user, prepend=-1) != 0
+    index, starts = np.arange(len(user)), np.diff(user, prepend=-1) != 0
     person = np.cumsum(starts)
-    early = at - np.flatnonzero(starts)[person - 1] < rows
+    early = index - np.flatnonzero(starts)[person - 1] < rows
     # a person's rows of one key, together and still in order
     both = person * (key.max(initial=0) + 1) + key
     order = np.argsort(both, kind="stable")
     fresh = np.diff(both[order], prepend=-1) != 0
     rank = np.empty(len(user), dtype=np.int64)
-    rank[order] = at - np.flatnonzero(fresh)[np.cumsum(fresh) - 1]
+    rank[order] = index - np.flatnonzero(fresh)[np.cumsum(fresh) - 1]
     return early & (rank < cap)
 
 
 def lattice_rewards(
     rows: pl.DataFrame, card: Card, step: Integers, state: Integers, action: Integers, onto: Integers
 ) -> tuple[Integers, float]:
-    """Each row's reward above the least, in steps of a lattice, and the lattice's unit."""
+    """Rewards above the least, in steps of a lattice, and the lattice's unit."""
     task, (low, high) = task_of(card), card.reward.range
     if task.rewards is None:
         return reward_lattice(card).index(rows["reward"].to_numpy()), card.reward.unit
-    here = task.rewards if task.rewards.ndim == 3 else task.rewards[None]
-    paid = here[step if len(here) > 1 else 0, state, action]
+    declared = task.rewards if task.rewards.ndim == 3 else task.rewards[None]
+    paid = declared[step if len(declared) > 1 else 0, state, action]
     if task.entering is not None:
         paid = paid + np.where(onto < 0, 0.0, task.entering[onto])
     unit = (high - low) / DECLARED_STEPS
     return whole(np.rint((paid - low) / unit), 0, DECLARED_STEPS), unit
 
 
-def _known(card: Card, step: Integers, onto: Integers) -> Bools:
-    """Whether a row's target needs no successor that the log does not tell."""
+def _has_target(card: Card, step: Integers, onto: Integers) -> Bools:
+    """Mark of rows whose target is known: they have a successor, or need none."""
     if card.domain.dynamics == "per_step" and card.reward.on_entering is None:
         return (onto >= 0) | (step == card.domain.horizon - 1)
     return onto >= 0

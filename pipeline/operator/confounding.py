@@ -1,24 +1,24 @@
-"""Did whoever logged the data see more than the card's states?  Tests of logged actions against raw rows.
+"""Tests for hidden confounding: do logged actions depend on more than the card's states?
 
-Null hypothesis: within a state and a step, the logged action does not depend on any other column of the file, nor on
-what was there before.  Where it fails, who got which action depends on something the counts cannot see (confounding by
-indication), and more data does not help.  The test is the generalised Cochran-Mantel-Haenszel statistic over strata
+Null hypothesis: within a state and a step, the logged action depends neither on any other column of the file nor on
+the row before.  If it fails, actions depend on something that the counts do not contain (confounding by indication),
+and more data does not help.  The test is the generalised Cochran-Mantel-Haenszel statistic over strata
 (Landis, Heyman and Koch 1978): ``Q = d' V⁻ d``, d the summed differences between observed and expected counts of (group
 of values, action), V their exact covariance given the margins of each stratum; Q is chi-squared under the null.
 
-Three kinds of columns are tested.  *state*: the raw values that the state stands for.  *beside*: every other column of
-the file that was measured, also those the card leaves out; an effect of the action that the same row reports differs
-with the action too, and only who made the log can tell the two apart.  *past*: the state and the reward of the row
-before, among rows with the same action before (and, of the reward, the same state): a placebo, since a declared state
-that holds all that matters leaves nothing for them to say; a habit of a person is held by the action before.  Where
-the card says that steps are alike, the *step* is one more column, and rows of all steps are compared.
+Three kinds of columns are tested.  *state*: the raw values that the state stands for.  *beside*: every other measured
+column of the file, also those the card leaves out; an effect of the action that the same row reports differs with the
+action too, and only the operator can distinguish the two.  *past*: the state and the reward of the row before, among
+rows with the same action before (and, of the reward, the same state): a placebo, since a declared state that holds all
+that matters makes them uninformative; conditioning on the action before allows for a person's habits.  If the card
+says that steps are alike, the *step* is one more column, and rows of all steps are compared.
 
-*later* is the same test of what came of a row, its reward and the state after it: within a state, a step and an action
-it does not depend on the action before, unless actions have effects that come later and that no state holds.
+*later* is the same test of a row's reward and the state after it: within a state, a step and an action they do not
+depend on the action before, unless actions have later effects that no state holds.
 
-Only a person's *first* visit to each state is used, so that rows of one table belong to different people.  A first
-visit is decided by what came before; a random one of several would be picked more often after actions that make
-people stay, and that alone would look like dependence.
+Only a person's *first* visit to each state is used, so that rows of one table belong to different people.  The past
+decides which visit is the first; a random one of several would be picked more often after actions that make people
+stay, and that alone would look like dependence.
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
@@ -45,25 +45,25 @@ from pipeline.operator.look import NUMBER, keys_of
 
 # chance of one false alarm in a whole inspection, all states and columns together
 SIGNIFICANCE = 0.001
-# a smaller difference between action distributions (total variation, beyond what chance makes) is not worth a word
+# least difference between action distributions (total variation, beyond that of chance) that is worth a warning
 EFFECT = 0.05
-# people and rows looked at; more would cost time and memory and add no power that matters
+# most people and rows that are read; more would cost time and memory and add little power
 PEOPLE, _ROWS = 300_000, 2_000_000
-# columns beside the card's that are looked at
+# most columns beside the card's that are tested
 _BESIDE = 60
 _GROUPS, _ACTIONS, _EXPECTED = 8, 30, 5.0
-# fewest people in a group of raw values, and for each action that was seen
+# fewest people in a group of raw values, and for each action of the table
 _SMALL, _PER_ACTION = 100, 10
-# of the cells of a column, numbers where it is one of numbers, and different texts of one that names rows
-_MOSTLY, _NAMES = 0.9, 0.5
-# roles that say where a row stands, what was done and what came of it: no measurement before the action
+# least share of numbers in a column of numbers; least share of different texts in a column of ids of rows
+_MOST_NUMBERS, _MOST_TEXTS = 0.9, 0.5
+# roles that are no measurement before the action
 _NOT_MEASURED = (
     "user", "episode", "step", "order", "entered", "action", "reward", "next_state", "next_bin", "terminated",
     "truncated", "behavior_prob", "observation", "next_observation",
 )  # fmt: skip
 _PAST = {"past@state": "the state before", "past@reward": "the reward before"}
 TOO_FEW = "no state was seen with two values of a column often enough"
-"""Why a log that is there was not tested."""
+"""Reason why a log that can be read was not tested."""
 _STEP = "step"
 _LATER = {"later@reward": "the action before, of the reward", "later@state": "the action before, of the state after"}
 
@@ -73,7 +73,7 @@ Array = NDArray[np.float64]
 def hidden_state(snapshot: Snapshot, card: Card, files: Sequence[Path] | None = None) -> Dump:
     """Test every state of the card against the columns of the source files, read again, and against the row before.
 
-    ``files``: the log, which must still be there; None: what the card names.
+    ``files``: the log, which must still exist; None: the card's files.
     Returns ``checked`` and ``why_not``; ``significance``, ``effect``; ``tests``, one a (state, column) with enough
     rows: ``kind`` (state, beside, step, past, later), ``people``, ``p_value``, ``difference`` (largest total-variation
     distance between the actions at one group of values and those of the whole state in the same strata, beyond chance),
@@ -86,14 +86,14 @@ def hidden_state(snapshot: Snapshot, card: Card, files: Sequence[Path] | None = 
     except (CardError, LogError) as e:
         return _facts(str(e), [])
     first = _first_visits(rows)
-    later = _first_visits(rows.filter(pl.col("past@state").is_not_null()))
-    alike = [_STEP] if card.domain.dynamics == "stationary" and card.domain.horizon > 1 else []
+    first_after = _first_visits(rows.filter(pl.col("past@state").is_not_null()))
+    step_role = [_STEP] if card.domain.dynamics == "stationary" and card.domain.horizon > 1 else []
     tables: list[tuple[int, str, tuple[Array, list[str]]]] = []
     for s in range(len(card.domain.live_states)):
-        here, after = first.filter(pl.col("state") == s), later.filter(pl.col("state") == s)
-        for role in [*names, *alike, *_PAST, *_LATER]:
-            found = after.drop_nulls(_group_of(role)) if role in (*_PAST, *_LATER) else here
-            if (table := _table(found, role, card)) is not None:
+        visits, visits_after = first.filter(pl.col("state") == s), first_after.filter(pl.col("state") == s)
+        for role in [*names, *step_role, *_PAST, *_LATER]:
+            rows_tested = visits_after.drop_nulls(_tested_column(role)) if role in (*_PAST, *_LATER) else visits
+            if (table := _table(rows_tested, role, card)) is not None:
                 tables.append((s, role, table))
     if not tables:
         return _facts(TOO_FEW, [])
@@ -122,40 +122,40 @@ def _facts(why_not: str | None, tests: list[Dump]) -> Dump:
 
 
 def _with_all_columns(sources: Sources, card: Card) -> tuple[Sources, dict[str, str]]:
-    """The files with every column that some of them have, under the roles ``beside@i``; and what is tested, by role."""
-    held, readers, ours = list[dict[str, str]](), readers_of(card), card.source.rename or {}
+    """Sources with every other column under the roles ``beside@i``; and the names of tested columns by role."""
+    columns_of, readers, renames = list[dict[str, str]](), readers_of(card), card.source.rename or {}
     for file in sources.files:
         reader = choose_reader(readers, card, file.path, file.name)
-        types = reader.types(file.path, file.asked) if reader.types is not None else None
-        every = (
+        types = reader.types(file.path, file.request) if reader.types is not None else None
+        columns = (
             keys_of(file.path) if types is None else [n for n, dtype in types.items() if cell_type(dtype) is not None]
         )
-        held.append({ours.get(name, name): name for name in every})
-    more = sorted(set[str]().union(*held) - {*sources.roles.values(), *ours})[:_BESIDE]
+        columns_of.append({renames.get(name, name): name for name in columns})
+    more = sorted(set[str]().union(*columns_of) - {*sources.roles.values(), *renames})[:_BESIDE]
     beside = {f"beside@{i}": column for i, column in enumerate(more)}
     files = tuple(
         replace(
             file,
-            asked=replace(file.asked, columns=[*file.asked.columns, *(names[c] for c in more if c in names)]),
-            own={**file.own, **{c: [names[c]] for c in more if c in names}},
+            request=replace(file.request, columns=[*file.request.columns, *(names[c] for c in more if c in names)]),
+            aliases={**file.aliases, **{c: [names[c]] for c in more if c in names}},
         )
-        for file, names in zip(sources.files, held, strict=True)
+        for file, names in zip(sources.files, columns_of, strict=True)
     )
     dtypes = {**sources.dtypes, **dict.fromkeys(beside, pl.String())}
-    found = replace(sources, files=files, roles={**sources.roles, **beside}, dtypes=dtypes)
-    told = card.log.steps if card.source.layout == "wide" else sources.roles
+    extended = replace(sources, files=files, roles={**sources.roles, **beside}, dtypes=dtypes)
+    roles = card.log.steps if card.source.layout == "wide" else sources.roles
     named = {
         role: column if isinstance(column, str) else ", ".join(c for c in column if constant(c) is None)
-        for role, column in told.items()
+        for role, column in roles.items()
         if role.partition("@")[0] not in _NOT_MEASURED
     }
-    # of one column that plays two parts, the ends are told by its texts, the state by its number
-    once = {column: role for role, column in named.items()} | {c: r for r, c in named.items() if r == "bin"}
-    return found, {role: column for column, role in once.items()} | beside
+    # a column of two roles has ends as texts and states as numbers: the numbers are tested
+    role_of = {column: role for role, column in named.items()} | {c: r for r, c in named.items() if r == "bin"}
+    return extended, {role: column for column, role in role_of.items()} | beside
 
 
 def _rows(sources: Sources, card: Card, read: list[str], share: float) -> pl.DataFrame:
-    """Rows of a share of the people, as they are screened, with ``raw_<role>`` of each role and the row before."""
+    """Decode the rows of a share of the people, with ``raw_<role>`` of each role, and values of the row before."""
     frames = [
         _some_people(frame, card.name, share).with_columns(
             pl.lit(index, dtype=pl.Int32).alias("file"), pl.lit(0, dtype=pl.Int64).alias("line")
@@ -189,7 +189,7 @@ def _rows(sources: Sources, card: Card, read: list[str], share: float) -> pl.Dat
 
 
 def _first_visits(rows: pl.DataFrame) -> pl.DataFrame:
-    """Each person's first visit to each state."""
+    """Row of each person's first visit to each state."""
     ordered = rows.sort("episode_id", "step")
     return ordered.unique(["user_id", "state"], keep="first", maintain_order=True)
 
@@ -204,42 +204,42 @@ def _some_people(frame: pl.DataFrame, salt: str, share: float) -> pl.DataFrame:
 
 
 def _strata(rows: pl.DataFrame, role: str) -> NDArray[np.int64]:
-    """Within which rows are compared: of one step, but of all to test the step; after the same action (and state)."""
+    """Stratum of each row: its step (none to test the step itself), and the action (and state) before."""
     if role == _STEP:
         return np.zeros(len(rows), dtype=np.int64)
-    by = {"past@state": ["past@action"], "past@reward": ["past@action", "past@state"]}
-    by |= {later: ["action"] for later in _LATER}
-    return rows.select(pl.struct("step", *by.get(role, [])).rank("dense").cast(pl.Int64) - 1).to_series().to_numpy()
+    given = {"past@state": ["past@action"], "past@reward": ["past@action", "past@state"]}
+    given |= {later: ["action"] for later in _LATER}
+    return rows.select(pl.struct("step", *given.get(role, [])).rank("dense").cast(pl.Int64) - 1).to_series().to_numpy()
 
 
 def _table(rows: pl.DataFrame, role: str, card: Card) -> tuple[Array, list[str]] | None:
-    """Counts ``(strata, groups, answers)`` of one state, small groups and rare answers merged; None if one is left.
+    """Counts ``(strata, groups, responses)`` of one state, small groups and rare responses merged; None if one is left.
 
-    An answer is what was done, or of ``later`` what came of it.
+    The response is the action; of ``later`` it is the reward or the state after.
     """
     if len(rows) < 2 * _SMALL:
         return None
-    answer, answers = _answer(rows, role, card)
-    raw = rows[_group_of(role)]
-    enough = max(_SMALL, _PER_ACTION * len(np.unique(answer)))
+    response, responses = _response(rows, role, card)
+    raw = rows[_tested_column(role)]
+    enough = max(_SMALL, _PER_ACTION * len(np.unique(response)))
     groups = min(_GROUPS, max(2, len(rows) // enough))
     if role == "past@state" or role in _LATER:
         labels = dict(enumerate(card.domain.state_labels if role == "past@state" else card.domain.action_labels))
         group, labels = _texts(raw.replace_strict(labels, default=None, return_dtype=pl.String), groups)
     elif _is_number(raw := _without_units(raw)):
         group, labels = _numbers(raw, groups)
-    elif raw.n_unique() > _NAMES * len(raw):
+    elif raw.n_unique() > _MOST_TEXTS * len(raw):
         return None
     else:
         group, labels = _texts(raw, groups)
     strata = _strata(rows, role)
-    shape = int(strata.max()) + 1, len(labels), answers
-    flat = np.ravel_multi_index((strata, group, answer), shape)
+    shape = int(strata.max()) + 1, len(labels), responses
+    flat = np.ravel_multi_index((strata, group, response), shape)
     counts = np.bincount(flat, minlength=int(np.prod(shape))).reshape(shape).astype(np.float64)
     small = counts.sum((0, 2)) < enough
     counts, labels = _merged(counts, small, 1), [x for x, few in zip(labels, small, strict=True) if not few]
     labels += ["the rest"] * (counts.shape[1] - len(labels))
-    # what is too small even together stands aside: it is chosen by its raw values alone
+    # merged groups that are still too small are left out; this choice depends on raw values alone
     big = counts.sum((0, 2)) >= enough
     counts, labels = counts.compress(big, 1), [x for x, keep in zip(labels, big, strict=True) if keep]
     if len(labels) <= 1:
@@ -250,15 +250,15 @@ def _table(rows: pl.DataFrame, role: str, card: Card) -> tuple[Array, list[str]]
     return (counts, labels) if counts.shape[2] > 1 else None
 
 
-def _group_of(role: str) -> str:
+def _tested_column(role: str) -> str:
     """Column of the values that are tested."""
     if role in _LATER:
         return "past@action"
     return role if role in (_STEP, *_PAST) else f"raw_{role}"
 
 
-def _answer(rows: pl.DataFrame, role: str, card: Card) -> tuple[NDArray[np.int64], int]:
-    """What must not depend on the tested column, of each row, and how many such things there are."""
+def _response(rows: pl.DataFrame, role: str, card: Card) -> tuple[NDArray[np.int64], int]:
+    """Response of each row, as an index, and the number of different responses."""
     if role == "later@reward":
         group, labels = _numbers(rows["reward"], _GROUPS)
         return group, len(labels)
@@ -268,30 +268,30 @@ def _answer(rows: pl.DataFrame, role: str, card: Card) -> tuple[NDArray[np.int64
 
 
 def _without_units(raw: pl.Series) -> pl.Series:
-    """Numbers with units that the card does not declare, as ranks among those of the same unit; others as they are."""
+    """Replace numbers with undeclared units by their ranks among those of the same unit; leave other columns."""
     if raw.dtype != pl.String:
         return raw
-    found = raw.to_frame("x").select(pl.col("x").str.extract_groups(NUMBER)).unnest("x")
-    if found["unit"].null_count() == len(raw) or found["number"].null_count() > (1 - _MOSTLY) * len(raw):
+    parts = raw.to_frame("x").select(pl.col("x").str.extract_groups(NUMBER)).unnest("x")
+    if parts["unit"].null_count() == len(raw) or parts["number"].null_count() > (1 - _MOST_NUMBERS) * len(raw):
         return raw
     number = number_of(pl.col("number").str.replace(",", "."))
-    return found.select((number.rank() / pl.len()).over("unit")).to_series()
+    return parts.select((number.rank() / pl.len()).over("unit")).to_series()
 
 
 def _is_number(raw: pl.Series) -> bool:
     filled = raw.drop_nulls()
     if raw.dtype.is_numeric():
         return True
-    found = filled.to_frame("x").select(number_of(pl.col("x").cast(pl.String)).is_not_null().sum()).item()
-    return found >= _MOSTLY * max(1, len(filled)) and filled.n_unique() > 2
+    numbers = filled.to_frame("x").select(number_of(pl.col("x").cast(pl.String)).is_not_null().sum()).item()
+    return numbers >= _MOST_NUMBERS * max(1, len(filled)) and filled.n_unique() > 2
 
 
-def _merged(counts: Array, which: NDArray[np.bool_], axis: int) -> Array:
-    """``counts`` with the entries ``which`` of an axis summed into one at its end."""
-    if not which.any():
+def _merged(counts: Array, merged: NDArray[np.bool_], axis: int) -> Array:
+    """``counts`` with the entries ``merged`` of an axis summed into one at its end."""
+    if not merged.any():
         return counts
-    rest = counts.compress(which, axis).sum(axis, keepdims=True)
-    return np.concatenate([counts.compress(~which, axis), rest], axis)
+    rest = counts.compress(merged, axis).sum(axis, keepdims=True)
+    return np.concatenate([counts.compress(~merged, axis), rest], axis)
 
 
 def _numbers(raw: pl.Series, groups: int) -> tuple[NDArray[np.int64], list[str]]:
@@ -325,25 +325,25 @@ def _expected(counts: Array) -> Array:
 
 
 def _verdict(counts: Array, labels: Sequence[str], tests: int) -> Dump:
-    """P-value and effect of one table, judged as one of ``tests``."""
+    """P-value and effect of one table, corrected for the number of ``tests``."""
     from scipy.stats import chi2
 
     n, rows, columns = counts.sum((1, 2)), counts.sum(2), counts.sum(1)
     weight = np.where(n > 1, 1 / np.maximum(n * n * (n - 1), 1.0), 0.0)
-    apart = counts.sum(0) - _expected(counts)
-    spread = [x[:, :, None] * (n[:, None, None] * np.eye(x.shape[1]) - x[:, None, :]) for x in (rows, columns)]
-    covariance = np.einsum("hij,hkl,h->ikjl", *spread, weight)
+    deviations = counts.sum(0) - _expected(counts)
+    margins = [x[:, :, None] * (n[:, None, None] * np.eye(x.shape[1]) - x[:, None, :]) for x in (rows, columns)]
+    covariance = np.einsum("hij,hkl,h->ikjl", *margins, weight)
     variance = np.einsum("igig->ig", covariance)
     # the last group and the last action follow from the others
-    kept = covariance[:-1, :-1, :-1, :-1].reshape((apart.shape[0] - 1) * (apart.shape[1] - 1), -1)
-    d = apart[:-1, :-1].reshape(-1)
-    statistic, freedom = float(d @ np.linalg.pinv(kept, hermitian=True) @ d), int(np.linalg.matrix_rank(kept))
+    free = covariance[:-1, :-1, :-1, :-1].reshape((deviations.shape[0] - 1) * (deviations.shape[1] - 1), -1)
+    d = deviations[:-1, :-1].reshape(-1)
+    statistic, freedom = float(d @ np.linalg.pinv(free, hermitian=True) @ d), int(np.linalg.matrix_rank(free))
     p = float(chi2.sf(statistic, freedom)) if freedom else 1.0
     people = counts.sum((0, 2))
-    # mean of |N(0, v)| is sqrt(2 v / pi): what chance alone would show
-    beyond = (np.abs(apart) - np.sqrt(2 * variance / np.pi)).sum(1) / (2 * people)
-    widest = int(beyond.argmax())
-    difference = max(0.0, float(beyond[widest]))
+    # mean of |N(0, v)| is sqrt(2 v / pi): the deviation by chance alone
+    beyond = (np.abs(deviations) - np.sqrt(2 * variance / np.pi)).sum(1) / (2 * people)
+    largest = int(beyond.argmax())
+    difference = max(0.0, float(beyond[largest]))
     return {
         "people": int(people.sum()),
         "groups": len(labels),
@@ -351,6 +351,6 @@ def _verdict(counts: Array, labels: Sequence[str], tests: int) -> Dump:
         "degrees_of_freedom": freedom,
         "p_value": p,
         "difference": difference,
-        "at": labels[widest],
+        "at": labels[largest],
         "speaks": p < SIGNIFICANCE / tests and difference >= EFFECT,
     }

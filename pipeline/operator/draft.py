@@ -1,10 +1,10 @@
 """A card and a recipe proposed from a log: for the operator, who changes them by what is known without looking.
 
-What is read off people's records depends on them.  So the card lists in [provenance] which keys were; ``register``
-enters the look in the ledger, and the certificate says it.  Counts are told to the operator's terminal and stand in no
-file: the card has a reason beside each key, and no number that was counted but those it declares.  What makes a
-proposed card wrong without a word (rows that come twice, ids of several people, open ends) is told in a note; what
-would ruin the run is asked (:class:`~pipeline.operator.look.QuestionError`).
+Values read off people's records depend on these people.  So the card lists in [provenance] which keys were read off;
+``register`` enters the look in the ledger, and the certificate says so.  Counts are printed to the operator's terminal
+and stand in no file: the card has a reason beside each key, and no counted number but those it declares.  A note names
+what may make the card wrong silently (duplicate rows, shared ids, open ends); the operator is asked about what would
+ruin the run (:class:`~pipeline.operator.look.QuestionError`).
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -28,22 +28,22 @@ from pipeline.logs.contribution_bounding import canonical
 from pipeline.logs.decode import read_flag
 from pipeline.operator import look as looking
 from pipeline.operator.look import PART, Answers, Column, Look, QuestionError, Read, look_at, plain_name
-from pipeline.operator.proposal import FRAME_FILE, NAMED, Draft, Said, listed, patterns, quoted
+from pipeline.operator.proposal import FRAME_FILE, NAMED, Draft, Key, listed, patterns, quoted
 from pipeline.privacy.budget import largest_delta
 
-# a share below which a trap is none, and what one explanation must explain
+# shares: below the first a trap is negligible; an explanation must cover the second
 _SOME, _MOST = 0.01, 0.9
-# a column of more texts than this is no site
+# a column of more distinct texts is not a site
 _SITES = 200
 _MOST_LATTICE = 10_000
 
 # a label must be that of this share of the people to be worth a place in the card
 _RARE = 0.001
 FEWEST = 20
-"""What fewer people than that have, a label, a spelling, a unit or a reward, stands in no card."""
+"""A label, a spelling, a unit or a reward that fewer people have stands in no card."""
 _BINS = (0.25, 0.5, 0.75)
 _LONG, _MOST_STEPS = 0.95, 60
-# of short episodes: what is worth a word, and what a question
+# shares of short episodes that are worth a note, and a question
 _FEW, _MANY = 0.01, 0.1
 _IN_WORDS = {
     "user": "person",
@@ -66,7 +66,7 @@ _NAME = re.compile(r"[^a-z0-9_-]+")
 
 
 def human(value: float, scale: float) -> float:
-    """Rounded to a tenth of a scale that a person would use: 127.3 of about 30 becomes 125."""
+    """Round a value to a plain number, as a person would at this scale: 127.3 at a scale of 30 becomes 125."""
     if not scale or not value:
         return undusted(value)
     unit = 10 ** math.floor(math.log10(abs(scale)))
@@ -75,118 +75,119 @@ def human(value: float, scale: float) -> float:
 
 
 def undusted(value: float) -> float:
-    """Without the dust of floating-point numbers."""
+    """Round to ten digits, which removes floating-point error."""
     return float(f"{value:.10g}")
 
 
 def quantile(values: pl.Series, q: float) -> float:
-    """A value that was seen."""
+    """Quantile that is one of the values."""
     return float(values.quantile(q, "nearest") or 0.0)
 
 
 def share(mask: pl.Series) -> float:
-    """Of the rows that a mask marks."""
+    """Share of the rows that a mask marks."""
     return int(mask.sum()) / max(1, len(mask))
 
 
-def _shared(cells: pl.Series, whose: pl.Series) -> dict[str, int]:
-    """The texts that enough people have, and how many have each."""
-    pairs = pl.DataFrame([cells.alias("text"), whose.alias("user")]).drop_nulls().unique()
+def _shared(cells: pl.Series, users: pl.Series) -> dict[str, int]:
+    """Count people by text, for the texts that enough people have."""
+    pairs = pl.DataFrame([cells.alias("text"), users.alias("user")]).drop_nulls().unique()
     return dict(pairs.group_by("text").len().filter(pl.col("len") >= FEWEST).rows())
 
 
 def _table(values: Mapping[str, object]) -> str:
-    """As TOML has a table in a line."""
-    told = (f"{quoted(key)} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items())
-    return f"{{ {', '.join(told)} }}"
+    """Format an inline TOML table."""
+    pairs = (f"{quoted(key)} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items())
+    return f"{{ {', '.join(pairs)} }}"
 
 
 def _outward(value: float) -> float:
-    """Up, to two digits."""
+    """Round up to two digits."""
     unit = 10 ** (math.floor(math.log10(abs(value))) - 1) if value else 1.0
     return undusted(math.ceil(value / unit) * unit)
 
 
-def _lattice(of_people: pl.DataFrame) -> float:
-    """The coarsest of the usual units of which the rewards of nearly everybody are multiples; else a millionth."""
+def _lattice(rewards: pl.DataFrame) -> float:
+    """Coarsest of the usual units of which the rewards of all but a few people are multiples; else a millionth."""
     for unit in (100.0, 50.0, 25.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.25, 0.2, 0.1, 0.05, 0.01, 0.001, 1e-4):
-        parts = of_people["paid"] / unit
-        if of_people.filter((parts - parts.round()).abs() >= 1e-6)["user"].n_unique() < FEWEST:
+        parts = rewards["paid"] / unit
+        if rewards.filter((parts - parts.round()).abs() >= 1e-6)["user"].n_unique() < FEWEST:
             return unit
     return 1e-6
 
 
-def _common_range(of_people: pl.DataFrame) -> tuple[float, float]:
-    """Least and largest reward; where few people have more than others, those of others, rounded outwards."""
-    each = of_people.group_by("user").agg(low=pl.col("paid").min(), high=pl.col("paid").max())
-    at = min(FEWEST, len(each)) - 1
-    low, high = float(each["low"].sort()[at]), float(each["high"].sort(descending=True)[at])
+def _common_range(rewards: pl.DataFrame) -> tuple[float, float]:
+    """Least and largest reward; without those of few people, and then rounded outwards."""
+    ranges = rewards.group_by("user").agg(low=pl.col("paid").min(), high=pl.col("paid").max())
+    rank = min(FEWEST, len(ranges)) - 1
+    low, high = float(ranges["low"].sort()[rank]), float(ranges["high"].sort(descending=True)[rank])
     low, high = min(low, high), max(low, high)
-    if low > float(each["low"].min() or 0.0):  # pyright: ignore[reportArgumentType]
+    if low > float(ranges["low"].min() or 0.0):  # pyright: ignore[reportArgumentType]
         low = 0.0 if 0 < low <= high / 2 else -_outward(-low)
-    return low, _outward(high) if high < float(each["high"].max() or 0.0) else high  # pyright: ignore[reportArgumentType]
+    return low, _outward(high) if high < float(ranges["high"].max() or 0.0) else high  # pyright: ignore[reportArgumentType]
 
 
 def _spelling(text: str) -> str:
-    """What spellings of one label have in common: case, accents, blanks, those before a unit, and ".0" mean nothing."""
+    """Form that all spellings of a label share: without case, accents, extra blanks, blanks before a unit, and ".0"."""
     plain = re.sub(r"(?<=\d)\.0+(?![\d.])", "", " ".join(plain_name(text).split()))
     return re.sub(r"(?<=\d)\s+(?=[^\d\s])", "", plain)
 
 
-def _edges(column: Column, at: Sequence[float]) -> list[float]:
+def _edges(column: Column, quantiles: Sequence[float]) -> list[float]:
     values = column.values.drop_nulls()
-    return sorted({human(quantile(values, q), quantile(values, 0.75) - quantile(values, 0.25)) for q in at})
+    return sorted({human(quantile(values, q), quantile(values, 0.75) - quantile(values, 0.25)) for q in quantiles})
 
 
 @dataclass(frozen=True)
 class Endings:
     """How episodes end.
 
-    ``paid_last``: whether rewards stand in last rows alone, or nearly so, and others are empty or 0.  ``repeated``:
-    whether every row of an episode holds the same reward.  ``closing``: last rows without an action, places in the log.
+    ``paid_last``: whether nearly all rewards but empty ones and 0 stand in last rows.  ``repeated``: whether every row
+    of an episode holds the same reward.  ``flagged``: whether the column of ends is true on last rows alone.
+    ``closing``: positions of last rows without an action.
     """
 
     paid_last: bool
     repeated: bool
-    told: bool
+    flagged: bool
     closing: pl.Series
 
 
 @dataclass
 class _Log:
-    """A log on its way to a card: what is found out of it is entered here, and what the operator should know is noted.
+    """A log on its way to a card, and the notes for the operator.
 
-    ``rows``: ``at`` (its place in the log), ``user``, ``episode`` and ``order`` of each row that names a person.
-    ``whose``: the person of each row of the log, null where it names nobody.
+    ``rows``: ``at`` (the position in the log), ``user``, ``episode`` and ``order`` of each row that names a person.
+    ``users``: the person of each row of the log, or null.
     """
 
     read: Read
-    said: Answers
+    answers: Answers
     role: dict[str, str]
     look: Look
     rows: pl.DataFrame
-    whose: pl.Series
+    users: pl.Series
     notes: list[str]
 
     def column(self, role: str) -> Column:
-        """The column that plays a part."""
+        """Column of a role."""
         return self.look.columns[self.role[role]]
 
-    def same_place(self, part: pl.Series | None) -> list[Said]:
-        """Which of several rows of a person at one place counts, and whether a column or file sets them apart.
+    def same_place(self, part: pl.Series | None) -> list[Key]:
+        """Keep one of several rows of a person at one place; note the columns or files that distinguish them.
 
         ``part``: the file of each row; None of a frame.
-        Raises QuestionError if rows stand at one place and nobody has said which counts.
+        Raises QuestionError if rows stand at one place and the answers do not say which counts.
         """
-        here = ["user", "episode", "order"]
+        place = ["user", "episode", "order"]
         rows, columns, role = self.rows, self.look.columns, self.role
         rows = rows.filter(pl.col("order").is_finite())
-        ties = int(rows.select(pl.struct(here).is_duplicated().sum()).item())
+        ties = int(rows.select(pl.struct(place).is_duplicated().sum()).item())
         if "order" not in role or not ties:
             return []
         order, user = repr(role["order"]), repr(role["user"])
-        told = f"{ties:,} rows ({ties / len(rows):.1%}) stand at the same {order} as another row of their {user}"
-        apart_by = list[str]()
+        seen = f"{ties:,} rows ({ties / len(rows):.1%}) stand at the same {order} as another row of their {user}"
+        warnings = list[str]()
         sites = {
             repr(name): c.cells
             for name, c in columns.items()
@@ -195,53 +196,53 @@ class _Log:
         sites |= {"file": part} if part is not None and part.n_unique() > 1 else {}
         for name, cells in sites.items() if ties > _SOME * len(rows) else ():
             apart = rows.with_columns(cells.gather(rows["at"]).alias("site"))
-            left = int(apart.select(pl.struct(*here, "site").is_duplicated().sum()).item())
-            if left <= (1 - _MOST) * ties:
-                apart_by.append(
-                    f"{told}, and {name} tells them apart: if its ids begin anew in each {name}, people of several are "
+            remaining = int(apart.select(pl.struct(*place, "site").is_duplicated().sum()).item())
+            if remaining <= (1 - _MOST) * ties:
+                warnings.append(
+                    f"{seen}, and {name} tells them apart: if its ids begin anew in each {name}, people of several are "
                     "taken for one here; write a column of both, such as north-17, and name it with --user"
                 )
                 break
-        said = self.said.several
-        if said is None and (ties > _SOME * len(rows) or not columns[role["order"]].numbers >= 1):
+        answer = self.answers.several
+        if answer is None and (ties > _SOME * len(rows) or not columns[role["order"]].numbers >= 1):
             finer = [
                 c.name for c in columns.values() if c.ordered >= 0.9 and c.distinct > 1 and c.name not in role.values()
             ]
-            by = [f"--several {shlex.quote(f'{which}:{name}')}" for name in finer[:3] for which in ("last", "first")]
+            by = [f"--several {shlex.quote(f'{choice}:{name}')}" for name in finer[:3] for choice in ("last", "first")]
             steps = [f"--order {shlex.quote(name)}" for name in finer[:3] if self._orders(rows, columns[name])]
-            # rows of one place that saw other states are steps of their own; those that did not correct each other
-            seen = columns[role["state"]].cells.gather(rows["at"]).alias("seen")
-            tied = rows.with_columns(seen).filter(pl.struct(here).is_duplicated())
-            others = tied.group_by(here).agg(pl.col("seen").n_unique() > 1)["seen"]
-            options = [*steps, *by] if share(others) > 1 - _MOST else [*by, *steps]
-            why = f". {apart_by[0]}" if apart_by else ""
+            # rows of one place with different states are different steps; with one state, a row corrects another
+            states = columns[role["state"]].cells.gather(rows["at"]).alias("seen")
+            tied = rows.with_columns(states).filter(pl.struct(place).is_duplicated())
+            several_states = tied.group_by(place).agg(pl.col("seen").n_unique() > 1)["seen"]
+            options = [*steps, *by] if share(several_states) > 1 - _MOST else [*by, *steps]
+            why = f". {warnings[0]}" if warnings else ""
             finely = "; or is each a step, in the order of another column" if steps else ""
             raise QuestionError(
-                f"{told}{why}. Which counts: the last or the first by another column, or each (then a hash decides "
+                f"{seen}{why}. Which counts: the last or the first by another column, or each (then a hash decides "
                 f"which is the earlier step){finely}?",
                 [*options, "--several each"],
             )
-        if said in (None, "each"):
-            self.notes += apart_by or [
-                f"{told}: a hash decides which is the earlier step; name a finer column with --order"
+        if answer in (None, "each"):
+            self.notes += warnings or [
+                f"{seen}: a hash decides which is the earlier step; name a finer column with --order"
             ]
             return []
-        self.notes += apart_by
-        keep, _, by = said.partition(":")
+        self.notes += warnings
+        keep, _, by = answer.partition(":")
         if keep not in ("first", "last") or by not in columns:
             raise CardError(
-                f"draft: --several {said!r}: write each, or first:COLUMN or last:COLUMN, with a column of the log"
+                f"draft: --several {answer!r}: write each, or first:COLUMN or last:COLUMN, with a column of the log"
             )
         value = f"{{ keep = {quoted(keep)}, by = {quoted(by)} }}"
         entered = pl.Series("entered", columns[by].values.gather(self.rows["at"]))
         rows = self.rows.with_columns(entered).sort("entered", descending=keep == "first", nulls_last=keep == "first")
-        self.rows = rows.unique(here, keep="last", maintain_order=True).drop("entered").sort("at")
-        return [Said("source.same_place", value, "of several rows at one place this one counts", told)]
+        self.rows = rows.unique(place, keep="last", maintain_order=True).drop("entered").sort("at")
+        return [Key("source.same_place", value, "of several rows at one place this one counts", seen)]
 
-    def each_alone(self, said: bool) -> None:
-        """Take each row for an episode of its own, where nothing orders those of a person.
+    def each_alone(self, answered: bool) -> None:
+        """Take each row for an episode, where no column orders the rows of a person.
 
-        Raises QuestionError if a column may, and nobody has said that none does.
+        Raises QuestionError if some column may, and it is not ``answered`` that none does.
         """
         counts = [
             f"--order {shlex.quote(c.name)}"
@@ -251,7 +252,7 @@ class _Log:
             and (c.values.drop_nulls() % 1 == 0).all()
             and self._orders(self.rows, c)
         ]
-        if counts and not said:
+        if counts and not answered:
             raise QuestionError(
                 f"{self.role['user']!r} has several rows, and no date orders them. Which column does, or is each row "
                 "an episode of its own (none)?",
@@ -265,61 +266,64 @@ class _Log:
 
     @staticmethod
     def _orders(rows: pl.DataFrame, column: Column) -> bool:
-        """Whether a column tells nearly all rows of an episode apart."""
+        """Whether nearly all rows of an episode differ in a column."""
         finer = rows.select("user", "episode", by=column.values.gather(rows["at"]))
         return share(finer.select(pl.struct(pl.all()).is_duplicated()).to_series()) < _SOME
 
     def endings(self) -> Endings:
-        """How episodes end."""
+        """Find how episodes end."""
         rows, columns, role = self.rows, self.look.columns, self.role
-        every = rows.sort("order").group_by("user", "episode", maintain_order=True)
-        last = every.agg(pl.col("at").last(), pl.len().alias("rows")).filter(pl.col("rows") > 1)
+        episodes = rows.sort("order").group_by("user", "episode", maintain_order=True)
+        last = episodes.agg(pl.col("at").last(), pl.len().alias("rows")).filter(pl.col("rows") > 1)
         none = pl.Series("at", [], dtype=rows.schema["at"])
 
-        def of_last(true: pl.Series) -> float:
-            return int(true.gather(last["at"]).sum()) / max(1, int(true.gather(rows["at"]).sum()))
+        def share_on_last(mask: pl.Series) -> float:
+            return int(mask.gather(last["at"]).sum()) / max(1, int(mask.gather(rows["at"]).sum()))
 
-        paid, flag = columns.get(role.get("reward", "")), columns.get(role.get("terminated", ""))
-        undone, action = columns[role["action"]].cells.is_null(), none
-        closing = last["at"].filter(undone.gather(last["at"]))
-        if len(closing) > _SOME * len(last) and of_last(undone) >= _MOST:
-            action = closing
+        reward, flag = columns.get(role.get("reward", "")), columns.get(role.get("terminated", ""))
+        no_action, closing = columns[role["action"]].cells.is_null(), none
+        candidates = last["at"].filter(no_action.gather(last["at"]))
+        if len(candidates) > _SOME * len(last) and share_on_last(no_action) >= _MOST:
+            closing = candidates
         paid_last = repeated = False
-        if paid is not None and len(last):
-            some = paid.values.is_not_null() & (paid.values != 0)
-            paid_last = (paid.missing > _SOME or int((~some).sum()) > _SOME * len(some)) and of_last(some) >= _MOST
-            each = pl.DataFrame(
-                {"user": rows["user"], "episode": rows["episode"], "paid": paid.values.gather(rows["at"])}
+        if reward is not None and len(last):
+            pays = reward.values.is_not_null() & (reward.values != 0)
+            some_unpaid = reward.missing > _SOME or int((~pays).sum()) > _SOME * len(pays)
+            paid_last = some_unpaid and share_on_last(pays) >= _MOST
+            rewards = pl.DataFrame(
+                {"user": rows["user"], "episode": rows["episode"], "paid": reward.values.gather(rows["at"])}
             )
-            of_each = each.drop_nulls("paid").group_by("user", "episode")
-            of_each = of_each.agg(pl.col("paid").n_unique().alias("n"), pl.len().alias("rows"))
-            of_each = of_each.filter(pl.col("rows") > 1)
+            by_episode = rewards.drop_nulls("paid").group_by("user", "episode")
+            by_episode = by_episode.agg(pl.col("paid").n_unique().alias("n"), pl.len().alias("rows"))
+            by_episode = by_episode.filter(pl.col("rows") > 1)
             repeated = (
-                share(of_each["n"] == 1) > 0.99 and len(of_each) > FEWEST and each["paid"].drop_nulls().n_unique() > 1
+                share(by_episode["n"] == 1) > 0.99
+                and len(by_episode) > FEWEST
+                and rewards["paid"].drop_nulls().n_unique() > 1
             )
         return Endings(
             paid_last=paid_last,
             repeated=repeated,
-            told=flag is not None and of_last(read_flag(flag.cells)["value"]) >= _MOST,
-            closing=action,
+            flagged=flag is not None and share_on_last(read_flag(flag.cells)["value"]) >= _MOST,
+            closing=closing,
         )
 
-    def paying(self, ends: Endings, words: Sequence[Said]) -> list[Said]:
-        """Range, lattice, and what an empty cell pays.
+    def paying(self, ends: Endings, words: Sequence[Key]) -> list[Key]:
+        """Keys of the reward: range, lattice, worth of an empty cell.
 
         Raises CardError if no reward is a number.
         """
         rows, notes = self.rows, self.notes
         if "reward" not in self.role:
             notes.append("no column of rewards was found: name it with --reward, or declare [reward] on_entering")
-            return [Said("reward.range", "[0.0, 1.0]", "no column of rewards was found")]
+            return [Key("reward.range", "[0.0, 1.0]", "no column of rewards was found")]
         column = self.column("reward")
-        every = column.values.drop_nulls()
-        if not len(every):
+        rewards = column.values.drop_nulls()
+        if not len(rewards):
             raise CardError(f"draft: no cell of {column.name!r} is a number; name another column with --reward")
-        values = every.unique().sort()
-        of_people = rows.select("user", paid=column.values.gather(rows["at"])).drop_nulls().unique()
-        low, high = _common_range(of_people)
+        values = rewards.unique().sort()
+        user_rewards = rows.select("user", paid=column.values.gather(rows["at"])).drop_nulls().unique()
+        low, high = _common_range(user_rewards)
         if high < quantile(values, 1) or low > quantile(values, 0):
             notes.append(f"rewards outside {low:g} to {high:g}, which fewer than {FEWEST} people have, are clipped")
         if column.numbers < 1:
@@ -330,13 +334,13 @@ class _Log:
             notes.append(
                 f"every reward is {low:g}: there is nothing to learn from it; name another column with --reward"
             )
-        usual = quantile(every, 0.999)
+        usual = quantile(rewards, 0.999)
         if high > 3 * max(abs(usual), 1e-9) and usual > low:
             notes.append(
                 f"the largest rewards reach {high:g}, but 999 in 1,000 are at most {usual:g}: larger ones are clipped"
             )
             high = usual
-        unit = _lattice(of_people.filter(pl.col("paid").is_between(low, high)))
+        unit = _lattice(user_rewards.filter(pl.col("paid").is_between(low, high)))
         low, high = math.floor(round(low / unit, 6)) * unit, math.ceil(round(high / unit, 6)) * unit
         low = min(low, 0.0) if low < unit * 5 else low
         high = max(high, low + unit)
@@ -346,11 +350,11 @@ class _Log:
             low, high = math.floor(low / unit) * unit, math.ceil(high / unit) * unit
             steps = max(1, round((high - low) / unit))
         called = quoted(clean(column.name)[:60])
-        seen = f"{values[0]:g} to {values[-1]:g}, mean {every.mean() or 0:.4g}, {len(values):,} different"
+        seen = f"{values[0]:g} to {values[-1]:g}, mean {rewards.mean() or 0:.4g}, {len(values):,} different"
         return [
-            Said("reward.called", called, "what the page calls the score, such as good seasons"),
-            Said("reward.range", listed([undusted(low), undusted(high)]), "outside it a reward is clipped", seen),
-            Said("reward.steps", str(steps), f"multiples of {undusted(unit):g}; a reward between two is rounded down",
+            Key("reward.called", called, "what the page calls the score, such as good seasons"),
+            Key("reward.range", listed([undusted(low), undusted(high)]), "outside it a reward is clipped", seen),
+            Key("reward.steps", str(steps), f"multiples of {undusted(unit):g}; a reward between two is rounded down",
                  f"rewards are multiples of {unit:g}"),
             *words,
             *self._empty(column, ends),
@@ -358,7 +362,7 @@ class _Log:
         ]  # fmt: skip
 
     def end_when_paid(self) -> None:
-        """Let the one payment of a person end the episode where rows follow it: no state knows who was paid already."""
+        """Let a person's only payment end the episode if rows follow it: states do not say who was paid already."""
         paid, ordered = self.column("reward"), self.rows.sort("order")
         pays = (paid.values.gather(ordered["at"]) > 0).fill_null(value=False)
         ordered = ordered.with_columns(pays.cast(pl.Int64).alias("paid"))
@@ -378,60 +382,62 @@ class _Log:
             f"that pays (terminated = {quoted(paid.name)}); what follows it is set aside (`after_end`)"
         )
 
-    def _paid(self, column: Column, ends: Endings, low: float, high: float) -> list[Said]:
-        """Whether an outcome is paid once, and what one person is paid at most.
+    def _paid(self, column: Column, ends: Endings, low: float, high: float) -> list[Key]:
+        """Keys for an outcome that is paid once, and for the most that one person is paid.
 
-        Raises QuestionError if every row of an episode holds the same reward, and nobody has said whether each pays it.
+        Raises QuestionError if every row of an episode holds the same reward, and no answer says whether each pays it.
         """
-        rows, said = self.rows, self.said.paid
-        if said not in (None, "each", "last"):
-            raise CardError(f"draft: --paid {said!r}: write last or each")
-        if ends.repeated and said is None:
+        rows, answer = self.rows, self.answers.paid
+        if answer not in (None, "each", "last"):
+            raise CardError(f"draft: --paid {answer!r}: write last or each")
+        if ends.repeated and answer is None:
             raise QuestionError(
                 f"every row of an episode holds the same {column.name!r}: is it one outcome, which the last row pays, "
                 "or does each row pay it?",
                 ["--paid last", "--paid each"],
             )
-        found = list[Said]()
-        if said == "last":
-            found.append(
-                Said("reward.paid", '"last"', "one outcome an episode: its last row pays it", "the same on every row")
+        keys = list[Key]()
+        if answer == "last":
+            keys.append(
+                Key("reward.paid", '"last"', "one outcome an episode: its last row pays it", "the same on every row")
             )
-        counted = rows if said != "last" else rows.sort("order").group_by("user", "episode").agg(pl.col("at").last())
-        whose = rows.select("at", "user").join(counted.select("at"), on="at", how="semi").sort("at")
-        each = (
-            whose.filter((column.values.gather(whose["at"]) > 0).fill_null(value=False)).group_by("user").len()["len"]
+        paying = rows if answer != "last" else rows.sort("order").group_by("user", "episode").agg(pl.col("at").last())
+        paid = rows.select("at", "user").join(paying.select("at"), on="at", how="semi").sort("at")
+        counts = (
+            paid.filter((column.values.gather(paid["at"]) > 0).fill_null(value=False)).group_by("user").len()["len"]
         )
         several = rows.select(pl.struct("user", "episode").is_duplicated().any()).item()
-        if low == 0 and several and len(each) and int(each.max() or 0) == 1:  # pyright: ignore[reportArgumentType]
+        if low == 0 and several and len(counts) and int(counts.max() or 0) == 1:  # pyright: ignore[reportArgumentType]
             why = "of one person, whatever is done; without it if one may be paid twice"
-            found.append(Said("reward.total", f"{undusted(high):g}", why, "nobody is paid more than once"))
+            keys.append(Key("reward.total", f"{undusted(high):g}", why, "nobody is paid more than once"))
             self.notes.append(
                 "nobody is paid more than once: the card says that nobody can be (reward.total); is that so?"
             )
-        return found
+        return keys
 
-    def _empty(self, column: Column, ends: Endings) -> list[Said]:
+    def _empty(self, column: Column, ends: Endings) -> list[Key]:
         if not column.missing:
             return []
         seen = f"{column.missing:.1%} of the rewards are empty"
         if ends.paid_last or len(ends.closing):
-            return [Said("reward.empty", "0.0", "what a row without a reward pays: rewards come at the end", seen)]
+            return [Key("reward.empty", "0.0", "what a row without a reward pays: rewards come at the end", seen)]
         self.notes.append(
             f"{seen}: their episodes are dropped (bad_reward), unless empty = 0.0 under [reward] says they pay 0"
         )
         return []
 
-    def words(self) -> list[Said]:
-        """What the texts of an outcome in words pay; its column then holds numbers.
+    def words(self) -> list[Key]:
+        """Key for the rewards of an outcome in words, whose column is replaced by one of numbers.
 
-        Raises QuestionError if a word says neither yes nor no, and nobody has said what it is worth.
+        Raises QuestionError if a word is neither yes nor no, and no answer gives its reward.
         """
         column = self.look.columns.get(self.role.get("reward", ""))
         if column is None or column.numbers > 0:
             return []
-        texts = sorted(_shared(column.cells, self.whose))
-        worth = {text: self.said.words.get(text.strip(), looking.SAYS.get(plain_name(text.strip()))) for text in texts}
+        texts = sorted(_shared(column.cells, self.users))
+        worth = {
+            text: self.answers.words.get(text.strip(), looking.SAYS.get(plain_name(text.strip()))) for text in texts
+        }
         if None in worth.values() or not worth:
             likely = ("WORTH" if w is None else f"{w:g}" for w in worth.values())
             options = (f"--word {shlex.quote(f'{text}={w}')}" for text, w in zip(worth, likely, strict=True))
@@ -441,10 +447,10 @@ class _Log:
         self.look.columns[column.name] = replace(column, plain=plain.cast(pl.String), numbers=1.0)
         if rest := int((plain.is_null() & column.cells.is_not_null()).sum()):
             self.notes.append(f"{rest:,} outcomes are other words: their episodes are dropped (bad_reward)")
-        return [Said("reward.words", _table(paid), "what an outcome in words pays", ", ".join(paid))]
+        return [Key("reward.words", _table(paid), "what an outcome in words pays", ", ".join(paid))]
 
-    def optional(self) -> list[Said]:
-        """The columns of the card that some file lacks.
+    def optional(self) -> list[Key]:
+        """Key for the columns of the card that some file lacks.
 
         Raises CardError if people are not named in each file.
         """
@@ -453,40 +459,36 @@ class _Log:
             raise CardError(
                 f"draft: a file lacks the column {role['user']!r} of people; if it has another name, --rename it"
             )
-        named = [name for name in read.optional if name in (*role.values(), *self.said.parts)]
-        return (
-            [Said("source.optional", listed(named), "some file lacks it: its cells are empty there")] if named else []
-        )
+        named = [name for name in read.optional if name in (*role.values(), *self.answers.parts)]
+        return [Key("source.optional", listed(named), "some file lacks it: its cells are empty there")] if named else []
 
-    def written(self) -> list[Said]:
-        """Keys that say how the log is written, where ingest would not read it by itself."""
-        look, found, separator = self.look, list[Said](), self.read.separator
+    def written(self) -> list[Key]:
+        """Keys for notations of the log that ingest does not read by default."""
+        look, keys, separator = self.look, list[Key](), self.read.separator
         if separator != ",":
-            found.append(Said("source.separator", quoted(separator), "between the cells"))
-        if rename := {theirs: ours for theirs, ours in self.said.rename.items() if ours}:
-            found.append(Said("source.rename", _table(rename), "what other files call these columns"))
+            keys.append(Key("source.separator", quoted(separator), "between the cells"))
+        if rename := {theirs: ours for theirs, ours in self.answers.rename.items() if ours}:
+            keys.append(Key("source.rename", _table(rename), "what other files call these columns"))
         if look.numbers is not None:
-            found.append(Said("source.numbers", quoted(look.numbers), "how the log writes numbers", look.numbers))
+            keys.append(Key("source.numbers", quoted(look.numbers), "how the log writes numbers", look.numbers))
         if look.dates and look.columns[self.role.get("order", self.role["user"])].is_date:
             forms = quoted(look.dates[0]) if len(look.dates) == 1 else listed(look.dates)
-            found.append(
-                Said("source.dates", forms, "how the log writes dates, beside 2026-01-31", ", ".join(look.dates))
+            keys.append(
+                Key("source.dates", forms, "how the log writes dates, beside 2026-01-31", ", ".join(look.dates))
             )
         # those of columns that the card does not read as numbers are for `inspect`
         units = {c.name: self._common_units(c) for c in look.columns.values() if c.name != self.role["action"]}
         if units := {name: worth for name, worth in units.items() if worth}:
             inner = ", ".join(f"{quoted(name)} = {_table(worth)}" for name, worth in units.items())
             seen = "; ".join(f"{name}: {', '.join(worth)}" for name, worth in units.items())
-            found.append(
-                Said("source.units", f"{{ {inner} }}", "units behind the numbers, and what each is worth", seen)
-            )
-        return found
+            keys.append(Key("source.units", f"{{ {inner} }}", "units behind the numbers, and what each is worth", seen))
+        return keys
 
     def _common_units(self, column: Column) -> Mapping[str, float]:
-        """The units of a column that enough people's cells have: another text behind a number may be a person's own."""
+        """Units that the cells of enough people have; a rarer text behind a number may identify a person."""
         text = column.cells.str.strip_chars()
         people = {
-            unit: self.whose.filter(text.str.ends_with(unit).fill_null(value=False)).n_unique() for unit in column.units
+            unit: self.users.filter(text.str.ends_with(unit).fill_null(value=False)).n_unique() for unit in column.units
         }
         common = {unit: worth for unit, worth in column.units.items() if people[unit] >= FEWEST}
         if len(common) < len(column.units):
@@ -495,34 +497,34 @@ class _Log:
             )
         return common
 
-    def unit(self) -> list[Said]:
+    def unit(self) -> list[Key]:
         rows, user, n = self.rows, self.role["user"], self.rows["user"].n_unique()
-        each = rows.select("user", "episode").unique().group_by("user").len()["len"]
-        most, m = int(each.max() or 1), max(1, math.ceil(quantile(each, _LONG)))  # pyright: ignore[reportArgumentType]
-        for other in self.said.users:
-            if other != user:
+        episodes = rows.select("user", "episode").unique().group_by("user").len()["len"]
+        most, m = int(episodes.max() or 1), max(1, math.ceil(quantile(episodes, _LONG)))  # pyright: ignore[reportArgumentType]
+        for column in self.answers.users:
+            if column != user:
                 self.notes.append(
-                    f"{other!r} has {self.look.columns[other].distinct:,} ids for {n:,} in {user!r}: with it, one "
+                    f"{column!r} has {self.look.columns[column].distinct:,} ids for {n:,} in {user!r}: with it, one "
                     "person would be protected as several"
                 )
         # to two digits
-        about = 10 ** max(0, len(str(n)) - 2)
-        public = max(1, round(n / about) * about)
+        scale = 10 ** max(0, len(str(n)) - 2)
+        public = max(1, round(n / scale) * scale)
         return [
-            Said("unit.user", quoted(user), "whose privacy: everything of one of them is one record",
+            Key("unit.user", quoted(user), "whose privacy: everything of one of them is one record",
                  f"{n:,} people, {len(rows) / max(1, n):.3g} rows each"),
-            Said("unit.episodes_per_user", str(m), "enough for 95 in 100 people; what others have beyond it is dropped",
+            Key("unit.episodes_per_user", str(m), "enough for 95 in 100 people; what others have beyond it is dropped",
                  f"at most {most} episodes a person"),
-            Said("unit.users_public", str(public), "put the number that is public in its place",
+            Key("unit.users_public", str(public), "put the number that is public in its place",
                  f"{n:,} counted: that number is yours alone"),
         ]  # fmt: skip
 
-    def horizon(self) -> tuple[int, Said]:
-        every = self.rows.group_by("user", "episode").len()
-        lengths = every["len"] if "order" in self.role else pl.Series([1])
+    def horizon(self) -> tuple[int, Key]:
+        episodes = self.rows.group_by("user", "episode").len()
+        lengths = episodes["len"] if "order" in self.role else pl.Series([1])
         # as many steps as enough people have
         most = (
-            every.group_by("user").agg(pl.col("len").max())["len"].sort(descending=True)
+            episodes.group_by("user").agg(pl.col("len").max())["len"].sort(descending=True)
             if "order" in self.role
             else lengths
         )
@@ -533,35 +535,35 @@ class _Log:
                 f"steps {horizon} and later are dropped: {share(lengths > horizon):.1%} of episodes have some"
             )
         seen = f"episodes have {quantile(lengths, 0.5):.0f} rows in the middle, {lengths.max()} at most"
-        return horizon, Said("domain.horizon", str(horizon), "steps of an episode, at most", seen)
+        return horizon, Key("domain.horizon", str(horizon), "steps of an episode, at most", seen)
 
-    def domain(self) -> list[Said]:
-        state, why, seen = self._of_several() if self.said.parts else self._states()
-        actions, odd, told = self._labels("action")
+    def domain(self) -> list[Key]:
+        state, why, seen = self._of_several() if self.answers.parts else self._states()
+        actions, odd, actions_seen = self._labels("action")
         other = ", other = true" if odd else ""
         return [
-            Said("domain.states", state, why, seen),
-            Said("domain.actions", f"{{ column = {quoted(self.role['action'])}, {actions}{other} }}",
-                 "what was done; spellings of the same are one label", told),
+            Key("domain.states", state, why, seen),
+            Key("domain.actions", f"{{ column = {quoted(self.role['action'])}, {actions}{other} }}",
+                 "what was done; spellings of the same are one label", actions_seen),
         ]  # fmt: skip
 
     def _of_several(self) -> tuple[str, str, str]:
-        """States of several columns: fewer bins of each, the more columns there are."""
-        parts = self.said.parts
-        told, seen, missing = list[str](), list[str](), False
+        """States of several columns, with fewer bins each if there are more columns."""
+        parts = self.answers.parts
+        bins, seen, missing = list[str](), list[str](), False
         for name in parts:
             column = self.look.columns[name]
             missing |= column.missing > 0
             if column.numbers >= 0.9 and column.distinct > 4:
                 edges = _edges(column, (0.33, 0.67) if len(parts) < 3 else (0.5,))
-                told.append(f"{quoted(name)} = {listed(edges)}")
+                bins.append(f"{quoted(name)} = {listed(edges)}")
             else:
-                most = _shared(column.cells, self.whose)
-                if not most:
+                labels = _shared(column.cells, self.users)
+                if not labels:
                     raise _no_label("state", name)
-                missing |= len(most) < column.cells.drop_nulls().n_unique()
-                told.append(f"{quoted(name)} = {listed(sorted(most))}")
-                if len({_spelling(text) for text in most}) < len(most):
+                missing |= len(labels) < column.cells.drop_nulls().n_unique()
+                bins.append(f"{quoted(name)} = {listed(sorted(labels))}")
+                if len({_spelling(text) for text in labels}) < len(labels):
                     self.notes.append(
                         f"{name!r} has labels in several spellings, which a state of several columns cannot group"
                     )
@@ -569,7 +571,7 @@ class _Log:
         other = ", other = true" if missing else ""
         why = "rounded tertiles or halves: put the thresholds that people decide by in their place"
         return (
-            f'{{ from = {listed(parts)}, bins = {{ {", ".join(told)} }}, ends = ["end"]{other} }}',
+            f'{{ from = {listed(parts)}, bins = {{ {", ".join(bins)} }}, ends = ["end"]{other} }}',
             why,
             "; ".join(seen),
         )
@@ -586,133 +588,133 @@ class _Log:
             bins = f"{{ by = {name}, edges = {listed(_edges(column, _BINS))} }}"
             why = "quartiles, rounded: put the thresholds that people decide by in their place"
             return f'{{ column = {name}, bins = {bins}, ends = ["end"]{other} }}', why, seen
-        labels, odd, told = self._labels("state")
+        labels, odd, counts = self._labels("state")
         other = ", other = true" if odd else ""
         return (
             f'{{ column = {name}, {labels}, ends = ["end"]{other} }}',
             "what was seen; 'end' is where an episode leads",
-            told,
+            counts,
         )
 
-    def unlabelled(self) -> Said:
-        """How many people may have a row without a label: about twice those who have one now."""
-        parts, whose = self.said.parts or [self.role["state"]], self.whose
-        odd = [
+    def unlabelled(self) -> Key:
+        """Key for the share of people who may have a row without a label: about twice the present one."""
+        parts, users = self.answers.parts or [self.role["state"]], self.users
+        masks = [
             c.cells.is_null()
             if c.numbers >= 0.9 and c.distinct > 4
-            else ~c.cells.is_in(list(_shared(c.cells, whose)), nulls_equal=False)
+            else ~c.cells.is_in(list(_shared(c.cells, users)), nulls_equal=False)
             for c in (self.look.columns[name] for name in (*parts, self.role["action"]))
         ]
-        lacking = pl.DataFrame({"user": whose, **{str(i): one.fill_null(value=True) for i, one in enumerate(odd)}})
-        people = lacking.filter(pl.any_horizontal(pl.exclude("user")))["user"].n_unique() / max(1, whose.n_unique())
+        lacking = pl.DataFrame({"user": users, **{str(i): mask.fill_null(value=True) for i, mask in enumerate(masks)}})
+        people = lacking.filter(pl.any_horizontal(pl.exclude("user")))["user"].n_unique() / max(1, users.n_unique())
         if people <= _GATE / 2:
-            return Said("tolerance.unknown_label", f"{_GATE}", "")
+            return Key("tolerance.unknown_label", f"{_GATE}", "")
         accepted = f"{min(1.0, math.ceil(40 * people) / 20):g}"
         self.notes.append(
             f"{people:.1%} of the people have a row without a state or an action: it becomes OTHER, and the card "
             f"accepts up to {accepted} (tolerance.unknown_label); with more than that `run` stops"
         )
-        return Said("tolerance.unknown_label", accepted, "", f"{people:.1%} of the people have a row without a label")
+        return Key("tolerance.unknown_label", accepted, "", f"{people:.1%} of the people have a row without a label")
 
-    def _labels(self, what: str) -> tuple[str, bool, str]:
-        """Labels as TOML, whether some cells are none of them, and how often each was seen.
+    def _labels(self, role: str) -> tuple[str, bool, str]:
+        """Labels as TOML, whether some cells have none of them, and counts as a text.
 
         Raises CardError if too few people share a label.
         """
-        column, notes = self.column(what), self.notes
+        column, notes = self.column(role), self.notes
         counts = column.cells.drop_nulls().value_counts(sort=True).rows()
-        people, enough = _shared(column.cells, self.whose), _RARE * self.whose.n_unique()
+        people, enough = _shared(column.cells, self.users), _RARE * self.users.n_unique()
         groups: dict[str, list[tuple[str, int]]] = {}
         for text, n in counts:
             if text in people:
                 groups.setdefault(_spelling(text), []).append((text, n))
-        kept = {key: texts for key, texts in groups.items() if sum(people[text] for text, _ in texts) >= enough}
-        if not kept:
-            raise _no_label(what, column.name)
-        sums = {key: sum(n for _, n in texts) for key, texts in kept.items()}
-        rare = len(counts) - sum(map(len, kept.values()))
-        # a card has no label that a terminal would obey
-        names = {key: clean(re.sub(r"^(-?\d+)\.0+$", r"\1", texts[0][0].strip())) for key, texts in kept.items()}
-        same = {text: names[key] for key, texts in kept.items() for text, _ in texts if text != names[key]}
+        frequent = {key: texts for key, texts in groups.items() if sum(people[text] for text, _ in texts) >= enough}
+        if not frequent:
+            raise _no_label(role, column.name)
+        sums = {key: sum(n for _, n in texts) for key, texts in frequent.items()}
+        rare = len(counts) - sum(map(len, frequent.values()))
+        # labels are free of the control characters of a terminal
+        names = {key: clean(re.sub(r"^(-?\d+)\.0+$", r"\1", texts[0][0].strip())) for key, texts in frequent.items()}
+        same = {text: names[key] for key, texts in frequent.items() for text, _ in texts if text != names[key]}
         if rare:
             notes.append(
-                f"{rare} texts of {what} {column.name!r}, those of fewer than {max(FEWEST, math.ceil(enough))} people, "
+                f"{rare} texts of {role} {column.name!r}, those of fewer than {max(FEWEST, math.ceil(enough))} people, "
                 "are no labels: they become OTHER"
             )
 
         def by_number(label: str) -> list[tuple[float, str]]:
-            """5 mg before 10 mg."""
+            """Sort key that puts 5 mg before 10 mg."""
             return [(float(n), text) if n else (math.inf, text) for n, text in re.findall(r"(\d*)(\D*)", label)]
 
-        told = ", ".join(f"{texts[0][0].strip()} {sums[key]:,}" for key, texts in list(kept.items())[:12])
-        told += f"; {column.missing:.1%} missing" if column.missing else ""
-        found = f"labels = {listed(sorted(set(names.values()), key=by_number))}"
+        seen = ", ".join(f"{texts[0][0].strip()} {sums[key]:,}" for key, texts in list(frequent.items())[:12])
+        seen += f"; {column.missing:.1%} missing" if column.missing else ""
+        toml = f"labels = {listed(sorted(set(names.values()), key=by_number))}"
         if same:
             shown = "; ".join(f"{text!r} is {label!r}" for text, label in list(same.items())[:10])
             more = f"; and {len(same) - 10} more" if len(same) > 10 else ""
             notes.append(
-                f"{what} {column.name!r} is written in several ways; the card takes them as one (same_as): "
+                f"{role} {column.name!r} is written in several ways; the card takes them as one (same_as): "
                 f"{shown}{more}"
             )
-            found += f", same_as = {_table(dict(sorted(same.items())))}"
-        return found, bool(rare or column.missing), told
+            toml += f", same_as = {_table(dict(sorted(same.items())))}"
+        return toml, bool(rare or column.missing), seen
 
-    def source(self, horizon: int, ends: Endings, written: Sequence[Said]) -> list[Said]:
-        rows, role, read, notes, over = self.rows, self.role, self.read, self.notes, self.said.last_row
-        if over not in (None, "ends", "unknown"):
-            raise CardError(f"draft: --last-row {over!r}: write ends or unknown")
-        told = {"user_id": role["user"], "episode_id": role.get("episode", role["user"])}
-        found = [Said("source.files", listed(patterns(read.paths)), "below this card's folder"), *written]
-        same_place = any(one.key == "source.same_place" for one in written)
+    def source(self, horizon: int, ends: Endings, written: Sequence[Key]) -> list[Key]:
+        rows, role, read, notes, last_row = self.rows, self.role, self.read, self.notes, self.answers.last_row
+        if last_row not in (None, "ends", "unknown"):
+            raise CardError(f"draft: --last-row {last_row!r}: write ends or unknown")
+        columns = {"user_id": role["user"], "episode_id": role.get("episode", role["user"])}
+        keys = [Key("source.files", listed(patterns(read.paths)), "below this card's folder"), *written]
+        same_place = any(entry.key == "source.same_place" for entry in written)
         if horizon == 1 and "order" not in role and "episode" not in role and rows["episode"].is_unique().all():
-            # where each row is an episode nothing is to be ordered
-            del told["episode_id"]
+            # each row is an episode: there is nothing to order
+            del columns["episode_id"]
         elif "order" in role:
             steps, first = self._counted()
             if self.column("order").is_date or not steps or same_place or role["order"] in read.optional:
-                found.append(
-                    Said("source.order_by", quoted(role["order"]), "numbers the rows; see gap_over too",
+                keys.append(
+                    Key("source.order_by", quoted(role["order"]), "numbers the rows; see gap_over too",
                          self._ordering())
                 )  # fmt: skip
             else:
-                told["step"] = role["order"]
+                columns["step"] = role["order"]
                 lacking = self._lacking(first)
                 if first:
-                    found.append(Said("source.first_step", str(first), "steps of the log begin with it", f"{first}"))
+                    keys.append(Key("source.first_step", str(first), "steps of the log begin with it", f"{first}"))
                 if lacking:
-                    found.append(Said("source.gap", '"cut"', "an episode that lacks a step ends before it; or 'drop'",
+                    keys.append(Key("source.gap", '"cut"', "an episode that lacks a step ends before it; or 'drop'",
                                       f"{lacking:.1%} of episodes lack a step"))  # fmt: skip
         short = share(rows.group_by("user", "episode").len()["len"] < horizon)
         if len(ends.closing) and "order" in role:
             seen = f"{len(ends.closing):,} last rows have no action"
-            found.append(Said("source.last_row", '"outcome"', "a last row without an action says what came before",
+            keys.append(Key("source.last_row", '"outcome"', "a last row without an action says what came before",
                               seen))  # fmt: skip
             notes.append(f"{seen}: they are taken for the outcome of the row before them (last_row = 'outcome')")
         elif short > _FEW and "order" in role and role.get("terminated") in (None, role.get("reward")):
             seen = f"{short:.1%} of the episodes have fewer rows than the horizon"
-            if over is None and not (ends.paid_last or ends.repeated) and short > _MANY:
+            if last_row is None and not (ends.paid_last or ends.repeated) and short > _MANY:
                 raise QuestionError(
                     f"{seen}: is an episode of this log over with its last row, or does it go on unseen (then last "
                     "rows count in no table)?",
                     ["--last-row ends", "--last-row unknown"],
                 )
-            leads = over or ("ends" if ends.paid_last or ends.repeated else "unknown")
+            leads = last_row or ("ends" if ends.paid_last or ends.repeated else "unknown")
             why = "'ends' where an episode is over with its last row; or 'unknown'"
-            found.append(Said("source.last_row", quoted(leads), why, seen))
-            if over is None:
+            keys.append(Key("source.last_row", quoted(leads), why, seen))
+            if last_row is None:
                 notes.append(
                     f"{seen}. last_row = 'unknown' counts their last rows in no table, 'ends' takes them for the end: "
                     f"is an episode of this log over with its last row? The card says {quoted(leads)}"
                 )
-        told |= {r: role[r] for r in ("reward", "terminated") if r in role}
-        inner = ", ".join(f"{key} = {quoted(column)}" for key, column in told.items())
+        columns |= {r: role[r] for r in ("reward", "terminated") if r in role}
+        inner = ", ".join(f"{key} = {quoted(column)}" for key, column in columns.items())
         return [
-            *found,
-            Said("source.columns", f"{{ {inner} }}", "which column plays which part", "by name and content"),
+            *keys,
+            Key("source.columns", f"{{ {inner} }}", "which column plays which part", "by name and content"),
         ]
 
     def _counted(self) -> tuple[bool, int]:
-        """Whether the order counts steps, and from which number."""
+        """Whether the order numbers the steps, and the first number."""
         rows = self.rows
         order = rows["order"].drop_nulls()
         order = order.filter(order.is_finite())
@@ -731,61 +733,63 @@ class _Log:
         return share(each["most"] - first + 1 != each["n"])
 
     def _ordering(self) -> str:
-        apart = (
+        gaps = (
             self.rows.filter(pl.col("order").is_finite())
             .sort("order")
             .select(pl.col("order").diff().over("user", "episode"))
             .to_series()
             .drop_nulls()
         )
-        middle, most = quantile(apart, 0.5), quantile(apart, 1)
+        middle, most = quantile(gaps, 0.5), quantile(gaps, 1)
         return f"{self.role['order']}: two rows of an episode are {middle:.3g} apart in the middle, {most:.3g} at most"
 
 
-def _no_label(what: str, name: str) -> CardError:
+def _no_label(role: str, name: str) -> CardError:
     return CardError(
         f"draft: no text of {name!r} is that of {FEWEST} people: as labels they would tell of them; name another "
-        f"column with --{what}"
+        f"column with --{role}"
     )
 
 
 def _once(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
-    """The log without rows that say again, word for word, what another one says."""
-    found = frame.unique([name for name in frame.columns if name != PART], keep="first", maintain_order=True)
-    if again := len(frame) - len(found):
+    """Drop rows that repeat another one word for word."""
+    distinct = frame.unique([name for name in frame.columns if name != PART], keep="first", maintain_order=True)
+    if repeats := len(frame) - len(distinct):
         notes.append(
-            f"{again:,} rows ({again / len(frame):.1%}) are there again, word for word: with order_by a row that comes "
-            "twice is one step; with a column of steps its whole episode is dropped (`repeat`)"
+            f"{repeats:,} rows ({repeats / len(frame):.1%}) are there again, word for word: with order_by a row that "
+            "comes twice is one step; with a column of steps its whole episode is dropped (`repeat`)"
         )
-    return found
+    return distinct
 
 
-def draft_log(log: object, said: Answers, name: str | None = None) -> Draft:
-    """Propose a card and a recipe for a log that is at hand: a look at raw rows, for the operator only.
+def draft_log(log: object, answers: Answers, name: str | None = None) -> Draft:
+    """Propose a card and a recipe for a log: a look at raw rows, for the operator only.
 
     ``log``: a file, several, or a frame.
-    Raises CardError if a file or a column is not there, or the columns of people, states and actions cannot be told.
-    Raises QuestionError if only the operator can say what would ruin the run if it were guessed wrong.
+    Raises CardError if a file or a column is missing, or the columns of people, states and actions are not evident.
+    Raises QuestionError if a wrong guess would ruin the run.
     """
-    several = cast("Sequence[object]", log) if isinstance(log, list | tuple) else [log]
-    paths = [Path(str(one)) for one in several if isinstance(one, str | Path)]
-    named = len(paths) == len(several)
-    read = looking.read_files(paths, said.rename) if named and paths else Read(looking.frame_of(log))
-    # a card that names its files by a pattern has the name of none
+    logs = cast("Sequence[object]", log) if isinstance(log, list | tuple) else [log]
+    paths = [Path(str(item)) for item in logs if isinstance(item, str | Path)]
+    named = len(paths) == len(logs)
+    read = looking.read_files(paths, answers.rename) if named and paths else Read(looking.frame_of(log))
+    # a card that names its files by a pattern is not named after one of them
     first = next(iter(read.paths), Path("frame"))
     stem = first.stem if patterns(read.paths)[0] in (first.name, FRAME_FILE) else first.resolve().parent.name
-    called = name or _NAME.sub("_", stem.lower()).strip("_-") or "log"
-    parts, users, notes = said.parts, said.users, [*read.notes]
+    dataset = name or _NAME.sub("_", stem.lower()).strip("_-") or "log"
+    parts, users, notes = answers.parts, answers.users, [*read.notes]
     if read.lost:
         notes.append(f"{read.lost:,} lines cannot be read and are set aside")
-    alone = said.roles.get("order") == "none" and "none" not in read.frame.columns
-    given = {role: name for role, name in said.roles.items() if role != "order" or not alone}
-    given |= {"state": parts[0]} if parts else {}
-    role, guessed = looking.find_roles(look_at(read.frame, said, given.get("reward")).columns, given, users, parts)
+    alone = answers.roles.get("order") == "none" and "none" not in read.frame.columns
+    answered = {role: name for role, name in answers.roles.items() if role != "order" or not alone}
+    answered |= {"state": parts[0]} if parts else {}
+    role, guessed = looking.find_roles(
+        look_at(read.frame, answers, answered.get("reward")).columns, answered, users, parts
+    )
     if alone:
         role.pop("order", None)
     frame = _once(read.frame, notes) if "order" in role else read.frame
-    look = look_at(frame, said, role.get("reward"))
+    look = look_at(frame, answers, role.get("reward"))
     columns = look.columns
     notes += [f"{role[g]!r} is only guessed to be the {_IN_WORDS[g]}: name it with --{g} COLUMN" for g in guessed]
     if len(patterns(read.paths)) > NAMED:
@@ -809,64 +813,64 @@ def draft_log(log: object, said: Answers, name: str | None = None) -> Draft:
             f"effect is taken for the action's: let it be a part of the state, such as {option}; `inspect` tests it"
         )
     people, episode = columns[role["user"]], role.get("episode", role["user"])
-    whose = people.cells.to_frame("user").select(canonical(pl.first())).to_series()
-    rows = frame.select(whose, pl.Series("episode", columns[episode].cells)).with_columns(
+    row_users = people.cells.to_frame("user").select(canonical(pl.first())).to_series()
+    rows = frame.select(row_users, pl.Series("episode", columns[episode].cells)).with_columns(
         **({"order": columns[role["order"]].values} if "order" in role else {"order": pl.lit(0.0)})
     )
     if role.get("order") in read.optional:
-        # what came of an episode stands behind its rows, if its file has no date
+        # the outcome of an episode stands behind its rows if its file has no date
         rows = rows.with_columns(
             pl.when(columns[role["order"]].cells.is_null()).then(math.inf).otherwise("order").alias("order")
         )
     rows = rows.with_row_index("at").drop_nulls("user")
-    if nobody := len(frame) - len(rows):
+    if unnamed := len(frame) - len(rows):
         notes.append(
-            f"{nobody:,} rows ({nobody / len(frame):.1%}) name no person in {people.name!r}: they are set aside"
+            f"{unnamed:,} rows ({unnamed / len(frame):.1%}) name no person in {people.name!r}: they are set aside"
         )
     if rows["user"].n_unique() < FEWEST:
         raise CardError(
             f"draft: {people.name!r} names fewer than {FEWEST} people: what they have in common would tell of each of "
             "them; write the card by hand (docs/card.md)"
         )
-    drafted = _Log(read, said, role, look, rows, whose, notes)
+    drafted = _Log(read, answers, role, look, rows, row_users, notes)
     ties = drafted.same_place(frame[PART] if PART in frame.columns else None)
     if "order" not in role and drafted.rows.select(pl.struct("user", "episode").is_duplicated().any()).item():
         drafted.each_alone(alone)
     words = drafted.words()
     ends, rows = drafted.endings(), drafted.rows
-    # what is seen of states and actions is seen of the rows on which something was done
+    # states and actions are read off the rows that have an action
     opened = replace(drafted, rows=rows.filter(~pl.col("at").is_in(ends.closing.implode())))
     horizon, steps = opened.horizon()
-    if "terminated" in role and not ends.told:
+    if "terminated" in role and not ends.flagged:
         notes.append(f"{role.pop('terminated')!r} is true before the last row: it does not tell where an episode ends")
     if opened.rows.height < rows.height:
-        opened.look = look_at(frame[opened.rows["at"]], said, role.get("reward"))
-        opened.whose = whose.gather(opened.rows["at"])
+        opened.look = look_at(frame[opened.rows["at"]], answers, role.get("reward"))
+        opened.users = row_users.gather(opened.rows["at"])
     paying = drafted.paying(ends, words)
-    if {"reward.total", "reward.paid"} & {one.key for one in paying} == {"reward.total"}:
+    if {"reward.total", "reward.paid"} & {item.key for item in paying} == {"reward.total"}:
         drafted.end_when_paid()
     unlabelled, unit, domain = opened.unlabelled(), drafted.unit(), opened.domain()
-    # how the log is written is told by all of its rows
+    # the notation is read off all rows of the log
     opened.look = look
     source = opened.source(horizon, ends, [*drafted.written(), *drafted.optional(), *ties])
     delta = max(6, math.ceil(-math.log10(largest_delta(max(1, rows["user"].n_unique())))))
     keys = [
-        Said("name", quoted(called), "of the dataset in the ledger"),
+        Key("name", quoted(dataset), "of the dataset in the ledger"),
         *unit,
         steps,
         *domain,
         *paying,
         *source,
-        *(replace(unlabelled, why=why) if rule == "unknown_label" else Said(f"tolerance.{rule}", f"{_GATE}", why)
+        *(replace(unlabelled, why=why) if rule == "unknown_label" else Key(f"tolerance.{rule}", f"{_GATE}", why)
           for rule, why in _STOPS.items()),
-        Said("budget.rho", "1.0", "for the life of this data: agree on it with the person who answers for the data"),
-        Said("budget.delta", f"1e-{delta}", "a chance far below one in the number of people"),
-        Said("budget.ledger", '"ledger.db"', "keep it safe: without its ledger, data of real people is refused"),
+        Key("budget.rho", "1.0", "for the life of this data: agree on it with the person who answers for the data"),
+        Key("budget.delta", f"1e-{delta}", "a chance far below one in the number of people"),
+        Key("budget.ledger", '"ledger.db"', "keep it safe: without its ledger, data of real people is refused"),
     ]  # fmt: skip
     today = quoted(datetime.now(UTC).date().isoformat())
     from_data = listed([s.key for s in keys if s.seen])
     keys += [
-        Said("provenance.drafted", today, "the day on which the log was looked at for this card"),
-        Said("provenance.from_data", from_data, "take out what an expert has set since"),
+        Key("provenance.drafted", today, "the day on which the log was looked at for this card"),
+        Key("provenance.from_data", from_data, "take out what an expert has set since"),
     ]
     return Draft(keys, notes, tuple(read.paths))

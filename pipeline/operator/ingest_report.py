@@ -1,4 +1,4 @@
-"""What an ingest did to people: who and what was set aside, by which rule, and whether those lost are like those kept.
+"""Report of an ingest: people and rows set aside, by rule, and whether the lost people are like those kept.
 
 Raw facts, for the operator only.  They are read from the quarantine and the parts of one snapshot.
 """
@@ -24,33 +24,33 @@ if TYPE_CHECKING:
 PAGE = "ingest.html"
 """The report as a file beside the snapshot's rows."""
 
-# above this share of all people lost, or of rewards rounded down, a person is warned
+# share of all people lost, or of rewards rounded down, above which a warning is due
 LOUD = 0.05
-# labels and steps that are listed
+# most labels and steps that are listed
 _MOST = 20
-# lattices that are tried, and different rewards that one is tried on
+# steps of the finest lattice that is tried, and different rewards that it is tried on
 _FINEST, _REWARDS = 10_000, 2_000
-# a difference between those lost and those kept is told from this distance on, and of so many rows lost
+# least distance between lost and kept rows that counts as a difference, and fewest rows lost
 DIFFERENT, _ENOUGH = 0.05, 30
 _ROUNDING = 1e-6
-# rows set aside that are read once and held, rather than once a question
+# rows set aside that are read once and held in memory, rather than once for each query
 _FEW = 100
-# of a quarantine that has no file
-_NOTHING = {"rule": pl.String, "effect": pl.String, "dropped": pl.Boolean, "user": pl.String, "episode": pl.String}
+# columns of a quarantine that has no file
+_NO_ROWS = {"rule": pl.String, "effect": pl.String, "dropped": pl.Boolean, "user": pl.String, "episode": pl.String}
 
 
 def ingest_report(snapshot: Snapshot, card: AnyCard) -> Dump:
-    """What a snapshot's ingest did to people; who is lost had rows in the log and has none in the snapshot.
+    """Report of a snapshot's ingest; a lost person has rows in the log and none in the snapshot.
 
-    ``episodes`` and ``people`` of a rule are None of lines that name nobody; a ``label`` is None of an empty cell.
+    ``episodes`` and ``people`` of a rule are None if its lines name no person; a ``label`` is None for an empty cell.
     """
     with set_aside(snapshot) as files:
-        # files in which nothing was filed say nothing, and cost as much to ask as others
+        # empty files cost as much to read as others
         return _report(snapshot, card, files if snapshot.quarantined else [])
 
 
 def _report(snapshot: Snapshot, card: AnyCard, files: Sequence[Path]) -> Dump:
-    wrong = pl.concat([_by_role(pl.scan_parquet(f), card) for f in files] or [pl.LazyFrame(schema=_NOTHING)])
+    wrong = pl.concat([_by_role(pl.scan_parquet(f), card) for f in files] or [pl.LazyFrame(schema=_NO_ROWS)])
     if sum(snapshot.quarantined.values()) <= _FEW:
         wrong = wrong.collect(engine="in-memory").lazy()
     lost = _lost(wrong, snapshot)
@@ -70,18 +70,18 @@ def _report(snapshot: Snapshot, card: AnyCard, files: Sequence[Path]) -> Dump:
     }
 
 
-def _told(asked: pl.LazyFrame) -> pl.DataFrame:
-    """By streams: one person's rows may be most of what is set aside, and more than the memory holds."""
-    return asked.collect(engine="streaming")
+def _collect(query: pl.LazyFrame) -> pl.DataFrame:
+    """Collect by streaming: one person's rows may be most of the quarantine, and more than the memory holds."""
+    return query.collect(engine="streaming")
 
 
 def _counts(cells: pl.LazyFrame, role: str) -> pl.DataFrame:
-    """Each different cell of a role, and ``len``, how many rows have it; the most frequent first."""
-    return _told(cells.group_by(role).len()).sort(["len", role], descending=[True, False])
+    """Different cells of a role and ``len``, the number of their rows; the most frequent first."""
+    return _collect(cells.group_by(role).len()).sort(["len", role], descending=[True, False])
 
 
 def _by_role(filed: pl.LazyFrame, card: AnyCard) -> pl.LazyFrame:
-    """``rule``, ``effect``, ``dropped``, ``user``, ``episode`` and the raw cells by their roles."""
+    """Columns ``rule``, ``effect``, ``dropped``, ``user``, ``episode``, and the raw cells by their roles."""
     cells = {role: pl.col("source").struct.field(column).alias(role) for role, column in card.log.roles.items()}
     cells.setdefault("episode", pl.lit(None, dtype=pl.String).alias("episode"))
     cells["user"] = pl.when(~pl.col("rule").is_in(list(NAMELESS))).then(canonical(cells["user"])).alias("user")
@@ -89,18 +89,18 @@ def _by_role(filed: pl.LazyFrame, card: AnyCard) -> pl.LazyFrame:
 
 
 def _lost(wrong: pl.LazyFrame, snapshot: Snapshot) -> pl.Series:
-    dropped = _told(wrong.filter("dropped").select("user").drop_nulls().unique())["user"]
+    dropped = _collect(wrong.filter("dropped").select("user").drop_nulls().unique())["user"]
     if dropped.is_empty():
         return dropped
     users = canonical(pl.col("user_id").cast(pl.String)).unique()
-    kept = pl.concat([pl.scan_parquet(part).select(users) for part in snapshot.part_files]).collect()
-    return dropped.filter(~dropped.is_in(kept["user_id"].implode()))
+    kept_users = pl.concat([pl.scan_parquet(part).select(users) for part in snapshot.part_files]).collect()
+    return dropped.filter(~dropped.is_in(kept_users["user_id"].implode()))
 
 
 def _rules(wrong: pl.LazyFrame) -> list[Dump]:
     episodes = wrong.group_by("rule", "user", "episode").agg(pl.col("effect").first(), pl.len().alias("rows"))
-    each = (
-        _told(episodes)
+    counts = (
+        _collect(episodes)
         .group_by("rule")
         .agg(
             pl.col("effect").first(),
@@ -110,31 +110,31 @@ def _rules(wrong: pl.LazyFrame) -> list[Dump]:
             pl.col("user").null_count().alias("nobody"),
         )
     )
-    found = {row["rule"]: row for row in each.to_dicts()}
+    by_rule = {row["rule"]: row for row in counts.to_dicts()}
     return [
         {
             "rule": name,
-            "effect": str(found[name]["effect"]),
-            "rows": int(found[name]["rows"]),
-            "episodes": None if found[name]["nobody"] else int(found[name]["episodes"]),
-            "people": None if found[name]["nobody"] else int(found[name]["people"]),
+            "effect": str(by_rule[name]["effect"]),
+            "rows": int(by_rule[name]["rows"]),
+            "episodes": None if by_rule[name]["nobody"] else int(by_rule[name]["episodes"]),
+            "people": None if by_rule[name]["nobody"] else int(by_rule[name]["people"]),
         }
         for name in BY_NAME
-        if name in found
+        if name in by_rule
     ]
 
 
 def _declared(card: Card) -> dict[str, Mapping[str, int]]:
-    """Role -> the raw labels that are declared; a role whose cells are binned is not there."""
-    states, found = card.domain.states, {"action": dict(card.domain.actions.raw_labels())}
+    """Role -> declared raw labels and their indices; roles of binned cells are left out."""
+    states, labels_of = card.domain.states, {"action": dict(card.domain.actions.raw_labels())}
     if states.bins is None:
         ends = {end: states.first_terminal + i for i, end in enumerate(states.ends)}
-        found["state"] = states.raw_labels() | ends
-    return {role: labels for role, labels in found.items() if role in card.log.roles}
+        labels_of["state"] = states.raw_labels() | ends
+    return {role: labels for role, labels in labels_of.items() if role in card.log.roles}
 
 
 def _labels(wrong: pl.LazyFrame, snapshot: Snapshot, card: Card) -> list[Dump]:
-    found: list[Dump] = []
+    listed: list[Dump] = []
     declared = _declared(card)
     for role, column in card.log.roles.items():
         kind = role.partition("@")[0]
@@ -145,12 +145,12 @@ def _labels(wrong: pl.LazyFrame, snapshot: Snapshot, card: Card) -> list[Dump]:
         texts = counts[role]
         odd = ~texts.is_in(list(declared[role])) if role in declared else _unread(kind, texts, card)
         for label, rows in counts.filter(odd.fill_null(value=True)).head(_MOST).rows():
-            found.append({"column": column, "label": label, "rows": int(rows)})
-    return found
+            listed.append({"column": column, "label": label, "rows": int(rows)})
+    return listed
 
 
 def _unread(kind: str, texts: pl.Series, card: Card) -> pl.Series:
-    """Which cells of a role cannot be read."""
+    """Mark of the cells of a role that cannot be read."""
     cells = texts.alias("raw_order").to_frame()
     number, empty = number_of(pl.col("raw_order")), pl.col("raw_order").is_null()
     if kind in ("terminated", "truncated"):
@@ -170,38 +170,38 @@ def _steps(wrong: pl.LazyFrame) -> list[Dump]:
     if "step" not in wrong.collect_schema():
         return []
     counts = _counts(wrong.filter("dropped").drop_nulls("step"), "step").head(_MOST)
-    told = counts.sort(number_of(pl.col("step")), nulls_last=True).rows()
-    return [{"step": str(step), "rows": int(rows)} for step, rows in told]
+    by_step = counts.sort(number_of(pl.col("step")), nulls_last=True).rows()
+    return [{"step": str(step), "rows": int(rows)} for step, rows in by_step]
 
 
 def _differences(gone: pl.LazyFrame, snapshot: Snapshot, card: Card) -> list[Dump]:
-    found: list[Dump] = []
+    differences: list[Dump] = []
     names = {"state": card.domain.state_labels, "action": card.domain.action_labels}
     for role, labels in _declared(card).items():
         index = pl.col(role).replace_strict(labels, default=None, return_dtype=pl.Int32)
-        gone_here = _counts(gone.select(index).drop_nulls(), role)
-        if gone_here["len"].sum() < _ENOUGH or not snapshot.rows:
+        lost_counts = _counts(gone.select(index).drop_nulls(), role)
+        if lost_counts["len"].sum() < _ENOUGH or not snapshot.rows:
             continue
-        here = _counts(pl.concat([pl.scan_parquet(part).select(role) for part in snapshot.part_files]), role)
+        kept_counts = _counts(pl.concat([pl.scan_parquet(part).select(role) for part in snapshot.part_files]), role)
         lost, kept = np.zeros(len(names[role])), np.zeros(len(names[role]))
-        lost[gone_here[role].to_numpy()] = gone_here["len"].to_numpy()
-        kept[here[role].to_numpy()] = here["len"].to_numpy()
+        lost[lost_counts[role].to_numpy()] = lost_counts["len"].to_numpy()
+        kept[kept_counts[role].to_numpy()] = kept_counts["len"].to_numpy()
         p, q = lost / lost.sum(), kept / kept.sum()
-        # what chance alone makes of so few rows
+        # expected distance by chance alone
         chance = float(np.sqrt(2 * q * (1 - q) / (np.pi * lost.sum())).sum() / 2)
-        distance, at = float(np.abs(p - q).sum() / 2), int(np.abs(p - q).argmax())
-        found.append(
+        distance, largest = float(np.abs(p - q).sum() / 2), int(np.abs(p - q).argmax())
+        differences.append(
             {
                 "column": card.log.roles[role],
                 "rows": int(lost.sum()),
                 "distance": distance,
-                "label": names[role][at],
-                "share_lost": float(p[at]),
-                "share_kept": float(q[at]),
+                "label": names[role][largest],
+                "share_lost": float(p[largest]),
+                "share_kept": float(q[largest]),
                 "speaks": distance > max(DIFFERENT, 3 * chance),
             }
         )
-    return found
+    return differences
 
 
 def _rewards(wrong: pl.LazyFrame, snapshot: Snapshot, card: Card) -> Dump | None:
@@ -209,12 +209,12 @@ def _rewards(wrong: pl.LazyFrame, snapshot: Snapshot, card: Card) -> Dump | None
     if not rows or card.reward.kind != "estimate":
         return None
     fit: int | None = None
-    # a wide source has a column a step
+    # a wide source has a column for each step
     cells = [name for name in wrong.collect_schema() if name.partition("@")[0] == "reward"]
     if cells:
         odd = wrong.filter(pl.col("rule") == "reward_off_lattice")
         values = pl.concat([odd.select(number_of(pl.col(name).cast(pl.String)).alias("v")) for name in cells])
-        different = _told(values.drop_nulls().unique())["v"].sort()
+        different = _collect(values.drop_nulls().unique())["v"].sort()
         fit = _steps_that_fit(different.head(_REWARDS).to_numpy(), card)
     return {
         "rows": rows,
@@ -225,10 +225,10 @@ def _rewards(wrong: pl.LazyFrame, snapshot: Snapshot, card: Card) -> Dump | None
 
 
 def _steps_that_fit(values: np.ndarray, card: Card) -> int | None:
-    """The fewest steps of the declared range of which all values, and the points of today's lattice, are points."""
+    """Fewest steps of a lattice on the declared range that has all values and all points of the card's lattice."""
     low, high = card.reward.range
-    at = (np.clip(values, low, high) - low) / (high - low)
+    positions = (np.clip(values, low, high) - low) / (high - low)
     for steps in range(card.reward.steps, _FINEST + 1, card.reward.steps):
-        if (np.abs(at * steps - np.round(at * steps)) < _ROUNDING * steps).all():
+        if (np.abs(positions * steps - np.round(positions * steps)) < _ROUNDING * steps).all():
             return steps
     return None

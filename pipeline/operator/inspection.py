@@ -1,7 +1,7 @@
-"""What the operator may look at: facts of one snapshot, its coverage, and which visits the noise would drown.
+"""Facts of one snapshot for the operator: its sizes, its coverage, and the visits that the noise would drown.
 
 Facts are raw and never published.  Counts are those of :func:`~pipeline.logs.aggregate.count_rows`, so that coverage is
-judged by the very tables a run releases, pooled over steps where the card says stationary.
+that of the tables a run releases, pooled over steps if the card says stationary.
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
@@ -30,22 +30,21 @@ from pipeline.privacy.budget import largest_delta
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import count_sum
 
-Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 _MEND = {True: "judge by what is known of who decided; fewer states or more people can be tested", False: (
     "put the log where the card names it and inspect again (a data frame: `store.inspect(card, frame)`); else judge by "
     "what is known of who decided"
 )}  # fmt: skip
 
-# a cell visited less often than this says next to nothing, noise or not
+# a cell with fewer visits is hardly informative, with or without noise
 FEW = 20
-# a cell whose visits are below this many standard deviations of the noise cannot be told from an empty one
+# a cell whose visits are below this many standard deviations of the noise looks like an empty one
 DROWNED = 2.0
-# share of the usable cells that may drown in the noise at a quarter of the cap before a word is due
+# share of the usable cells that drown in the noise at a quarter of the cap, above which a warning is due
 THIN = 0.1
-# a state whose most frequent action has more of its visits than this has no second action to learn about
+# a state whose most frequent action has a larger share of its visits has no second action to learn about
 NEARLY_ALL = 0.95
-# people counted may differ from people declared by this share
+# relative difference between people counted and declared, above which a warning is due
 FAR = 0.1
 # kind of a test -> code of its warning
 _HIDDEN = {
@@ -55,16 +54,16 @@ _HIDDEN = {
     "past": "hidden_past",
     "later": "hidden_course",
 }
-# share of rows whose reward ingest changed that is worth a word
+# share of rows whose reward ingest changed, above which a warning is due
 _CHANGED = 0.002
-# share of shortened rows of a log of vectors that is worth a word
+# share of shortened rows of a log of vectors, above which a warning is due
 _MANY = 0.2
 # budgets at which the noise is shown, as shares of the card's lifetime cap
 BUDGETS = {"the whole cap": 1.0, "a quarter of the cap": 0.25}
 
 
 def coverage(card: Card, n: Ints, allowed: NDArray[np.bool_]) -> Dump:
-    """Visits ``n (G, L, A)`` of the cells that a policy may use, as the card's tables have them."""
+    """Facts of the visits ``n (G, L, A)`` of the cells that a policy may use, in the shape of the card's tables."""
     unseen, rare = (allowed & (n == 0)).sum(-1), (allowed & (n > 0) & (n < FEW)).sum(-1)
     pooled = card.domain.dynamics == "stationary"
     states, actions = card.domain.live_states, card.domain.action_labels
@@ -92,7 +91,7 @@ def coverage(card: Card, n: Ints, allowed: NDArray[np.bool_]) -> Dump:
 
 
 def behaviour(card: Card, visits: Ints) -> list[Dump]:
-    """The logging policy, all steps together, from rows before any cap of cells ``(L, A)``."""
+    """Facts of the logging policy over all steps; ``visits (L, A)`` are counted before any cap of cells."""
     return [
         {
             "state": state,
@@ -106,11 +105,11 @@ def behaviour(card: Card, visits: Ints) -> list[Dump]:
 
 
 def noise(card: Card, n_sa: Ints, allowed: NDArray[np.bool_], budget: str, share: float) -> Dump:
-    """Visits against the noise of n[h,s,a] (n[h,s,a,s'] summed, the default release), where the state occurs."""
+    """Compare visits with the noise of n[h,s,a] (n[h,s,a,s'] summed, the default release), where the state occurs."""
     rho = share * card.budget.rho
     table = next(m for m in count_sum(card, Ask(rho=rho)).mechanisms if m.table == "n_sas")
     deviation = table.standard_deviation * float(np.sqrt(table.shape[-1]))
-    # where a state never occurs at a step no advice is missed
+    # a state that never occurs at a step needs no advice there
     usable = allowed & (n_sa.sum(-1, keepdims=True) > 0)
     drowned = usable & (n_sa < DROWNED * deviation)
     return {
@@ -123,48 +122,46 @@ def noise(card: Card, n_sa: Ints, allowed: NDArray[np.bool_], budget: str, share
     }
 
 
-_READ = ["user_id", "episode_id", "step", "state", "action", "reward", "next_state", "terminated"]
+_COLUMNS = ["user_id", "episode_id", "step", "state", "action", "reward", "next_state", "terminated"]
 
 
 @dataclass
 class EpisodeSums:
-    """Sums over partitions: ``lengths (H + 1,)``, episodes by number of steps; ``episodes``, people by how many."""
+    """Sums over partitions: ``lengths (H + 1,)``, episodes by number of steps; ``episodes``, people by their number."""
 
     lengths: Ints
     episodes: Counter[int] = field(default_factory=Counter[int])
 
     def add(self, rows: pl.DataFrame) -> None:
         """Add the episodes of whole users."""
-        each = rows.group_by("user_id", "episode_id").agg(pl.len().alias("length"))
-        self.lengths += np.bincount(each["length"].to_numpy(), minlength=len(self.lengths))
-        several = each.group_by("user_id").len("episodes").group_by("episodes").len("people")
-        self.episodes.update(dict(several.iter_rows()))
+        lengths = rows.group_by("user_id", "episode_id").agg(pl.len().alias("length"))
+        self.lengths += np.bincount(lengths["length"].to_numpy(), minlength=len(self.lengths))
+        people_by_episodes = lengths.group_by("user_id").len("episodes").group_by("episodes").len("people")
+        self.episodes.update(dict(people_by_episodes.iter_rows()))
 
 
 def inspect_tables(snapshot: Snapshot, card: Card, files: Sequence[Path] | None = None) -> Dump:
-    """Facts of a snapshot, one partition in memory at a time; ``files``: its log, None: what the card names.
+    """Facts of a snapshot, one partition in memory at a time; ``files``: its log, None: the card's files.
 
-    Returns plain values under the keys that ``docs/operate.md`` lists; shares are of the rows they name.
+    Returns plain values under the keys that ``docs/operate.md`` lists.
     """
     d, rows = card.domain, max(1, snapshot.rows)
     visits = np.zeros((d.horizon, len(d.live_states), len(d.action_labels)), dtype=np.int64)
     n_sa, successors = np.zeros((d.table_steps, *visits.shape[1:]), dtype=np.int64), np.int64(0)
     episodes = EpisodeSums(np.zeros(d.horizon + 1, dtype=np.int64))
     for part in snapshot.part_files:
-        found = pl.read_parquet(part, columns=_READ)
-        tables = count_rows(found, card)
+        part_rows = pl.read_parquet(part, columns=_COLUMNS)
+        tables = count_rows(part_rows, card)
         n_sa += tables["n_sa"]
         successors = successors + tables["n_sas"].sum((0, 1, 2))
-        episodes.add(found)
-    every, reward = pl.scan_parquet(snapshot.part_files), pl.col("reward")
+        episodes.add(part_rows)
+    scan, reward = pl.scan_parquet(snapshot.part_files), pl.col("reward")
     # before any cap of cells
-    cells = every.group_by("step", "state", "action").len().collect(engine="streaming")
+    cells = scan.group_by("step", "state", "action").len().collect(engine="streaming")
     visits[tuple(cells[name].to_numpy() for name in ("step", "state", "action"))] = cells["len"].to_numpy()
     ends = {"lowest": reward.min(), "highest": reward.max(), "mean": reward.sum() / rows}
-    told = (
-        every.select(unknown=pl.col("next_state").null_count(), **ends).collect(engine="streaming").row(0, named=True)
-    )
-    unknown, counted = told.pop("unknown"), np.broadcast_to(successors, len(d.state_labels))
+    sums = scan.select(unknown=pl.col("next_state").null_count(), **ends).collect(engine="streaming").row(0, named=True)
+    unknown, counted = sums.pop("unknown"), np.broadcast_to(successors, len(d.state_labels))
     return {
         **snapshot_facts(snapshot, card, episodes, visits.sum((1, 2))),
         "coverage": coverage(card, n_sa, d.allowed),
@@ -175,15 +172,15 @@ def inspect_tables(snapshot: Snapshot, card: Card, files: Sequence[Path] | None 
                 for end, n in zip(d.states.ends, counted[len(d.live_states) :], strict=False)
             },
             "unknown_next_state": unknown / rows,
-            "other_state": _other(visits.sum((0, 2)), d.states.other),
-            "other_action": _other(visits.sum((0, 1)), d.actions.other),
+            "other_state": _other_share(visits.sum((0, 2)), d.states.other),
+            "other_action": _other_share(visits.sum((0, 1)), d.actions.other),
             "beyond_cell_cap": 1 - (int(n_sa.sum()) + unknown) / rows,
         },
-        # as they are summed, clipped and floored; None where the card declares a table
+        # clipped and floored rewards; None if the card declares a table
         "reward": None
-        if told["lowest"] is None
+        if sums["lowest"] is None
         else {
-            **told,
+            **sums,
             "clipped_share": snapshot.quarantined.get("reward_range", 0) / rows,
             "floored_share": snapshot.quarantined.get("reward_off_lattice", 0) / rows,
         },
@@ -193,7 +190,7 @@ def inspect_tables(snapshot: Snapshot, card: Card, files: Sequence[Path] | None 
 
 
 def snapshot_facts(snapshot: Snapshot, card: AnyCard, sums: EpisodeSums, rows_by_step: Ints) -> Dump:
-    """Which snapshot, its sizes, rules that rows broke or that the card has a tolerance for, people and episodes."""
+    """Number and sizes of a snapshot, rules that rows broke or that have a tolerance, people and episodes."""
     named = [name for name in BY_NAME if name in snapshot.quarantined or name in card.tolerance]
     return {
         "dataset": card.name,
@@ -227,7 +224,7 @@ def snapshot_facts(snapshot: Snapshot, card: AnyCard, sums: EpisodeSums, rows_by
 
 
 def _over_cap(snapshot: Snapshot, card: AnyCard) -> Dump:
-    """People above the cap and their dropped episodes, from the quarantine; null where it was purged."""
+    """Count people above the cap and their dropped episodes in the quarantine; null if it was purged."""
     columns = card.source.columns
     user = canonical(pl.col("source").struct.field(columns.user_id)).alias("user")
     # without an episode column each row is an episode
@@ -236,13 +233,13 @@ def _over_cap(snapshot: Snapshot, card: AnyCard) -> Dump:
         if not files:
             return {"above_cap": None, "episodes_dropped_by_cap": None}
         dropped = pl.scan_parquet(files).filter(pl.col("rule") == "over_cap")
-        which = dropped.select(user, "file" if columns.episode_id is None else pl.lit(""), episode.alias("episode"))
-        distinct = which.unique().collect()
+        episodes = dropped.select(user, "file" if columns.episode_id is None else pl.lit(""), episode.alias("episode"))
+        distinct = episodes.unique().collect()
     return {"above_cap": distinct["user"].n_unique(), "episodes_dropped_by_cap": len(distinct)}
 
 
 def _step_facts(by_length: Ints, rows_by_step: Ints) -> Dump:
-    """How long episodes are, ``by_length (H+1,)``, and how many rows each step has, ``(H,)``."""
+    """Facts of the lengths of episodes, ``by_length (H+1,)``, and of the rows of each step, ``(H,)``."""
     episodes = max(1, int(by_length.sum()))
     ranks = np.cumsum(by_length) / episodes
     lengths = np.arange(len(by_length))
@@ -257,35 +254,35 @@ def _step_facts(by_length: Ints, rows_by_step: Ints) -> Dump:
     }
 
 
-def _other(visits: Ints, declared: bool) -> float | None:
+def _other_share(visits: Ints, declared: bool) -> float | None:
     return float(visits[-1] / max(1, visits.sum())) if declared else None
 
 
-# parts of the declared radius at which lengths are told: what a recipe's `cut` would shorten
+# parts of the declared radius for which the share of longer vectors is counted: a recipe's `cut` would shorten these
 PARTS = (0.25, 0.5, 0.7, 1.0)
 ROLES = ("observation", "action", "next_observation")
-# what rounding to single precision may add to a length
+# factor by which rounding to single precision may lengthen a vector
 _BEYOND = 1 + 1e-5
 
 
 def inspect_vectors(snapshot: Snapshot, card: LqCard) -> Dump:
-    """Facts of a snapshot, one partition in memory at a time; keys as ``docs/operate.md`` lists them."""
+    """Facts of a snapshot of vectors, one partition in memory at a time; ``docs/operate.md`` lists the keys."""
     d, rows = card.domain, max(1, snapshot.rows)
     episodes, by_step = EpisodeSums(np.zeros(d.horizon + 1, dtype=np.int64)), np.zeros(d.horizon, dtype=np.int64)
     for part in snapshot.part_files:
         episodes.add(pl.read_parquet(part, columns=["user_id", "episode_id"]))
-    every = pl.scan_parquet(snapshot.part_files)
-    counted = every.group_by("step").len().collect(engine="streaming")
-    by_step[counted["step"].to_numpy()] = counted["len"].to_numpy()
+    scan = pl.scan_parquet(snapshot.part_files)
+    step_counts = scan.group_by("step").len().collect(engine="streaming")
+    by_step[step_counts["step"].to_numpy()] = step_counts["len"].to_numpy()
     declared = {role: d.action if role == "action" else d.observation for role in ROLES}
-    of_radius = {role: _length(role, v.size) / v.radius for role, v in declared.items()}
-    far = pl.any_horizontal((part > _BEYOND).fill_null(value=False) for part in of_radius.values())
-    known = pl.col("next_observation").count()
-    told = every.select(far=far.sum(), known=known).collect(engine="streaming").row(0, named=True)
+    relative_lengths = {role: _length(role, v.size) / v.radius for role, v in declared.items()}
+    beyond = pl.any_horizontal((part > _BEYOND).fill_null(value=False) for part in relative_lengths.values())
+    with_next = pl.col("next_observation").count()
+    sums = scan.select(far=beyond.sum(), known=with_next).collect(engine="streaming").row(0, named=True)
     return {
         **snapshot_facts(snapshot, card, episodes, by_step),
-        "shares": {"unknown_next_observation": 1 - told["known"] / rows, "shortened": told["far"] / rows},
-        "vectors": {role: _summarise(every, role, v, of_radius[role]) for role, v in declared.items()},
+        "shares": {"unknown_next_observation": 1 - sums["known"] / rows, "shortened": sums["far"] / rows},
+        "vectors": {role: _summarise(scan, role, v, relative_lengths[role]) for role, v in declared.items()},
     }
 
 
@@ -299,59 +296,58 @@ def _coordinate(role: str, i: int) -> pl.Expr:
     return pl.col(role).list.get(i).cast(pl.Float64)
 
 
-def _summarise(every: pl.LazyFrame, role: str, declared: Vector, of_radius: pl.Expr) -> Dump:
-    longer = {f"{part:g}": (of_radius > part * _BEYOND).mean().fill_null(0.0) for part in PARTS}
+def _summarise(scan: pl.LazyFrame, role: str, declared: Vector, relative_length: pl.Expr) -> Dump:
+    longer = {f"{part:g}": (relative_length > part * _BEYOND).mean().fill_null(0.0) for part in PARTS}
     coordinates: list[Dump] = []
     for i, name in enumerate(declared.labels):
         x = _coordinate(role, i)
-        told = {"lowest": x.min(), "highest": x.max(), "mean": x.mean(), "deviation": x.std(ddof=0)}
-        found = every.select(**told).collect(engine="streaming").row(0, named=True)
-        coordinates += [{"name": name, **found}] if found["lowest"] is not None else []
-    shares = every.select(**longer).collect(engine="streaming").row(0, named=True)
+        statistics = {"lowest": x.min(), "highest": x.max(), "mean": x.mean(), "deviation": x.std(ddof=0)}
+        values = scan.select(**statistics).collect(engine="streaming").row(0, named=True)
+        coordinates += [{"name": name, **values}] if values["lowest"] is not None else []
+    shares = scan.select(**longer).collect(engine="streaming").row(0, named=True)
     return {"radius": declared.radius, "longer_than": shares, "coordinates": coordinates}
 
 
 def advice(facts: Dump, card: Card) -> list[Dump]:
-    """Warnings that matter, gravest first.
-
-    Returns ``code`` (stable), ``what``, ``means``, ``do``.
-    """
-    seen, people, (whole, quarter) = facts["coverage"], facts["people"], facts["noise"]
-    found: dict[str, Mapping[str, object]] = {}
+    """Warnings, gravest first: ``code`` (stable), ``what``, ``means``, ``do``."""
+    support, people, (full, quarter) = facts["coverage"], facts["people"], facts["noise"]
+    warnings: dict[str, Mapping[str, object]] = {}
     tests = facts["hidden_state"]["tests"]
     for kind, code in _HIDDEN.items():
-        if loud := [t for t in tests if t["speaks"] and t["kind"] == kind]:
-            widest = {t["column"]: 0.0 for t in loud}
-            for t in loud:
+        if dependent := [t for t in tests if t["speaks"] and t["kind"] == kind]:
+            widest = {t["column"]: 0.0 for t in dependent}
+            for t in dependent:
                 widest[t["column"]] = max(widest[t["column"]], t["difference"])
-            found[code] = {
-                **max(loud, key=lambda t: t["difference"]),
-                "states": _listed(sorted({t["state"] for t in loud})),
-                # the gravest first
+            warnings[code] = {
+                **max(dependent, key=lambda t: t["difference"]),
+                "states": _listed(sorted({t["state"] for t in dependent})),
+                # gravest first
                 "columns": _listed(sorted(widest, key=lambda column: -widest[column])),
-                "loud": len(loud),
+                "loud": len(dependent),
                 "tests": sum(t["kind"] == kind for t in tests),
                 "significance": facts["hidden_state"]["significance"],
                 "example": json.dumps([*card.domain.states.read, max(widest, key=lambda column: widest[column])]),
             }
     if not facts["hidden_state"]["checked"]:
         why_not = facts["hidden_state"]["why_not"]
-        found["hidden_state_unchecked"] = {"why_not": why_not, "mend": _MEND[why_not == TOO_FEW]}
-    rows = seen["table"]
-    sure = [r for r in rows if r["visits"] >= FEW and r["actions_allowed"] > 1 and (r["top_share"] or 0.0) > NEARLY_ALL]
-    if sure:
-        named = _listed([r["state"] + ("" if r["step"] is None else f" at step {r['step']}") for r in sure])
-        told = {"sure": len(sure), "rows": len(rows), "nearly_all": NEARLY_ALL, "named": named}
-        found["nearly_deterministic"] = told
+        warnings["hidden_state_unchecked"] = {"why_not": why_not, "mend": _MEND[why_not == TOO_FEW]}
+    rows = support["table"]
+    deterministic = [
+        r for r in rows if r["visits"] >= FEW and r["actions_allowed"] > 1 and (r["top_share"] or 0.0) > NEARLY_ALL
+    ]
+    if deterministic:
+        names = _listed([r["state"] + ("" if r["step"] is None else f" at step {r['step']}") for r in deterministic])
+        values = {"sure": len(deterministic), "rows": len(rows), "nearly_all": NEARLY_ALL, "named": names}
+        warnings["nearly_deterministic"] = values
     if quarter["share_of_cells"] > THIN:
-        beside = {"whole_rho": whole["rho"], "whole_drowned": whole["cells_drowned"], "drowned": DROWNED}
-        found["thin_support"] = {**seen, **quarter, **beside}
+        full_values = {"whole_rho": full["rho"], "whole_drowned": full["cells_drowned"], "drowned": DROWNED}
+        warnings["thin_support"] = {**support, **quarter, **full_values}
     if abs((share := people["counted_over_declared"]) - 1) > FAR:
         several = ". Too many people for the declaration usually means one person has several ids" if share > 1 else ""
-        found["people_declared"] = {**people, "several_ids": several}
+        warnings["people_declared"] = {**people, "several_ids": several}
     fewest = min(people["declared"], max(1, people["counted"]))
     if card.budget.delta > (most := largest_delta(fewest)):
-        found["delta"] = {"delta": card.budget.delta, "fewest": fewest, "most": most}
+        warnings["delta"] = {"delta": card.budget.delta, "fewest": fewest, "most": most}
     dropped, above = people["episodes_dropped_by_cap"], people["above_cap"]
     if dropped or people["with_several_episodes"]:
         gone = (
@@ -359,36 +355,36 @@ def advice(facts: Dump, card: Card) -> list[Dump]:
             if dropped is None
             else f"the cap of {people['cap_of_episodes']} dropped {dropped:,} episodes of {above:,} people"
         )
-        found["several_episodes"] = {**people, "gone": gone}
+        warnings["several_episodes"] = {**people, "gone": gone}
     visited = [b["state"] for b in facts["behaviour"] if b["visits"]]
     if len(visited) == 1 and len(facts["behaviour"]) > 1:
-        found["constant_state"] = {"state": visited[0]}
+        warnings["constant_state"] = {"state": visited[0]}
     if (reward := facts["reward"]) is not None:
         if reward["lowest"] == reward["highest"]:
-            found["constant_reward"] = reward
+            warnings["constant_reward"] = reward
         if reward["clipped_share"] > _CHANGED or reward["floored_share"] > _CHANGED:
-            found["changed_rewards"] = {**reward, "range": list(card.reward.range), "steps": card.reward.steps}
-    return _said(found)
+            warnings["changed_rewards"] = {**reward, "range": list(card.reward.range), "steps": card.reward.steps}
+    return _in_words(warnings)
 
 
 def vector_advice(facts: Dump) -> list[Dump]:
-    """Warnings that matter of a log of vectors, gravest first: see :func:`advice`."""
-    found: dict[str, Mapping[str, object]] = {}
-    if still := [c["name"] for c in facts["vectors"]["action"]["coordinates"] if c["deviation"] == 0.0]:
-        found["control_never_varies"] = {"still": ", ".join(still)}
+    """Warnings of a log of vectors, gravest first: see :func:`advice`."""
+    warnings: dict[str, Mapping[str, object]] = {}
+    if constant := [c["name"] for c in facts["vectors"]["action"]["coordinates"] if c["deviation"] == 0.0]:
+        warnings["control_never_varies"] = {"still": ", ".join(constant)}
     if facts["shares"]["shortened"] > _MANY:
-        found["many_rows_shortened"] = facts["shares"]
+        warnings["many_rows_shortened"] = facts["shares"]
     if abs(facts["people"]["counted_over_declared"] - 1) > FAR:
-        found["people_declared_and_counted"] = facts["people"]
-    return _said(found)
+        warnings["people_declared_and_counted"] = facts["people"]
+    return _in_words(warnings)
 
 
-def _said(found: Mapping[str, Mapping[str, object]]) -> list[Dump]:
-    """Warnings in words, by code, with the values that stand in them."""
-    words = tomllib.loads(Path(__file__).with_name("warnings.toml").read_text(encoding="utf-8")) if found else {}
+def _in_words(warnings: Mapping[str, Mapping[str, object]]) -> list[Dump]:
+    """Fill the texts of warnings, by code, with their values."""
+    texts = tomllib.loads(Path(__file__).with_name("warnings.toml").read_text(encoding="utf-8")) if warnings else {}
     return [
-        {"code": code, **{part: text.format_map(values) for part, text in words[code].items()}}
-        for code, values in found.items()
+        {"code": code, **{part: template.format_map(values) for part, template in texts[code].items()}}
+        for code, values in warnings.items()
     ]
 
 

@@ -1,6 +1,6 @@
-"""A whole log in memory before there is a card: how it is written, and which of its columns plays which part.
+"""A whole log in memory, before there is a card: its notation and the roles of its columns.
 
-For the operator's eyes: a guess is a look at the data.  Where a wrong guess would ruin a run, it is a question.
+For the operator only: a guess is a look at the data.  If a wrong guess would ruin a run, the operator is asked.
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -25,7 +25,7 @@ import polars as pl
 from pipeline.declaration.source import DatesForm, NumbersForm
 from pipeline.declaration.toml import CardError, table_in
 from pipeline.logs.decode import number_of, order_of, plain_cell, plain_date
-from pipeline.logs.readers.batch import Asked
+from pipeline.logs.readers.batch import Request
 from pipeline.logs.readers.lines import guess_separator
 from pipeline.logs.sources import TABLES, table_of
 
@@ -34,7 +34,7 @@ PART = "\x00file"
 
 
 class QuestionError(CardError):
-    """What only the operator knows, and what a wrong guess would ruin.
+    """A question to the operator, because a wrong guess would ruin the run.
 
     ``options``: options of the verb, each an answer, the likeliest first.
     """
@@ -47,7 +47,7 @@ class QuestionError(CardError):
 
 @dataclass(frozen=True)
 class Answers:
-    """What the operator has said: see ``draft --help``; ``parts``: columns that make the states together."""
+    """The operator's answers: see ``draft --help``; ``parts``: columns that make the states together."""
 
     users: Sequence[str] = ()
     roles: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -63,10 +63,9 @@ class Answers:
 
 @dataclass(frozen=True)
 class Read:
-    """The rows of files, every cell as text, each with its file; and what a card must say of the files.
+    """Rows of files, every cell as text, each with its file; and facts of the files that a card must state.
 
-    ``paths``: without those that say again what another one says.  ``lost``: records that cannot be read.
-    ``optional``: columns that some file lacks.
+    ``paths``: without copies.  ``lost``: records that cannot be read.  ``optional``: columns that some file lacks.
     """
 
     frame: pl.DataFrame
@@ -78,9 +77,9 @@ class Read:
 
 
 def read_files(paths: Sequence[Path], rename: Mapping[str, str]) -> Read:
-    """The rows of tables.
+    """Read the rows of tables.
 
-    Raises CardError if one is not there, is of no kind that holds a table, or has no names of columns.
+    Raises CardError if a file is missing, has no format of a table, or has no names of columns.
     Raises QuestionError if their headers differ.
     Raises LogError if one cannot be read.
     """
@@ -91,66 +90,66 @@ def read_files(paths: Sequence[Path], rename: Mapping[str, str]) -> Read:
             raise CardError(f"draft: {path.name}: not a table; give files of {', '.join(TABLES)} (docs/card.md)")
         separator = guess_separator(path) if reader.lines else ","
         separators |= {separator} if reader.lines else set[str]()
-        names = keys_of(path) if reader.types is None else list(reader.types(path, Asked([], separator=separator)))
+        names = keys_of(path) if reader.types is None else list(reader.types(path, Request([], separator=separator)))
         if reader.lines and sum(_NO_NAME.fullmatch(name.strip()) is not None for name in names) > len(names) / 3:
             raise CardError(
                 f"draft: {path.name}: line 1 looks like a row, not like names of columns; write a line of names above"
             )
-        batches = list(reader.read(path, Asked(names, separator=separator)))
+        batches = list(reader.read(path, Request(names, separator=separator)))
         lost += sum(len(batch.malformed) for batch in batches)
         if batches:
             frames[str(path)] = pl.concat([_as_text(batch.frame) for batch in batches])
     if not frames:
         raise CardError("draft: the files hold no row")
-    called = {place: _ours(frame.columns, rename) for place, frame in frames.items()}
-    _ask_for_headers({place: frame.rename(called[place]) for place, frame in frames.items()}, rename)
-    found = [
-        frame.rename(called[place]).with_columns(pl.lit(Path(place).name).alias(PART))
+    names_of = {place: _common_names(frame.columns, rename) for place, frame in frames.items()}
+    _ask_for_headers({place: frame.rename(names_of[place]) for place, frame in frames.items()}, rename)
+    renamed = [
+        frame.rename(names_of[place]).with_columns(pl.lit(Path(place).name).alias(PART))
         for place, frame in frames.items()
     ]
-    every = pl.concat(found, how="diagonal")
+    every = pl.concat(renamed, how="diagonal")
     return Read(
         every,
         paths,
         lost,
         separators.pop() if len(separators) == 1 else "auto" if separators else ",",
-        [name for name in every.columns if any(name not in frame.columns for frame in found)],
+        [name for name in every.columns if any(name not in frame.columns for frame in renamed)],
         notes,
     )
 
 
-# a number or a date: what a name of a column is not
+# a number or a date, which is no name of a column
 _NO_NAME = re.compile(r"[-+]?[\d.,]*\d|\d{1,4}[./-]\d{1,2}[./-]\d{1,4}.*")
 _DAY = r"^\d{1,4}[./-]\d{1,2}[./-]\d{1,4}"
 
 
 def _once_each(paths: Sequence[Path]) -> tuple[list[Path], list[str]]:
-    """The files without those whose bytes are those of another one, and a note on each that is left out.
+    """Files without copies of others, and a note on each that is left out.
 
-    Raises CardError if one is not there.
+    Raises CardError if one is missing.
     """
-    found, notes = dict[bytes, Path](), list[str]()
-    # of a copy such as "visits (1).csv" the shorter name is meant
+    by_digest, notes = dict[bytes, Path](), list[str]()
+    # the shorter name is the original: a copy is "visits (1).csv"
     for path in sorted(paths, key=lambda path: len(path.name)):
         if not path.is_file():
             raise CardError(f"draft: {path} is no file; name files of {', '.join(TABLES)}")
         with path.open("rb") as file:
-            first = found.setdefault(hashlib.file_digest(file, "sha256").digest(), path)
+            first = by_digest.setdefault(hashlib.file_digest(file, "sha256").digest(), path)
         if first != path:
             notes.append(f"{path.name} is a copy of {first.name}, byte for byte: the card leaves it out")
-    kept = set(found.values())
-    return [path for path in dict.fromkeys(paths) if path in kept], notes
+    originals = set(by_digest.values())
+    return [path for path in dict.fromkeys(paths) if path in originals], notes
 
 
-def _ours(names: Sequence[str], rename: Mapping[str, str]) -> dict[str, str]:
-    ours = {name: rename.get(name) or name for name in names}
-    return {name: name if own in names and own != name else own for name, own in ours.items()}
+def _common_names(names: Sequence[str], rename: Mapping[str, str]) -> dict[str, str]:
+    targets = {name: rename.get(name) or name for name in names}
+    return {name: name if ours in names and ours != name else ours for name, ours in targets.items()}
 
 
 def _ask_for_headers(frames: Mapping[str, pl.DataFrame], rename: Mapping[str, str]) -> None:
-    """Ask which columns of files with other headers are the same, and which are columns of their own.
+    """Ask which columns of files with different headers are the same.
 
-    A column that only some files have needs no answer where nothing in the others may be the same.
+    A column that only some files have needs no answer if no column of the others may be the same.
     """
     first = max(frames.values(), key=lambda frame: len(frame.columns))
     pairs: dict[str, str] = {}
@@ -165,30 +164,30 @@ def _ask_for_headers(frames: Mapping[str, pl.DataFrame], rename: Mapping[str, st
     if pairs:
         shown = "".join(f"\n  {Path(place).name}: {', '.join(frame.columns)}" for place, frame in frames.items())
         same = " ".join(f"--rename {shlex.quote(f'{theirs}={ours}')}" for theirs, ours in pairs.items())
-        other = " ".join(f"--rename {shlex.quote(f'{theirs}=')}" for theirs in pairs)
+        separate = " ".join(f"--rename {shlex.quote(f'{theirs}=')}" for theirs in pairs)
         raise QuestionError(
             f"the files have different headers:{shown}\nWhich columns are the same?  (NAME= is a column of its own.)",
-            [*dict.fromkeys([same, other])],
+            [*dict.fromkeys([same, separate])],
         )
 
 
-# from here on columns of two files may be the same
+# least likeness of columns of two files that are proposed as the same
 _ALIKE = 0.5
 
 
-def _likeness(theirs: pl.DataFrame, name: str, ours: pl.DataFrame, other: str) -> float:
-    """How likely two columns of files with other headers are the same: 0 where one holds dates and the other none."""
-    a, b = (_stripped(frame[column].head(_HEAD)).drop_nulls() for frame, column in ((theirs, name), (ours, other)))
+def _likeness(theirs: pl.DataFrame, name: str, ours: pl.DataFrame, ours_name: str) -> float:
+    """Likeness of two columns of files with different headers; 0 if one holds dates and the other none."""
+    a, b = (_stripped(frame[column].head(_HEAD)).drop_nulls() for frame, column in ((theirs, name), (ours, ours_name)))
     if not len(a) or not len(b) or _kind(a) != _kind(b):
         return 0.0
-    found = SequenceMatcher(None, plain_name(name), plain_name(other)).ratio()
-    alike = len(theirs.columns) == len(ours.columns) and theirs.columns.index(name) == ours.columns.index(other)
-    if alike or _kind(a) == "date":
-        found += 0.5
+    score = SequenceMatcher(None, plain_name(name), plain_name(ours_name)).ratio()
+    same_index = theirs.columns.index(name) == ours.columns.index(ours_name)
+    if (same_index and len(theirs.columns) == len(ours.columns)) or _kind(a) == "date":
+        score += 0.5
     if _kind(a) == "text":
-        mine, others = ({plain_name(text.strip()) for text in cells.unique()} for cells in (a, b))
-        found += len(mine & others) / max(1, min(len(mine), len(others)))
-    return found
+        our_texts, other_texts = ({plain_name(text.strip()) for text in cells.unique()} for cells in (a, b))
+        score += len(our_texts & other_texts) / max(1, min(len(our_texts), len(other_texts)))
+    return score
 
 
 def _kind(cells: pl.Series) -> str:
@@ -198,24 +197,24 @@ def _kind(cells: pl.Series) -> str:
 
 
 def keys_of(path: Path) -> list[str]:
-    """The keys of all objects of an NDJSON file, in the order in which they come."""
-    found: dict[str, None] = {}
+    """Keys of all objects of an NDJSON file, in the order of their first use."""
+    keys: dict[str, None] = {}
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         with suppress(ValueError):
-            found |= dict.fromkeys(table_in(json.loads(line)) or ())
-    return list(found)
+            keys |= dict.fromkeys(table_in(json.loads(line)) or ())
+    return list(keys)
 
 
 def frame_of(log: object) -> pl.DataFrame:
-    """A frame of any library, every cell as text."""
-    found = pl.from_arrow(table_of(log))
-    assert isinstance(found, pl.DataFrame)
-    return _as_text(found)
+    """Convert a frame of any library; every cell becomes text."""
+    frame = pl.from_arrow(table_of(log))
+    assert isinstance(frame, pl.DataFrame)
+    return _as_text(frame)
 
 
 def _as_text(frame: pl.DataFrame) -> pl.DataFrame:
     plain = [c for c in frame.columns if not frame[c].dtype.is_nested()]
-    # what is no number is an empty cell, as ingest reads it
+    # NaN is an empty cell, as in ingest
     cells = (frame[c].fill_nan(None) if frame[c].dtype.is_float() else frame[c] for c in plain)
     return frame.select(cell.cast(pl.String) for cell in cells)
 
@@ -233,32 +232,33 @@ _NAMES = {
     "terminated": "terminated done died death left discharged",
 }
 ROLES = tuple(_NAMES)
-# what names rows as often as people
+# names of ids of rows as often as of people
 _WEAK = ("uuid", "id")
-# a column of more different texts than this is no label, and one of more numbers with a unit holds numbers
+# most different texts of a column of labels; a column of more different numbers with a unit holds numbers
 MOST_LABELS, _FEW_NUMBERS = 60, 12
-# of states there may be more, if each has rows enough
+# there may be more states, if each has enough rows on average
 _MOST_STATES, _ROWS_EACH = 2_000, 50
-# texts of an outcome in words
-_WORDS = 3
+# most different texts of an outcome in words
+_OUTCOME_TEXTS = 3
 SAYS = {
     **dict.fromkeys(["yes", "y", "true", "t", "ja", "j", "oui", "si", "s", "sí"], 1.0),
     **dict.fromkeys(["no", "n", "false", "f", "nein", "non"], 0.0),
 }
-"""What a word of an outcome is worth; others are asked for."""
+"""Reward of a word of an outcome; the operator is asked for others."""
+# least share of numbers in a column of numbers, of dates in one of dates
 _ORDERED = 0.9
-# different texts that dates are looked for in
+# different texts in which dates are looked for
 _HEAD = 2_000
-# of an outcome that comes late, empty cells at least
+# least share of empty cells of an outcome that comes late
 _LATE = 0.3
-# of dates, what may be none
+# largest share of cells in a column of dates that are no dates
 _STRAY = 0.001
-# of the rows, different cells of a column that tells every row apart
+# least share of different cells in a column of ids of rows
 _OWN = 0.98
 NUMBER = (
     r"^(?P<sign>[€$£]?)[\s\x{a0}]*(?P<number>[+-]?\d[\d.,\s\x{a0}\x{202f}]*?)[\s\x{a0}]*(?P<unit>[^\d\s.,+-][^\d]*)?$"
 )
-# units that are worth a part of another: what is proposed where a log has several
+# ratios of units, which are proposed if a log has several
 _WORTH = {
     "µg": 1e-6,
     "ug": 1e-6,
@@ -275,10 +275,10 @@ _WORTH = {
 
 @dataclass(frozen=True)
 class Column:
-    """A column as it was logged, as text, and what it holds.
+    """A logged column as text, and facts of it.
 
-    ``cells``: every cell as text, null where it is empty; ``plain``: as ingest reads them with the keys that the card
-    is to have.
+    ``cells``: every cell as text, null where it is empty; ``plain``: as ingest reads them with the proposed card;
+    ``numbers``, ``ordered``: shares of the filled cells that are numbers, and that are numbers or dates.
     """
 
     name: str
@@ -291,7 +291,7 @@ class Column:
 
     @property
     def is_date(self) -> bool:
-        """Whether it can be ordered and is no number."""
+        """Whether it holds dates: its cells are ordered, and no numbers."""
         return self.ordered >= _ORDERED and self.numbers < _ORDERED
 
     @cached_property
@@ -306,49 +306,49 @@ class Column:
 
     @property
     def is_measured(self) -> bool:
-        """Whether it may say what whoever decided saw: no date, and no number of the row."""
+        """Whether it may have been seen before the decision: it holds neither dates nor ids of rows."""
         return not self.is_date and not (self.is_own and (self.numbers < _ORDERED or (self.values % 1 == 0).all()))
 
     @property
     def is_outcome(self) -> bool:
-        """Whether it says yes or no, or has two numbers."""
-        texts = {plain_name(text.strip()) for text in self.cells.drop_nulls().unique().head(_WORDS + 1)}
+        """Whether it holds yes and no, or two numbers."""
+        texts = {plain_name(text.strip()) for text in self.cells.drop_nulls().unique().head(_OUTCOME_TEXTS + 1)}
         return len(texts) == 2 and (texts <= set(SAYS) or self.numbers >= _ORDERED)
 
     @property
     def is_late(self) -> bool:
-        """Whether it is an outcome that most rows lack: what came of an episode, on one row of it."""
+        """Whether it is an outcome that many rows lack, as an episode's outcome on one of its rows."""
         return self.missing > _LATE and self.is_outcome
 
     @property
     def is_own(self) -> bool:
-        """Whether nearly every row has a cell of its own."""
+        """Whether nearly all cells are different."""
         return self.distinct >= max(2, _OWN * len(self.cells))
 
 
 @dataclass(frozen=True)
 class Look:
-    """The columns of a log, and how it writes numbers and dates."""
+    """Columns of a log, and its notations of numbers and dates."""
 
     columns: dict[str, Column]
     numbers: NumbersForm | None
     dates: Sequence[DatesForm]
 
 
-def look_at(frame: pl.DataFrame, told: Answers, reward: str | None = None) -> Look:
-    """The columns of a log.
+def look_at(frame: pl.DataFrame, answers: Answers, reward: str | None = None) -> Look:
+    """Find the notations of a log, and what its columns hold.
 
-    ``reward``: the column of rewards, where somebody said which: its numbers may be few.
+    ``reward``: the column of rewards, if it is known: it may have few different numbers.
     Raises QuestionError if a column's dates or units may be read in two ways.
     """
     cells = {name: _stripped(frame[name]) for name in frame.columns if name != PART}
     parsed = {name: _parsed(name, texts, name == reward) for name, texts in cells.items()}
-    parsed = {name: found for name, found in parsed.items() if found is not None}
-    numbers = _numbers_form([found["number"] for found in parsed.values()])
-    dates = _dates_forms({name: texts for name, texts in cells.items() if name not in parsed}, told.dates)
+    parsed = {name: parts for name, parts in parsed.items() if parts is not None}
+    numbers = _numbers_form([parts["number"] for parts in parsed.values()])
+    dates = _dates_forms({name: texts for name, texts in cells.items() if name not in parsed}, answers.dates)
     columns: dict[str, Column] = {}
     for name, texts in cells.items():
-        units = _units(name, parsed[name]["unit"], told) if name in parsed else {}
+        units = _units(name, parsed[name]["unit"], answers) if name in parsed else {}
         plain = texts.to_frame("x")
         if name in parsed:
             plain = plain.select(plain_cell(pl.col("x"), numbers, units).alias("x"))
@@ -369,23 +369,23 @@ def _stripped(cells: pl.Series) -> pl.Series:
 
 
 def _parsed(name: str, texts: pl.Series, is_reward: bool) -> pl.DataFrame | None:
-    """``number`` and ``unit`` of the cells of a column whose numbers ingest does not read as they are; else None."""
-    some = texts.drop_nulls().str.strip_chars()
-    if not len(some) or len(some.cast(pl.Float64, strict=False).drop_nulls()) >= _ORDERED * len(some):
+    """``number`` and ``unit`` of the cells of a column whose numbers ingest does not read by default; else None."""
+    filled = texts.drop_nulls().str.strip_chars()
+    if not len(filled) or len(filled.cast(pl.Float64, strict=False).drop_nulls()) >= _ORDERED * len(filled):
         return None
-    found = some.to_frame("x").select(pl.col("x").str.extract_groups(NUMBER)).unnest("x")
-    fits = found["number"].is_not_null().sum()
-    marks = found.select(sign=pl.col("sign").replace("", None)).to_series()
-    found = found.select(pl.col("number").str.strip_chars(), unit=pl.coalesce("unit", marks))
-    # 12 mg here and there is a label; many of them are numbers, and so is 2,5
-    bare = found["unit"].null_count() == len(found)
-    several = bare or texts.n_unique() > _FEW_NUMBERS or is_reward or _place("reward", name) is not None
-    dated = some.str.contains(_DAY).sum() >= _ORDERED * len(some)
-    return found if several and not dated and fits >= _ORDERED * len(some) else None
+    parts = filled.to_frame("x").select(pl.col("x").str.extract_groups(NUMBER)).unnest("x")
+    fits = parts["number"].is_not_null().sum()
+    marks = parts.select(sign=pl.col("sign").replace("", None)).to_series()
+    parts = parts.select(pl.col("number").str.strip_chars(), unit=pl.coalesce("unit", marks))
+    # a few texts such as 12 mg are labels; many different ones are numbers, and so is 2,5
+    no_units = parts["unit"].null_count() == len(parts)
+    numeric = no_units or texts.n_unique() > _FEW_NUMBERS or is_reward or _name_rank("reward", name) is not None
+    dated = filled.str.contains(_DAY).sum() >= _ORDERED * len(filled)
+    return parts if numeric and not dated and fits >= _ORDERED * len(filled) else None
 
 
 def _numbers_form(numbers: Sequence[pl.Series]) -> NumbersForm | None:
-    """How the log writes numbers; None: as ingest reads them."""
+    """Notation of the log's numbers; None: the one that ingest reads by default."""
     texts = pl.concat([pl.Series("number", [], dtype=pl.String), *numbers]).drop_nulls().unique()
     marked = texts.filter(texts.str.contains(r"[,\s\x{a0}\x{202f}]"))
     if not len(marked):
@@ -402,45 +402,45 @@ def _numbers_form(numbers: Sequence[pl.Series]) -> NumbersForm | None:
 _EITHER: tuple[DatesForm, DatesForm] = ("dd/mm/yyyy", "mm/dd/yyyy")
 
 
-def _dates_forms(cells: Mapping[str, pl.Series], said: str | None) -> list[DatesForm]:
-    """How the log writes dates beside ISO's.
+def _dates_forms(cells: Mapping[str, pl.Series], answer: str | None) -> list[DatesForm]:
+    """Notations of the log's dates beside ISO's.
 
-    Raises QuestionError if days and months of a column may be taken for each other, CardError if no form reads it.
+    Raises QuestionError if days and months of a column may be taken for each other, CardError if rows contradict.
     """
     forms: tuple[DatesForm, ...] = get_args(DatesForm)
-    if said is not None and said not in forms:
-        raise CardError(f"draft: --dates {said!r}: write one of {', '.join(forms)}")
-    found = [form for form in forms if form == said]
+    if answer is not None and answer not in forms:
+        raise CardError(f"draft: --dates {answer!r}: write one of {', '.join(forms)}")
+    accepted = [form for form in forms if form == answer]
     for name, texts in cells.items():
-        every = texts.drop_nulls().unique(maintain_order=True)
-        # of all files, each of which may have a style of its own
-        some = every.gather_every(max(1, len(every) // _HEAD))
-        # every form asks for three numbers: most columns are told by one look
-        if some.str.contains(r"\d+\D\d+\D\d").sum() <= _STRAY * len(some):
+        distinct = texts.drop_nulls().unique(maintain_order=True)
+        # sampled from all files, whose notations may differ
+        sample = distinct.gather_every(max(1, len(distinct) // _HEAD))
+        # every form has three numbers, which rules out most columns at once
+        if sample.str.contains(r"\d+\D\d+\D\d").sum() <= _STRAY * len(sample):
             continue
-        written: dict[DatesForm, pl.Series] = {form: some.filter(_read_as(some, form) != some) for form in forms}
-        dates = {form: int(_is_date(_read_as(rows, form)).sum()) for form, rows in written.items()}
-        fits = [form for form in forms if dates[form] > _STRAY * len(some)]
+        changed: dict[DatesForm, pl.Series] = {form: sample.filter(_read_as(sample, form) != sample) for form in forms}
+        dates = {form: int(_is_date(_read_as(rows, form)).sum()) for form, rows in changed.items()}
+        fits = [form for form in forms if dates[form] > _STRAY * len(sample)]
         if set(_EITHER) <= set(fits):
-            apart = [form for form in _EITHER if dates[form] >= (1 - _STRAY) * len(written[form])]
-            if len(apart) == 2 and said not in _EITHER:
+            complete = [form for form in _EITHER if dates[form] >= (1 - _STRAY) * len(changed[form])]
+            if len(complete) == 2 and answer not in _EITHER:
                 raise QuestionError(
                     f"the dates of {name!r} can be read in several ways", [f"--dates {form}" for form in _EITHER]
                 )
-            if not apart:
-                both = (
-                    written[form].filter(~_is_date(_read_as(written[form], other)))[0]
-                    for form, other in (_EITHER, _EITHER[::-1])
+            if not complete:
+                examples = (
+                    changed[form].filter(~_is_date(_read_as(changed[form], opposite)))[0]
+                    for form, opposite in (_EITHER, _EITHER[::-1])
                 )
                 raise CardError(
                     f"draft: {name!r} has the day first in some rows and the month first in others, as in "
-                    f"{' and '.join(both)}: nobody can tell what 03/04/2026 is; write them in one way"
+                    f"{' and '.join(examples)}: nobody can tell what 03/04/2026 is; write them in one way"
                 )
-            drop = next(form for form in _EITHER if form != (said if said in _EITHER else apart[0]))
+            drop = next(form for form in _EITHER if form != (answer if answer in _EITHER else complete[0]))
             fits.remove(drop)
-        if int(_is_date(some).sum()) + sum(dates[form] for form in fits) >= (1 - _STRAY) * len(some):
-            found += [form for form in fits if form not in found]
-    return [form for form in forms if form in found]
+        if int(_is_date(sample).sum()) + sum(dates[form] for form in fits) >= (1 - _STRAY) * len(sample):
+            accepted += [form for form in fits if form not in accepted]
+    return [form for form in forms if form in accepted]
 
 
 def _read_as(cells: pl.Series, form: DatesForm) -> pl.Series:
@@ -448,26 +448,26 @@ def _read_as(cells: pl.Series, form: DatesForm) -> pl.Series:
 
 
 def _is_date(cells: pl.Series) -> pl.Series:
-    """Whether a cell is a date that ingest reads, and no number."""
+    """Mark of cells that are dates that ingest reads, and no numbers."""
     read = pl.DataFrame({"raw_order": cells.cast(pl.String)}).select(order_of({"order": pl.String()})).to_series()
     return read.is_not_null() & cells.str.contains(_DAY)
 
 
-def _units(name: str, units: pl.Series, told: Answers) -> Mapping[str, float]:
-    """Units behind the numbers of a column, and what each is worth in that of most of them."""
-    if name in told.units:
-        return told.units[name]
+def _units(name: str, units: pl.Series, answers: Answers) -> Mapping[str, float]:
+    """Units behind the numbers of a column, and their ratios to the most frequent one."""
+    if name in answers.units:
+        return answers.units[name]
     counts = units.drop_nulls().str.strip_chars().value_counts(sort=True).rows()
     kinds: dict[str, list[str]] = {}
     for unit, _ in counts:
         kinds.setdefault(plain_name(unit).rstrip("."), []).append(unit)
     if len(kinds) <= 1:
-        return {unit: 1.0 for same in kinds.values() for unit in same}
+        return {unit: 1.0 for spellings in kinds.values() for unit in spellings}
     base = _WORTH.get(next(iter(kinds)))
     worth = {
         unit: f"{_WORTH[kind] / base:g}" if base and kind in _WORTH else "1" if kind == next(iter(kinds)) else "WORTH"
-        for kind, same in kinds.items()
-        for unit in same
+        for kind, spellings in kinds.items()
+        for unit in spellings
     }
     line = " ".join(f"--unit {shlex.quote(f'{name}:{unit}={value}')}" for unit, value in worth.items())
     shown = ", ".join(f"{unit} ({n:,} rows)" for unit, n in counts[:8])
@@ -475,135 +475,137 @@ def _units(name: str, units: pl.Series, told: Answers) -> Mapping[str, float]:
 
 
 def plain_name(name: str) -> str:
-    """Without accents and capitals."""
+    """Lower-case name without accents."""
     return "".join(c for c in unicodedata.normalize("NFKD", name.lower()) if not unicodedata.combining(c))
 
 
-def _place(role: str, name: str) -> int | None:
-    """How likely a name is one of a role: the lower the likelier."""
+def _name_rank(role: str, name: str) -> int | None:
+    """Rank of a name among those usual for a role, the likeliest first; None if it is none of them."""
     plain = plain_name(name)
     words = set(re.split(r"[^a-z0-9]+", plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name))))
-    # three letters are a part of many a word
+    # parts of up to three letters occur inside many words, so they must be whole words
     return next((i for i, part in enumerate(_NAMES[role].split()) if part in (plain if len(part) > 3 else words)), None)
 
 
 def find_roles(
-    columns: dict[str, Column], given: Mapping[str, str], users: Sequence[str], taken: Sequence[str] = ()
+    columns: dict[str, Column], answered: Mapping[str, str], users: Sequence[str], parts: Sequence[str] = ()
 ) -> tuple[dict[str, str], list[str]]:
-    """Role -> column; roles that nothing speaks for are absent.  And the roles of columns whose names say nothing.
+    """Role -> column, for roles that some column fits; and the roles that were guessed by content, not by name.
 
-    ``taken``: columns that play a part already.
-    Raises CardError if a column is not there, cannot play its part, or one that is needed cannot be told.
+    ``answered``: roles that the operator has named.  ``parts``: columns that make the states together.
+    Raises CardError if a column is missing or does not fit its role, or no column fits a role that is needed.
     """
-    for name in (*given.values(), *users, *taken):
+    for name in (*answered.values(), *users, *parts):
         if name not in columns:
             raise CardError(f"draft: no column {name!r}; the log has: {', '.join(columns)}")
-    if (named := columns.get(given.get("episode", ""))) is not None and named.is_own and len(named.cells) > 2:
+    if (episode := columns.get(answered.get("episode", ""))) is not None and episode.is_own and len(episode.cells) > 2:
         raise CardError(
-            f"draft: nearly every row has its own {named.name!r}, so each would be an episode of one step; name a "
+            f"draft: nearly every row has its own {episode.name!r}, so each would be an episode of one step; name a "
             "column that the rows of an episode share, or leave --episode out: then a person is one"
         )
-    found, guessed, rivals = dict(given), list[str](), dict[str, list[Column]]()
+    roles, guessed, rivals = dict(answered), list[str](), dict[str, list[Column]]()
     if users:
-        found["user"] = min(users, key=lambda name: columns[name].distinct)
-    # what a name says goes before what content may mean: an outcome looks like an action
-    for best in (_named, _likely):
+        roles["user"] = min(users, key=lambda name: columns[name].distinct)
+    # names go before contents: an outcome looks like an action
+    for best in (_by_name, _by_content):
         for role in ROLES:
-            used = {*found.values(), *users, *taken}
+            used = {*roles.values(), *users, *parts}
             fit = [c for c in columns.values() if c.name not in used and _fits(role, c)]
-            if role not in found and (name := best(role, fit)) is not None:
-                if best is _likely:
+            if role not in roles and (name := best(role, fit)) is not None:
+                if best is _by_content:
                     guessed.append(role)
                     rivals[role] = fit
-                found[role] = name
+                roles[role] = name
     for role, option in (("user", "--user"), ("action", "--action"), ("state", "--state")):
-        if role not in found:
+        if role not in roles:
             raise CardError(
                 f"draft: cannot tell which column is the {role}; name it with {option} COLUMN. "
-                f"The log has: {', '.join(columns)}{_taken(found)}"
+                f"The log has: {', '.join(columns)}{_roles(roles)}"
             )
-    user = columns[found["user"]]
-    _ask_for_outcome(columns, found, given, {*users, *taken})
+    user = columns[roles["user"]]
+    _ask_for_outcome(columns, roles, answered, {*users, *parts})
     for role, fit in rivals.items():
-        _ask_for_role(role, columns[found[role]], fit, user, found)
-    weak = _place("user", user.name) is None or plain_name(user.name) in _WEAK
+        _ask_for_role(role, columns[roles[role]], fit, user, roles)
+    weak = _name_rank("user", user.name) is None or plain_name(user.name) in _WEAK
     if not users and weak and user.is_own and len(user.cells) > _FEW_NUMBERS:
-        others = [c.name for c in columns.values() if c.name != user.name and _OWN > c.distinct / len(c.cells) > 0.01]
+        likely = [c.name for c in columns.values() if c.name != user.name and _OWN > c.distinct / len(c.cells) > 0.01]
         raise QuestionError(
             f"every row has its own {user.name!r}: if a person has several rows, it protects each as if they were many "
             "people. Which column names people?",
-            [f"--user {shlex.quote(name)}" for name in (*others[:5], user.name)],
+            [f"--user {shlex.quote(name)}" for name in (*likely[:5], user.name)],
         )
-    return found, guessed
+    return roles, guessed
 
 
 _MEANS = {"action": "was done", "reward": "came of it", "state": "was seen before"}
 
 
 def _ask_for_outcome(
-    columns: Mapping[str, Column], found: Mapping[str, str], given: Mapping[str, str], taken: AbstractSet[str]
+    columns: Mapping[str, Column], roles: Mapping[str, str], answered: Mapping[str, str], used: AbstractSet[str]
 ) -> None:
-    """Ask for the outcome where a column says yes or no on last rows alone, or beside what is called a score."""
-    named = columns.get(found.get("reward", ""))
-    if "reward" in given or named is None or named.is_outcome:
+    """Ask for the outcome if a column is yes or no on last rows alone, or beside one that is called a score."""
+    reward = columns.get(roles.get("reward", ""))
+    if "reward" in answered or reward is None or reward.is_outcome:
         return
-    free = [c for c in columns.values() if c.is_outcome and c.name not in {*found.values(), *taken}]
-    measured = {"score", "points"} & set(re.split(r"[^a-z]+", plain_name(named.name)))
-    if likely := [c.name for c in free if c.is_late or (measured and c.numbers < _ORDERED)]:
-        options = [f"--reward {shlex.quote(name)}" for name in (*likely[:7], named.name)]
-        raise QuestionError(f"which column says what {_MEANS['reward']}? Several may{_taken(found, 'reward')}", options)
+    free = [c for c in columns.values() if c.is_outcome and c.name not in {*roles.values(), *used}]
+    measured = {"score", "points"} & set(re.split(r"[^a-z]+", plain_name(reward.name)))
+    if outcomes := [c.name for c in free if c.is_late or (measured and c.numbers < _ORDERED)]:
+        options = [f"--reward {shlex.quote(name)}" for name in (*outcomes[:7], reward.name)]
+        raise QuestionError(f"which column says what {_MEANS['reward']}? Several may{_roles(roles, 'reward')}", options)
 
 
-def _taken(found: Mapping[str, str], role: str = "") -> str:
-    """Which columns play the other parts, and how to say otherwise."""
-    taken = [f"--{one} {shlex.quote(name)}" for one, name in found.items() if one != role and one != "terminated"]
-    return f" (taken so far: {', '.join(taken)})" if taken else ""
+def _roles(roles: Mapping[str, str], role: str = "") -> str:
+    """Text of the other roles' columns, as options of the verb."""
+    options = [
+        f"--{other} {shlex.quote(name)}" for other, name in roles.items() if other != role and other != "terminated"
+    ]
+    return f" (taken so far: {', '.join(options)})" if options else ""
 
 
-def _ask_for_role(role: str, likely: Column, fit: Sequence[Column], people: Column, taken: Mapping[str, str]) -> None:
-    """Ask which of several columns plays a part, where no name says so."""
-    found = [likely, *(c for c in fit if c is not likely and _rival(role, likely, c))]
-    if role not in _MEANS or len(found) == 1:
+def _ask_for_role(role: str, best: Column, fit: Sequence[Column], people: Column, roles: Mapping[str, str]) -> None:
+    """Ask which of several columns has a role, if no name decides it."""
+    rivals = [best, *(c for c in fit if c is not best and _rival(role, best, c))]
+    if role not in _MEANS or len(rivals) == 1:
         return
     if role == "state":
-        # what never changes of a person says less of what was seen
-        each = (pl.DataFrame({"who": people.cells, "what": c.cells}).drop_nulls() for c in found)
-        still = [len(pairs.unique()) <= pairs["who"].n_unique() for pairs in each]
-        found = [c for _, c in sorted(zip(still, found, strict=True), key=lambda pair: pair[0])]
-    options = [f"--{role} {shlex.quote(c.name)}" for c in found[:8]]
+        # a column that is constant for each person is less likely to be the state
+        pairs_of = (pl.DataFrame({"who": people.cells, "what": c.cells}).drop_nulls() for c in rivals)
+        constant = [len(pairs.unique()) <= pairs["who"].n_unique() for pairs in pairs_of]
+        rivals = [c for _, c in sorted(zip(constant, rivals, strict=True), key=lambda pair: pair[0])]
+    options = [f"--{role} {shlex.quote(c.name)}" for c in rivals[:8]]
     together = [" ".join(options[:3])] if role == "state" else []
     raise QuestionError(
-        f"which column says what {_MEANS[role]}? Several may{_taken(taken, role)}", [*options, *together]
+        f"which column says what {_MEANS[role]}? Several may{_roles(roles, role)}", [*options, *together]
     )
 
 
-def _rival(role: str, chosen: Column, other: Column) -> bool:
-    """Whether a column may play the part as well as the one that was chosen."""
+def _rival(role: str, chosen: Column, column: Column) -> bool:
+    """Whether a column fits a role as well as the chosen one."""
     if role == "reward":
-        if other.is_outcome:
+        if column.is_outcome:
             return True
-        return other.numbers >= _ORDERED and (other.distinct <= _FEW_NUMBERS or chosen.distinct > _FEW_NUMBERS)
+        return column.numbers >= _ORDERED and (column.distinct <= _FEW_NUMBERS or chosen.distinct > _FEW_NUMBERS)
     if role == "state":
-        return other.is_measured
-    return (other.numbers >= _ORDERED) == (chosen.numbers >= _ORDERED) and not other.is_own
+        return column.is_measured
+    return (column.numbers >= _ORDERED) == (chosen.numbers >= _ORDERED) and not column.is_own
 
 
-def _named(role: str, fit: Sequence[Column]) -> str | None:
-    # of equal names the shortest: next_state is no state where there is one
-    named = [(place, len(c.name), c.name) for c in fit if (place := _place(role, c.name)) is not None]
-    return min(named)[2] if named else None
+def _by_name(role: str, fit: Sequence[Column]) -> str | None:
+    # the shortest of equally likely names: state, not next_state
+    ranked = [(place, len(c.name), c.name) for c in fit if (place := _name_rank(role, c.name)) is not None]
+    return min(ranked)[2] if ranked else None
 
 
-def _likely(role: str, fit: Sequence[Column]) -> str | None:
+def _by_content(role: str, fit: Sequence[Column]) -> str | None:
     if role == "order":
-        # dates are there to order something
+        # dates order rows
         return next((c.name for c in fit if c.is_date), None)
     if role == "action":
-        # the last column of a few texts is more often what was done than what was seen
+        # the last column of a few texts is more often the action than the state
         texts = [c for c in reversed(fit) if c.numbers < _ORDERED and not c.is_late]
         return next((c.name for c in (*(c for c in texts if not c.is_outcome), *texts)), None)
     if role == "reward":
-        # what came of it is logged last, and has few values
+        # the outcome is logged last, and has few values
         numbers = [c for c in reversed(fit) if c.numbers >= _ORDERED]
         few = [c for c in numbers if c.distinct <= _FEW_NUMBERS]
         return next((c.name for c in (*few, *(c for c in fit if c.is_outcome), *numbers)), None)
@@ -616,7 +618,7 @@ def _fits(role: str, c: Column) -> bool:
     if role == "order":
         return c.ordered >= _ORDERED and c.distinct > 1
     if role == "reward":
-        return c.distinct > 1 and (c.numbers >= _ORDERED or c.cells.drop_nulls().n_unique() <= _WORDS)
+        return c.distinct > 1 and (c.numbers >= _ORDERED or c.cells.drop_nulls().n_unique() <= _OUTCOME_TEXTS)
     if role == "terminated":
         return c.distinct <= 3
     if role == "action":
@@ -625,5 +627,5 @@ def _fits(role: str, c: Column) -> bool:
         many = c.distinct <= min(_MOST_STATES, len(c.cells) / _ROWS_EACH)
         some = c.distinct <= MOST_LABELS or many or c.numbers >= _ORDERED
         return c.distinct > 1 and some and c.is_measured and not c.is_late
-    # a date-time of its own on every row, as of a visit, is no episode
+    # a column that differs on every row, as the time of a visit, is no episode
     return c.distinct > 1 and not (role == "episode" and c.is_own)

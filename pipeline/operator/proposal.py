@@ -1,4 +1,4 @@
-"""A proposed card and recipe: their keys with a reason beside each, and what was seen, which no file holds."""
+"""A proposed card and recipe: their keys, a reason beside each, and facts of the log, which stand in no file."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from pipeline.statistics.calibration import signal_to_noise
 # the drafted recipe's budget, and the share of the people who teach by it
 _RHO, _TEACHING = 0.5, 0.5
 CARD, RECIPE = "card.toml", "recipe.toml"
-"""What a proposal is called in its folder."""
+"""Names of a proposal's files."""
 FRAME_FILE = "frame.parquet"
-"""What a card calls the file of a data frame."""
+"""Name, in a card, of the file of a data frame."""
 
 _HEAD = "# Proposed from the log by `reticent draft`: change what an expert would set, and say so in [provenance]."
 
 
 @dataclass(frozen=True)
-class Said:
-    """One key of the proposal."""
+class Key:
+    """One key of the proposed card; ``seen``: facts of the log that it was read off."""
 
     key: str
     value: str
@@ -43,33 +43,33 @@ class Said:
 class Draft:
     """A proposed card and recipe; ``paths``: the files of the log, none of a frame."""
 
-    said: Sequence[Said] = field(repr=False)
+    keys: Sequence[Key] = field(repr=False)
     notes: Sequence[str] = ()
     paths: Sequence[Path] = ()
 
     @property
     def toml(self) -> str:
-        """The card's text."""
+        """Text of the card."""
         lines = [_HEAD, "schema_version = 2"]
         table = ""
-        for one in self.said:
-            head, _, key = one.key.rpartition(".")
+        for entry in self.keys:
+            head, _, key = entry.key.rpartition(".")
             if head != table:
                 lines += ["", f"[{head}]"]
                 table = head
-            lines.append(f"{key} = {one.value}" + (f"  # {one.why}" if one.why else ""))
+            lines.append(f"{key} = {entry.value}" + (f"  # {entry.why}" if entry.why else ""))
         return "\n".join(lines) + "\n"
 
     @property
     def recipe(self) -> str:
-        """A recipe for the card, which holds people out where there are enough of them to judge."""
-        told = {one.key: one.value for one in self.said}
+        """Text of a recipe for the card, which holds people out if there are enough for an evaluation."""
+        values = {entry.key: entry.value for entry in self.keys}
         judges = [
             "",
             "[evaluate]",
             "people = 0.3  # three in ten people do not choose the policy: they test it, at no cost",
         ]
-        if 0.3 * int(told["unit.users_public"]) < LEAST_PEOPLE:
+        if 0.3 * int(values["unit.users_public"]) < LEAST_PEOPLE:
             judges = [
                 "",
                 f"# no [evaluate] people = 0.3: it takes {math.ceil(LEAST_PEOPLE / 0.3):,} people to hold some out",
@@ -80,7 +80,7 @@ class Draft:
         lines = [
             "# For the card that `reticent draft` proposed: `reticent plan` says what it costs, and reads no row.",
             "[recipe]",
-            f"name = {told['name']}",
+            f"name = {values['name']}",
             f"card = {quoted(CARD)}",
             agent,
             "",
@@ -101,13 +101,13 @@ class Draft:
 
     @property
     def seen(self) -> list[tuple[str, str]]:
-        """What was seen in the log, by key: raw facts, for the operator's eyes only."""
-        return [(one.key, one.seen) for one in self.said if one.seen]
+        """Raw facts of the log by key, for the operator only."""
+        return [(entry.key, entry.seen) for entry in self.keys if entry.seen]
 
     def save(self, folder: str | Path) -> Path:
-        """Write the card and the recipe into a folder, as ``card.toml`` and ``recipe.toml``; returns where the card is.
+        """Write ``card.toml`` and ``recipe.toml`` into a folder; returns the card's path.
 
-        Raises CardError if one of them is there, or the folder holds none of the log's files.
+        Raises CardError if one of them exists, or the folder does not hold the log's files.
         """
         to = Path(folder)
         check_folder(to, self.paths)
@@ -124,12 +124,12 @@ class Draft:
         return to / CARD
 
     def __repr__(self) -> str:
-        """The card, and what was seen."""
+        """Format the card, the facts of the log and the notes."""
         return "\n".join([self.toml, *(f"{key}: {seen}" for key, seen in self.seen), *self.notes])
 
 
 def check_folder(to: Path, paths: Sequence[Path]) -> None:
-    """Raises CardError if a card in this folder could not name the files of the log, or something is there."""
+    """Raise CardError if a card in this folder could not name the files of the log, or a file would be overwritten."""
     if to.suffix == ".toml":
         raise CardError(f"{to}: name the folder: {CARD} and {RECIPE} are written into it")
     for file in paths:
@@ -148,23 +148,23 @@ NAMED = 8
 
 
 def patterns(paths: Sequence[Path], folder: Path | None = None) -> list[str]:
-    """How a card names files, from a folder on; None: from their own."""
+    """Names or a pattern of files in a card that lies in a folder; None: in their own."""
     if not paths:
         return [FRAME_FILE]
-    above = [Path() if folder is None else path.resolve().parent.relative_to(folder.resolve()) for path in paths]
+    folders = [Path() if folder is None else path.resolve().parent.relative_to(folder.resolve()) for path in paths]
     first = paths[0]
     if len(paths) > NAMED and {p.resolve() for p in paths} == {
         p.resolve() for p in first.parent.glob(f"*{first.suffix}")
     }:
-        return [str(above[0] / f"*{first.suffix}")]
-    return [str(place / path.name) for place, path in zip(above, paths, strict=True)]
+        return [str(folders[0] / f"*{first.suffix}")]
+    return [str(parent / path.name) for parent, path in zip(folders, paths, strict=True)]
 
 
 def quoted(value: str) -> str:
-    """As TOML has a text."""
+    """Format a TOML string."""
     return json.dumps(value, ensure_ascii=False)
 
 
 def listed(values: Sequence[object]) -> str:
-    """As TOML has a list."""
+    """Format a TOML array."""
     return json.dumps(list(values), ensure_ascii=False)

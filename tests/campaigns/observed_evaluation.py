@@ -293,9 +293,9 @@ def evaluate_once(
 def judge(e: ObservedEvaluation, learnt: LinearLearnt, log: Log, noise: SeededNoise) -> Evaluated:
     people = list(frames(log))
     work = e.ask(learnt)
-    first = e.sums[FEATURES].draw(exact(e.moved, work.of_nobody(people), "synthetic"), noise)
+    first = e.sums[FEATURES].draw(exact(e.moved, work.sum_people(people), "synthetic"), noise)
     scores = e.scores(learnt, work.asked, first)
-    summed = ObservedScoreSums(e.card, e.scored, scores).of_nobody(people)
+    summed = ObservedScoreSums(e.card, e.scored, scores).sum_people(people)
     second = e.sums[SCORED].draw(exact(e.scored, summed, "synthetic"), noise)
     return e.measure(learnt, e.both(first, second), float(e.terms.held_out), 1)[1]
 

@@ -87,7 +87,7 @@ def files_of(snapshot: Snapshot) -> dict[str, bytes]:
     ("name", "nth", "when", "number"),
     [
         ("_read", 1, "before", 1),
-        ("gather_nobodys", 1, "after", 1),
+        ("gather_nameless", 1, "after", 1),
         ("screen", 2, "before", 1),
         ("note_number", 1, "before", 1),
         ("note_number", 1, "after", 1),

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.logs.readers import batch as framing
 from pipeline.logs.readers import meds
-from pipeline.logs.readers.batch import Asked
+from pipeline.logs.readers.batch import Request
 
 from .conftest import canonical, ingest
 from .layout_ingest import changed
@@ -27,7 +27,7 @@ def window(rows: list[tuple[Any, ...]], folder: Path, **readings: dict[str, Any]
     needed = {"lab": {"codes": ["L"]}, "dose": {"codes": ["D"]}, "reward": {"codes": ["R"]}}
     declared = cards()["MEDS"]["source"]["meds"] | {"readings": needed | readings}
     card = card_of(changed("MEDS", source={"meds": declared}), folder)
-    asked = Asked(["step", "end", *readings])
+    asked = Request(["step", "end", *readings])
     return pl.concat(
         [b.frame for b in meds.read_meds(folder / "0.parquet", asked, card.source.meds, card.domain.horizon)]
     )

@@ -67,7 +67,7 @@ def apart(points):
 def told():
     of = card()
     work = MomentSums(ObservedLayout(of, 4), asked(of, np.random.default_rng(8)), 1.0)
-    every = [work.of_nobody([person("a", rows)]) for rows in everybody(2)]
+    every = [work.sum_people([person("a", rows)]) for rows in everybody(2)]
     return work, {name: np.unique([e[name].ravel() for e in every], axis=0) for name in every[0]}
 
 
@@ -94,11 +94,11 @@ def test_twins_that_do_not_shorten_an_observation_or_count_an_episode_too_many_m
     work, _ = told
     tables = {t.name: t for t in work.layout.tables}
     far = [((40.0,), 0, 1.0, False), ((-40.0,), 0, 0.0, False)]
-    twice = work.of_nobody([person("a", [far, far])])
+    twice = work.sum_people([person("a", [far, far])])
     assert (twice[GRAM].astype(object) ** 2).sum() > tables[GRAM].add_remove.l2_squared
     monkeypatch.setattr(ObservedMap, "inside", lambda self, x: x)
     monkeypatch.setattr("pipeline.mdp.features.quantise", lambda phi, steps: np.trunc(phi * steps))
-    loose = work.of_nobody([person("a", [far])])
+    loose = work.sum_people([person("a", [far])])
     for name in (GRAM, FIRST):
         assert (loose[name].astype(object) ** 2).sum() > tables[name].add_remove.l2_squared
 
@@ -123,6 +123,6 @@ def test_what_a_person_tells_does_not_depend_on_who_stands_beside_them(told):
     )
     together = scores.of(of, pl.concat(people))
     np.testing.assert_array_equal(together, np.concatenate([scores.of(of, rows) for rows in people]))
-    alone = [work.of_nobody([rows]) for rows in people]
-    for name, table in work.of_nobody([pl.concat(people)]).items():
+    alone = [work.sum_people([rows]) for rows in people]
+    for name, table in work.sum_people([pl.concat(people)]).items():
         np.testing.assert_array_equal(table, sum(a[name] for a in alone))

@@ -1,4 +1,4 @@
-"""Parquet, and Arrow IPC as a file (Feather version 2) or a stream: types are what the schema says, rows in batches."""
+"""Parquet, and Arrow IPC as a file (Feather version 2) or a stream: types from the schema, rows in batches."""
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
@@ -23,13 +23,13 @@ _FAULTS = (
 
 
 def _damaged(path: Path, kind: str, rows: int | None = None) -> LogError:
-    where = "" if rows is None else f" after row {rows}"
-    return LogError(f"{path.name}: not a whole {kind} file{where}; write or copy it again")
+    place = "" if rows is None else f" after row {rows}"
+    return LogError(f"{path.name}: not a whole {kind} file{place}; write or copy it again")
 
 
 @dataclass(frozen=True)
 class ArrowFile:
-    """An open file."""
+    """An open file: its types, and a function that reads columns."""
 
     types: dict[str, pl.DataType]
     read: Callable[[list[str]], Iterator[Batch]]
@@ -37,8 +37,7 @@ class ArrowFile:
 
 @contextmanager
 def open_parquet(path: Path, most: int = RECORD_BYTES) -> Generator[ArrowFile]:
-    """A Parquet file; a row of more than ``most`` bytes is malformed.
-
+    """Open a Parquet file; a row of more than ``most`` bytes is malformed.
     Raises LogError if the file is no readable Parquet file.
     """
     with _open_parquet(path) as file:
@@ -52,7 +51,7 @@ def parquet_types(path: Path) -> dict[str, pl.DataType]:
 
 
 def row_count(path: Path) -> int:
-    """Rows, from the footer."""
+    """Read the number of rows from the footer."""
     with _open_parquet(path) as file:
         return int(file.metadata.num_rows)
 
@@ -86,8 +85,7 @@ _SMALL = 1 << 16
 
 @contextmanager
 def open_ipc(path: Path) -> Generator[ArrowFile]:
-    """An Arrow file or stream.
-
+    """Open an Arrow file or stream.
     Raises LogError if the file is no readable Arrow file.
     """
     try:
@@ -126,13 +124,14 @@ def _ipc_rows(path: Path, source: Any, opening: Callable[..., Any], reader: Any,
     first, most = 1, batch_rows(columns)
     try:
         if sorted(columns) != sorted(reader.schema.names):
-            # columns that were not asked for are not read, even if damaged; a column that is gone by now is damage
+            # other columns are not read, even if damaged; a column that is missing by now is damage
             wanted = pa.ipc.IpcReadOptions(included_fields=[reader.schema.get_field_index(c) for c in columns])
             source.seek(0)
             reader = opening(source, options=wanted)
     except _FAULTS:
         raise _damaged(path, "Arrow") from None
-    batches = _file_batches(reader) if opening is pa.ipc.open_file else _stream_batches(reader, source)
+    in_file = opening is pa.ipc.open_file
+    batches = map(reader.get_batch, range(reader.num_record_batches)) if in_file else _stream_batches(reader, source)
     while True:
         try:
             batch = next(batches, None)
@@ -145,13 +144,8 @@ def _ipc_rows(path: Path, source: Any, opening: Callable[..., Any], reader: Any,
         first += batch.num_rows
 
 
-def _file_batches(reader: Any) -> Iterator[Any]:
-    for i in range(reader.num_record_batches):
-        yield reader.get_batch(i)
-
-
 def _stream_batches(reader: Any, source: Any) -> Iterator[Any]:
-    """Batches up to the end-of-stream mark: a stream that just stops was cut, and one that goes on was glued."""
+    """Yield batches up to the end-of-stream mark, which must be there and must be the end of the file."""
     while True:
         before = source.tell()
         try:

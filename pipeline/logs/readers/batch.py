@@ -1,8 +1,8 @@
-"""What readers share: what they are asked and yield, names of what stands inside a cell, and rows of record batches.
+"""Parts that readers share: requests and batches, names of parts of cells, and rows of record batches.
 
 Rows of Parquet and Arrow are framed before anything is converted: one row is one record.  A row that is too long, or
-holds text that is not UTF-8, is set aside alone.  Nothing checks text on its way from pyarrow to polars, and what is no
-text there ends the process.
+holds text that is not UTF-8, is set aside alone.  Text is not checked on its way from pyarrow to polars, and invalid
+text would end the process.
 """
 
 # pyright: reportUnknownVariableType=false
@@ -28,17 +28,17 @@ from pipeline.logs.decode import NUMBERS, holds_numbers
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What is wanted of one file."""
+class Request:
+    """Request to a reader of one file: columns, which of them are lists, a prefix of ids, and a separator."""
 
     columns: list[str]
     lists: frozenset[str] = frozenset()
     mark: str = ""
     separator: str = ","
 
-    def but(self, *made: str) -> list[str]:
-        """Columns that the file itself has to hold."""
-        return [column for column in self.columns if column not in made]
+    def without(self, *names: str) -> list[str]:
+        """Requested columns other than ``names``, which the reader makes itself."""
+        return [column for column in self.columns if column not in names]
 
 
 @dataclass(frozen=True)
@@ -54,16 +54,16 @@ class Batch:
     malformed: pl.DataFrame
 
     def set_aside(self, odd: pl.Series, why: str) -> Batch:
-        """The rows but those that ``odd`` marks: each is malformed, alone."""
+        """Move the rows that ``odd`` marks to the malformed ones."""
         if not odd.any():
             return self
-        at = odd.to_numpy()
-        lost = pl.DataFrame({"line": self.lines[at], "text": why}, schema=NO_LINES.schema)
-        return Batch(self.frame.filter(~odd), self.lines[~at], pl.concat([self.malformed, lost]).sort("line"))
+        marked = odd.to_numpy()
+        lost = pl.DataFrame({"line": self.lines[marked], "text": why}, schema=NO_LINES.schema)
+        return Batch(self.frame.filter(~odd), self.lines[~marked], pl.concat([self.malformed, lost]).sort("line"))
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """What a JSON file beside the data says; nothing if there is none.
+    """Content of a JSON file beside the data; empty if there is none.
 
     Raises LogError if it is no JSON object.
     """
@@ -82,7 +82,7 @@ def lines_from(first: int, rows: int) -> Integers:
 
 
 def mark_numbers(mark: str, numbers: pl.Expr) -> pl.Expr:
-    """Record numbers as ids that no other file gives."""
+    """Record numbers as ids that are unique among files."""
     return pl.lit(mark) + numbers.cast(pl.String)
 
 
@@ -92,7 +92,7 @@ NO_LINES = pl.DataFrame(schema={"line": pl.Int64, "text": pl.String})
 
 
 def cell_type(dtype: pl.DataType, *, lists: bool = False) -> pl.DataType | None:
-    """The type that cells of a column are compared in; None if they are no cells."""
+    """Common type of the cells of a column; None if they are no cells."""
     if lists and holds_numbers(dtype):
         return NUMBERS
     if dtype.is_integer():
@@ -111,25 +111,25 @@ def cell_type(dtype: pl.DataType, *, lists: bool = False) -> pl.DataType | None:
 
 
 # seconds since 1970 of the years 1 and 9999
-_FIRST, _LAST, _A_DAY = -62_135_596_800, 253_402_300_799, 86_400
+_FIRST, _LAST, _DAY = -62_135_596_800, 253_402_300_799, 86_400
 
 
 def readable_times(column: pl.Series) -> pl.Series:
-    """Dates and times that no calendar of four digits holds are missing: they would end the process."""
+    """Set dates and times outside the years 1 to 9999 to null: they would end the process."""
     if isinstance(column.dtype, pl.Datetime):
         a_second = {"ms": 10**3, "us": 10**6, "ns": 10**9}[column.dtype.time_unit]
         low, high = _FIRST * a_second, _LAST * a_second
     elif column.dtype == pl.Date:
-        low, high = _FIRST // _A_DAY, _LAST // _A_DAY
+        low, high = _FIRST // _DAY, _LAST // _DAY
     elif column.dtype == pl.Time:
-        low, high = 0, _A_DAY * 10**9 - 1
+        low, high = 0, _DAY * 10**9 - 1
     else:
         return column
-    whole = 2**63 - 1
-    return column.set(~column.to_physical().cast(pl.Int64).is_between(max(low, -whole), min(high, whole)), None)
+    largest = 2**63 - 1
+    return column.set(~column.to_physical().cast(pl.Int64).is_between(max(low, -largest), min(high, largest)), None)
 
 
-# what readers make of the order of rows: an id of the episode, and the step
+# columns that readers make from the order of rows
 NUMBERED: dict[str, pl.DataType] = {"episode": pl.String(), "step": pl.Int64()}
 PLACE = re.compile(r"(.+)\[(\d{1,4})\]")
 
@@ -137,40 +137,40 @@ Types = Mapping[str, pl.DataType]
 
 
 def field(name: str, types: Types) -> tuple[pl.DataType, pl.Expr] | None:
-    """Type of a column or of what stands inside one, and how to take it out; None if there is no such thing."""
+    """Type of a column or of a part of its cells, and an expression that takes it out; None if it does not exist."""
     if name in types:
         return types[name], pl.col(name)
-    place = PLACE.fullmatch(name)
+    index = PLACE.fullmatch(name)
     outer, slash, inner = name.rpartition("/")
-    found = field(place[1], types) if place is not None else field(outer, types) if slash else None
-    if found is None:
+    container = field(index[1], types) if index is not None else field(outer, types) if slash else None
+    if container is None:
         return None
-    dtype, cell = found
-    if place is not None and isinstance(dtype, pl.List):
-        return _type_of(dtype.inner), cell.list.get(int(place[2]), null_on_oob=True)
-    if place is not None and isinstance(dtype, pl.Array) and int(place[2]) < dtype.size:
-        return _type_of(dtype.inner), cell.arr.get(int(place[2]))
-    if place is None and isinstance(dtype, pl.Struct):
+    dtype, cell = container
+    if index is not None and isinstance(dtype, pl.List):
+        return _type_of(dtype.inner), cell.list.get(int(index[2]), null_on_oob=True)
+    if index is not None and isinstance(dtype, pl.Array) and int(index[2]) < dtype.size:
+        return _type_of(dtype.inner), cell.arr.get(int(index[2]))
+    if index is None and isinstance(dtype, pl.Struct):
         kinds = {part.name: _type_of(part.dtype) for part in dtype.fields}
         return (kinds[inner], cell.struct.field(inner)) if inner in kinds else None
     return None
 
 
 def field_types(names: list[str], types: Types) -> dict[str, pl.DataType]:
-    """Types of the ``names`` that are there, beside the columns themselves."""
-    found = {name: field(name, types) for name in names}
-    return {**types, **{name: it[0] for name, it in found.items() if it is not None}}
+    """Types of the columns, and of those ``names`` that exist."""
+    located = {name: field(name, types) for name in names}
+    return {**types, **{name: entry[0] for name, entry in located.items() if entry is not None}}
 
 
 def take_fields(names: list[str], types: Types) -> list[pl.Expr]:
-    """One expression a name; all are there."""
-    return [it[1].alias(name) for name in names if (it := field(name, types)) is not None]
+    """Expressions of the ``names``, all of which exist."""
+    return [located[1].alias(name) for name in names if (located := field(name, types)) is not None]
 
 
 def column_of(name: str, types: Types) -> str | None:
-    """The column that a name stands in."""
-    found = field(name, types)
-    return None if found is None else found[1].meta.root_names()[0]
+    """Column that holds a name."""
+    located = field(name, types)
+    return None if located is None else located[1].meta.root_names()[0]
 
 
 def _type_of(dtype: Any) -> pl.DataType:
@@ -179,17 +179,17 @@ def _type_of(dtype: Any) -> pl.DataType:
 
 BATCH_ROWS = 1 << 18
 _USUAL_COLUMNS = 12
-# what stands in one row of a column: bytes, or pieces of text that are none
+# a number for each row of a column: its bytes, or its invalid texts
 _Measure = Callable[[Any], Integers]
 
 
 def batch_rows(columns: list[str]) -> int:
-    """Rows of a batch: fewer where the rows are wide, so that memory does not grow with the horizon."""
+    """Number of rows of a batch: fewer if they are wide, so that memory does not grow with the horizon."""
     return max(1, BATCH_ROWS * _USUAL_COLUMNS // max(_USUAL_COLUMNS, len(columns)))
 
 
 def types_of(schema: Any) -> dict[str, pl.DataType]:
-    """Column name -> type as the schema declares it (a dictionary is its values); repeated names are left out."""
+    """Column name -> type in the schema (of a dictionary, that of its values); repeated names are left out."""
     times = Counter(schema.names)
     kinds = zip(schema.names, schema.types, strict=True)
     return {name: _polars_type(kind) for name, kind in kinds if times[name] == 1}
@@ -208,7 +208,7 @@ def _polars_type(arrow: Any) -> pl.DataType:
 
 
 def _unknown(arrow: Any) -> bool:
-    """Whether polars stops the process where it meets this type or a value of it, instead of raising an error."""
+    """Whether this type or its values would make polars end the process instead of raising an error."""
     if pa.types.is_timestamp(arrow) and arrow.tz is not None:
         try:
             pl.Series([], dtype=pl.Int64).cast(pl.Datetime("us", arrow.tz))
@@ -230,17 +230,17 @@ def frame_rows(batch: Any, columns: list[str], first: int, most: int = RECORD_BY
     if (bad := long | odd).any():
         why = np.where(long, f"longer than {most >> 20} MiB", "text that is not UTF-8")[bad]
         lost = pl.DataFrame({"line": numbers[bad], "text": why}, schema=NO_LINES.schema)
-        kept = pa.array(~bad)
-        arrays, numbers = [_filter(array, kept) for array in arrays], numbers[~bad]
+        sound = pa.array(~bad)
+        arrays, numbers = [_filter(array, sound) for array in arrays], numbers[~bad]
     plain = [a.dictionary_decode() if pa.types.is_dictionary(a.type) else a for a in arrays]
     return Batch(pl.DataFrame(pa.RecordBatch.from_arrays(plain, names=columns)), numbers, lost)
 
 
-def _filter(array: Any, kept: Any) -> Any:
+def _filter(array: Any, mask: Any) -> Any:
     if pa.types.is_string_view(array.type):
         # pyarrow filters no views
-        return _as_bytes(array).cast(pa.large_binary()).filter(kept).view(pa.large_string())
-    return array.filter(kept)
+        return _as_bytes(array).cast(pa.large_binary()).filter(mask).view(pa.large_string())
+    return array.filter(mask)
 
 
 def find_odd_text(arrays: list[Any]) -> Bools:
@@ -250,11 +250,11 @@ def find_odd_text(arrays: list[Any]) -> Bools:
         try:
             array.validate(full=True)
         except pa.ArrowInvalid:
-            # offsets that lead beyond the batch are damage; text, a time or a number that is none is a person's
-            whole = array
+            # offsets beyond the batch are damage of the file; invalid text, times or numbers are faults of single rows
+            as_bytes = array
             if isinstance(array, pa.DictionaryArray):
-                whole = pa.DictionaryArray.from_arrays(array.indices, _as_bytes(array.dictionary))
-            _as_bytes(whole).validate(full=True)
+                as_bytes = pa.DictionaryArray.from_arrays(array.indices, _as_bytes(array.dictionary))
+            _as_bytes(as_bytes).validate(full=True)
             bad |= _measured(array, _odd_texts) > 0
     return bad
 
@@ -287,15 +287,15 @@ def _spans(array: Any) -> Integers:
 
 @cache
 def _grows(kind: Any) -> bool:
-    """Whether a cell of this type may be as long as it likes."""
+    """Whether cells of this type have no fixed length."""
     return not (pa.types.is_primitive(kind) or pa.types.is_null(kind))
 
 
 def _measured(array: Any, measure: _Measure) -> Integers:
-    """``(n,)``: the measure of all that stands in each row of a column, lists and structs included."""
+    """``(n,)``: the measure summed over each row of a column, parts of lists and structs included."""
     if isinstance(array, pa.DictionaryArray):
-        each = np.append(_measured(array.dictionary, measure), 0)
-        return each[array.indices.fill_null(len(each) - 1).to_numpy(zero_copy_only=False).astype(np.int64)]
+        measures = np.append(_measured(array.dictionary, measure), 0)
+        return measures[array.indices.fill_null(len(measures) - 1).to_numpy(zero_copy_only=False).astype(np.int64)]
     if isinstance(array, pa.StructArray):
         parts = (_measured(array.field(i), measure) for i in range(array.type.num_fields))
         return sum(parts, start=np.zeros(len(array), dtype=np.int64))
@@ -335,7 +335,7 @@ def _is_text(cell: bytes | None) -> bool:
 
 
 def _as_bytes(array: Any) -> Any:
-    """The same cells, as what they are made of: bytes of text and decimals, integers of times."""
+    """View the cells as bytes (text, decimals) or integers (times)."""
     return array.view(_bytes_type(array.type))
 
 
@@ -349,8 +349,8 @@ def _bytes_type(kind: Any) -> Any:
     if pa.types.is_fixed_size_list(kind):
         return pa.list_(_bytes_type(kind.value_type), kind.list_size)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        of = pa.list_ if pa.types.is_list(kind) else pa.large_list
-        return of(kind.value_field.with_type(_bytes_type(kind.value_type)))
+        list_type = pa.list_ if pa.types.is_list(kind) else pa.large_list
+        return list_type(kind.value_field.with_type(_bytes_type(kind.value_type)))
     if pa.types.is_decimal(kind):
         return pa.binary(kind.byte_width)
     if pa.types.is_time(kind) or pa.types.is_date64(kind):

@@ -1,18 +1,18 @@
-"""Text files in blocks of physical lines, framed before anything is parsed: a line is one record, whatever it holds.
+"""Text files in blocks of physical lines, framed before anything is parsed: a line is one record.
 
 A line that is too long or not UTF-8 is set aside alone, so that no person's bytes reach another's line.
 
-CSV is UTF-8 with commas and a header; every column is text, no type is guessed from values.  A newline inside quotes is
-not one value but two malformed lines: otherwise one person's stray quote would swallow the lines of the people after
+CSV is UTF-8 with commas and a header; every column is text, no type is guessed from values.  A newline inside quotes
+makes two malformed lines, not one value: otherwise one person's stray quote would swallow the lines of the people after
 it, and no rule could be 1-stable.
 
 Open Bandit data is a CSV of impressions, each an episode of one step.  Its columns are the file's (``item_id``,
 ``position``, ``click``, ``propensity_score``, ``user_feature_0``, …), beside ``impression``: the line as an id.  There
-are no user ids, so the impression is all that can be protected.
+are no user ids, so the unit of privacy is the impression.
 
-NDJSON is one object a physical line; every scalar is its text, so no row decides how another is read.  Most lines are
-flat, free of escapes and have their keys where another line has them: these are cut at the colons and commas outside
-quotes, all at once.  The others go through the standard parser, one at a time; both read a line alike.
+NDJSON has one object on each physical line; every scalar becomes text, so that rows are read independently.  Most lines
+are flat, free of escapes and have the same keys at the same places as another line: these are cut at the colons and
+commas outside quotes, all at once.  The others go through the standard parser one by one, with the same results.
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -38,12 +38,12 @@ from numpy.typing import NDArray
 
 from pipeline.arrays import Bools, Integers
 from pipeline.declaration.toml import LogError
-from pipeline.logs.readers.batch import NO_LINES, RECORD_BYTES, Asked, Batch, lines_from, mark_numbers
+from pipeline.logs.readers.batch import NO_LINES, RECORD_BYTES, Batch, Request, lines_from, mark_numbers
 
 BLOCK_BYTES = 1 << 24
 _BOM = b"\xef\xbb\xbf"
 _NEWLINE, RETURN = b"\n\r"
-# of a line that is no text, as much as an operator needs to find it
+# bytes of an invalid line that the quarantine shows
 _SHOWN = 1000
 
 
@@ -63,12 +63,12 @@ class Lines:
 
     @cached_property
     def raw(self) -> NDArray[np.uint8]:
-        """The bytes of ``data``."""
+        """Bytes of ``data`` as numbers."""
         return np.frombuffer(self.data, dtype=np.uint8)
 
     @cached_property
     def starts(self) -> Integers:
-        """``(n,)`` positions of the first bytes."""
+        """Positions ``(n,)`` of the first bytes."""
         return np.concatenate([[0], self.ends[:-1] + 1])[: len(self.ends)]
 
     @cached_property
@@ -76,12 +76,12 @@ class Lines:
         """The lines, newlines included."""
         return cut_text(self.data, np.concatenate([[0], self.ends + 1]))
 
-    def bytes_of(self, kept: Bools) -> bytes:
-        """The lines that ``kept`` ``(n,)`` marks."""
-        return self.data if kept.all() else self.raw[np.repeat(kept, self.ends + 1 - self.starts)].tobytes()
+    def bytes_of(self, mask: Bools) -> bytes:
+        """Bytes of the lines that ``mask`` ``(n,)`` marks."""
+        return self.data if mask.all() else self.raw[np.repeat(mask, self.ends + 1 - self.starts)].tobytes()
 
     def malformed(self, bad: Bools) -> pl.DataFrame:
-        """What was lost and the lines that ``bad`` ``(n,)`` marks, in the order of the file."""
+        """Lost lines and those that ``bad`` ``(n,)`` marks, in the order of the file."""
         if not bad.any():
             return self.lost
         text = self.texts.filter(pl.Series(bad)).str.strip_chars_end("\r\n")
@@ -99,36 +99,36 @@ def frame_lines(path: Path, *, header: bool = False) -> Iterator[Lines]:
         while block := file.read(BLOCK_BYTES):
             cut = block.rfind(b"\n") + 1
             if cut:
-                whole, rest = rest + block[:cut], block[cut:]
-                yield frame_block(whole, first)
-                first += whole.count(b"\n")
+                complete, rest = rest + block[:cut], block[cut:]
+                yield frame_block(complete, first)
+                first += complete.count(b"\n")
             else:
-                # of a line without an end, as much as shows that it is too long
+                # enough of a line without an end to find it too long
                 rest = (rest + block)[: RECORD_BYTES + 1]
         if rest:
             yield frame_block(rest + b"\n", first)
 
 
 def frame_block(data: bytes, first: int) -> Lines:
-    """The lines of a block that ends in a newline; its first line has the number ``first``."""
-    whole = Lines(data, np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == _NEWLINE), lines_from(first, 0), NO_LINES)
-    starts, ends = whole.starts, whole.ends
+    """Split a block that ends in a newline into lines; the first one has the number ``first``."""
+    block = Lines(data, np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == _NEWLINE), lines_from(first, 0), NO_LINES)
+    starts, ends = block.starts, block.ends
     length, numbers = ends - starts, lines_from(first, len(ends))
-    blank = (length == 0) | ((length == 1) & (whole.raw[starts] == RETURN))
+    blank = (length == 0) | ((length == 1) & (block.raw[starts] == RETURN))
     bad = length > RECORD_BYTES
     if not is_text(data):
         bad |= [not is_text(data[low:high]) for low, high in zip(starts, ends, strict=True)]
-    kept = ~blank & ~bad
-    if kept.all():
+    good = ~blank & ~bad
+    if good.all():
         return Lines(data, ends, numbers, NO_LINES)
     shown = [data[low : min(high, low + _SHOWN)] for low, high in zip(starts[bad], ends[bad], strict=True)]
     texts = [text.decode("utf-8", "backslashreplace").replace("\0", "\\x00").rstrip("\r\n") for text in shown]
     lost = pl.DataFrame({"line": numbers[bad], "text": texts}, schema=NO_LINES.schema)
-    return Lines(whole.bytes_of(kept), np.cumsum(length[kept] + 1) - 1, numbers[kept], lost)
+    return Lines(block.bytes_of(good), np.cumsum(length[good] + 1) - 1, numbers[good], lost)
 
 
 def is_text(data: bytes) -> bool:
-    """UTF-8 without a zero byte; text cut at newlines is text in each piece, and only then."""
+    """Whether bytes are UTF-8 without a zero byte; this holds exactly if it holds for each line of them."""
     try:
         data.decode("utf-8")
     except UnicodeDecodeError:
@@ -137,7 +137,7 @@ def is_text(data: bytes) -> bool:
 
 
 def cut_text(data: bytes, bounds: Integers) -> pl.Series:
-    """``(len(bounds) - 1,)`` strings ``data[bounds[i]:bounds[i + 1]]``, without copying; ``data`` is UTF-8."""
+    """Strings ``data[bounds[i]:bounds[i + 1]]``, shape ``(len(bounds) - 1,)``, not copied; ``data`` is UTF-8."""
     offsets = pa.py_buffer(np.ascontiguousarray(bounds, dtype=np.int64))
     return pl.Series(pl.from_arrow(pa.LargeStringArray.from_buffers(len(bounds) - 1, offsets, pa.py_buffer(data))))
 
@@ -145,22 +145,22 @@ def cut_text(data: bytes, bounds: Integers) -> pl.Series:
 _QUOTE = ord('"')
 
 
-def _line(separator: str) -> str:
-    """What a record of a CSV looks like."""
+def _record_pattern(separator: str) -> str:
+    """Regular expression of a record of a CSV."""
     mark = re.escape(separator)
-    one = rf'(?:"(?:[^"\r\n]|"")*"|[^"{mark}\r\n]*)'
-    return rf"^{one}(?:{mark}{one})*\r?\n$"
+    field = rf'(?:"(?:[^"\r\n]|"")*"|[^"{mark}\r\n]*)'
+    return rf"^{field}(?:{mark}{field})*\r?\n$"
 
 
 def guess_separator(path: Path) -> str:
-    """What a header is separated by: of the usual marks the one that it has most of."""
+    """Separator of a header: the most frequent of the usual ones."""
     with path.open("rb") as file:
         line = file.readline(BLOCK_BYTES)
     return max(",;\t|", key=lambda mark: line.count(mark.encode()))
 
 
 def header(path: Path, separator: str = ",") -> list[str]:
-    """Column names on line 1.
+    """Read the column names on line 1.
 
     Raises LogError if the file is empty, or its first line is not UTF-8 text or no line of a CSV.
     """
@@ -178,12 +178,12 @@ def header(path: Path, separator: str = ",") -> list[str]:
 
 
 def csv_types(path: Path, separator: str = ",") -> dict[str, pl.DataType]:
-    """The columns that the header names once; all are text."""
+    """Columns that the header names once; all are text."""
     return {column: pl.String() for column, times in Counter(header(path, separator)).items() if times == 1}
 
 
 def read_csv(path: Path, columns: list[str], separator: str = ",") -> Iterator[Batch]:
-    """Yield the rows of ``columns`` (each once in the header) as text; a line that is no row is malformed."""
+    """Yield the cells of ``columns`` (each once in the header) as text; a line that is no row is malformed."""
     names = header(path, separator)
     for lines in frame_lines(path, header=True):
         good = _well_formed(lines, len(names), separator)
@@ -194,28 +194,28 @@ def read_csv(path: Path, columns: list[str], separator: str = ",") -> Iterator[B
 def _parsed(data: bytes, names: list[str], columns: list[str], separator: str) -> pl.DataFrame:
     if not data:
         return pl.DataFrame(schema=dict.fromkeys(columns, pl.String))
-    at = {name: i for i, name in enumerate(names)}
-    wanted = sorted(at[c] for c in columns)
+    position = {name: i for i, name in enumerate(names)}
+    wanted = sorted(position[c] for c in columns)
     frame = pl.read_csv(io.BytesIO(data), has_header=False, infer_schema=False, columns=wanted, separator=separator)
-    frame = frame.rename(dict(zip(frame.columns, sorted(columns, key=at.__getitem__), strict=True)))
+    frame = frame.rename(dict(zip(frame.columns, sorted(columns, key=position.__getitem__), strict=True)))
     # an empty cell is null, quoted or not
     return frame.select(pl.when(pl.col(c) != "").then(pl.col(c)).alias(c) for c in columns)
 
 
 def _well_formed(lines: Lines, fields: int, separator: str) -> Bools:
-    """``(n,)``: as many fields as the header, quotes balanced, no carriage return inside."""
+    """Mark ``(n,)`` of lines with as many fields as the header, balanced quotes and no carriage return inside."""
     raw, starts, ends = lines.raw, lines.starts, lines.ends
     commas = np.flatnonzero(raw == ord(separator))
-    each = np.searchsorted(commas, ends) - np.searchsorted(commas, starts)
-    good = each == fields - 1
+    counts = np.searchsorted(commas, ends) - np.searchsorted(commas, starts)
+    good = counts == fields - 1
     if b'"' in lines.data:
         quotes = np.cumsum(raw == _QUOTE, dtype=np.int32)
         quoted = np.flatnonzero(quotes[ends] > quotes[starts] - (raw[starts] == _QUOTE))
         # a comma separates where an even number of quotes stands before it in its line
-        line = np.repeat(np.arange(len(ends)), each)
-        apart = (quotes[commas] - quotes[starts[line]] + (raw[starts[line]] == _QUOTE)) % 2 == 0
-        good = np.bincount(line[apart], minlength=len(ends)) == fields - 1
-        good[quoted] &= lines.texts.gather(quoted).str.contains(_line(separator)).to_numpy()
+        line = np.repeat(np.arange(len(ends)), counts)
+        separating = (quotes[commas] - quotes[starts[line]] + (raw[starts[line]] == _QUOTE)) % 2 == 0
+        good = np.bincount(line[separating], minlength=len(ends)) == fields - 1
+        good[quoted] &= lines.texts.gather(quoted).str.contains(_record_pattern(separator)).to_numpy()
     if b"\r" in lines.data:
         lone = np.flatnonzero(raw == RETURN)
         lone = lone[raw[lone + 1] != _NEWLINE]
@@ -227,18 +227,18 @@ IMPRESSION = "impression"
 
 
 def obp_types(path: Path) -> dict[str, pl.DataType]:
-    """The header's columns and ``impression``; all are text."""
+    """Columns of the header and ``impression``; all are text."""
     return {**csv_types(path), IMPRESSION: pl.String()}
 
 
-def read_obp(path: Path, asked: Asked) -> Iterator[Batch]:
+def read_obp(path: Path, request: Request) -> Iterator[Batch]:
     """Yield the rows; errors as of :func:`~pipeline.logs.readers.lines.read_csv`."""
-    for batch in read_csv(path, asked.but(IMPRESSION)):
+    for batch in read_csv(path, request.without(IMPRESSION)):
         numbers = pl.Series(IMPRESSION, batch.lines)
         frame = batch.frame.with_columns(numbers).with_columns(
-            mark_numbers(asked.mark, pl.col(IMPRESSION)).alias(IMPRESSION)
+            mark_numbers(request.mark, pl.col(IMPRESSION)).alias(IMPRESSION)
         )
-        yield Batch(frame.select(asked.columns), batch.lines, batch.malformed)
+        yield Batch(frame.select(request.columns), batch.lines, batch.malformed)
 
 
 _STRING = r'"[^"\\\x00-\x1f]*"'
@@ -248,14 +248,14 @@ _FLAT = rf"^[ \t]*\{{(?:{_PAIR}(?:,{_PAIR})*|[ \t]*)\}}[ \t]*\r?\n$"
 _BRACE = ord("{")
 # whether a byte is a cut, a blank, or how null and NaN begin
 _CUTS, _BLANK, _NULL = (np.isin(np.arange(256), list(some)) for some in (b"{:,}", b" \t", b"nN"))
-# bytes that are compared at once, and that are cut at once
+# bytes that are compared at once; bytes of the lines that are cut at once
 _WORD, _PIECE = 8, 1 << 21
-# orders of keys that are looked for in a block; a file that has more of them is parsed line by line
+# most arrangements of keys for which a block is searched; the lines of others are parsed one by one
 _SHAPES = 8
 
 
 class _Pairs(tuple[tuple[str, Any], ...]):
-    """An object as it was written, repeated keys included."""
+    """Keys and values of an object, with repeated keys."""
 
     __slots__ = ()
 
@@ -279,27 +279,27 @@ def read_ndjson(path: Path, columns: list[str], lists: frozenset[str] = frozense
 def _batch(lines: Lines, columns: list[str], lists: frozenset[str] = frozenset()) -> Batch:
     texts, schema = lines.texts, dict.fromkeys(columns, pl.String)
     flat = texts.str.contains(_FLAT).to_numpy()
-    read = [
-        (low + which, frame)
+    parts = [
+        (low + positions, frame)
         for low, piece in _pieces(lines)
-        for which, frame in _alike(piece, flat[low : low + len(piece.ends)], columns)
+        for positions, frame in _alike(piece, flat[low : low + len(piece.ends)], columns)
     ]
     odd = np.arange(len(texts))
-    odd = np.delete(odd, np.concatenate([which for which, _ in read])) if read else odd
+    odd = np.delete(odd, np.concatenate([positions for positions, _ in parts])) if parts else odd
     parsed = {i: _object(line, columns, lists) for i, line in zip(odd, texts.gather(odd), strict=True)}
     rows = {i: row for i, row in parsed.items() if row is not None}
-    read.append((np.array(list(rows), dtype=np.int64), pl.DataFrame(list(rows.values()), schema, orient="row")))
-    which, frame = np.concatenate([which for which, _ in read]), pl.concat([frame for _, frame in read])
-    if (np.diff(which) < 0).any():
-        order = np.argsort(which)
-        which, frame = which[order], frame[order]
+    parts.append((np.array(list(rows), dtype=np.int64), pl.DataFrame(list(rows.values()), schema, orient="row")))
+    positions, frame = np.concatenate([positions for positions, _ in parts]), pl.concat([frame for _, frame in parts])
+    if (np.diff(positions) < 0).any():
+        order = np.argsort(positions)
+        positions, frame = positions[order], frame[order]
     bad = np.ones(len(texts), dtype=np.bool_)
-    bad[which] = False
-    return Batch(frame, lines.numbers[which], lines.malformed(bad))
+    bad[positions] = False
+    return Batch(frame, lines.numbers[positions], lines.malformed(bad))
 
 
 def _pieces(lines: Lines) -> Iterator[tuple[int, Lines]]:
-    """Consecutive lines, so few that what is worked out of them stays in the cache; each with its first one's place."""
+    """Yield consecutive lines, so few that intermediate arrays fit the cache, with the position of the first."""
     bounds = np.searchsorted(lines.ends, np.arange(0, len(lines.data), _PIECE)).tolist()
     for low, high in pairwise(dict.fromkeys([*bounds, len(lines.ends)])):
         start, end = lines.starts[low], lines.ends[high - 1] + 1
@@ -307,22 +307,22 @@ def _pieces(lines: Lines) -> Iterator[tuple[int, Lines]]:
 
 
 def _alike(lines: Lines, flat: Bools, columns: list[str]) -> Iterator[tuple[Integers, pl.DataFrame]]:
-    """Positions and cells of those ``flat`` lines that are alike: the same keys in the same order and spacing."""
-    data, left = lines.bytes_of(flat), np.flatnonzero(flat)
+    """Yield positions and cells of ``flat`` lines that have the same keys in the same order and spacing."""
+    data, remaining = lines.bytes_of(flat), np.flatnonzero(flat)
     raw = np.frombuffer(data, dtype=np.uint8)
     quoted = np.bitwise_xor.accumulate((raw == _QUOTE).view(np.uint8))
     cuts = np.flatnonzero(np.frombuffer(data.translate(_CUTS.tobytes()), dtype=np.uint8) > quoted)
     words = np.ndarray(len(raw) + 1, dtype=f"<u{_WORD}", buffer=data + bytes(_WORD), strides=(1,))
-    many = np.diff(np.flatnonzero(raw[cuts] == _BRACE), append=len(cuts))
+    counts = np.diff(np.flatnonzero(raw[cuts] == _BRACE), append=len(cuts))
     for _ in range(_SHAPES):
-        if not len(left):
+        if not len(remaining):
             return
-        # of a line {"k":v,"l":w} the cuts are {:,:} and each key stands between an even one and the next
-        same = many == many[0]
-        at = (cuts if same.all() else cuts[np.repeat(same, many)]).reshape(-1, many[0]).T
+        # the cuts of a line {"k":v,"l":w} are {:,:}, and each key stands between an even one and the next
+        same = counts == counts[0]
+        positions = (cuts if same.all() else cuts[np.repeat(same, counts)]).reshape(-1, counts[0]).T
         names: list[bytes] = []
-        fits = np.ones(at.shape[1], dtype=np.bool_)
-        pairs = at[: (many[0] - 1) // 2 * 2]
+        fits = np.ones(positions.shape[1], dtype=np.bool_)
+        pairs = positions[: (counts[0] - 1) // 2 * 2]
         for low, high in zip(pairs[::2], pairs[1::2], strict=True):
             names.append(data[low[0] + 1 : high[0]])
             fits &= high - low == high[0] - low[0]
@@ -332,14 +332,14 @@ def _alike(lines: Lines, flat: Bools, columns: list[str]) -> Iterator[tuple[Inte
                 fits &= read == np.uint64(int.from_bytes(word, "little"))
         same[same] = fits
         keys = [name.strip(b" \t")[1:-1].decode() for name in names]
-        asked = [c for c in columns if c in keys]
-        if sum(keys.count(c) for c in asked) == len(asked):
-            at = at if fits.all() else at[:, fits]
-            cells = {c: _values(data, raw, *at[2 * keys.index(c) + 1 :][:2]) for c in asked}
+        wanted = [c for c in columns if c in keys]
+        if sum(keys.count(c) for c in wanted) == len(wanted):
+            positions = positions if fits.all() else positions[:, fits]
+            cells = {c: _values(data, raw, *positions[2 * keys.index(c) + 1 :][:2]) for c in wanted}
             frame = pl.DataFrame(cells) if cells else pl.DataFrame(height=int(fits.sum()))
             missing = [pl.lit(None, dtype=pl.String).alias(c) for c in columns if c not in cells]
-            yield left[same], frame.with_columns(missing).select(columns)
-        left, cuts, many = left[~same], cuts[np.repeat(~same, many)], many[~same]
+            yield remaining[same], frame.with_columns(missing).select(columns)
+        remaining, cuts, counts = remaining[~same], cuts[np.repeat(~same, counts)], counts[~same]
 
 
 def _values(data: bytes, raw: NDArray[np.uint8], colon: Integers, cut: Integers) -> pl.Series:
@@ -357,7 +357,7 @@ def _values(data: bytes, raw: NDArray[np.uint8], colon: Integers, cut: Integers)
 
 
 def _object(line: str, columns: list[str], lists: frozenset[str] = frozenset()) -> list[str | None] | None:
-    """Text of each cell of a line, or None if the line is malformed."""
+    """Parse a line to the text of each cell; None if it is malformed."""
     try:
         pairs = _DECODER.decode(line)
     except (ValueError, RecursionError):
@@ -365,10 +365,10 @@ def _object(line: str, columns: list[str], lists: frozenset[str] = frozenset()) 
     if not isinstance(pairs, _Pairs):
         return None
     cells = dict.fromkeys(columns)
-    told = [(key, value) for key, value in pairs if key in cells]
-    if len(told) > len({key for key, _ in told}):
+    wanted = [(key, value) for key, value in pairs if key in cells]
+    if len(wanted) > len({key for key, _ in wanted}):
         return None
-    for key, value in told:
+    for key, value in wanted:
         cell = _flat_list(value) if key in lists else value
         if not _scalar(cell):
             return None
@@ -377,7 +377,7 @@ def _object(line: str, columns: list[str], lists: frozenset[str] = frozenset()) 
 
 
 def _flat_list(value: Any) -> Any:
-    """A flat list as one text; anything else as it is."""
+    """Convert a flat list to one text; leave anything else."""
     if not isinstance(value, list) or isinstance(value, _Pairs) or not all(map(_scalar, value)):
         return value
     return f"[{', '.join('null' if x is None else _as_text(x) or '' for x in value)}]"
