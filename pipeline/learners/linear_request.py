@@ -86,7 +86,7 @@ from pipeline.statistics.linear_sums import (
     released_statistics,
     true_rho,
 )
-from pipeline.statistics.private_sum import PrivateSum, tell_joining
+from pipeline.statistics.private_sum import PrivateSum, joining_facts
 from pipeline.statistics.regression import InteractiveMechanism
 from pipeline.transaction.drawing import WHOLE, Stage
 
@@ -661,7 +661,7 @@ class LinearRun:
     def charge(self) -> tuple[Fraction | None, Body]:
         """Planned calls, or the mechanisms where they are known."""
         r = self.request
-        body = {"joint": r.joint(), "epsilon": None, **tell_joining(r.card.kind, r.joining())}
+        body = {"joint": r.joint(), "epsilon": None, **joining_facts(r.card.kind, r.joining())}
         if (listed := r.mechanisms()) is not None:
             return r.rho, body | {"mechanisms": [describe_mechanism(m) for m in listed]}
         return r.rho, body | {"planned_calls": r.calls(), "planner": r.planner_facts().model_dump()}

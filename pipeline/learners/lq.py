@@ -43,7 +43,7 @@ from pipeline.privacy.noise import NoiseSource, RealDataError, SeededNoise
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.statistics.lq import LqSums, draw_lq, gram_deviation, lq_layout, lq_sum, released_moments
-from pipeline.statistics.private_sum import PrivateSum, tell_joining
+from pipeline.statistics.private_sum import PrivateSum, joining_facts
 from pipeline.transaction.drawing import WHOLE, Stage
 from pipeline.worlds import plants
 
@@ -285,7 +285,7 @@ class LqRun:
 
     def charge(self) -> tuple[Fraction | None, Body]:
         body = {"joint": self.joint(), "epsilon": None, "mechanisms": self._described()}
-        return self.summed.rho, body | tell_joining(self.card.kind, [self.summed.joining_cost])
+        return self.summed.rho, body | joining_facts(self.card.kind, [self.summed.joining_cost])
 
     def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
         rows = lazy_lq_sums(self.layout, snapshot, self.card, resources)

@@ -56,7 +56,7 @@ from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import even_visits
-from pipeline.statistics.private_sum import tell_joining
+from pipeline.statistics.private_sum import joining_facts
 from pipeline.statistics.target_plan import VALUE_STEPS, TargetPlan, TargetQuestion, window
 from pipeline.statistics.target_plan import Stage as StageName
 from pipeline.transaction.drawing import Stage
@@ -401,7 +401,7 @@ class OneStepRun:
         """Charge all stages at once, whatever the first answers."""
         body: Body = {"joint": self._joint(), "epsilon": None, "mechanisms": self._described()}
         joining_costs = [s.joining_cost for s in self.plan.stages.values()]
-        return self.plan.cost, body | tell_joining(self.plan.card.kind, joining_costs)
+        return self.plan.cost, body | joining_facts(self.plan.card.kind, joining_costs)
 
     def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
         plan = self.plan

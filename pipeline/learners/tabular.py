@@ -36,7 +36,7 @@ from pipeline.statistics.calibration import (
     scale_budget,
     signal_to_noise,
 )
-from pipeline.statistics.private_sum import PrivateSum, tell_joining
+from pipeline.statistics.private_sum import PrivateSum, joining_facts
 from pipeline.transaction.drawing import WHOLE, Stage
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class TabularRun:
         mechanisms = self.privatizer.mechanisms
         pure, rho = total_epsilon(mechanisms), total_rho(mechanisms)
         body = {"mechanisms": self._described(), "epsilon": None if pure is None else str(pure)}
-        return rho, body | tell_joining(self.card.kind, [self.privatizer.joining_cost])
+        return rho, body | joining_facts(self.card.kind, [self.privatizer.joining_cost])
 
     def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
         return stage("release", lambda noise: self.privatizer.draw(aggregate(snapshot, self.card, resources), noise))
