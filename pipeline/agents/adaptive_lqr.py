@@ -143,14 +143,13 @@ def learnt(task: LqControl, before: Belief, answers: Sequence[ResidualSum], norm
         whiten = _whitened(task, mean, answers)
         fits = [_likeliest(task, start, answers, whiten, np.sqrt(1 / blocks), norm) for start in starts]
         _, likeliest, information_of = min(fits, key=lambda f: f[0])
-        undecided, hessian = (
-            _inverse(information_of + np.diag(np.tile(1 / v, n))) for v in (declared.error.diagonal(), blocks)
-        )
+        variances = declared.error.diagonal(), blocks
+        undecided, hessian = (_inverse(information_of + np.diag(np.tile(1 / v, n))) for v in variances)
         undecided_of_row, error = (_of_rows(M, n, D).diagonal() for M in (undecided, hessian))
         size = np.maximum((likeliest**2).mean(axis=0) + error, undecided_of_row)
-        variances = [min(declared.error[0, 0], float(block.mean())) for block in (size[:n], size[n:])]
+        shrunk = [min(declared.error[0, 0], float(block.mean())) for block in (size[:n], size[n:])]
         change = float(np.abs(likeliest - mean).max())
-        mean, blocks, starts = likeliest, np.repeat(variances, (n, D - n)), [likeliest]
+        mean, blocks, starts = likeliest, np.repeat(shrunk, (n, D - n)), [likeliest]
         if change < _CLOSE:
             break
     return Belief(mean, _of_rows(hessian, n, D))
@@ -203,11 +202,8 @@ def _noise(task: LqControl, mean: Array, answer: ResidualSum) -> Array:
     D = len(q.frame)
     per_episode = np.einsum("sai,sbi->ab", deviations, deviations) / (_FOR_NOISE * mean.shape[0])
     # without either noise, a floor keeps the information finite
-    return (
-        r.episodes * per_episode
-        + (answer.variance + 1e-12) * np.eye(D)
-        + 1e-9 * r.episodes * np.trace(per_episode) * np.eye(D)
-    )
+    total = r.episodes * per_episode
+    return total + (answer.variance + 1e-12) * np.eye(D) + 1e-9 * r.episodes * np.trace(per_episode) * np.eye(D)
 
 
 def _likeliest(
@@ -412,10 +408,8 @@ class _Planner:
     def _expected(self, belief: Belief, plants: Array, errors: Array, rollout: LinearRollout, rest: int) -> float:
         now = self._cost(plants, rollout.gains, rollout.explore)
         question, M = self.question(belief, rollout), self._occupancy(plants, rollout).mean(axis=0)
-        answer_information = information(
-            question, rollout.episodes, M, (self.spread * question.radius) ** 2, self.task
-        )[0]
-        error = belief.after(answer_information)
+        variance = (self.spread * question.radius) ** 2
+        error = belief.after(information(question, rollout.episodes, M, variance, self.task)[0])
         # an estimate lies between the belief and the plant, at a distance of its own error
         near = plants + errors @ np.linalg.cholesky(error + 1e-15 * np.eye(len(error))).T
         share = np.eye(len(error)) - error @ np.linalg.inv(belief.error)

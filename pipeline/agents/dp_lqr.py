@@ -23,13 +23,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array
 from pipeline.mdp.riccati import QuadraticCost, clip_norm, riccati
 from pipeline.statistics.gram import raise_eigenvalues
 from pipeline.statistics.regression import LqMoments
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.agents.batch_pace import plan_lengths
 from pipeline.agents.mixture_backup import MixtureTask, Optimistic, Problem, Rows, optimistic
+from pipeline.arrays import Array
 from pipeline.mdp.rollout import Agent, Rollout
-
-Array = NDArray[np.float64]
 
 # in the paper's steps; on RiverSwim, S = 3, private runs lose most on either side of it
 TUNED_STEP = 10.0

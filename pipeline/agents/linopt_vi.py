@@ -42,14 +42,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.agents.batch_pace import plan_lengths
 from pipeline.agents.mixture_backup import Problem, Rows, optimistic
+from pipeline.arrays import Array, Bools, Integers
 from pipeline.mdp.rollout import Agent, Rollout
-
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 _ROUNDING = 1e-12
 
@@ -60,7 +57,7 @@ class GreedyPlan:
 
     policy: Integers
     V: Array
-    tied: NDArray[np.bool_]
+    tied: Bools
 
 
 def linopt_vi(problem: Problem, growth: float, rng: np.random.Generator) -> Agent:
@@ -79,13 +76,13 @@ def planned(problem: Problem, rng: np.random.Generator) -> GreedyPlan:
     return GreedyPlan(policy, values.V, tied)
 
 
-def _greedy(Q: Array, free: Array, rng: np.random.Generator) -> tuple[Integers, NDArray[np.bool_]]:
+def _greedy(Q: Array, free: Array, rng: np.random.Generator) -> tuple[Integers, Bools]:
     best = _largest(Q)
     last = best & _largest(np.where(best, free, -np.inf))
     return np.where(last, rng.random(Q.shape), -1.0).argmax(-1), best.sum(-1) > 1
 
 
-def _largest(x: Array) -> NDArray[np.bool_]:
+def _largest(x: Array) -> Bools:
     """Mask of the largest entries of each row, whatever the order of its sums."""
     most = x.max(-1, keepdims=True)
     return x >= most - _ROUNDING * np.maximum(np.abs(most), 1.0)

@@ -137,20 +137,18 @@ class ConfidenceSet:
     def _on_both(self, y: Array) -> Array:
         """Both active: the ellipsoid's projection of t y, at the t in [0, 1] whose norm is 1 (Illinois method)."""
         low, high = np.zeros(len(y)), np.ones(len(y))
-        excess_low, excess_high = (_norm(self._on_ellipsoid(y * t[:, None, None])) - 1 for t in (low, high))
+        f_low, f_high = (_norm(self._on_ellipsoid(y * t[:, None, None])) - 1 for t in (low, high))
         side, point = np.zeros(len(y)), y
         for _ in range(60):
-            t = (low * excess_high - high * excess_low) / np.where(
-                excess_high > excess_low, excess_high - excess_low, 1.0
-            )
+            t = (low * f_high - high * f_low) / np.where(f_high > f_low, f_high - f_low, 1.0)
             point = self._on_ellipsoid(y * t[:, None, None])
-            excess = _norm(point) - 1
-            if (np.abs(excess) <= 1e-12).all():
+            f = _norm(point) - 1
+            if (np.abs(f) <= 1e-12).all():
                 break
-            above = excess > 0
+            above = f > 0
             # the value of an end that stays twice is halved, so that both ends close in
-            excess_low = np.where(above, np.where(side > 0, excess_low / 2, excess_low), excess)
-            excess_high = np.where(above, excess, np.where(side < 0, excess_high / 2, excess_high))
+            f_low = np.where(above, np.where(side > 0, f_low / 2, f_low), f)
+            f_high = np.where(above, f, np.where(side < 0, f_high / 2, f_high))
             low, high, side = np.where(above, low, t), np.where(above, t, high), np.where(above, 1.0, -1.0)
         return point
 

@@ -131,10 +131,8 @@ def best_supported(rows: ReleasedRows, counts: PrivateCounts, task: Task) -> flo
         next_arrival = np.einsum("sa,sat->t", shares[h], counts.n_sas[g])
         arrival = next_arrival[:L] * min(1.0, float(arrival.sum()) / max(float(next_arrival.sum()), 1e-300))
     for g in range(G):
-        steps_of_table = slice(None) if G == 1 else slice(g, g + 1)
-        variance += _variance(
-            rows, task, counts.n_sas[g], shares[steps_of_table], W[steps_of_table], steps[steps_of_table], g
-        )
+        of_table = slice(None) if G == 1 else slice(g, g + 1)
+        variance += _variance(rows, task, counts.n_sas[g], shares[of_table], W[of_table], steps[of_table], g)
     least, most = task.value_range(0)
     return float(np.clip(rows.first @ V[:L] + Z * math.sqrt(variance), least, most))
 

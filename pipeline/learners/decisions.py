@@ -351,45 +351,21 @@ def _draw(p: Array) -> Integers:
 
 def _decision(file: StoredDecisions, step: int, state: int, drawn: int) -> Decision:
     states, actions = file.labels["states"], file.labels["actions"]
+    label = [*states, *file.labels["ends"]][state]
+    decision = Decision(
+        step=step, state=label, advice=OVER, action=None, abstains=False, tie=False, actions=[], vetoed=[]
+    )
     if state >= len(states):
-        return _decision_of(step, file.labels["ends"][state - len(states)], OVER)
-    vetoed = [a for a, is_vetoed in zip(actions, file.vetoed[state], strict=True) if is_vetoed]
+        return decision
+    decision["vetoed"] = [a for a, is_vetoed in zip(actions, file.vetoed[state], strict=True) if is_vetoed]
     if file.policy.abstains[step, state]:
-        return _decision_of(step, states[state], KEEP, abstains=True, vetoed=vetoed)
+        decision["advice"], decision["abstains"] = KEEP, True
+        return decision
     p = file.policy.probabilities[step, state]
     positive = np.flatnonzero((p > 0) & ~file.vetoed[state]).tolist()
     chosen = drawn if drawn >= 0 else positive[0] if len(positive) == 1 else None
-    choices: list[Choice] = [{"action": actions[a], "probability": float(p[a])} for a in positive]
-    advice = "one of several: draw with --sample" if chosen is None else f"use {actions[chosen]}"
-    return _decision_of(
-        step,
-        states[state],
-        advice,
-        action=None if chosen is None else actions[chosen],
-        tie=bool(file.tied[step, state]),
-        actions=choices,
-        vetoed=vetoed,
-    )
-
-
-def _decision_of(
-    step: int,
-    state: str,
-    advice: str,
-    *,
-    action: str | None = None,
-    abstains: bool = False,
-    tie: bool = False,
-    actions: Sequence[Choice] = (),
-    vetoed: Sequence[str] = (),
-) -> Decision:
-    return Decision(
-        step=step,
-        state=state,
-        advice=advice,
-        action=action,
-        abstains=abstains,
-        tie=tie,
-        actions=list(actions),
-        vetoed=list(vetoed),
-    )
+    decision["action"] = None if chosen is None else actions[chosen]
+    decision["advice"] = "one of several: draw with --sample" if chosen is None else f"use {actions[chosen]}"
+    decision["tie"] = bool(file.tied[step, state])
+    decision["actions"] = [{"action": actions[a], "probability": float(p[a])} for a in positive]
+    return decision

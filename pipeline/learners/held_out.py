@@ -325,7 +325,7 @@ class HeldOutRun:
     def recompute_derived(self, release: Release) -> Mapping[str, Integers]:
         """See :class:`~pipeline.learners.learner.Adaptive`."""
         learning, answers = _part(release, evaluates=False), _part(release, evaluates=True)
-        learnt, adaptive = self._learnt(learning), self.plan if isinstance(self.plan, Adaptive) else None
+        learnt = self._learnt(learning)
 
         def recorded(name: str, draw: Callable[[NoiseSource], T], /) -> T:
             drawn = {m.table for m in self.evaluation.sums[name].mechanisms}
@@ -336,11 +336,8 @@ class HeldOutRun:
         # a stage whose answer is known reads no rows
         no_rows = Snapshot(release.dataset, 0, Path(), release.data_kind, "", "", "", 0, 0, 0, 0, {}, 0)
         evaluating = self.evaluation.draw(learnt, no_rows, HERE, recorded).derived
-        return {
-            **({} if adaptive is None else adaptive.recompute_derived(learning)),
-            **evaluating,
-            EVALUATED_POLICY: _policy_digest(learnt),
-        }
+        earlier = self.plan.recompute_derived(learning) if isinstance(self.plan, Adaptive) else {}
+        return {**earlier, **evaluating, EVALUATED_POLICY: _policy_digest(learnt)}
 
     def unforeseen(self) -> str | None:
         return self.plan.unforeseen()

@@ -491,11 +491,8 @@ def _values(
     d, allowed = request.card.domain, request.points.allowed
     seen = min(float(p @ best_seen(statistics, task, c, threshold)) * request.unit, highest)
     simple = simple_policies(allowed, d.horizon, d.action_labels, interval_of)
-    return (
-        {**interval_of(result.policy), "optimal_upper": best},
-        simple,
-        Best(seen, "supported_actions", measured=False),
-    )
+    value = {**interval_of(result.policy), "optimal_upper": best}
+    return value, simple, Best(seen, "supported_actions", measured=False)
 
 
 def _constants(learnt: LinearLearnt) -> TabularConstants:
@@ -741,10 +738,8 @@ class LinearRun:
         request, ball = self.request, None
         if request.observed is not None:
             places = places_of(request.card)
-            request, ball = (
-                replace(request, card=places.card, plan=replace(request.plan, features=places.features)),
-                places.ball,
-            )
+            plan, ball = replace(request.plan, features=places.features), places.ball
+            request = replace(request, card=places.card, plan=plan)
         silent = replace(request, plan=request.plan.without_noise(), start_rho=None)
 
         def learn(logged: Logged, of_log: Seed, noise: Seed, _: Seed) -> list[Policy]:

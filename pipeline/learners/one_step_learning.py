@@ -110,9 +110,8 @@ class LearntStep:
     def _left(self) -> float:
         improvement, rows = self.found, self.release.tables["v_count"].astype(np.float64)
         recommended = self.policy.probabilities[: len(rows)]
-        return left_within_one_step(
-            improvement.advantage, improvement.sd, recommended, rows, self.plan.card.domain.horizon
-        )
+        horizon = self.plan.card.domain.horizon
+        return left_within_one_step(improvement.advantage, improvement.sd, recommended, rows, horizon)
 
     def view(self) -> Decisions:
         d = self.plan.card.domain
@@ -132,15 +131,14 @@ def _answer(plan: TargetPlan, release: Release, stage: StageName) -> one_step.An
 def next_question(plan: TargetPlan, first: Release) -> TargetQuestion:
     """The query of the later stages, made from the released answer of the first."""
     low, high = plan.span
-    values = one_step.practice_values(
-        _answer(plan, first, "v"), np.array(plan.returns), plan.card.domain.state_features
-    )
+    features = plan.card.domain.state_features
+    values = one_step.practice_values(_answer(plan, first, "v"), np.array(plan.returns), features)
     lattice_values = np.rint((values - low) / (high - low) * VALUE_STEPS).astype(np.int64)
     question = TargetQuestion(lattice_values, window(first.tables["v_count"], lattice_values, plan.spread))
     if not plan.groups:
         return question
     rows = first.tables["v_count"][0].astype(np.float64)
-    return replace(question, group=group_states(plan.card.domain.state_features, lattice_values[0], rows, plan.groups))
+    return replace(question, group=group_states(features, lattice_values[0], rows, plan.groups))
 
 
 def standing_question(plan: TargetPlan, release: Release) -> TargetQuestion:

@@ -47,7 +47,8 @@ from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
+
+from pipeline.arrays import Array, Integers
 
 
 @dataclass(frozen=True)
@@ -146,9 +147,6 @@ class RewardFeatures:
         """Block, and row in it, of each (s, a)."""
         return (cell, np.zeros_like(cell)) if self.rows is None else (np.zeros_like(cell), cell)
 
-
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 # keeps a row of norm exactly 1 inside the ball after the float rounding of its norm
 _INSIDE = 1 - 1e-12

@@ -21,12 +21,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Bools, Integers
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.policy import Policy
-
-Array = NDArray[np.float64]
 
 
 def _probabilities(policy: Policy | Array) -> Array:
@@ -155,8 +153,6 @@ def most_visits_lp(P: Array, start: Array, bonus: Array, floor: float, targets: 
     return visits
 
 
-Integers = NDArray[np.int64]
-
 _TIE = 1e-12
 # an edge of the hull is reached in fewer; each chord is steeper than the last
 _MOST_CHORDS = 60
@@ -179,7 +175,7 @@ class _Points:
     visits: Array
     bonus: Array
 
-    def where(self, mask: NDArray[np.bool_], other: _Points) -> _Points:
+    def where(self, mask: Bools, other: _Points) -> _Points:
         """``other`` where ``here (T,)``, else this."""
         return _Points(
             np.where(mask[:, None, None], other.policies, self.policies),

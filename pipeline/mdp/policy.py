@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from pipeline.arrays import Array, Bools, Integers
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,7 @@ class Policy:
     """
 
     probabilities: Array
-    abstains: NDArray[np.bool_]
+    abstains: Bools
 
     def __post_init__(self) -> None:
         p = self.probabilities
@@ -49,8 +48,8 @@ _STEPS = 2.0**30
 
 
 def best_actions(
-    clipped: Array, unclipped: Array, allowed: NDArray[np.bool_], rng: np.random.Generator, reach: float
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    clipped: Array, unclipped: Array, allowed: Bools, rng: np.random.Generator, reach: float
+) -> tuple[Integers, Bools]:
     """Greatest ``clipped`` score of each state over its allowed actions, ties by ``unclipped``, then at random.
 
     Scores are compared on a lattice of 2^-30 of their reach, so that two machines, which round sums differently, choose
@@ -65,9 +64,7 @@ def best_actions(
     return np.where(second, rng.random(clipped.shape), -1.0).argmax(axis=1), first.sum(axis=1) > 1
 
 
-def even_actions(
-    clipped: Array, unclipped: Array, allowed: NDArray[np.bool_], reach: float
-) -> tuple[Array, NDArray[np.bool_]]:
+def even_actions(clipped: Array, unclipped: Array, allowed: Bools, reach: float) -> tuple[Array, Bools]:
     """The same without a draw: remaining ties are played evenly, an episode at a time.
 
     Returns probabilities ``(S, A)``, and where the clipped scores alone were tied ``(S,)``.
@@ -77,7 +74,7 @@ def even_actions(
     return second / second.sum(axis=1, keepdims=True), first.sum(axis=1) > 1
 
 
-def _best(scores: Array, among: NDArray[np.bool_], reach: float) -> NDArray[np.bool_]:
+def _best(scores: Array, among: Bools, reach: float) -> Bools:
     on_lattice = np.where(among, np.rint(scores * (_STEPS / reach)), -np.inf)
     return among & (on_lattice == on_lattice.max(axis=1, keepdims=True))
 
@@ -96,8 +93,6 @@ def constant(horizon: int, states: int, actions: int, action: int) -> Policy:
     p[:, :, action] = 1
     return Policy(p, np.zeros((horizon, states), dtype=bool))
 
-
-Integers = NDArray[np.int64]
 
 MOST_POLICIES = 20_000
 

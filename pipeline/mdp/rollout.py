@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Integers = NDArray[np.int64]
-Array = NDArray[np.float64]
+from pipeline.arrays import Array, Integers
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class Batch:
     ``policy`` ``(H, S, A)``: action probabilities, drawn afresh each time.
     """
 
-    policy: NDArray[np.float64]
+    policy: Array
     episodes: int
 
 

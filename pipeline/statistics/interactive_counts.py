@@ -251,10 +251,8 @@ class BatchPrivatizer:
             ones = [(bits, honest, np.rint(x + bits.mean).astype(np.int64)) for bits, honest, x in sums]
             changes = max(of_batch.changes for of_batch, _ in batches)
             return release_of_shuffled(layout, changes, ones, SeededNoise.sampler, self.episodes)
-        counts, noiseless = (
-            np.rint(np.sum([x for _, _, x in counters], axis=0)).astype(np.int64),
-            self.trust == Trust.NONE,
-        )
+        counts = np.rint(np.sum([x for _, _, x in counters], axis=0)).astype(np.int64)
+        noiseless = self.trust == Trust.NONE
         draws = sum(n for _, n, _ in counters) if self.trust == Trust.LOCAL else len(counters)
         variance, running = (None, None) if noiseless else (self.variance(layout), Running(1, draws, draws))
         square = layout.changes

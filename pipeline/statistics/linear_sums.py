@@ -275,13 +275,9 @@ class CallLayout(_LinearLayout):
             return Target(self.bound**2, signed=False), Target(self.bound, signed=self.plan.centred)
         return (Target(self.bound, signed=self.plan.centred),)
 
-    @property
+    @cached_property
     def tables(self) -> tuple[Table, ...]:
         """The Gram matrix, then the targets; each with the moves it would have alone."""
-        return self._tables
-
-    @cached_property
-    def _tables(self) -> tuple[Table, ...]:
         plan, W, d = self.plan, self.plan.weight(self.half), self.plan.features.dimension
         rule = "{}, joint with the other sums of the step: the step costs no more than their sum"
         gram, *names = call_tables(self.h, self.half)
@@ -314,25 +310,20 @@ class OneShotLayout(_LinearLayout):
 
     plan: LinearPlan
 
-    @property
+    @cached_property
     def tables(self) -> tuple[Table, ...]:
         """Gram matrices ``(H, d, d)`` and tables ``(H, columns, d)``: the worst pair may meet at every step.
 
         There is a column a successor (of an observation: a feature of it), one for END where episodes end, and one for
         the reward.
         """
-        return self._tables
-
-    @cached_property
-    def _tables(self) -> tuple[Table, ...]:
         H, d, k = self.plan.domain.horizon, self.plan.features.dimension, self.plan.successors
         shapes = {"gram": (H, d, d), "target": (H, k + self.plan.domain.can_end + 1, d)}
         rule = "every step at its worst pair, joint with the other table"
         tables: list[Table] = []
         for i, (name, shape) in enumerate(shapes.items()):
-            replaced, added = (
-                H * largest(self.plan.table_reach, i, relation) for relation in ("replace", "add_remove")
-            )
+            reach = self.plan.table_reach
+            replaced, added = (H * largest(reach, i, relation) for relation in ("replace", "add_remove"))
             tables.append(self._table(name, shape, (replaced, added), rule, gram=name == "gram"))
         return tuple(tables)
 
@@ -465,9 +456,8 @@ def _paper_cost(plan: LinearPlan, relation: Relation) -> Fraction:
         of_d += regression_cost
         # without a query for variances, the people of D' join the regression
         of_d_prime += max(regression_cost, plan.reach.cost(*variance_moves, relation))
-        joint += plan.reach.cost(
-            moves[0] + variance_moves[0], moves[1] + variance_moves[1], moves[2] + variance_moves[2], relation
-        )
+        gram, signed, unsigned = (a + b for a, b in zip(moves, variance_moves, strict=True))
+        joint += plan.reach.cost(gram, signed, unsigned, relation)
     return max(of_d, of_d_prime) if plan.terms.halves else joint
 
 
@@ -578,10 +568,9 @@ def _streamed(plan: LinearPlan, rows: StreamRows) -> tuple[Integers, Integers]:
             ended = batch.ended[:, None]
             y = 2 * lattice.rewards(batch.reward)[:, None] - (least + most)
             successors = [batch.successors[:, 0] * ~ended, *([tag * ended] if plan.domain.can_end else [])]
-            batch_sums = exact_sums(
-                extent, batch.features, np.concatenate([*successors, y], axis=1).T.astype(np.float64)
-            )
-            gram[h], table[h] = gram[h] + batch_sums[0], table[h] + batch_sums[1]
+            x = np.concatenate([*successors, y], axis=1).T.astype(np.float64)
+            batch_gram, batch_table = exact_sums(extent, batch.features, x)
+            gram[h], table[h] = gram[h] + batch_gram, table[h] + batch_table
     return gram, table
 
 
@@ -590,7 +579,7 @@ class InteractiveRegression:
     """The mechanism that holds the rows: exact (``rho`` None, simulation only), tight or with the paper's scales.
 
     ``epsilon``: the stated epsilon, where a sampler's share of delta has to be listed; None: the sampler is exact.
-    Raises RealDataError if rows and plan are of different kinds, or the noise exceeds the budget of real people.
+    Raises RealDataError if rows and plan are of different kinds, or the noise is too small for real people.
     """
 
     plan: LinearPlan

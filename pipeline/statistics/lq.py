@@ -160,22 +160,16 @@ class LqSums:
         """Largest integers of the sums."""
         return Extent(self.episodes * self.horizon, self.square, 1, self.steps)
 
-    @property
+    @cached_property
     def tables(self) -> tuple[Table, ...]:
         """G (Frobenius, which is Euclid in svec) and X, each with the largest squared move that it has alone."""
-        return self._tables
-
-    @cached_property
-    def _tables(self) -> tuple[Table, ...]:
         D, n, unit_rate = self.dimension, self.state, Fraction(1)
         note = "both tables together cost less than their sum"
         gram = ("gram", (D, D), f"svec: half the variance off the diagonal; {note}")
         tables: list[Table] = []
         for name, shape, rule in (gram, ("target", (D, n), f"rows cut to their balls; {note}")):
-            replaced, added = (
-                math.ceil(self.cost({name: unit_rate}, relation)) for relation in ("replace", "add_remove")
-            )
-            sensitivities = (Sensitivity(s, math.isqrt(s * math.prod(shape)) + 1, rule) for s in (replaced, added))
+            squares = (math.ceil(self.cost({name: unit_rate}, relation)) for relation in ("replace", "add_remove"))
+            sensitivities = (Sensitivity(s, math.isqrt(s * math.prod(shape)) + 1, rule) for s in squares)
             tables.append(Table(name, shape, "lattice steps squared", *sensitivities, symmetric=name == "gram"))
         return tuple(tables)
 
@@ -342,7 +336,7 @@ class LqMessage(LqSums):
         return D, D * (D - 1) // 2, D * self.state
 
     @cached_property
-    def _tables(self) -> tuple[Table, ...]:
+    def tables(self) -> tuple[Table, ...]:
         parts = zip(("diagonal", "above", "cross"), self.sizes, strict=True)
         unit_rate = Fraction(1)
         return tuple(lattice_table(t, n, math.ceil(self.cost({t: unit_rate})), "rows cut to balls") for t, n in parts)
@@ -370,9 +364,8 @@ class LqMessage(LqSums):
         message, episodes = _flat(gram, cross.T), len(batch.states)
         if batch.means is not None:
             mean = _flat(*batch.means) * self.steps**2
-            message = np.rint(
-                batch.episodes * mean + math.sqrt(batch.episodes / episodes) * (message - episodes * mean)
-            )
+            deviation = message - episodes * mean
+            message = np.rint(batch.episodes * mean + math.sqrt(batch.episodes / episodes) * deviation)
         return message.astype(np.int64)
 
     def sums(self, total: Array) -> tuple[Array, Array]:
