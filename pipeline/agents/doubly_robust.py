@@ -134,7 +134,7 @@ def before(m: Model, mu: Array, W: Array, visits: Array) -> tuple[Array, Array]:
         arrived = into.sum(0)
         there = np.where(arrived > 0, arrived, 1.0)
         lost[h] = (into.T @ W[h - 1, :L] - arrived * W[h, :L]) / there
-        # what a step paid on average, and led to, less what was expected
+        # mean reward and next value of a step, less their expectation
         paid = np.einsum("sa,sat->t", acts * (_paid(m, h - 1) - W[h - 1, :L, None]), P)
         kept = np.divide(into, visits[h - 1][:, None], out=np.zeros_like(into), where=visits[h - 1][:, None] > 0)
         sums = FADING * (sums @ kept) + paid + arrived * m.task.onward(W[h])[:L]

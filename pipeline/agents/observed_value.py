@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-# of the arithmetic that turns moments into the next question: another one asks another question
+# version of the arithmetic from moments to the next query: another version makes other queries
 VERSION = 1
 # ridge: part of the mean square of features, and of the edge of the spectrum of the noise
 _RIDGE, _EDGE = 0.001, 1.0
@@ -93,7 +93,7 @@ def noise_left(m: Moments, people: float) -> tuple[float, float, Array]:
     for _ in range(_DRAWS if m.gram_sd else 0):
         found = fit(_noisy(truth, rng))
         following = np.concatenate([found.eta[1:], np.zeros((1, d))])
-        # what is left of the Bellman equation of the true moments, a feature
+        # residual of the Bellman equation of the true moments, a feature
         ahead, here = truth.after @ following[..., None], truth.gram @ found.eta[..., None]
         left = truth.off + (ahead - here)[..., 0]
         psi = float(truth.first @ (found.eta[0] - exact[0]) + (found.weights * left).sum())

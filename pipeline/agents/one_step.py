@@ -215,7 +215,7 @@ def _mixture(e: Array, measured: Array, doubt: Array, *, own: bool) -> _Residual
 
 Bools = NDArray[np.bool_]
 
-# of the arithmetic that turns the first answer into the second question: another one asks another question
+# version of the arithmetic from the first answer to the second query: another version makes another query
 VERSION = 1
 # how many standard deviations of the values over rows a temporal difference may reach: two states apart, twice each way
 SPREAD = 4

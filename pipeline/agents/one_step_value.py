@@ -35,7 +35,7 @@ Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-# of the arithmetic that turns answers into the next question: another one asks another question
+# version of the arithmetic from answers to the next query: another version makes other queries
 VERSION = 3
 # the same where shares are pooled
 POOLED_VERSION = 5
@@ -174,9 +174,9 @@ def _done(seen: Seen, asked: Bools, rows: Array, sd: float) -> Bools:
     """Mask ``(K,)`` of cells in which practice takes the action, by the rows of both parts in that very cell.
 
     Other cells are no evidence that practice ever does it here: an untried action is not measured.
-    z are the deviations of noise by which a cell's rows exceed none.  Where nobody does it, half of the others' rows
-    are below 0, and whoever proposed saw more than ``seen.least`` by noise alone.  The threshold of z loses the fewest
-    cells, one that passes while nobody does it counted as :data:`_WEIGHS`, and lets few of these among the others.
+    z are the deviations of noise by which a cell's rows exceed none.  Without the action, half of the others' rows are
+    below 0, and the proposing part has more than ``seen.least`` by noise alone.  The threshold of z loses the fewest
+    cells, one that passes without the action counted as :data:`_WEIGHS`, and lets few of these among the others.
     """
     visits = seen.visits, np.maximum(rows.sum(0), _FEW)
     weights = [n / max(x, 1e-9) ** 2 for n, x in zip(visits, (seen.sd, sd), strict=True)]
@@ -217,7 +217,7 @@ def _pooled(proposal: Proposal, prior: Array, rows: Array, sd: float) -> tuple[A
 
 
 def spread(confirmed: Confirmed) -> float:
-    """Ranges of returns that a score may be from the middle: for how many rows one that counts speaks, on average.
+    """Ranges of returns that a score may be from the middle: the mean number of rows that a following row represents.
 
     Narrower clips cut those who follow where few do, and with them what they gain; wider ones add noise.
     """

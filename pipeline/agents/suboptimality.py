@@ -194,7 +194,8 @@ def _variance(
     used = (shares != 0).any(0)
     C, n = shares[:, used], np.maximum(counts.sum(-1)[used], 1.0)
     at_least = np.stack([_paid_at_least(rows, task, g if k == 1 else h, (L, A))[used] for h in range(k)])
-    value, ahead = (np.stack([np.broadcast_to(x[:, None], (L, A))[used] for x in means]) for means in _means(steps))
+    value = np.stack([np.broadcast_to(s.value[:, None], (L, A))[used] for s in steps])
+    ahead = np.stack([np.broadcast_to(s.ahead[:, None], (L, A))[used] for s in steps])
     next_values = C.T @ W
     noise = rows.sd**2 * float(((next_values - (C * (value - at_least)).sum(0)[:, None]) ** 2).sum())
     sampling = float((counts[used] * (next_values - (C * ahead).sum(0)[:, None]) ** 2).sum())
@@ -205,10 +206,6 @@ def _variance(
     spread = (np.abs(C) * np.sqrt((paid - low) * (high - paid))).sum(0)
     # reward and successor of a row may vary together
     return noise + rows.paid_sd**2 * float((C.sum(0) ** 2).sum()) + 2 * (sampling + float((n * spread**2).sum()))
-
-
-def _means(steps: list[_Step]) -> tuple[list[Array], list[Array]]:
-    return [s.value for s in steps], [s.ahead for s in steps]
 
 
 def best_seen(released: OneShot, task: LinearTask, c: LinearConstants, least: float) -> Array:

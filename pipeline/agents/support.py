@@ -24,9 +24,9 @@ from pipeline.statistics.planning_counts import PrivateCounts
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-# rows of people below which a noisy cell says nothing, however little the noise
+# rows of people below which a noisy cell counts as empty, however small the noise
 _LEAST = 10.0
-# chance that any empty cell of a release speaks
+# chance that any empty cell of a release counts as supported
 _FALSELY = 0.01
 # deviations of noise where the policy was made of other people
 _THEIRS = 2.0

@@ -49,7 +49,7 @@ def confounding(
     """Status of hidden traits behind a difference; None without an evaluation or a change.
 
     ``course``: whether people have several rows, so that an action may have effects that come later.
-    ``alike``: whether the card says that no step differs from another.
+    ``alike``: whether the card declares that no step differs from another.
     ``pays``: largest difference of two episodes, reward units.
     ``recorded``: whether ``practice = "recorded"`` was registered before the ledger's first answer; None: it is not
     declared.

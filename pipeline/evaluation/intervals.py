@@ -22,11 +22,11 @@ from pipeline.statistics.scores import PAST, PLACEBOS, SCORES, Clips
 
 Array = NDArray[np.float64]
 
-# what is left for chance over all evaluations of a lineage
+# probability of error over all evaluations of a lineage
 ALPHA = 0.05
 # one-sided deviations of noise by which a released second moment is raised: 1 in 100
 _RAISED = 2.33
-# one-sided deviations of what a placebo leaves open: 1 in 20
+# one-sided deviations of the largest trait that a placebo does not exclude: 1 in 20
 _OPEN = 1.645
 # gains that hidden state made, in means of the placebos: of *lost* the clinicians' log told by 16 bins, of *past* how
 # much less of the trait the placebo may see than the gain
@@ -171,7 +171,7 @@ def evaluated(
     improvement = interval(gain, -reach, reach)
     errors = [math.hypot(float(error[i]), e) for i, e in zip(PLACEBOS, trait.errors, strict=True)]
     lost, past = (float(means[i]) / e if e else 0.0 for i, e in zip(PLACEBOS, errors, strict=True))
-    # what is hidden and persists moves gain and placebos to the same side
+    # a hidden trait that persists moves gain and placebos to the same side
     side = math.copysign(1.0, float(means[gain]))
     left = [max(0.0, side * float(means[i]) + _OPEN * e) for i, e in zip(PLACEBOS, errors, strict=True)]
     gains = float(found.variance[gain]) * float(width[gain]) ** 2

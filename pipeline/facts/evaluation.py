@@ -13,7 +13,7 @@ from pydantic import SerializerFunctionWrapHandler, WithJsonSchema, model_serial
 
 from pipeline.facts.promise import Dump, Number, Part
 
-# standard errors of a check on the side of a difference, beyond which the check speaks against it
+# standard errors of a check on the side of a difference, beyond which the check contradicts it
 LEANS = 2.0
 # least number of held-out people: fewer cannot measure a policy, and their number is hardly hidden by its noise
 LEAST_PEOPLE = 500
@@ -92,7 +92,7 @@ class Evaluated:
     ``reach``: lower 95 % end of the share of the spread of gains that a trait behind them would have put into ``past``,
     were rewards all that it moves; None where nothing lies before a row, or nothing changes.
     ``strength``: reward units an episode: a trait of half of the people that doubles the odds of what the policy does,
-    and moves rewards alone, would have to be worth that much to explain the gain.  None where no gain is told from 0.
+    and moves rewards alone, would have to be worth that much to explain the gain.  None where no interval excludes 0.
     ``judged_before``: sentence on an earlier release by another recipe that read the held-out people; None: they are
     fresh.
     ``misfit``: of the sums that must come out as zero if values are linear in the declared features, the z that lies

@@ -74,7 +74,7 @@ class Confounding(Part):
     Parameters
     ----------
     status
-        ``seen``: a check shows them, and the answer is withheld.  ``declared``: the operator says that the declared
+        ``seen``: a check shows them, and the answer is withheld.  ``declared``: the operator declares that the
         state alone decided every choice.  ``checked``: what they can make unseen is less than the difference.
         ``not_excluded``: it may be all of it.  ``unchecked``: nothing in this log can show them.
     why

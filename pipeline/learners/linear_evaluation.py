@@ -38,7 +38,7 @@ from pipeline.transaction.drawing import Stage
 COUNTED = "counts of people"
 # of the part's budget on its counts
 SHARE = Fraction(1, 2)
-# of what is asked about a linear policy: another one asks another question
+# version of the queries about a linear policy: another version makes other queries
 VERSION = 1
 
 

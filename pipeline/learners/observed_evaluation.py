@@ -61,7 +61,7 @@ Array = NDArray[np.float64]
 FEATURES, SCORED = "moments of features", "values of people"
 # of the budget of the part on the moments
 SHARE = Fraction(1, 2)
-# most features: moments of more drown, and their fit takes minutes
+# most features: moments of more are lost in noise, and their fit takes minutes
 MOST = 200
 # of psi from the middle and of gain from 0: deviations by the weights of all steps, and largest weights of one; least
 # and most in ranges of values, and most in ranges of a reward, of the two the larger

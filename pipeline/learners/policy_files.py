@@ -1,4 +1,4 @@
-"""A policy in a run's folder: ``policy.json`` says what the numbers of its Parquet files mean.
+"""A policy in a run's folder: ``policy.json`` gives the meaning of the numbers in its Parquet files.
 
 As it is shown, a table of decisions is a plain object a cell for programs, runs of equal steps for people.
 """

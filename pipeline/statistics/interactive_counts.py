@@ -203,7 +203,7 @@ class BatchPrivatizer:
 
         ``noise``: simulated worlds only: the messages of a log were not shuffled.
         Raises ValueError if the tables are not of the layout's shape.
-        Raises RealDataError if the handle says that the data are real.
+        Raises RealDataError if the data are real.
         """
         cell = self.cell(tables.users, layout)
         if tables.people is not None and cell.bits is not None:

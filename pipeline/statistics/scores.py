@@ -49,7 +49,7 @@ def fared(off: Array, begins: NDArray[np.bool_]) -> Array:
     at = np.arange(len(off))
     rank = at - np.maximum.accumulate(np.where(begins, at, 0))
     sums, weight = np.zeros(len(off)), 0.0
-    # row by row of all people at once; nobody's sum depends on who stands beside them
+    # row by row of all people at once; no person's sum depends on the others
     ends = np.cumsum(np.bincount(rank))
     order = np.argsort(rank, kind="stable")
     found = np.zeros(len(off))
