@@ -62,9 +62,8 @@ from pipeline.statistics.target_plan import Stage as StageName
 from pipeline.transaction.drawing import Stage
 
 if TYPE_CHECKING:
-    from pipeline.facts.report import Report
-if TYPE_CHECKING:
     from pipeline.audits.attack import AuditTarget, WholePlan
+    from pipeline.facts.report import Report
     from pipeline.learners.one_step_evaluation import OneStepEvaluation
     from pipeline.worlds.surrogate import SimulatedRun
 
