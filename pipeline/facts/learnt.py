@@ -9,11 +9,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pipeline.arrays import Array, Bools, Integers
 from pipeline.facts.evaluation import Evaluated
 from pipeline.facts.promise import Joint, Matrix, Number, Part
 from pipeline.mdp.policy import Policy
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class Weights:
     """
 
     names: list[str]
-    values: Array
+    values: Floats
 
     def __post_init__(self) -> None:
         if self.values.ndim != 2 or self.values.shape[1] != len(self.names):
@@ -64,12 +67,12 @@ class Decisions:
 
     state_labels: list[str]
     action_labels: list[str]
-    action: Integers
+    action: NDArray[np.int64]
     abstains: Bools
-    share: Array
+    share: Floats
     tie: Bools
-    evidence: Array
-    practice: Array
+    evidence: Floats
+    practice: Floats
     weights: Weights | None = None
 
     def __post_init__(self) -> None:
@@ -89,8 +92,8 @@ def decisions(
     labels: tuple[list[str], list[str]],
     policy: Policy,
     tied: Bools,
-    evidence: Array,
-    practice: Array | None = None,
+    evidence: Floats,
+    practice: Floats | None = None,
     weights: Weights | None = None,
 ) -> Decisions:
     """A policy as a page draws it.
@@ -136,7 +139,7 @@ class Gains:
 
     observation: list[str]
     action: list[str]
-    gains: Array
+    gains: Floats
 
     def __post_init__(self) -> None:
         if self.gains.shape[1:] != (len(self.action), len(self.observation)):
