@@ -336,8 +336,10 @@ class HeldOutRun:
         # a stage whose answer is known reads no rows
         no_rows = Snapshot(release.dataset, 0, Path(), release.data_kind, "", "", "", 0, 0, 0, 0, {}, 0)
         evaluating = self.evaluation.draw(learnt, no_rows, HERE, recorded).derived
-        earlier = self.plan.recompute_derived(learning) if isinstance(self.plan, Adaptive) else {}
-        return {**earlier, **evaluating, EVALUATED_POLICY: _policy_digest(learnt)}
+        plan, derived = self.plan, dict[str, Integers]()
+        if isinstance(plan, Adaptive):
+            derived |= plan.recompute_derived(learning)
+        return {**derived, **evaluating, EVALUATED_POLICY: _policy_digest(learnt)}
 
     def unforeseen(self) -> str | None:
         return self.plan.unforeseen()

@@ -491,7 +491,7 @@ def _values(
     d, allowed = request.card.domain, request.points.allowed
     seen = min(float(p @ best_seen(statistics, task, c, threshold)) * request.unit, highest)
     simple = simple_policies(allowed, d.horizon, d.action_labels, interval_of)
-    value = {**interval_of(result.policy), "optimal_upper": best}
+    value: dict[str, float | None] = {**interval_of(result.policy), "optimal_upper": best}
     return value, simple, Best(seen, "supported_actions", measured=False)
 
 

@@ -160,9 +160,14 @@ class LqSums:
         """Largest integers of the sums."""
         return Extent(self.episodes * self.horizon, self.square, 1, self.steps)
 
-    @cached_property
+    @property
     def tables(self) -> tuple[Table, ...]:
         """G (Frobenius, which is Euclid in svec) and X, each with the largest squared move that it has alone."""
+        return self._tables
+
+    # the type checker takes no cached property for a protocol's property
+    @cached_property
+    def _tables(self) -> tuple[Table, ...]:
         D, n, unit_rate = self.dimension, self.state, Fraction(1)
         note = "both tables together cost less than their sum"
         gram = ("gram", (D, D), f"svec: half the variance off the diagonal; {note}")
@@ -336,7 +341,7 @@ class LqMessage(LqSums):
         return D, D * (D - 1) // 2, D * self.state
 
     @cached_property
-    def tables(self) -> tuple[Table, ...]:
+    def _tables(self) -> tuple[Table, ...]:
         parts = zip(("diagonal", "above", "cross"), self.sizes, strict=True)
         unit_rate = Fraction(1)
         return tuple(lattice_table(t, n, math.ceil(self.cost({t: unit_rate})), "rows cut to balls") for t, n in parts)
