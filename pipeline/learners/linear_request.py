@@ -706,7 +706,7 @@ class LinearRun:
         if (cells := table_size(self.request.card)) > _MOST_COUNTED:
             raise CardError(
                 f"{self.terms.where}: [evaluate] people = {float(self.terms.held_out):g}: who evaluates is counted by "
-                f"step, state, action and successor, which are {cells:,} cells; up to {_MOST_COUNTED:,} are draw_linear"
+                f"step, state, action and successor, which are {cells:,} cells; up to {_MOST_COUNTED:,} are drawn"
             )
         from pipeline.learners.linear_evaluation import LinearEvaluation
 
