@@ -122,7 +122,7 @@ def standing_run(s: Setting, edition: int | None, entries: Sequence[Entry]) -> G
 
         old = bool(counter_intents(entries, name, nightly_counter(s).key))
     else:
-        old = edition is not None and commit_of(entries, name, key_of(s.card, edition, guarded.whole)) is not None
+        old = edition is not None and commit_of(entries, name, key_of(s.card, edition, guarded.full_plan)) is not None
     _refuse_slack(s, found := guarded.opened() if old else guarded)
     return found
 

@@ -188,7 +188,7 @@ def _asked_problem(folder: Path, plan: RunPlan) -> str | None:
     """Where a release rests on other questions than its own answers make."""
     try:
         release = read_release(folder)
-        asked = plan.asked_again(release) if isinstance(plan, Adaptive) else {}
+        asked = plan.recompute_derived(release) if isinstance(plan, Adaptive) else {}
     except BROKEN as e:
         return f"nothing can be asked after these answers ({_short(e)})"
     if set(asked) != set(release.derived):

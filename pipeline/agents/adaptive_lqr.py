@@ -1,7 +1,7 @@
 """Private adaptive LQR: our controller beside paper 004's, for budgets at which optimism cannot leave zero.
 
-Epochs of doubling length.  Nobody is in two of them, so each epoch's one release has the whole budget.  What is
-released, what is played and how much is explored follow from what earlier epochs released: post-processing.
+Epochs of doubling length.  No person is in two of them, so each epoch's one release has the whole budget.  Queries,
+gains and exploration follow from earlier releases: post-processing.
 
 | code | shape | meaning |
 |---|---|---|
@@ -9,21 +9,21 @@ released, what is played and how much is explored follow from what earlier epoch
 | ``gains`` | (H, d, n) | u = K_h x + xi, xi uniform on the sphere of ``explore`` |
 | ``question`` | | centre, frame and radius of the residual sums that the epoch releases |
 
-What makes it learn where sums of squares do not
+Reasons why it learns where sums of squares do not
     * controls are the server's own randomness and the plant's noise is declared: no Gram matrix is released;
     * an episode sends *one* matrix, cut as a whole: its length grows with the root of H;
     * it holds residuals of the prediction so far, of the length of the plant's noise instead of the states';
-    * the frame weighs directions by what an error in them would cost under optimal control;
+    * the frame weighs directions by the cost of an error in them under optimal control;
     * the estimate is shrunk (an empirical prior a block), and gains are those of the plant under its own uncertainty;
-      a block shrinks no further than the answers decide: B that nothing was heard of stays worth exploring;
-    * gains leave zero only while their expected gain exceeds ``certainty`` standard deviations of what is not known;
+      a block shrinks no further than the answers decide: B without an answer stays worth exploring;
+    * gains leave zero only while their expected gain exceeds ``certainty`` of its standard deviations;
     * exploration is planned: the radius whose expected total cost over the rest of the run is least, 0 among them;
     * the first ball is wide and its epoch short: it finds A, and the balls around it can be small;
     * where a release is so long that much was cut, it counts less, gains rest for an epoch, and later balls are wider.
 
 No theorem is claimed; the guarantee rests on the cut alone.
 
-What noisy residual sums say of an unknown linear plant: a normal law of [A, B] that is public.
+The public belief: a normal law of [A, B], from noisy residual sums of an unknown linear plant.
 
 An answer to (frame F, centre c) after K episodes is ``F K M (theta - c)'`` plus noise, where M is the occupancy
 E sum_h z z'.  M is not released: the first state, the plant's noise and the controls are declared or drawn by the
@@ -55,16 +55,16 @@ _ROUNDS, _STEPS, _CLOSE, _SLOPE = 10, 20, 1e-6, 1e-6
 _FOR_NOISE, _STARTS = 200, 6
 # parts of an answer's sharpness, one fit after the other
 _COOLING = 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0
-# times the length that made-up episodes need: where no noise is drawn nothing needs to be cut
+# times the length of made-up episodes: without noise nothing needs to be cut
 _UNCUT = 50.0
 
 
 @dataclass(frozen=True)
 class ResidualQuery:
-    """What is asked of the episodes of one rollout, public before they are played.
+    """Query to the episodes of one rollout, public before they are played.
 
     ``centre`` ``(n, D)``: the prediction of [A, B] that is subtracted.
-    ``frame`` ``(D, D)``: what multiplies z.
+    ``frame`` ``(D, D)``: multiplies z.
     ``radius``: length to which an episode's matrix is cut.
     """
 
@@ -97,13 +97,13 @@ class Belief:
     def draw(self, models: int, rng: np.random.Generator, norm: float = np.inf) -> Array:
         """Plants ``(models, n, D)``; one of Frobenius norm beyond ``norm`` is shrunk to it."""
         root = np.linalg.cholesky(self.error + 1e-12 * np.eye(len(self.error)))
-        found = self.mean + rng.normal(size=(models, *self.mean.shape)) @ root.T
-        return found / np.maximum(np.linalg.norm(found, axis=(1, 2), keepdims=True) / norm, 1.0)
+        plants = self.mean + rng.normal(size=(models, *self.mean.shape)) @ root.T
+        return plants / np.maximum(np.linalg.norm(plants, axis=(1, 2), keepdims=True) / norm, 1.0)
 
     def after(self, information: Array) -> Array:
-        """The covariance once so much ``information (D, D)`` is added."""
-        found = _inverse(_inverse(self.error) + information)
-        return (found + found.T) / 2
+        """The covariance after ``information (D, D)`` is added."""
+        covariance = _inverse(_inverse(self.error) + information)
+        return (covariance + covariance.T) / 2
 
 
 def prior(task: LqControl, norm: float) -> Belief:
@@ -116,42 +116,41 @@ def prior(task: LqControl, norm: float) -> Belief:
 def information(
     question: ResidualQuery, episodes: int, M: Array, variance: float, task: LqControl
 ) -> tuple[Array, Array]:
-    """What the answer to a question tells of each row of [A, B]: ``(D, D)``, and the map ``(D,
-    D)`` from answers to it.
-    """
-    seen = episodes * question.frame @ M
-    own = float(np.trace(task.covariance)) / len(task.covariance)
-    # where neither noise is there, a floor keeps what is exact from being infinitely so
-    noise = (variance + 1e-12) * np.eye(len(M)) + own * episodes * question.frame @ M @ question.frame.T
-    weighed = np.asarray(np.linalg.solve(noise, seen).T, dtype=np.float64)
-    return weighed @ seen, weighed
+    """Information ``(D, D)`` of an answer about each row of [A, B], and the map ``(D, D)`` from answers to it."""
+    response = episodes * question.frame @ M
+    plant_noise = float(np.trace(task.covariance)) / len(task.covariance)
+    # without either noise, a floor keeps the information finite
+    noise = (variance + 1e-12) * np.eye(len(M)) + plant_noise * episodes * question.frame @ M @ question.frame.T
+    map_from_answers = np.asarray(np.linalg.solve(noise, response).T, dtype=np.float64)
+    return map_from_answers @ response, map_from_answers
 
 
 def learnt(task: LqControl, before: Belief, answers: Sequence[ResidualSum], norm: float) -> Belief:
-    """The law of the plant after all answers: the likeliest plant, and how far the answers leave it open.
+    """The law of the plant after all answers: the likeliest plant and its covariance.
 
-    Gauss and Newton's steps on the answers that a plant is expected to give, its occupancies its own.  The prior's
-    variances of A and of B shrink to what the answers show (James and Stein's rule, a block each), and never below what
-    the answers leave open: an answer of noise says nothing, and not that the block is zero.
+    Gauss-Newton steps on the expected answers of a plant, with its own occupancies.  The prior's
+    variances of A and of B shrink towards the answers (James and Stein's rule, a block each), and never below their
+    remaining variance: an answer that is noise does not make a block zero.
     """
     declared = prior(task, norm)
     n, D = declared.mean.shape
     mean, blocks = before.mean, declared.error.diagonal()
     hessian = np.eye(n * D)
-    # several plants may explain an answer: the search begins in several places
+    # several plants may explain an answer, so the search has several starts
     starts = [mean, *declared.draw(_STARTS, np.random.default_rng(0), norm)]
     starts.append(_cooled(task, mean, answers, np.sqrt(1 / blocks), norm))
     for _ in range(_ROUNDS):
         whiten = _whitened(task, mean, answers)
-        found = [_likeliest(task, start, answers, whiten, np.sqrt(1 / blocks), norm) for start in starts]
-        _, fresh, told = min(found, key=lambda f: f[0])
-        open_, hessian = (_inverse(told + np.diag(np.tile(1 / v, n))) for v in (declared.error.diagonal(), blocks))
-        left, error = (_of_rows(M, n, D).diagonal() for M in (open_, hessian))
-        size = np.maximum((fresh**2).mean(axis=0) + error, left)
-        parts = [min(declared.error[0, 0], float(part.mean())) for part in (size[:n], size[n:])]
-        moved = float(np.abs(fresh - mean).max())
-        mean, blocks, starts = fresh, np.repeat(parts, (n, D - n)), [fresh]
-        if moved < _CLOSE:
+        fits = [_likeliest(task, start, answers, whiten, np.sqrt(1 / blocks), norm) for start in starts]
+        _, likeliest, information_of = min(fits, key=lambda f: f[0])
+        variances = declared.error.diagonal(), blocks
+        undecided, hessian = (_inverse(information_of + np.diag(np.tile(1 / v, n))) for v in variances)
+        undecided_of_row, error = (_of_rows(M, n, D).diagonal() for M in (undecided, hessian))
+        size = np.maximum((likeliest**2).mean(axis=0) + error, undecided_of_row)
+        shrunk = [min(declared.error[0, 0], float(block.mean())) for block in (size[:n], size[n:])]
+        change = float(np.abs(likeliest - mean).max())
+        mean, blocks, starts = likeliest, np.repeat(shrunk, (n, D - n)), [likeliest]
+        if change < _CLOSE:
             break
     return Belief(mean, _of_rows(hessian, n, D))
 
@@ -168,8 +167,8 @@ def _cooled(task: LqControl, theta: Array, answers: Sequence[ResidualSum], weigh
 
 
 def _whitened(task: LqControl, mean: Array, answers: Sequence[ResidualSum]) -> list[Array]:
-    each = (np.linalg.cholesky(_inverse(_noise(task, mean, answer))).T for answer in answers)
-    return [np.asarray(W, dtype=np.float64) for W in each]
+    roots = (np.linalg.cholesky(_inverse(_noise(task, mean, answer))).T for answer in answers)
+    return [np.asarray(W, dtype=np.float64) for W in roots]
 
 
 def _inverse(M: Array) -> Array:
@@ -178,19 +177,19 @@ def _inverse(M: Array) -> Array:
 
 def _of_rows(covariance: Array, n: int, D: int) -> Array:
     """Covariance ``(D, D)`` of a row of [A, B], mean over rows, of that of all entries ``(n D, n D)``."""
-    found = np.einsum("iaib->ab", covariance.reshape(n, D, n, D)) / n
-    return (found + found.T) / 2
+    mean = np.einsum("iaib->ab", covariance.reshape(n, D, n, D)) / n
+    return (mean + mean.T) / 2
 
 
 def _expected_answers(task: LqControl, theta: Array, answers: Sequence[ResidualSum]) -> Array:
-    """What each plant ``(s, n, D)`` is expected to give as each answer ``(m, s, D, n)``, all in one recursion."""
+    """Expected answers ``(m, s, D, n)`` of plants ``(s, n, D)``, all in one recursion."""
     s, gains = len(theta), np.stack([a.rollout.gains for a in answers])
-    explored = np.repeat([a.rollout.explore for a in answers], s)[:, None, None]
-    each = np.tile(theta, (len(answers), 1, 1)), np.repeat(gains, s, axis=0)
-    M = occupancies(*each, task.cost.horizon, task.start, task.covariance, explored)
+    explore = np.repeat([a.rollout.explore for a in answers], s)[:, None, None]
+    plants_and_gains = np.tile(theta, (len(answers), 1, 1)), np.repeat(gains, s, axis=0)
+    M = occupancies(*plants_and_gains, task.cost.horizon, task.start, task.covariance, explore)
     frames = np.stack([a.rollout.episodes * a.question.frame for a in answers])[:, None]
-    apart = theta - np.stack([a.question.centre for a in answers])[:, None]
-    return frames @ M.reshape(len(answers), s, *M.shape[1:]) @ apart.swapaxes(2, 3)
+    distance = theta - np.stack([a.question.centre for a in answers])[:, None]
+    return frames @ M.reshape(len(answers), s, *M.shape[1:]) @ distance.swapaxes(2, 3)
 
 
 def _noise(task: LqControl, mean: Array, answer: ResidualSum) -> Array:
@@ -198,60 +197,61 @@ def _noise(task: LqControl, mean: Array, answer: ResidualSum) -> Array:
     r, q = answer.rollout, answer.question
     plants, rng = np.broadcast_to(mean, (_FOR_NOISE, *mean.shape)), np.random.default_rng(0)
     z, following = simulated_episodes(plants, r.gains, r.explore, task.start, task.covariance, rng)
-    each = q.frame @ (z.swapaxes(1, 2) @ (following - z @ q.centre.T))
-    apart = each - each.mean(axis=0)
+    sums = q.frame @ (z.swapaxes(1, 2) @ (following - z @ q.centre.T))
+    deviations = sums - sums.mean(axis=0)
     D = len(q.frame)
-    own = np.einsum("sai,sbi->ab", apart, apart) / (_FOR_NOISE * mean.shape[0])
-    # where neither noise is there, a floor keeps what is exact from being infinitely so
-    return r.episodes * own + (answer.variance + 1e-12) * np.eye(D) + 1e-9 * r.episodes * np.trace(own) * np.eye(D)
+    per_episode = np.einsum("sai,sbi->ab", deviations, deviations) / (_FOR_NOISE * mean.shape[0])
+    # without either noise, a floor keeps the information finite
+    total = r.episodes * per_episode
+    return total + (answer.variance + 1e-12) * np.eye(D) + 1e-9 * r.episodes * np.trace(per_episode) * np.eye(D)
 
 
 def _likeliest(
     task: LqControl, start: Array, answers: Sequence[ResidualSum], whiten: Sequence[Array], weights: Array, norm: float
 ) -> tuple[float, Array, Array]:
-    """How unlikely the likeliest plant near ``start`` is, that plant ``(n, D)``, and the information ``(n D, n D)``."""
+    """Objective of the likeliest plant near ``start``, that plant ``(n, D)``, and the information ``(n D, n D)``."""
     n, D = start.shape
-    weighed, totals = np.stack(whiten)[:, None], np.stack([a.total for a in answers])[:, None]
+    whitening, totals = np.stack(whiten)[:, None], np.stack([a.total for a in answers])[:, None]
 
-    def misses(theta: Array) -> Array:
-        """``(s, k)``: by how many standard deviations plants ``(s, n, D)`` miss each answer."""
-        each = weighed @ (_expected_answers(task, theta, answers) - totals)
-        return each.swapaxes(0, 1).reshape(len(theta), -1)
+    def standard_residuals(theta: Array) -> Array:
+        """Residuals ``(s, k)`` of plants ``(s, n, D)`` in standard deviations of each answer."""
+        standardised = whitening @ (_expected_answers(task, theta, answers) - totals)
+        return standardised.swapaxes(0, 1).reshape(len(theta), -1)
 
-    def unlikely(theta: Array) -> Array:
+    def objective(theta: Array) -> Array:
         with np.errstate(over="ignore", invalid="ignore"):
-            found = (misses(theta) ** 2).sum(axis=1) + ((theta * weights) ** 2).sum(axis=(1, 2))
-        return np.where(np.isfinite(found), found, np.inf)
+            penalties = (standard_residuals(theta) ** 2).sum(axis=1) + ((theta * weights) ** 2).sum(axis=(1, 2))
+        return np.where(np.isfinite(penalties), penalties, np.inf)
 
-    theta, told, damping = start, np.zeros((n * D, n * D)), 1e-3
-    fresh: Array
+    theta, fisher, damping = start, np.zeros((n * D, n * D)), 1e-3
+    proposals: Array
     steps, prior_weights = np.eye(n * D).reshape(-1, n, D) * _SLOPE, np.tile(weights**2, n)
     for _ in range(_STEPS):
-        around = misses(np.concatenate([theta[None], theta + steps]))
-        slopes = (around[1:] - around[0]) / _SLOPE
-        told = slopes @ slopes.T
-        uphill = slopes @ around[0] + prior_weights * theta.ravel()
-        tried = damping * 10.0 ** np.arange(-1, 7)
-        curved = told + np.diag(prior_weights)
-        damped = curved + tried[:, None, None] * np.diag(curved.diagonal())
-        uphills = np.broadcast_to(uphill[:, None], (len(tried), n * D, 1))
+        residuals = standard_residuals(np.concatenate([theta[None], theta + steps]))
+        slopes = (residuals[1:] - residuals[0]) / _SLOPE
+        fisher = slopes @ slopes.T
+        uphill = slopes @ residuals[0] + prior_weights * theta.ravel()
+        dampings = damping * 10.0 ** np.arange(-1, 7)
+        curved = fisher + np.diag(prior_weights)
+        damped = curved + dampings[:, None, None] * np.diag(curved.diagonal())
+        uphills = np.broadcast_to(uphill[:, None], (len(dampings), n * D, 1))
         moves: Array = np.asarray(np.linalg.solve(damped, uphills), dtype=np.float64)
-        fresh = theta - moves.reshape(-1, n, D)
-        fresh /= np.maximum(1.0, np.linalg.norm(fresh, axis=(1, 2), keepdims=True) / norm)
-        costs = unlikely(np.concatenate([theta[None], fresh]))
+        proposals = theta - moves.reshape(-1, n, D)
+        proposals /= np.maximum(1.0, np.linalg.norm(proposals, axis=(1, 2), keepdims=True) / norm)
+        costs = objective(np.concatenate([theta[None], proposals]))
         if (best := int(costs.argmin())) == 0:
             break
-        before, theta, damping = theta, np.asarray(fresh[best - 1], dtype=np.float64), float(tried[best - 1])
-        moved = float(np.abs(theta - before).max())
-        if moved < _CLOSE:
+        before, theta, damping = theta, np.asarray(proposals[best - 1], dtype=np.float64), float(dampings[best - 1])
+        change = float(np.abs(theta - before).max())
+        if change < _CLOSE:
             break
-    return float(unlikely(theta[None])[0]), theta, told
+    return float(objective(theta[None])[0]), theta, fisher
 
 
 # privatizes the residual sums of one epoch's episodes: ``(D, n)``
 Release = Callable[[ResidualQuery, Sequence[LqBatch]], Array]
 
-# made-up plants: for the radius of a question, for the guard, for the value of exploring, for the frame
+# made-up plants: for the radius of a query, for the guard, for the value of exploring, for the frame
 _FOR_RADIUS, _FOR_GUARD, _FOR_VALUE = 400, 200, 24
 _TURNS = (1.0, 0.75, 0.5, 0.25)
 
@@ -262,11 +262,12 @@ class AdaptiveConstants:
 
     ``first``: length of the first epoch, in roots of K; each later one is ``growth`` times as long.
     ``certainty``: standard deviations by which gains must be better than none before they are played.
-    ``longest``: length of a release, in parts of what its cut allows, above which much was cut.
-    ``doubt``: standard deviation of what such a cut may have taken from an entry of a release, in parts of its length.
+    ``quantile``: of the lengths of made-up episodes, to which an episode's matrix is cut.
+    ``longest``: length of a release, in parts of its largest, above which much was cut.
+    ``doubt``: standard deviation of the effect of such a cut on an entry of a release, in parts of its length.
     ``norm``: declared bound on the Frobenius norm of [A, B].
     ``wide``: times by which the first ball is wider than made-up episodes need, and by which one that cut grows.
-    ``scout``: most exploration, in parts of gamma, before anything is known: noise would hide what it shows of B.
+    ``scout``: most exploration, in parts of gamma, in the first epoch: noise would hide its information about B.
     ``shade``: part of the planned exploration that is played while epochs remain that can explore more.
     """
 
@@ -274,7 +275,7 @@ class AdaptiveConstants:
     growth: float = 2.0
     radii: tuple[float, ...] = (0.0, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2)
     certainty: float = 1.5
-    kept: float = 0.95
+    quantile: float = 0.95
     longest: float = 0.65
     doubt: float = 0.02
     norm: float = 1.0
@@ -331,7 +332,7 @@ def adaptive_lqr(
                 planner, variance = replace(planner, widen=c.wide * planner.widen), variance + (c.doubt * size) ** 2
             elif spread:
                 planner = replace(planner, widen=1.0)
-            # where no noise is drawn nothing doubts what is left of a cut sum but this
+            # without noise a cut sum has no variance, so it is left out
             if spread or not cut:
                 answers.append(ResidualSum(rollout, question, total, variance))
                 belief = learnt(task, belief, answers, c.norm)
@@ -348,9 +349,9 @@ def recentred_lqr(
     c: AdaptiveConstants,
     rng: np.random.Generator,
 ) -> LqAgent:
-    """The same offline: exploring episodes in disjoint parts, each recentred on what the parts before released.
+    """The same offline: exploring episodes in disjoint parts, each recentred on the releases of earlier parts.
 
-    ``explore``: radius of the sphere on which all controls are drawn: that is declared, so no Gram matrix is released.
+    ``explore``: declared radius of the sphere on which all controls are drawn, so no Gram matrix is released.
     Returns gains ``(H, d, n)``.
     """
     planner, belief, answers = _Planner(task, c, spread, rng, c.wide), prior(task, c.norm), list[ResidualSum]()
@@ -366,7 +367,7 @@ def recentred_lqr(
 
 @dataclass(frozen=True)
 class _Planner:
-    """What is done with a belief: nothing here sees a person."""
+    """Decisions from a belief: post-processing, reads no episode."""
 
     task: LqControl
     c: AdaptiveConstants
@@ -376,17 +377,17 @@ class _Planner:
 
     def gains(self, belief: Belief) -> Array:
         """Cautious gains, made smaller until they are better than none by enough; zero if they never are."""
-        found = self._cautious(belief.mean[None], belief.error[None])[0]
+        cautious = self._cautious(belief.mean[None], belief.error[None])[0]
         plants = belief.draw(_FOR_GUARD, self.rng)
-        idle = self._cost(plants, np.zeros_like(found))
+        idle = self._cost(plants, np.zeros_like(cautious))
         for part in _TURNS:
-            better = idle - self._cost(plants, part * found)
-            if better.mean() > self.c.certainty * better.std():
-                return part * found
-        return np.zeros_like(found)
+            improvement = idle - self._cost(plants, part * cautious)
+            if improvement.mean() > self.c.certainty * improvement.std():
+                return part * cautious
+        return np.zeros_like(cautious)
 
     def radius(self, belief: Belief, gains: Array, length: int, rest: int) -> float:
-        """The exploration of least expected cost: that of this epoch, and of ``rest`` episodes with what it teaches."""
+        """The exploration of least expected cost: that of this epoch, and of ``rest`` episodes after it."""
         room = self.task.gamma - float(np.linalg.norm(gains, 2, axis=(1, 2)).max())
         radii = [r * self.task.gamma for r in self.c.radii if r * self.task.gamma <= room]
         if not rest or not radii:
@@ -396,20 +397,20 @@ class _Planner:
         return min(radii, key=lambda r: self._expected(belief, plants, errors, LinearRollout(gains, length, r), rest))
 
     def question(self, belief: Belief, rollout: LinearRollout) -> ResidualQuery:
-        """Residuals of the belief's mean, in the frame that weighs them best, cut to what made-up episodes need."""
+        """Residuals of the belief's mean, in the frame that weighs them best, cut to a length of made-up episodes."""
         frame, plants = self._frame(belief, rollout), belief.draw(_FOR_RADIUS, self.rng, self.c.norm)
         task = self.task
         z, following = simulated_episodes(plants, rollout.gains, rollout.explore, task.start, task.covariance, self.rng)
         residuals = following - z @ belief.mean.T
         lengths = np.linalg.norm(frame @ (z.swapaxes(1, 2) @ residuals), axis=(1, 2))
-        return ResidualQuery(belief.mean, frame, self.widen * float(np.quantile(lengths, self.c.kept)))
+        return ResidualQuery(belief.mean, frame, self.widen * float(np.quantile(lengths, self.c.quantile)))
 
     def _expected(self, belief: Belief, plants: Array, errors: Array, rollout: LinearRollout, rest: int) -> float:
         now = self._cost(plants, rollout.gains, rollout.explore)
         question, M = self.question(belief, rollout), self._occupancy(plants, rollout).mean(axis=0)
-        told = information(question, rollout.episodes, M, (self.spread * question.radius) ** 2, self.task)[0]
-        error = belief.after(told)
-        # an estimate lies between the belief and the plant, as far from it as its own error says
+        variance = (self.spread * question.radius) ** 2
+        error = belief.after(information(question, rollout.episodes, M, variance, self.task)[0])
+        # an estimate lies between the belief and the plant, at a distance of its own error
         near = plants + errors @ np.linalg.cholesky(error + 1e-15 * np.eye(len(error))).T
         share = np.eye(len(error)) - error @ np.linalg.inv(belief.error)
         estimates = belief.mean + (near - belief.mean) @ share.T
@@ -421,11 +422,11 @@ class _Planner:
         plants = belief.draw(_FOR_VALUE, self.rng, self.c.norm)
         D = plants.shape[2]
         best = LinearRollout(self._cautious(plants, np.zeros((len(plants), D, D))), 1)
-        M, sought = (self._occupancy(plants, r).mean(axis=0) for r in (rollout, best))
-        sought += np.eye(D) * (1e-3 * np.trace(sought) / D)
+        M, optimal_occupancy = (self._occupancy(plants, r).mean(axis=0) for r in (rollout, best))
+        optimal_occupancy += np.eye(D) * (1e-3 * np.trace(optimal_occupancy) / D)
         values, vectors = np.linalg.eigh(M)
         inverse = vectors / np.sqrt(np.maximum(values, 1e-9 * values[-1])) @ vectors.T
-        values, vectors = np.linalg.eigh(inverse @ sought @ inverse)
+        values, vectors = np.linalg.eigh(inverse @ optimal_occupancy @ inverse)
         return vectors * np.maximum(values, 1e-12) ** 0.25 @ vectors.T @ inverse
 
     def _cautious(self, theta: Array, error: Array) -> Array:

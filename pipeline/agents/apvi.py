@@ -54,12 +54,12 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Plan:
-    """A policy and what its making said.
+    """A policy and facts of its planning.
 
     ``V (H+1, S)`` is the pessimistic value; ``tied (H, L)`` marks states in which clipping left several best actions.
 
     ``policy``: the emitted policy, ``(H, L, A)`` probabilities, with the states in which it abstains.
-    ``threshold``: visits at or below which a cell says nothing (003 eq. 5).
+    ``threshold``: visits at or below which a cell counts as empty (003 eq. 5).
     """
 
     policy: Policy
@@ -73,7 +73,7 @@ CountsPlanner = Callable[[PrivateCounts, Task, Constants, np.random.Generator, P
 
 
 class PolicyBounds(NamedTuple):
-    """Of a *fixed* policy, ``(H+1, S)`` each: ends of an interval, free after the release, and a figure between them.
+    """Of a *fixed* policy, ``(H+1, S)`` each: ends of an interval, free after the release, and an estimate.
 
     Of one step's actions, ``(L, A)`` each.
 
@@ -90,7 +90,7 @@ class PolicyBounds(NamedTuple):
 class Model:
     """Estimates of one release under one preset: P~ ``(G, L, A, S)`` and r~ ``(G, L, A)``, with their width Γ.
 
-    ``r`` ``(1 or G or H, L, A)``: reward a step, in reward units, but for what entering pays.
+    ``r`` ``(1 or G or H, L, A)``: reward a step, in reward units, without that of the entered state.
     """
 
     counts: PrivateCounts
@@ -106,7 +106,7 @@ class Model:
 
     @property
     def threshold(self) -> float:
-        """Visits at or below which a cell says nothing."""
+        """Visits at or below which a cell counts as empty."""
         return evidence_threshold(self.counts, self.constants)
 
     def expected(self, h: int, rows: NDArray[np.intp], values: Array) -> tuple[Array, Array]:
@@ -164,7 +164,7 @@ class Model:
         return Q_hat, np.where(n > self.threshold, limited, low if sign < 0 else high)
 
     def action_values(self, h: int, after: PolicyBounds, asked: NDArray[np.bool_]) -> PolicyBounds:
-        """What each action ``asked (L, A)`` is worth at step ``h`` with a policy ``after`` it; 0 of the others."""
+        """Value of each action ``asked (L, A)`` at step ``h`` with a policy ``after`` it; 0 of the others."""
         rows = np.flatnonzero(asked)
         low, high, mid = (self.task.onward(V[h + 1]) for V in after)
         n, found = self.expected(h, rows, np.column_stack([first_and_second(low), first_and_second(high), mid]))
@@ -224,7 +224,7 @@ def apvi(
 
 
 def policy_bounds(m: Model, policy: Policy) -> PolicyBounds:
-    """What the released model says of a policy: one pass over the counts of the actions that it takes.
+    """Bounds on a policy's value in the released model: one pass over the counts of its actions.
 
     ``policy``: fixed beforehand, ``(H, L, A)`` probabilities.
     """

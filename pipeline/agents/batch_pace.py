@@ -1,4 +1,4 @@
-"""When a batch of a count-based agent ends: what is declared, and how to end sooner at no cost in privacy."""
+"""Lengths of the batches of a count-based agent: declared, or shorter at no cost in privacy."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from itertools import pairwise, takewhile
 
 @dataclass(frozen=True)
 class Pace:
-    """How long a policy is played before the next one is planned: a function of declared and released values.
+    """Rule for the length of the next batch: a function of declared and released values.
 
     A batch ends when ``growth`` times the episodes before it are played, as declared; or sooner, before the policy is
-    expected to visit a cell more than ``visits`` times as often as it was ever visited.  So a cell that looks good
-    because little is known of it costs about what is known of it.  Without this rule a batch that doubles is staked on
-    whatever cell the last noise happened to recommend, and the regret of private agents grows in proportion to K.
+    expected to visit a cell more than ``visits`` times as often as it was ever visited.  So a cell that looks good for
+    lack of data costs about as much as its data.  Without this rule a doubling batch is spent on a cell that the last
+    noise recommended, and the regret of private agents grows in proportion to K.
 
     ``most``: declared largest number of batches.
-    ``growth``: how many times the episodes so far are played by the end of the next batch; at least 1.
+    ``growth``: ratio of the episodes by the end of the next batch to those so far; at least 1.
     """
 
     episodes: int
@@ -31,16 +31,16 @@ class Pace:
 
     @cached_property
     def ends(self) -> list[int]:
-        """Where batches end if nothing ends them sooner."""
+        """Declared last episodes of batches."""
         return batch_ends(self.episodes, self.growth, self.first)
 
     def length(self, played: int, batches: int, room: float) -> int:
-        """Episodes of the next batch, after ``played`` in so many ``batches``, if ``room`` are worth playing."""
+        """Episodes of the next batch, after ``played`` in so many ``batches``, with at most ``room`` worth playing."""
         i = bisect_right(self.ends, played)
         grown = _grow(played, self.growth) if i else self.ends[0]
-        whole = min(self.episodes, grown) - played
+        remaining = min(self.episodes, grown) - played
         # as many batches as the declared ends would still take are kept for them
-        return whole if self.most - batches <= len(self.ends) - i else max(1, int(min(float(whole), room)))
+        return remaining if self.most - batches <= len(self.ends) - i else max(1, int(min(float(remaining), room)))
 
 
 def batch_ends(episodes: int, growth: float, first: int = 1) -> list[int]:

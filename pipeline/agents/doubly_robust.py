@@ -1,25 +1,25 @@
-"""Marginalised doubly robust evaluation of a tabular policy: what a released model asks of people it never saw.
+"""Marginalised doubly robust evaluation of a tabular policy: queries of a released model to held-out people.
 
-Of a person with steps (s_t, a_t, r_t, s_{t+1}) that did not choose the policy,
+For a held-out person with steps (s_t, a_t, r_t, s_{t+1}),
 
     psi = V_0(s_0) + sum_t w_t(s_t, a_t) [r_t + V_{t+1}(s_{t+1}) - Q_t(s_t, a_t)]
 
-has the policy's value as its mean where the values V, Q are right, or where the weights w are; what is left of both
-errors is their product (Kallus and Uehara 2020, "Double reinforcement learning").
+has the policy's value as its mean where the values V, Q are right, or where the weights w are; the remaining error
+is the product of both (Kallus and Uehara 2020, "Double reinforcement learning").
 
 | code | shape | meaning |
 |---|---|---|
 | ``V`` | (H+1, S) | value of the policy in the released model, in reward units; 0 at an end and after the horizon |
 | ``Q`` | (H, L, A) | of one action first |
 | ``w`` | (H, L, A) | how much more often the policy is in s at t and takes a than practice, in the released model |
-| ``surprise`` | (H, L, A) | pi(a | s) - sum_a' mu(a' | s) pi(a' | s): 0 in the mean, whatever lies before s |
-| ``W`` | (H+1, S) | value of practice: what lies before s is measured in it |
+| ``surprise`` | (H, L, A) | pi(a | s) - sum_a' mu(a' | s) pi(a' | s): 0 in the mean for any past of s |
+| ``W`` | (H+1, S) | value of practice, the unit of the past of s |
 | ``lost`` | (H, L) | mean of W_{t-1}(s_{t-1}) - W_t(s) before s in the released model |
-| ``past`` | (H, L) | mean there of how much better than W it went before s (``scores.fared``) |
-| ``aim`` | (H, L, A) | over the logged chance of what was done it is w; NaN where practice goes on |
+| ``past`` | (H, L) | mean there of the excess over W before s (``scores.fared``) |
+| ``aim`` | (H, L, A) | divided by the logged probability it is w; NaN where practice goes on |
 
-The policy's row stands beside practice: where it recommends nothing, practice goes on.  Where the release does not tell
-what practice does, w is 0 and the model alone speaks; where it never saw the policy's action, likewise.
+Where the policy abstains, practice goes on.  Where the release does not show practice's actions, w is 0 and the model
+alone counts; likewise where it has no row of the policy's action.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ VERSION = 2
 
 
 def question(m: Model, policy: Policy, usual: Array, start: Array) -> Question:
-    """What a released model and a policy ask of other people's rows.
+    """The query of a released model and a policy to rows of held-out people.
 
     ``m``: the released model, without its width.
-    ``usual`` ``(G, L, A)``: shares of the actions in the released visits; a row of NaN where they do not tell.
+    ``usual`` ``(G, L, A)``: shares of the actions in the released visits; a row of NaN where they are too few.
     ``start`` ``(L,)``: distribution of the first state.
     """
     H, (L, A) = m.task.horizon, m.task.allowed.shape
@@ -119,7 +119,7 @@ def _visits(m: Model, pi: Array, start: Array) -> Array:
 
 
 def before(m: Model, mu: Array, W: Array, visits: Array) -> tuple[Array, Array]:
-    """What lies before a state ``(H, L)`` on average in the released model: what was lost, and how well it went.
+    """Means over the past of a state ``(H, L)`` in the released model: the loss, and the excess over W.
 
     ``mu`` ``(H, L, A)``: practice.
     ``W`` ``(H+1, S)``: its value.
@@ -134,7 +134,7 @@ def before(m: Model, mu: Array, W: Array, visits: Array) -> tuple[Array, Array]:
         arrived = into.sum(0)
         there = np.where(arrived > 0, arrived, 1.0)
         lost[h] = (into.T @ W[h - 1, :L] - arrived * W[h, :L]) / there
-        # what a step paid on average, and led to, less what was expected
+        # mean reward and next value of a step, less their expectation
         paid = np.einsum("sa,sat->t", acts * (_paid(m, h - 1) - W[h - 1, :L, None]), P)
         kept = np.divide(into, visits[h - 1][:, None], out=np.zeros_like(into), where=visits[h - 1][:, None] > 0)
         sums = FADING * (sums @ kept) + paid + arrived * m.task.onward(W[h])[:L]
@@ -144,15 +144,15 @@ def before(m: Model, mu: Array, W: Array, visits: Array) -> tuple[Array, Array]:
 
 
 def _paid(m: Model, h: int) -> Array:
-    """``(L, A)``: what a step pays, but for what entering does."""
+    """``(L, A)``: reward of a step, without that of the entered state."""
     return m.reward(h, np.arange(m.task.allowed.size)).reshape(m.task.allowed.shape)
 
 
 def doubts(m: Model, policy: Policy, usual: Array, start: Array) -> tuple[float, float, float, float]:
-    """Where a trait behind the choices could show.
+    """Sums that bound the effect of a trait behind the choices.
 
     Returns sums over an episode of practice, where the policy leaves it, of 1 - p and of the variance of what is done,
-    p the chance of what the policy does; the mean number of rows; and the largest share over steps of people whom the
+    p the chance of the policy's action; the mean number of rows; and the largest share over steps of people whom the
     policy treats unlike practice.
     """
     mu = as_practised(usual, m.task.allowed, m.task.horizon).probabilities

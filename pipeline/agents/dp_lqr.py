@@ -1,7 +1,7 @@
 """Certainty equivalence for LQ control: regularised least squares on moments, then the Riccati gains of the estimate.
 
 On exact moments this is the non-private baseline; on one private release it is dp-lqr.  The same function serves both
-and sees declared constants and (released) moments only, so it may be called as often as wanted at no further cost.
+and reads declared constants and (released) moments only, so repeated calls cost nothing more.
 
 | code | paper 004 | shape | meaning |
 |---|---|---|---|
@@ -10,7 +10,7 @@ and sees declared constants and (released) moments only, so it may be called as 
 | ``theta``, ``A``, ``B`` | Θ̂' = (V⁻¹U)' = [A, B] | (n, n+d) | the estimate, cut to the declared norm |
 | ``gains`` | K_h | (H, d, n) | u = K_h x, cut to ``||K_h|| <= gamma`` |
 
-What is not exactly as in the paper
+Departures from the paper
     * V is T_1 + 2Λ I there, which shifts every direction by a bound on the noise; here only eigenvalues below a
       multiple of the noise's spectral norm are raised to it, so well explored directions are not biased;
     * the paper needs |u| <= gamma |x| of every gain it plays and nothing ensures it; here gains are cut;
@@ -23,13 +23,11 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array
 from pipeline.mdp.riccati import QuadraticCost, clip_norm, riccati
 from pipeline.statistics.gram import raise_eigenvalues
 from pipeline.statistics.regression import LqMoments
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ class LqConstants:
 
 @dataclass(frozen=True)
 class LqResult:
-    """Gains ``(H, d, n)``, the estimate they are optimal for, and how many directions were too noisy to be used.
+    """Gains ``(H, d, n)``, the estimate they are optimal for, and the number of directions too noisy to be used.
 
     ``gains`` ``(H, d, n)``: u = K_h x.
     ``A``, ``B`` ``(n, n)``: and ``(n, d)``, the estimated plant in real units.

@@ -1,8 +1,8 @@
 """Explore, release once, commit: our extra beside paper 004, dp-lqr online.
 
 K_0 episodes are played with controls drawn from a sphere; one release of their moments; from then on the gains that are
-optimal for the estimate.  Nobody is in more than one sum, so no budget is divided over a tree.  K_0 and the sphere are
-fixed in advance, whatever the data say.
+optimal for the estimate.  No person is in two sums, so no budget is divided over a tree.  K_0 and the sphere are
+fixed in advance.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 | ``Lambda`` | Λ̃_h (or Σ̃_h) | (d, d) | noisy Gram matrix + (λ + shift) I |
 | ``w`` | w̃_h | (d,) | regression weights, per real unit of φ |
 | ``width`` | Γ_h | (…) | C √d (φᵀ Λ̃⁻¹ φ)^½ + D/K |
-| ``offset`` | – | scalar | what the mechanism subtracted from every target; added back to every value |
+| ``offset`` | – | scalar | subtracted from every target by the mechanism; added back to every value |
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pipeline.statistics.regression import PrivateRegression, floored
 
 @dataclass(frozen=True, eq=False)
 class LinearTask:
-    """What is declared: horizon, reward range, public number of episodes, lattice of values, and the features.
+    """Declared horizon, reward range, public number of episodes, lattice of values, and features.
 
     ``reference (M, A, d)`` are integer features of all states of a finite map, or of a public sample of observations;
     ``unit`` is the length of one integer step; ``allowed (M, A)`` may veto actions in a finite map, ``(1, A)`` in any.
@@ -82,9 +82,9 @@ class LinearConstants:
 
 
 def shift_of(gram_sd: float, d: int, horizon: int, c: LinearConstants) -> float:
-    """What is added to every eigenvalue so that noise off the diagonal of ``gram_sd`` leaves the matrix positive.
+    """Shift of every eigenvalue that keeps the matrix positive under noise of ``gram_sd`` off the diagonal.
 
-    ``c``: ``shift`` says which formula, ``failure`` its probability.
+    ``c``: ``shift`` names the formula, ``failure`` its probability.
     """
     if c.shift == "edge":
         return 2 * math.sqrt(d) * gram_sd
@@ -94,7 +94,7 @@ def shift_of(gram_sd: float, d: int, horizon: int, c: LinearConstants) -> float:
 
 @dataclass(frozen=True)
 class Ridge:
-    """Λ̃ by its eigenvectors: never indefinite, whatever the noise did."""
+    """Λ̃ by its eigenvectors: never indefinite, for any noise."""
 
     eigenvalues: Array
     vectors: Array
@@ -152,7 +152,7 @@ class Backup:
         return floored(clipped.max(-1), self.lattice)
 
     def evidence(self, features: Array) -> Array:
-        """What the Gram matrix holds of each direction; see :func:`evidence_of`."""
+        """Evidence of each direction; see :func:`evidence_of`."""
         return evidence_of(features * self.unit, self.inverse)
 
 
@@ -191,7 +191,7 @@ def backup_of(
 
 @dataclass(frozen=True)
 class LinearResult:
-    """A linear policy: one backup a step, and what it does on the reference states.
+    """A linear policy: one backup a step, and its actions on the reference states.
 
     ``V`` ``(H+1, M)``: pessimistic value there.
     ``tied`` ``(H, M)``: where clipping left several best actions.

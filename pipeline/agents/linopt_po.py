@@ -9,8 +9,8 @@ along Q instead of the greedy action, and V is the value of that policy.
 | ``Q`` | Q_h^k | (H, S, A) | optimistic values of π^k |
 | ``eta`` | η | | step, per reward unit |
 
-Departures from the printed page: those of ``linopt_vi``, ties excepted; and between two plans of the schedule Q stands
-still, so a batch of n episodes takes one step of length n eta.  With growth 1.0 that is the printed algorithm.
+Departures from the printed page: those of ``linopt_vi``, ties excepted; and between two plans of the schedule Q is
+fixed, so a batch of n episodes takes one step of length n eta.  With growth 1.0 that is the printed algorithm.
 """
 
 from __future__ import annotations
@@ -18,13 +18,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.agents.batch_pace import plan_lengths
 from pipeline.agents.mixture_backup import MixtureTask, Optimistic, Problem, Rows, optimistic
+from pipeline.arrays import Array
 from pipeline.mdp.rollout import Agent, Rollout
-
-Array = NDArray[np.float64]
 
 # in the paper's steps; on RiverSwim, S = 3, private runs lose most on either side of it
 TUNED_STEP = 10.0
@@ -41,13 +39,13 @@ def step_size(task: MixtureTask) -> float:
 def linopt_po(problem: Problem, growth: float, eta: float) -> Agent:
     """Play the task's episodes and return the last stochastic policy ``(H, S, A)``."""
     H, S, A = problem.task.shape
-    climb, policy = np.zeros((H, S, A)), np.full((H, S, A), 1 / A)
+    ascent, policy = np.zeros((H, S, A)), np.full((H, S, A), 1 / A)
     for episodes in plan_lengths(problem.task.episodes, growth):
-        found = _values(problem, policy)
+        values = _values(problem, policy)
         trajectory = yield Rollout(policy, episodes)
-        problem.observe(Rows(problem.task, found.V), trajectory)
-        climb += episodes * eta * found.Q
-        policy = softmax(climb)
+        problem.observe(Rows(problem.task, values.V), trajectory)
+        ascent += episodes * eta * values.Q
+        policy = softmax(ascent)
     return policy
 
 

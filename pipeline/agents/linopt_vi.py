@@ -29,11 +29,11 @@ Departures from the printed page
       curve;
     * d_1 of one-hot features is S^2 A, the unknowns that are regressed; paper 001 counts S A in UCRL-VTR's radius;
     * lambda = 1 where values are at most H stays beside a private regularizer's shift.
-What ``constants = "practical"`` changes beside
+Further departures with ``constants = "practical"``
     * rows are divided by a public bound on their length (``unit``), Gram matrices are block diagonal;
     * all episodes of one policy are one leaf of the counter, averaged from below;
-    * eigenvalues below twice the noise's edge are raised to it (``floor``) instead of a shift of all of them, and what
-      is added to Lambda predicts the mean of what its features offer (``prior``) instead of nothing;
+    * eigenvalues below twice the noise's edge are raised to it (``floor``) instead of a shift of all of them, and the
+      shift of Lambda predicts the mean response of its features (``prior``) instead of 0;
     * the bonus is tuned: c = 0 under noise, and both terms of UCRL-VTR's scaled; lambda, schedule, budget shares.
 """
 
@@ -42,14 +42,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline.agents.batch_pace import plan_lengths
 from pipeline.agents.mixture_backup import Problem, Rows, optimistic
+from pipeline.arrays import Array, Bools, Integers
 from pipeline.mdp.rollout import Agent, Rollout
-
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 _ROUNDING = 1e-12
 
@@ -60,7 +57,7 @@ class GreedyPlan:
 
     policy: Integers
     V: Array
-    tied: NDArray[np.bool_]
+    tied: Bools
 
 
 def linopt_vi(problem: Problem, growth: float, rng: np.random.Generator) -> Agent:
@@ -74,18 +71,18 @@ def linopt_vi(problem: Problem, growth: float, rng: np.random.Generator) -> Agen
 
 def planned(problem: Problem, rng: np.random.Generator) -> GreedyPlan:
     """Greedy in the optimistic values of the statistics released so far."""
-    found = optimistic(problem, lambda _, Q: Q.max(-1))
-    policy, tied = _greedy(found.Q, found.free, rng)
-    return GreedyPlan(policy, found.V, tied)
+    values = optimistic(problem, lambda _, Q: Q.max(-1))
+    policy, tied = _greedy(values.Q, values.free, rng)
+    return GreedyPlan(policy, values.V, tied)
 
 
-def _greedy(Q: Array, free: Array, rng: np.random.Generator) -> tuple[Integers, NDArray[np.bool_]]:
+def _greedy(Q: Array, free: Array, rng: np.random.Generator) -> tuple[Integers, Bools]:
     best = _largest(Q)
     last = best & _largest(np.where(best, free, -np.inf))
     return np.where(last, rng.random(Q.shape), -1.0).argmax(-1), best.sum(-1) > 1
 
 
-def _largest(x: Array) -> NDArray[np.bool_]:
-    """Where a row is largest, whatever the order of its sums."""
+def _largest(x: Array) -> Bools:
+    """Mask of the largest entries of each row, whatever the order of its sums."""
     most = x.max(-1, keepdims=True)
     return x >= most - _ROUNDING * np.maximum(np.abs(most), 1.0)

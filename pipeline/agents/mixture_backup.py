@@ -1,8 +1,8 @@
-"""What LinOpt-VI and LinOpt-PO share: the task, the optimistic backup, and what episodes add to its regressions.
+"""Common part of LinOpt-VI and LinOpt-PO: the task, the optimistic backup, and the regression rows of episodes.
 
 Radii of optimistic bonuses in linear mixture MDPs: each function is one displayed formula, times a tuned ``c``.
 
-Values are in reward units: the papers' H - h + 1 is ``tops``, what can still be won from step h on.
+Values are in reward units: the papers' H - h + 1 is ``tops``, the largest value from step h on.
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -25,7 +25,7 @@ _FAILURE = 0.01
 
 @dataclass(frozen=True)
 class Moment:
-    """What a radius may depend on: all of it released or declared.
+    """Released and declared values on which a radius may depend.
 
     ``episode``, ``episodes``: k, from 1 on, and K.
     ``unknowns``: d_1.
@@ -131,7 +131,7 @@ class LearntRewards:
 
 @dataclass(frozen=True)
 class MixtureTask:
-    """What is declared: rewards, features, the number of episodes, and whether rows are ``unit``.
+    """Declared rewards, features, number of episodes, and whether rows are ``unit``.
 
     ``rewards``: known ``(H, S, A)``, at least 0, reward units per step; or learnt.
     ``unit``: whether every regression row is scaled to length 1 (no theorem; less noise).
@@ -159,7 +159,7 @@ class MixtureTask:
 
     @property
     def tops(self) -> Array:
-        """Most that can be won from step h on ``(H+1,)``, whatever the world does."""
+        """Largest value from step h on ``(H+1,)``, in any world."""
         return np.append(np.cumsum(self.most[::-1])[::-1], 0.0)
 
 
@@ -176,7 +176,7 @@ class Regression:
 
 @dataclass(frozen=True)
 class Problem:
-    """A task with what is released about it."""
+    """A task with its regressions."""
 
     task: MixtureTask
     transitions: Regression
@@ -187,7 +187,7 @@ class Problem:
             raise ValueError("rewards are either known to the task or learnt by a regression")
 
     def observe(self, rows: Rows, trajectory: Trajectory) -> None:
-        """Hand a batch of episodes, played with the V of ``rows``, to every counter."""
+        """Pass a batch of episodes, played with the V of ``rows``, to every counter."""
         self.transitions.regularizer.observe(rows.transitions(trajectory))
         if self.rewards is not None:
             self.rewards.regularizer.observe(rows.rewards(trajectory))
@@ -195,7 +195,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Optimistic:
-    """``Q (H, S, A)``, the same before it was cut ``free (H, S, A)``, and ``V (H+1, S)``."""
+    """``Q (H, S, A)``, the same before clipping ``free (H, S, A)``, and ``V (H+1, S)``."""
 
     Q: Array
     free: Array
@@ -205,7 +205,7 @@ class Optimistic:
 def optimistic(problem: Problem, value: Callable[[int, Array], Array]) -> Optimistic:
     """Values from the statistics released so far, from the last step to the first.
 
-    ``value``: v_h ``(S,)`` from h and Q_h ``(S, A)``: what distinguishes the algorithms.
+    ``value``: v_h ``(S,)`` from h and Q_h ``(S, A)``, by which the algorithms differ.
     """
     task, regression = problem.task, problem.transitions
     H, S, A = task.shape
@@ -232,8 +232,8 @@ def _rewards(problem: Problem) -> Array:
     inverse = np.linalg.inv(ridge.V)
     theta = (inverse @ ridge.U[..., None])[..., 0]
     spread = np.einsum("bnd,hbde,bne->hbn", phi, inverse, phi)
-    found = np.einsum("bnd,hbd->hbn", phi, theta) + beta[:, None, None] * np.sqrt(np.maximum(spread, 0.0))
-    return np.clip(found.reshape(problem.task.shape), 0.0, most[:, None, None])
+    upper = np.einsum("bnd,hbd->hbn", phi, theta) + beta[:, None, None] * np.sqrt(np.maximum(spread, 0.0))
+    return np.clip(upper.reshape(problem.task.shape), 0.0, most[:, None, None])
 
 
 def _radii(
@@ -262,8 +262,8 @@ class Predictor:
         else:
             theta, half = self._theta[h], phi @ self._inverse[h]
         spread = (half * phi).sum(-1)
-        found = (phi @ theta[..., None])[..., 0] + beta * np.sqrt(np.maximum(spread, 0.0))
-        return found.reshape(self._features.states, self._features.actions)
+        upper = (phi @ theta[..., None])[..., 0] + beta * np.sqrt(np.maximum(spread, 0.0))
+        return upper.reshape(self._features.states, self._features.actions)
 
 
 class Rows:
@@ -285,10 +285,10 @@ class Rows:
         states, actions = np.atleast_2d(trajectory.states), np.atleast_2d(trajectory.actions)
         cells = states[:, :-2] * A + actions[:, :-1] + S * A * np.arange(len(self._V))
         code, count = np.unique(cells * S + states[:, 1:-1], return_counts=True)
-        at, after = np.divmod(code, S)
-        step, cell = np.divmod(at, S * A)
+        cell_of_step, next_state = np.divmod(code, S)
+        step, cell = np.divmod(cell_of_step, S * A)
         block, row = self._features.place(cell)
-        return Visits(step, block, self._phi[step, block, row], self._V[step, after], count, len(states))
+        return Visits(step, block, self._phi[step, block, row], self._V[step, next_state], count, len(states))
 
     def rewards(self, trajectory: Trajectory) -> Visits:
         """Rows phi_r with responses r, one a step and episode."""

@@ -1,18 +1,18 @@
-"""What a linear policy on observations is worth, from released moments of people who did not make it.
+"""Value of a linear policy on observations, from released moments of held-out people.
 
 Fitted-Q evaluation (Duan, Wang 2020) around the values Q0 of the policy's learner, with phi the declared features:
 
 1.  G_h = sum phi phi', C_h = sum phi phi_next(pi)', e_h = sum phi [r + Q0_next(pi) - Q0], D_h = sum phi g', s = sum
-    of first phi(pi): released, of the people who judge
+    of first phi(pi): released, of the held-out people
 2.  eta_h = G_h^-1 (e_h + C_h eta_{h+1}): Q = Q0 + phi.eta, the projected Bellman equation of the policy
-3.  u_1 = G_1^-1 s,  u_{h+1} = G_{h+1}^-1 C_h' u_h: phi.u is how much more often than practice the policy is there and
-    does that, as far as the features tell
-4.  beta_h = G_h^-1 D_h: what the features say of directions g that they leave out
+3.  u_1 = G_1^-1 s,  u_{h+1} = G_{h+1}^-1 C_h' u_h: phi.u is the density ratio of the policy to practice, as far as
+    the features express it
+4.  beta_h = G_h^-1 D_h: the regression on the features of directions g that they leave out
 
-Of these come people's scores: psi = Q_1(pi) + sum_h phi.u_h [r + Q_next(pi) - Q] is the influence function of 2, right
-on average where Q is linear in the features, or the ratio of 3 is.  The noise of the moments moves its mean only where
-it meets itself, and :func:`noise_left` says how far: the same noise again, drawn many times on what was released.  Sums
-of (g - phi.beta) [r + Q_next(pi) - Q] are 0 in the mean where Q is linear in the features, whatever g is.
+These define people's scores: psi = Q_1(pi) + sum_h phi.u_h [r + Q_next(pi) - Q] is the influence function of 2, right
+on average where Q is linear in the features, or the ratio of 3 is.  The noise of the moments moves its mean to
+second order only, and :func:`noise_left` estimates by how much: the same noise, drawn many times on released values.
+Sums of (g - phi.beta) [r + Q_next(pi) - Q] are 0 in the mean where Q is linear in the features, whatever g is.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-# of the arithmetic that turns moments into the next question: another one asks another question
+# version of the arithmetic from moments to the next query: another version makes other queries
 VERSION = 1
 # ridge: part of the mean square of features, and of the edge of the spectrum of the noise
 _RIDGE, _EDGE = 0.001, 1.0
@@ -63,7 +63,7 @@ class Fit:
 
 
 def fit(m: Moments) -> Fit:
-    """Steps 2 to 4, with a ridge that leaves no direction to the noise."""
+    """Steps 2 to 4, with a ridge against directions of noise alone."""
     H, d = m.off.shape
     e, E = _raised(m)
     inverse = (E / e[:, None, :]) @ E.transpose(0, 2, 1)
@@ -77,10 +77,10 @@ def fit(m: Moments) -> Fit:
 
 
 def noise_left(m: Moments, people: float) -> tuple[float, float, Array]:
-    """What noise of the moments leaves in the means of scores a person: bias and deviation of psi, of the checks.
+    """Effect of the noise of the moments on mean scores: bias and deviation of psi, and of the checks.
 
-    On what was released, made positive, the noise is drawn again: a fit of the noisy moments, held against the true
-    one of those.  Returns ranges of a reward, of the checks ``(K,)``.
+    The noise is drawn again on the released moments, made positive, and each fit is compared with that of the moments
+    themselves.  Returns ranges of a reward, of the checks ``(K,)``.
     """
     H, d = m.off.shape
     e, E = _raised(m)
@@ -93,7 +93,7 @@ def noise_left(m: Moments, people: float) -> tuple[float, float, Array]:
     for _ in range(_DRAWS if m.gram_sd else 0):
         found = fit(_noisy(truth, rng))
         following = np.concatenate([found.eta[1:], np.zeros((1, d))])
-        # what is left of the Bellman equation of the true moments, a feature
+        # residual of the Bellman equation of the true moments, a feature
         ahead, here = truth.after @ following[..., None], truth.gram @ found.eta[..., None]
         left = truth.off + (ahead - here)[..., 0]
         psi = float(truth.first @ (found.eta[0] - exact[0]) + (found.weights * left).sum())

@@ -13,8 +13,8 @@ One function; its regularizer says which algorithm it is: ``fixed`` OFU-RL, ``tr
 Departures from the printed page
     * K_h uses P_{h+1}; eq. (3) prints P_h, which is off by one;
     * β_k is the deterministic bound of the proof (or, as an option, ln det(V_k / λ_min), which is no smaller than the
-      printed one where H_k is at least λ_min I): ln det(I + Z'Z / λ_min) of the raw data is no function of what was
-      released and breaks the billboard argument;
+      printed one where H_k is at least λ_min I): ln det(I + Z'Z / λ_min) of the raw data is no function of the
+      release and breaks the billboard argument;
     * episodes start in one declared x_1; the paper's varies from episode to episode;
     * the noise covariance that eq. (5) needs is declared; the paper only bounds the noise;
     * S is the closed ball ||Θ||_F <= 1: with "controllable" the minimum is not attained;
@@ -60,7 +60,7 @@ from pipeline.statistics.regression import Regularizer, RidgeSums
 
 Objective = Callable[[Array], tuple[Array, Array]]
 
-# a root is found to this many parts of itself
+# relative accuracy of a root
 _EXACT = 1e-13
 _IDLE = 4
 
@@ -84,7 +84,7 @@ class ConfidenceSet:
         return np.sqrt(np.einsum("sij,ik,skj->s", r, self.V, r))
 
     def holds(self, theta: Array) -> Bools:
-        """Whether ``theta (s, D, n)`` lies in both, to a part in 10^9."""
+        """True where ``theta (s, D, n)`` lies in both, to a part in 10^9."""
         slack = 1 + 1e-9
         return (self.distance(theta) <= self.beta * slack) & (_norm(theta) <= slack)
 
@@ -104,23 +104,23 @@ class ConfidenceSet:
         V, n = self.V, self.centre.shape[1]
         # stationary in B: V_BB (B - B^) = V_BA A^; then the nearest to it in the ball, in the norm of V_BB
         free = self.centre[n:] + np.linalg.solve(V[n:, n:], V[n:, :n] @ self.centre[:n])
-        found = np.zeros_like(self.centre)
-        found[n:] = ConfidenceSet(V[n:, n:], free, self.beta).nearest_in_ball
-        return found if self.holds(found[None])[0] else None
+        model = np.zeros_like(self.centre)
+        model[n:] = ConfidenceSet(V[n:, n:], free, self.beta).nearest_in_ball
+        return model if self.holds(model[None])[0] else None
 
     def project(self, theta: Array) -> Array:
         """The nearest models ``(s, D, n)`` in both sets, exactly (Frobenius norm); the sets must meet."""
         _, E, _ = self._eigen
         y = E.T @ theta
         onto_ball = y / np.maximum(_norm(y), 1.0)[:, None, None]
-        found = self._on_ellipsoid(y)
+        nearest = self._on_ellipsoid(y)
         # one constraint alone decides where its projection satisfies the other; else both are active
         ball_decides = self._inside(onto_ball)
-        found[ball_decides] = onto_ball[ball_decides]
-        both = ~ball_decides & (_norm(found) > 1 + 1e-12)
-        if both.any():
-            found[both] = self._on_both(y[both])
-        return E @ found
+        nearest[ball_decides] = onto_ball[ball_decides]
+        on_both = ~ball_decides & (_norm(nearest) > 1 + 1e-12)
+        if on_both.any():
+            nearest[on_both] = self._on_both(y[on_both])
+        return E @ nearest
 
     def _inside(self, y: Array) -> Bools:
         v, _, c = self._eigen
@@ -137,20 +137,20 @@ class ConfidenceSet:
     def _on_both(self, y: Array) -> Array:
         """Both active: the ellipsoid's projection of t y, at the t in [0, 1] whose norm is 1 (Illinois method)."""
         low, high = np.zeros(len(y)), np.ones(len(y))
-        at_low, at_high = (_norm(self._on_ellipsoid(y * t[:, None, None])) - 1 for t in (low, high))
-        side, found = np.zeros(len(y)), y
+        f_low, f_high = (_norm(self._on_ellipsoid(y * t[:, None, None])) - 1 for t in (low, high))
+        side, point = np.zeros(len(y)), y
         for _ in range(60):
-            t = (low * at_high - high * at_low) / np.where(at_high > at_low, at_high - at_low, 1.0)
-            found = self._on_ellipsoid(y * t[:, None, None])
-            at = _norm(found) - 1
-            if (np.abs(at) <= 1e-12).all():
+            t = (low * f_high - high * f_low) / np.where(f_high > f_low, f_high - f_low, 1.0)
+            point = self._on_ellipsoid(y * t[:, None, None])
+            f = _norm(point) - 1
+            if (np.abs(f) <= 1e-12).all():
                 break
-            above = at > 0
-            # an end that stays twice has its value halved, so that both ends close in
-            at_low = np.where(above, np.where(side > 0, at_low / 2, at_low), at)
-            at_high = np.where(above, at, np.where(side < 0, at_high / 2, at_high))
+            above = f > 0
+            # the value of an end that stays twice is halved, so that both ends close in
+            f_low = np.where(above, np.where(side > 0, f_low / 2, f_low), f)
+            f_high = np.where(above, f, np.where(side < 0, f_high / 2, f_high))
             low, high, side = np.where(above, low, t), np.where(above, t, high), np.where(above, 1.0, -1.0)
-        return found
+        return point
 
 
 def _norm(theta: Array) -> Array:
@@ -177,7 +177,7 @@ def _root(w: Array, a: Array, b: Array, radius: float) -> Array:
 
 @dataclass(frozen=True)
 class Search:
-    """How long and how finely it is searched; post-processing.
+    """Length and tolerance of the search; post-processing.
 
     ``starts``: first candidates, at least 2: the nearest model to the estimate, a random one, the last one, random
     ones.
@@ -205,9 +205,9 @@ def least(objective: Objective, among: ConfidenceSet, starts: Array, search: Sea
         y = among.project(x - step[:, None, None] * g)
         f_y, g_y = objective(y)
         better = f_y < f
-        moved, turned = y - x, g_y - g
-        curve = (moved * turned).sum((1, 2))
-        long = np.where(curve > 0, (moved * moved).sum((1, 2)) / np.maximum(curve, 1e-300), 4 * step)
+        move, gradient_change = y - x, g_y - g
+        curve = (move * gradient_change).sum((1, 2))
+        long = np.where(curve > 0, (move * move).sum((1, 2)) / np.maximum(curve, 1e-300), 4 * step)
         idle = np.where(better & (f - f_y > search.tolerance * np.abs(f)), 0, idle + 1)
         step = np.where(better, np.minimum(long, 1e12), step / 4)
         keep = better[:, None, None]
@@ -220,7 +220,7 @@ def least(objective: Objective, among: ConfidenceSet, starts: Array, search: Sea
 
 @dataclass(frozen=True)
 class LqControl:
-    """What is declared.
+    """Declared bounds and laws of the system.
 
     ``gamma``, ``C_w``: bounds on ``||K_h||`` and on the noise, with ``C_A + gamma C_B + C_w <= 1``.
     ``start`` ``(n,)``: fixed first state.
@@ -252,7 +252,7 @@ class OfuConstants:
 
 @dataclass(frozen=True)
 class OfuPlan:
-    """One plan and what happened on the way.
+    """One plan and the events of its search.
 
     ``episode``: the first that is played with it, from 1 on.
     ``theta``, ``gains`` ``(D, n)``: and ``(H, d, n)``.
@@ -303,7 +303,7 @@ def batch_ends(episodes: int, growth: float) -> tuple[int, ...]:
 def planned(
     task: LqControl, ridge: RidgeSums[float], c: OfuConstants, episode: int, last: Array, rng: np.random.Generator
 ) -> OfuPlan:
-    """The optimistic model of what was released before ``episode``; ``last`` is the one before, a start."""
+    """The optimistic model of the sums released before ``episode``; ``last`` is the model before, a start."""
     n = len(task.start)
     centre = np.linalg.solve(ridge.V, ridge.U).astype(np.float64)  # eq. (7)
     beta = c.width * radius(task, ridge, episode, c)

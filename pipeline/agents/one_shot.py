@@ -1,7 +1,7 @@
 """Linear planning on one-shot statistics: pessimistic policy, bounds of a fixed policy, all free after the release.
 
 The same backups as :mod:`pipeline.agents.vapvi` with σ² = 1, but the sums of φ·(r + V - offset) are *combinations of
-released columns*: nothing is asked again, so any C, λ or penalty, and the optimistic recursion, cost nothing.
+released columns*: there is no further query, so any C, λ or penalty, and the optimistic recursion, cost nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def regression_of(released: OneShot, h: int, V: Array) -> PrivateRegression:
 def one_shot(
     released: OneShot, task: LinearTask, c: LinearConstants, rng: np.random.Generator, least: float = -math.inf
 ) -> LinearResult:
-    """Pessimistic plan on one release; call it as often as wanted."""
+    """Pessimistic plan on one release; repeated calls are free."""
     H, (S, A, _) = task.horizon, task.reference.shape
     probabilities, V = np.zeros((H, S, A)), np.zeros((H + 1, S))
     tied, backups = np.zeros((H, S), bool), list[Backup]()
@@ -82,8 +82,8 @@ def _clipped(released: OneShot, task: LinearTask, c: LinearConstants, h: int, V:
 @lru_cache(maxsize=1)
 def _ridges(released: OneShot, task: LinearTask, c: LinearConstants) -> list[tuple[Ridge, Array]]:
     """Ridge and norms ``(M, A)`` of each step: the same for every policy that is valued on one release."""
-    found = [ridge(gram, released.gram_sd, task.horizon, c) for gram in released.gram]
-    return [(Lambda, norm_of(task.reference * task.unit, Lambda.inverse())) for Lambda in found]
+    ridges = [ridge(gram, released.gram_sd, task.horizon, c) for gram in released.gram]
+    return [(Lambda, norm_of(task.reference * task.unit, Lambda.inverse())) for Lambda in ridges]
 
 
 def successor_values(V: Array, task: LinearTask) -> Array:

@@ -3,9 +3,9 @@
 Practice is the policy mu of the log.  Stage 1 releases, of every state, how many rows it has and the sum of the returns
 G from there on; stage 2, of every state and action, the rows and the sum of temporal differences r + V(s') - V(s).
 
-1.  V(s)   <- posterior of E[G | s], shrunk towards what public features of states make of it      [stage 1]
+1.  V(s)   <- posterior of E[G | s], shrunk towards a prediction from public features of states    [stage 1]
 2.  x(s,a) <- sum of temporal differences / rows: A(s,a) = Q_mu(s,a) - V_mu(s), with noise          [stage 2]
-3.  A(s,a) <- posterior of x, shrunk towards what the action is worth elsewhere, given features
+3.  A(s,a) <- posterior of x, shrunk towards the action's value elsewhere, given features
 4.  pi(s)  <- argmax over supported a of  E[A] - kappa sd[A];  practice wherever that does not beat practice itself
 
 One backward step, no model of transitions, no bootstrapping: errors do not compound over steps.  Where practice has to
@@ -14,14 +14,14 @@ be left for many steps before anything is gained (RiverSwim), one step is worth 
 Departures from the paper: values are regressed on returns, not fitted by iteration; targets are centred on V(s), which
 costs less noise; the argmax is pessimistic, and abstains.  :mod:`pipeline.agents.one_step` has steps 1 and 3.
 
-Empirical Bayes for many noisy means: what each is, given how the others vary.
+Empirical Bayes for many noisy means.
 
 Model of measurement i of group g, with public features f_i (measured or not):
 
     x_i = a_g + f_i . b_g + u_i + e_i,   a_g ~ N(0, A),  b_g ~ N(0, B I),  u_i ~ sum_k p_k N(0, t_k²),  e_i ~ N(0, v_i)
 
 v_i = c s_i + n_i: of privacy's noise the variance n_i is known, of sampling a bound s_i.  A, B and c <= 1 are the most
-likely ones (type-II maximum likelihood, u taken as one normal); what a measurement is expected to be rests on all
+likely ones (type-II maximum likelihood, u taken as one normal); the expectation of a measurement depends on all
 others but itself.  The weights p_k of the residual's scales follow by EM (Stephens 2017, *False
 discovery rates: a new deal*): many small effects and a few large ones are each shrunk as such.
 """
@@ -52,9 +52,9 @@ _SCALES, _ROUNDS = 10, 200
 
 @dataclass(frozen=True)
 class Posterior:
-    """What is known of each mean.
+    """Posterior of each mean.
 
-    ``mean``, ``sd`` ``(n,)``: posterior mean and standard deviation, in the units of what was measured.
+    ``mean``, ``sd`` ``(n,)``: posterior mean and standard deviation, in the units of the measurements.
     """
 
     mean: Array
@@ -67,11 +67,11 @@ def shrink(
     """Posterior of each mean.
 
     ``x`` ``(n,)``: measurements.
-    ``sampling``, ``noise`` ``(n,)``: bound on the variance that sampling gives them, infinite where nothing was
-    measured; variance of the noise that was added.
+    ``sampling``, ``noise`` ``(n,)``: bound on their sampling variance, infinite where nothing was
+    measured; variance of the added noise.
     ``group`` ``(n,)``: from 0: whose intercept and slopes a measurement has.
     ``features`` ``(n, d)``: public numbers, of about unit size; d may be 0.
-    ``own``: whether a measurement also says what its group's intercept is, which matters where groups are small.
+    ``own``: whether a measurement also enters its group's intercept, which matters where groups are small.
     """
     seen, most = np.isfinite(sampling), sampling + noise
     if not seen.any():
@@ -148,7 +148,7 @@ class _Normal:
         return total - 0.5 * ((w * self.groups.x**2).sum((1, 2)) - (y**2).sum((1, 2)))
 
     def expected(self, levels: Integers) -> tuple[Array, Array]:
-        """Of each mean without its residual: what all others make of it ``(n,)``, and its variance; K is 1."""
+        """Expectation ``(n,)`` of each mean from all others, and its variance; K is 1."""
         g, (w, roots, y) = self.groups, (found[0] for found in self._fitted(levels))
         half = np.linalg.solve(roots, g.F.swapaxes(1, 2))
         spread = (half**2).sum(1)
@@ -193,8 +193,8 @@ class _Residuals:
 def _mixture(e: Array, measured: Array, doubt: Array, *, own: bool) -> _Residuals:
     """Residuals ``e``, whose own scales are a mixture with the most likely weights.
 
-    ``measured``, ``doubt`` ``(n,)``: variance of the measurement, and of what was expected; with ``own`` this belongs
-    to what is sought.
+    ``measured``, ``doubt`` ``(n,)``: variance of the measurement, and of its expectation; with ``own`` this belongs
+    to the target.
     """
     variance, extra = measured + doubt, doubt if own else np.zeros(len(e))
     small = float(np.sqrt(np.median(variance))) / _SCALES
@@ -215,7 +215,7 @@ def _mixture(e: Array, measured: Array, doubt: Array, *, own: bool) -> _Residual
 
 Bools = NDArray[np.bool_]
 
-# of the arithmetic that turns the first answer into the second question: another one asks another question
+# version of the arithmetic from the first answer to the second query: another version makes another query
 VERSION = 1
 # how many standard deviations of the values over rows a temporal difference may reach: two states apart, twice each way
 SPREAD = 4
@@ -226,7 +226,7 @@ ALIKE = 2.0**-30
 
 
 def least_rows(sure: float, sd: float) -> float:
-    """Rows that a key must exceed to speak: ``sure`` standard deviations of their noise, and a handful."""
+    """Rows that a key must exceed to count: ``sure`` standard deviations of their noise, and a handful."""
     return max(sure * sd, FEW)
 
 
@@ -249,11 +249,11 @@ class Answer:
 
 @dataclass(frozen=True)
 class Constants:
-    """What a recipe may choose; it enters after the release and is free.
+    """Constants that a recipe may set; they enter after the release and are free.
 
     ``support``: standard deviations of noise that the rows of an action must exceed: at 3, noise alone does it once in
     740.
-    ``floor``: least share of a state's rows that an action must have to be recommended: practice knows what it does.
+    ``floor``: least share of a state's rows that an action must have to be recommended.
     """
 
     pessimism: float = 0.5
@@ -263,10 +263,10 @@ class Constants:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is recommended, and why.
+    """The recommended policy and its grounds.
 
     ``policy`` ``(H, L, A)``: one action where something is recommended.
-    ``advantage``, ``sd`` ``(G, L, A)``: posterior of what an action gains over practice, reward units; NaN where it is
+    ``advantage``, ``sd`` ``(G, L, A)``: posterior of the gain of an action over practice, reward units; NaN where it is
     not supported.
     """
 
@@ -276,11 +276,11 @@ class Plan:
 
 
 def practice_values(answer: Answer, returns: Array, features: Array | None) -> Array:
-    """Step 1: what current practice is worth from each state on.
+    """Step 1: value of current practice from each state on.
 
     ``answer``: of stage 1, keys ``(G, L)``: targets -1 and 1 are the ends of the declared returns.
     ``returns`` ``(G, 2)``: least and largest return of each step, reward units.
-    ``features`` ``(L, d)``: public numbers of states; None: a state says nothing of another.
+    ``features`` ``(L, d)``: public numbers of states; None: states are independent.
     Returns ``(G, L)``, within the declared returns.
     """
     G, L = answer.rows.shape
@@ -305,7 +305,7 @@ def one_step(
 
     ``answer``: of stage 2, keys ``(G, L, A)``: targets -1 and 1 are temporal differences of ``width``, reward units.
     ``horizon``: H; G is H, or 1 where all steps share.
-    ``allowed`` ``(L, A)``: what a policy may recommend.
+    ``allowed`` ``(L, A)``: actions that a policy may recommend.
     ``features`` ``(L, d)``: public numbers of states, or None.
     """
     G, L, A = answer.rows.shape

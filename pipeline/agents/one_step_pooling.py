@@ -1,16 +1,16 @@
-"""One step of improvement where most cells drown in noise: what groups of states say first, then what each state adds.
+"""One step of improvement where most cells are lost in noise: by groups of states first, then state by state.
 
 Beside the sums by state and action (:mod:`pipeline.agents.one_step`) those by *group* of states and action are
 released.  Groups are made of public features, or where there are none of the released values of practice.
 
 1.  p(s,a) <- share of an action in a state, shrunk towards its share in the group
 2.  x(g,a) <- mean temporal difference in a group: the group's own sums and those of its states, by their precision;
-    shrunk towards what the action is worth in other groups
-3.  x(s,a) <- x(g,a), plus the posterior of what the state's own sum says beyond it
+    shrunk towards the action's value in other groups
+3.  x(s,a) <- x(g,a), plus the posterior of the state's own deviation from it
 4.  pi(s)  <- argmax over supported a of  E[A] - kappa sd[A];  practice wherever that does not beat practice itself
 
-Shares rest on rows by state, whose cap looks at no action.  Features enter through groups alone: in step 3 they would
-only add noise.
+Shares use rows by state, whose cap does not depend on actions.  Features enter through groups alone: in step 3 they
+would only add noise.
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -73,7 +73,7 @@ def _added(x: Array, group: Integers, groups: int) -> Array:
 
 
 def pooled_shares(fine: Answer, visits: Array, group: Integers, groups: int) -> tuple[Array, Array]:
-    """Step 1: share of each action in each state ``(L, A)``, and the rows that this makes.
+    """Step 1: share of each action in each state ``(L, A)``, and the resulting rows.
 
     ``fine``: keys ``(1, L, A)``.
     ``visits`` ``(L,)``: noisy rows of each state, less noisy than the sum of those by action.
@@ -94,7 +94,7 @@ def pooled_shares(fine: Answer, visits: Array, group: Integers, groups: int) -> 
 
 
 def _of_groups(fine: Answer, coarse: Answer, group: Integers, rows: Array) -> tuple[Array, Array]:
-    """Step 2: posterior mean and deviation of what an action gains in each group ``(groups, A)``.
+    """Step 2: posterior mean and deviation of the gain of an action in each group ``(groups, A)``.
 
     ``rows`` ``(L, A)``: of step 1.
     """
@@ -131,7 +131,7 @@ def pooled_step(
     ``width``, reward units.
     ``group`` ``(L,)``: of each state.
     ``visits`` ``(L,)``: noisy rows of each state.
-    ``allowed`` ``(L, A)``: what a policy may recommend.
+    ``allowed`` ``(L, A)``: actions that a policy may recommend.
     """
     (L, A), groups = fine.rows.shape[1:], len(coarse.rows)
     p, n = pooled_shares(fine, visits, group, groups)

@@ -1,16 +1,16 @@
-"""What a one-step policy is worth, from released sums over people who did not make it: doubly robust, step by step.
+"""Value of a one-step policy, from released sums over held-out people: doubly robust, step by step.
 
 People are split; one part proposed a policy.  Of the other part are released rows that follow it, moments of five
 features, and at last sums over people of
 
     psi = V_0(s_0) + sum_t  w_t(s_t) ratio_t [ r_t + V_{t+1}(s_{t+1}) - V_t(s_t) ],
 
-right on average if either V (what the policy is worth from a step on) or the weights are right: ratio_t = 1 / p(s_t)
-on rows that follow the policy, 0 on others, and w_t(s) how much more often than practice the policy is in s at step t
+unbiased if either V (the policy's value from a step on) or the weights are right: ratio_t = 1 / p(s_t)
+on rows that follow the policy, 0 on others, and w_t(s) the ratio of the policy's occupancy of s at step t to practice's
 (Kallus, Uehara 2020, double reinforcement learning; marginalised weights of Xie, Ma, Wang 2019).
 
 1.  p(s) <- rows that follow / rows; the policy keeps only cells where both are plain                     [follow]
-    (where states are pooled: shrunk towards what both parts say of other cells with that action)
+    (where states are pooled: shrunk towards both parts' shares in other cells with that action)
 2.  phi(s): 1, gain, V, p, gain x V, orthonormal over rows and cut in length, from earlier answers
 3.  Under the policy: G = sum w phi phi', C = sum w phi phi_next', e = sum w phi TD; of practice G_mu, C_mu  [moments]
 4.  V_t = V + phi eta_t,  eta_t = G^-1 (e + C eta_{t+1}): the projected Bellman equation of the policy
@@ -35,7 +35,7 @@ Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-# of the arithmetic that turns answers into the next question: another one asks another question
+# version of the arithmetic from answers to the next query: another version makes other queries
 VERSION = 3
 # the same where shares are pooled
 POOLED_VERSION = 5
@@ -62,7 +62,7 @@ _BACK, _BEHIND = 8, 0.2
 
 @dataclass(frozen=True)
 class Seen:
-    """What the learning part says of how often practice does one action in each of K cells.
+    """Released frequency, in the learning part, of one action in each of K cells.
 
     ``share`` ``(K,)``: pooled.
     ``rows``, ``visits`` ``(K,)``: noisy rows with that action in that very cell, and rows of the cell.
@@ -79,15 +79,15 @@ class Seen:
 
 @dataclass(frozen=True)
 class Proposal:
-    """What was learnt on the other part; K cells.
+    """The policy learnt on the other part; K cells.
 
     ``action`` ``(K,)``: -1 where practice goes on.
     ``value`` ``(K,)``: of practice.
-    ``gain`` ``(K,)``: posterior of what the action gains over practice; 0 where practice goes on.
+    ``gain`` ``(K,)``: posterior gain of the action over practice; 0 where practice goes on.
     ``rows`` ``(K,)``: noisy rows of the learning part, by which cells weigh.
-    ``drift``: mean over rows of what a step pays and leads to less the value it starts from: 0 but where all steps
+    ``drift``: mean over rows of reward plus next value minus value: 0 but where all steps
     share V.
-    ``seen``: how often the learning part did the action; None: shares are not pooled.
+    ``seen``: frequency of the action in the learning part; None: shares are not pooled.
     """
 
     action: Integers
@@ -102,7 +102,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Confirmed:
-    """The proposal where people of the other part show it.
+    """The proposal where the other part confirms it.
 
     ``chance`` ``(K,)``: of the action under practice; 1 where practice goes on.
     ``rows`` ``(K,)``: noisy number of rows.
@@ -154,7 +154,7 @@ class Model:
 
 
 def confirm(proposal: Proposal, rows: Array, sd: float) -> Confirmed:
-    """Step 1: keep what is done often enough to be measured; no reward is looked at.
+    """Step 1: keep actions that are frequent enough to be measured; no reward is read.
 
     ``rows`` ``(2, K)``: noisy rows that do not follow it, and that do.
     """
@@ -171,12 +171,12 @@ def confirm(proposal: Proposal, rows: Array, sd: float) -> Confirmed:
 
 
 def _done(seen: Seen, asked: Bools, rows: Array, sd: float) -> Bools:
-    """Whether the rows with the action in that very cell, of both parts, say that practice does it there ``(K,)``.
+    """Mask ``(K,)`` of cells in which practice takes the action, by the rows of both parts in that very cell.
 
-    What other cells say is no evidence that practice ever does it here: an action that nobody tried is not measured.
-    z are the deviations of noise by which a cell's rows exceed none.  Where nobody does it, half of the others' rows
-    are below 0, and whoever proposed saw more than ``seen.least`` by noise alone.  The threshold of z loses the fewest
-    cells, one that passes while nobody does it counted as :data:`_WEIGHS`, and lets few of these among the others.
+    Other cells are no evidence that practice ever does it here: an untried action is not measured.
+    z are the deviations of noise by which a cell's rows exceed none.  Without the action, half of the others' rows are
+    below 0, and the proposing part has more than ``seen.least`` by noise alone.  The threshold of z loses the fewest
+    cells, one that passes without the action counted as :data:`_WEIGHS`, and lets few of these among the others.
     """
     visits = seen.visits, np.maximum(rows.sum(0), _FEW)
     weights = [n / max(x, 1e-9) ** 2 for n, x in zip(visits, (seen.sd, sd), strict=True)]
@@ -217,7 +217,7 @@ def _pooled(proposal: Proposal, prior: Array, rows: Array, sd: float) -> tuple[A
 
 
 def spread(confirmed: Confirmed) -> float:
-    """Ranges of returns that a score may be from the middle: for how many rows one that counts speaks, on average.
+    """Ranges of returns that a score may be from the middle: the mean number of rows that a following row represents.
 
     Narrower clips cut those who follow where few do, and with them what they gain; wider ones add noise.
     """
@@ -226,7 +226,7 @@ def spread(confirmed: Confirmed) -> float:
 
 
 def first_values(proposal: Proposal) -> Array:
-    """What the policy is thought to be worth from a cell on, before people were asked ``(K,)``."""
+    """Prior value of the policy from a cell on ``(K,)``."""
     return np.clip(proposal.value + proposal.gain, proposal.low, proposal.high)
 
 
@@ -256,7 +256,7 @@ def fit(confirmed: Confirmed, phi: Array, moments: Moments, horizon: int) -> Mod
 
     Fewer cells than features leave some at 0: their moments are noise alone, and the ridge below 0 would be its pole.
 
-    ``phi`` ``(K, d)``: as they were asked about.
+    ``phi`` ``(K, d)``: as in the query.
     """
     p, used = confirmed.proposal, np.abs(phi).max(axis=0) > _NOWHERE
     phi, moments = phi[:, used], moments.only(used)
@@ -291,7 +291,7 @@ def _ridged(gram: Array, sd: float) -> Array:
 
 
 def before(confirmed: Confirmed, phi: Array, moments: Moments) -> tuple[Array, Array]:
-    """What lies before a cell on average ``(K,)`` each: V there less V here, and how much better than V it went.
+    """Means over the past of a cell ``(K,)`` each: V there less V here, and the excess over V.
 
     By regressions on the features of the cell, with practice's moments: E[f(s_{t-1}) | s_t] = phi G_mu^-1 C_mu' f.
     Where they are not released nothing is expected.  A placebo's mean does not depend on it where p is right.
@@ -332,7 +332,7 @@ def before(confirmed: Confirmed, phi: Array, moments: Moments) -> tuple[Array, A
 def placebo_error(confirmed: Confirmed, people: float) -> float:
     """Standard error of a placebo's mean by the noise in p, in parts of the range of returns.
 
-    A row that comes to s adds to the placebo what p(s) is off by, times V where it came from less V(s).  Values regress
+    A row that comes to s adds to the placebo the error of p(s), times V where it came from less V(s).  Values regress
     to their mean, so V where it came from lies between V(s) and that.
     """
     p, rows, value = confirmed.chance, np.maximum(confirmed.rows, 1.0), confirmed.proposal.value

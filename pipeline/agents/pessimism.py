@@ -33,8 +33,8 @@ class Constants:
     term of order 1/n of the empirical Bernstein bound (Maurer and Pontil 2009, Theorem 4) beside it, and the privacy
     term ``C2 * sd / n`` with ``C2 = sqrt(2 iota)``, the Gaussian tail of the noise actually drawn.  ``practical``: both
     some standard deviations wide whatever S, A and H (half of one for a policy, a few for bounds; tuned on seeds apart
-    from reported ones), and a cell speaks from two standard deviations of its noise on; no theorem.  A policy says only
-    what :func:`pipeline.agents.support.supported` cells do.
+    from reported ones), and a cell counts from two standard deviations of its noise on; no theorem.  A policy
+    recommends only in :func:`pipeline.agents.support.supported` cells.
     ``delta``: failure probability of the widths.
     ``iota``: ι = log(HSA/δ) of the sampling term (Algorithm 1, line 2); 1 for ``practical``.
     """
@@ -47,7 +47,7 @@ class Constants:
     delta: float
 
     def source(self) -> dict[str, str]:
-        """Who chose each constant."""
+        """Source of each constant."""
         ours = "chosen by us"
         return {
             "C1": ours if self.preset == "practical" else "paper",
@@ -68,9 +68,9 @@ def constants(
     """Constants of a preset.
 
     ``cells``: H·S·A, the union in iota = log(HSA/delta) (003 Algorithm 1, line 2).
-    ``policy``: what the card says of the states over which they choose a policy; None: they bound values.  Over states
+    ``policy``: the card's ``markov`` for constants that choose a policy; None: they bound values.  Over states
     that are declared Markov, more pessimism than half a standard deviation costs more data than it saves.  Over
-    aggregated ones it also stands for what the bins hide, which errs more than sampling and noise
+    aggregated ones it also covers the state that the bins hide, whose error exceeds sampling and noise
     (docs/lab/planning.md).
     ``delta``: failure probability of the widths.
     """
@@ -85,7 +85,7 @@ def constants(
 
 
 def evidence_threshold(counts: PrivateCounts, c: Constants) -> float:
-    """Visits at or below which a cell says nothing: E (003 eq. 5), or two standard deviations for ``practical``."""
+    """Visits at or below which a cell counts as empty: E (003 eq. 5), or two standard deviations for ``practical``."""
     return 2 * counts.sd_sa if c.preset == "practical" else counts.error
 
 
@@ -144,7 +144,7 @@ def width(
     """Gamma_h ``(n,)`` of n cells (003 Algorithm 1, line 5), with the reward's own uncertainty where it is estimated.
 
     ``n`` ``(n,)``: visits.
-    ``moments``, ``V`` ``(n, 2)``: estimates of :func:`first_and_second` of the ``(S,)`` value of where a step leads.
+    ``moments``, ``V`` ``(n, 2)``: estimates of :func:`first_and_second` of the ``(S,)`` value of the next state.
     ``reward`` ``(n,)``: estimated reward, or None where rewards are declared, as the paper has it.
     """
     low, high = bounds

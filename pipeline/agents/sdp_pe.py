@@ -1,7 +1,7 @@
 """SDP-PE: policy elimination on shuffle-private counts, batch after batch (paper 002, Algorithms 1-3).
 
-Three generators, as the paper has three algorithms.  They ask for batches and see private counts of them; who must be
-trusted for that is the privatizer's business.  Two sets of constants:
+Three generators, as the paper has three algorithms.  They request batches and get private counts of them; the
+trust model is that of the privatizer.  Two sets of constants:
 
 ``paper``
     the constants of the theorem, on an explicit list of policies (tiny worlds).  They eliminate nothing before 10^9
@@ -15,7 +15,7 @@ trusted for that is the privatizer's business.  Two sets of constants:
 | ``active`` | φ_b | | active policies |
 | ``L`` | L_b | scalar | episodes of each half of a stage |
 | ``W`` | 𝒲 | (H, S, A, S) bool | tuples visited too seldom |
-| ``P``, ``r`` | P~^cru or P~^ref, r~ | (H, S, A, S), (H, S, A) | estimates; what P lacks of 1 goes to x† |
+| ``P``, ``r`` | P~^cru or P~^ref, r~ | (H, S, A, S), (H, S, A) | estimates; the missing mass of P goes to x† |
 | ``counts.error`` | E | scalar | bound on the error of every count |
 | ``iota`` | ι | scalar | log(2HAK/δ), or log(4HX²A stages/δ) in ``practical`` |
 
@@ -41,7 +41,7 @@ Departures from the printed page, with either constants
       both, drawn for each episode: more visits, and ten times the regret at 10^7 episodes;
     * counts of all stages are pooled (``pooled``); "forget" keeps the latest only.
 
-What SDP-PE believes of the process, and its active policies: a list, or one linear constraint on occupancies.
+The model of SDP-PE, and its active policies: a list, or one linear constraint on occupancies.
 
 Paper 002 keeps a list of policies and drops some after each stage.  The list has A^(HS) entries.  The other form keeps
 the *model* that the drops were judged by: under it, "upper value of pi at least the largest lower value" is one linear
@@ -111,7 +111,7 @@ class Listed:
         return self.policies[_one_of_best(set_values(P, rewards, self.start, self.policies), rng)]
 
     def keeps(self, policy: Integers) -> bool:
-        """Whether ``policy (H, S)`` is active."""
+        """True where ``policy (H, S)`` is active."""
         return bool((self.policies == policy).all((1, 2)).any())
 
     @property
@@ -139,8 +139,8 @@ class Constrained:
         """
         if P is not self.P:
             raise ValueError("targets and constraint must share one model")
-        found = most_visits(P, self.start, self.bonus, self.floor, targets, rng)
-        return Plays(found.policies, found.weights)
+        mixtures = most_visits(P, self.start, self.bonus, self.floor, targets, rng)
+        return Plays(mixtures.policies, mixtures.weights)
 
     def best(self, P: Array, rewards: Array, rng: np.random.Generator) -> Integers:
         """See :class:`Listed`; no policy but an active one is best, since bonuses are at least the rewards."""
@@ -158,7 +158,7 @@ class Constrained:
 
     @property
     def left(self) -> int | None:
-        """None where they are too many to count."""
+        """Number of active policies; None where they are too many to count."""
         shape = self.bonus.shape[0], self.bonus.shape[1], self.bonus.shape[2]
         if policy_count(shape) > MOST_POLICIES:
             return None
@@ -208,7 +208,7 @@ def nothing_known(shape: tuple[int, int, int]) -> BatchModel:
 
 
 def transition_estimate(n_sas: Array, n_sa: Array, W: Bools) -> Array:
-    """N~(x,a,x') / N~(x,a) off W, 0 on it: what a row lacks of 1 goes to x†."""
+    """N~(x,a,x') / N~(x,a) off W, 0 on it: the missing mass of a row goes to x†."""
     return np.where(W, 0.0, n_sas) / np.where(n_sa > 0, n_sa, 1.0)[..., None]
 
 
@@ -225,7 +225,7 @@ def paper_model(counts: PrivateBatch, W: Bools) -> BatchModel:
 
 
 def practical_model(noisy: NoisyTables, layout: BatchLayout, log_term: float, scale: float, z: float) -> BatchModel:
-    """Estimates from counts without a shift, and what a policy can win more or less than its value says.
+    """Estimates from counts without a shift, and bounds on the error of a policy's value.
 
     Width of a cell: ``scale * (span (sqrt(l / 2N) + z sd sqrt(X) / 2N) + sqrt(l / 2N) + z sd (1 + r) / N)``, the last
     two for the reward, with ``span`` the steps to go; x† pays 1 a step from above, 0 from below.
@@ -251,7 +251,7 @@ def practical_model(noisy: NoisyTables, layout: BatchLayout, log_term: float, sc
 
 @dataclass(frozen=True)
 class BatchTask:
-    """What is declared: ``shape (H, S, A)``, ``start (S,)``, K ``episodes``, δ ``failure``; rewards are in [0, 1]."""
+    """Declared ``shape (H, S, A)``, ``start (S,)``, K ``episodes``, δ ``failure``; rewards are in [0, 1]."""
 
     shape: tuple[int, int, int]
     start: Array

@@ -1,13 +1,13 @@
-"""Which cells (s, a) people have been in, as far as a release tells: a policy leaves practice nowhere else.
+"""Support of a release: the cells (s, a) that people visited, outside of which a policy keeps practice.
 
-Where nobody ever took an action, no held-out row can contradict a model of it.  An empty cell is released as noise
-alone, and of many empty cells some lie some deviations above 0; so a cell *speaks* only where its visits exceed what
-the largest of all cells would be, were they all empty.  Post-processing of a release, no paper has it.
+Where no person took an action, no held-out row can contradict a model of it.  An empty cell is released as noise
+alone, and of many empty cells some lie some deviations above 0; so a cell is *supported* only where its visits exceed
+the largest of all cells, were they all empty.  Post-processing of a release, no paper has it.
 
 | code | shape | meaning |
 |---|---|---|
 | ``visits`` | (G, L, A) | released, as drawn: neither projected nor cut at 0, so noise is normal about the truth |
-| ``usual`` | (G, L, A) | share of each action in practice; NaN where released counts do not tell |
+| ``usual`` | (G, L, A) | share of each action in practice; NaN where released counts are too few |
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from pipeline.statistics.planning_counts import PrivateCounts
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-# rows of people below which a noisy cell says nothing, however little the noise
+# rows of people below which a noisy cell counts as empty, however small the noise
 _LEAST = 10.0
-# chance that any empty cell of a release speaks
+# chance that any empty cell of a release counts as supported
 _FALSELY = 0.01
 # deviations of noise where the policy was made of other people
 _THEIRS = 2.0
 
 
 def floor(sd: float, cells: int) -> float:
-    """Rows at or below which a cell says nothing: ``max(10, quantile(1 - .01 / cells) sd)``; 0 without noise.
+    """Rows at or below which a cell counts as empty: ``max(10, quantile(1 - .01 / cells) sd)``; 0 without noise.
 
-    Exact counts are empty where nobody was, and nowhere else.
+    Exact counts are empty exactly where no person was.
     """
     return max(_LEAST, NormalDist().inv_cdf(1 - _FALSELY / cells) * sd) if sd else 0.0
 
@@ -56,15 +56,15 @@ def released_visits(release: Release, steps: int) -> tuple[Array, float]:
 
 
 def least_visits(release: Release, steps: int) -> float:
-    """Visits at or below which a cell of this release says nothing."""
+    """Visits at or below which a cell of this release counts as empty."""
     visits, sd = released_visits(release, steps)
     return floor(sd, visits.size)
 
 
 def supported(release: Release, steps: int, *, theirs: bool = False) -> Bools:
-    """Cells ``(G, L, A)`` that speak, of actions that practice takes there: what a policy may say instead of practice.
+    """Supported cells ``(G, L, A)``, of actions that practice takes there: a policy may recommend them.
 
-    ``steps``: how many tables were planned on: 1 where all steps share one.
+    ``steps``: number of tables that were planned on: 1 where all steps share one.
     """
     visits, sd = released_visits(release, steps)
     least = max(_LEAST, _THEIRS * sd) if theirs else floor(sd, visits.size)
@@ -72,10 +72,10 @@ def supported(release: Release, steps: int, *, theirs: bool = False) -> Bools:
 
 
 def practice(release: Release) -> Array:
-    """Share of each action in the released visits ``(G, L, A)``; NaN where the visits drown in the noise.
+    """Share of each action in the released visits ``(G, L, A)``; NaN where the visits are lost in noise.
 
-    An action whose visits are not told from the noise (two standard deviations) counts as not taken: the positive parts
-    of pure noise would else look like a practice of their own.
+    An action whose visits do not exceed the noise (two standard deviations) counts as not taken: the positive parts of
+    pure noise would else look like practice.
     """
     n_sas = release.tables["n_sas"]
     noise = next(m for m in release.mechanisms if m.table == "n_sas").standard_deviation * np.sqrt(n_sas.shape[-1])
@@ -87,10 +87,10 @@ def practice(release: Release) -> Array:
 
 
 def unsupported(counts: PrivateCounts, policy: Policy, there: Array, *, theirs: bool = False) -> float:
-    """How often an episode of the policy leaves practice where no row can contradict the model, at most 1.
+    """Frequency with which an episode of the policy leaves practice outside of the support, at most 1.
 
-    Times the range of values it bounds what the model may be wrong by unseen.  A policy that keeps to
-    :func:`supported` cells has 0; one that was made of other rows, or by a planner of its own, need not.
+    Times the range of values it bounds the model's error without any row.  A policy that keeps to :func:`supported`
+    cells has 0; one that was made of other rows, or by a plug-in's planner, need not.
 
     ``policy`` ``(H, L, A)``: as emitted; where it abstains practice goes on.
     ``there`` ``(H, L)``: chance to be in each live state at each step under the policy, in that model.

@@ -1,6 +1,6 @@
 """UCBVI: optimistic value iteration on counts, played in batches (Azar et al. 2017; DP-UCBVI, Qiao and Wang 2023).
 
-One function; who counts says which algorithm it is (:mod:`pipeline.statistics.interactive_counts`):
+One function; the mechanism of its counts says which algorithm it is (:mod:`pipeline.statistics.interactive_counts`):
 
 ===================  ==================================================  ========
 algorithm            counts                                              trust
@@ -26,10 +26,10 @@ Departures from the printed pages
       (:mod:`pipeline.agents.batch_pace`);
     * span(V) of the optimistic values instead of H, smaller ι and c (``practical``; ``paper`` has ι as printed);
     * ``c_noise sd ||V - PV|| / n`` instead of 20 H S E ι / n, which keeps every value at its clip for 10^6 users;
-    * where each batch is noisy by itself (local, shuffle), cells to which its policy never goes are read as empty: what
-      noise says there is known to be wrong (:mod:`pipeline.statistics.interactive_counts`);
+    * where each batch is noisy by itself (local, shuffle), cells that its policy never visits are read as empty: their
+      counts are noise (:mod:`pipeline.statistics.interactive_counts`);
     * z standard deviations instead of E in "never underestimates": the paper's E is z of about 10;
-    * ties of the clipped Q go to the unclipped one, what is left is played uniformly: an episode draws afresh, so
+    * ties of the clipped Q go to the unclipped one, remaining ones are played uniformly: an episode draws afresh, so
       that no batch is spent on the first index;
     * the policy emitted at the end is planned with half a deviation of noise subtracted, or is the one played last, or
       even choice: whichever is worth most by the released counts, less what their noise may have added to it.
@@ -39,7 +39,7 @@ Constants and widths of planning on noisy counts: each function is one displayed
     Gamma = c (sqrt(2 Var_P(V) ι / n) + 7/3 span(V) ι / n)  +  c_noise sd ||V - PV||_2 / n
 
 The first part is the Bernstein bonus; its lower-order term matters, because a cell seen once has no variance.  The
-second is what the noise alone does: to first order n (P - P*) V = sum_s' xi_s' (V(s') - PV), and xi has standard
+second is the effect of the noise alone: to first order n (P - P*) V = sum_s' xi_s' (V(s') - PV), and xi has standard
 deviation sd in each entry.  Symbols: as in :mod:`pipeline.agents.ucbvi`.
 """
 
@@ -100,7 +100,7 @@ def practical_local(episodes: int) -> UcbviConstants:
     """The same where every user's own message is noisy: half the bonus, and four fifths of that for the noise.
 
     Chosen on four worlds, K = 10^4 to 10^6 and seeds from 1000 on, which report nothing: without a bonus for the noise
-    runs lock in, with all of it K = 10^4 is spent on it.
+    runs lock in, with all of it K = 10^4 is spent on exploration.
     """
     k = practical(episodes)
     return replace(k, c=0.2, noise=0.8 * k.noise)
@@ -153,7 +153,7 @@ def or_one(n: Array) -> Array:
 
 @dataclass(frozen=True)
 class CountTask:
-    """What is declared.
+    """Declared process.
 
     ``rewards`` ``(H, S, A)``: where they are known, else None.
     ``lowest``, ``highest`` ``(H,)``: range of each step's reward; where rewards are learnt, ``lowest`` is 0.
@@ -168,25 +168,25 @@ class CountTask:
 
     @property
     def tops(self) -> Array:
-        """Most that can be won from step h on ``(H+1,)``, whatever the world does."""
+        """Largest value from step h on ``(H+1,)``, in any world."""
         return np.append(np.cumsum(self.highest[::-1])[::-1], 0.0)
 
     @property
     def floors(self) -> Array:
-        """Least that can be won from step h on ``(H+1,)``."""
+        """Least value from step h on ``(H+1,)``."""
         return np.append(np.cumsum(self.lowest[::-1])[::-1], 0.0)
 
 
 @dataclass(frozen=True)
 class UcbviPlan:
     """``policy (H, S, A)``, ``V (H+1, S)``, where clipping left several best actions ``tied (H, S)``, and the
-    estimate that all of it rests on, ``known``.
+    ``estimate`` behind them.
     """
 
     policy: Array
     V: Array
     tied: Bools
-    known: Estimate
+    estimate: Estimate
 
 
 @dataclass(frozen=True)
@@ -197,48 +197,48 @@ class UcbviResult:
     tie_share: float
 
 
-# asks for batches, gets released counts, returns what it learnt
+# yields batches, gets released counts, returns the learnt policy
 BatchAgent = Generator[Batch, OnlineCounts, UcbviResult]
 
 
 def ucbvi(task: CountTask, pace: Pace, constants: UcbviConstants, before: OnlineCounts | None = None) -> BatchAgent:
     """Play batches until ``pace.episodes`` are played, and return the policy learnt."""
-    known = nothing_seen(task.layout) if before is None else before
-    counts, ties, played, last = known, list[float](), 0, None
+    earlier = nothing_seen(task.layout) if before is None else before
+    counts, ties, played, last = earlier, list[float](), 0, None
     while played < pace.episodes:
         plan = planned(task, counts, constants)
         ties.append(float(plan.tied.mean()))
-        room = pace.visits * worth_playing(task, plan.known, plan.policy, float(np.max(counts.sd_sa)))
+        room = pace.visits * worth_playing(task, plan.estimate, plan.policy, float(np.max(counts.sd_sa)))
         episodes = pace.length(played, len(ties) - 1, room)
-        counts = known + (yield Batch(plan.policy, episodes))
+        counts = earlier + (yield Batch(plan.policy, episodes))
         played, last = played + episodes, plan.policy
-    found = planned(task, counts, cautious(constants), -1)
-    policies = [found.policy] if last is None else [found.policy, last, np.full_like(last, 1 / last.shape[-1])]
-    return UcbviResult(supported(task, counts, found.known, policies), float(np.mean(ties)))
+    final = planned(task, counts, cautious(constants), -1)
+    policies = [final.policy] if last is None else [final.policy, last, np.full_like(last, 1 / last.shape[-1])]
+    return UcbviResult(supported(task, counts, final.estimate, policies), float(np.mean(ties)))
 
 
-def supported(task: CountTask, counts: OnlineCounts, known: Estimate, policies: Sequence[Array]) -> Array:
+def supported(task: CountTask, counts: OnlineCounts, estimated: Estimate, policies: Sequence[Array]) -> Array:
     """The policy ``(H, S, A)`` that the release supports best: the first where nothing is hidden by noise, else the one
-    of the largest value by the counts, less one standard deviation of what their noise does to it.
+    of the largest value by the counts, less one standard deviation of its noise.
     """
     if not np.any(counts.sd_sas):
         return policies[0]
-    lower = [value - sd for value, sd in (noisy_value(task, counts, known, p) for p in policies)]
+    lower = [value - sd for value, sd in (noisy_value(task, counts, estimated, p) for p in policies)]
     return policies[int(np.argmax(lower))]
 
 
-def noisy_value(task: CountTask, counts: OnlineCounts, known: Estimate, policy: Array) -> tuple[float, float]:
+def noisy_value(task: CountTask, counts: OnlineCounts, estimated: Estimate, policy: Array) -> tuple[float, float]:
     """Value of ``policy (H, S, A)`` by the counts as released, and the deviation that their noise gives it.
 
-    To first order V moves with n(s,a,s') by sum_h d_h(s,a) (V_h+1(s') - P V_h+1) / n(s,a); d is how often the policy
-    comes there, and fewer visits than their own noise are read as that many.
+    To first order V moves with n(s,a,s') by sum_h d_h(s,a) (V_h+1(s') - P V_h+1) / n(s,a); d is the policy's
+    occupancy, and fewer visits than their own noise are read as that many.
     """
     H, S, A = policy.shape
-    P, n = known.bare_P, or_one(np.maximum(known.bare_n, counts.sd_sa))
+    P, n = estimated.bare_P, or_one(np.maximum(estimated.bare_n, counts.sd_sa))
     rewards, earned = task.rewards, np.zeros(n.shape)
     if rewards is None:
         assert counts.r_sa is not None
-        means = reward_estimate(counts.r_sa, known.bare_n)
+        means = reward_estimate(counts.r_sa, estimated.bare_n)
         rewards = np.array([task.highest[h] * means[min(h, len(n) - 1)] for h in range(H)])
     V, slope, arrive = np.zeros((H + 1, S)), np.zeros(P.shape), task.start
     for h in reversed(range(H)):
@@ -254,37 +254,37 @@ def noisy_value(task: CountTask, counts: OnlineCounts, known: Estimate, policy: 
     return float(task.start @ V[0]), math.sqrt(float(np.sum(variance) + np.sum(of_rewards)))
 
 
-def worth_playing(task: CountTask, known: Estimate, policy: Array, least: float) -> float:
+def worth_playing(task: CountTask, estimated: Estimate, policy: Array, least: float) -> float:
     """Episodes in which ``policy (H, S, A)`` is expected to double the visits of the first cell it doubles.
 
-    Fewer visits than ``least``, the noise of a count, would teach nothing: a cell is taken to have as many.
+    A cell with fewer visits than ``least``, the noise of a count, is taken to have as many.
     """
-    arrive, visited = task.start, np.zeros(known.n.shape)
+    arrive, visited = task.start, np.zeros(estimated.n.shape)
     for h in range(task.layout.steps):
         g = min(h, len(visited) - 1)
         d = arrive[:, None] * policy[h]
         visited[g] += d
-        arrive = d.ravel() @ known.P[g].reshape(-1, len(arrive))
-    there = visited > 0
-    return float((np.maximum(known.n, least)[there] / visited[there]).min(initial=math.inf))
+        arrive = d.ravel() @ estimated.P[g].reshape(-1, len(arrive))
+    reached = visited > 0
+    return float((np.maximum(estimated.n, least)[reached] / visited[reached]).min(initial=math.inf))
 
 
 def planned(task: CountTask, counts: OnlineCounts, k: UcbviConstants, sign: Literal[1, -1] = 1) -> UcbviPlan:
     """Optimistic values from the counts released so far, from the last step to the first; pessimistic with -1."""
     H, S, A = task.layout.horizon, task.layout.states, task.layout.actions
-    known = estimate(counts, k)
+    estimated = estimate(counts, k)
     ends, better = (task.tops, np.maximum) if sign > 0 else (task.floors, np.minimum)
     earned = None
     if task.rewards is None:
         assert counts.r_sa is not None
-        r = better(*(reward_estimate(counts.r_sa, n) for n in (known.n, known.bare_n)))
-        earned = r + sign * reward_bonus(r, known.n, counts.sd_r, k)
-    sd = np.broadcast_to(counts.sd_sas, known.n.shape)
+        r = better(*(reward_estimate(counts.r_sa, n) for n in (estimated.n, estimated.bare_n)))
+        earned = r + sign * reward_bonus(r, estimated.n, counts.sd_r, k)
+    sd = np.broadcast_to(counts.sd_sas, estimated.n.shape)
     V, Q, free = np.zeros((H + 1, S)), np.zeros((H, S, A)), np.zeros((H, S, A))
     for h in reversed(range(H)):
-        g = min(h, len(known.n) - 1)
-        n, P = known.n[g], known.P[g]
-        free[h], end = better(P @ V[h + 1], known.bare_P[g] @ V[h + 1]), np.full((S, A), ends[h])
+        g = min(h, len(estimated.n) - 1)
+        n, P = estimated.n[g], estimated.P[g]
+        free[h], end = better(P @ V[h + 1], estimated.bare_P[g] @ V[h + 1]), np.full((S, A), ends[h])
         if h < task.layout.steps:
             free[h] += sign * transition_bonus(P, n, V[h + 1], sd[g], k)
         if earned is not None:
@@ -295,15 +295,15 @@ def planned(task: CountTask, counts: OnlineCounts, k: UcbviConstants, sign: Lite
         Q[h] = np.minimum(free[h], end) if sign > 0 else np.maximum(free[h], end)
         V[h] = Q[h].max(-1)
     policy, tied = _even(Q, free)
-    return UcbviPlan(policy, V, tied, known)
+    return UcbviPlan(policy, V, tied, estimated)
 
 
 @dataclass(frozen=True)
 class Estimate:
     """Visits ``n (G, S, A)`` and ``P (G, S, A, S)``, uniform where there were none.
 
-    ``bare``: without the visits that were added against underestimation.  Nobody made those, so they must never speak
-    against an action: of the two estimates the better one counts.
+    ``bare``: without the visits that were added against underestimation.  Those must never count against an action: of
+    the two estimates the better one is used.
     """
 
     n: Array
@@ -313,7 +313,7 @@ class Estimate:
 
 
 def estimate(counts: OnlineCounts, k: UcbviConstants) -> Estimate:
-    """From released counts."""
+    """The estimate from released counts."""
     x, (n, n_sas) = consistent(counts), never_under(counts, k.z)
     bare = x.sum(-1)
     P = np.where(n[..., None] > 0, n_sas / or_one(n)[..., None], 1 / x.shape[-1])
@@ -327,10 +327,10 @@ def optimistic(
     rng: np.random.Generator,
     penalty: pessimism.Penalty = "bernstein",
 ) -> Plan:
-    """The policy to play next on what a release of logs says: optimistic where APVI is pessimistic.
+    """The policy to play next, from a release of logs: optimistic where APVI is pessimistic.
 
-    The widths of :func:`pipeline.agents.apvi.apvi` are added; an action without evidence is worth all that can be won,
-    so that it is tried.  Nothing abstains, and what is tied is played evenly.
+    The widths of :func:`pipeline.agents.apvi.apvi` are added; an action without evidence has the largest value, so
+    that it is tried.  The policy never abstains, and ties are played evenly.
 
     Returns the policy, its optimistic value and the tied states.
     """
@@ -346,7 +346,7 @@ def optimistic(
 
 
 def _even(Q: Array, free: Array) -> tuple[Array, Bools]:
-    """Best actions of ``Q (H, S, A)``, ties by ``free``, evenly among what is left; and where Q alone was tied."""
+    """Best actions of ``Q (H, S, A)``, ties by ``free``, evenly among the rest; and where Q alone was tied."""
     best = Q.max(-1, keepdims=True) == Q
     first = np.where(best, free, -np.inf)
     last = first == first.max(-1, keepdims=True)

@@ -17,7 +17,7 @@ file are part of the *mechanism*; another value is another release at its own pr
 the trivial one.
 
 Departures from the printed page
-    * at the last step σ̃² = 1 (V_{H+1} = 0), so nothing is asked of D' there;
+    * at the last step σ̃² = 1 (V_{H+1} = 0), so there is no query to D' there;
     * ``centred``: Ṽ_{h+1} is already private, so its span over the declared states (with the END, where there is one)
       is free to read: targets are taken less a mid-range, and the noise shrinks with the span instead of H;
     * ``centred``: where (span/2)² ≤ 1 no variance exceeds 1, σ̃² = 1 exactly, and the step's whole budget goes to Λ̃,
@@ -56,10 +56,10 @@ def vapvi(
     *,
     centred: bool = True,
 ) -> LinearResult:
-    """Plan by asking the mechanism from the last step to the first.
+    """Plan by queries to the mechanism from the last step to the first.
 
     ``mechanism``: noisy sums on demand; an exact one gives VAPVI.
-    ``centred``: as the mechanism's plan says; False asks as Algorithm 2 prints it.
+    ``centred``: as in the mechanism's plan; False queries as Algorithm 2 prints it.
     """
     return backward(mechanism, task, c, rng, c.C * math.sqrt(task.dimension), centred=centred, weigh=True)
 
@@ -74,7 +74,7 @@ def backward(
     centred: bool,
     weigh: bool,
 ) -> LinearResult:
-    """The loop that VAPVI and PEVI share: ``weigh`` is what sets them apart."""
+    """The loop of VAPVI and PEVI, which differ in ``weigh``."""
     H, (M, A, _) = task.horizon, task.reference.shape
     probabilities, V = np.zeros((H, M, A)), np.zeros((H + 1, M))  # line 2
     tied, weighted = np.zeros((H, M), bool), np.zeros(H, bool)

@@ -1,16 +1,16 @@
-"""May traits that nobody recorded have made the difference?  Decided from released checks and declarations, no rows.
+"""Can unrecorded traits have made the difference?  Decided from released checks and declarations, no rows.
 
 A policy looks better where practice gave the advised action to people who would have done well in any case.  If the
 declared state holds all that drives both, it cannot.  Two sums of :class:`~pipeline.facts.evaluation.Evaluated`
-check that: ``placebo`` asks whether the course before a choice goes with the choice, ``past`` whether earlier rewards
-do.
+check that: ``placebo`` tests whether the course before a choice correlates with the choice, ``past`` whether earlier
+rewards do.
 
 Neither sees a trait that is new at every step, or that moves the last reward alone: a world with one and a world
-without any make the same log, so no released number tells them apart.  What remains is how strong the trait would have
-to be (``strength``): it is ruled out where nothing that an episode pays is worth that much.
+without any make the same log, so no released number tells them apart.  What remains is the strength that the trait
+would need (``strength``): it is ruled out where no reward of an episode is worth that much.
 
-Of several steps more is assumed, whoever chose: that what follows depends on the past through the declared state alone.
-An effect that comes later and that the state does not hold is counted to no action.
+With several steps one more assumption is made: the future depends on the past through the declared state alone.  A
+later effect that the state does not hold is credited to no action.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _BLIND = "so no check on this log can see a trait that moves only the outcome."
 
 
 def confounding(
-    found: Evaluated | None,
+    evaluated: Evaluated | None,
     *,
     horizon: int,
     course: bool,
@@ -46,55 +46,55 @@ def confounding(
     pays_at_the_end: bool,
     recorded: bool | None,
 ) -> Confounding | None:
-    """What is known of hidden traits behind a difference; None where there is none to speak of.
+    """Status of hidden traits behind a difference; None without an evaluation or a change.
 
     ``course``: whether people have several rows, so that an action may have effects that come later.
-    ``alike``: whether the card says that no step differs from another.
-    ``pays``: by how much two episodes can differ at most, reward units.
+    ``alike``: whether the card declares that no step differs from another.
+    ``pays``: largest difference of two episodes, reward units.
     ``recorded``: whether ``practice = "recorded"`` was registered before the ledger's first answer; None: it is not
     declared.
     """
-    if found is None or not found.changes:
+    if evaluated is None or not evaluated.changes:
         return None
-    strength = None if found.strength is None else float(found.strength)
-    told_of = partial(Confounding, strength=strength, course=course)
-    checks = [float(z) for z in (found.placebo, found.past) if z is not None]
-    far = max(checks, key=abs, default=0.0)
-    if abs(far) > PLACEBO:
+    strength = None if evaluated.strength is None else float(evaluated.strength)
+    facts = partial(Confounding, strength=strength, course=course)
+    checks = [float(z) for z in (evaluated.placebo, evaluated.past) if z is not None]
+    farthest = max(checks, key=abs, default=0.0)
+    if abs(farthest) > PLACEBO:
         why = (
-            f"A sum that must come out as zero lies {number(abs(far), 2)} standard errors from it: something outside "
-            "of the declared state drives both what is done and what comes of it."
+            f"A sum that must come out as zero lies {number(abs(farthest), 2)} standard errors from it: something "
+            "outside of the declared state drives both what is done and what comes of it."
         )
-        return told_of(status="seen", why=why)
-    more = _why_the_word_does_not_count(found, horizon, alike, recorded) if recorded is not None else ""
-    told = (_COURSE if course else "") + (_ALIKE if alike and horizon > 1 else "")
-    if recorded is not None and not more:
-        return told_of(status="declared", why=f"{RECORDED[0].upper()}{RECORDED[1:]}.{told}")
-    more += told
-    if blind := _why_unchecked(found, horizon, pays_at_the_end):
-        return told_of(status="unchecked", why=f"{blind}, {_BLIND}{more}")
-    if open_ := _why_not_excluded(found, checks) or _why_not_too_strong(strength, IMPLAUSIBLE * pays):
-        return told_of(status="not_excluded", why=f"{open_}{more}")
+        return facts(status="seen", why=why)
+    doubts = _why_declaration_is_void(evaluated, horizon, alike, recorded) if recorded is not None else ""
+    notes = (_COURSE if course else "") + (_ALIKE if alike and horizon > 1 else "")
+    if recorded is not None and not doubts:
+        return facts(status="declared", why=f"{RECORDED[0].upper()}{RECORDED[1:]}.{notes}")
+    doubts += notes
+    if blind := _why_unchecked(evaluated, horizon, pays_at_the_end):
+        return facts(status="unchecked", why=f"{blind}, {_BLIND}{doubts}")
+    if open_ := _why_not_excluded(evaluated, checks) or _why_not_too_strong(strength, IMPLAUSIBLE * pays):
+        return facts(status="not_excluded", why=f"{open_}{doubts}")
     why = (
-        f"A hidden trait that lasts would explain at most {number(found.hidden, 2, 'up')}, less than the lower end of "
-        "this difference; one that does not would have to be worth more than anything that an episode pays."
+        f"A hidden trait that lasts would explain at most {number(evaluated.hidden, 2, 'up')}, less than the lower end "
+        "of this difference; one that does not would have to be worth more than anything that an episode pays."
     )
-    return told_of(status="checked", why=f"{why}{more}")
+    return facts(status="checked", why=f"{why}{doubts}")
 
 
-def _why_the_word_does_not_count(found: Evaluated, horizon: int, alike: bool, recorded: bool | None) -> str:
-    """Of the operator, whose word excludes hidden traits behind choices, and not those behind the course."""
-    does_not = " The operator declares that choices were recorded, which does not count:"
+def _why_declaration_is_void(evaluated: Evaluated, horizon: int, alike: bool, recorded: bool | None) -> str:
+    """Reason why the operator's declaration excludes no hidden traits behind choices; empty where it does."""
+    void = " The operator declares that choices were recorded, which does not count:"
     if not recorded:
-        return f"{does_not} it was registered after the ledger's first answer."
+        return f"{void} it was registered after the ledger's first answer."
     if alike and horizon > 1:
-        return f"{does_not} it speaks of the state and the step, and the card says that steps are alike."
-    if found.past is not None and abs(float(found.past)) > LEANS:
-        return f"{does_not} what was paid before a choice goes with it, by {_z(found.past)} standard errors."
-    if horizon > 1 and found.placebo is None:
-        return f"{does_not} the course before a choice was not checked."
-    if horizon > 1 and abs(float(found.placebo or 0.0)) > LEANS:
-        return f"{does_not} the course before a choice goes with the choice, by {_z(found.placebo)} standard errors."
+        return f"{void} it speaks of the state and the step, and the card says that steps are alike."
+    if evaluated.past is not None and abs(float(evaluated.past)) > LEANS:
+        return f"{void} what was paid before a choice goes with it, by {_z(evaluated.past)} standard errors."
+    if horizon > 1 and evaluated.placebo is None:
+        return f"{void} the course before a choice was not checked."
+    if horizon > 1 and abs(float(evaluated.placebo or 0.0)) > LEANS:
+        return f"{void} the course before a choice goes with the choice, by {_z(evaluated.placebo)} standard errors."
     return ""
 
 
@@ -102,37 +102,37 @@ def _z(x: float | None) -> str:
     return number(abs(float(x or 0.0)), 2)
 
 
-def _why_unchecked(found: Evaluated, horizon: int, pays_at_the_end: bool) -> str:
+def _why_unchecked(evaluated: Evaluated, horizon: int, pays_at_the_end: bool) -> str:
     if pays_at_the_end:
         return "The card pays at the end of an episode only"
-    if horizon == 1 and found.past is None:
+    if horizon == 1 and evaluated.past is None:
         return "Episodes have one step, and no earlier ones of the same people were looked at"
-    if found.reach is not None and found.reach < REACH:
-        reach = number(found.reach, 2, "down")
+    if evaluated.reach is not None and evaluated.reach < REACH:
+        reach = number(evaluated.reach, 2, "down")
         return f"Earlier rewards tell too little of later ones (reach {reach}; {REACH:g} is needed)"
-    return "No check of earlier rewards was released" if found.reach is None or found.hidden is None else ""
+    return "No check of earlier rewards was released" if evaluated.reach is None or evaluated.hidden is None else ""
 
 
-def _why_not_excluded(found: Evaluated, checks: list[float]) -> str:
-    gain = found.improvement
-    sign = math.copysign(1.0, gain.estimate)
-    least = max(0.0, gain.lower if sign > 0 else -gain.upper)
+def _why_not_excluded(evaluated: Evaluated, checks: list[float]) -> str:
+    improvement = evaluated.improvement
+    sign = math.copysign(1.0, improvement.estimate)
+    least = max(0.0, improvement.lower if sign > 0 else -improvement.upper)
     leaning = max((z * sign for z in checks), default=0.0)
     if least == 0:
         return "The interval of the difference holds 0, so there is no difference that a check could clear."
     if leaning > LEANS:
         z = number(leaning, 2)
         return f"A sum that must come out as zero leans to the side of the difference, by {z} standard errors."
-    if found.hidden is not None and found.hidden < least:
+    if evaluated.hidden is not None and evaluated.hidden < least:
         return ""
     return (
-        f"A hidden trait that the checks could miss may explain up to {number(found.hidden, 2, 'up')}, and the lower "
-        f"end of this difference is {number(least, 2, 'down')}."
+        f"A hidden trait that the checks could miss may explain up to {number(evaluated.hidden, 2, 'up')}, and the "
+        f"lower end of this difference is {number(least, 2, 'down')}."
     )
 
 
 def _why_not_too_strong(strength: float | None, most: float) -> str:
-    """Of traits that leave nothing before the row that they move, which no check sees."""
+    """Sentence on traits that leave no trace before the row that they move, which no check sees."""
     if strength is not None and strength >= most:
         return ""
     return (

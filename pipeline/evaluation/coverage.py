@@ -1,8 +1,9 @@
-"""In which region an estimator's coverage was measured: three inequalities, and a committed table of runs inside it.
+"""Region in which an estimator's coverage was measured: three inequalities, and a committed table of runs inside it.
 
-A table holds a row a cell: how many runs in fresh worlds, and in how many the intervals of value and of improvement
-held; it counts for the very code that it names.  A run is *calibrated* if it lies in the region of its estimator, and
-intervals held there.  The rule is no part of the estimator: its digest is of the code that makes intervals.
+A table holds a row a cell: the number of runs in fresh worlds, and in how many the intervals of value and of
+improvement held; it counts for the very code that it names.  A run is *calibrated* if it lies in the region of its
+estimator, and intervals held there.  The rule is no part of the estimator: its digest is of the code that makes
+intervals.
 """
 
 from __future__ import annotations
@@ -21,11 +22,10 @@ from pipeline.declaration.numbers import number
 from pipeline.facts.evaluation import Diagnostic
 
 TABULAR, ONE_STEP, LINEAR, OBSERVED = "tabular-dr", "one-step-dr", "linear-dr", "observed-dr"
-# behind the name of an estimator whose rows tell themselves how likely practice was to do what it did
+# suffix of an estimator that weighs rows by logged probabilities
 LOGGED = "-logged"
 _SHARED = ("evaluation.intervals", "statistics.moment_layout", "statistics.scores")
-# the code that makes an estimate and its interval of a release, digested and never imported here: another text is
-# another estimator
+# the code that makes an estimate and its interval, digested and never imported here: another text is another estimator
 _OF_TABLES = ("agents.doubly_robust", "learners.tabular_evaluation", "logs.doubly_robust_rows")
 # shares that confirm a policy are shrunk by the learner's arithmetic
 _SHRUNK = ("agents.one_step", "agents.one_step_pooling")
@@ -53,31 +53,31 @@ MEASURED = {
 
 @dataclass(frozen=True)
 class Region:
-    """Three inequalities, each least and most: ``of``, steps, and people who judge times the root of rho.
+    """Three inequalities, each least and most: ``of``, steps, and held-out people times the root of rho.
 
-    Of rho up to 1: a larger one leaves less noise, but people no less alone with chance.
+    rho counts up to 1: a larger one lowers the noise, but not the sampling error.
 
     ``each``: least people times that root for each state to the power 3/2: the noise of a state's visits is that
-    of all its successors, so that people in a state stand against the root of states.
-    ``of``: what a table has a row of: live states, or features of an observation and an action.
+    of all its successors, so it grows with the root of the number of states.
+    ``of``: rows of a table: live states, or features of an observation and an action.
     """
 
     states: tuple[int, int]
     steps: tuple[int, int]
-    heard: tuple[float, float]
+    people_root_rho: tuple[float, float]
     each: float = 0.0
     of: str = "states"
 
     def ends(self, states: int) -> Mapping[str, tuple[float, float]]:
         """Least and most of each number, for so many states."""
-        least, most = self.heard
+        least, most = self.people_root_rho
         bounds = max(least, self.each * states**1.5), most
         return {self.of: self.states, "steps": self.steps, "people who judge × √ρ, ρ at most 1": bounds}
 
-    def holds(self, states: int, steps: int, heard: float) -> bool:
-        """Whether a run lies in it."""
-        here = zip((states, steps, heard), self.ends(states).values(), strict=True)
-        return all(least <= x <= most for x, (least, most) in here)
+    def holds(self, states: int, steps: int, people_root_rho: float) -> bool:
+        """True where a run lies in the region."""
+        numbers = zip((states, steps, people_root_rho), self.ends(states).values(), strict=True)
+        return all(least <= x <= most for x, (least, most) in numbers)
 
 
 # by the card's dynamics; a single step has one table, so it is stationary
@@ -96,12 +96,12 @@ REGIONS: Mapping[str, Mapping[str, Region]] = {
     },
     LINEAR: _OF_LINEAR,
     LINEAR + LOGGED: _OF_LINEAR,
-    # a linear policy has steps of its own, whatever the card declares
+    # a linear policy differs by step, whatever the card declares
     OBSERVED: {"stationary": _OF_OBSERVATIONS, "per_step": _OF_OBSERVATIONS},
 }
 # at least so many runs in a region, this share of them inside, and at no size, over all budgets, fewer than that
 _RUNS, _INSIDE, _WORST = 150, 0.95, 0.9
-# a size of fewer runs says nothing alone
+# a size of fewer runs is not judged alone
 _ALONE = 8
 _SIZE = ("states", "horizon", "people")
 
@@ -116,47 +116,47 @@ def _region(estimator: str, dynamics: str, horizon: int) -> Region | None:
     return REGIONS[estimator].get("stationary" if horizon == 1 else dynamics)
 
 
-def _here(card: Card, share: float, rho: Fraction) -> tuple[int, int, float]:
+def _numbers_of(card: Card, share: float, rho: Fraction) -> tuple[int, int, float]:
     """The numbers of a run that a region bounds."""
-    d, judged = card.domain, heard(card.unit.users_public * share, float(rho))
+    d, people = card.domain, people_root_rho(card.unit.users_public * share, float(rho))
     if d.observation is None or card.features is None:
-        return len(d.live_states), d.horizon, judged
-    return card.features.observed(len(d.live_states), len(d.action_labels), d.observation).dimension, d.horizon, judged
+        return len(d.live_states), d.horizon, people
+    return card.features.observed(len(d.live_states), len(d.action_labels), d.observation).dimension, d.horizon, people
 
 
-def heard(people: float, rho: float) -> float:
-    """People who judge times the root of rho, of rho at most 1."""
+def people_root_rho(people: float, rho: float) -> float:
+    """Held-out people times the root of rho, of rho at most 1."""
     return people * math.sqrt(min(rho, 1.0))
 
 
 def inequalities(estimator: str, card: Card, share: float, rho: Fraction | None) -> tuple[Diagnostic, ...]:
-    """The three as a page says them, each beside the run's own number; nothing where no region is declared."""
+    """The three inequalities for a page, each with the run's own number; none where no region is declared."""
     region = _region(estimator, card.domain.dynamics, card.domain.horizon)
     if region is None or rho is None:
         return ()
-    here = _here(card, share, rho)
+    numbers = _numbers_of(card, share, rho)
     return tuple(
         Diagnostic(f"Measured from {number(least)} to {number(most)}: {what}", x)
-        for x, (what, (least, most)) in zip(here, region.ends(here[0]).items(), strict=True)
+        for x, (what, (least, most)) in zip(numbers, region.ends(numbers[0]).items(), strict=True)
     )
 
 
 def measured(estimator: str) -> list[dict[str, str]]:
     """The rows of this very code that lie in the estimator's regions."""
     with MEASURED[estimator][0].open(encoding="utf-8", newline="") as file:
-        found = [r for r in csv.DictReader(file) if r["code"] == code_of(estimator)]
-    kept = list[dict[str, str]]()
-    for r in found:
+        of_code = [r for r in csv.DictReader(file) if r["code"] == code_of(estimator)]
+    rows = list[dict[str, str]]()
+    for r in of_code:
         states, steps = int(r["states"]), int(r["horizon"])
         region = _region(estimator, r["dynamics"], steps)
-        judged = heard(int(r["people"]) * float(r["share"]), float(r["rho"]))
-        if region is not None and region.holds(states, steps, judged):
-            kept.append(r)
-    return kept
+        people = people_root_rho(int(r["people"]) * float(r["share"]), float(r["rho"]))
+        if region is not None and region.holds(states, steps, people):
+            rows.append(r)
+    return rows
 
 
 def covered(estimator: str, card: Card, share: float, rho: Fraction | None) -> bool:
-    """Whether a run lies in the region of an estimator, and intervals held there.
+    """True where a run lies in the region of an estimator, and intervals held there.
 
     Bins that hide part of the state are never covered: the interval is of the binned process, not of people.
 
@@ -164,15 +164,15 @@ def covered(estimator: str, card: Card, share: float, rho: Fraction | None) -> b
     """
     d = card.domain
     region = _region(estimator, d.dynamics, d.horizon)
-    if d.markov != "declared" or rho is None or region is None or not region.holds(*_here(card, share, rho)):
+    if d.markov != "declared" or rho is None or region is None or not region.holds(*_numbers_of(card, share, rho)):
         return False
-    found = measured(estimator)
-    runs = sum(int(r["runs"]) for r in found)
-    for held in ("value_held", "gain_held"):
+    rows = measured(estimator)
+    runs = sum(int(r["runs"]) for r in rows)
+    for column in ("value_held", "gain_held"):
         sizes: dict[str, list[float]] = {}
-        for r in found:
+        for r in rows:
             each = sizes.setdefault(" ".join(r[k] for k in _SIZE), [0.0, 0.0])
-            each[0] += float(r[held]) * int(r["runs"])
+            each[0] += float(r[column]) * int(r["runs"])
             each[1] += int(r["runs"])
         inside = sum(i for i, _ in sizes.values())
         if runs < _RUNS or inside < _INSIDE * runs or any(i < _WORST * n for i, n in sizes.values() if n >= _ALONE):

@@ -1,4 +1,4 @@
-"""From released moments of people's scores to intervals: what the policy, practice and the difference are worth.
+"""From released moments of people's scores to intervals of the policy, practice and their difference.
 
 The scores are those of :mod:`pipeline.statistics.scores`.  The
 variance is an upper value: a noisy one may come out as nothing where people are few.
@@ -22,11 +22,11 @@ from pipeline.statistics.scores import PAST, PLACEBOS, SCORES, Clips
 
 Array = NDArray[np.float64]
 
-# what is left for chance over all evaluations of a lineage
+# probability of error over all evaluations of a lineage
 ALPHA = 0.05
 # one-sided deviations of noise by which a released second moment is raised: 1 in 100
 _RAISED = 2.33
-# one-sided deviations of what a placebo leaves open: 1 in 20
+# one-sided deviations of the largest trait that a placebo does not exclude: 1 in 20
 _OPEN = 1.645
 # gains that hidden state made, in means of the placebos: of *lost* the clinicians' log told by 16 bins, of *past* how
 # much less of the trait the placebo may see than the gain
@@ -39,10 +39,10 @@ _BEHIND = 0.2
 
 @dataclass(frozen=True)
 class Method:
-    """An estimator's name, and by how much it may be off beside chance.
+    """An estimator's name, and bounds on its error beside chance.
 
-    ``worse``: by what part of what an interval of the gain reaches below 0 it is wider on both sides: policies that are
-    worse than practice are measured worse, and no interval that lies above 0 is wider for it.
+    ``worse``: share of an interval's part below 0 by which it is widened on both sides: policies that are worse than
+    practice are measured worse, and no interval above 0 is widened.
     """
 
     estimator: str
@@ -54,11 +54,11 @@ class Method:
 
 @dataclass(frozen=True)
 class Trait:
-    """What a trait that nobody recorded, and that moves both choices and outcomes, would leave in the placebos.
+    """Effect on the placebos of an unrecorded trait that moves both choices and outcomes.
 
-    ``per_past``: the gain that it makes if it moves rewards, in means of *past*; 0 where released counts do not tell.
-    ``apart``: largest share over steps of people whom the policy treats unlike practice; 1 where steps are not told
-    apart.
+    ``per_past``: the gain that it makes if it moves rewards, in means of *past*; 0 where released counts are too few.
+    ``apart``: largest share over steps of people whom the policy treats unlike practice; 1 where steps are not
+    distinguished.
     """
 
     errors: tuple[float, ...] = (0.0, 0.0)
@@ -68,19 +68,19 @@ class Trait:
 
 
 def behind(card: Card) -> tuple[bool, bool]:
-    """Whether any row of a person may have others before it: of several steps, or also of several episodes of one."""
+    """True where a row of a person may have others before it: with several steps, or several episodes of one."""
     several = card.domain.horizon > 1
     return several, several or card.unit.episodes_per_user > 1
 
 
 def per_past(apart: float, spread: float, rows: float, begun: float) -> float:
-    """Gain that a trait behind the choices makes, in means of the placebo *past* that it makes; 0: no row tells.
+    """Gain that a trait behind the choices makes, in means of the placebo *past* that it makes; 0: no such row.
 
-    A trait that shifts the log odds of what the policy does moves the gain by what a row that follows speaks for, and
-    the placebo by the variance of what is done, over rows that others stand before.
+    A trait that shifts the log odds of the policy's action moves the gain by the weight of a row that follows, and the
+    placebo by the variance of the action, over rows that have earlier ones.
 
     ``apart``, ``spread``: sums, over rows where the policy leaves practice, of 1 - p and of p (1 - p), p the chance of
-    what it does.
+    its action.
     """
     after = max(rows - begun, _BEHIND * rows)
     return apart / spread * rows / after if spread > 0 and after > 0 else 0.0
@@ -101,7 +101,7 @@ def deviations(level: float) -> float:
 
 @dataclass(frozen=True)
 class Moments:
-    """Mean and spread of each score in parts of its clip, as far as a release tells them.
+    """Mean and spread of each score in parts of its clip, from a release.
 
     ``mean``, ``variance`` ``(J,)``: of a person's score; the variance is an upper value.
     ``noise`` ``(J,)``: variance of each mean by the privacy noise alone.
@@ -148,9 +148,9 @@ def evaluated(
     trait: Trait = Trait(),
     diagnostics: Sequence[Diagnostic] = (),
 ) -> Evaluated:
-    """What the moments of the scores say; the same for every estimator.
+    """The evaluation from the moments of the scores, for every estimator.
 
-    ``look``: which evaluation on the lineage this is, from 1.
+    ``look``: number of the evaluation on the lineage, from 1.
     """
     found, level = moments(release), level_of(look)
     wide, reach = deviations(level), clips.high - clips.low
@@ -171,7 +171,7 @@ def evaluated(
     improvement = interval(gain, -reach, reach)
     errors = [math.hypot(float(error[i]), e) for i, e in zip(PLACEBOS, trait.errors, strict=True)]
     lost, past = (float(means[i]) / e if e else 0.0 for i, e in zip(PLACEBOS, errors, strict=True))
-    # what is hidden and persists moves gain and placebos to the same side
+    # a hidden trait that persists moves gain and placebos to the same side
     side = math.copysign(1.0, float(means[gain]))
     left = [max(0.0, side * float(means[i]) + _OPEN * e) for i, e in zip(PLACEBOS, errors, strict=True)]
     gains = float(found.variance[gain]) * float(width[gain]) ** 2

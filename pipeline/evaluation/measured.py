@@ -1,4 +1,4 @@
-"""What an evaluation on other people says of a policy, under the name by which estimators import it."""
+"""Results of an evaluation, under the name by which estimators import them."""
 
 from pipeline.facts.evaluation import Diagnostic, Evaluated, Interval
 

@@ -1,8 +1,8 @@
-"""What jobs say besides a report: a run that was made, a night, and what changed between two runs.
+"""Answers of jobs besides a report: a run, a night, the difference of two runs, and a plan.
 
-``model_dump()`` of any of them is what ``--json`` prints.
+``--json`` prints ``model_dump()`` of any of them.
 
-What ``plan`` says: what a run would release and cost, what is left, and what quality to expect.
+A plan holds the release and cost of a run, the remaining budget, and the expected quality.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Left(Part):
 
 
 class RunAnswer(Part):
-    """A run that was made.
+    """A finished run.
 
     Parameters
     ----------
@@ -56,9 +56,9 @@ class Charge(Part):
     entry, release, attempt
         Its number, the beginning of the release's key, and which attempt it was.
     snapshot, night
-        What was released: a snapshot, or a night of a counter.
+        Of the release: a snapshot, or a night of a counter.
     rho, total_rho
-        What it cost, and all that was charged until then.
+        Its cost, and the total charged until then.
     committed
         Whether a COMMIT followed.
     """
@@ -74,7 +74,7 @@ class Charge(Part):
 
 
 class NightFacts(Part):
-    """What a night did.
+    """Outcome of a night.
 
     Parameters
     ----------
@@ -85,9 +85,9 @@ class NightFacts(Part):
     unchanged
         Whether the committed release stands.
     charged_rho, charges
-        What this night was charged, and all charges of the lineage.
+        Charge of this night, and all charges of the lineage.
     played
-        Absent where the recipe does not ask for ``drift``, or nobody met a policy.
+        Absent where the recipe has no ``drift``, or no person met a policy.
     """
 
     recipe: str
@@ -101,14 +101,14 @@ class NightFacts(Part):
 
 
 class PlayedFacts(Part):
-    """How tonight's people fared, seen through noise.
+    """Noisy rewards of tonight's people.
 
     Parameters
     ----------
     share
         Of the people who met the policy in use.
     policy, practice
-        Mean reward of an episode under it and under current practice; None where too few people came for the noise.
+        Mean reward of an episode under it and under current practice; None where people are too few beside the noise.
     drift
         Whether the policy did worse, by the rule.
     """
@@ -148,7 +148,7 @@ class ValueChange(Part):
 
 
 class BudgetAt(Part):
-    """What a run cost and where its lineage stood; None where nothing was charged.
+    """Cost of a run and state of its lineage; None where nothing was charged.
 
     Parameters
     ----------
@@ -181,7 +181,7 @@ class CellChange(Part):
     step, state
         Which cell.
     a, b
-        What the older and the newer policy do.
+        Action of the older and of the newer policy.
     distance
         Total variation between them; 1 where one abstains.
     tie
@@ -204,7 +204,7 @@ class CellChanges(Part):
     total, differ, share, of_ties
         All cells, those that differ, as a share, and those of them where either run had a tie.
     rows
-        Each cell that differs; absent where only the numbers are told.
+        Each cell that differs; absent where only the numbers are printed.
     """
 
     total: int
@@ -225,7 +225,7 @@ class GainChange(Part):
 
 
 class GainChanges(Part):
-    """How far apart two controllers are; gains of scaled observations.
+    """Distance of two controllers; gains of scaled observations.
 
     Parameters
     ----------
@@ -236,7 +236,7 @@ class GainChanges(Part):
     change
         Distance over the first norm; None where that is 0.
     rows
-        Each gain that differs, the largest difference first; absent where only the numbers are told.
+        Each gain that differs, the largest difference first; absent where only the numbers are printed.
     """
 
     total: int
@@ -248,14 +248,14 @@ class GainChanges(Part):
 
 
 class Comparison(Part):
-    """What changed from run ``a`` to run ``b``.
+    """Differences between run ``a`` and run ``b``.
 
     Parameters
     ----------
     a, b, snapshots
         Their names and snapshots.
     verdict, value, budget
-        Their verdicts, their values, and what each cost.
+        Their verdicts, their values, and their costs.
     settings
         Settings that differ, by dotted name.
     cells, abstain_share
@@ -277,14 +277,14 @@ class Comparison(Part):
 
     def in_numbers(self) -> Comparison:
         """The same without the cells or gains themselves."""
-        told = self.model_dump()
+        content = self.model_dump()
         for part in ("cells", "gains"):
-            told.get(part, {}).pop("rows", None)
-        return Comparison.model_validate(told)
+            content.get(part, {}).pop("rows", None)
+        return Comparison.model_validate(content)
 
 
 class Promotion(Part):
-    """Whether a fresh run is in use now.
+    """Outcome of a promotion of a fresh run.
 
     Parameters
     ----------
@@ -293,7 +293,7 @@ class Promotion(Part):
     promoted
         Whether the fresh run was put in use.
     held
-        Why it was not.
+        Reasons why it was not.
     changes
         Against the run in use; None where there was nothing to compare with.
     accepted
@@ -314,7 +314,7 @@ class Promotion(Part):
 
 
 class NightAnswer(RunAnswer):
-    """A night that was done: its run, what it did, and what is in use now.
+    """A finished night: its run, its outcome, and the run in use now.
 
     Parameters
     ----------
@@ -330,18 +330,18 @@ class NightAnswer(RunAnswer):
 
 
 class CallFacts(Part):
-    """A planned question of an adaptive planner; its noise follows earlier answers.
+    """A planned query of an adaptive planner; its noise follows earlier answers.
 
     Parameters
     ----------
     name, tables
-        Of the question, and what its answer releases.
+        Of the query, and the tables that its answer releases.
     sensitivity
         Why its noise suffices, in words.
     adaptive
         Whether its scale is not known beforehand.
     rho, rho_exact
-        What it costs; None where nothing is private.
+        Its cost; None where nothing is private.
     """
 
     name: str
@@ -353,7 +353,7 @@ class CallFacts(Part):
 
 
 class LimitFacts(Part):
-    """What one more charge may cost at most: the limit it is ``of``, its ``cap_rho``, and ``left_rho``."""
+    """Limit of one more charge: the limit it is ``of``, its ``cap_rho``, and ``left_rho``."""
 
     of: str
     cap_rho: Number
@@ -361,7 +361,7 @@ class LimitFacts(Part):
 
 
 class Fits(Part):
-    """The largest budget still allowed, ``rho`` or ``epsilon``, and the ``ratio`` of visits to noise that it buys."""
+    """The largest budget still allowed, ``rho`` or ``epsilon``, and its ``ratio`` of visits to noise."""
 
     epsilon: Number | None = None
     rho: Number | None = None
@@ -396,7 +396,7 @@ class Band(Part):
 
 
 class Reference(Part):
-    """The policy that learns nothing: its ``name``, and its ``suboptimality``."""
+    """The policy without learning: its ``name``, and its ``suboptimality``."""
 
     name: str
     suboptimality: Number
@@ -423,13 +423,13 @@ class Rival(Part):
 
     @property
     def name(self) -> str:
-        """In words."""
-        of = "" if self.release is None else f" ({self.release})"
-        return f"{self.agent}{of}{'' if self.dynamics is None else f' with dynamics = {self.dynamics!r}'}"
+        """Description in words."""
+        release = "" if self.release is None else f" ({self.release})"
+        return f"{self.agent}{release}{'' if self.dynamics is None else f' with dynamics = {self.dynamics!r}'}"
 
 
 class Quality(Part):
-    """What policy to expect, or why none is simulated.
+    """Expected quality of the policy, or the reason why none is simulated.
 
     Parameters
     ----------
@@ -438,8 +438,8 @@ class Quality(Part):
     reason
         Why nothing was simulated; then there is no more.
     optimum, suboptimality, without_noise, reference, share
-        The best policy's value, what is lost against it, the same without noise, and as a share of what is lost by
-        learning nothing.
+        The best policy's value, the loss against it, the same without noise, and as a share of the loss without
+        learning.
     abstains
         Share of the cells.
     rivals, prefers, why
@@ -448,7 +448,7 @@ class Quality(Part):
     proposes
         A declaration that would leave less noise, where the declared world allows it.
     is_not
-        What this does not say.
+        Limits of this forecast.
     cached
         Whether it was simulated before.
     """
@@ -473,7 +473,7 @@ class Quality(Part):
 
 
 class PriceOfEpsilon(Part):
-    """What one ``epsilon`` costs: as pure DP (``pure_rho``), and with a ``delta`` (``rho``)."""
+    """Cost of one ``epsilon``: as pure DP (``pure_rho``), and with a ``delta`` (``rho``)."""
 
     epsilon: Number
     pure_rho: Number
@@ -527,7 +527,7 @@ class NightsPlan(Part):
 
 
 class DriftPlan(Part):
-    """What the comparison of the policy in use with practice can show.
+    """Power of the comparison of the policy in use with practice.
 
     Parameters
     ----------
@@ -545,7 +545,7 @@ class DriftPlan(Part):
 
 
 class VerdictsPlan(Part):
-    """What the interval of the gain is at least, on either side, reward units: by the privacy noise alone.
+    """Least half-width of the interval of the gain, reward units, from the privacy noise alone.
 
     The k-th evaluation of a ledger has level 1 - 0.05 / (k (k + 1)), so each date's interval is wider than the last's.
 
@@ -571,7 +571,7 @@ class CalendarPlan(Part):
     release
         ``nightly``, ``weekly``, ``monthly``, or its dates.
     rho_each, rho_life
-        What one date charges, and all of them from the first to the last; None where the calendar has no end.
+        Charge of one date, and of all of them from the first to the last; None where the calendar has no end.
     drawn, due, stands
         Dates with a release so far, today's date of the calendar, and whether its release is among them.
     next, to_come
@@ -599,24 +599,24 @@ class CalendarPlan(Part):
 
 
 class PlanAnswer(Part):
-    """What a run would spend and what is left.
+    """Plan of a run: its cost and the remaining budget.
 
     Parameters
     ----------
     dataset, recipe, agent
         Names.
     mechanisms, joint
-        What would be released, table by table or question by question, and what a joint bound rests on.
+        The planned release, table by table or query by query, and the grounds of a joint bound.
     rho, epsilon, delta
-        What it costs; None where nothing is private.
+        Its cost; None where nothing is private.
     spent_before, remaining_after, cap_rho, delta_of_lineage, epsilon_before, epsilon_after
         The lineage, before and after it.
     replays, allowed, limit, fits
-        Whether a run would draw nothing, whether it would be refused, by which limit, and what would still fit.
+        Whether a run would draw nothing, whether it is allowed, the limit, and the budget that would still fit.
     gate
         Rules of the log that may stop a run of real people before its budget is spent; None of synthetic ones.
     people
-        Who teaches and who judges, where not everybody teaches.
+        Numbers of people who learn and who are held out, where not all learn.
     together
         Datasets that were declared disjoint from this one and are charged together with it all the same: one of the two
         was charged for people whom the ledger does not know.
@@ -625,9 +625,9 @@ class PlanAnswer(Part):
     visits_per_cell_if_even, noise_per_cell, what_if, people_needed
         Of counts: visits against noise, at this budget and at others.
     most_squares, squares_a_direction_needs
-        Of a controller: how far all declared rows reach, and how far a direction must to be told from the noise.
+        Of a controller: how far all declared rows reach, and how far a direction must, to exceed the noise.
     quality
-        Where it was asked for.
+        Where it was simulated.
     """
 
     dataset: str

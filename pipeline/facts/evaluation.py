@@ -1,4 +1,4 @@
-"""What was measured of a policy: on other people than those who chose it, or in a known world.
+"""Measurements of a policy: on held-out people, or in a known world.
 
 In a known world an online agent is played over seeds.
 """
@@ -13,9 +13,9 @@ from pydantic import SerializerFunctionWrapHandler, WithJsonSchema, model_serial
 
 from pipeline.facts.promise import Dump, Number, Part
 
-# standard errors of a check on the side of a difference, beyond which the check speaks against it
+# standard errors of a check on the side of a difference, beyond which the check contradicts it
 LEANS = 2.0
-# who evaluates: fewer people than that say nothing of a policy, and their number hardly hides in its noise
+# least number of held-out people: fewer cannot measure a policy, and their number is hardly hidden by its noise
 LEAST_PEOPLE = 500
 
 
@@ -32,15 +32,15 @@ class Interval:
             raise ValueError(f"lower <= estimate <= upper; got {self.lower}, {self.estimate}, {self.upper}")
 
     def clipped(self, least: float, most: float) -> Interval:
-        """The same within what is possible at all, reward units."""
+        """The interval clipped to the possible range, reward units."""
         return Interval(*(min(max(x, least), most) for x in (self.estimate, self.lower, self.upper)))
 
 
 @dataclass(frozen=True)
 class Diagnostic:
-    """A number that says how far an estimate can be relied on: ``name`` and ``value``.
+    """A number that qualifies an estimate: ``name`` and ``value``.
 
-    ``price``: what it cost in zCDP beside the rest of the release; 0 where it follows from what was released anyway.
+    ``price``: its zCDP cost beside the rest of the release; 0 where it follows from released values.
     """
 
     name: str
@@ -48,14 +48,14 @@ class Diagnostic:
     price: Annotated[int | float | Fraction, WithJsonSchema({"type": "number"})] = 0.0
 
     def __post_init__(self) -> None:
-        # a part of a budget is exact, a number of a file is none
+        # a part of a budget is exact, a number in a file is a float
         if isinstance(self.price, Fraction):
             object.__setattr__(self, "price", float(self.price))
 
 
 @dataclass(frozen=True)
 class Against:
-    """What each person would gain over the policy of another ``run``, on average, paired: ``improvement``."""
+    """Mean paired gain of a person over the policy of another ``run``: ``improvement``."""
 
     run: str
     improvement: Interval
@@ -63,13 +63,13 @@ class Against:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What a policy is worth, measured on people who did not choose it: released and declared values only, no rows.
+    """Evaluation of a policy on held-out people: released and declared values only, no rows.
 
-    People are split by a keyed hash of their id. One part learns; the other, which the policy has never seen, says what
-    it is worth, what current practice is worth, and what the difference is.
+    People are split by a keyed hash of their id. One part learns; on the other, which the policy has never seen, its
+    value, that of current practice, and their difference are measured.
 
-    ``estimator``: ``tabular-dr``, ``one-step-dr`` or ``linear-dr``; ``-logged`` behind it where rows tell practice
-    themselves.
+    ``estimator``: ``tabular-dr``, ``one-step-dr`` or ``linear-dr``; with ``-logged`` where rows hold
+    logged probabilities.
     ``people``, ``share``: released, hence noisy, number of people of the evaluation part, and their declared share.
     ``level``, ``look``: of each two-sided interval, and which evaluation on this lineage this is, from 1, as the ledger
     counts them; the level is corrected for it.
@@ -84,7 +84,7 @@ class Evaluated:
     one; whether the policy does anything else than practice.
     ``person_variance``, ``noise_variance``: of one person's paired difference, in squared reward units, from which
     follow the people that would be needed; and of the estimated improvement by the privacy noise alone.
-    ``diagnostics``: how far all this can be relied on.
+    ``diagnostics``: numbers that qualify all this.
     ``against``: the policy beside that of another run, in reports of earlier versions.
     ``ratios``: z of what people's weights exceed their mean by, which logged probabilities determine: 0 if these are
     right, and few weights are cut.  None where they are not used.  Beyond 4 on either side the answer is withheld.
@@ -92,11 +92,11 @@ class Evaluated:
     ``reach``: lower 95 % end of the share of the spread of gains that a trait behind them would have put into ``past``,
     were rewards all that it moves; None where nothing lies before a row, or nothing changes.
     ``strength``: reward units an episode: a trait of half of the people that doubles the odds of what the policy does,
-    and moves rewards alone, would have to be worth that much to explain the gain.  None where no gain is told from 0.
-    ``judged_before``: why who judges is not fresh, as a sentence: an earlier release by another recipe read them.
-    None: they are.
+    and moves rewards alone, would have to be worth that much to explain the gain.  None where no interval excludes 0.
+    ``judged_before``: sentence on an earlier release by another recipe that read the held-out people; None: they are
+    fresh.
     ``misfit``: of the sums that must come out as zero if values are linear in the declared features, the z that lies
-    farthest from it; None where nothing is said of features.  Beyond 3 on either side the answer is withheld.
+    farthest from it; None without features.  Beyond 3 on either side the answer is withheld.
     """
 
     estimator: str
@@ -130,35 +130,35 @@ class Evaluated:
 
     @property
     def told_apart(self) -> bool:
-        """Whether the interval of the improvement lies on one side of 0."""
+        """True where the interval of the improvement lies on one side of 0."""
         return self.improvement.lower > 0 or self.improvement.upper < 0
 
     @property
     def confirmed(self) -> bool:
-        """Whether the people who judge decided which changes stay: of one step, by how often they follow them."""
+        """True where held-out people decide which changes stay: of one step, by how often they follow them."""
         return self.estimator == "one-step-dr"
 
     @property
     def cut(self) -> bool:
-        """Whether weights that were cut may make a difference that is told from 0, by what logged probabilities say."""
+        """True where clipped weights may make a difference that excludes 0, by the logged probabilities."""
         return self.told_apart and self.ratios is not None and self.ratios < -LEANS
 
     def certified(self, markov: str) -> bool:
-        """Whether the intervals are of people, with a coverage that was measured for a run like this.
+        """True where the intervals are of people, with a coverage that was measured for a run like this.
 
-        ``markov``: of the card; bins that hide part of the state tell of no people.
+        ``markov``: of the card; with bins that hide part of the state the interval is not of people.
         """
         return self.calibrated and markov == "declared" and not self.cut and self.judged_before is None
 
     def within(self, least: float, most: float) -> Evaluated:
-        """The same, with no interval beyond what is possible at all: ``least`` and ``most`` that any policy has."""
+        """The evaluation with intervals clipped to the range ``least`` to ``most`` of any policy."""
         apart = most - least
         value, practice = self.value.clipped(least, most), self.practice.clipped(least, most)
         return replace(self, value=value, practice=practice, improvement=self.improvement.clipped(-apart, apart))
 
 
 class Spread(Part):
-    """Of independent runs.
+    """Distribution over independent runs.
 
     Parameters
     ----------
@@ -206,13 +206,13 @@ class PlayedAgent(Part):
     Parameters
     ----------
     agent, variant, trust, constants
-        Who, in which of its ways, whom its users trust, and what was chosen.
+        Its name, its variant, whom its users trust, and its constants.
     role
         ``agent``; ``plain``: plays beside it without noise; ``control``: learns nothing, or gets no data.
     runs
         How many.
     true_epsilon
-        What the noise that was drawn costs a user, at the delta asked.
+        Privacy loss of a user by the drawn noise, at the requested delta.
     suboptimality
         v* - v of the policy emitted at the end, exactly, in reward units; None where the agent emits none.
     regret
@@ -220,7 +220,7 @@ class PlayedAgent(Part):
     curve
         Of the regret.
     facts
-        What it said of its first run, by name.
+        Facts of its first run, by name.
     """
 
     agent: str
@@ -237,7 +237,7 @@ class PlayedAgent(Part):
 
 
 class Communication(Part):
-    """What one user sends, at most.
+    """Most communication of one user.
 
     Parameters
     ----------
@@ -266,16 +266,16 @@ class Simulation(Part):
     value
         Of the emitted policy, exactly.
     suboptimality
-        What that loses against the best, exactly.
+        Its loss against the best policy, exactly.
     price
         How much more the emitted policies lose on average than those of the agent without noise beside it; None where
         nothing is private.
     agents
-        The agent, then what plays beside it.
+        The agent, then those that play beside it.
     communication
-        What a user sends.
+        Of one user.
     proposal
-        What would do better here at the same promise, in words; None: nothing that is known.
+        A better choice at the same guarantee, in words; None: none is known.
     """
 
     world: str

@@ -1,4 +1,4 @@
-"""What a run learnt: ``value``, ``constants``, ``model_baselines``, ``practice`` and what else can be checked.
+"""Learnt facts of a run: ``value``, ``constants``, ``model_baselines``, ``practice`` and their checks.
 
 A policy as a page draws it, a table of actions or the gains of a controller, and the constants that chose it.
 """
@@ -21,7 +21,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Weights:
-    """What one unit of each of d named features adds to Q.
+    """Contribution of one unit of each of d named features to Q.
 
     Parameters
     ----------
@@ -150,7 +150,7 @@ PolicyView = Decisions | Gains
 
 
 class Preset(Part):
-    """Named constants and whose each is.
+    """Named constants and their sources.
 
     Parameters
     ----------
@@ -168,12 +168,12 @@ class Preset(Part):
 
 
 class PlannerFacts(Part):
-    """All that the questions of an adaptive planner depend on, besides the data; part of the release's key.
+    """Everything besides the data that the queries of an adaptive planner depend on; part of the release's key.
 
     Parameters
     ----------
     agent, version, variant, calibration, split, variance, seed_of_ties
-        Which planner, and how it asks.
+        Which planner, and how it queries.
     constants, beta
         Its constants; ``beta`` of PEVI alone.
     shares, steps, bounds
@@ -215,7 +215,7 @@ class TabularConstants(Part):
     threshold
         Evidence above which an action counts as seen.
     seed_of_ties
-        Breaks ties; hides nothing.
+        Breaks ties; protects nobody.
     part_of_the_release
         Whether another value of any of them would be another release, with its own charge.
     planner
@@ -284,16 +284,16 @@ NO_GUARANTEE: tuple[Status, ...] = ("modelled", "estimate")
 
 
 class ValueFacts(Part):
-    """The value of the policy, the expected sum of rewards of one episode, as far as the release tells it.
+    """The value of the policy, the expected sum of rewards of one episode, from the release.
 
     Parameters
     ----------
     lower, upper
         The interval; ``upper`` None where there is none but the trivial one.
     estimate
-        The value in the released model; None where asking for it would be a release of its own.
+        The value in the released model; None where it would need another release.
     lower_trivial, upper_trivial
-        What any policy has at least and at most.
+        Least and greatest value of any policy.
     gap
         Upper less lower end.
     optimal_upper
@@ -301,13 +301,13 @@ class ValueFacts(Part):
     lower_flag, upper_flag
         ``trivial`` where no other end is claimed.
     status
-        ``proved``: the paper's theorem, with all its conditions.  ``evaluated``: measured on people who did not choose
-        the policy.  ``bound``: containment was measured for logs made just as this one was made.  ``modelled`` (once
+        ``proved``: the paper's theorem, with all its conditions.  ``evaluated``: measured on held-out
+        people.  ``bound``: containment was measured for logs made just as this one was made.  ``modelled`` (once
         ``estimate``): of the released model alone, no guarantee.
     assumes
-        What that rests on, in sentences.
+        Its assumptions, in sentences.
     start
-        Whence the distribution of first states.
+        Source of the distribution of first states.
     """
 
     lower: Number
@@ -344,7 +344,7 @@ class Baseline(Part):
 
     @property
     def trivial(self) -> bool:
-        """Whether the interval is nearly the whole declared range: then the estimate says nothing either."""
+        """True where the interval is nearly the whole declared range: then the estimate is void as well."""
         if self.lower is None or self.lower_trivial is None or self.upper_trivial is None:
             return False
         upper = self.upper_trivial if self.upper is None else self.upper
@@ -357,7 +357,7 @@ class Practice(Part):
     Parameters
     ----------
     known_share
-        Share of these cells in which the release tells what practice does.
+        Share of these cells in which the release shows the actions of practice.
     followed_share, apart_share
         Of the known cells: how much of practice agrees, and where the two are told apart; None where none is known.
     cells
@@ -378,17 +378,17 @@ class CaseFacts(Part):
 
 
 class ConsistencyFacts(Part):
-    """How the noisy counts were made consistent, and its certificate.
+    """The consistency step of the noisy counts, and its certificate.
 
     Parameters
     ----------
     programme
         ``cells``: paper 003's, one a cell; ``tables``: least squares, one a table.
     steps_shared
-        Whether the released counts of all steps were made one table; None where that was no question.
+        Whether the released counts of all steps were made one table; None where that was not decided.
     drift, drift_error
         Estimated mean squared distance of a step's kernel from that of all steps, and its standard error without
-        drift; None where the visits drown in the noise.
+        drift; None where visits are too few beside the noise.
     solver
         That solved cells again.
     cells, certified
@@ -455,7 +455,7 @@ class Truth(Part):
     v_policy_model
         Of this one in the process that the interval is about.
     suboptimality
-        What this one loses against the best.
+        Loss of this one against the best.
     v_zero, v_fixed_gain, v_certainty
         Of a plant: doing nothing, a fixed gain of a wrong model, the same method without privacy.
     """
@@ -496,11 +496,11 @@ class Best:
     Parameters
     ----------
     upper
-        Of ``supported_actions``: a value.  Of ``one_step``: what is left beyond the policy.
+        Of ``supported_actions``: a value.  Of ``one_step``: the gain that is left beyond the policy.
     over
         See :class:`~pipeline.facts.verdict.Suboptimality`.
     measured
-        Whether a run like this lies where it was measured how often that end holds.
+        Whether the coverage of that end was measured for a run like this.
     """
 
     upper: float
@@ -510,7 +510,7 @@ class Best:
 
 @dataclass(frozen=True)
 class LearntFacts:
-    """What one learner adds to a report; a part that it does not have is None.
+    """A learner's part of a report; a part that it does not have is None.
 
     Parameters
     ----------
@@ -523,11 +523,11 @@ class LearntFacts:
     model
         Of a controller.
     evaluation
-        What people who did not choose the policy say of it.
+        Evaluation on held-out people.
     contained
-        What makes a bound of the interval, if the log was made as those of the measurement.
+        The measurement that makes the interval a bound, if the log was made like those of the measurement.
     best
-        What the best policy is worth at most that the release speaks about.
+        Upper end of the value of the best policy that the release supports.
     """
 
     constants: TabularConstants | PlantConstants

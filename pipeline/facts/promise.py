@@ -1,8 +1,8 @@
-"""What a run promises and what it cost: ``guarantee``, ``mechanisms``, ``joint``, ``counter`` and ``ledger``.
+"""Guarantee and cost of a run: ``guarantee``, ``mechanisms``, ``joint``, ``counter`` and ``ledger``.
 
-What all parts of ``report.json`` have in common: closed, frozen, and dumped as they were given.
+The base of all parts of ``report.json``: closed, frozen, and dumped as they were given.
 
-The ``dataset`` of report.json: what the card declares about the data; nothing in it was counted.
+The ``dataset`` of report.json: the card's declarations about the data; nothing in it was counted.
 """
 
 from __future__ import annotations
@@ -34,42 +34,42 @@ Dump = dict[str, Any]
 
 
 def present(**parts: object) -> Dump:
-    """Those parts that are there: one that is None is absent from what is dumped, and not null."""
+    """The parts that are not None: a part that is None is absent from the dump, and not null."""
     return {name: part for name, part in parts.items() if part is not None}
 
 
 class Part(BaseModel):
     """An object of ``report.json``.
 
-    A key that was not given is absent from the dump, which is something else than null; keys stay in the order in which
-    they were given.  So what was read is written again byte for byte.
+    A key that was not given is absent from the dump, not null; keys keep the order in which they were given.  So a file
+    that was read is written again byte for byte.
     """
 
-    # of many models few are used: a schema is built where one is
+    # few of the many models are used: each builds its schema at first use
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
-    _given: tuple[str, ...] = PrivateAttr(())
+    _keys: tuple[str, ...] = PrivateAttr(())
 
     @model_validator(mode="wrap")
     @classmethod
     def _remember(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        made = handler(data)
-        if (given := table_in(data)) is not None:
-            made._given = tuple(given)
-        return made
+        part = handler(data)
+        if (keys := table_in(data)) is not None:
+            part._keys = tuple(keys)
+        return part
 
     @model_serializer(mode="wrap")
     def _as_given(self, handler: SerializerFunctionWrapHandler) -> Dump:
-        told = handler(self)
-        return {key: told[key] for key in self._given if key in told}
+        values = handler(self)
+        return {key: values[key] for key in self._keys if key in values}
 
     def parts(self) -> Dump:
-        """What was given, part by part, for another part that has them too."""
-        return {key: getattr(self, key) for key in self._given}
+        """The given values by key, for another part that has the same keys."""
+        return {key: getattr(self, key) for key in self._keys}
 
 
 class Guarantee(Part):
-    """The promise of one release; losses are rounded up, None where there is no noise.
+    """The guarantee of one release; losses are rounded up, None where there is no noise.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class Guarantee(Part):
     pure
         Whether ``epsilon`` holds with no ``delta``.
     asked
-        The recipe's ``rho``, ``epsilon`` and ``delta``, as far as it names them.
+        The recipe's ``rho``, ``epsilon`` and ``delta``, where it names them.
     calibration
         ``tight``, or ``paper``: noise as printed there.
     sampler
@@ -92,7 +92,7 @@ class Guarantee(Part):
     noise
         ``os``, ``seeded`` (a simulation, protects nobody) or ``none``.
     claim
-        To whom the promise is made.
+        The people to whom the guarantee is given.
     protected
         The record that is protected where files name no people.
     """
@@ -122,13 +122,13 @@ class MechanismFacts(Part):
     name
         Of the noise.
     table, shape, cells, unit
-        What was released, and what one integer of it stands for.
+        The released table, and the unit of its integers.
     l2_squared, l1
-        What one person may move; exact.
+        Sensitivity to one person; exact.
     sensitivity
         The one of the two that the noise is scaled to.
     sensitivity_rule
-        Why that is so.
+        Its derivation, in words.
     variance, laplace_scale
         Parameter of the discrete Gaussian, or of the discrete Laplace.
     scale
@@ -136,7 +136,7 @@ class MechanismFacts(Part):
     rho, rho_exact, epsilon
         Loss; ``epsilon`` of a pure mechanism only.
     delta_slack
-        What the sampler adds to delta, where that is not 0.
+        The sampler's addition to delta, where it is not 0.
     running
         Where the table is a running sum over nights.
     shuffled
@@ -192,7 +192,7 @@ class SumJoint(Part):
     add_remove
         Squared move of each where one person joins or leaves.
     joint
-        What a bound on them together rests on; None where their costs add up.
+        Numbers behind a bound on them together; None where their costs add up.
     """
 
     tables: list[str]
@@ -201,16 +201,16 @@ class SumJoint(Part):
 
 
 class PartJoint(Part):
-    """What one part of the people is charged.
+    """Charge of one part of the people.
 
     Parameters
     ----------
     rho_exact, rho_add_remove
         Exact cost of replacing one person, and of one who joins or leaves.
     sums
-        What is drawn of them.
+        The sums that are drawn of them.
     regressions
-        What the cost of regressions rests on, whose scales follow answers.
+        Grounds of the cost of regressions, whose scales follow answers.
     """
 
     rho_exact: str
@@ -220,7 +220,7 @@ class PartJoint(Part):
 
 
 class Joint(Part):
-    """What tables cost together where they were bounded jointly, and what that bound rests on.
+    """Joint cost of tables that were bounded together, and the grounds of that bound.
 
     Parameters
     ----------
@@ -231,9 +231,9 @@ class Joint(Part):
     split, horizon, episodes, square, features_sha256, weights, tag, reward, steps, bounds
         The numbers it is computed from; see :mod:`pipeline.statistics.held_out`.
     stages, spread, version
-        Of a one-step release: the sizes of both stages, and what else defines the question of the second.
+        Of a one-step release: the sizes of both stages, and the rest of the definition of the second query.
     share, estimator, learn, evaluate
-        Where people were held out: their declared share, how they evaluate, and what each part costs.
+        Where people were held out: their declared share, the estimator, and the cost of each part.
     """
 
     rho_exact: str | None
@@ -259,21 +259,21 @@ class Joint(Part):
 
 
 class EpochFacts(Part):
-    """Where sums begin anew with every epoch of so many ``nights``; tables of ``opening`` are read when it begins."""
+    """Epochs of ``nights`` nights, with which sums begin anew; tables of ``opening`` are read when one begins."""
 
     nights: int
     opening: list[str]
 
 
 class PlayFacts(Part):
-    """Who met a policy: ``id`` of the policy, ``share`` of the people."""
+    """The people who met a policy: ``id`` of the policy, ``share`` of the people."""
 
     id: str
     share: Number
 
 
 class CounterFacts(Part):
-    """Which counter, which night of it, and how noisy the sums of that night are.
+    """A night of a counter, and the noise of its sums.
 
     Parameters
     ----------
@@ -288,7 +288,7 @@ class CounterFacts(Part):
     drawn_sha256
         Digest of the rows that were drawn.
     share
-        Of the people who are in no leaf, because they evaluate; absent where everybody is counted.
+        Of the held-out people, who are in no leaf; absent where all are counted.
     epochs
         Absent where all sums run on.
     window
@@ -296,7 +296,8 @@ class CounterFacts(Part):
     episodes
         ``closed``: they wait for their end; absent: they count as they are first delivered.
     play
-        Who met the policy in use, by its id and share; absent where arms are not compared, or nobody met one.
+        The people who met the policy in use, by its id and share; absent where arms are not compared, or no person
+        met one.
     standard_deviation
         Of this night's sums, by table.
     times_one_release
@@ -323,7 +324,7 @@ class CounterFacts(Part):
 
 
 class GateFacts(Part):
-    """What was drawn before the release, and let it pass: how many people broke rules that the card tolerates.
+    """The gate before the release: noisy numbers of people who broke rules that the card tolerates.
 
     Parameters
     ----------
@@ -339,14 +340,14 @@ class GateFacts(Part):
 
 
 class Declared(Part):
-    """What is declared about the people of any dataset.
+    """Declarations about the people of any dataset.
 
     Parameters
     ----------
     name
         The lineage in the ledger.
     kind
-        Whether somebody real is in the log.
+        Whether real people are in the log.
     user
         Column that names a person, or the record that is protected where files name none.
     episodes_per_user
@@ -376,7 +377,7 @@ RECORD = "generated.json"
 
 
 class SimulatedLog(Part):
-    """How a simulated log was made.
+    """Origin of a simulated log.
 
     Parameters
     ----------
@@ -403,7 +404,7 @@ class DeclaredVector(Part):
     scale
         A logged number is divided by its coordinate's scale.
     center
-        What is taken from it before; None: nothing.
+        Subtracted from it before; None: 0.
     radius
         Length beyond which a scaled vector is shortened.
     """
@@ -438,19 +439,19 @@ class DeclaredTables(Declared):
     reward_range, reward_unit, reward_total
         Least and greatest reward, a step of the lattice, and the most that one person's rewards sum to.
     reward_called
-        What rewards are numbers of, where that is declared.
+        Name of the unit of rewards, where it is declared.
     start_declared
         Probability of each first state.
     reward_table
         ``(L, A)`` declared mean rewards, or one such table a step.
     reward_on_entering
-        What a step pays for the state that it leads to, 0 for a label that is not named.
+        Reward of a step for the state that it leads to, 0 for a label that is not named.
     state_features
         Names of the declared public numbers of every live state.
     observation
         Numbers logged beside the state, for linear agents.
     first_observations
-        Where episodes begin, as logged, where that is declared.
+        Declared first observations of episodes, as logged.
     """
 
     live_states: list[str]
@@ -483,7 +484,7 @@ class FirstState(Part):
 
 
 class StepCost(Part):
-    """What a step costs: x'Qx + u'Ru, ``Q (n, n)`` and ``R (d, d)``."""
+    """Cost of a step: x'Qx + u'Ru, ``Q (n, n)`` and ``R (d, d)``."""
 
     Q: Matrix
     R: Matrix
@@ -495,7 +496,7 @@ class DeclaredPlant(Declared):
     Parameters
     ----------
     dynamics
-        Tells a plant from tables.
+        Distinguishes a plant from tables.
     markov, start
         Always declared.
     observation, action
@@ -522,35 +523,21 @@ class DeclaredPlant(Declared):
 
 
 def record_of(card: AnyCard) -> Path:
-    """Where it stands how a simulated log was made.
-
-    Parameters
-    ----------
-    card
-        Of the log.
-    """
+    """Path of the file with the origin of a simulated log."""
     return card.folder / Path(card.source.files[0]).parent / RECORD
 
 
 def declared(card: AnyCard, snapshot: int | None) -> DeclaredTables | DeclaredPlant:
-    """What a card declares, as the page says it.
-
-    Parameters
-    ----------
-    card
-        Of either kind.
-    snapshot
-        Its number; None for a night of a counter.
-    """
+    """Declarations of a card, for the page; ``snapshot`` is None for a night of a counter."""
     unit = card.unit.model_dump(include={"user", "episodes_per_user", "users_public", "recurs"})
-    alike = {"name": card.name, "kind": card.kind, **unit, "horizon": card.domain.horizon}
-    return _tables(card, alike, snapshot) if isinstance(card, Card) else _plant(card, alike, snapshot)
+    shared = {"name": card.name, "kind": card.kind, **unit, "horizon": card.domain.horizon}
+    return _tables(card, shared, snapshot) if isinstance(card, Card) else _plant(card, shared, snapshot)
 
 
-def _plant(card: LqCard, alike: Dump, snapshot: int | None) -> DeclaredPlant:
+def _plant(card: LqCard, shared: Dump, snapshot: int | None) -> DeclaredPlant:
     d, cost = card.domain, card.quadratic
     return DeclaredPlant(
-        **alike,
+        **shared,
         dynamics=d.dynamics,
         markov="declared",
         observation=vector_facts(d.observation),
@@ -565,20 +552,14 @@ def _plant(card: LqCard, alike: Dump, snapshot: int | None) -> DeclaredPlant:
 
 
 def vector_facts(v: Vector) -> DeclaredVector:
-    """The declared names, scales and radius of a vector.
-
-    Parameters
-    ----------
-    v
-        Observation or control of a card.
-    """
+    """The declared names, scales and radius of an observation or control."""
     return DeclaredVector(names=v.labels, scale=v.scales, radius=v.radius, **present(center=v.center))
 
 
-def _tables(card: Card, alike: Dump, snapshot: int | None) -> DeclaredTables:
+def _tables(card: Card, shared: Dump, snapshot: int | None) -> DeclaredTables:
     d, r = card.domain, card.reward
     return DeclaredTables(
-        **alike,
+        **shared,
         live_states=d.live_states,
         ends=list(d.states.ends),
         actions=d.action_labels,

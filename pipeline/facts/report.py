@@ -1,6 +1,6 @@
 """``report.json`` and ``certificate.json`` as values: released values and declared constants only (privacy.md §10).
 
-What is not in here is in no rendering either.
+Pages and other renderings hold nothing else.
 """
 
 # pyright: reportUnknownMemberType=false
@@ -22,7 +22,7 @@ from pipeline.facts.verdict import Suboptimality, Verdict
 
 
 class Implementation(promise.Part):
-    """Why the program keeps what the mathematics promises: the algorithm, its arithmetic, and what leaks beside it."""
+    """The program behind the guarantee: the algorithm, its arithmetic, and side channels."""
 
     algorithm: str
     floating_point: str
@@ -30,7 +30,7 @@ class Implementation(promise.Part):
 
 
 class Stewardship(promise.Part):
-    """How the data was collected, who can reach it, and the hash of what was registered of it."""
+    """Collection of the data, access to it, and the hash of its registered domain."""
 
     collection: str
     access: str
@@ -38,7 +38,7 @@ class Stewardship(promise.Part):
 
 
 class RegistryEntry(promise.Part):
-    """The promise under the names of the proposed registry of differential-privacy deployments."""
+    """The guarantee under the names of the proposed registry of differential-privacy deployments."""
 
     product: str
     unit_of_privacy: str
@@ -53,7 +53,7 @@ class RegistryEntry(promise.Part):
 
 
 class Charged(promise.Part):
-    """The COMMIT that a certificate rests on, and where the lineage stood then.
+    """The COMMIT behind a certificate, and the state of the lineage then.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class Charged(promise.Part):
 
 
 class Certificate(promise.Part):
-    """The promise on top, then the program, then the data (the pyramid of NIST SP 800-226).
+    """The guarantee on top, then the program, then the data (the pyramid of NIST SP 800-226).
 
     Parameters
     ----------
@@ -83,9 +83,9 @@ class Certificate(promise.Part):
     guarantee, rho_exact
         In numbers and words, and the exact loss as a fraction; None where there is no noise.
     mechanisms, gate, joint, counter, composition
-        What was drawn, what it rests on, and how the losses of all tables become one.
+        The drawn mechanisms, their grounds, and the composition of their losses.
     implementation, data, assumptions, not_covered
-        What else must hold for it to be true, in sentences that hold on the route of this run.
+        Further conditions of the guarantee, in sentences that hold for this run.
     registry
         The same facts for a public registry.
     ledger
@@ -116,7 +116,7 @@ SCHEMA_FILE = Path(__file__).with_name("report.schema.json")
 
 
 class LedgerFacts(promise.Part):
-    """Where the lineage stood when the release was committed.
+    """State of the lineage when the release was committed.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ class LedgerFacts(promise.Part):
     cap_rho, spent_rho, remaining_rho
         Its cap, all that was spent so far (rounded up), and what was left (rounded down).
     delta, epsilon_spent
-        The card's delta, and what ``spent_rho`` means at it.
+        The card's delta, and the epsilon of ``spent_rho`` at it.
     entry, hash, at
         The COMMIT: number, hash, time.
     """
@@ -142,7 +142,7 @@ class LedgerFacts(promise.Part):
 
 
 class Report(promise.Part):
-    """All that a run says.  A part that a run does not have is absent, and is drawn on no page.
+    """The report of a run.  A part that a run does not have is absent, and is drawn on no page.
 
     Parameters
     ----------
@@ -151,17 +151,17 @@ class Report(promise.Part):
     run, recipe, agent
         Names.
     dataset
-        What the card declares.
+        Declarations of the card.
     guarantee, mechanisms, joint, gate, counter, ledger
-        The promise, what was released, what it cost; ``ledger`` is None where nothing was charged.
+        The guarantee, the release, its cost; ``ledger`` is None where nothing was charged.
     verdict, evaluation
-        Whether the policy is better than current practice, and what other people than those who chose it say of it.
+        Whether the policy is better than current practice, and its evaluation on held-out people.
     suboptimality
-        What it misses at most against the best policy that this log can speak about; absent where nothing tells.
+        Its largest loss against the best policy that this log supports; absent where there is no bound.
     made
-        How a simulated log was made.
+        Origin of a simulated log.
     constants, value, model_baselines
-        How the policy was chosen, what it is worth, and simple policies in the same model.
+        Constants of the policy, its value, and simple policies in the same model.
     practice
         The policy beside current practice, where counts were released.
     consistency
@@ -171,7 +171,7 @@ class Report(promise.Part):
     policy
         The policy in a few numbers; ``policy.parquet`` is the policy.
     assumptions, not_covered
-        What the promise rests on and what it leaves out, in sentences.
+        Conditions of the guarantee, and its exceptions, in sentences.
     verify
         Commands that check all this.
     truth
@@ -213,11 +213,6 @@ class Report(promise.Part):
 def read_report(folder: Path) -> Report:
     """The report of a run's folder.
 
-    Parameters
-    ----------
-    folder
-        With ``report.json``.
-
     Raises
     ------
     OSError
@@ -236,31 +231,31 @@ def read_report(folder: Path) -> Report:
 
 def report_schema() -> dict[str, Any]:
     """The JSON Schema of ``report.json``, described by the parts' own documentation."""
-    found = Report.model_json_schema(mode="validation")
+    schema = Report.model_json_schema(mode="validation")
     parts = {c.__name__: c for c in _parts(promise.Part)}
-    for name, told in [("Report", found), *found["$defs"].items()]:
+    for name, definition in [("Report", schema), *schema["$defs"].items()]:
         part = parts.get(name)
-        # a value of the release itself tells its fields in its own words
-        text = told["description"] if part is None else getdoc(part) or ""
-        told["description"] = text.split("\n\nParameters\n")[0].replace("\n", " ")
-        # what a part inherits is described where it is declared
+        # a dataclass describes its fields in its own docstring
+        text = definition["description"] if part is None else getdoc(part) or ""
+        definition["description"] = text.split("\n\nParameters\n")[0].replace("\n", " ")
+        # inherited fields are described in the class that declares them
         for text in (getdoc(p) or "" for p in reversed(part.mro() if part else []) if issubclass(p, promise.Part)):
-            for keys, words in _described(text):
-                for key in keys & told["properties"].keys():
-                    told["properties"][key]["description"] = words
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found, "title": "Report of a Reticent run"}
+            for keys, description in _described(text):
+                for key in keys & definition["properties"].keys():
+                    definition["properties"][key]["description"] = description
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Report of a Reticent run"}
 
 
-def _parts(of: type[promise.Part]) -> Iterator[type[promise.Part]]:
-    for part in of.__subclasses__():
+def _parts(base: type[promise.Part]) -> Iterator[type[promise.Part]]:
+    for part in base.__subclasses__():
         yield part
         yield from _parts(part)
 
 
 def _described(text: str) -> Iterator[tuple[set[str], str]]:
     """Names and description of each entry of a numpy docstring."""
-    for names, words in re.findall(r"^(\w+(?:, \w+)*)\n((?:    .+\n?)+)", text, re.MULTILINE):
-        yield set(names.split(", ")), " ".join(words.split())
+    for names, description in re.findall(r"^(\w+(?:, \w+)*)\n((?:    .+\n?)+)", text, re.MULTILINE):
+        yield set(names.split(", ")), " ".join(description.split())
 
 
 @cache
@@ -269,18 +264,12 @@ def shipped_schema() -> dict[str, Any]:
     return json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
 
 
-def form_problem(told: Any) -> str | None:
-    """Where the content of a ``report.json`` has not the form of its shipped schema; None where it has.
-
-    Parameters
-    ----------
-    told
-        As it was read.
-    """
+def form_problem(content: Any) -> str | None:
+    """The first violation of the shipped schema by a ``report.json``, with its place; None where it is valid."""
     from jsonschema import Draft202012Validator
 
-    wrong = next(iter(Draft202012Validator(shipped_schema()).iter_errors(told)), None)
-    return None if wrong is None else f"{'/'.join(map(str, wrong.absolute_path)) or 'top'}: {wrong.message[:120]}"
+    error = next(iter(Draft202012Validator(shipped_schema()).iter_errors(content)), None)
+    return None if error is None else f"{'/'.join(map(str, error.absolute_path)) or 'top'}: {error.message[:120]}"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""``verdict``: is the policy better than what is done now?  Decided from released facts; costs nothing."""
+"""``verdict``: is the policy better than current practice?  Decided from released facts; costs nothing."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from pipeline.facts.evaluation import LEAST_PEOPLE, Evaluated, Interval
 from pipeline.facts.learnt import NO_GUARANTEE, Baseline, Best, Status, ValueFacts
 from pipeline.facts.promise import DeclaredPlant, DeclaredTables, Number, Part
 
-# beyond this many standard errors the placebo speaks against what the estimate assumes
+# standard errors beyond which the placebo contradicts the assumptions of the estimate
 PLACEBO = 4.0
-# the same of what features leave out, in the largest of twelve directions: 3 in 100 where they leave out nothing
+# the same of the misfit of features, in the largest of twelve directions: 3 in 100 where they leave out nothing
 MISFIT = 3.0
-# of the people, who judge where nothing else is asked for
+# default share of held-out people
 SHARE = 0.3
-# of its interval's chance of error, that a difference may have which is called
+# share of the interval's error probability at which a difference is called clear
 _STRICT = 0.4
-# why a difference is withheld that may well be one
+# reason to withhold a difference whose coverage was not measured
 NOT_MEASURED_HERE = "How often such an interval holds was not measured for a log of this size, shape and budget."
-# what four in five repetitions reach
+# standard errors that four in five repetitions reach
 _POWER = 0.84
-# a forecast of more than this many times today's people, or budget, is none
+# largest multiple of today's people, or budget, that a forecast gives
 _MOST = 100.0
-# share of the declared people who judge that the released number must lack before it is said: noise lacks less
+# least share of missing held-out people that is reported: noise alone makes less
 _LEFT_OUT = 0.08
-# how far practice by the model may lie from practice as measured, in half-widths of the model's own interval; in logs
-# that are whole it was at most a tenth
+# largest distance of the model's value of practice from the measured one, in half-widths of the model's interval; in
+# complete logs it was at most a tenth
 _APART = 0.2
 
 
 class Improvement(Part):
-    """How much better than current practice, reward units an episode.
+    """Improvement over current practice, reward units an episode.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class Improvement(Part):
     level
         Of the two-sided interval.
     status
-        What it certifies; see :class:`~pipeline.facts.learnt.ValueFacts`.
+        Its guarantee; see :class:`~pipeline.facts.learnt.ValueFacts`.
     """
 
     estimate: Number
@@ -54,7 +54,7 @@ class Improvement(Part):
 
 
 class Needed(Part):
-    """What a clear answer would probably take, the rest as it is; None where no more of it would do.
+    """People or budget for a probably clear answer, the rest as it is; None where no amount would do.
 
     Parameters
     ----------
@@ -69,18 +69,18 @@ class Needed(Part):
 
 
 class Confounding(Part):
-    """What is known of traits outside of the declared state that may make a difference.
+    """Status of hidden traits, outside of the declared state, that may make a difference.
 
     Parameters
     ----------
     status
-        ``seen``: a check shows them, and the answer is withheld.  ``declared``: the operator says that the declared
+        ``seen``: a check shows them, and the answer is withheld.  ``declared``: the operator declares that the
         state alone decided every choice.  ``checked``: what they can make unseen is less than the difference.
         ``not_excluded``: it may be all of it.  ``unchecked``: nothing in this log can show them.
     why
         In one sentence, or two.
     strength
-        What such a trait would have to be worth to make all of the difference; see
+        Worth of a trait that would make all of the difference; see
         :class:`~pipeline.facts.evaluation.Evaluated`.
     course
         Whether episodes have several steps: an action may then have effects later that the declared state does not
@@ -94,12 +94,12 @@ class Confounding(Part):
 
     @property
     def excluded(self) -> bool:
-        """Whether no trait behind the choices can have made the difference."""
+        """True where no trait behind the choices can have made the difference."""
         return self.status in ("checked", "declared")
 
     @property
     def condition(self) -> str | None:
-        """What the recorded state must explain for a difference to stand; None where nothing is left to explain."""
+        """Factors that the recorded state must explain for a difference to hold; None where there are none."""
         open_ = [*([] if self.excluded else ["choices"]), *(["outcomes"] if self.course else [])]
         return " and ".join(open_) or None
 
@@ -133,13 +133,13 @@ class Verdict(Part):
 
     @property
     def above_zero(self) -> bool:
-        """Whether the improvement is above 0 by an interval whose coverage was measured or proved."""
-        found = self.improvement
-        return self.answer == "better" and found is not None and found.status in ("proved", "evaluated")
+        """True where the improvement is above 0 by an interval whose coverage was measured or proved."""
+        improvement = self.improvement
+        return self.answer == "better" and improvement is not None and improvement.status in ("proved", "evaluated")
 
     @property
     def conditions(self) -> list[str]:
-        """What must be so for this difference to stand, beside what was measured."""
+        """Conditions of this difference that were not measured."""
         if self.answer not in ("better", "worse"):
             return []
         open_ = None if self.confounding is None else self.confounding.condition
@@ -150,27 +150,27 @@ class Verdict(Part):
 
     @property
     def conditional(self) -> bool:
-        """Whether a difference stands on a condition only."""
+        """True where a difference holds under a condition only."""
         return bool(self.conditions)
 
     @property
     def holds(self) -> bool:
-        """Whether the policy is better without a condition."""
+        """True where the policy is better without a condition."""
         return self.above_zero and not self.conditional
 
 
 class Suboptimality(Part):
-    """How much more the best policy would gain that this log can speak about, an episode.
+    """Loss of the policy against the best policy that this log supports, an episode.
 
     Parameters
     ----------
     upper
-        At most so much, reward units.
+        Upper end, reward units.
     over
         ``supported_actions``: policies that leave current practice only for actions that the release shows people took
         there.  ``one_step``: one step of improvement over current practice, by the released sums.
     status
-        ``bound``: the policy's value has a guaranteed lower end, and how often both hold was measured in worlds like
+        ``bound``: the policy's value has a guaranteed lower end, and the coverage of both was measured in worlds like
         this.  ``estimate``: no guarantee.
     """
 
@@ -180,14 +180,9 @@ class Suboptimality(Part):
 
 
 def missing(best: Best | None, value: ValueFacts) -> Suboptimality | None:
-    """What a policy of this value misses at most; None where nothing tells, or the two ends contradict each other.
+    """Largest loss of a policy against the best one; None without a bound, or where the two ends contradict each other.
 
-    Parameters
-    ----------
-    best
-        What the release says of the best policy.
-    value
-        Of this policy, with the interval that stands first.
+    ``value``: of this policy, with the interval that is shown first.
     """
     if best is None:
         return None
@@ -196,133 +191,108 @@ def missing(best: Best | None, value: ValueFacts) -> Suboptimality | None:
     if upper < 0:
         return None
     sure = best.measured and value.status not in NO_GUARANTEE
-    told = {"upper": round_up(min(upper, room)), "over": best.over, "status": "bound" if sure else "estimate"}
-    return Suboptimality.model_validate(told)
+    facts = {"upper": round_up(min(upper, room)), "over": best.over, "status": "bound" if sure else "estimate"}
+    return Suboptimality.model_validate(facts)
 
 
 def decide(
-    found: Evaluated | None,
+    evaluated: Evaluated | None,
     data: DeclaredTables | DeclaredPlant,
     rho: float | None,
     confounding: Confounding | None,
     practice: Baseline | None = None,
 ) -> Verdict:
-    """The answer, and why.
+    """The answer and its reason.
 
-    Parameters
-    ----------
-    found
-        What other people said; None where nobody was asked.
-    data
-        What the card declares.
-    rho
-        What the run cost, zCDP; None where nothing is private.
-    confounding
-        From :func:`pipeline.evaluation.confounding.confounding`.
-    practice
-        Current practice by the released model; None where it has none.
+    ``evaluated``: on held-out people; None without any.
+    ``rho``: cost of the run, zCDP; None where nothing is private.
+    ``practice``: current practice by the released model; None where it has none.
     """
-    if found is None:
+    if evaluated is None:
         return Verdict(answer="not_evaluated", why=_unasked(data), improvement=None, needed=None, confounding=None)
-    status: Status = "evaluated" if found.certified(data.markov) else "modelled"
-    said = Improvement.model_validate({**asdict(found.improvement), "level": found.level, "status": status})
+    status: Status = "evaluated" if evaluated.certified(data.markov) else "modelled"
+    interval, level = asdict(evaluated.improvement), evaluated.level
+    improvement = Improvement.model_validate({**interval, "level": level, "status": status})
     answer, why, needed = "not_told_apart", "", None
-    if not found.changes:
+    if not evaluated.changes:
         answer = "nothing_changes"
         why = "In no state does the evidence allow anything else than what is done now."
     elif confounding is not None and confounding.status == "seen":
         answer, why = "withheld", confounding.why
-    elif found.ratios is not None and abs(found.ratios) > PLACEBO:
+    elif evaluated.ratios is not None and abs(evaluated.ratios) > PLACEBO:
         answer = "withheld"
         why = (
             "By the logged probabilities a mean must come out as zero that lies "
-            f"{number(abs(found.ratios), 2)} standard errors from it: they are not those of what was done, or too many "
-            "of the weights they make are cut."
+            f"{number(abs(evaluated.ratios), 2)} standard errors from it: they are not those of what was done, or too "
+            "many of the weights they make are cut."
         )
-    elif practice is not None and (off := _apart(practice, found.practice)):
-        answer, why = "withheld", off
-    elif found.misfit is not None and abs(found.misfit) > MISFIT:
+    elif practice is not None and (contradiction := _apart(practice, evaluated.practice)):
+        answer, why = "withheld", contradiction
+    elif evaluated.misfit is not None and abs(evaluated.misfit) > MISFIT:
         answer = "withheld"
         why = (
             "The features do not describe these values: what they leave out must come out as zero and lies "
-            f"{number(abs(found.misfit), 2)} standard errors from it. Richer features would settle it: quadratic ones, "
-            "or waves (kind = 'fourier')."
+            f"{number(abs(evaluated.misfit), 2)} standard errors from it. Richer features would settle it: quadratic "
+            "ones, or waves (kind = 'fourier')."
         )
     elif status == "modelled" and data.kind == "real":
-        answer, why = "withheld", _uncertified(found, data.markov)
-    elif clear(said.estimate, said.lower, said.upper, found.level):
-        answer, why = "better" if said.estimate > 0 else "worse", _judged(found)
+        answer, why = "withheld", _uncertified(evaluated, data.markov)
+    elif clear(improvement.estimate, improvement.lower, improvement.upper, level):
+        answer, why = "better" if improvement.estimate > 0 else "worse", _judged(evaluated)
     else:
-        needed = forecast(found, rho)
-        why = ends_near(said) or "The interval of the difference holds 0."
-        why += f" {_judged(found)}"
+        needed = forecast(evaluated, rho)
+        why = ends_near(improvement) or "The interval of the difference holds 0."
+        why += f" {_judged(evaluated)}"
     if status == "modelled" and data.kind != "real" and answer not in ("withheld", "nothing_changes"):
-        why += f" {_uncertified(found, data.markov)}"
-    told = {"answer": answer, "why": why, "improvement": said, "needed": needed, "confounding": confounding}
-    return Verdict.model_validate(told | {"left_out": _left_out(found, data)})
+        why += f" {_uncertified(evaluated, data.markov)}"
+    verdict = {"answer": answer, "why": why, "improvement": improvement, "needed": needed, "confounding": confounding}
+    return Verdict.model_validate(verdict | {"left_out": _left_out(evaluated, data)})
 
 
-def _left_out(found: Evaluated, data: DeclaredTables | DeclaredPlant) -> float | None:
-    expected = data.users_public * float(found.share)
-    missing_share = 1 - float(found.people) / expected
+def _left_out(evaluated: Evaluated, data: DeclaredTables | DeclaredPlant) -> float | None:
+    expected = data.users_public * float(evaluated.share)
+    missing_share = 1 - float(evaluated.people) / expected
     return missing_share if missing_share > max(_LEFT_OUT, 3 / math.sqrt(expected)) else None
 
 
 def _apart(model: Baseline, measured: Interval) -> str:
-    """Why model and people contradict each other on current practice; empty where they do not."""
+    """Sentence on the contradiction of model and people about current practice; empty where there is none."""
     if model.estimate is None or model.lower is None or model.upper is None:
         return ""
-    off, half = float(model.estimate) - measured.estimate, (float(model.upper) - float(model.lower)) / 2
-    if abs(off) <= _APART * half + (measured.upper - measured.lower) / 2:
+    difference, half_width = float(model.estimate) - measured.estimate, (float(model.upper) - float(model.lower)) / 2
+    if abs(difference) <= _APART * half_width + (measured.upper - measured.lower) / 2:
         return ""
-    tables, people = number(model.estimate, 3), number(measured.estimate, 3)
+    by_tables, by_people = number(model.estimate, 3), number(measured.estimate, 3)
     return (
-        f"Current practice is worth {tables} by the released tables and {people} by people's own scores: rows that "
-        "lead nowhere (source.last_row), or steps that are not alike, count in one only."
+        f"Current practice is worth {by_tables} by the released tables and {by_people} by people's own scores: rows "
+        "that lead nowhere (source.last_row), or steps that are not alike, count in one only."
     )
 
 
 def clear(estimate: float, lower: float, upper: float, level: float) -> bool:
-    """Whether a difference is told from 0: its interval, at two fifths of its own chance of error, does not hold 0.
+    """True where the interval of a difference, at two fifths of its error probability, excludes 0.
 
-    At the interval's own, policies that are just no better were called better in 2 of 100 runs.
-
-    Parameters
-    ----------
-    estimate, lower, upper
-        The difference and its interval.
-    level
-        Of the interval, two-sided.
+    At the interval's own error probability, policies that are just no better were called better in 2 of 100 runs.
+    ``level``: of the two-sided interval.
     """
-    half = estimate - lower if estimate > 0 else upper - estimate
-    return abs(estimate) > half * stricter(level)
+    half_width = estimate - lower if estimate > 0 else upper - estimate
+    return abs(estimate) > half_width * stricter(level)
 
 
-def ends_near(found: Improvement) -> str:
-    """Why a difference whose interval does not hold 0 is not clear; empty where its interval holds 0, or it is clear.
-
-    Parameters
-    ----------
-    found
-        The difference and its interval.
-    """
-    if found.lower <= 0 <= found.upper or clear(found.estimate, found.lower, found.upper, found.level):
+def ends_near(improvement: Improvement) -> str:
+    """Sentence on an interval that excludes 0 without being clear; empty where it holds 0, or is clear."""
+    lower, upper, level = improvement.lower, improvement.upper, improvement.level
+    if lower <= 0 <= upper or clear(improvement.estimate, lower, upper, level):
         return ""
-    side, needed = "above" if found.lower > 0 else "below", 100 * (1 - _STRICT * (1 - found.level))
+    side, needed = "above" if lower > 0 else "below", 100 * (1 - _STRICT * (1 - level))
     return (
-        f"The {number(100 * found.level, 4)} % interval lies {side} 0, but so near it that chance may have put it "
+        f"The {number(100 * level, 4)} % interval lies {side} 0, but so near it that chance may have put it "
         f"there: a verdict takes one at {number(needed, 4)} % that does."
     )
 
 
 def stricter(level: float) -> float:
-    """By how much longer an interval is at two fifths of its chance of error.
-
-    Parameters
-    ----------
-    level
-        Of the interval, two-sided.
-    """
+    """Factor by which a two-sided interval of this level is longer at two fifths of its error probability."""
     error, normal = (1 - level) / 2, NormalDist()
     return normal.inv_cdf(1 - _STRICT * error) / normal.inv_cdf(1 - error)
 
@@ -349,53 +319,45 @@ def _unasked(data: DeclaredTables | DeclaredPlant) -> str:
     )
 
 
-def _uncertified(found: Evaluated, markov: str) -> str:
-    if found.judged_before is not None:
-        return f"{found.judged_before[0].upper()}{found.judged_before[1:]}."
-    if found.calibrated and markov == "declared":
+def _uncertified(evaluated: Evaluated, markov: str) -> str:
+    if evaluated.judged_before is not None:
+        return f"{evaluated.judged_before[0].upper()}{evaluated.judged_before[1:]}."
+    if evaluated.calibrated and markov == "declared":
         return "By what logged probabilities say, the weights that were cut may make a difference as large as this one."
     if markov == "aggregated":
         return "The declared states are bins that hide part of what was logged: the binned process is not the people."
     return NOT_MEASURED_HERE
 
 
-def _judged(found: Evaluated) -> str:
-    if found.people < 1:
+def _judged(evaluated: Evaluated) -> str:
+    if evaluated.people < 1:
         return "Nearly nobody was there to judge the policy of others."
-    people = f"Judged by about {number(round_up(found.people, 'nearest'))} people who"
-    if found.confirmed:
+    people = f"Judged by about {number(round_up(evaluated.people, 'nearest'))} people who"
+    if evaluated.confirmed:
         return f"{people} did not propose the policy; how often they follow its changes decided which of these stay."
     return f"{people} had no part in choosing the policy."
 
 
-def forecast(found: Evaluated, rho: float | None) -> Needed | None:
-    """At how many people, or which budget, a difference of this size would be clear in four of five runs.
+def forecast(evaluated: Evaluated, rho: float | None) -> Needed | None:
+    """Number of people, or budget, at which a difference of this size would be clear in four of five runs.
 
-    Parameters
-    ----------
-    found
-        Released variances, and the difference as estimated.
-    rho
-        What the run cost, zCDP; None where nothing is private.
-
-    Returns
-    -------
-    None where the estimate lies so near 0 that neither can be told.
+    ``rho``: cost of the run, zCDP; None where nothing is private.
+    Returns None where the estimate lies too near 0 for either.
     """
-    people, noise = float(found.people), float(found.noise_variance)
-    sampling, size = float(found.person_variance), abs(float(found.improvement.estimate))
+    people, noise = float(evaluated.people), float(evaluated.noise_variance)
+    sampling, size = float(evaluated.person_variance), abs(float(evaluated.improvement.estimate))
     error = math.sqrt(sampling / people + noise) if people > 0 else 0.0
     if error == 0 or size < error / 4:
         return None
     # the interval's own factor, so that what it adds for bias is in it
-    factor = float(found.half_width) / error * stricter(float(found.level))
+    factor = float(evaluated.half_width) / error * stricter(float(evaluated.level))
     aim = (size / (factor + _POWER)) ** 2
     # sampling / n + noise (people / n)^2 = aim
     square = noise * people**2
     root = math.hypot(sampling, math.sqrt(4 * square * aim))
     inverse = aim / sampling if square == 0 else (root - sampling) / (2 * square)
     more = 1 / inverse / people
-    all_people = round(round_up(people * more / found.share)) if more <= _MOST else None
+    all_people = round(round_up(people * more / evaluated.share)) if more <= _MOST else None
     left = aim - sampling / people
     dearer = noise / left if left > 0 else math.inf
     budget = float(round_up(rho * dearer)) if rho is not None and dearer <= _MOST else None
@@ -403,17 +365,9 @@ def forecast(found: Evaluated, rho: float | None) -> Needed | None:
 
 
 def round_up(x: float, toward: Literal["up", "nearest"] = "up") -> int | float:
-    """Two digits: what a forecast, or a noisy number of people, is worth.
-
-    Parameters
-    ----------
-    x
-        Of what is negative, 0.
-    toward
-        How the second digit is rounded.
-    """
+    """``x`` in two digits, the accuracy of a forecast or of a noisy number of people; 0 where it is negative."""
     if x <= 0:
         return 0
     grain = 10.0 ** (math.floor(math.log10(x)) - 1)
-    found = (math.ceil(x / grain - 1e-9) if toward == "up" else round(x / grain)) * grain
-    return round(found) if found >= 10 else round(found, 6)
+    rounded = (math.ceil(x / grain - 1e-9) if toward == "up" else round(x / grain)) * grain
+    return round(rounded) if rounded >= 10 else round(rounded, 6)

@@ -1,6 +1,6 @@
-"""A policy over declared states: its files, what report.json says of it, its true value, and how the page draws it.
+"""A policy over declared states: its files, its facts in report.json, its true value, and its view on the page.
 
-A run's table of decisions with labels: exported for other programs, shown, and asked one state or many at once.
+A run's table of decisions with labels: exported for other programs, shown, and looked up for one state or many.
 
 Reads the run's folder only: released values and declarations.  ``docs/operate.md`` has the columns and the escaping.
 """
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pipeline.facts.report import Report
 
 
-# what ``policy.json`` says of states without a row
+# value in ``policy.json`` for states without a row
 ELSEWHERE = "current practice"
 # the kind of an online agent's policy
 PLAYED = "played"
@@ -57,7 +57,7 @@ def decision_columns(policy: Policy) -> dict[str, NDArray[Any]]:
 
 
 def decision_labels(card: Card, states: Sequence[str] | None = None) -> Body:
-    """What ``policy.json`` says of a table of decisions."""
+    """Fields of ``policy.json`` for a table of decisions."""
     d = card.domain
     return {
         "schema_version": 1,
@@ -73,12 +73,12 @@ def decision_labels(card: Card, states: Sequence[str] | None = None) -> Body:
 
 
 def decision_files(card: Card, policy: Policy) -> PolicyFiles:
-    """The files of a policy that is a table of decisions."""
+    """Files of a policy that is a table of decisions."""
     return PolicyFiles(decision_labels(card), {"policy": decision_columns(policy)})
 
 
 def played_files(card: Card, policy: Policy, visits: Array) -> PolicyFiles:
-    """The files of an online agent's policy, with how often a user comes to each (step, state, action).
+    """Files of an online agent's policy, with the visits of each (step, state, action).
 
     ``visits`` ``(H, L, A)``: share of the users, in the known world.
     """
@@ -102,9 +102,9 @@ def policy_of(files: PolicyFiles) -> Policy:
 
 def tied_cells(tied: Sequence[Sequence[int]], shape: tuple[int, ...]) -> Bools:
     """``(H, L)``: cells in which several actions were equally good."""
-    found = np.zeros(shape, dtype=bool)
-    found[tuple(np.array(tied, dtype=np.int64).reshape(-1, 2).T)] = True
-    return found
+    cells = np.zeros(shape, dtype=bool)
+    cells[tuple(np.array(tied, dtype=np.int64).reshape(-1, 2).T)] = True
+    return cells
 
 
 def decision_facts(policy: Policy, tied: Bools) -> PolicyFacts:
@@ -120,7 +120,7 @@ def decision_facts(policy: Policy, tied: Bools) -> PolicyFacts:
 
 
 def total_assumed(card: Card) -> list[str]:
-    """What a value rests on where the card declares a total; nothing where it declares none."""
+    """Assumptions of a value where the card declares a total; none where it declares none."""
     total = card.reward.total
     if total is None:
         return []
@@ -135,13 +135,13 @@ def tabular_truth(card: Card, world: str, behaviour: str, policy: Policy) -> Tru
     return Truth.model_validate(truth(card, load_world(world, card.folder), behaviour, policy))
 
 
-def counts_view(labels: Labels, policy: Policy, tied: Bools, of: Release) -> Decisions:
+def counts_view(labels: Labels, policy: Policy, tied: Bools, release: Release) -> Decisions:
     """A policy beside released evidence and released practice.
 
     ``policy``, ``tied``: as emitted, and ``(H, L)`` where several actions were equally good.
     """
-    evidence = np.maximum(of.tables["n_sas"].sum(-1), 0).astype(np.float64)
-    return decisions(labels, policy, tied, evidence, practice(of))
+    evidence = np.maximum(release.tables["n_sas"].sum(-1), 0).astype(np.float64)
+    return decisions(labels, policy, tied, evidence, practice(release))
 
 
 def linear_view(labels: Labels, policy: Policy, tied: Bools, files: PolicyFiles) -> Decisions:
@@ -150,22 +150,23 @@ def linear_view(labels: Labels, policy: Policy, tied: Bools, files: PolicyFiles)
     ``policy``, ``tied``: as emitted, and ``(H, L)`` where several actions were equally good.
     ``files``: weights of each step, then the upper triangle of its inverse Gram matrix by rows; features as integers.
     """
-    told = files.labels
-    integers = np.array(told["features"]["integers"])
-    weights, d = files.tables["policy"]["weight"].reshape(told["horizon"], -1), integers.shape[-1]
-    upper, phi, inverse = np.triu_indices(d), integers.astype(np.float64) * told["unit"], np.zeros((len(weights), d, d))
-    inverse[:, upper[0], upper[1]] = inverse[:, upper[1], upper[0]] = weights[:, d:]
+    file_labels = files.labels
+    integers = np.array(file_labels["features"]["integers"])
+    weights, d = files.tables["policy"]["weight"].reshape(file_labels["horizon"], -1), integers.shape[-1]
+    upper, phi = np.triu_indices(d), integers.astype(np.float64) * file_labels["unit"]
+    inverses = np.zeros((len(weights), d, d))
+    inverses[:, upper[0], upper[1]] = inverses[:, upper[1], upper[0]] = weights[:, d:]
     from pipeline.agents.linear_backup import evidence_of
 
-    evidence = np.stack([evidence_of(phi, x) for x in inverse])
-    named = Weights(_names(labels, integers), weights[:, :d] * told["reward_unit"])
+    evidence = np.stack([evidence_of(phi, x) for x in inverses])
+    named = Weights(_feature_names(labels, integers), weights[:, :d] * file_labels["reward_unit"])
     return decisions(labels, policy, tied, evidence, weights=named)
 
 
-def _names(labels: Labels, integers: Integers) -> list[str]:
+def _feature_names(labels: Labels, integers: Integers) -> list[str]:
     names = [f"feature {i}" for i in range(integers.shape[-1])]
     for i in range(len(names)):
-        # a feature that one pair alone has is that pair's own
+        # a feature of a single pair is named after that pair
         if len(pairs := np.argwhere(integers[:, :, i])) == 1:
             s, a = pairs[0]
             names[i] = f"{labels[0][s]} / {labels[1][a]}"
@@ -178,7 +179,7 @@ def read_counts_view(files: PolicyFiles, report: Report, release: Callable[[], R
 
 
 def read_played_view(files: PolicyFiles, report: Report, release: Callable[[], Release]) -> Decisions:
-    """Evidence is who comes there, in the known world."""
+    """The view of a played policy; its evidence is the visits in the known world."""
     labels, policy, tied = _read(files, report)
     rows, visits = files.tables["policy"], np.zeros(policy.probabilities.shape)
     visits[rows["step"], rows["state"], rows["action"]] = rows["visits"]
@@ -186,14 +187,14 @@ def read_played_view(files: PolicyFiles, report: Report, release: Callable[[], R
 
 
 def read_linear_view(files: PolicyFiles, report: Report, release: Callable[[], Release]) -> Decisions:
-    """The weights hold all the evidence there is."""
+    """The view of a linear policy; its weights hold all the evidence."""
     return linear_view(*_read(files, report), files)
 
 
 def _read(files: PolicyFiles, report: Report) -> tuple[Labels, Policy, Bools]:
-    policy, told = policy_of(files), report.model_dump()
-    labels = files.labels["states"], told["dataset"]["actions"]
-    return labels, policy, tied_cells(told["policy"]["tied"], policy.abstains.shape)
+    policy, facts = policy_of(files), report.model_dump()
+    labels = files.labels["states"], facts["dataset"]["actions"]
+    return labels, policy, tied_cells(facts["policy"]["tied"], policy.abstains.shape)
 
 
 KEEP = "keep current practice: not enough evidence"
@@ -210,7 +211,7 @@ class Choice(TypedDict):
 
 
 class Decision(TypedDict):
-    """What the policy says of one state at one step; no action where it keeps practice, or where one is to be drawn."""
+    """Recommendation for one state at one step; no action where it keeps practice, or where one is to be drawn."""
 
     step: int
     state: str
@@ -224,7 +225,7 @@ class Decision(TypedDict):
 
 @dataclass(frozen=True)
 class StoredDecisions:
-    """What a run's folder says of its policy.
+    """A policy read back from a run's folder.
 
     ``tied`` ``(H, L)``: bool: several actions were equally good, the one shown was drawn among them.
     ``vetoed`` ``(L, A)``: bool.
@@ -241,26 +242,26 @@ class StoredDecisions:
         return rows, shown_lines(rows, len(self.labels["states"]))
 
     def as_csv(self) -> str:
-        """Numbers in their shortest exact form."""
+        """Rows of the policy, numbers in their shortest exact form."""
         rows = policy_rows(self)
         texts: dict[Any, Any] = {x: escape(x) for column in rows.values() for x in set(column) if isinstance(x, str)}
         texts |= {True: "true", False: "false"}
-        words = {
+        escaped = {
             name: [texts.get(x, x) for x in column] if name not in ("step", "probability") else column
             for name, column in rows.items()
         }
-        return self.of.csv(COLUMNS, zip(*words.values(), strict=True))
+        return self.of.csv(COLUMNS, zip(*escaped.values(), strict=True))
 
     def as_json(self) -> str:
         rows = policy_rows(self)
-        whole = {
+        content = {
             "horizon": self.labels["horizon"],
             "states": self.labels["states"],
             "actions": self.labels["actions"],
             "vetoes": [[str(s), str(a)] for s, a in self.labels["vetoes"]],
             "rows": [dict(zip(COLUMNS, row, strict=True)) for row in zip(*rows.values(), strict=True)],
         }
-        return self.of.json(whole)
+        return self.of.json(content)
 
 
 def stored_decisions(files: PolicyFiles, report: Body, of: Exported) -> StoredDecisions:
@@ -317,8 +318,8 @@ def state_indices(file: StoredDecisions, values: Sequence[str | None], *, raw: b
 
         index = index_states(values, States.model_validate(file.labels["state_column"]))
     else:
-        where = {label: i for i, label in enumerate(labels)}
-        index = np.fromiter((where.get(x, -1) for x in values), dtype=np.int64, count=len(values))
+        position = {label: i for i, label in enumerate(labels)}
+        index = np.fromiter((position.get(x, -1) for x in values), dtype=np.int64, count=len(values))
     refuse_records(index < 0, "no declared state", f"states of {file.of.run}: {', '.join(map(repr, labels))}")
     return index
 
@@ -326,7 +327,7 @@ def state_indices(file: StoredDecisions, values: Sequence[str | None], *, raw: b
 def decide(
     file: StoredDecisions, states: Integers, steps: Integers, *, sample: bool
 ) -> tuple[list[Decision], Integers]:
-    """The distinct decisions, and for each record which of them it gets.
+    """The distinct decisions, and the index of each record's decision.
 
     ``states``, ``steps`` ``(N,)``: indices of :func:`state_indices`, and steps from 0.
     ``sample``: draw an action where several have positive probability, from the operating system's randomness.
@@ -350,39 +351,21 @@ def _draw(p: Array) -> Integers:
 
 def _decision(file: StoredDecisions, step: int, state: int, drawn: int) -> Decision:
     states, actions = file.labels["states"], file.labels["actions"]
+    label = [*states, *file.labels["ends"]][state]
+    decision = Decision(
+        step=step, state=label, advice=OVER, action=None, abstains=False, tie=False, actions=[], vetoed=[]
+    )
     if state >= len(states):
-        return _answer(step, file.labels["ends"][state - len(states)], OVER)
-    vetoed = [a for a, banned in zip(actions, file.vetoed[state], strict=True) if banned]
+        return decision
+    decision["vetoed"] = [a for a, is_vetoed in zip(actions, file.vetoed[state], strict=True) if is_vetoed]
     if file.policy.abstains[step, state]:
-        return _answer(step, states[state], KEEP, abstains=True, vetoed=vetoed)
+        decision["advice"], decision["abstains"] = KEEP, True
+        return decision
     p = file.policy.probabilities[step, state]
     positive = np.flatnonzero((p > 0) & ~file.vetoed[state]).tolist()
     chosen = drawn if drawn >= 0 else positive[0] if len(positive) == 1 else None
-    choices: list[Choice] = [{"action": actions[a], "probability": float(p[a])} for a in positive]
-    advice = "one of several: draw with --sample" if chosen is None else f"use {actions[chosen]}"
-    return _answer(
-        step,
-        states[state],
-        advice,
-        action=None if chosen is None else actions[chosen],
-        tie=bool(file.tied[step, state]),
-        actions=choices,
-        vetoed=vetoed,
-    )
-
-
-def _answer(
-    step: int,
-    state: str,
-    advice: str,
-    *,
-    action: str | None = None,
-    abstains: bool = False,
-    tie: bool = False,
-    actions: Sequence[Choice] = (),
-    vetoed: Sequence[str] = (),
-) -> Decision:
-    kept, banned = list(actions), list(vetoed)
-    return Decision(
-        step=step, state=state, advice=advice, action=action, abstains=abstains, tie=tie, actions=kept, vetoed=banned
-    )
+    decision["action"] = None if chosen is None else actions[chosen]
+    decision["advice"] = "one of several: draw with --sample" if chosen is None else f"use {actions[chosen]}"
+    decision["tie"] = bool(file.tied[step, state])
+    decision["actions"] = [{"action": actions[a], "probability": float(p[a])} for a in positive]
+    return decision

@@ -1,7 +1,7 @@
-"""What quality to expect of a run before anything is spent: a log, a release and a plan, simulated; no row is read.
+"""Forecast of a run before anything is spent: a simulated log, release and plan; no row is read.
 
 The world is the one that a synthetic recipe declares in [evaluate], else a surrogate made up from the card.  Any world
-is linear in one-hot features; in others a surrogate would be nobody's, so there the world must be declared.
+is linear in one-hot features; a surrogate need not be linear in others, so there the world must be declared.
 """
 
 from __future__ import annotations
@@ -44,44 +44,44 @@ def foresee(
     terms: Terms,
     seeds: Sequence[int],
     learn: Callable[[Logged, Seed, Seed, Seed], Sequence[Policy]],
-    instead: Callable[[Logged], Policy] = lambda logged: evenly(logged.task),
+    reference: Callable[[Logged], Policy] = lambda logged: evenly(logged.task),
     ball: Array | None = None,
 ) -> list[SimulatedRun]:
-    """A run for each seed: ``learn`` gives two policies of one log, with noise and without; ``instead`` needs none.
+    """A run for each seed: ``learn`` gives two policies of one log, with noise and without; ``reference`` needs none.
 
     ``learn``: its seeds are of the log, the noise and the ties.
     """
     p, task, d = terms.planner, task_of(card), card.domain
     cells, pooled = task.horizon * task.allowed.size, d.dynamics == "stationary"
     c = constants(p.constants, cells, p.failure, pooled=pooled, policy=d.markov)
-    known, mechanisms = None if terms.known is None else _known(card, terms.known), count_sum(card, Ask()).mechanisms
-    found, world, best, other = list[SimulatedRun](), None, 0.0, 0.0
+    declared, mechanisms = None if terms.known is None else _known(card, terms.known), count_sum(card, Ask()).mechanisms
+    runs, world, best, reference_gap = list[SimulatedRun](), None, 0.0, 0.0
     for seed in seeds:
         of_world, *streams = np.random.SeedSequence((seed,)).spawn(4)
-        mdp = draw_surrogate(card, np.random.default_rng(of_world), ball) if known is None else known.mdp
-        behaviour = np.full(mdp.shape, 1 / mdp.shape[2]) if known is None else known.behaviour
+        mdp = draw_surrogate(card, np.random.default_rng(of_world), ball) if declared is None else declared.mdp
+        behaviour = np.full(mdp.shape, 1 / mdp.shape[2]) if declared is None else declared.behaviour
         logged = Logged(card, task, mdp, behaviour, mechanisms, c, p.penalty, p.failure)
-        worth = logged.value if known is None else known.worth
+        value_of = logged.value if declared is None else declared.value_of
         if mdp is not world:
             # a declared world is the same for every log
-            world, best = mdp, best_allowed(mdp, task) if known is None else known.best
-            other = best - worth(instead(logged))
+            world, best = mdp, best_allowed(mdp, task) if declared is None else declared.best
+            reference_gap = best - value_of(reference(logged))
         policies = learn(logged, *streams)
-        private, exact = (best - worth(p) for p in policies)
-        found.append(SimulatedRun(private, exact, other, best, float(policies[0].abstains.mean())))
-    return found
+        private, exact = (best - value_of(p) for p in policies)
+        runs.append(SimulatedRun(private, exact, reference_gap, best, float(policies[0].abstains.mean())))
+    return runs
 
 
 class _Declared(NamedTuple):
-    """The declared world as the card's tables see it, its logging policy, and what policies are worth in the world.
+    """The declared world as the card's tables see it, its logging policy, and values of policies in the world.
 
-    Not in the tables' process: there an action that practice never takes leads nowhere and pays nothing, while a run
-    that takes it, misled by noise, gets what the world pays.
+    Values are not those of the tables' process: there an action that practice never takes leads nowhere and pays
+    nothing, while a run that takes it, misled by noise, gets the world's reward.
     """
 
     mdp: TabularMDP
     behaviour: Array
-    worth: Callable[[Policy], float]
+    value_of: Callable[[Policy], float]
     best: float
 
 
@@ -99,30 +99,27 @@ def foresee_one_step(
     terms: Terms,
     episodes: int,
     seeds: Sequence[int],
-    confirming: tuple[OneStepEvaluation, int] | None = None,
+    held_out_evaluation: tuple[OneStepEvaluation, int] | None = None,
 ) -> list[SimulatedRun]:
     """Simulate a run of a one-step agent for each seed, beside the same without noise on the same log.
 
-    ``plan``: what would be released; its card must be synthetic.
-    ``confirming``: who confirms the policy that is published, and how many of their episodes; None: nobody does.
+    ``plan``: the planned release; its card must be synthetic.
+    ``held_out_evaluation``: evaluation that confirms the published policy, and its number of episodes; None: none.
     """
     from pipeline.worlds.simulated_logs import sample_people
 
     def learn(logged: Logged, of_log: Seed, noise: Seed, _: Seed) -> list[Policy]:
         rng = np.random.default_rng(of_log)
         log = sample_people(plan.card, logged.mdp, logged.behaviour, episodes, rng)
-        others = (
-            [] if confirming is None else sample_people(plan.card, logged.mdp, logged.behaviour, confirming[1], rng)
-        )
+        evaluation, people = (None, 0) if held_out_evaluation is None else held_out_evaluation
+        held_out = sample_people(plan.card, logged.mdp, logged.behaviour, people, rng) if evaluation else []
 
         def policy(p: TargetPlan) -> Policy:
-            drawn = SeededNoise(noise)
-            learnt = one_step_learnt(p, terms, log, drawn)
-            return (
-                learnt.policy
-                if confirming is None
-                else confirmed(replace(confirming[0], plan=p), learnt, others, drawn)
-            )
+            noise_source = SeededNoise(noise)
+            learnt = one_step_learnt(p, terms, log, noise_source)
+            if evaluation is None:
+                return learnt.policy
+            return confirmed(replace(evaluation, plan=p), learnt, held_out, noise_source)
 
         return [policy(p) for p in (plan, replace(plan, ask=Ask(), groups=0))]
 
@@ -134,24 +131,24 @@ def foresee_one_step(
 
 
 def confirmed(evaluation: OneStepEvaluation, learnt: LearntStep, people: Sequence[Any], noise: SeededNoise) -> Policy:
-    """The policy that is published, of what others do of it."""
+    """The policy that is published: the part of the proposal that held-out people confirm."""
     from pipeline.learners.one_step_evaluation import FOLLOW
     from pipeline.logs.one_step_sums import FollowQuestion, add_people
     from pipeline.statistics.one_step_layout import FollowLayout
 
     proposal = evaluation.propose(learnt)
-    asked = FollowQuestion(FollowLayout(evaluation.plan.card), proposal.action)
+    question = FollowQuestion(FollowLayout(evaluation.plan.card), proposal.action)
     return evaluation.policy(
-        evaluation.confirm(proposal, evaluation.sums[FOLLOW].draw(add_people(asked, people), noise))
+        evaluation.confirm(proposal, evaluation.sums[FOLLOW].draw(add_people(question, people), noise))
     )
 
 
 def one_step_learnt(plan: TargetPlan, terms: Terms, people: Sequence[Any], noise: SeededNoise) -> LearntStep:
-    """What one simulated run learns."""
+    """The learnt policy of one simulated run."""
     from pipeline.learners.one_step_learning import drawn_stages, learn_step
     from pipeline.logs.target_sums import add_targets
 
-    def answer(stage: Stage, asked: TargetQuestion | None) -> Release:
-        return plan.stages[stage].draw(add_targets(plan, asked, people), noise)
+    def answer(stage: Stage, question: TargetQuestion | None) -> Release:
+        return plan.stages[stage].draw(add_targets(plan, question, people), noise)
 
     return learn_step(plan, terms, drawn_stages(plan, answer))

@@ -1,6 +1,6 @@
 """Linear gains: their files, and in logged units for other programs and for one decision.
 
-A linear policy over observations, from a run's folder: shown on public observations, asked at any.
+A linear policy over observations, from a run's folder: shown on public observations, evaluated at any.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ def gain_files(card: LqCard, gains: Array, bounds: Sequence[float]) -> PolicyFil
     """The files of a linear controller.
 
     ``gains`` ``(H, d, n)``: of scaled observations.
-    ``bounds``: lengths to which x, u and next x were cut before they were summed: the release rests on them.
+    ``bounds``: lengths to which x, u and next x were clipped before they were summed: the release depends on them.
     """
     H, _, n = gains.shape
-    told = {
+    labels = {
         "schema_version": 1,
         "kind": KIND,
         "horizon": H,
@@ -56,13 +56,13 @@ def gain_files(card: LqCard, gains: Array, bounds: Sequence[float]) -> PolicyFil
         "longer; multiply each control by its scale",
         "bounds": list(bounds),
     }
-    return PolicyFiles(told, {"policy": columns_by_step(gains.reshape(H, -1))})
+    return PolicyFiles(labels, {"policy": columns_by_step(gains.reshape(H, -1))})
 
 
 def gains_of(files: PolicyFiles) -> Array:
     """The gains ``(H, d, n)`` of scaled observations."""
-    told = files.labels
-    shape = told["horizon"], len(told["action"]["names"]), len(told["observation"]["names"])
+    labels = files.labels
+    shape = labels["horizon"], len(labels["action"]["names"]), len(labels["observation"]["names"])
     return files.tables["policy"]["weight"].reshape(shape)
 
 
@@ -81,7 +81,7 @@ class Gain(TypedDict):
 
 
 class Control(TypedDict):
-    """What to do at an observation; ``cut``: it was shortened, ``outside``: the observation is longer than declared."""
+    """Control at an observation; ``cut``: it was shortened, ``outside``: the observation is longer than declared."""
 
     step: int
     observation: list[float]
@@ -93,7 +93,7 @@ class Control(TypedDict):
 
 @dataclass(frozen=True)
 class StoredGains:
-    """What a run's folder says of its controller.
+    """A controller read back from a run's folder.
 
     ``observation``, ``action``: names, scales and radius of the n observed numbers and of the d controls.
     ``gains`` ``(H, d, n)``: of scaled observations.
@@ -119,16 +119,16 @@ class StoredGains:
 
     def shown(self) -> tuple[list[Gain], list[str]]:
         rows = self.rows()
-        told = [f"{r['step']:>4}  {r['control']:20} {r['observed']:20} {r['gain']:.6g}" for r in rows]
-        return rows, ["step  control              observed             gain", *told]
+        lines = [f"{r['step']:>4}  {r['control']:20} {r['observed']:20} {r['gain']:.6g}" for r in rows]
+        return rows, ["step  control              observed             gain", *lines]
 
     def as_csv(self) -> str:
         rows = self.rows()
         return self.of.csv(COLUMNS, [(r["step"], escape(r["control"]), escape(r["observed"]), r["gain"]) for r in rows])
 
     def as_json(self) -> str:
-        """Logged units, and what cuts a control."""
-        whole = {
+        """Gains in logged units, with the rule that shortens a control."""
+        content = {
             "kind": KIND,
             "horizon": len(self.gains),
             "observation": self.observation.model_dump(),
@@ -137,7 +137,7 @@ class StoredGains:
             "divided by its scales, is longer than its radius",
             "rows": self.rows(),
         }
-        return self.of.json(whole)
+        return self.of.json(content)
 
 
 def stored_gains(files: PolicyFiles, report: Body, of: Exported) -> StoredGains:
@@ -153,20 +153,20 @@ def control(file: StoredGains, observations: Array, steps: Integers) -> list[Con
     Returns one a record.
     Raises CardError if a step is none of the policy's, or an observation is not finite; records are named by number.
     """
-    H, action, seen = len(file.gains), file.action, file.observation
+    H, action, declared = len(file.gains), file.action, file.observation
     refuse_steps(steps, H - 1)
-    refuse_observations(observations, seen.names)
-    x = observations / np.array(seen.scale)
+    refuse_observations(observations, declared.names)
+    x = observations / np.array(declared.scale)
     u = np.einsum("rdn,rn->rd", file.gains[steps], x)
     length = np.linalg.norm(u, axis=1, keepdims=True)
     cut = length[:, 0] > action.radius
-    outside = np.linalg.norm(x, axis=1) > seen.radius
+    outside = np.linalg.norm(x, axis=1) > declared.radius
     u = u * np.minimum(1.0, action.radius / np.maximum(length, action.radius)) * np.array(action.scale)
     # 0.0 + turns a minus zero into a zero
-    each = zip(steps.tolist(), observations.tolist(), (0.0 + u).tolist(), cut.tolist(), outside.tolist(), strict=True)
+    columns = steps, observations, 0.0 + u, cut, outside
     return [
         {"step": h, "observation": x, "action": u, "advice": _advice(action.names, u), "cut": c, "outside": far}
-        for h, x, u, c, far in each
+        for h, x, u, c, far in zip(*(column.tolist() for column in columns), strict=True)
     ]
 
 
@@ -180,21 +180,21 @@ def parsed_observation(text: str, names: Sequence[str]) -> Array:
     Raises CardError if these are not n numbers.
     """
     try:
-        found = np.array([[float(x) for x in text.strip().strip("[]").split(",")]])
+        observation = np.array([[float(x) for x in text.strip().strip("[]").split(",")]])
     except ValueError:
-        found = np.empty((1, 0))
-    if found.shape[1] != len(names):
+        observation = np.empty((1, 0))
+    if observation.shape[1] != len(names):
         raise CardError(f"--observation: give {len(names)} numbers with commas: {', '.join(names)}")
-    return found
+    return observation
 
 
 OBSERVED_KIND = "linear_observed"
-# which actions an advice may name; older folders do not say, and name any allowed one where one has evidence
+# actions that an advice may name; older folders lack this key, and name any allowed action where one has evidence
 ADVISED = "allowed actions that have more evidence than threshold themselves"
 
 
 class Advice(TypedDict):
-    """What to do at an observation; ``outside``: it is longer than declared and was shortened before it was judged."""
+    """Recommendation at an observation; ``outside``: longer than declared, so it was shortened before."""
 
     step: int
     observation: list[float]
@@ -208,7 +208,7 @@ class Advice(TypedDict):
 
 @dataclass(frozen=True)
 class StoredObserved:
-    """What a run's folder says of its policy over observations.
+    """A policy over observations read back from a run's folder.
 
     ``observation``: names, centers, scales and radius of the observed numbers.
     """
@@ -233,30 +233,31 @@ class StoredObserved:
         return self.shown_at.as_csv()
 
     def as_json(self) -> str:
-        """The decisions, and all that decides elsewhere."""
+        """The decisions at public observations, and the weights that decide elsewhere."""
         weights = [{"w": b.w.tolist(), "inverse": b.inverse.tolist()} for b in self.backups]
-        whole = {**json.loads(self.shown_at.as_json()), "kind": OBSERVED_KIND, "weights": weights}
-        told = ("observation", "live_states", "features", "rule", "unit", "offset", "multiplier", "constant", "clip")
-        return json.dumps(whole | {key: self.labels[key] for key in told}, ensure_ascii=False, allow_nan=False) + "\n"
+        content = {**json.loads(self.shown_at.as_json()), "kind": OBSERVED_KIND, "weights": weights}
+        fields = ("observation", "live_states", "features", "rule", "unit", "offset", "multiplier", "constant", "clip")
+        content |= {key: self.labels[key] for key in fields}
+        return json.dumps(content, ensure_ascii=False, allow_nan=False) + "\n"
 
     def act(self, observations: Array, steps: Integers, states: Integers) -> list[Advice]:
-        """What to do at each observation, as logged.
+        """The recommendation at each observation, as logged.
 
         ``observations``, ``steps``, ``states`` ``(N, p)``: as logged, ``(N,)`` from 0, and ``(N,)`` indices of live
         states.
         Raises CardError if a step is none of the policy's, or an observation is not finite; records are named by
         number.
         """
-        last, seen = len(self.backups) - 1, self.observation
+        last, declared = len(self.backups) - 1, self.observation
         refuse_steps(steps, last)
-        refuse_observations(observations, seen.names)
-        x = (observations - np.array(seen.center or 0.0)) / np.array(seen.scale)
-        outside = np.linalg.norm(x, axis=1) > seen.radius
-        phi, found = self.features.of_actions(x, states), list[Advice]()
+        refuse_observations(observations, declared.names)
+        x = (observations - np.array(declared.center or 0.0)) / np.array(declared.scale)
+        outside = np.linalg.norm(x, axis=1) > declared.radius
+        phi, advices = self.features.of_actions(x, states), list[Advice]()
         for i, h in enumerate(steps.tolist()):
             action, tie = self._best(self.backups[h], phi[i])
             advice = KEEP if action is None else f"use {action}"
-            found.append(
+            advices.append(
                 Advice(
                     step=h,
                     observation=observations[i].tolist(),
@@ -268,10 +269,10 @@ class StoredObserved:
                     outside=bool(outside[i]),
                 )
             )
-        return found
+        return advices
 
     def _best(self, backup: Backup, phi: Array) -> tuple[str | None, bool]:
-        """The greatest clipped value of the allowed actions, ties by the unclipped one, then by order; or none."""
+        """The allowed action with the greatest clipped value, ties by the unclipped one, then by order; or None."""
         allowed = np.array([a not in self.labels["never"] for a in self.labels["actions"]])
         evidence = np.where(allowed, backup.evidence(phi), 0.0)
         if evidence.max() <= self.labels["threshold"]:
@@ -288,25 +289,26 @@ class StoredObserved:
 
         Raises CardError if there is none of that label, or there are several and none is given.
         """
-        known = self.labels["live_states"]
-        if label is None and len(known) == 1:
+        states = self.labels["live_states"]
+        if label is None and len(states) == 1:
             return 0
-        if label not in known:
-            raise CardError(f"policy act: --state must be one of {', '.join(map(repr, known))}")
-        return known.index(label)
+        if label not in states:
+            raise CardError(f"policy act: --state must be one of {', '.join(map(repr, states))}")
+        return states.index(label)
 
 
 def stored_observed(files: PolicyFiles, report: Body, of: Exported) -> StoredObserved:
     """See :class:`~pipeline.learners.policy_files.Codec`."""
-    told, d = files.labels, int(files.labels["dimension"])
-    weights, upper = files.tables["policy"]["weight"].reshape(told["horizon"], -1), np.triu_indices(d)
+    labels, d = files.labels, int(files.labels["dimension"])
+    weights, upper = files.tables["policy"]["weight"].reshape(labels["horizon"], -1), np.triu_indices(d)
     backups = list[Backup]()
     for h, row in enumerate(weights):
         inverse = np.zeros((d, d))
         inverse[upper] = inverse.T[upper] = row[d:]
-        low, high = told["clip"][h]
-        width = told["multiplier"][h], told["constant"][h]
-        backups.append(Backup(row[:d], inverse, told["offset"][h], *width, (low, high), told["unit"], told["lattice"]))
-    vector = DeclaredVector.model_validate(told["observation"])
+        low, high = labels["clip"][h]
+        offset, multiplier, constant = (labels[key][h] for key in ("offset", "multiplier", "constant"))
+        clip, unit = (low, high), labels["unit"]
+        backups.append(Backup(row[:d], inverse, offset, multiplier, constant, clip, unit, labels["lattice"]))
+    vector = DeclaredVector.model_validate(labels["observation"])
     decisions = stored_decisions(files, report, of)
-    return StoredObserved(decisions, vector, observed_map(told["features"]["sample_of"]), tuple(backups), told)
+    return StoredObserved(decisions, vector, observed_map(labels["features"]["sample_of"]), tuple(backups), labels)

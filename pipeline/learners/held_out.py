@@ -1,12 +1,9 @@
-"""A plan that learns on a part of the people, and the others who evaluate what it learnt.
+"""A plan that learns from a part of the people and evaluates its policy on the others, who are held out.
 
-It is a plan like any other: one charge, one release, one policy.  Whatever learner made the policy, its
-:class:`~pipeline.learners.held_out.Evaluation` says what is drawn of the other people, and what that tells.
+It is a plan like any other: one charge, one release, one policy.  The learner's
+:class:`~pipeline.learners.held_out.Evaluation` defines what is drawn of the held-out people and how it is read.
 
-How a policy is measured on people who did not choose it: what a learner says of its plan, if it can.
-
-:func:`clip_diagnostics` says how far a verdict rests on where the scores of people were cut: from what was released
-anyway, so free.
+:func:`clip_diagnostics` bounds how far a verdict depends on the clip of the scores, from released values, so free.
 """
 
 from __future__ import annotations
@@ -52,7 +49,7 @@ T = TypeVar("T")
 
 
 class Evaluation(Protocol):
-    """How a learner's policy is measured on people who did not choose it."""
+    """Measurement of a learner's policy on held-out people."""
 
     @property
     def estimator(self) -> str:
@@ -61,43 +58,43 @@ class Evaluation(Protocol):
 
     @property
     def learning(self) -> tuple[PrivateSum, ...]:
-        """All that the learner draws of its own part, stage by stage; nothing where its plan is :class:`Regressing`."""
+        """Sums that the learner draws of its part, stage by stage; none where its plan is :class:`Regressing`."""
         ...
 
     @property
     def sums(self) -> Mapping[str, PrivateSum]:
-        """What is drawn of the others: stage -> private sum.  Their tables, and derived ones, begin with ``b_``."""
+        """Sums of the held-out people: stage -> private sum.  Their tables, and derived ones, begin with ``b_``."""
         ...
 
     def spec(self) -> list[Any]:
-        """What defines the questions beside what is drawn: settings of the policy, clips, version; part of the key."""
+        """Definition of the queries beside the sums: settings of the policy, clips, version; part of the key."""
         ...
 
     def draw(self, learnt: Learnt, rows: Snapshot, resources: Resources, stage: Stage) -> Release:
-        """Draw the stages of :attr:`sums`, in order; a later one may ask about an earlier one's answer.
+        """Draw the stages of :attr:`sums`, in order; a later query may depend on an earlier answer.
 
-        Returns all tables of :attr:`sums`, and in ``derived`` what a later question was made of.
+        Returns all tables of :attr:`sums`, and in ``derived`` the values that a later query was made of.
         """
         ...
 
     def measure(self, learnt: Learnt, answers: Release, share: float, look: int) -> tuple[Learnt, Evaluated]:
-        """What the answers say of the policy: post-processing, reads no rows.
+        """Evaluate the policy on the answers: post-processing, reads no rows.
 
-        Returns the policy that is published, and what it is worth.
+        Returns the policy that is published, and its evaluation.
         """
         ...
 
     def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
-        """Audit targets of what is drawn of the others, alone and beside the learner's part."""
+        """Audit targets of the held-out people's sums, alone and beside the learner's part."""
         ...
 
 
 @runtime_checkable
 class Evaluable(Protocol):
-    """A plan whose policy other people can evaluate; a plan without an estimator has no such method."""
+    """A plan whose policy held-out people can evaluate; a plan without an estimator has no such method."""
 
     def evaluation(self) -> Evaluation:
-        """What is drawn of the other people, and what that says of the policy; priced on declarations.
+        """The evaluation on held-out people, priced on declarations.
 
         Raises CardError if card and recipe have no evaluation.
         """
@@ -109,13 +106,13 @@ class Regressing(Protocol):
     """A plan of regressions, which are bounded together and whose scales may follow answers."""
 
     def part(self) -> PartFacts | None:
-        """What they cost a part of the people, and what that rests on; None without noise."""
+        """Cost of the regressions to a part of the people, with its grounds; None without noise."""
         ...
 
 
 @dataclass(frozen=True)
 class LearntHeldOut:
-    """A policy, and what people say of it who did not choose it."""
+    """A policy with its evaluation on held-out people."""
 
     learnt: Learnt
     evaluated: Evaluated
@@ -135,57 +132,54 @@ class LearntHeldOut:
 
 
 def judged(learnt: Learnt, before: str | None) -> Learnt:
-    """The same policy, with whether those who judged it had been read before."""
+    """The same policy; its evaluation records whether the held-out people had been read before."""
     if before is None or not isinstance(learnt, LearntHeldOut):
         return learnt
     return replace(learnt, evaluated=replace(learnt.evaluated, judged_before=before))
 
 
-def clip_diagnostics(found: Evaluated, answers: Release) -> tuple[Diagnostic, ...]:
-    """What another clip could have made of the difference.
+def clip_diagnostics(evaluated: Evaluated, answers: Release) -> tuple[Diagnostic, ...]:
+    """Bounds of the difference under another clip.
 
-    With y the difference of a person in parts of its clip, |y| <= 1: nobody is cut whose |y| is below 1, so at most a
-    share E[y²] is.  Half the clip would take max(0, |y| - 1/2) <= y²/2 away from each person, and halve the noise.
+    With y the difference of a person in parts of its clip, |y| <= 1: a person whose |y| is below 1 is not cut, so at
+    most a share E[y²] is.  Half the clip would take max(0, |y| - 1/2) <= y²/2 from each person, and halve the noise.
 
-    Returns by name: a share of people, and reward units.
+    Returns a share of people, and values in reward units.
     """
     m, gain = moments(answers), SCORES.index("gain")
     square = min(1.0, float(m.variance[gain] + m.mean[gain] ** 2))
-    sampling, noise = found.person_variance / m.people, found.noise_variance
+    sampling, noise = evaluated.person_variance / m.people, evaluated.noise_variance
     now = math.sqrt(sampling + noise)
     if not now or not m.noise[gain]:
         return (Diagnostic("clip, people cut at it, at most", square),)
     clip = math.sqrt(noise / float(m.noise[gain]))
-    halves = {times: found.half_width * math.sqrt(sampling + noise * times**2) / now for times in (0.5, 2.0)}
-    moves = square / 2 * clip
+    half_width = {times: evaluated.half_width * math.sqrt(sampling + noise * times**2) / now for times in (0.5, 2.0)}
+    estimate, shift = evaluated.improvement.estimate, square / 2 * clip
     return (
         Diagnostic("clip, people cut at it, at most", square),
-        Diagnostic("clip, half of it: lower end of the difference, at worst", _lower(found, halves[0.5] + moves)),
-        Diagnostic("clip, twice it: lower end of the difference, had nobody been cut", _lower(found, halves[2.0])),
+        Diagnostic("clip, half of it: lower end of the difference, at worst", estimate - (half_width[0.5] + shift)),
+        Diagnostic("clip, twice it: lower end of the difference, had nobody been cut", estimate - half_width[2.0]),
     )
 
 
-def _lower(found: Evaluated, below: float) -> float:
-    return found.improvement.estimate - below
-
-
-# of the policy that other people were asked about, as it stands in a release
-ASKED = "b_asked"
+# name of the digest, in a release, of the policy that held-out people evaluate
+EVALUATED_POLICY = "b_asked"
 
 
 @dataclass(frozen=True)
 class Arrived:
-    """Who may judge where not everybody does whose hash says so.
+    """Restriction of the held-out people to those who first came in after an edition.
 
-    ``share``: who judges, as a share of all declared people.
+    ``users``: declared number of people since that edition.
+    ``share``: the held-out people, as a share of all declared people.
     """
 
     edition: int
     users: int
     share: Fraction
 
-    def told(self) -> dict[str, int]:
-        """As an INTENT says it."""
+    def facts(self) -> dict[str, int]:
+        """Fields of an INTENT."""
         return {"edition": self.edition, "users": self.users}
 
 
@@ -193,10 +187,9 @@ class Arrived:
 class HeldOutRun:
     """See :class:`~pipeline.learners.learner.RunPlan`.
 
-    ``own_code``: digest of a planner of one's own; empty where the house's makes the policy.
-    ``region``: in which the coverage of the estimator was measured.
-    ``arrived``: of those who judge: the edition after which they first came in, and how many people did, declared;
-    None: any.
+    ``own_code``: digest of a plug-in's planner; empty where a built-in one makes the policy.
+    ``region``: inequalities of the region in which the coverage of the estimator was measured.
+    ``arrived``: restriction of the held-out people; None: none.
     """
 
     plan: RunPlan
@@ -228,7 +221,7 @@ class HeldOutRun:
         return (*self.plan.stages, *self.evaluation.sums)
 
     @property
-    def _theirs(self) -> tuple[Mechanism, ...]:
+    def _evaluating(self) -> tuple[Mechanism, ...]:
         return tuple(m for s in self.evaluation.sums.values() for m in s.mechanisms)
 
     def admit(self, noise: NoiseSource) -> None:
@@ -237,9 +230,9 @@ class HeldOutRun:
             s.admit(noise)
 
     def _joint(self) -> tuple[Fraction | None, dict[str, object]]:
-        """What both parts cost together, and what that rests on: plain values."""
+        """Cost of both parts together, and its grounds as plain values."""
         e = self.evaluation
-        told: dict[str, object] = {
+        facts: dict[str, object] = {
             "rule": RULE,
             "variant": HELD_OUT,
             "share": str(self.share),
@@ -248,102 +241,105 @@ class HeldOutRun:
         learn = self.plan.part() if isinstance(self.plan, Regressing) else part_facts(e.learning)
         evaluate = part_facts(tuple(e.sums.values()))
         if learn is None or evaluate is None:
-            return None, told
+            return None, facts
         costs = [(Fraction(p["rho_exact"]), Fraction(p["rho_add_remove"])) for p in (learn, evaluate)]
-        return parts_cost(costs[0], costs[1]), told | {"learn": learn, "evaluate": evaluate}
+        return parts_cost(costs[0], costs[1]), facts | {"learn": learn, "evaluate": evaluate}
 
     def _described(self) -> list[dict[str, object]]:
-        known = self.plan.charge()[1].get("mechanisms", [])
-        return [*known, *map(describe_mechanism, self._theirs)]
+        learning = self.plan.charge()[1].get("mechanisms", [])
+        return [*learning, *map(describe_mechanism, self._evaluating)]
 
     def spec(self) -> list[Any]:
-        """What decides the policy decides what is asked of it."""
+        """Both parts: whatever decides the policy decides the queries about it."""
         described = [{k: v for k, v in m.items() if k != "delta_slack"} for m in self._described()]
-        own = [self.own_code] if self.own_code else []
-        own += [] if self.arrived is None else [self.arrived.told()]
-        return [HELD_OUT, str(self.share), self.plan.spec(), self.evaluation.spec(), described, *own]
+        optional = [self.own_code] if self.own_code else []
+        optional += [] if self.arrived is None else [self.arrived.facts()]
+        return [HELD_OUT, str(self.share), self.plan.spec(), self.evaluation.spec(), described, *optional]
 
     def charge(self) -> tuple[Fraction | None, Body]:
-        """Both parts at once, by the person who pays most."""
-        (rho, joint), listed, alone = self._joint(), self._described(), self.plan.charge()[1]
-        told: Body = {"joint": {"rho_exact": None if rho is None else str(rho), **joint}}
-        told |= {"epsilon": None, "mechanisms": listed}
-        told |= {} if self.arrived is None else {SINCE: self.arrived.told()}
-        if "planned_calls" in alone:
-            # scales of the first part follow its answers: they are planned, not known
-            fixed = [{**m, "tables": [m["table"]], "adaptive": False} for m in told.pop("mechanisms")]
-            told |= {"planned_calls": [*alone["planned_calls"], *fixed], "planner": alone["planner"]}
+        """Charge both parts at once: the cost of the person who pays most."""
+        (rho, joint), mechanisms, learning = self._joint(), self._described(), self.plan.charge()[1]
+        body: Body = {"joint": {"rho_exact": None if rho is None else str(rho), **joint}}
+        body |= {"epsilon": None, "mechanisms": mechanisms}
+        body |= {} if self.arrived is None else {SINCE: self.arrived.facts()}
+        if "planned_calls" in learning:
+            # scales of the first part follow its answers: only its calls are known
+            scores = [{**m, "tables": [m["table"]], "adaptive": False} for m in body.pop("mechanisms")]
+            body |= {"planned_calls": [*learning["planned_calls"], *scores], "planner": learning["planner"]}
         if rho is None or next(iter(self.evaluation.sums.values())).layout.data_kind != "real":
-            return rho, told
-        joined = max(Fraction(told["joint"][part]["rho_add_remove"]) for part in ("learn", "evaluate"))
-        return rho, told | {"rho_add_remove": str(joined)}
+            return rho, body
+        joining_cost = max(Fraction(body["joint"][part]["rho_add_remove"]) for part in ("learn", "evaluate"))
+        return rho, body | {"rho_add_remove": str(joining_cost)}
 
     def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
         if resources.split is None:
             raise CardError(f"{snapshot.dataset}: people are split by the secret of a ledger, and there is none here")
-        before = [] if self.since is None else editions_until(snapshot, self.since)
-        learn, others = split_people(snapshot, resources.split(self.share), before)
-        first = self.plan.draw(learn, resources, stage)
-        learnt, (rho, joint) = self.plan.learn(first), self._joint()
-        second = self.evaluation.draw(learnt, others, resources, stage)
+        earlier_editions = [] if self.since is None else editions_until(snapshot, self.since)
+        learning_rows, held_out = split_people(snapshot, resources.split(self.share), earlier_editions)
+        learning = self.plan.draw(learning_rows, resources, stage)
+        learnt, (rho, joint) = self.plan.learn(learning), self._joint()
+        answers = self.evaluation.draw(learnt, held_out, resources, stage)
         return replace(
-            first,
-            mechanisms=first.mechanisms + self._theirs,
-            tables={**first.tables, **second.tables},
-            derived={**first.derived, **second.derived, ASKED: _asked(learnt)},
+            learning,
+            mechanisms=learning.mechanisms + self._evaluating,
+            tables={**learning.tables, **answers.tables},
+            derived={**learning.derived, **answers.derived, EVALUATED_POLICY: _policy_digest(learnt)},
             joint_rho=rho,
             joint=joint,
         )
 
     def quote(self) -> Quote:
-        (rho, _), alone = self._joint(), self.plan.quote()
-        delta = alone.spent["delta"] or 0.5
+        (rho, _), learning = self._joint(), self.plan.quote()
+        delta = learning.spent["delta"] or 0.5
         joint = Joint.model_validate(self.charge()[1]["joint"])
-        listed, cost = [*alone.mechanisms, *listed_facts(self._theirs)], joint_cost(rho, delta)
-        return Quote(listed, rho, cost, joint, alone.outlook)
+        listed, cost = [*learning.mechanisms, *listed_facts(self._evaluating)], joint_cost(rho, delta)
+        return Quote(listed, rho, cost, joint, learning.outlook)
 
     def fitting(self, left: Fraction) -> Mapping[str, float] | None:
-        """Both parts cost together what the first does alone."""
+        """The budget that fits the learning part: both parts together cost the same."""
         return self.plan.fitting(left)
 
     def learn(self, release: Release) -> Learnt:
-        mine, theirs = _part(release, evaluates=False), _part(release, evaluates=True)
-        known = tuple(m for s in self.evaluation.learning for m in s.mechanisms)
+        learning, answers = _part(release, evaluates=False), _part(release, evaluates=True)
+        planned = tuple(m for s in self.evaluation.learning for m in s.mechanisms)
         # scales of regressions follow answers
-        if _bare(theirs.mechanisms) != _bare(self._theirs) or known not in ((), mine.mechanisms):
+        if _bare(answers.mechanisms) != _bare(self._evaluating) or planned not in ((), learning.mechanisms):
             raise ValueError("this release was drawn on other terms")
-        learnt = self._learnt(mine)
-        if not np.array_equal(theirs.derived[ASKED], _asked(learnt)):
+        learnt = self._learnt(learning)
+        if not np.array_equal(answers.derived[EVALUATED_POLICY], _policy_digest(learnt)):
             raise ValueError("the people who evaluate were asked about another policy than this version learns of it")
         share = float(self.share if self.arrived is None else self.arrived.share)
-        found, measured = self.evaluation.measure(learnt, theirs, share, release.look or 1)
-        told = (*measured.diagnostics, *clip_diagnostics(measured, theirs), *self.region)
-        measured = replace(measured, diagnostics=told)
+        published, evaluated = self.evaluation.measure(learnt, answers, share, release.look or 1)
+        diagnostics = (*evaluated.diagnostics, *clip_diagnostics(evaluated, answers), *self.region)
+        evaluated = replace(evaluated, diagnostics=diagnostics)
         cost = {"rho_exact": None if release.joint_rho is None else str(release.joint_rho), **(release.joint or {})}
-        return LearntHeldOut(found, measured, Joint.model_validate(cost))
+        return LearntHeldOut(published, evaluated, Joint.model_validate(cost))
 
-    def _learnt(self, mine: Release) -> Learnt:
-        """The policy that other people are asked about."""
+    def _learnt(self, release: Release) -> Learnt:
+        """The policy that held-out people evaluate."""
         charged = self.plan.charge()
-        stated: Body = charged[1].get("joint") or {}
-        joint = {k: v for k, v in stated.items() if k != "rho_exact"} or None
-        return self.plan.learn(replace(mine, joint=joint, joint_rho=None if joint is None else charged[0]))
+        charged_joint: Body = charged[1].get("joint") or {}
+        joint = {k: v for k, v in charged_joint.items() if k != "rho_exact"} or None
+        return self.plan.learn(replace(release, joint=joint, joint_rho=None if joint is None else charged[0]))
 
-    def asked_again(self, release: Release) -> Mapping[str, Integers]:
+    def recompute_derived(self, release: Release) -> Mapping[str, Integers]:
         """See :class:`~pipeline.learners.learner.Adaptive`."""
-        mine, theirs = _part(release, evaluates=False), _part(release, evaluates=True)
-        learnt, first = self._learnt(mine), self.plan if isinstance(self.plan, Adaptive) else None
+        learning, answers = _part(release, evaluates=False), _part(release, evaluates=True)
+        learnt = self._learnt(learning)
 
-        def answered(name: str, draw: Callable[[NoiseSource], T], /) -> T:
+        def recorded(name: str, draw: Callable[[NoiseSource], T], /) -> T:
             drawn = {m.table for m in self.evaluation.sums[name].mechanisms}
-            known = tuple(m for m in theirs.mechanisms if m.table in drawn)
-            tables = {m.table: theirs.tables[m.table] for m in known}
-            return cast("T", replace(theirs, mechanisms=known, tables=tables, derived={}))
+            mechanisms = tuple(m for m in answers.mechanisms if m.table in drawn)
+            tables = {m.table: answers.tables[m.table] for m in mechanisms}
+            return cast("T", replace(answers, mechanisms=mechanisms, tables=tables, derived={}))
 
         # a stage whose answer is known reads no rows
-        nobody = Snapshot(release.dataset, 0, Path(), release.data_kind, "", "", "", 0, 0, 0, 0, {}, 0)
-        theirs_again = self.evaluation.draw(learnt, nobody, HERE, answered).derived
-        return {**({} if first is None else first.asked_again(mine)), **theirs_again, ASKED: _asked(learnt)}
+        no_rows = Snapshot(release.dataset, 0, Path(), release.data_kind, "", "", "", 0, 0, 0, 0, {}, 0)
+        evaluating = self.evaluation.draw(learnt, no_rows, HERE, recorded).derived
+        plan, derived = self.plan, dict[str, Integers]()
+        if isinstance(plan, Adaptive):
+            derived |= plan.recompute_derived(learning)
+        return {**derived, **evaluating, EVALUATED_POLICY: _policy_digest(learnt)}
 
     def unforeseen(self) -> str | None:
         return self.plan.unforeseen()
@@ -352,7 +348,7 @@ class HeldOutRun:
         return self.plan.log_size(episodes)
 
     def forecast(self, episodes: int, seeds: Sequence[int]) -> list[SimulatedRun]:
-        """Of the policy, which fewer people teach."""
+        """Simulate the learning part, which fewer people teach."""
         return self.plan.forecast(max(1, round(episodes * self.teaching)), seeds)
 
     def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
@@ -363,77 +359,76 @@ class HeldOutRun:
 
 
 def _bare(mechanisms: Sequence[Mechanism]) -> list[Mechanism]:
-    """Without the sampler's share of delta, which follows the cap of the lineage."""
+    """The mechanisms without the sampler's share of delta, which follows the cap of the lineage."""
     return [replace(m, delta_slack=Fraction(0)) for m in mechanisms]
 
 
-def _asked(learnt: Learnt) -> Integers:
-    """Digest ``(8,)`` of the policy that other people are asked about, in words of 32 bits."""
+def _policy_digest(learnt: Learnt) -> Integers:
+    """Digest ``(8,)`` of the policy that held-out people evaluate, in words of 32 bits."""
     return np.frombuffer(bytes.fromhex(learnt.files().digest), dtype=">u4").astype(np.int64)
 
 
 def _part(release: Release, *, evaluates: bool) -> Release:
-    """The tables of one part alone."""
+    """The tables of one part of a release."""
 
-    def mine(name: str) -> bool:
+    def belongs(name: str) -> bool:
         return name.startswith("b_") == evaluates
 
     return replace(
         release,
-        mechanisms=tuple(m for m in release.mechanisms if mine(m.table)),
-        tables={name: table for name, table in release.tables.items() if mine(name)},
-        derived={name: table for name, table in release.derived.items() if mine(name)},
+        mechanisms=tuple(m for m in release.mechanisms if belongs(m.table)),
+        tables={name: table for name, table in release.tables.items() if belongs(name)},
+        derived={name: table for name, table in release.derived.items() if belongs(name)},
         joint=None,
         joint_rho=None,
     )
 
 
 def hold_out(plan: RunPlan, card: AnyCard, terms: Terms) -> RunPlan:
-    """A plan whose policy the recipe's share of the people evaluates; the plan itself where it asks for none.
+    """The plan with an evaluation on the recipe's share of the people; the plan itself where the recipe has none.
 
-    ``card``, ``terms``: declare how many people there are, and the share of them.
     Raises CardError if nothing measures what this agent learns, too few people are left, the budget is of another kind,
     or rows cannot be weighed by logged probabilities where the recipe asks for it.
     """
     share = terms.held_out
     if not share:
         return plan
-    asked = f"{terms.where}: [evaluate] people = {float(share):g}"
+    where = f"{terms.where}: [evaluate] people = {float(share):g}"
     if not isinstance(plan, Evaluable):
-        raise CardError(f"{asked}: nothing measures what {terms.agent} learns on other people; take it out")
+        raise CardError(f"{where}: nothing measures what {terms.agent} learns on other people; take it out")
     if terms.ask().pure:
-        raise CardError(f"{asked}: an evaluation draws Gaussian noise: give 'rho', or 'epsilon' with 'delta'")
+        raise CardError(f"{where}: an evaluation draws Gaussian noise: give 'rho', or 'epsilon' with 'delta'")
     if terms.reserve and share > terms.reserve:
         raise CardError(
-            f"{asked}: the ledger of {card.name} reserves {float(terms.reserve):g} of its people for judging, and all "
+            f"{where}: the ledger of {card.name} reserves {float(terms.reserve):g} of its people for judging, and all "
             "others may have taught; ask for at most that (docs/evaluation.md)"
         )
-    arrived = _arrived(card, terms, asked)
+    arrived = _arrived(card, terms, where)
     n = card.unit.users_public if arrived is None else arrived.users
     if (people := share * n) < LEAST_PEOPLE:
         raise CardError(
-            f"{asked} of {n:,} declared people are {int(people):,}, and fewer than {LEAST_PEOPLE} "
+            f"{where} of {n:,} declared people are {int(people):,}, and fewer than {LEAST_PEOPLE} "
             f"tell nothing; that share of {math.ceil(LEAST_PEOPLE / share):,} people would do, or none"
         )
-    own = plugin_digest(terms.agent) if is_plugin(terms.agent) else ""
+    own_code = plugin_digest(terms.agent) if is_plugin(terms.agent) else ""
     evaluation, logged = plan.evaluation(), f"{terms.where}: [evaluate] probabilities = 'logged'"
-    # an estimator that can weigh rows by them says whether it does
+    # an estimator that can weigh rows by them has this attribute
     if terms.logged and not hasattr(evaluation, "logged"):
         raise CardError(f"{logged}: {evaluation.estimator} weighs nothing by them; take it out")
     if terms.logged and card.source.columns.behavior_prob is None:
         raise CardError(f"{logged}: {card.name} maps no column to source.columns.behavior_prob; map it, or take it out")
     judging, rho = float(terms.judging(card)), terms.ask().zcdp()
     region = inequalities(evaluation.estimator, require_tabular(card), judging, rho)
-    return HeldOutRun(plan, evaluation, share, own, terms.teaching, arrived, region)
+    return HeldOutRun(plan, evaluation, share, own_code, terms.teaching, arrived, region)
 
 
-def _arrived(card: AnyCard, terms: Terms, asked: str) -> Arrived | None:
+def _arrived(card: AnyCard, terms: Terms, where: str) -> Arrived | None:
     e = terms.evaluate
     if e is None or e.since is None or e.users_since is None:
         return None
     if e.users_since > card.unit.users_public:
         raise CardError(
-            f"{asked}, since = {e.since}: users_since = {e.users_since:,} are more than all "
+            f"{where}, since = {e.since}: users_since = {e.users_since:,} are more than all "
             f"{card.unit.users_public:,} declared people; take 'since' out, or mend that number"
         )
     return Arrived(e.since, e.users_since, terms.judging(card))

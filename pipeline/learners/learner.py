@@ -1,7 +1,7 @@
-"""What a learner is: from a card and the terms of a recipe to a priced plan, a release, and what it teaches.
+"""Protocols of a learner: from a card and the terms of a recipe to a priced plan, a release, and a policy.
 
-An agent is one entry of :mod:`pipeline.learners.offline_agents`: a learner, and whether it adds noise.  Nothing else
-in the house knows agents by name or by kind.
+An agent is one entry of :mod:`pipeline.learners.offline_agents`: a learner, and whether it adds noise.  No other
+module knows agents by name or by kind.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Outlook(TypedDict):
-    """What a plan tells beside its cost; keys as in :class:`~pipeline.facts.answers.PlanAnswer`."""
+    """Forecasts of a plan beside its cost; keys as in :class:`~pipeline.facts.answers.PlanAnswer`."""
 
     visits_per_cell_if_even: NotRequired[float]
     noise_per_cell: NotRequired[dict[str, float]]
@@ -44,10 +44,10 @@ class Outlook(TypedDict):
 
 @dataclass(frozen=True)
 class Quote:
-    """What a run would release and cost, from declarations alone.
+    """Release and cost of a run, from declarations alone.
 
     ``rho``: exact cost in zCDP; None where nothing is private.
-    ``joint``: what a joint bound of the tables rests on; None where each table is priced alone.
+    ``joint``: grounds of a joint bound of the tables; None where each table is priced alone.
     """
 
     mechanisms: Sequence[MechanismFacts | CallFacts]
@@ -65,7 +65,7 @@ def listed_facts(mechanisms: Sequence[Mechanism]) -> list[MechanismFacts]:
 def joint_cost(rho: Fraction | None, delta: float) -> SpentBudget:
     """``rho``, ``epsilon`` and ``delta`` of tables that are bounded together.
 
-    ``rho``: what they cost together in zCDP; None without noise.
+    ``rho``: their joint cost in zCDP; None without noise.
     """
     nothing = SpentBudget(rho=None, epsilon=None, delta=None, pure=False)
     return nothing if rho is None else spent_budget((), delta, rho)
@@ -78,7 +78,7 @@ def typeable(value: float) -> float:
 
 
 def fitting_rho(left: Fraction) -> Mapping[str, float]:
-    """All that is left, as a budget in rho."""
+    """The remaining budget, as a budget in rho."""
     return {"rho": typeable(float(left))}
 
 
@@ -89,14 +89,14 @@ def table_size(card: Card) -> int:
 
 
 class Learnt(Protocol):
-    """A policy and what the release says of it: released values and declarations only."""
+    """A policy with its facts: released values and declarations only."""
 
     def files(self) -> PolicyFiles:
-        """What is written of the policy, once."""
+        """The files of the policy, written once."""
         ...
 
     def facts(self) -> LearntFacts:
-        """What it adds to report.json."""
+        """Its part of report.json."""
         ...
 
     def view(self) -> PolicyView:
@@ -113,33 +113,33 @@ class Learnt(Protocol):
 
 @runtime_checkable
 class Deciding(Protocol):
-    """What was learnt, where it says what to do in each declared state: people can be asked about that."""
+    """A learnt policy over declared states, which held-out people can evaluate."""
 
     @property
     def policy(self) -> Policy:
-        """Step by step, with the states in which it recommends nothing."""
+        """The policy step by step, with the states in which it abstains."""
         ...
 
 
 class RunPlan(Drawing, Protocol):
-    """One run, planned and priced on declarations; as a :class:`Drawing` it is what the transaction draws."""
+    """One run, planned and priced on declarations; the transaction draws it as a :class:`Drawing`."""
 
     @property
     def what(self) -> str:
-        """What is released, in words: ``counts``."""
+        """Name of the released statistic: ``counts``."""
         ...
 
     @property
     def reference(self) -> str:
-        """The policy that learns nothing, with which a forecast compares."""
+        """Name of the policy without learning with which a forecast compares."""
         ...
 
     def quote(self) -> Quote:
-        """What would be released and what it costs."""
+        """Release and cost of the plan."""
         ...
 
     def fitting(self, left: Fraction) -> Mapping[str, float] | None:
-        """The largest budget of the same kind that is still allowed; None where nothing is."""
+        """The largest budget of the same kind that is still allowed; None where none is."""
         ...
 
     def learn(self, release: Release) -> Learnt:
@@ -150,7 +150,7 @@ class RunPlan(Drawing, Protocol):
         ...
 
     def unforeseen(self) -> str | None:
-        """Why no run of this plan is simulated, in words; None where one is."""
+        """Reason, in words, for which this plan cannot be simulated; None where it can."""
         ...
 
     def log_size(self, episodes: int) -> int:
@@ -165,19 +165,19 @@ class RunPlan(Drawing, Protocol):
         ...
 
     def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
-        """An audit target for each mechanism that would be released, of a plan that is small enough to be attacked."""
+        """An audit target for each mechanism of a plan that is small enough to be attacked."""
         ...
 
     def whole_plan(self) -> WholePlan | None:
-        """What this plan costs where :meth:`targets` attacks a smaller one; None where it attacks the plan itself."""
+        """Cost of this plan where :meth:`targets` attacks a smaller one; None where it attacks the plan itself."""
         ...
 
 
 @runtime_checkable
 class Adaptive(Protocol):
-    """A plan whose later stages ask what earlier answers make; the questions stand in the release."""
+    """A plan whose later queries depend on earlier answers; the release records them."""
 
-    def asked_again(self, release: Release) -> Mapping[str, Integers]:
+    def recompute_derived(self, release: Release) -> Mapping[str, Integers]:
         """All of :attr:`~pipeline.privacy.release.Release.derived`, recomputed from the answers; reads no rows."""
         ...
 
@@ -187,12 +187,12 @@ class Learner(Protocol):
 
     @property
     def continual(self) -> bool:
-        """Whether its plans are count tables, which can be kept as a counter over nights."""
+        """True where its plans are count tables, which can be kept as a counter over nights."""
         ...
 
     @property
     def section(self) -> str | None:
-        """The recipe's table that only this learner's agents take."""
+        """The recipe's section that only this learner's agents take."""
         ...
 
     def check(self, terms: Terms) -> None:
@@ -213,10 +213,10 @@ class Learner(Protocol):
 
 @dataclass(frozen=True)
 class Agent:
-    """One offline agent, all that the house knows of it.
+    """One offline agent.
 
     ``private``: whether it adds noise: then a recipe must give a budget, else it must not.
-    ``twin``: its counterpart with or without noise, for a message; None where there is none.
+    ``twin``: its counterpart with or without noise, for an error message; None where there is none.
     """
 
     learner: Learner

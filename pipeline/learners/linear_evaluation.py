@@ -1,7 +1,7 @@
-"""A linear policy on declared states, measured on people who did not choose it: doubly robust, on counts of their own.
+"""A linear policy on declared states, measured on held-out people: doubly robust, on their own counts.
 
-Regressions tell what their planner asked, never how people move.  So the people who evaluate are counted first, step by
-step; of these counts come V, Q and weights, as for a tabular policy, and of the scores of the same people the rest.
+Regressions hold no transitions.  So the held-out people are counted first, step by step; these counts give V, Q and
+weights, as for a tabular policy, and the scores of the same people the rest.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from pipeline.transaction.drawing import Stage
 COUNTED = "counts of people"
 # of the part's budget on its counts
 SHARE = Fraction(1, 2)
-# of what is asked about a linear policy: another one asks another question
+# version of the queries about a linear policy: another version makes other queries
 VERSION = 1
 
 
@@ -62,7 +62,7 @@ class LinearEvaluation:
         return LINEAR + LOGGED * self.logged
 
     def __post_init__(self) -> None:
-        """Refuse what has no cells to count, and halves within a part."""
+        """Refuse cards without cells to count, and halves within a part."""
         asked = f"{self.terms.where}: [evaluate] people = {float(self.terms.held_out):g}"
         if self.request.observed is not None:
             name = self.request.card.name
@@ -72,19 +72,19 @@ class LinearEvaluation:
 
     @cached_property
     def card(self) -> Card:
-        """The card with tables by step: a linear policy has steps of its own, whatever the card declares."""
+        """The card with tables by step: a linear policy differs by step, whatever the card declares."""
         card = self.request.card
         return card.model_copy(update={"domain": card.domain.model_copy(update={"dynamics": "per_step"})})
 
     @cached_property
     def counts(self) -> PrivateSum:
-        """What is counted of the people who evaluate."""
+        """Counts of the held-out people."""
         rho = self.terms.ask_for(self.card).zcdp()
         return count_sum(self.card, Ask(None if rho is None else rho * SHARE))
 
     @cached_property
     def judge(self) -> TabularEvaluation:
-        """How counts judge a policy, whoever made it."""
+        """Evaluation of any policy by counts."""
         return TabularEvaluation(self.card, replace(self.terms, planner=Planner()), self.counts, theirs=True)
 
     @cached_property
@@ -94,7 +94,7 @@ class LinearEvaluation:
         return {COUNTED: of_others(self.counts), STAGE: scored}
 
     def spec(self) -> list[Any]:
-        """All that makes the policy, also where that is free."""
+        """All settings that make the policy, free ones included."""
         return [self.estimator, VERSION, self.judge.spec(), self.request.planner_facts().model_dump(mode="json")]
 
     def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
@@ -117,9 +117,9 @@ class LinearEvaluation:
         return learnt, replace(told, estimator=self.estimator, calibrated=there)
 
     def counted(self, learnt: Learnt, answers: Release) -> LearntCounts:
-        """The linear policy beside the counts of the other people.
+        """The linear policy with the counts of the held-out people.
 
-        Raises TypeError if it is no policy by state.
+        Raises TypeError if the policy is not by state.
         """
         if not isinstance(learnt, Deciding):
             raise TypeError(f"a policy by state is needed; got {type(learnt).__name__}")

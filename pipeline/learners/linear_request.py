@@ -1,10 +1,10 @@
-"""Linear agents: regressions on declared features, asked one by one by an adaptive planner, or all at once.
+"""Linear agents: regressions on declared features, queried one by one by an adaptive planner, or all at once.
 
-First what a run asks (card, agent, plan and constants, and what each costs; no rows are read), then how rows become a
-release, and a release a policy.
+First the queries of a run (card, agent, plan, constants and costs; no rows are read), then how rows become a release,
+and a release a policy.
 
-The planner runs twice.  Once against the interactive mechanism that holds the rows (adaptive agents: its questions
-follow earlier noisy answers), and once against the recorded answers: what is published comes from the second, so a
+The planner runs twice.  Once against the interactive mechanism that holds the rows (adaptive agents: its queries
+follow earlier noisy answers), and once against the recorded answers: the published policy comes from the second, so a
 replay makes the same policy and nothing but the release can enter it.
 """
 
@@ -86,7 +86,7 @@ from pipeline.statistics.linear_sums import (
     released_statistics,
     true_rho,
 )
-from pipeline.statistics.private_sum import PrivateSum, tell_joining
+from pipeline.statistics.private_sum import PrivateSum, joining_facts
 from pipeline.statistics.regression import InteractiveMechanism
 from pipeline.transaction.drawing import WHOLE, Stage
 
@@ -98,7 +98,7 @@ if TYPE_CHECKING:
 
 LinearMethod = Literal["vapvi", "pevi", "one-shot"]
 
-# part of an adaptive release's key: another planner asks other questions (privacy.md §0.1-4)
+# part of an adaptive release's key: another planner makes other queries (privacy.md §0.1-4)
 PLANNER_VERSION = 1
 # share of the budget on the first states where the card does not declare them
 _START_SHARE = Fraction(1, 50)
@@ -109,10 +109,10 @@ _SHOWN = 6
 
 @dataclass(frozen=True)
 class Points:
-    """Where a linear policy is shown, and valued: all live states, or public observations.
+    """Points at which a linear policy is shown and valued: all live states, or public observations.
 
     ``allowed``: ``(M, A)``.
-    ``first``: so many at the front are declared first observations, each in every live state; 0: these are live states.
+    ``first``: number of declared first observations at the front, each in every live state; 0: points are live states.
     """
 
     names: tuple[str, ...]
@@ -151,12 +151,12 @@ class LinearRequest:
 
     @property
     def adaptive(self) -> bool:
-        """Whether the planner's constants are part of the release."""
+        """True where the planner's constants are part of the release."""
         return self.plan.terms.variant != "one_shot"
 
     @property
     def features(self) -> FeatureMap:
-        """The declared map, as the sums see it."""
+        """The declared map, as the sums use it."""
         return self.plan.features
 
     @property
@@ -179,8 +179,8 @@ class LinearRequest:
         d = self.card.domain
         if self.observed is None or d.observation is None:
             return Points(tuple(d.live_states), d.allowed, 0)
-        at, states = self.observed.sample(first_observations(d, d.observation))
-        logged = at * d.observation.scales + d.observation.centers
+        observations, states = self.observed.sample(first_observations(d, d.observation))
+        logged = observations * d.observation.scales + d.observation.centers
         names = tuple(point_name(x, d.live_states[s], d) for x, s in zip(logged, states.tolist(), strict=True))
         return Points(names, d.allowed[states], len(first_observations(d, d.observation)))
 
@@ -197,13 +197,13 @@ class LinearRequest:
 
     @property
     def rho(self) -> Fraction | None:
-        """Exact cost of all that is released, first states included."""
+        """Exact cost of the whole release, first states included."""
         linear = true_rho(self.plan) if self.adaptive else one_shot_sum(self.plan).rho
         first = self.start_mechanism
         return linear if linear is None or first is None else linear + (first.rho or 0)
 
     def joining(self) -> list[Fraction | None]:
-        """Exact cost of all that is released to somebody who joins or leaves, part by part."""
+        """Exact cost of the release to a person who is added or removed, part by part."""
         sums = joining_rho(self.plan) if self.adaptive else one_shot_sum(self.plan).joining_cost
         return [sums, *([] if self.start is None else [self.start.joining_cost])]
 
@@ -223,26 +223,26 @@ class LinearRequest:
         return None if self.start is None else self.start.mechanisms[0]
 
     def mechanisms(self) -> tuple[Mechanism, ...] | None:
-        """The list of what is released where it is known beforehand; None where scales follow answers."""
+        """The released tables where they are known beforehand; None where scales follow answers."""
         if self.adaptive:
             return None
         first = self.start_mechanism
         return (*one_shot_sum(self.plan).mechanisms, *([] if first is None else [first]))
 
     def joint(self) -> dict[str, object]:
-        """What the joint cost rests on, as the release will say it."""
+        """Facts behind the joint cost, as the release records them."""
         return {"rho_exact": None if self.rho is None else str(self.rho), **joint_facts(self.plan)}
 
     def calls(self) -> list[dict[str, object]]:
         """The planned calls of an adaptive release, exact costs as text, and the table of first states."""
-        found = list(planned_calls(self.plan))
+        calls = list(planned_calls(self.plan))
         if (first := self.start_mechanism) is not None:
             facts = {"name": "first states", "sensitivity": first.rule, "adaptive": False, "rho": str(first.rho)}
-            found.append({**facts, "tables": ["n_0"], "variance": first.variance})
-        return found
+            calls.append({**facts, "tables": ["n_0"], "variance": first.variance})
+        return calls
 
     def planner_facts(self) -> PlannerFacts:
-        """Everything that an adaptive planner's questions depend on, besides the data."""
+        """Everything besides the data that an adaptive planner's queries depend on."""
         c, terms = self.constants, self.plan.terms
         return PlannerFacts(
             agent=self.agent,
@@ -263,13 +263,13 @@ class LinearRequest:
         )
 
 
-def linear_request(card: Card, asked: Terms, method: LinearMethod) -> LinearRequest:
+def linear_request(card: Card, recipe: Terms, method: LinearMethod) -> LinearRequest:
     """Check a linear run against its card; reads no rows.
 
-    ``asked``: the recipe's terms: budget, constants and lattice.
+    ``recipe``: its budget, constants and lattice.
     Raises CardError if the card declares no features, or the sums would not fit.
     """
-    ask, chosen, agent = asked.ask_for(card), asked.linear or Linear(), asked.agent
+    ask, options, agent = recipe.ask_for(card), recipe.linear or Linear(), recipe.agent
     rho = ask.zcdp()
     d, (low, high) = card.domain, card.reward.range
     if card.features is None:
@@ -290,14 +290,14 @@ def linear_request(card: Card, asked: Terms, method: LinearMethod) -> LinearRequ
         (low / (high - low), high / (high - low)),
         card.unit.episodes_per_user,
         can_end=bool(d.states.ends),
-        teaching=1 - asked.reserve,
+        teaching=1 - recipe.reserve,
     )
     terms = LinearTerms(
         Ask(None if rho is None else rho - (share or 0), calibration=ask.calibration),
-        "one_shot" if method == "one-shot" else chosen.targets,
-        chosen.halves,
+        "one_shot" if method == "one-shot" else options.targets,
+        options.halves,
         variance=method == "vapvi",
-        value_steps=chosen.steps,
+        value_steps=options.steps,
     )
     try:
         features = _map_of(card)
@@ -309,8 +309,8 @@ def linear_request(card: Card, asked: Terms, method: LinearMethod) -> LinearRequ
                 f"values are fitted on {len(plan.landings)} public observations by {plan.successors} features of one; "
                 "declare fewer features, or use dp-vapvi"
             )
-        c = LinearConstants(chosen.C, chosen.D, chosen.ridge, chosen.shift, asked.planner.failure)
-        request = LinearRequest(card, agent, method, plan, c, asked.planner.seed, share, chosen.beta)
+        c = LinearConstants(options.C, options.D, options.ridge, options.shift, recipe.planner.failure)
+        request = LinearRequest(card, agent, method, plan, c, recipe.planner.seed, share, options.beta)
         if card.kind == "real" and (request.rho is None or rho is None or request.rho > rho):
             raise ValueError("these scales would spend more than was asked; a real dataset needs calibration = 'tight'")
     except (ValueError, OverflowError) as e:
@@ -325,18 +325,18 @@ def _map_of(card: Card) -> FeatureMap:
     sizes = len(d.live_states), len(d.action_labels)
     if d.observation is None:
         return f.feature_map(*sizes)
-    found = f.observed(*sizes, d.observation)
-    if found.dimension > _WIDEST:
-        raise ValueError(f"{found.dimension} features; at most {_WIDEST} fit a Gram matrix a step")
-    return found.feature_map(first_observations(d, d.observation))
+    observed = f.observed(*sizes, d.observation)
+    if observed.dimension > _WIDEST:
+        raise ValueError(f"{observed.dimension} features; at most {_WIDEST} fit a Gram matrix a step")
+    return observed.feature_map(first_observations(d, d.observation))
 
 
-# a direction with at most this multiple of ridge and shift behind it may be one that nobody took
+# a direction with at most this multiple of ridge and shift behind it may have no row
 _UNSEEN = 2
 
 
-def drawn(request: LinearRequest, rows: TalliedRows | StreamRows, noise: NoiseSource) -> Release:
-    """Ask the rows, once: everything that leaves, at the joint cost that was charged."""
+def draw_linear(request: LinearRequest, rows: TalliedRows | StreamRows, noise: NoiseSource) -> Release:
+    """Draw the whole release from the rows, once, at the joint cost that was charged."""
     if request.adaptive:
         mechanism = InteractiveRegression(request.plan, rows, noise)
         _plan_on(request, mechanism)
@@ -356,7 +356,7 @@ def drawn(request: LinearRequest, rows: TalliedRows | StreamRows, noise: NoiseSo
 
 @dataclass(frozen=True)
 class LinearLearnt:
-    """A linear policy and what the release says of its value, in reward units.
+    """A linear policy and its released value, in reward units.
 
     ``threshold``: rows that the released Gram matrix must hold of an action, ridge and shift included, for it to count
     as seen.
@@ -408,7 +408,7 @@ def learn_linear(request: LinearRequest, release: Release) -> LinearLearnt:
 
 
 def plan_linear(request: LinearRequest, release: Release) -> tuple[LinearResult, Policy, float]:
-    """The plan, its policy where an action has evidence, and how much of it that takes; the answers must be its own."""
+    """The plan, its policy where an action has evidence, and the threshold of that; answers must be of this plan."""
     task, c, allowed = request.task, request.constants, request.points.allowed
     sds = [m.standard_deviation for m in release.mechanisms if m.table == "gram" or m.table.startswith("gram_D_")]
     W = request.plan.weight("D") if request.adaptive else 1
@@ -416,7 +416,7 @@ def plan_linear(request: LinearRequest, release: Release) -> tuple[LinearResult,
     sd = max(sds) * float(request.plan.features.unit_squared) / W
     empty = c.ridge + shift_of(sd / math.sqrt(2), task.dimension, task.horizon, c)
     # an untried action's own part of its features has ``empty`` behind it: it is then less than half of them
-    # of observations evidence is leverage, weighted: no number of rows, and nobody's verdict rests on it
+    # of observations evidence is leverage, weighted: no number of rows, and no verdict rests on it
     rows = floor(sd, task.horizon * allowed.size) if request.observed is None else 0.0
     threshold = empty + max((_UNSEEN - 1) * empty, rows)
     if request.adaptive:
@@ -429,9 +429,9 @@ def plan_linear(request: LinearRequest, release: Release) -> tuple[LinearResult,
 
 
 def _among(request: LinearRequest, result: LinearResult, seen: Bools) -> Array:
-    """The planner's choices ``(H, M, A)``, and the best of what is ``seen`` where its own is not.
+    """The planner's choices ``(H, M, A)``; where its choice is not ``seen``, the best ``seen`` action instead.
 
-    An adaptive planner's questions follow its own greedy values and stay as they are: another choice here is free.
+    An adaptive planner's queries follow its own greedy values and stay as they are: another choice here is free.
     """
     rng, task, chosen = np.random.default_rng(request.seed), request.task, result.policy.probabilities.copy()
     for h, backup in enumerate(result.backups):
@@ -443,7 +443,7 @@ def _among(request: LinearRequest, result: LinearResult, seen: Bools) -> Array:
 
 
 def _plan_on(request: LinearRequest, mechanism: InteractiveMechanism) -> LinearResult:
-    # the seed of ties is a constant of the mechanism; it hides nothing
+    # the seed of ties is a constant of the mechanism; it protects nobody
     rng, centred = np.random.default_rng(request.seed), request.plan.centred
     if request.method == "pevi":
         return pevi(mechanism, request.task, request.constants, rng, request.multiplier, centred=centred)
@@ -470,7 +470,7 @@ def first_weights(request: LinearRequest) -> Array:
 def _values(
     request: LinearRequest, release: Release, result: LinearResult, threshold: float
 ) -> tuple[dict[str, float | None], dict[str, Baseline], Best | None]:
-    """The pessimistic value; upper values and baselines only where asking again costs nothing."""
+    """The pessimistic value; upper values and baselines only where another query costs nothing."""
     task, c, points = request.task, request.constants, request.points
     p = start_of(request.card, release) if points.first == 0 else first_weights(request)
     least, most = task.value_range(0)
@@ -482,7 +482,7 @@ def _values(
         return {"lower": lower, "upper": None, "estimate": None, "optimal_upper": None, **trivial}, {}, None
     statistics = released_statistics(request.plan, release)
 
-    def of(policy: Policy) -> dict[str, float]:
+    def interval_of(policy: Policy) -> dict[str, float]:
         values = (float(p @ policy_bound(statistics, task, c, policy, sign)[0]) * request.unit for sign in (-1, 1, 0))
         lower, upper, estimate = (min(value, highest) for value in values)
         return {"lower": lower, "upper": upper, "estimate": estimate, **trivial}
@@ -490,8 +490,9 @@ def _values(
     best = min(float(p @ optimal_upper(statistics, task, c)[0]) * request.unit, highest)
     d, allowed = request.card.domain, request.points.allowed
     seen = min(float(p @ best_seen(statistics, task, c, threshold)) * request.unit, highest)
-    simple = simple_policies(allowed, d.horizon, d.action_labels, of)
-    return {**of(result.policy), "optimal_upper": best}, simple, Best(seen, "supported_actions", measured=False)
+    simple = simple_policies(allowed, d.horizon, d.action_labels, interval_of)
+    value: dict[str, float | None] = {**interval_of(result.policy), "optimal_upper": best}
+    return value, simple, Best(seen, "supported_actions", measured=False)
 
 
 def _constants(learnt: LinearLearnt) -> TabularConstants:
@@ -551,21 +552,21 @@ def _value(learnt: LinearLearnt) -> ValueFacts:
         )
     if upper is None:
         assumes.append("no upper end: asking an adaptive planner for one would be a release of its own")
-    told = {
+    interval = {
         "gap": None if upper is None else upper - lower,
         "upper_flag": "trivial" if upper is None else None,
         "status": "modelled",
         "assumes": assumes,
         "start": "released" if released else "declared",
     }
-    return ValueFacts.model_validate({**learnt.value, **told})
+    return ValueFacts.model_validate({**learnt.value, **interval})
 
 
 def _weight_labels(learnt: LinearLearnt) -> Body:
-    """What turns ``policy.parquet`` into decisions: scale, feature map and clips, for ``policy.json``."""
+    """Fields of ``policy.json`` that turn ``policy.parquet`` into decisions: scale, feature map and clips."""
     request, backups = learnt.request, learnt.result.backups
     f, x = request.task.reference, request.plan.features
-    told = {"integers": f.astype(np.int64).tolist(), "square": x.square, "unit_squared": str(x.unit_squared)}
+    feature_map = {"integers": f.astype(np.int64).tolist(), "square": x.square, "unit_squared": str(x.unit_squared)}
     return {
         "kind": "linear" if request.observed is None else OBSERVED_KIND,
         "dimension": int(f.shape[-1]),
@@ -578,14 +579,14 @@ def _weight_labels(learnt: LinearLearnt) -> Body:
         "multiplier": [b.multiplier for b in backups],
         "constant": [b.constant for b in backups],
         "clip": [list(b.clip) for b in backups],
-        "features": told if x.sample_of is None else {**told, "sample_of": x.sample_of},
+        "features": feature_map if x.sample_of is None else {**feature_map, "sample_of": x.sample_of},
         **_observed_labels(learnt),
         "decisions": "decisions.parquet: the same policy, state by state",
     }
 
 
 def _observed_labels(learnt: LinearLearnt) -> Body:
-    """What ``policy act --observation`` needs besides: the map, names and scales, and the evidence of an advice."""
+    """Further fields for ``policy act --observation``: the map, names and scales, and the evidence of an advice."""
     request, vector = learnt.request, learnt.request.card.domain.observation
     if request.observed is None or vector is None:
         return {}
@@ -602,7 +603,7 @@ def _observed_labels(learnt: LinearLearnt) -> Body:
 
 # of a plan under attack
 _STEPS = 2
-# cells of the counts by which other people evaluate: more drown in noise, and take minutes
+# most cells of the counts of held-out people: more are lost in noise, and take minutes
 _MOST_COUNTED = 10_000_000
 
 
@@ -632,7 +633,7 @@ class LinearLearner:
 
 @dataclass(frozen=True)
 class LinearRun:
-    """The calls of a planner, bounded together."""
+    """A run of regressions, bounded together."""
 
     request: LinearRequest
     terms: Terms
@@ -655,27 +656,27 @@ class LinearRun:
         return [r.joint(), r.calls(), r.planner_facts().model_dump()]
 
     def charge(self) -> tuple[Fraction | None, Body]:
-        """Planned calls, or mechanisms where known."""
+        """Planned calls, or the mechanisms where they are known."""
         r = self.request
-        told = {"joint": r.joint(), "epsilon": None, **tell_joining(r.card.kind, r.joining())}
+        body = {"joint": r.joint(), "epsilon": None, **joining_facts(r.card.kind, r.joining())}
         if (listed := r.mechanisms()) is not None:
-            return r.rho, told | {"mechanisms": [describe_mechanism(m) for m in listed]}
-        return r.rho, told | {"planned_calls": r.calls(), "planner": r.planner_facts().model_dump()}
+            return r.rho, body | {"mechanisms": [describe_mechanism(m) for m in listed]}
+        return r.rho, body | {"planned_calls": r.calls(), "planner": r.planner_facts().model_dump()}
 
     def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
-        r, asked = self.request, self.request.plan.terms
-        split = asked.halves and r.adaptive
+        r, terms = self.request, self.request.plan.terms
+        split = terms.halves and r.adaptive
 
         if r.observed is not None:
             batches = ObservedRows(snapshot, r.card, r.observed, resources, None if r.adaptive else r.plan.onto)
             observed = StreamRows(batches, r.observed.dimension, snapshot.kind)
-            return stage("release", lambda noise: drawn(r, observed, noise))
+            return stage("release", lambda noise: draw_linear(r, observed, noise))
 
         def sums() -> dict[Side, Tallies]:
             steps = r.plan.reward_steps
-            return tally(snapshot, r.card, asked.value_steps, steps, split=split, resources=resources)
+            return tally(snapshot, r.card, terms.value_steps, steps, split=split, resources=resources)
 
-        return stage("release", lambda noise: drawn(r, TalliedRows(r.features, sums, snapshot.kind), noise))
+        return stage("release", lambda noise: draw_linear(r, TalliedRows(r.features, sums, snapshot.kind), noise))
 
     def quote(self) -> Quote:
         """One row a call, or a table where nothing adapts."""
@@ -693,9 +694,9 @@ class LinearRun:
         rho, joining = self.request.rho, self.request.joining()
         if rho is None or None in joining:
             return None
-        whole = sum((c for c in joining if c is not None), Fraction(0))
+        joining_cost = sum((c for c in joining if c is not None), Fraction(0))
         facts = cast("RegressionFacts", self.request.joint())
-        return {"rho_exact": str(rho), "rho_add_remove": str(whole), "sums": [], "regressions": facts}
+        return {"rho_exact": str(rho), "rho_add_remove": str(joining_cost), "sums": [], "regressions": facts}
 
     def evaluation(self) -> LinearEvaluation | ObservedEvaluation:
         if self.request.observed is not None:
@@ -722,7 +723,7 @@ class LinearRun:
         return None
 
     def log_size(self, episodes: int) -> int:
-        """That of its tables, however many episodes."""
+        """The size of its tables, however many episodes."""
         card = self.request.card
         if self.request.observed is not None:
             from pipeline.worlds.surrogate import places_of
@@ -734,19 +735,20 @@ class LinearRun:
         from pipeline.learners.forecast import Seed, foresee
         from pipeline.worlds.surrogate import places_of
 
-        asked, ball = self.request, None
-        if asked.observed is not None:
-            seen = places_of(asked.card)
-            asked, ball = replace(asked, card=seen.card, plan=replace(asked.plan, features=seen.features)), seen.ball
-        silent = replace(asked, plan=asked.plan.without_noise(), start_rho=None)
+        request, ball = self.request, None
+        if request.observed is not None:
+            places = places_of(request.card)
+            plan, ball = replace(request.plan, features=places.features), places.ball
+            request = replace(request, card=places.card, plan=plan)
+        silent = replace(request, plan=request.plan.without_noise(), start_rho=None)
 
         def learn(logged: Logged, of_log: Seed, noise: Seed, _: Seed) -> list[Policy]:
             visits = logged.visits_and_rewards(episodes, np.random.default_rng(of_log))
-            tallies: dict[Side, Tallies] = {"both": _tallies(asked, *visits)}
-            rows = TalliedRows(asked.features, lambda: tallies, "synthetic")
-            return [plan_linear(r, drawn(r, rows, SeededNoise(noise)))[1] for r in (asked, silent)]
+            tallies: dict[Side, Tallies] = {"both": _tallies(request, *visits)}
+            rows = TalliedRows(request.features, lambda: tallies, "synthetic")
+            return [plan_linear(r, draw_linear(r, rows, SeededNoise(noise)))[1] for r in (request, silent)]
 
-        return foresee(asked.card, self.terms, seeds, learn, ball=ball)
+        return foresee(request.card, self.terms, seeds, learn, ball=ball)
 
     def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
         """Every step is released alike, and by the same code."""
@@ -785,7 +787,7 @@ def _planned(request: LinearRequest) -> Sequence[MechanismFacts | CallFacts]:
     rows: list[CallFacts] = []
     for call in request.calls():
         rho = None if call["rho"] in (None, "None") else Fraction(str(call["rho"]))
-        told = {key: call[key] for key in ("name", "sensitivity", "tables", "adaptive")}
-        exact = {"rho": None if rho is None else float(rho), "rho_exact": None if rho is None else str(rho)}
-        rows.append(CallFacts.model_validate(told | exact))
+        described = {key: call[key] for key in ("name", "sensitivity", "tables", "adaptive")}
+        cost = {"rho": None if rho is None else float(rho), "rho_exact": None if rho is None else str(rho)}
+        rows.append(CallFacts.model_validate(described | cost))
     return rows

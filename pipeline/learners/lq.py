@@ -1,6 +1,6 @@
 """LQ agents: sums of squares of observations and controls, and certainty equivalence on them.
 
-What an LQ release teaches: gains, what report.json says of them, and exact values in a known plant.
+An LQ release yields gains, their facts in report.json, and exact values in a known plant.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from pipeline.privacy.noise import NoiseSource, RealDataError, SeededNoise
 from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.statistics.lq import LqSums, draw_lq, gram_deviation, lq_layout, lq_sum, released_moments
-from pipeline.statistics.private_sum import PrivateSum, tell_joining
+from pipeline.statistics.private_sum import PrivateSum, joining_facts
 from pipeline.transaction.drawing import WHOLE, Stage
 from pipeline.worlds import plants
 
@@ -52,9 +52,9 @@ if TYPE_CHECKING:
     from pipeline.worlds.surrogate import SimulatedRun
 
 
-# of the log that certainty equivalence without noise is given: made up anew, so that no row of this run is read
+# seed of the simulated log for certainty equivalence without noise: no row of this run is read
 _SEED = 0
-# episodes of it at most: without noise more change nothing that four digits show
+# most episodes of it: more change nothing in the first four digits
 _EPISODES = 20_000
 
 
@@ -114,23 +114,23 @@ class LqLearnt:
         return lq_truth(self.run, world, behaviour, self.result.gains)
 
     def _constants(self) -> PlantConstants:
-        c, layout, domain, usual = self.run.constants, self.run.layout, self.run.card.domain, Lq()
+        c, layout, domain, defaults = self.run.constants, self.run.layout, self.run.card.domain, Lq()
         share, radius = float(layout.gram_share), domain.observation.radius
         cut = layout.bounds[0] / radius, layout.bounds[2] / radius
         tuned = "chosen on simulated plants that no figure uses; part of the release"
-        own = "the recipe's; part of the release"
-        told = {
+        from_recipe = "the recipe's; part of the release"
+        sourced = {
             "ridge": (c.ridge, "chosen by us, in sums of squares of (x, u), balls of radius 1"),
             "floor": (
                 c.floor,
                 "chosen by us: multiples of the noise's spectral norm below which a direction is not trusted",
             ),
-            "cut of x": (cut[0], tuned if cut == tuple(usual.cut) else own),
-            "cut of next x": (cut[1], tuned if cut == tuple(usual.cut) else own),
-            "share of the Gram matrix": (share, tuned if share == usual.gram_share else own),
+            "cut of x": (cut[0], tuned if cut == tuple(defaults.cut) else from_recipe),
+            "cut of next x": (cut[1], tuned if cut == tuple(defaults.cut) else from_recipe),
+            "share of the Gram matrix": (share, tuned if share == defaults.gram_share else from_recipe),
             "lattice steps": (layout.steps, "chosen by us; part of the release"),
         }
-        values, source = ({name: both[i] for name, both in told.items()} for i in (0, 1))
+        values, source = ({name: pair[i] for name, pair in sourced.items()} for i in (0, 1))
         return PlantConstants(
             policy=Preset.model_validate({"preset": "certainty equivalence", "values": values, "source": source}),
             bounds=None,
@@ -169,12 +169,12 @@ def lq_truth(run: LqRun, world: str, behaviour: str, gains: Array) -> Truth:
     """
     system = plants.load_lq_world(world)
     plants.check_world(system, run.card)
-    best, mine = (0.0 - system.expected_cost(K) for K in (system.optimal_gains(), gains))
+    best, value = (0.0 - system.expected_cost(K) for K in (system.optimal_gains(), gains))
     return Truth(
         v_star=best,
-        v_policy=mine,
-        v_policy_model=mine,
-        suboptimality=best - mine,
+        v_policy=value,
+        v_policy_model=value,
+        suboptimality=best - value,
         v_behavior=plants.explorer_value(system, behaviour),
         v_uniform=plants.explorer_value(system, "sphere"),
         v_zero=0.0 - system.expected_cost(system.zero_gains()),
@@ -252,7 +252,6 @@ class LqRun:
 
     @property
     def layout(self) -> LqSums:
-        """What is summed."""
         return lq_layout(self.summed)
 
     @property
@@ -262,11 +261,11 @@ class LqRun:
 
     @property
     def floor(self) -> float:
-        """What a direction's squares must sum to, balls of radius 1, to be told from the noise; 0 without noise."""
+        """Least sum of squares of a direction, balls of radius 1, that exceeds the noise; 0 without noise."""
         return self.constants.floor * gram_deviation(self.summed) * math.sqrt(self.layout.dimension)
 
     def joint(self) -> dict[str, object]:
-        """What the joint cost rests on, as the release will say it."""
+        """Facts behind the joint cost, as the release records them."""
         rho = self.summed.rho
         return {"rho_exact": None if rho is None else str(rho), **self.layout.joint()}
 
@@ -281,19 +280,19 @@ class LqRun:
         return [describe_mechanism(m) for m in self.summed.mechanisms]
 
     def spec(self) -> list[Any]:
-        """How rows are cut, what is drawn."""
+        """The clips of rows, and the mechanisms."""
         return [self.joint(), self._described()]
 
     def charge(self) -> tuple[Fraction | None, Body]:
-        told = {"joint": self.joint(), "epsilon": None, "mechanisms": self._described()}
-        return self.summed.rho, told | tell_joining(self.card.kind, [self.summed.joining_cost])
+        body = {"joint": self.joint(), "epsilon": None, "mechanisms": self._described()}
+        return self.summed.rho, body | joining_facts(self.card.kind, [self.summed.joining_cost])
 
     def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
         rows = lazy_lq_sums(self.layout, snapshot, self.card, resources)
         return stage("release", lambda noise: draw_lq(self.summed, rows, noise))
 
     def quote(self) -> Quote:
-        """Also how far the rows reach beside the noise."""
+        """Release and cost, and the largest sum of squares beside the one that exceeds the noise."""
         most = round(2 * self.layout.episodes * self.layout.horizon * (1 - self.terms.reserve))
         outlook = Outlook(what_if=[], people_needed={}, most_squares=most, squares_a_direction_needs=self.floor)
         rho, joint = self.summed.rho, Joint.model_validate(self.joint())
@@ -308,8 +307,8 @@ class LqRun:
         Raises ValueError if the release was drawn on other terms.
         """
         moments = released_moments(self.summed, release)
-        found = certainty_equivalence(moments, self.task, self.constants)
-        return LqLearnt(self, found, np.linalg.eigvalsh(moments.gram)[::-1].tolist())
+        result = certainty_equivalence(moments, self.task, self.constants)
+        return LqLearnt(self, result, np.linalg.eigvalsh(moments.gram)[::-1].tolist())
 
     def unforeseen(self) -> str | None:
         if self.terms.known is None:
@@ -321,27 +320,27 @@ class LqRun:
         return episodes * d.horizon * (d.observation.size + d.action.size) // 4
 
     def forecast(self, episodes: int, seeds: Sequence[int]) -> list[SimulatedRun]:
-        """What its gains, and those without noise, cost above the optimum in the declared plant.
+        """Cost of its gains, and of those without noise, above the optimum in the declared plant.
 
         Raises CardError if there is no such world or behaviour, or the card declares another plant.
         """
         from pipeline.worlds.surrogate import SimulatedRun
 
-        known = self.terms.known
-        assert known is not None
-        system = plants.load_lq_world(known.world)
+        declared = self.terms.known
+        assert declared is not None
+        system = plants.load_lq_world(declared.world)
         plants.check_world(system, self.card)
         best, zero = (system.expected_cost(K) for K in (system.optimal_gains(), system.zero_gains()))
-        asked, found = replace(self.summed, layout=self.silent.layout), list[SimulatedRun]()
+        noisy, runs = replace(self.summed, layout=self.silent.layout), list[SimulatedRun]()
         for seed in seeds:
             of_log, of_noise = np.random.SeedSequence((seed,)).spawn(2)
             x, u = plants.simulate(
-                system, plants.explorer(system, known.behaviour), episodes, np.random.default_rng(of_log)
+                system, plants.explorer(system, declared.behaviour), episodes, np.random.default_rng(of_log)
             )
-            gains = (_gains(self, s, [LqBatch(x, u, episodes)], SeededNoise(of_noise)) for s in (asked, self.silent))
+            gains = (_gains(self, s, [LqBatch(x, u, episodes)], SeededNoise(of_noise)) for s in (noisy, self.silent))
             private, exact = (system.expected_cost(K) - best for K in gains)
-            found.append(SimulatedRun(private, exact, zero - best, -best, 0.0))
-        return found
+            runs.append(SimulatedRun(private, exact, zero - best, -best, 0.0))
+        return runs
 
     def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
         from pipeline.audits.regressions import lq_target

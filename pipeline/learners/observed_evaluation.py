@@ -1,7 +1,7 @@
-"""A linear policy on observations, measured on people who did not choose it: doubly robust in its declared features.
+"""A linear policy on observations, measured on held-out people: doubly robust in its declared features.
 
-Two stages: moments of features, and with what they tell, scores of the same people.  A few more scores check whether
-values are linear in the features at all: where they are not, the answer is withheld.
+Two stages: moments of features, and with their answer, scores of the same people.  A few more scores check whether
+values are linear in the features: where they are not, the answer is withheld.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ Array = NDArray[np.float64]
 FEATURES, SCORED = "moments of features", "values of people"
 # of the budget of the part on the moments
 SHARE = Fraction(1, 2)
-# most features: moments of more drown, and their fit takes minutes
+# most features: moments of more are lost in noise, and their fit takes minutes
 MOST = 200
 # of psi from the middle and of gain from 0: deviations by the weights of all steps, and largest weights of one; least
 # and most in ranges of values, and most in ranges of a reward, of the two the larger
@@ -90,7 +90,7 @@ class ObservedEvaluation:
     estimator = OBSERVED
 
     def __post_init__(self) -> None:
-        """Refuse halves within a part, and features that drown."""
+        """Refuse halves within a part, and too many features."""
         asked = f"{self.terms.where}: [evaluate] people = {float(self.terms.held_out):g}"
         if self.request.plan.terms.halves:
             raise CardError(f"{asked}: [linear] halves = true splits people as well; take one of them out")
@@ -110,12 +110,12 @@ class ObservedEvaluation:
 
     @property
     def moved(self) -> ObservedLayout:
-        """Of the first stage."""
+        """Sums of the first stage."""
         return ObservedLayout(self.card, self.features.dimension)
 
     @property
     def scored(self) -> MomentLayout:
-        """Of the second: two checks cost what one other score does."""
+        """Sums of the second stage: two checks cost as much as one other score."""
         card, J = self.card, _WHOLE + DIRECTIONS
         return CheckedLayout(card.name, card.kind, "per_step", J, halved=tuple(range(_WHOLE, J)))
 
@@ -133,7 +133,7 @@ class ObservedEvaluation:
         return least, most if total is None else min(most, total / self.request.unit)
 
     def clips(self, m: Moments, found: Fit) -> Clips:
-        """Where scores are cut, reward units: by the weights of rows that the moments tell, narrow where these are."""
+        """Clips of scores, reward units: by the weights of rows from the moments, narrow where these are."""
         least, most = self.range
         people = self.card.unit.users_public * self.card.unit.episodes_per_user * float(self.terms.judging(self.card))
         square = np.einsum("hd,hde,he->h", found.weights, m.gram, found.weights) / people
@@ -145,18 +145,18 @@ class ObservedEvaluation:
 
     @property
     def check(self) -> float:
-        """Where checks are cut, reward units."""
+        """Clip of checks, reward units."""
         (least, most), steps = self.range, math.sqrt(self.card.domain.horizon)
         return self.request.unit * max(_CHECK * (most - least), _STEPS * steps)
 
     @property
     def off(self) -> float:
-        """What the learner's values may be off by in a row, in ranges of a reward."""
+        """Largest error of the learner's values in a row, in ranges of a reward."""
         least, most = self.range
         return max(1.0, _OFF * (most - least))
 
     def spec(self) -> list[Any]:
-        """All that makes the policy, also where that is free."""
+        """All settings that make the policy, free ones included."""
         own = [_DEVIATIONS, _LARGEST, _LEAST, _MOST, _MOST_STEPS, _CHECK, _STEPS, _OFF, *_WEIGHTS, _BEYOND, _MISSED]
         return [self.estimator, observed_value.VERSION, own, self.request.planner_facts().model_dump(mode="json")]
 
@@ -191,7 +191,7 @@ class ObservedEvaluation:
         return replace(second, mechanisms=mechanisms, tables={**first.tables, **second.tables})
 
     def ask(self, learnt: Learnt) -> MomentSums:
-        """The question of the first stage."""
+        """The query of the first stage."""
         found, d = _linear(learnt), self.card.domain
         policy = _policy(found)
         sides = directions(self.features.size, len(d.live_states), len(d.action_labels), DIRECTIONS)
@@ -199,7 +199,7 @@ class ObservedEvaluation:
         return MomentSums(self.moved, asked, self.off)
 
     def scores(self, learnt: Learnt, asked: Asked, answers: Release) -> ObservedScores:
-        """The question of the second."""
+        """The query of the second stage."""
         m = self.moments(answers)
         found = fit(m)
         least, most = self.range
@@ -275,7 +275,7 @@ def _linear(learnt: Learnt) -> LinearLearnt:
 
 
 def _policy(found: LinearLearnt) -> LinearPolicy:
-    """What decides at any observation."""
+    """The policy at any observation."""
     b = found.result.backups
     return LinearPolicy(
         np.stack([x.w for x in b]),
@@ -291,7 +291,7 @@ def _policy(found: LinearLearnt) -> LinearPolicy:
 
 
 def _of_scores(answers: Release) -> Release:
-    """Value, own return and gain, beside placebos that nobody asked."""
+    """Value, own return and gain, beside placebos without a query."""
     none, cut = np.zeros(len(SCORES) - _WHOLE, dtype=np.int64), (SUMS, SQUARES)
     tables = {name: np.append(answers.tables[name][:_WHOLE], none) for name in cut}
     listed = tuple(replace(m, shape=(len(SCORES),)) if m.table in cut else m for m in answers.mechanisms)

@@ -1,6 +1,6 @@
-"""The offline agents and the policies they write, by name: the one table that says what each is.
+"""The table of offline agents by name, and of the policies that they write.
 
-:func:`guard` puts a run behind its gate: which share of the budget the gate takes, what is drawn with the rest.
+:func:`guard` puts a run behind its gate: the gate takes a share of the budget, the run draws with the rest.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
     from pipeline.facts.report import Report
 
 _METHODS = ["apvi", "ucbvi", "vapvi", "pevi", "one-shot", "one-step", "lqr"]
-# each with its counterpart with or without noise; ``dp-`` adds noise, and PEVI is never asked with it
+# each with its counterpart with or without noise; ``dp-`` adds noise, and PEVI has no such counterpart
 _TWINS = {
     name: twin
     for method in _METHODS
     for name, twin in ((f"dp-{method}", method), (method, f"dp-{method}"))
     if name != "dp-pevi"
 } | {"pevi": "dp-vapvi"}
-# those of feature maps; and those that play to learn
-_LINEAR, _PLAYS = ("vapvi", "pevi", "one-shot"), "ucbvi"
+# agents of feature maps; and the agent that explores
+_LINEAR, _EXPLORES = ("vapvi", "pevi", "one-shot"), "ucbvi"
 
 
 class _Agents(Mapping[str, Agent]):
@@ -98,15 +98,15 @@ def _learner(method: str) -> Learner:
             return LqLearner()
 
 
-def rivals(of: str, card: AnyCard, *, private: bool) -> Iterator[tuple[str, Agent]]:
-    """The agents that may read a card beside one of them; who plays to learn is no rival of who is played as it is."""
+def rivals(agent: str, card: AnyCard, *, private: bool) -> Iterator[tuple[str, Agent]]:
+    """The agents that can read a card beside ``agent``; one that explores is a rival of none but itself."""
     for name in AGENTS:
         method = name.removeprefix("dp-")
         if isinstance(card, Card):
             reads = method != "lqr" and (card.features is not None or method not in _LINEAR)
         else:
             reads = method == "lqr"
-        if reads and name.startswith("dp-") == private and (method != _PLAYS or name == of):
+        if reads and name.startswith("dp-") == private and (method != _EXPLORES or name == agent):
             yield name, AGENTS[name]
 
 
@@ -122,8 +122,7 @@ def find(name: str) -> Agent:
 def plan_run(card: AnyCard, terms: Terms) -> RunPlan:
     """Plan and price a run of the agent that the terms name; reads no rows.
 
-    Raises CardError if card and recipe do not fit each other, or real people would be drawn by code that is not of the
-    house.
+    Raises CardError if card and recipe do not fit each other, or a plug-in's own learner would draw real people.
     """
     if isinstance(card, Card) and card.domain.discount < 1 and terms.known is not None:
         raise CardError(
@@ -131,9 +130,9 @@ def plan_run(card: AnyCard, terms: Terms) -> RunPlan:
             f"{card.domain.discount:g}; leave out [evaluate] world"
         )
     learner = find(terms.agent).learner
-    # what a plug-in's own learner draws, no ledger could recompute
-    own = is_plugin(terms.agent) and card.kind == "real"
-    if own and type(learner) not in {type(agent.learner) for agent in AGENTS.values()}:
+    # no ledger could recompute the charge of a plug-in's own learner
+    is_own_code = is_plugin(terms.agent) and card.kind == "real"
+    if is_own_code and type(learner) not in {type(agent.learner) for agent in AGENTS.values()}:
         raise CardError(
             f"{card.name} is registered as real: {terms.agent} draws by code of its own, and what it would be charged "
             "nobody could verify; give one of the house's learners a planner of your own (docs/extend.md)"
@@ -171,7 +170,7 @@ def _codec(kind: str | None) -> Codec:
 
 
 def read_view(report: Report, folder: Path) -> PolicyView:
-    """The policy of a run's folder as the page draws it: what the run itself had at hand.
+    """The policy of a run's folder as the page draws it.
 
     Raises OSError, ValueError, KeyError if a file is missing or damaged.
     """
@@ -180,7 +179,7 @@ def read_view(report: Report, folder: Path) -> PolicyView:
 
 
 def read_stored(folder: Path) -> StoredPolicy:
-    """The policy of a run's folder with labels, and what was promised.
+    """The policy of a run's folder with labels and guarantee.
 
     Raises CardError if a file of the folder is missing or damaged.
     """
@@ -188,8 +187,8 @@ def read_stored(folder: Path) -> StoredPolicy:
         files, codec = read_policy_files(folder, _codec)
         report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
         digest, play = sha256_file(folder / "policy.parquet"), files.labels.get("play")
-        of = Exported(folder.name, report["guarantee"]["sentence"], digest, play)
-        return codec.stored(files, report, of)
+        exported = Exported(folder.name, report["guarantee"]["sentence"], digest, play)
+        return codec.stored(files, report, exported)
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError) as e:
         raise CardError(
             f"{folder.name}: the run's policy cannot be read ({type(e).__name__}); `reticent run` its recipe again: "
@@ -203,24 +202,24 @@ SHARE = Fraction(1, 50)
 
 @dataclass(frozen=True)
 class Guarded:
-    """What a recipe draws of a card.
+    """A run behind its gate.
 
-    ``gate``: what is drawn before; None where nothing may stop the run.
-    ``whole``: with the whole budget: what versions without a gate drew.  Where that was charged, it is what stands.
+    ``gate``: drawn before the run; None where nothing may stop it.
+    ``full_plan``: the run with the whole budget, as versions without a gate drew it; it stands where it was charged.
     """
 
     plan: RunPlan
     gate: Gate | None
-    whole: RunPlan
+    full_plan: RunPlan
     terms: Terms
 
     def keys(self, card: AnyCard, edition: int) -> list[str]:
-        """Under which the ledger may know a run of this recipe on an edition: its gate, and its release."""
-        drawings = [self.whole, self.plan, *([] if self.gate is None else [self.gate])]
+        """Keys under which the ledger may hold a run of this recipe on an edition: its release and its gate."""
+        drawings = [self.full_plan, self.plan, *([] if self.gate is None else [self.gate])]
         return [key_of(card, edition, drawing) for drawing in drawings]
 
     def quote(self) -> Quote:
-        """What would be released and what it costs, the gate's share included."""
+        """Release and cost, the gate's share included."""
         rest = self.plan.quote()
         if self.gate is None or self.gate.exact or rest.rho is None:
             return rest
@@ -236,7 +235,7 @@ class Guarded:
         return replace(rest, mechanisms=listed, rho=rho, spent=spent)
 
     def charges(self, card: AnyCard, edition: int | None, entries: Sequence[Entry]) -> list[Charge]:
-        """What a run would be charged for, part by part: what is committed is not drawn again.
+        """Charges of a run, part by part, without parts that are committed already.
 
         ``card``, ``edition``: of the dataset, and the number of the snapshot; None where there is none yet.
         """
@@ -248,7 +247,7 @@ class Guarded:
         return [] if done(self.plan) else [part.charge() for part in parts if not done(part)]
 
     def is_gate(self, card: AnyCard, intent: Entry) -> bool:
-        """Whether an INTENT paid for the gate, not for what comes after it."""
+        """True where an INTENT paid for the gate, not for the run behind it."""
         return self.gate is not None and intent.body["run_key"] == key_of(card, intent.body["snapshot"], self.gate)
 
     @property
@@ -257,7 +256,7 @@ class Guarded:
         return [] if self.gate is None else list(self.gate.layout.rules)
 
     def targets(self) -> list[AuditTarget]:
-        """What an audit attacks of the gate: its counts, where they have noise."""
+        """Audit targets of the gate: its counts, where they have noise."""
         if self.gate is None or self.gate.exact:
             return []
         from pipeline.audits.tables import gate_target
@@ -265,37 +264,37 @@ class Guarded:
         return [gate_target(self.gate.counts)]
 
     def opened(self) -> Guarded:
-        """The same without a gate: as a version drew it that had none."""
-        return Guarded(self.whole, None, self.whole, replace(self.terms, taken=Fraction(0)))
+        """The run without a gate, as earlier versions drew it."""
+        return Guarded(self.full_plan, None, self.full_plan, replace(self.terms, taken=Fraction(0)))
 
 
 def guard(card: AnyCard, terms: Terms) -> Guarded:
     """Put a gate before a run; reads no row.
 
-    Synthetic people are owed no promise: their gate is exact, takes nothing of the budget, and asks for what the card
-    does not tolerate at all.
+    Synthetic people need no guarantee: their gate is exact, takes none of the budget, and has only the rules with
+    tolerance 0.
 
     Raises CardError, RealDataError see :func:`~pipeline.learners.offline_agents.plan_run`.
     """
-    whole, p = plan_run(card, terms), terms.privacy
-    # without noise to hide in, only what is not tolerated at all
+    full_plan, p = plan_run(card, terms), terms.privacy
+    # an exact gate has only the rules with tolerance 0
     rules = tuple(r for r in gated_rules(card) if card.kind == "real" or not card.tolerance[r])
     share = SHARE if p is None or p.gate is None else fraction_of(p.gate)
     if not rules or not share:
-        return Guarded(whole, None, whole, terms)
+        return Guarded(full_plan, None, full_plan, terms)
     layout, ask = GateLayout(card.name, card.kind, rules), terms.ask()
     if not layout.once:
-        # side by side, their order says nothing: another tolerance is no other question
+        # their order carries nothing: another tolerance is the same query
         layout = replace(layout, rules=tuple(sorted(rules, key=list(BY_NAME).index)))
     if card.kind == "synthetic":
-        return Guarded(whole, Gate(card, layout, _counts(layout, None)), whole, terms)
+        return Guarded(full_plan, Gate(card, layout, _counts(layout, None)), full_plan, terms)
     counts = _counts(layout, ask, share)
     if not ask.pure:
         counts = counts.with_slack(terms.noise(), safe_epsilon(card.budget.rho, card.budget.delta))
     (drawn,) = counts.mechanisms
-    taken = (drawn.epsilon if ask.pure else drawn.rho) or Fraction(0)
-    rest = replace(terms, taken=taken)
-    return Guarded(plan_run(card, rest), Gate(card, layout, counts), whole, rest)
+    gate_cost = (drawn.epsilon if ask.pure else drawn.rho) or Fraction(0)
+    remaining = replace(terms, taken=gate_cost)
+    return Guarded(plan_run(card, remaining), Gate(card, layout, counts), full_plan, remaining)
 
 
 def _counts(layout: GateLayout, ask: Ask | None, share: Fraction = Fraction(0)) -> PrivateSum:

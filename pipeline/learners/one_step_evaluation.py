@@ -1,6 +1,6 @@
-"""A one-step policy, confirmed and measured on people who did not make it: three stages, each asks what the last told.
+"""A one-step policy, confirmed and measured on held-out people: three stages, each query follows the last answer.
 
-Both parts of the people make the policy that is published: one proposes, the other keeps what it does often enough.
+Both parts of the people make the published policy: one proposes, the other keeps actions that are frequent enough.
 """
 
 from __future__ import annotations
@@ -79,13 +79,13 @@ class OneStepEvaluation:
 
     @property
     def features(self) -> FeatureLayout:
-        """Of the second; with moments of practice where people are enough to tell how steps differ."""
+        """Layout of the second stage; with moments of practice where people are enough to distinguish steps."""
         weighted = self.signal >= (_POOLED_WEIGHTED if self.plan.groups else WEIGHTED)
         return FeatureLayout(self.plan.card, 5 if weighted else 3, weighted)
 
     @property
     def scored(self) -> MomentLayout:
-        """Of the third."""
+        """Layout of the third stage."""
         card = self.plan.card
         return MomentLayout(card.name, card.kind, card.domain.dynamics, len(SCORES), halved=PLACEBOS)
 
@@ -111,14 +111,14 @@ class OneStepEvaluation:
         }
 
     def clips(self, confirmed: Confirmed) -> Clips:
-        """Where scores are cut, reward units."""
+        """Clips of scores, reward units."""
         wide, (low, high) = one_step_value.spread(confirmed), self.plan.span
         least, most = self.plan.card.reward.range
         past = past_clip(most - least, high - low)
         return Clips(low, high, max(_SPREAD, wide), past=past, lost=_LOST, gain=max(_GAIN, wide))
 
     def spec(self) -> list[Any]:
-        """What makes the policy decides what is asked of it."""
+        """Settings of the policy, which decide the queries about it."""
         version = one_step_value.POOLED_VERSION if self.plan.groups else one_step_value.VERSION
         return [self.estimator, version, *self.plan.span, _SPREAD, _GAIN, _LOST, *self.chosen]
 
@@ -136,13 +136,13 @@ class OneStepEvaluation:
         return self.answers(_step(learnt), answer)
 
     def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
-        """Each stage, for questions of the auditor's own."""
+        """Each stage, for queries of the auditor."""
         low, high = self.plan.span
         rows = [rows_target(self.sums[stage], high - low) for stage in (FOLLOW, FEATURES)]
         return [*rows, scores_target(self.sums[SCORED])]
 
     def answers(self, learnt: LearntStep, answer: Callable[[str, Asked], Release]) -> Release:
-        """All stages, each asked what the last one told."""
+        """All stages; each query follows the last answer."""
         proposal = self.propose(learnt)
         first = answer(FOLLOW, FollowQuestion(FollowLayout(self.plan.card), proposal.action))
         confirmed = self.confirm(proposal, first)
@@ -187,7 +187,7 @@ class OneStepEvaluation:
         return replace(found, found=plan), told
 
     def propose(self, learnt: LearntStep) -> Proposal:
-        """What the learning part proposes, in parts of the range of returns."""
+        """The proposal of the learning part, in parts of the range of returns."""
         found, values = learnt.found, learnt.release.derived["v_value"]
         G, (low, high) = len(values), self.plan.span
         kept, best = found.policy.abstains[:G], found.policy.probabilities[:G].argmax(-1)
@@ -205,12 +205,12 @@ class OneStepEvaluation:
         )
 
     def confirm(self, proposal: Proposal, answers: Release) -> Confirmed:
-        """What is kept of a proposal."""
+        """The confirmed part of a proposal."""
         rows = answers.tables["b_follow"].reshape(2, -1).astype(np.float64)
         return one_step_value.confirm(proposal, rows, _sd(answers, "b_follow"))
 
     def policy(self, confirmed: Confirmed) -> Policy:
-        """The policy as it is published, of what :meth:`confirm` kept."""
+        """The published policy: the part that :meth:`confirm` keeps."""
         d = self.plan.card.domain
         L, A = len(d.live_states), len(d.action_labels)
         action = confirmed.proposal.action.reshape(-1, L)
@@ -219,7 +219,7 @@ class OneStepEvaluation:
         return Policy(np.broadcast_to(chosen, (*shape, A)).copy(), np.broadcast_to(action < 0, shape).copy())
 
     def ask_features(self, confirmed: Confirmed) -> FeatureQuestion:
-        """The second stage's question."""
+        """The query of the second stage."""
         # a third of the largest weight is a ratio of 1; towards 0, so that nothing gets longer than its bound
         weight = np.floor(np.minimum(confirmed.ratio, 3.0) * (WEIGHT // 3)).astype(np.int64)
         phi = np.trunc(one_step_value.features(confirmed) * STEPS).astype(np.int64)
@@ -228,7 +228,7 @@ class OneStepEvaluation:
         return FeatureQuestion(self.features, confirmed.proposal.action, weight, phi, values, high - low)
 
     def trait(self, confirmed: Confirmed, answers: Release, error: float) -> Trait:
-        """What a hidden trait would leave in the placebos: from rows that follow, and weights of steps."""
+        """Effect of a hidden trait on the placebos, from rows that follow, and weights of steps."""
         card, p = self.plan.card, confirmed.chance
         rows, d = np.maximum(confirmed.rows, 0.0), card.domain
         deviates = confirmed.proposal.action >= 0
@@ -253,9 +253,9 @@ class OneStepEvaluation:
         return Moments(tables["b_gram"], tables["b_next"], tables["b_error"], practice, _sd(answers, "b_gram") / unit)
 
     def ask_scores(self, confirmed: Confirmed, asked: FeatureQuestion, answers: Release) -> OneStepScores:
-        """The third stage's question.
+        """The query of the third stage.
 
-        ``confirmed``, ``asked``: policy, and what the second stage was asked.
+        ``confirmed``, ``asked``: policy, and the query of the second stage.
         """
         phi, moments = asked.features / STEPS, self.moments(answers)
         model = one_step_value.fit(confirmed, phi, moments, self.plan.card.domain.horizon)

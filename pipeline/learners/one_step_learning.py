@@ -1,9 +1,9 @@
-"""From the sums of targets to the second question, to a policy, and to what report.json says of it; reads no rows.
+"""From the sums of targets to the second query, to a policy, and to its facts in report.json; reads no rows.
 
-One-step agents: what practice is worth, what actions gain over it, and one step of improvement, in stages.
+One-step agents: the value of current practice, the gain of actions over it, and one step of improvement, in stages.
 
-Where other people judge and all is enough to be heard, groups of states are asked before states: how many groups, and
-their share of the budget, follow from declared numbers alone (:func:`groups_asked`).
+Where held-out people evaluate and the log is large beside the noise, groups of states are queried before states: their
+number and their share of the budget follow from declared numbers alone (:func:`with_groups`).
 """
 
 from __future__ import annotations
@@ -56,23 +56,22 @@ from pipeline.privacy.release import Release
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.statistics.ask import Ask
 from pipeline.statistics.calibration import even_visits
-from pipeline.statistics.private_sum import tell_joining
+from pipeline.statistics.private_sum import joining_facts
 from pipeline.statistics.target_plan import VALUE_STEPS, TargetPlan, TargetQuestion, window
-from pipeline.statistics.target_plan import Stage as Which
+from pipeline.statistics.target_plan import Stage as StageName
 from pipeline.transaction.drawing import Stage
 
 if TYPE_CHECKING:
-    from pipeline.facts.report import Report
-if TYPE_CHECKING:
     from pipeline.audits.attack import AuditTarget, WholePlan
+    from pipeline.facts.report import Report
     from pipeline.learners.one_step_evaluation import OneStepEvaluation
     from pipeline.worlds.surrogate import SimulatedRun
 
 # in ``policy.json``
 KIND = "one_step"
-# least share of a state's rows that a recommended action must have where other people confirm it
+# least share of a state's rows that a recommended action must have where held-out people confirm it
 CONFIRMED = 0.1
-# of a recipe: they make another policy of the same release
+# options of a recipe that make another policy of the same release
 _FREE = ("pessimism", "support", "floor")
 
 
@@ -87,7 +86,6 @@ class LearntStep:
 
     @property
     def policy(self) -> Policy:
-        """What is recommended."""
         return self.found.policy
 
     def files(self) -> PolicyFiles:
@@ -95,8 +93,8 @@ class LearntStep:
         return PolicyFiles(labels, {"policy": decision_columns(self.policy)})
 
     def facts(self) -> LearntFacts:
-        """What the policy is worth, no released number tells."""
-        nowhere = np.zeros(self.policy.abstains.shape, dtype=bool)
+        """Facts without an estimate of the value: no released number gives one."""
+        no_ties = np.zeros(self.policy.abstains.shape, dtype=bool)
         cost = self.release.joint_rho
         joint = {"rho_exact": None if cost is None else str(cost), **self.plan.joint()}
         return LearntFacts(
@@ -104,14 +102,15 @@ class LearntStep:
             value=_value(self.plan.card),
             model_baselines={},
             joint=Joint.model_validate(joint),
-            policy=decision_facts(self.policy, nowhere),
+            policy=decision_facts(self.policy, no_ties),
             best=Best(self._left(), "one_step", measured=False),
         )
 
     def _left(self) -> float:
-        found, rows = self.found, self.release.tables["v_count"].astype(np.float64)
-        own = self.policy.probabilities[: len(rows)]
-        return left_within_one_step(found.advantage, found.sd, own, rows, self.plan.card.domain.horizon)
+        improvement, rows = self.found, self.release.tables["v_count"].astype(np.float64)
+        recommended = self.policy.probabilities[: len(rows)]
+        horizon = self.plan.card.domain.horizon
+        return left_within_one_step(improvement.advantage, improvement.sd, recommended, rows, horizon)
 
     def view(self) -> Decisions:
         d = self.plan.card.domain
@@ -121,7 +120,7 @@ class LearntStep:
         return tabular_truth(self.plan.card, world, behaviour, self.policy)
 
 
-def _answer(plan: TargetPlan, release: Release, stage: Which) -> one_step.Answer:
+def _answer(plan: TargetPlan, release: Release, stage: StageName) -> one_step.Answer:
     steps = plan.layout(stage).steps
     count, total = (release.tables[f"{stage}_{name}"].astype(np.float64) for name in ("count", "sum"))
     drawn = next(m for m in release.mechanisms if m.table == f"{stage}_count")
@@ -129,48 +128,46 @@ def _answer(plan: TargetPlan, release: Release, stage: Which) -> one_step.Answer
 
 
 def next_question(plan: TargetPlan, first: Release) -> TargetQuestion:
-    """What the later stages ask, from the released answer of the first."""
+    """The query of the later stages, made from the released answer of the first."""
     low, high = plan.span
-    found = one_step.practice_values(_answer(plan, first, "v"), np.array(plan.returns), plan.card.domain.state_features)
-    values = np.rint((found - low) / (high - low) * VALUE_STEPS).astype(np.int64)
-    asked = TargetQuestion(values, window(first.tables["v_count"], values, plan.spread))
+    features = plan.card.domain.state_features
+    values = one_step.practice_values(_answer(plan, first, "v"), np.array(plan.returns), features)
+    lattice_values = np.rint((values - low) / (high - low) * VALUE_STEPS).astype(np.int64)
+    question = TargetQuestion(lattice_values, window(first.tables["v_count"], lattice_values, plan.spread))
     if not plan.groups:
-        return asked
+        return question
     rows = first.tables["v_count"][0].astype(np.float64)
-    return replace(asked, group=group_states(plan.card.domain.state_features, values[0], rows, plan.groups))
+    return replace(question, group=group_states(features, lattice_values[0], rows, plan.groups))
 
 
 def standing_question(plan: TargetPlan, release: Release) -> TargetQuestion:
-    """What the later stages were asked, as their release says it."""
+    """The query of the later stages, as the release records it."""
     values = release.derived["v_value"]
     return TargetQuestion(
         values, window(release.tables["v_count"], values, plan.spread), release.derived.get("c_group")
     )
 
 
-def drawn_stages(plan: TargetPlan, answer: Callable[[Which, TargetQuestion | None], Release]) -> Release:
-    """All stages, later ones about the values and groups that the first one's answer makes.
-
-    ``answer``: draws a stage.
-    """
+def drawn_stages(plan: TargetPlan, answer: Callable[[StageName, TargetQuestion | None], Release]) -> Release:
+    """Draw all stages by ``answer``; later ones query the values and groups that the first answer makes."""
     first = answer("v", None)
-    asked = next_question(plan, first)
-    groups = [answer("c", asked)] if plan.groups else []
-    return plan.joined((first, *groups, answer("q", replace(asked, group=None))), asked)
+    question = next_question(plan, first)
+    groups = [answer("c", question)] if plan.groups else []
+    return plan.joined((first, *groups, answer("q", replace(question, group=None))), question)
 
 
 def seen_of(learnt: LearntStep, action: Integers) -> Seen:
-    """How often the learning part did an action in each state, where states are pooled.
+    """Frequency of an action in each state, of the people who learn, where states are pooled.
 
     ``action`` ``(L,)``: of each state.
     """
     plan, release = learnt.plan, learnt.release
     fine, states = _answer(plan, release, "q"), np.arange(len(action))
     share, rows = pooled_shares(fine, _visits(release), release.derived["c_group"], plan.groups)
-    chosen = share[states, action]
-    visits = rows[states, action] / np.maximum(chosen, 1e-9)
-    least = one_step.least_rows(_chosen(plan, learnt.terms).support, fine.sd)
-    return Seen(chosen, fine.rows[0, states, action], visits, fine.sd, least)
+    frequency = share[states, action]
+    visits = rows[states, action] / np.maximum(frequency, 1e-9)
+    least = one_step.least_rows(_settings(plan, learnt.terms).support, fine.sd)
+    return Seen(frequency, fine.rows[0, states, action], visits, fine.sd, least)
 
 
 def _visits(release: Release) -> Array:
@@ -185,19 +182,19 @@ def learn_step(plan: TargetPlan, terms: Terms, release: Release) -> LearntStep:
     derived = {"v_value", "c_group"} if plan.groups else {"v_value"}
     if release.mechanisms != plan.mechanisms or not derived <= set(release.derived):
         raise ValueError("this release was drawn on other terms")
-    asked, chosen, d = standing_question(plan, release), _chosen(plan, terms), plan.card.domain
-    constants, width = one_step.Constants(chosen.pessimism, chosen.support, chosen.floor), plan.width(asked)
+    question, settings, d = standing_question(plan, release), _settings(plan, terms), plan.card.domain
+    constants, width = one_step.Constants(settings.pessimism, settings.support, settings.floor), plan.width(question)
     fine = _answer(plan, release, "q")
-    if asked.group is not None and plan.groups:
+    if question.group is not None and plan.groups:
         coarse, visits = _answer(plan, release, "c"), _visits(release)
-        found = pooled_step(fine, coarse, asked.group, visits, width, d.horizon, d.allowed, constants)
+        improvement = pooled_step(fine, coarse, question.group, visits, width, d.horizon, d.allowed, constants)
     else:
-        found = one_step.one_step(fine, width, d.horizon, d.allowed, d.state_features, constants)
-    return LearntStep(plan, terms, release, found)
+        improvement = one_step.one_step(fine, width, d.horizon, d.allowed, d.state_features, constants)
+    return LearntStep(plan, terms, release, improvement)
 
 
 def mean_error(plan: TargetPlan, release: Release) -> float:
-    """Mean over released rows of what a step pays and leads to less the value it starts from, reward units.
+    """Mean over released rows of reward plus next value minus the value of the state, reward units.
 
     Where each step has values of its own these are right on average, and it is 0.
     """
@@ -218,35 +215,35 @@ def read_step_view(files: PolicyFiles, report: Report, release: Callable[[], Rel
     return _view((files.labels["states"], files.labels["actions"]), policy_of(files), release())
 
 
-def _chosen(plan: TargetPlan, terms: Terms) -> OneStep:
-    """What the recipe chose; an action that other people have to confirm must be common enough for that."""
-    chosen = terms.one_step or OneStep()
-    chosen = chosen.by_groups() if plan.groups else chosen
-    return chosen.model_copy(update={"floor": max(chosen.floor, CONFIRMED)}) if terms.held_out else chosen
+def _settings(plan: TargetPlan, terms: Terms) -> OneStep:
+    """The recipe's settings, with a floor at which held-out people can confirm an action."""
+    settings = terms.one_step or OneStep()
+    settings = settings.by_groups() if plan.groups else settings
+    return settings.model_copy(update={"floor": max(settings.floor, CONFIRMED)}) if terms.held_out else settings
 
 
 def settings_of(plan: TargetPlan, terms: Terms) -> tuple[Any, ...]:
-    """What of a recipe and a card makes the policy of a release, beside the plan: free, unless others evaluate it.
+    """Settings of recipe and card that make the policy of a release, beside the plan: free without held-out people.
 
-    Returns plain values: what differs from the defaults, so that the key of whoever set nothing stays as it was.
+    Returns plain values that differ from the defaults, so that the key of a recipe without settings stays as it was.
     """
-    set_here = {} if terms.one_step is None else terms.one_step.model_dump(mode="json", exclude_defaults=True)
+    options = {} if terms.one_step is None else terms.one_step.model_dump(mode="json", exclude_defaults=True)
     if plan.groups:
-        set_here = _chosen(plan, terms).model_dump(mode="json")
-    made = {name: value for name, value in set_here.items() if name in _FREE}
+        options = _settings(plan, terms).model_dump(mode="json")
+    policy_options = {name: value for name, value in options.items() if name in _FREE}
     vetoes = [[str(s), str(a)] for s, a in plan.card.domain.vetoes]
-    return (*([made] if made else []), *([vetoes] if vetoes else []))
+    return (*([policy_options] if policy_options else []), *([vetoes] if vetoes else []))
 
 
 def _constants(plan: TargetPlan, terms: Terms) -> TabularConstants:
-    chosen = _chosen(plan, terms)
+    settings = _settings(plan, terms)
     values = {
-        "pessimism": chosen.pessimism,
-        "support": chosen.support,
-        "floor": chosen.floor,
+        "pessimism": settings.pessimism,
+        "support": settings.support,
+        "floor": settings.floor,
         "rows of a person": plan.rows,
         "cap": plan.cap,
-        "share of the first stage": chosen.value_share,
+        "share of the first stage": settings.value_share,
     }
     source = {
         "pessimism": "posterior standard deviations; chosen on simulated logs that no figure uses",
@@ -260,7 +257,7 @@ def _constants(plan: TargetPlan, terms: Terms) -> TabularConstants:
         policy=Preset(preset="one step", values=values, source=source),
         bounds=None,
         failure_probability=terms.planner.failure,
-        threshold=chosen.floor,
+        threshold=settings.floor,
         seed_of_ties=terms.planner.seed,
     )
 
@@ -292,17 +289,17 @@ def _value(card: Card) -> ValueFacts:
 
 # rows of a person that count, of all that one may have: later ones cost more than they teach
 _ROWS = 0.6
-# declared people times the root of rho from which groups of states are asked too
+# declared people times the root of rho from which groups of states are queried too
 POOLED = 9900.0
-# of the plan that asks groups: another arithmetic from its answers to groups, or to a policy, asks another question
+# of a plan with groups: another arithmetic from its answers to groups, or to a policy, makes another query
 _POOLED_VERSION = 2
 # groups: least and most of them, states of each at least, and deviations of noise by which an average key stands out
 _GROUPS, _STATES_EACH, _OUT = (8, 64), 4, 4.0
-# least and most share of groups in what gains are paid with
+# least and most share of groups in the budget of gains
 _COARSE = Fraction(1, 20), Fraction(9, 10)
 
-# what is drawn in a stage
-STAGES: dict[Which, str] = {"v": "value of practice", "c": "gain of actions by group", "q": "gain of actions"}
+# quantity drawn in each stage
+STAGES: dict[StageName, str] = {"v": "value of practice", "c": "gain of actions by group", "q": "gain of actions"}
 
 
 @dataclass(frozen=True)
@@ -331,7 +328,7 @@ class OneStepLearner:
         rows = chosen.rows or math.ceil(_ROWS * card.unit.episodes_per_user * d.horizon)
         ask = Ask(rho, split={"v": Fraction(str(chosen.value_share))})
         plan = TargetPlan(card, ask, rows, chosen.cap, SPREAD, VERSION)
-        run = OneStepRun(groups_asked(plan, terms), terms)
+        run = OneStepRun(with_groups(plan, terms), terms)
         try:
             _ = run.plan.mechanisms
         except ValueError as e:
@@ -339,8 +336,8 @@ class OneStepLearner:
         return run
 
 
-def groups_asked(plan: TargetPlan, terms: Terms) -> TargetPlan:
-    """The plan with groups of states, where other people judge a policy of all steps alike and are heard.
+def with_groups(plan: TargetPlan, terms: Terms) -> TargetPlan:
+    """The plan with groups of states, where held-out people evaluate one policy of all steps and are enough.
 
     K groups, so that an average group and action stands some deviations out of its noise; of the budget they get
     1 / (1 + t), t the deviations by which an average state and action stands out alone.
@@ -351,10 +348,10 @@ def groups_asked(plan: TargetPlan, terms: Terms) -> TargetPlan:
         return plan
     fine, share = plan.layout("q"), plan.ask.share("v", Fraction(3, 20))
     L, A = len(d.live_states), len(d.action_labels)
-    taught, heard = people * float(terms.teaching), math.sqrt(float(rho * (1 - share)))
-    groups = round(taught * heard / (_OUT * A * math.sqrt(fine.square)))
+    learning_people, root_rho = people * float(terms.teaching), math.sqrt(float(rho * (1 - share)))
+    groups = round(learning_people * root_rho / (_OUT * A * math.sqrt(fine.square)))
     groups = min(max(_GROUPS[0], groups), _GROUPS[1], max(1, L // _STATES_EACH))
-    t = taught * fine.most_rows / (L * A) / (math.sqrt(2 * fine.square) / heard)
+    t = learning_people * fine.most_rows / (L * A) / (math.sqrt(2 * fine.square) / root_rho)
     coarse = min(max(_COARSE[0], Fraction(round(100 / (1 + t)), 100)), _COARSE[1])
     return replace(plan, groups=groups, ask=replace(plan.ask, split={"v": share, "c": coarse}), version=_POOLED_VERSION)
 
@@ -376,7 +373,7 @@ class OneStepRun:
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """Names of what is drawn, in order."""
+        """Names of the stages, in order."""
         return tuple(STAGES[stage] for stage in self.plan.stages)
 
     @property
@@ -394,20 +391,20 @@ class OneStepRun:
         return [describe_mechanism(m) for m in self.plan.mechanisms]
 
     def spec(self) -> list[Any]:
-        """What is drawn, and what asks the second question."""
+        """The mechanisms, and the joint facts that make the second query."""
         return [self._joint(), self._described()]
 
     def charge(self) -> tuple[Fraction | None, Body]:
-        """All stages at once, whatever the first answers."""
-        told: Body = {"joint": self._joint(), "epsilon": None, "mechanisms": self._described()}
-        joined = [s.joining_cost for s in self.plan.stages.values()]
-        return self.plan.cost, told | tell_joining(self.plan.card.kind, joined)
+        """Charge all stages at once, whatever the first answers."""
+        body: Body = {"joint": self._joint(), "epsilon": None, "mechanisms": self._described()}
+        joining_costs = [s.joining_cost for s in self.plan.stages.values()]
+        return self.plan.cost, body | joining_facts(self.plan.card.kind, joining_costs)
 
     def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
         plan = self.plan
 
-        def answer(which: Which, asked: TargetQuestion | None) -> Release:
-            exact = partial(sum_targets, snapshot, plan, asked, resources)
+        def answer(which: StageName, question: TargetQuestion | None) -> Release:
+            exact = partial(sum_targets, snapshot, plan, question, resources)
             return stage(STAGES[which], lambda noise: plan.stages[which].draw(exact(), noise))
 
         return drawn_stages(plan, answer)
@@ -416,17 +413,17 @@ class OneStepRun:
         from pipeline.learners.one_step_evaluation import LEAST, OneStepEvaluation
 
         card = self.plan.card
-        found = OneStepEvaluation(self.plan, self.terms.judging(card), settings_of(self.plan, self.terms))
-        if found.signal < LEAST and self.plan.rho is not None:
-            share, declared, rho = float(found.share), card.unit.users_public, float(self.plan.rho)
+        evaluation = OneStepEvaluation(self.plan, self.terms.judging(card), settings_of(self.plan, self.terms))
+        if evaluation.signal < LEAST and self.plan.rho is not None:
+            share, declared, rho = float(evaluation.share), card.unit.users_public, float(self.plan.rho)
             people, budget = LEAST / (share * math.sqrt(rho)), (LEAST / (share * declared)) ** 2
             raise CardError(
                 f"{self.terms.where}: [evaluate] people = {float(self.terms.held_out):g} of "
-                f"{declared:,} declared people, times the root of rho, is {found.signal:,.0f}: below "
+                f"{declared:,} declared people, times the root of rho, is {evaluation.signal:,.0f}: below "
                 f"{LEAST:,.0f} nothing is measured beside the noise; take it out, or have {_up(people):,} people, "
                 f"or ask for rho = {_up(budget * 1000) / 1000:g}"
             )
-        return found
+        return evaluation
 
     def quote(self) -> Quote:
         card, mechanisms = self.plan.card, self.plan.mechanisms
@@ -445,7 +442,7 @@ class OneStepRun:
     def learn(self, release: Release) -> LearntStep:
         return learn_step(self.plan, self.terms, release)
 
-    def asked_again(self, release: Release) -> Mapping[str, Integers]:
+    def recompute_derived(self, release: Release) -> Mapping[str, Integers]:
         """See :class:`~pipeline.learners.learner.Adaptive`."""
         return next_question(self.plan, release).derived
 
@@ -461,14 +458,14 @@ class OneStepRun:
     def forecast(self, episodes: int, seeds: Sequence[int]) -> list[SimulatedRun]:
         from pipeline.learners.forecast import foresee_one_step
 
-        # what is published is what others confirm
+        # held-out people confirm the policy that is published
         held_out = self.terms.held_out
         judges = max(1, round(episodes * held_out / self.terms.teaching)) if held_out else 0
         confirming = (self.evaluation(), judges) if held_out else None
         return foresee_one_step(self.plan, self.terms, episodes, seeds, confirming)
 
     def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
-        """Each stage, later ones for a question of their own."""
+        """Each stage, later ones for a query of their own."""
         from pipeline.audits.tables import stage_target
 
         return [stage_target(self.plan, stage) for stage in self.plan.stages]

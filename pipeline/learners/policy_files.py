@@ -1,4 +1,4 @@
-"""A policy in a run's folder: ``policy.json`` says what the numbers of its Parquet files mean.
+"""A policy in a run's folder: ``policy.json`` gives the meaning of the numbers in its Parquet files.
 
 As it is shown, a table of decisions is a plain object a cell for programs, runs of equal steps for people.
 """
@@ -31,7 +31,7 @@ from pipeline.privacy.release import Release
 if TYPE_CHECKING:
     from pipeline.facts.report import Report
 
-# a cell that begins so may be evaluated; so may a piece behind a character that some program takes for a separator
+# a spreadsheet may evaluate a cell that begins so, or a part of it behind a character that it takes for a separator
 _FORMULA = r"[=+\-@\uFF1D\uFE66\uFF0B\uFE62\uFF0D\uFE63\uFF20\uFE6B]"
 _BLANK = r"[\s'\x00-\x1f\u00ad\u200b-\u200f\u2060\ufeff]*"
 _START = rf"(?={_BLANK}{_FORMULA}|'*[\t\r\n])"
@@ -53,9 +53,9 @@ class PolicyFiles:
 
     @property
     def digest(self) -> str:
-        """Sha256 of all columns: what the policy does, whatever wrote the files."""
-        told = {stem: {name: x.tolist() for name, x in columns.items()} for stem, columns in self.tables.items()}
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+        """Sha256 of all columns: the policy itself, whatever wrote the files."""
+        values = {stem: {name: x.tolist() for name, x in columns.items()} for stem, columns in self.tables.items()}
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
     def write(self, folder: Path) -> tuple[str, ...]:
         """Write all files.
@@ -75,9 +75,9 @@ class PolicyFiles:
 
 @dataclass(frozen=True)
 class Exported:
-    """Of which run an exported policy is.
+    """The run of an exported policy.
 
-    ``play``: who meets it, as ``policy.json`` says; None: everybody.
+    ``play``: the people who meet it, as in ``policy.json``; None: all.
     """
 
     run: str
@@ -88,11 +88,11 @@ class Exported:
     @property
     def head(self) -> dict[str, object]:
         """The keys with which an exported JSON object begins."""
-        who = {} if self.play is None else {"play": self.play}
-        return {"schema_version": 1, **dict(zip(ABOUT, (self.run, self.sha256, self.guarantee), strict=True)), **who}
+        play = {} if self.play is None else {"play": self.play}
+        return {"schema_version": 1, **dict(zip(ABOUT, (self.run, self.sha256, self.guarantee), strict=True)), **play}
 
     def csv(self, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-        """RFC 4180 with a header, each row followed by the run it is of."""
+        """RFC 4180 with a header, each row followed by its run."""
         about = [escape(x) for x in (self.run, self.sha256, self.guarantee)]
         out = io.StringIO(newline="")
         writer = csv.writer(out, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\r\n")
@@ -100,22 +100,22 @@ class Exported:
         writer.writerows((*row, *about) for row in rows)
         return out.getvalue()
 
-    def json(self, told: Mapping[str, object]) -> str:
-        """One object: what the policy is of, then what is told of it."""
-        return json.dumps({**self.head, **told}, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    def json(self, content: Mapping[str, object]) -> str:
+        """One object: the run of the policy, then its content."""
+        return json.dumps({**self.head, **content}, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def refuse_records(wrong: Bools, what: str, known: str) -> None:
-    """Say which of many records cannot be answered, by number.
+def refuse_records(wrong: Bools, what: str, hint: str) -> None:
+    """Refuse records that have no answer, by number.
 
     ``wrong``: ``(N,)``.
     Raises CardError if one is.
     """
     if wrong.any():
-        at = (np.flatnonzero(wrong)[:5] + 1).tolist()
+        numbers = (np.flatnonzero(wrong)[:5] + 1).tolist()
         more = f" and {int(wrong.sum()) - 5} more" if wrong.sum() > 5 else ""
-        where = "" if len(wrong) == 1 else f"record {', '.join(map(str, at))}{more}: "
-        raise CardError(f"{where}{what}; {known}")
+        where = "" if len(wrong) == 1 else f"record {', '.join(map(str, numbers))}{more}: "
+        raise CardError(f"{where}{what}; {hint}")
 
 
 def refuse_steps(steps: Integers, last: int) -> None:
@@ -132,15 +132,15 @@ def refuse_observations(observations: Array, names: Sequence[str]) -> None:
 
 
 class StoredPolicy(Protocol):
-    """A policy read back from a run's folder, with labels: for people, for programs, for one decision."""
+    """A policy with labels, read back from a run's folder: shown, exported, or looked up for one decision."""
 
     @property
     def of(self) -> Exported:
-        """The run it is of."""
+        """The run of the policy."""
         ...
 
     def shown(self) -> tuple[Sequence[Mapping[str, object]], list[str]]:
-        """One plain object a row, and the lines of the same that a person reads."""
+        """One plain object a row, and the same as lines of text."""
         ...
 
     def as_csv(self) -> str:
@@ -154,7 +154,7 @@ class StoredPolicy(Protocol):
 
 @dataclass(frozen=True)
 class Codec:
-    """How the files of one kind of policy are read back."""
+    """Readers of the files of one kind of policy."""
 
     stems: tuple[str, ...]
     view: Callable[[PolicyFiles, Report, Callable[[], Release]], PolicyView]
@@ -162,7 +162,7 @@ class Codec:
 
 
 def read_policy_files(folder: Path, codec_of: Callable[[str | None], Codec]) -> tuple[PolicyFiles, Codec]:
-    """The policy's files, and how they are read.
+    """The policy's files, and their codec.
 
     Raises OSError, ValueError, KeyError if a file is missing or damaged.
     """

@@ -36,7 +36,7 @@ from pipeline.statistics.calibration import (
     scale_budget,
     signal_to_noise,
 )
-from pipeline.statistics.private_sum import PrivateSum, tell_joining
+from pipeline.statistics.private_sum import PrivateSum, joining_facts
 from pipeline.transaction.drawing import WHOLE, Stage
 
 if TYPE_CHECKING:
@@ -66,9 +66,9 @@ class Tabular:
 
 
 def counts_privatizer(card: Card, terms: Terms) -> PrivateSum:
-    """The count tables that a recipe asks for, calibrated and with the slack of its sampler.
+    """The count tables of a recipe, calibrated and with the slack of its sampler.
 
-    Raises CardError if the budget is none that counts can have, or its delta means nothing for so few people.
+    Raises CardError if the budget does not fit counts, or its delta is too large for so few people.
     """
     ask = terms.ask_for(card).less(terms.drift)
     try:
@@ -79,7 +79,7 @@ def counts_privatizer(card: Card, terms: Terms) -> PrivateSum:
 
 
 def played_privatizer(card: Card, terms: Terms) -> PrivateSum | None:
-    """The returns of each night that a recipe asks for; None: it asks for none.
+    """The released returns of each night; None where the recipe has none.
 
     Raises CardError if the card declares its rewards, or the share is too small for a scale.
     """
@@ -93,7 +93,7 @@ def played_privatizer(card: Card, terms: Terms) -> PrivateSum | None:
 
 
 def _with_slack(card: Card, chosen: PrivateSum, sampler: NoiseSource) -> PrivateSum:
-    """The same tables with what the sampler adds to delta."""
+    """The same tables with the sampler's addition to delta."""
     if chosen.exact:
         return chosen
     try:
@@ -104,7 +104,7 @@ def _with_slack(card: Card, chosen: PrivateSum, sampler: NoiseSource) -> Private
 
 
 def no_delta_left(card: AnyCard) -> CardError:
-    """What to say where a sampler that is not exact would use up the whole of delta."""
+    """The error where a sampler that is not exact would use up the whole of delta."""
     return CardError(
         f"{card.name}: sampler = 'table' would use up delta = {card.budget.delta:g} at a cap of rho = "
         f"{card.budget.rho:g}; take sampler = 'exact', or declare a smaller cap"
@@ -115,7 +115,7 @@ def no_delta_left(card: AnyCard) -> CardError:
 class TabularRun:
     """Count tables, priced one by one.
 
-    ``played``: of a counter that compares the policy in use with practice night by night; None: of none.
+    ``played``: returns of a counter that compares the policy in use with practice each night; None: none.
     """
 
     card: Card
@@ -132,9 +132,9 @@ class TabularRun:
         return self.privatizer.exact
 
     def admit(self, noise: NoiseSource) -> None:
-        """Refuses scales that cost real people more.
+        """Refuse scales that would cost real people more than the budget.
 
-        Also where such a release is committed already: what was drawn for one recipe keeps no promise of another.
+        Also where such a release is committed already: a draw for one recipe does not meet the budget of another.
         """
         self.privatizer.admit(noise)
         ask, mechanisms = self.terms.ask(), self.privatizer.mechanisms
@@ -142,19 +142,19 @@ class TabularRun:
             raise no_delta_left(self.card)
         if self.card.kind != "real" or ask.calibration != "paper":
             return
-        pure = (total_epsilon(mechanisms), ask.epsilon, "ε")
-        true, asked, unit = pure if ask.pure else (total_rho(mechanisms), ask.zcdp(), "ρ")
-        if asked is None or true is None or true > fraction_of(asked):
+        pure_spent = (total_epsilon(mechanisms), ask.epsilon, "ε")
+        spent, budget, unit = pure_spent if ask.pure else (total_rho(mechanisms), ask.zcdp(), "ρ")
+        if budget is None or spent is None or spent > fraction_of(budget):
             raise CardError(
-                f"{self.card.name}: calibration = 'paper' would spend {unit} = {float(true or 0):.4g}, asked was "
-                f"{float(asked or 0)}; a real dataset needs calibration = 'tight'"
+                f"{self.card.name}: calibration = 'paper' would spend {unit} = {float(spent or 0):.4g}, asked was "
+                f"{float(budget or 0)}; a real dataset needs calibration = 'tight'"
             )
 
     def spec(self) -> list[Any]:
         """The mechanisms alone, whatever the planner."""
         # the sampler's share of delta follows the cap of the lineage: another cap is no other release
-        known = [{k: v for k, v in m.items() if k != "delta_slack"} for m in self._described()]
-        return known + (["table"] if any(m.delta_slack for m in self.privatizer.mechanisms) else [])
+        listed = [{k: v for k, v in m.items() if k != "delta_slack"} for m in self._described()]
+        return listed + (["table"] if any(m.delta_slack for m in self.privatizer.mechanisms) else [])
 
     def _described(self) -> list[dict[str, object]]:
         return [describe_mechanism(m) for m in self.privatizer.mechanisms]
@@ -162,8 +162,8 @@ class TabularRun:
     def charge(self) -> tuple[Fraction | None, Body]:
         mechanisms = self.privatizer.mechanisms
         pure, rho = total_epsilon(mechanisms), total_rho(mechanisms)
-        told = {"mechanisms": self._described(), "epsilon": None if pure is None else str(pure)}
-        return rho, told | tell_joining(self.card.kind, [self.privatizer.joining_cost])
+        body = {"mechanisms": self._described(), "epsilon": None if pure is None else str(pure)}
+        return rho, body | joining_facts(self.card.kind, [self.privatizer.joining_cost])
 
     def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
         return stage("release", lambda noise: self.privatizer.draw(aggregate(snapshot, self.card, resources), noise))
@@ -181,23 +181,23 @@ class TabularRun:
         return Quote(listed_facts(mechanisms), rho, spent_budget(mechanisms, card.budget.delta), None, outlook)
 
     def fitting(self, left: Fraction) -> Mapping[str, float] | None:
-        """Also what it would buy."""
+        """The largest budget that is allowed, and its ratio of visits to noise."""
         ask = self.terms.ask()
         if ask.pure:
-            asked = replace(ask, epsilon=typeable(math.sqrt(2 * float(left))))
+            fitting = replace(ask, epsilon=typeable(math.sqrt(2 * float(left))))
         else:
-            asked = replace(ask, rho=typeable(float(left)), epsilon=None, delta=None)
-        rho = total_rho(count_sum(self.card, asked).mechanisms)
+            fitting = replace(ask, rho=typeable(float(left)), epsilon=None, delta=None)
+        rho = total_rho(count_sum(self.card, fitting).mechanisms)
         if rho is None or rho > left:
             return None
-        return {**asked.written, "ratio": signal_to_noise(self.card, asked, self.terms.teachers(self.card)).ratio}
+        return {**fitting.written, "ratio": signal_to_noise(self.card, fitting, self.terms.teachers(self.card)).ratio}
 
     def learn(self, release: Release) -> LearntCounts:
         from pipeline.learners.tabular_facts import LearntCounts
         from pipeline.learners.tabular_learning import learn
 
-        found = learn(self.card, self.terms.planner, release, self.planner)
-        return LearntCounts(self.card, self.terms, found, release, covered=self.planner is apvi)
+        result = learn(self.card, self.terms.planner, release, self.planner)
+        return LearntCounts(self.card, self.terms, result, release, covered=self.planner is apvi)
 
     def evaluation(self) -> TabularEvaluation:
         from pipeline.learners.tabular_evaluation import TabularEvaluation
@@ -209,7 +209,7 @@ class TabularRun:
         return None
 
     def log_size(self, episodes: int) -> int:
-        """That of its tables, however many episodes."""
+        """The size of its tables, however many episodes."""
         return table_size(self.card)
 
     def forecast(self, episodes: int, seeds: Sequence[int]) -> list[SimulatedRun]:
@@ -230,7 +230,7 @@ class TabularRun:
         return foresee(self.card, self.terms, seeds, learn)
 
     def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
-        """Of a counter, one of few leaves."""
+        """The tables; a counter is cut to few leaves."""
         from pipeline.audits.message_paths import LEAVES
         from pipeline.audits.tables import counts_target, played_target
 
@@ -246,29 +246,22 @@ class TabularRun:
         from pipeline.audits.attack import WholePlan
         from pipeline.audits.message_paths import LEAVES
 
-        nightly, asked = self.terms.nightly, self.terms.ask().zcdp()
-        if nightly is None or nightly.nights <= LEAVES or asked is None:
+        nightly, budget = self.terms.nightly, self.terms.ask().zcdp()
+        if nightly is None or nightly.nights <= LEAVES or budget is None:
             return None
         cost = total_rho(self.privatizer.mechanisms + (() if self.played is None else self.played.mechanisms))
         assert cost is not None
-        return WholePlan(f"A counter of {LEAVES} of {nightly.nights} nights", cost, asked)
+        return WholePlan(f"A counter of {LEAVES} of {nightly.nights} nights", cost, budget)
 
 
 def _what_if(card: Card, ask: Ask, teaching: float) -> list[dict[str, float | None]]:
-    """Visits against noise for less and more budget, fewer and more people, of whom this share teach."""
+    """Visits and noise for smaller and larger budgets and numbers of people, of whom a share ``teaching`` teach."""
     rows: list[dict[str, float | None]] = []
     for factor in BUDGETS:
-        asked = scale_budget(ask, factor)
+        scaled = scale_budget(ask, factor)
         for share in PEOPLE:
-            y = signal_to_noise(card, asked, card.unit.users_public * share * teaching)
-            budget = {name: asked.written.get(name) for name in ("rho", "epsilon")}
-            rows.append(
-                {
-                    **budget,
-                    "people": card.unit.users_public * share,
-                    "visits": y.visits,
-                    "noise": y.noise,
-                    "ratio": y.ratio,
-                }
-            )
+            people = card.unit.users_public * share
+            y = signal_to_noise(card, scaled, people * teaching)
+            budget = {name: scaled.written.get(name) for name in ("rho", "epsilon")}
+            rows.append({**budget, "people": people, "visits": y.visits, "noise": y.noise, "ratio": y.ratio})
     return rows

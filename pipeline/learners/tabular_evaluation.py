@@ -1,4 +1,4 @@
-"""A tabular policy, measured on people who did not choose it: doubly robust scores of a released model."""
+"""A tabular policy, measured on held-out people: doubly robust scores of a released model."""
 
 from __future__ import annotations
 
@@ -78,12 +78,12 @@ class TabularEvaluation:
 
     @property
     def layout(self) -> MomentLayout:
-        """What is summed of people's scores: with logged chances, also what their weights exceed their mean by."""
+        """Sums of people's scores; with logged probabilities, also of the excess of their weights over the mean."""
         d, J = self.card.domain, len(SCORES) + self.logged
         return MomentLayout(self.card.name, self.card.kind, d.dynamics, J, halved=PLACEBOS)
 
     def clips(self, spread: int) -> Clips:
-        """Where scores are cut: the declared range of values, and how many of them a score may spread."""
+        """Clips of scores: the declared range of values, and the number of ranges that a score may spread."""
         task = task_of(self.card)
         low, high = task.value_range(0)
         before = past_clip(task.bounds[1] - task.bounds[0], high - low)
@@ -97,7 +97,7 @@ class TabularEvaluation:
         return [self.estimator, VERSION, list(astuple(self.clips(1))), *told, *least]
 
     def targets(self, sampler: NoiseSource) -> list[AuditTarget]:
-        """A split by a secret of the auditor's own."""
+        """Targets with a split by the auditor's secret."""
         key, share = part_key(secrets.token_bytes(32), self.card.name), self.terms.held_out
         counts, scores = (self._with_slack(s, sampler) for s in (self.counts, self.sums[STAGE]))
         costs = [(s.rho, s.layout.cost(s.rates, "add_remove")) for s in (counts, scores)]
@@ -115,7 +115,7 @@ class TabularEvaluation:
         )
 
     def scores(self, learnt: Learnt) -> TabularScores:
-        """How people are scored: all that the second part is asked."""
+        """Scores of people: the whole query to the second part."""
         found = _counts(learnt)
         m, asked, usual, start = self._question(found)
         policy, clips = found.learnt.plan.policy, self.clips(max(asked.spread, self.terms.spread))
@@ -124,11 +124,11 @@ class TabularEvaluation:
 
     @staticmethod
     def told(scores: TabularScores, answers: Release) -> Release:
-        """The answers, with the clip that the question set."""
+        """The answers, with the clip that the query sets."""
         return replace(answers, derived={CLIP: np.array([int(scores.clips.spread)], dtype=np.int64)})
 
     def _question(self, found: LearntCounts) -> tuple[Model, Question, Array, Array]:
-        """Released model, what it asks, practice and first states."""
+        """Released model, its query, practice and first states."""
         made, planner = found.learnt, self.terms.planner
         m = model(made.prepared.counts, task_of(self.card), made.policy_constants, planner.penalty)
         usual, start = practice(found.release), start_distribution(m.counts, declared_start(self.card))
@@ -167,7 +167,7 @@ def _of_scores(answers: Release) -> Release:
 
 
 def _off(answers: Release) -> float:
-    """Standard errors by which the mean weight of rows lies from what it must be, if logged chances are right."""
+    """Standard errors of the mean weight of rows from its value under right logged probabilities."""
     found = moments(answers)
     error = float(found.error[-1])
     return float(found.mean[-1]) / error if error else 0.0
@@ -182,7 +182,7 @@ def _counts(learnt: Learnt) -> LearntCounts:
 def _placebo_error(found: LearntCounts, before: Array) -> float:
     """Standard error of a placebo's mean by the estimated behaviour, whose counts are few and noisy.
 
-    Half of what lies ``before (H, L)`` a state, times its visits, is taken for what the model does not know of it.
+    Half of the past ``before (H, L)`` of a state, times its visits, is taken as the model's error about it.
     """
     n_sas = found.release.tables["n_sas"]
     n_sa = np.maximum(n_sas.sum(-1), 0).astype(np.float64)

@@ -1,4 +1,4 @@
-"""What a run of counts learnt: the policy, its interval, and what covers it; released values and declarations only."""
+"""The learnt policy of a run of counts, its interval and what covers it; released values and declarations only."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from pipeline.statistics.calibration import count_sum
 from pipeline.statistics.consistency import ConsistencyCertificate
 from pipeline.statistics.planning_counts import Prepared, slack_of
 
-# the code that makes policy and interval of a release: a row that was measured with other code counts for nothing
+# modules that make policy and interval of a release: a row that was measured with other code does not count
 _PLANNER = (
     "pipeline.agents.apvi",
     "pipeline.agents.pessimism",
@@ -120,20 +120,20 @@ def _constants(learnt: CountsResult, p: Planner) -> TabularConstants:
     )
 
 
-# where it was measured how often the end of the best policy holds: most live states and steps, least people who teach
-# times the root of rho, and least of these
-_MOST_STATES, _MOST_STEPS, _LEAST_HEARD, _LEAST_TEACHING = 250, 20, 5000.0, 14_000
+# region in which the coverage of the best policy's upper end was measured: most live states and steps, least number
+# of people who learn times the root of rho, and least number of these
+_MOST_STATES, _MOST_STEPS, _LEAST_PEOPLE_ROOT_RHO, _LEAST_TEACHING = 250, 20, 5000.0, 14_000
 
 
 def best_measured(card: Card, terms: Terms) -> bool:
-    """Whether it was measured for a run like this how often the end of the best policy's value holds."""
+    """True where the coverage of the best policy's upper end was measured for a run like this."""
     d, rho, people = card.domain, terms.ask().zcdp(), card.unit.users_public * float(terms.teaching)
     few = len(d.live_states) <= _MOST_STATES and d.horizon <= _MOST_STEPS and card.unit.episodes_per_user == 1
-    return few and rho is not None and people >= _LEAST_TEACHING and people * math.sqrt(rho) >= _LEAST_HEARD
+    return few and rho is not None and people >= _LEAST_TEACHING and people * math.sqrt(rho) >= _LEAST_PEOPLE_ROOT_RHO
 
 
 def setting_key(card: Card, terms: Terms) -> dict[str, str]:
-    """What a committed containment row must agree on (design §5.3)."""
+    """Columns on which a committed containment row must agree (design §5.3)."""
     ask, p = terms.ask(), terms.planner
     return {
         "world": terms.known.world if terms.known else "",
@@ -152,11 +152,11 @@ def setting_key(card: Card, terms: Terms) -> dict[str, str]:
 
 
 def setting_hash(card: Card, terms: Terms) -> str:
-    """Of all that moves an interval but the draws and the seed of ties: another setting is another measurement."""
+    """Hex digest of all that moves an interval except the draws and the seed of ties."""
     from pipeline.worlds.catalog import WORLD_FILE, arrays_file
 
     world = arrays_file(terms.known.world if terms.known else card.name, card.folder)
-    told = card.folder / WORLD_FILE
+    world_file = card.folder / WORLD_FILE
     parts = [
         [describe_mechanism(m) for m in count_sum(card, terms.ask()).mechanisms],
         terms.planner.model_dump(mode="json", exclude={"seed"}),
@@ -165,7 +165,7 @@ def setting_hash(card: Card, terms: Terms) -> str:
         card.domain_hash(),
         card.unit.users_public,
         sha256_file(world) if world.is_file() else None,
-        *([sha256_file(told)] if told.is_file() else []),
+        *([sha256_file(world_file)] if world_file.is_file() else []),
     ]
     return hashlib.sha256(canonical(parts).encode()).hexdigest()[:24]
 
@@ -180,7 +180,7 @@ def containment(card: Card) -> list[dict[str, str]]:
 
 
 def proved(card: Card, terms: Terms) -> bool:
-    """Whether the paper's theorem covers the interval: its constants, penalty, release, process, one episode each."""
+    """True where the paper's theorem covers the interval: constants, penalty, release, process, one episode each."""
     d, ask, p = card.domain, terms.ask(), terms.planner
     return (
         (p.constants, p.bounds, p.penalty) == ("paper", "paper", "bernstein")
@@ -214,7 +214,7 @@ def _contained(row: Mapping[str, str]) -> Contained:
 
 
 def value_facts(card: Card, interval: Mapping[str, float], *, is_proved: bool) -> ValueFacts:
-    """The ``value`` of report.json: interval, status and what it assumes."""
+    """The ``value`` of report.json: interval, status and assumptions."""
     d = card.domain
     assumes = [
         "start distribution: "
@@ -247,41 +247,41 @@ def value_facts(card: Card, interval: Mapping[str, float], *, is_proved: bool) -
     )
 
 
-def practice_facts(found: AgainstPractice, policy: Policy) -> Practice:
+def practice_facts(against: AgainstPractice, policy: Policy) -> Practice:
     """The ``practice`` of report.json, over the cells in which the policy recommends something."""
-    known, spoken = ~np.isnan(found.gain), max(1, int((~policy.abstains).sum()))
-    of = [
-        (int(h), int(s), _six(float(found.followed[h, s])), _six(float(found.gain[h, s])), bool(found.apart[h, s]))
-        for h, s in np.argwhere(known)
+    has_gain, advised = ~np.isnan(against.gain), max(1, int((~policy.abstains).sum()))
+    cells = [
+        (h, s, _six(float(against.followed[h, s])), _six(float(against.gain[h, s])), bool(against.apart[h, s]))
+        for h, s in np.argwhere(has_gain).tolist()
     ]
     return Practice(
-        known_share=float(known.sum()) / spoken,
-        followed_share=float(found.followed[known].mean()) if of else None,
-        apart_share=float(found.apart[known].mean()) if of else None,
-        cells=of,
+        known_share=float(has_gain.sum()) / advised,
+        followed_share=float(against.followed[has_gain].mean()) if cells else None,
+        apart_share=float(against.apart[has_gain].mean()) if cells else None,
+        cells=cells,
     )
 
 
 def _six(x: float) -> float:
-    """Six digits: what a page shows and no more."""
+    """Rounded to the six digits that a page shows."""
     return float(f"{x:.6g}")
 
 
-def consistency_facts(found: ConsistencyCertificate, prepared: Prepared) -> ConsistencyFacts:
+def consistency_facts(certificate: ConsistencyCertificate, prepared: Prepared) -> ConsistencyFacts:
     """The ``consistency`` of report.json."""
     drift = prepared.drift
     tested = drift is not None and math.isfinite(drift.error)
     return ConsistencyFacts(
-        programme=found.programme,
+        programme=certificate.programme,
         steps_shared=None if drift is None else prepared.shared,
         drift=drift.square if drift is not None and tested else None,
         drift_error=drift.error if drift is not None and tested else None,
-        solver=found.solver,
-        cells=sum(found.cells.values()),
-        certified=sum(found.certified.values()),
-        cases={c: CaseFacts(cells=found.cells[c], certified=found.certified[c]) for c in found.cells},
-        largest_relative_difference=decade_above(found.largest_relative_difference),
-        tolerance=found.tolerance,
+        solver=certificate.solver,
+        cells=sum(certificate.cells.values()),
+        certified=sum(certificate.certified.values()),
+        cases={c: CaseFacts(cells=certificate.cells[c], certified=certificate.certified[c]) for c in certificate.cells},
+        largest_relative_difference=decade_above(certificate.largest_relative_difference),
+        tolerance=certificate.tolerance,
     )
 
 

@@ -26,7 +26,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class CountsResult:
-    """A plan, the interval of its policy's value, and what else the release says for free."""
+    """A plan, the interval of its policy's value, and further free facts of the release."""
 
     prepared: Prepared
     consistency: ConsistencyCertificate
@@ -97,7 +97,7 @@ def value_interval(m: Model, values: PolicyBounds, start: Array | None) -> dict[
 
 
 def best_upper(m: Model, start: Array | None) -> float:
-    """Upper value of the best allowed policy: minus the lower value it bounds what is missed."""
+    """Upper value of the best allowed policy: minus the lower value it bounds the loss."""
     V = optimal_upper(m)[0, : m.task.allowed.shape[0]]
     slip = 0.0 if start is not None else start_width(m.counts, V, m.constants)
     return min(m.task.value_range(0)[1], float(start_distribution(m.counts, start) @ V) + slip)
@@ -106,7 +106,7 @@ def best_upper(m: Model, start: Array | None) -> float:
 def simple_policies(
     allowed: NDArray[np.bool_], horizon: int, names: list[str], of: Callable[[Policy], dict[str, float]]
 ) -> dict[str, Baseline]:
-    """What is said of uniform choice, and of the constant action with the largest estimate.
+    """Facts of uniform choice, and of the constant action with the largest estimate.
 
     ``allowed`` ``(L, A)``: a constant action that is vetoed somewhere is no policy.
     """

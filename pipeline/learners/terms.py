@@ -1,6 +1,6 @@
-"""What an offline recipe asks of a learner: budget, planner and the section of its own, checked by pydantic.
+"""Terms of an offline recipe: budget, planner and the learner's own section, checked by pydantic.
 
-:func:`recipe_identity` says which two recipes are one.
+:func:`recipe_identity` decides whether two recipes are the same.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Privacy(Strict):
 
 
 class Planner(Strict):
-    """Which constants make the policy, which its value bounds, and the seed that breaks ties.
+    """Constants of the policy and of its value bounds, and the seed that breaks ties.
 
     ``constants``, ``bounds``: presets of :func:`pipeline.agents.pessimism.constants`, of the policy and of its
     interval; only ``paper`` has the theorem.
@@ -71,9 +71,9 @@ class Planner(Strict):
 
 
 class Linear(Strict):
-    """How a linear agent asks and plans; with an adaptive one all of it is part of the release (privacy.md §0.1-4).
+    """Queries and planning of a linear agent; all of it is part of an adaptive release (privacy.md §0.1-4).
 
-    ``shift``: what keeps a noisy Gram matrix positive: the ``edge`` of the noise's spectrum, or the ``paper``'s.
+    ``shift``: keeps a noisy Gram matrix positive: the ``edge`` of the noise's spectrum, or the ``paper``'s.
     ``halves``: of dp-vapvi: variances from one half of the people, the rest from the other.
     """
 
@@ -88,7 +88,7 @@ class Linear(Strict):
 
 
 class Lq(Strict):
-    """How an LQ agent asks and plans: cut, gram_share and steps are part of the release, ridge and floor are free.
+    """Queries and planning of an LQ agent: cut, gram_share and steps are part of the release, ridge and floor are free.
 
     ``cut``: lengths to which observations and next observations are shortened, in parts of the radius.
     ``ridge``: λ in sums of squares of (x, u), balls of radius 1.
@@ -102,7 +102,7 @@ class Lq(Strict):
 
 
 class OneStep(Strict):
-    """How a one-step agent asks and plans: rows, cap and share are part of the release, the rest is free.
+    """Queries and planning of a one-step agent: rows, cap and share are part of the release, the rest is free.
 
     ``rows``: of one person, the first so many count; 3/5 of all that a person may have where it is left out.
     ``cap``: of these, the first so many a state (stage 1), or a state and action (stage 2).
@@ -110,7 +110,7 @@ class OneStep(Strict):
     ``floor``: least share of a state's rows that an action must have to be recommended.
     """
 
-    # what is left out means where groups of states are asked: less noise is left, and few cells stand out alone
+    # defaults where groups of states are queried: less noise is left, and few single cells exceed it
     of_groups: ClassVar = {"pessimism": 1.0, "support": 1.0, "floor": 0.1}
     rows: Annotated[int, Field(ge=1)] | None = None
     cap: Annotated[int, Field(ge=1)] = 1
@@ -120,21 +120,21 @@ class OneStep(Strict):
     floor: Annotated[float, Field(ge=0, lt=1)] = 0.05
 
     def by_groups(self) -> OneStep:
-        """What runs where groups of states are asked."""
+        """The settings where groups of states are queried."""
         left_out = {k: v for k, v in self.of_groups.items() if k not in self.model_fields_set}
         return self.model_copy(update=left_out)
 
 
 class Evaluate(Strict):
-    """What a policy is worth: measured on people who did not choose it, and exactly where a log's world is known.
+    """Evaluation of a policy: on held-out people, and exactly where a log's world is known.
 
-    ``people``: share of the people who learn nothing and evaluate; 0: nobody, and nothing is measured.  ``auto``: as
-    many as declared people and budget ask for, see :func:`share_for`.
-    ``since``, ``users_since``: only who first came in after this edition judges, and how many of all people these are,
-    declared; None: all.
+    ``people``: share of the people held out for the evaluation; 0: none, and nothing is measured.  ``auto``: computed
+    from declared people and budget, see :func:`share_for`.
+    ``since``, ``users_since``: held-out people are only those who first came in after this edition, and their declared
+    number; None: all.
     ``world``, ``behaviour``: of a synthetic log, names of the world and of its policy that made it; None: unknown.
-    ``least``: of logged probabilities, declared: rows with one at least as large are weighed in full.  None: as far as
-    the release has smaller ones too.
+    ``least``: declared lower bound of logged probabilities: rows at or above it are weighed in full.  None: taken from
+    the release.
     """
 
     later: ClassVar = {
@@ -165,18 +165,18 @@ class Evaluate(Strict):
         return self
 
 
-# of the people who evaluate: least and most share, and how many times the root of rho they should be
-_LEAST_SHARE, _MOST_SHARE, _HEARD = 0.3, 0.5, 5000.0
+# of the held-out people: least and most share, and their wanted number times the root of rho
+_LEAST_SHARE, _MOST_SHARE, _PEOPLE_ROOT_RHO = 0.3, 0.5, 5000.0
 
 
 def share_for(people: int, rho: Fraction | None) -> float:
-    """Share of the people who evaluate: half where people are few beside the noise, three in ten where they are many.
+    """Share of held-out people: half where people are few beside the noise, three in ten where they are many.
 
     ``people``: declared.
     ``rho``: budget; None without noise.
     """
-    heard = math.inf if rho is None else people * math.sqrt(rho)
-    return round(min(max(_LEAST_SHARE, _HEARD / heard), _MOST_SHARE), 2)
+    people_root_rho = math.inf if rho is None else people * math.sqrt(rho)
+    return round(min(max(_LEAST_SHARE, _PEOPLE_ROOT_RHO / people_root_rho), _MOST_SHARE), 2)
 
 
 @dataclass(frozen=True)
@@ -189,13 +189,14 @@ class Known:
 
 @dataclass(frozen=True)
 class Terms:
-    """The part of a recipe that decides what is drawn and learnt; which card it is for comes separately.
+    """The part of a recipe that decides what is drawn and learnt; the card comes separately.
 
     ``privacy``: the budget; None for an agent without noise.
     ``linear``, ``lq``, ``one_step``: the section of such an agent; None where the recipe leaves it out, which means its
     defaults.
-    ``nightly``: the counter of which each run is a leaf; None for a release of its own.
-    ``reserve``: share of the people who never teach, as the ledger has it (:mod:`pipeline.ledger.account`).
+    ``nightly``: the counter of which each run is a leaf; None for a single release.
+    ``taken``: part of the budget that the gate takes.
+    ``reserve``: share of the people who never teach, as in the ledger (:mod:`pipeline.ledger.account`).
     """
 
     where: str
@@ -212,7 +213,7 @@ class Terms:
 
     @property
     def held_out(self) -> Fraction:
-        """Share of the people who evaluate, exactly as it was typed; 0: nobody.
+        """Share of held-out people, exactly as it was typed; 0: none.
 
         Raises ValueError if it is still to be computed, see :meth:`settled`.
         """
@@ -223,7 +224,7 @@ class Terms:
         return fraction_of(self.evaluate.people)
 
     def settled(self, card: AnyCard) -> Terms:
-        """The same with a number of people who evaluate, where the recipe leaves it to the declared ones."""
+        """The same terms with ``people = "auto"`` replaced by its share."""
         e = self.evaluate
         if e is None or e.people != "auto":
             return self
@@ -236,26 +237,24 @@ class Terms:
         return 1 - max(self.held_out, self.reserve)
 
     def judging(self, card: AnyCard) -> Fraction:
-        """Who judges, as a share of all declared people: of those since an edition, where the recipe names one."""
+        """Held-out people as a share of all declared people: of those since an edition, where the recipe names one."""
         e = self.evaluate
         if e is None or e.users_since is None:
             return self.held_out
         return self.held_out * Fraction(e.users_since, card.unit.users_public)
 
     def teachers(self, card: AnyCard) -> float:
-        """Declared people who teach, wherever a ledger reserves some; else all of them, as before
-        there were reserves.
-        """
+        """Declared people whom the ledger does not reserve."""
         return card.unit.users_public * float(1 - self.reserve)
 
     @property
     def logged(self) -> bool:
-        """Whether rows of those people are weighed by what they tell of practice themselves."""
+        """True where rows of held-out people are weighed by logged probabilities."""
         return self.evaluate is not None and self.evaluate.probabilities == "logged"
 
     @property
     def spread(self) -> int:
-        """Ranges of values that a score may be from the middle, at least: by the least declared chance."""
+        """Ranges of values that a score may be from the middle, at least: by the least declared probability."""
         least = None if self.evaluate is None else self.evaluate.least
         return 1 if least is None else 2 ** math.ceil(math.log2(1 / least))
 
@@ -266,18 +265,18 @@ class Terms:
         return None if e is None or e.world is None else Known(e.world, e.behaviour)
 
     def ask(self) -> Ask:
-        """The budget as the calibration understands it; none at all for an agent without noise."""
+        """The budget as the calibration takes it; empty for an agent without noise."""
         p = self.privacy
         if p is None:
             return Ask()
         split = None if p.split is None else {str(table): share for table, share in p.split.items()}
         counter = None if self.nightly is None else self.nightly.factorisation
-        whole = Ask(p.rho, p.epsilon, p.delta, p.release, p.calibration, split, counter)
-        return whole.less(self.taken) if self.taken else whole
+        budget = Ask(p.rho, p.epsilon, p.delta, p.release, p.calibration, split, counter)
+        return budget.less(self.taken) if self.taken else budget
 
     @property
     def drift(self) -> Fraction:
-        """What of the budget every night's mean reward is released for, as an exact zCDP rho; 0: nothing."""
+        """Part of the budget that releases each night's mean reward, as an exact zCDP rho; 0: none."""
         if self.nightly is None or self.nightly.drift is None:
             return Fraction(0)
         return fraction_of(self.nightly.drift) * (self.ask().zcdp() or Fraction(0))
@@ -296,7 +295,7 @@ class Terms:
         return ask
 
     def noise(self) -> NoiseSource:
-        """The operating-system noise that the recipe names: all of them draw the same laws."""
+        """The operating-system sampler that the recipe names: all of them draw the same laws."""
         sampler = "exact" if self.privacy is None else self.privacy.sampler
         if sampler == "opendp":
             from pipeline.privacy.noise import OpenDpNoise
@@ -317,15 +316,15 @@ def check_gaussian(agent: str, p: Privacy | None) -> None:
         raise ValueError("[privacy]: 'split' and sampler = 'table' belong to count tables")
 
 
-# whose text makes a policy of rows; digested as it stands
-_MAKES = ("agents", "learners", "mdp", "statistics")
+# packages whose code makes a policy of rows; their text is digested
+_POLICY_CODE = ("agents", "learners", "mdp", "statistics")
 _ROOT = Path(__file__).resolve().parents[1]
-# of a card: what says whose files these are, what may be spent and what may stop a run, not what is learnt
+# fields of a card that name its files, budget and gate, and do not shape a policy
 _NO_PART = {
     **dict.fromkeys(("schema_version", "name", "budget", "provenance", "tolerance"), True),
     "source": {"files"},
 }
-# of a recipe's sections: what may differ; of code of one's own, the dates alone
+# options that may differ between equal recipes; with a plug-in agent, the dates alone
 _DATES = frozenset({"first", "dates"})
 _MAY_DIFFER = _DATES | {
     "rho",
@@ -341,34 +340,34 @@ _MAY_DIFFER = _DATES | {
 
 
 def recipe_identity(card: AnyCard, terms: Terms) -> str:
-    """Hex digest of what makes a recipe: whatever may shape a policy, and could have been chosen for an earlier answer.
+    """Hex digest of all of a recipe that may shape a policy, and could have been chosen after an earlier answer.
 
-    Edition, date, budget, share and the seed of ties may differ, and names do: none of them can carry what people said
-    before.  All else can: agent and options, the declared domain, vetoes and features, how columns are read, and code.
-    Of code of one's own, only edition and date may differ: it may make anything of a budget, a share or a seed.
+    Edition, date, budget, share, the seed of ties and names may differ: none of them can carry an earlier answer.  All
+    else can: agent and options, the declared domain, vetoes and features, how columns are read, and code.  With a
+    plug-in agent only edition and date may differ: its code may depend on a budget, a share or a seed.
     """
-    own, reads = is_plugin(terms.agent), card.source.format
-    free, named = (_DATES, terms.agent.rpartition(":")[2]) if own else (_MAY_DIFFER, terms.agent)
+    is_own_code, reader = is_plugin(terms.agent), card.source.format
+    may_differ, agent_name = (_DATES, terms.agent.rpartition(":")[2]) if is_own_code else (_MAY_DIFFER, terms.agent)
 
     def options(section: Strict | None) -> dict[str, object]:
-        told = {} if section is None else section.model_dump(mode="json", exclude_defaults=True)
-        return {k: v for k, v in told.items() if k not in free}
+        fields = {} if section is None else section.model_dump(mode="json", exclude_defaults=True)
+        return {k: v for k, v in fields.items() if k not in may_differ}
 
     sections = (terms.privacy, terms.planner, terms.linear, terms.lq, terms.one_step, terms.evaluate, terms.nightly)
-    # budget and share decide whether groups are asked, and may differ: what runs then is part of a recipe as well
+    # budget and share decide whether groups are queried, and may differ: the settings of groups are digested as well
     pooling = isinstance(card, Card) and card.domain.dynamics == "stationary"
     by_groups = (terms.one_step or OneStep()).by_groups().model_dump(mode="json") if pooling else {}
     declared = card.model_dump(mode="json", exclude=_NO_PART, exclude_defaults=True)
-    code = [plugin_digest(name) if is_plugin(name) else "" for name in (terms.agent, reads)]
-    parts = [named, [options(s) for s in sections], by_groups, declared, _makers(), code]
+    code = [plugin_digest(name) if is_plugin(name) else "" for name in (terms.agent, reader)]
+    parts = [agent_name, [options(s) for s in sections], by_groups, declared, _code_digest(), code]
     return hashlib.sha256(canonical(parts).encode()).hexdigest()
 
 
 @cache
-def _makers() -> str:
-    """Of all code that makes a policy of rows."""
-    whole = hashlib.sha256()
-    for folder in _MAKES:
+def _code_digest() -> str:
+    """Hex digest of all code that makes a policy of rows."""
+    digest = hashlib.sha256()
+    for folder in _POLICY_CODE:
         for path in sorted((_ROOT / folder).glob("*.py")):
-            whole.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
-    return whole.hexdigest()
+            digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()

@@ -32,7 +32,7 @@ from pipeline.logs.elsewhere import Seen
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import HERE, Resources, Sums, sum_snapshot
 from pipeline.mdp.features import ObservedMap
-from pipeline.statistics.layout import whole
+from pipeline.statistics.layout import as_integers
 from pipeline.statistics.linear_sums import Side, StepRows, Tallies
 from pipeline.statistics.lq import LqSums, SummedRows, Transitions
 
@@ -148,7 +148,7 @@ class TallySums:
     def _integers(self, reward: Array) -> Integers:
         low, high = self.card.reward.range
         steps = np.floor(reward * (self.lattice / (high - low)) + 1e-9)
-        return whole(np.clip(steps, *self.reward_steps), *self.reward_steps)
+        return as_integers(np.clip(steps, *self.reward_steps), *self.reward_steps)
 
 
 _COLUMNS = ["observation", "action", "next_observation"]

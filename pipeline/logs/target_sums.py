@@ -20,7 +20,7 @@ from pipeline.logs.score_sums import PeopleSums
 from pipeline.logs.store import Snapshot
 from pipeline.logs.summing import HERE, Resources, Sums, sum_snapshot
 from pipeline.statistics.count_layout import Person, reward_lattice
-from pipeline.statistics.layout import ExactSums, Tables, whole
+from pipeline.statistics.layout import ExactSums, Tables, as_integers
 from pipeline.statistics.target_plan import Stage, TargetPlan, TargetQuestion
 
 # lattice steps of the reward range on which declared rewards are summed
@@ -117,7 +117,7 @@ class TargetSums(PeopleSums):
         ends = np.array(self.plan.returns)[step if len(self.plan.returns) > 1 else np.zeros_like(step)]
         steps = self.plan.layout("v").steps
         share = np.clip((total - ends[:, 0]) / (ends[:, 1] - ends[:, 0]), 0, 1)
-        return 2 * whole(np.rint(steps * share), 0, steps) - steps
+        return 2 * as_integers(np.rint(steps * share), 0, steps) - steps
 
     def _differences(
         self, question: TargetQuestion, rewards: Array, row: Integers, step: Integers, onto: Integers
@@ -129,7 +129,7 @@ class TargetSums(PeopleSums):
         following[:G, :L] = values
         td = rewards + following[step + 1 if G > 1 else 0, onto] - values.reshape(-1)[row]
         steps, width = self.plan.layout("q").steps, self.plan.width(question)
-        return whole(np.rint(steps * np.clip(td / width, -1, 1)), -steps, steps)
+        return as_integers(np.rint(steps * np.clip(td / width, -1, 1)), -steps, steps)
 
     def exact(self, sums: Sums, kind: str) -> ExactSums:
         """The sums as tables of the stage's layout."""
@@ -167,7 +167,7 @@ def lattice_rewards(
     if task.entering is not None:
         paid = paid + np.where(onto < 0, 0.0, task.entering[onto])
     unit = (high - low) / DECLARED_STEPS
-    return whole(np.rint((paid - low) / unit), 0, DECLARED_STEPS), unit
+    return as_integers(np.rint((paid - low) / unit), 0, DECLARED_STEPS), unit
 
 
 def _has_target(card: Card, step: Integers, onto: Integers) -> Bools:

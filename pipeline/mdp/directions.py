@@ -1,4 +1,4 @@
-"""Directions that declared features may leave out: how long a person followed, and public waves of what was seen."""
+"""Directions that declared features may leave out: how long a person followed, and public waves of observations."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _TURNS = (1.5, 3.0, 6.0)
 
 @dataclass(frozen=True)
 class Directions:
-    """Whether a person followed the policy for 1, 2 and 3 steps on end, and k waves.
+    """Indicators that a person followed the policy for 1, 2 and 3 steps in a row, and k waves.
 
     A wave is cos(o.frequency + phase) of an observation o in the unit ball, with a sign for each action.  Where the
-    policy leads people far from where practice does, who followed for a while is there.
+    policy leads people far from practice, those who followed for a while are there.
 
     ``frequencies``, ``phases``, ``signs``: ``(p, k)``, ``(L, k)``, ``(A, k)``.
     ``following`` ``(k,)``: waves that are 0 where a row does not follow the policy.
@@ -38,7 +38,7 @@ class Directions:
 
         ``inside`` ``(n, p)``: observations in the unit ball.
         ``states``, ``taken`` ``(n,)``: live state and action.
-        ``followed`` ``(n,)``: for how many steps, this one included, the person followed the policy.
+        ``followed`` ``(n,)``: number of steps, this one included, for which the person followed the policy.
         """
         phase = np.einsum("np,pk->nk", inside, self.frequencies) + self.phases[states]
         waves = np.where(self.following & (followed == 0)[:, None], 0.0, np.cos(phase) * self.signs[taken])
@@ -46,7 +46,7 @@ class Directions:
 
 
 def directions(size: int, states: int, actions: int, number: int) -> Directions:
-    """So many in all, the same for every release.
+    """A number of directions, the same for every release.
 
     By turns a wave is alike for all actions, has signs of its own for each, or is one of rows that follow the policy.
     """

@@ -1,4 +1,4 @@
-"""Integer feature maps: what a linear planner and the sums under its noise both see (privacy.md §8, remedy B).
+"""Integer feature maps of linear planners and of their noisy sums (privacy.md §8, remedy B).
 
 The integers *are* the feature map, also for planning: rounding happens once, here, and nowhere after.  One integer
 step is ``unit`` long, so that ``phi = unit * f``; every ``||f||^2`` is at most ``square``, checked in integers.
@@ -11,7 +11,7 @@ nothing.  On paper 003's Appendix F, one-hot bits (0, 1) turn into about (-1, 1)
 Features of a linear mixture MDP: P_h(s'|s,a) = <psi(s'|s,a), theta_h> with psi known (papers 000 and 001).
 
 Regressions see phi_V(s,a) = sum_s' psi(s'|s,a) V(s').  The coordinates of phi_V fall into ``blocks`` of ``dimension``
-each, and (s, a) uses one block only: a Gram matrix is then block diagonal, and its blocks are all there is to release.
+each, and (s, a) uses one block only: a Gram matrix is then block diagonal, and only its blocks are released.
 
 =================  =======  =========  =============================  =================================
 features           blocks   dimension  phi_V(s, a) in its block       sup ||phi_V|| / ||V||_inf
@@ -22,7 +22,7 @@ features           blocks   dimension  phi_V(s, a) in its block       sup ||phi_
 
 Features of real-valued observations: inside the unit ball by construction, then put on a lattice of integers.
 
-An observation is shortened to the unit ball first, so ``|o| <= 1`` whatever was logged.
+An observation is shortened to the unit ball first, so ``|o| <= 1`` for any logged values.
 
 ===========  ============================================  ==========================
 kind         psi(o)                                        |psi|^2
@@ -33,7 +33,7 @@ fourier      (cos w_i.o, sin w_i.o) / sqrt m               1: m waves, declared 
 ===========  ============================================  ==========================
 
 The features of a row are e_s (x) psi(o) (x) alpha(a): a block a declared state, and alpha one-hot or a declared row of
-integers over the longest one's length.  A product of lengths at most 1 is at most 1; what rounding adds is cut off
+integers over the longest one's length.  A product of lengths at most 1 is at most 1; rounding errors are cut
 where the product is put on the lattice, by truncation toward zero.  Every row is computed by itself, to the last bit.
 """
 
@@ -47,7 +47,8 @@ from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
+
+from pipeline.arrays import Array, Integers
 
 
 @dataclass(frozen=True)
@@ -82,8 +83,8 @@ class MixtureFeatures:
         """phi_V ``(..., blocks, SA / blocks, dimension)`` of every (s, a), ordered s A + a, for ``V (..., S)``."""
         if self.psi is None:
             return np.broadcast_to(V[..., None, None, :], (*V.shape[:-1], self.blocks, 1, self.states))
-        found = np.einsum("satd,...t->...sad", self.psi, V)
-        return found.reshape(*V.shape[:-1], 1, -1, self.dimension)
+        phi = np.einsum("satd,...t->...sad", self.psi, V)
+        return phi.reshape(*V.shape[:-1], 1, -1, self.dimension)
 
     def place(self, cell: Integers) -> tuple[Integers, Integers]:
         """Block, and row in it, of each (s, a), ordered s A + a."""
@@ -108,10 +109,7 @@ def dense(psi: Array) -> MixtureFeatures:
 
 
 def dense_one_hot(states: int, actions: int) -> MixtureFeatures:
-    """The one-hot psi as one dense block of S^2 A coordinates: what papers 000 and 001 print, and much slower.
-
-    ``states``, ``actions``: S and A; the block has S^2 A coordinates.
-    """
+    """The one-hot psi as one dense block of S^2 A coordinates, as papers 000 and 001 print it, and much slower."""
     psi = np.eye(states * actions * states).reshape(states, actions, states, -1)
     return dense(psi)
 
@@ -150,9 +148,6 @@ class RewardFeatures:
         return (cell, np.zeros_like(cell)) if self.rows is None else (np.zeros_like(cell), cell)
 
 
-Array = NDArray[np.float64]
-Integers = NDArray[np.int64]
-
 # keeps a row of norm exactly 1 inside the ball after the float rounding of its norm
 _INSIDE = 1 - 1e-12
 
@@ -164,8 +159,7 @@ class FeatureMap:
     ``integers`` ``(S, A, d)``: int64.
     ``square``: declared bound F^2 on every ``||f||^2``.
     ``unit_squared``: squared length of one integer step, exactly; ``1 / square`` puts ``phi`` in the unit ball.
-    ``sample_of``: the map of observations, as text, of which these rows are a public sample; None: they are all there
-    are.
+    ``sample_of``: the map of observations, as text, of which these rows are a public sample; None: these rows are all.
     ``points``: of such a sample: observations ``(S, p)``, scaled, and indices of their live states ``(S,)``; None where
     only sums are read.
     Raises ValueError if a feature is longer than declared, or so long that its Gram matrix would leave 64-bit integers.
@@ -204,7 +198,7 @@ class FeatureMap:
 def quantise(phi: Array, steps: int) -> Array:
     """Rows ``(..., d)`` clipped to the unit ball and truncated toward zero to ``steps`` steps a unit, as float64.
 
-    The result holds integers of square norm at most ``steps**2``; what is not a number becomes 0.
+    The result holds integers of square norm at most ``steps**2``; NaN becomes 0.
     """
     phi = np.nan_to_num(np.asarray(phi, dtype=np.float64), nan=0.0, posinf=1e150, neginf=-1e150)
     # the largest entry is divided out first, so that no square overflows
@@ -263,10 +257,10 @@ _DRAWN, _SAMPLE_SEED = 64, 7
 class ObservedMap:
     """A map from (observation, declared state) to the integer features of every action.
 
-    ``radius``: declared bound on its length; what is longer is shortened.
+    ``radius``: declared bound on its length; a longer one is shortened.
     ``actions``: ``A`` rows of integers; one-hot where nothing else is declared.
     ``waves``, ``bandwidth``, ``seed``: of ``fourier``: m, the length over which features turn by about one radian, and
-    what the waves are drawn by.
+    the seed of the waves.
     """
 
     kind: Kind
@@ -281,7 +275,7 @@ class ObservedMap:
 
     @property
     def told(self) -> str:
-        """The whole map as text, from which it is made again."""
+        """The map as text; the inverse of :func:`observed_map`."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @property
@@ -302,7 +296,7 @@ class ObservedMap:
         return rows / math.sqrt((rows * rows).sum(axis=1).max())
 
     def inside(self, observations: Array) -> Array:
-        """Observations ``(n, p)`` over the radius, shortened to the unit ball; what is not finite is 0."""
+        """Observations ``(n, p)`` over the radius, shortened to the unit ball; rows that are not finite are 0."""
         x = np.where(np.isfinite(observations).all(axis=1, keepdims=True), observations / self.radius, 0.0)
         largest = np.maximum(np.abs(x).max(axis=1, keepdims=True), 1.0)
         length = np.sqrt(np.einsum("np,np->n", x / largest, x / largest))[:, None] * largest
@@ -359,7 +353,7 @@ class ObservedMap:
         return np.repeat(points, self.states, axis=0), np.tile(np.arange(self.states), len(points))
 
     def feature_map(self, first: Array) -> FeatureMap:
-        """The map on its public sample: a :class:`~pipeline.mdp.features.FeatureMap` that is no whole one."""
+        """The map on its public sample: a :class:`~pipeline.mdp.features.FeatureMap` of a part."""
         return self.at(*self.sample(first))
 
     def at(self, observations: Array, states: Integers) -> FeatureMap:
@@ -368,12 +362,12 @@ class ObservedMap:
         return FeatureMap(integers, self.steps**2, Fraction(1, self.steps**2), self.told, points)
 
     def onto(self, steps: int) -> ObservedMap:
-        """Features of where a row led, whatever is done there: one vector a successor, on its own lattice."""
+        """Features of successors without actions: one vector a successor, on its own lattice."""
         return replace(self, actions=((1,),), steps=steps)
 
 
-def observed_map(told: str) -> ObservedMap:
-    """The map that a text tells."""
-    values: dict[str, Any] = json.loads(told)
+def observed_map(text: str) -> ObservedMap:
+    """The map of a text of :attr:`ObservedMap.told`."""
+    values: dict[str, Any] = json.loads(text)
     actions = tuple(tuple(row) for row in values.pop("actions"))
     return ObservedMap(actions=actions, **values)

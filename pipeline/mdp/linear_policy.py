@@ -1,7 +1,7 @@
-"""A linear policy over observations, as plain arrays: what it does at the features of an observation, and its values.
+"""A linear policy over observations, as plain arrays: its action at the features of an observation, and its values.
 
 Every row is computed by itself, to the last bit: a BLAS product rounds a row by its place in the batch, and one
-person's choice would hang on who stands before.
+person's choice would depend on earlier people.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Finite decision processes: what a planner may know without any row, and a whole model with its rewards."""
+"""Finite decision processes: the declared part without any row, and a whole model with its rewards."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Array = NDArray[np.float64]
 
 
 def is_stationary(x: Array) -> bool:
-    """Whether the leading axis is a broadcast view, so that checks and sums need only its first slice."""
+    """True where the leading axis is a broadcast view, so that checks and sums need only its first slice."""
     return x.ndim > 0 and (x.shape[0] == 1 or x.strides[0] == 0)
 
 
@@ -74,13 +74,13 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Task:
-    """What is declared about the decision process: horizon, per-step reward range, allowed actions.
+    """Declarations of the decision process: horizon, per-step reward range, allowed actions.
 
     ``bounds``: least and largest reward of one step.
     ``allowed`` ``(L, A)``: false where an action is vetoed or is OTHER.
     ``rewards`` ``(L, A)``: or one such table a step ``(H, L, A)``; None where the release estimates them.
     ``can_end``: whether an episode may end before H, worth 0 from then on.
-    ``entering`` ``(S,)``: what a step pays besides for the state it leads to; None where nothing depends on that.
+    ``entering`` ``(S,)``: further reward of a step for the state it leads to; None without any.
     ``total``: declared bound on the rewards of a whole episode, whose steps pay nothing negative; None where there is
     none.
     """
@@ -103,7 +103,7 @@ class Task:
 
     @property
     def reach(self) -> float:
-        """How far two values of an episode may lie apart: the paper's H for rewards in [0, 1]."""
+        """Largest distance of two values of an episode: the paper's H for rewards in [0, 1]."""
         apart = self.horizon * (self.bounds[1] - self.bounds[0])
         return apart if self.total is None else min(apart, self.total)
 
@@ -118,7 +118,7 @@ class Task:
         return here if self.entering is None else here + P @ self.entering
 
     def onward(self, V: Array) -> Array:
-        """What a step is worth by where it leads: ``V (S,)`` and what entering pays.
+        """Value of a step by its successor: ``V (S,)`` and the reward of entering.
 
         ``V``: value ``(S,)`` of the next step.
         """

@@ -21,12 +21,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pipeline.arrays import Array, Bools, Integers
 from pipeline.mdp.model import TabularMDP
 from pipeline.mdp.policy import Policy
-
-Array = NDArray[np.float64]
 
 
 def _probabilities(policy: Policy | Array) -> Array:
@@ -127,7 +125,7 @@ def most_visits_lp(P: Array, start: Array, bonus: Array, floor: float, targets: 
 
     ``P``: ``(H, S, A, S)``.
     ``start`` ``(S,)``: distribution of the first state.
-    ``bonus``, ``floor`` ``(H, S, A)``: and what a policy must earn of it.
+    ``bonus``, ``floor`` ``(H, S, A)``: and the least expected bonus of a policy.
     ``targets`` ``(T, 3)``: step, state and action.
     Returns ``(T,)``, each the optimum of a programme of its own.
     Raises RuntimeError if the solver reports anything but an optimum.
@@ -141,7 +139,7 @@ def most_visits_lp(P: Array, start: Array, bonus: Array, floor: float, targets: 
     constraints += [states @ d[h + 1] == P[h].reshape(S * A, S).T @ d[h] for h in range(H - 1)]
     earned: Any = cp.sum([bonus[h].reshape(-1) @ d[h] for h in range(H)])
     constraints.append(earned >= floor)
-    found = np.empty(len(targets))
+    visits = np.empty(len(targets))
     weight = cp.Parameter((H, S * A))
     problem = cp.Problem(cp.Maximize(cp.sum([weight[h] @ d[h] for h in range(H)])), constraints)
     for i, (h, s, a) in enumerate(targets):
@@ -151,11 +149,9 @@ def most_visits_lp(P: Array, start: Array, bonus: Array, floor: float, targets: 
         optimum: Any = problem.solve(solver="HIGHS")
         if problem.status != "optimal":
             raise RuntimeError(f"cvxpy ended {problem.status!r} on an occupancy programme")
-        found[i] = float(optimum)
-    return found
+        visits[i] = float(optimum)
+    return visits
 
-
-Integers = NDArray[np.int64]
 
 _TIE = 1e-12
 # an edge of the hull is reached in fewer; each chord is steeper than the last
@@ -173,18 +169,18 @@ class Mixtures:
 
 @dataclass(frozen=True)
 class _Points:
-    """One policy a target, ``policies (T, H, S)``, with its visits ``(T,)`` and what it earns of the bonus ``(T,)``."""
+    """One policy a target, ``policies (T, H, S)``, with its visits ``(T,)`` and its expected bonus ``(T,)``."""
 
     policies: Integers
     visits: Array
     bonus: Array
 
-    def where(self, here: NDArray[np.bool_], other: _Points) -> _Points:
+    def where(self, mask: Bools, other: _Points) -> _Points:
         """``other`` where ``here (T,)``, else this."""
         return _Points(
-            np.where(here[:, None, None], other.policies, self.policies),
-            np.where(here, other.visits, self.visits),
-            np.where(here, other.bonus, self.bonus),
+            np.where(mask[:, None, None], other.policies, self.policies),
+            np.where(mask, other.visits, self.visits),
+            np.where(mask, other.bonus, self.bonus),
         )
 
 
@@ -199,28 +195,28 @@ def most_visits(
     ``targets`` ``(T, 3)``: step, state and action.
     """
     T = len(targets)
-    keeps = _best(P, start, bonus, targets, np.zeros(T), np.ones(T), rng)
+    inside = _best(P, start, bonus, targets, np.zeros(T), np.ones(T), rng)
     free = _best(P, start, bonus, targets, np.ones(T), np.zeros(T), rng)
     slack = _TIE * (1 + abs(floor))
-    breaks = free.bonus < floor - slack
-    keeps = keeps.where(~breaks, free)
-    open_ = breaks & (keeps.bonus > free.bonus)
+    violates = free.bonus < floor - slack
+    inside = inside.where(~violates, free)
+    open_ = violates & (inside.bonus > free.bonus)
     for _ in range(_MOST_CHORDS):
         if not open_.any():
             break
-        slope = np.where(open_, (free.visits - keeps.visits) / np.where(open_, keeps.bonus - free.bonus, 1.0), 0.0)
-        found = _best(P, start, bonus, targets, np.ones(T), slope, rng)
-        above = found.visits + slope * found.bonus > free.visits + slope * free.bonus + _TIE
+        slope = np.where(open_, (free.visits - inside.visits) / np.where(open_, inside.bonus - free.bonus, 1.0), 0.0)
+        points = _best(P, start, bonus, targets, np.ones(T), slope, rng)
+        above = points.visits + slope * points.bonus > free.visits + slope * free.bonus + _TIE
         open_ = open_ & above
-        below = found.bonus < floor - slack
-        free = free.where(open_ & below, found)
-        keeps = keeps.where(open_ & ~below, found)
-    gap = np.where(breaks, keeps.bonus - free.bonus, 1.0)
-    share = np.where(breaks & (gap > 0), np.clip((floor - free.bonus) / np.where(gap > 0, gap, 1.0), 0.0, 1.0), 1.0)
+        below = points.bonus < floor - slack
+        free = free.where(open_ & below, points)
+        inside = inside.where(open_ & ~below, points)
+    gap = np.where(violates, inside.bonus - free.bonus, 1.0)
+    share = np.where(violates & (gap > 0), np.clip((floor - free.bonus) / np.where(gap > 0, gap, 1.0), 0.0, 1.0), 1.0)
     return Mixtures(
-        np.stack([keeps.policies, free.policies], axis=1),
+        np.stack([inside.policies, free.policies], axis=1),
         np.stack([share, 1 - share], axis=1),
-        share * keeps.visits + (1 - share) * free.visits,
+        share * inside.visits + (1 - share) * free.visits,
     )
 
 

@@ -1,6 +1,6 @@
 """Policies as values: one of a tabular process, all deterministic ones of a tiny world at once, and greedy choices.
 
-Kernels of a set may be sub-stochastic: what a row lacks of 1 goes to an absorbing state that pays nothing.
+Kernels of a set may be sub-stochastic: the missing mass of a row goes to an absorbing state that pays nothing.
 """
 
 # pyright: reportUnknownVariableType=false
@@ -10,51 +10,50 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from pipeline.arrays import Array, Bools, Integers
 
 
 @dataclass(frozen=True)
 class Policy:
-    """What to do where the policy recommends something; elsewhere current practice goes on.
+    """A policy: action probabilities, or abstention, by which current practice goes on.
 
-    ``probabilities`` ``(H, S, A)``: rows sum to 1; where the policy abstains a row is zero, whatever was given.
+    ``probabilities`` ``(H, S, A)``: rows sum to 1; where the policy abstains a row is set to zero.
     ``abstains`` ``(H, S)``: bool: nothing is recommended, current practice goes on.
     """
 
     probabilities: Array
-    abstains: NDArray[np.bool_]
+    abstains: Bools
 
     def __post_init__(self) -> None:
         p = self.probabilities
         if p.ndim != 3 or self.abstains.shape != p.shape[:2]:
             raise ValueError(f"abstains must be (H, S) beside (H, S, A); got {self.abstains.shape} and {p.shape}")
-        # asked so that NaN fails: of a planner of somebody's own it would go into what other people are asked
+        # written so that NaN fails: a plug-in's planner could put it into the queries to held-out people
         if not ((p >= 0).all() and (np.abs(p.sum(-1) - 1) <= 1e-9)[~self.abstains].all()):
             raise ValueError(f"probabilities must be (H, S, A) rows that sum to 1; got shape {p.shape}")
         if p[self.abstains].any():
             object.__setattr__(self, "probabilities", np.where(self.abstains[..., None], 0.0, p))
 
     def beside(self, practice: Array) -> Array:
-        """What is done when the policy is followed ``(H, S, A)``: its own rows, and practice where it abstains.
+        """Action probabilities under the policy ``(H, S, A)``: its own rows, and practice where it abstains.
 
         ``practice`` ``(H, S, A)``: or anything that is broadcast to it: action probabilities of current practice.
         """
         return np.where(self.abstains[..., None], practice, self.probabilities)
 
 
-# what two processors round otherwise is far below it, what matters to anybody is far above
+# lattice of scores: rounding differences of two processors are far below it, relevant differences far above
 _STEPS = 2.0**30
 
 
 def best_actions(
-    clipped: Array, unclipped: Array, allowed: NDArray[np.bool_], rng: np.random.Generator, reach: float
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    clipped: Array, unclipped: Array, allowed: Bools, rng: np.random.Generator, reach: float
+) -> tuple[Integers, Bools]:
     """Greatest ``clipped`` score of each state over its allowed actions, ties by ``unclipped``, then at random.
 
-    Scores are compared on a lattice of 2^-30 of their reach, so that two machines, which round sums otherwise, choose
-    alike: the last digits decide nothing.
+    Scores are compared on a lattice of 2^-30 of their reach, so that two machines, which round sums differently, choose
+    alike.
 
     ``clipped``, ``unclipped``, ``allowed`` ``(S, A)``: everything clipped to 0 must not mean action 0, so the unclipped
     scores decide there.
@@ -65,10 +64,8 @@ def best_actions(
     return np.where(second, rng.random(clipped.shape), -1.0).argmax(axis=1), first.sum(axis=1) > 1
 
 
-def even_actions(
-    clipped: Array, unclipped: Array, allowed: NDArray[np.bool_], reach: float
-) -> tuple[Array, NDArray[np.bool_]]:
-    """The same without a draw: what remains tied is played evenly, an episode at a time.
+def even_actions(clipped: Array, unclipped: Array, allowed: Bools, reach: float) -> tuple[Array, Bools]:
+    """The same without a draw: remaining ties are played evenly, an episode at a time.
 
     Returns probabilities ``(S, A)``, and where the clipped scores alone were tied ``(S,)``.
     """
@@ -77,7 +74,7 @@ def even_actions(
     return second / second.sum(axis=1, keepdims=True), first.sum(axis=1) > 1
 
 
-def _best(scores: Array, among: NDArray[np.bool_], reach: float) -> NDArray[np.bool_]:
+def _best(scores: Array, among: Bools, reach: float) -> Bools:
     on_lattice = np.where(among, np.rint(scores * (_STEPS / reach)), -np.inf)
     return among & (on_lattice == on_lattice.max(axis=1, keepdims=True))
 
@@ -96,8 +93,6 @@ def constant(horizon: int, states: int, actions: int, action: int) -> Policy:
     p[:, :, action] = 1
     return Policy(p, np.zeros((horizon, states), dtype=bool))
 
-
-Integers = NDArray[np.int64]
 
 MOST_POLICIES = 20_000
 

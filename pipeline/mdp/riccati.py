@@ -6,12 +6,12 @@
 | ``theta`` | Θ | (s, n+d, n) | s models, each [A, B]' |
 | ``Q``, ``R`` | Q, R | (n, n), (d, d) | cost x'Qx + u'Ru of one step |
 | ``gains`` | K_h | (H, d, n) | u = K_h x |
-| ``P`` | P_h | (H+1, n, n) | cost to go x'P_h x, without what the noise adds; ``P[H] = 0`` |
+| ``P`` | P_h | (H+1, n, n) | cost to go x'P_h x, without the cost of noise; ``P[H] = 0`` |
 | ``C`` | A + B K_h(Θ) | (s, n, n) | closed loop |
 | ``M`` | | (s, n, n) | E[x_h x_h'] in the model under its own optimal gains |
 
-Reading: K_h uses P_{h+1}; the paper's eq. (3) prints P_h, which is off by one.  So the last gain is 0: nothing that the
-last control does is paid for.
+Reading: K_h uses P_{h+1}; the paper's eq. (3) prints P_h, which is off by one.  So the last gain is 0: the
+state after the last control costs nothing.
 
 J*(Θ) is a minimum over gains, so its gradient is that of the cost at fixed gains (envelope theorem):
 dJ/dA = 2 sum_h P_{h+1} C_h M_h and dJ/dB = 2 sum_h P_{h+1} C_h M_h K_h'.
@@ -33,9 +33,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from pipeline.arrays import Array
 
 
 @dataclass(frozen=True)
@@ -122,16 +121,16 @@ def optimal_costs(theta: Array, cost: QuadraticCost, start: Array, covariance: A
     ``covariance`` ``(n, n)``: of the noise, declared.
     """
     H, s, n = cost.horizon, len(theta), theta.shape[2]
-    at, bt = theta[:, :n], theta[:, n:]
-    A, B = at.swapaxes(1, 2), bt.swapaxes(1, 2)
+    a_transposed, b_transposed = theta[:, :n], theta[:, n:]
+    A, B = a_transposed.swapaxes(1, 2), b_transposed.swapaxes(1, 2)
     P, K = np.zeros((H + 1, s, n, n)), np.zeros((H, s, theta.shape[1] - n, n))
     C, PC, M = np.zeros((H, s, n, n)), np.zeros((H, s, n, n)), np.zeros((H, s, n, n))
     for h in reversed(range(H)):
-        BP = bt @ P[h + 1]
+        BP = b_transposed @ P[h + 1]
         K[h] = -np.linalg.solve(cost.R + BP @ B, BP @ A)
         C[h] = A + B @ K[h]
         PC[h] = P[h + 1] @ C[h]
-        following = cost.Q + at @ PC[h]
+        following = cost.Q + a_transposed @ PC[h]
         P[h] = (following + following.swapaxes(1, 2)) / 2
     M[0] = start
     for h in range(H - 1):
@@ -163,7 +162,7 @@ def expected_costs(
     """Exact expected summed cost ``(s,)`` of one episode in each model.
 
     ``start``, ``covariance`` ``(n,)``: fixed first state, and ``(n, n)`` of the plant's noise.
-    ``explore``: radius of the sphere on which what is added to every control is uniform.
+    ``explore``: radius of the sphere on which the exploration of every control is uniform.
     """
     s, n, D = theta.shape
     A, B, K = theta[..., :n], theta[..., n:], _of_each(gains, s)
@@ -181,21 +180,21 @@ def occupancies(
 ) -> Array:
     """Expected sums of z z' over an episode ``(s, D, D)``, with z = (x, u); ``explore`` of all, or ``(s, 1, 1)``."""
     s, n, D = theta.shape
-    second, found = np.broadcast_to(np.outer(start, start), (s, n, n)), np.zeros((s, D, D))
-    K, pushed, turned = _of_each(gains, s), np.eye(D - n) * (explore**2 / (D - n)), theta.swapaxes(1, 2)
+    second, total = np.broadcast_to(np.outer(start, start), (s, n, n)), np.zeros((s, D, D))
+    K, exploration, transposed = _of_each(gains, s), np.eye(D - n) * (explore**2 / (D - n)), theta.swapaxes(1, 2)
     lifts = np.concatenate([np.broadcast_to(np.eye(n), (s, horizon, n, n)), K[:, :horizon]], axis=2)
     for h in range(horizon):
         z = lifts[:, h] @ second @ lifts[:, h].swapaxes(1, 2)
-        z[:, n:, n:] += pushed
-        found += z
-        second = theta @ z @ turned + covariance
-    return found
+        z[:, n:, n:] += exploration
+        total += z
+        second = theta @ z @ transposed + covariance
+    return total
 
 
 def simulated_episodes(
     theta: Array, gains: Array, explore: float, start: Array, covariance: Array, rng: np.random.Generator
 ) -> tuple[Array, Array]:
-    """One made-up episode of each model: z ``(s, H, D)``, and where each step led ``(s, H, n)``.
+    """One made-up episode of each model: z ``(s, H, D)``, and next states ``(s, H, n)``.
 
     ``gains``: ``(H, d, n)``.
     """

@@ -1,8 +1,8 @@
 """The protocols between an online agent and the world it plays in: ``trajectory = yield Rollout(policy)``.
 
 An agent is a generator.  It never holds the world, and the world never holds the agent; a sub-algorithm is
-``yield from`` another generator.  In a linear-quadratic world the question is ``yield LinearRollout(gains, episodes)``:
-an agent that keeps its gains for many episodes asks for them together, and the law is that of one after the other.
+``yield from`` another generator.  In a linear-quadratic world the query is ``yield LinearRollout(gains, episodes)``:
+an agent that keeps its gains for many episodes requests them together, with the law of one after the other.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Integers = NDArray[np.int64]
-Array = NDArray[np.float64]
+from pipeline.arrays import Array, Integers
 
 
 @dataclass(frozen=True)
@@ -23,8 +22,8 @@ class Rollout:
     """Play by a policy: ``(H, S)`` actions of each step and state, or ``(H, S, A)`` probabilities of them.
 
     ``policy`` ``(H, S)``: int or ``(H, S, A)`` float.
-    ``episodes``: none: one episode.  A number: so many by the same policy, in one trajectory with an axis of episodes
-    in front. An agent that keeps its policy may also yield the same object again.
+    ``episodes``: None: one episode.  A number: that many by the same policy, in one trajectory with an axis of
+    episodes in front. An agent that keeps its policy may also yield the same object again.
     """
 
     policy: NDArray[Any]
@@ -40,7 +39,7 @@ class Rollout:
 class BatchRollout:
     """Play a batch of users, one episode each, and answer with the private counts of their steps, never with episodes.
 
-    ``policies``, ``episodes`` ``(M, H, S)``: deterministic policies and how many users ``(M,)`` follow each: public.
+    ``policies``, ``episodes`` ``(M, H, S)``: deterministic policies and the number of users ``(M,)`` of each: public.
     """
 
     policies: Integers
@@ -52,13 +51,12 @@ class BatchRollout:
 
 @dataclass(frozen=True)
 class Batch:
-    """Play so many episodes by one policy: ``policy (H, S, A)`` holds action probabilities, drawn afresh each time.
+    """Play ``episodes`` episodes, at least 1, by one policy.
 
     ``policy`` ``(H, S, A)``: action probabilities, drawn afresh each time.
-    ``episodes``: how many, at least 1.
     """
 
-    policy: NDArray[np.float64]
+    policy: Array
     episodes: int
 
 
@@ -66,11 +64,7 @@ class Batch:
 class Trajectory:
     """One episode: ``states (H+1,)``, the last after the last step, ``actions (H,)`` and ``rewards (H,)``.
 
-    With ``Rollout.episodes`` each has that many rows.
-
-    ``states`` ``(H+1,)``: the last after the last step.
-    ``actions``: ``(H,)``.
-    ``rewards`` ``(H,)``: reward units.
+    With ``Rollout.episodes`` each has that many rows.  Rewards are in reward units.
     """
 
     states: Integers
@@ -78,7 +72,7 @@ class Trajectory:
     rewards: Array
 
 
-# what an online agent is: asks for rollouts, gets trajectories, returns the policy it ends with
+# an online agent: yields rollouts, gets trajectories, returns its last policy
 Agent = Generator[Rollout, Trajectory, NDArray[Any]]
 
 
@@ -86,9 +80,6 @@ Agent = Generator[Rollout, Trajectory, NDArray[Any]]
 class LinearRollout:
     """Play ``episodes`` episodes by u = K_h x + xi, with ``gains (H, d, n)`` and xi uniform on the sphere of radius
     ``explore``.
-
-    ``gains`` ``(H, d, n)``: u = K_h x + xi.
-    ``explore``: radius of the sphere on which xi is uniform.
     """
 
     gains: Array
@@ -98,10 +89,10 @@ class LinearRollout:
 
 @dataclass(frozen=True)
 class LqBatch:
-    """What the episodes of one rollout were.
+    """Episodes of one rollout.
 
     ``states``, ``controls`` ``(B, H+1, n)``: and ``(B, H, d)``.
-    ``episodes``: how many episodes they stand for, at least B.
+    ``episodes``: number of episodes that they represent, at least B.
     ``means``: where ``episodes`` is larger than B: exact means of one episode's sum of z z' ``(n+d, n+d)`` and of z
     x_next' ``(n+d, n)``, with z = (x, u).  The sums over all episodes are then their multiple, plus the deviation of
     the B episodes at sqrt(episodes / B) times its size: right in mean and covariance, and close to normal like the sum.
@@ -113,17 +104,17 @@ class LqBatch:
     means: tuple[Array, Array] | None = None
 
 
-# episodes that are asked for at once where every one of them is played
+# episodes that are requested at once where every one of them is played
 _TOGETHER = 4096
 
 
 def play_every(rollout: LinearRollout) -> Generator[LinearRollout, LqBatch, list[LqBatch]]:
-    """Ask for a rollout in parts so small that every episode is played, and cut; ``yield from`` it."""
+    """Request a rollout in parts so small that every episode is played, and cut; ``yield from`` it."""
     batches = list[LqBatch]()
     for first in range(0, rollout.episodes, _TOGETHER):
         batches.append((yield replace(rollout, episodes=min(_TOGETHER, rollout.episodes - first))))
     return batches
 
 
-# what an online agent is: asks for rollouts, gets batches, returns what it has to say at the end
+# an online agent: yields rollouts, gets batches, returns its result
 LqAgent = Generator[LinearRollout, LqBatch, Any]

@@ -76,7 +76,9 @@ def sdp_pe(trial: Trial) -> Outcome:
         **_certificate(trial, int(knobs["certify"]), answer, mdp),
     }
     facts["final_loss"] = facts["suboptimality"]
-    return Outcome(at, summed, facts, answer.policy.tolist(), privatizer.left([(b.layout, b.noisy) for b in batches]))
+    return Outcome(
+        at, summed, facts, answer.policy.tolist(), privatizer.released([(b.layout, b.noisy) for b in batches])
+    )
 
 
 def targets_of(trial: Trial) -> list[BatchTarget]:

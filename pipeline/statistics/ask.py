@@ -1,4 +1,4 @@
-"""What is asked of any private sum: a budget, how scales follow from it, and how it is shared out."""
+"""Budget of a private sum, its calibration, and its split over tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Calibration = Literal["tight", "paper"]
 
 @dataclass(frozen=True)
 class Ask:
-    """What a recipe asks for.
+    """Budget and tables that a recipe requests.
 
     ``rho``, ``epsilon``, ``delta``: ``rho`` alone, ``epsilon`` with ``delta`` (both Gaussian), or ``epsilon`` alone:
     pure, Laplace.  None of them: no noise (a baseline, simulation only).
@@ -35,31 +35,31 @@ class Ask:
 
     @property
     def pure(self) -> bool:
-        """Whether delta = 0 is demanded."""
+        """True where delta = 0 is requested."""
         return self.epsilon is not None and not self.delta
 
     @property
     def written(self) -> dict[str, float]:
-        """What was asked, as it was written: ``rho``, ``epsilon`` and ``delta``, each where it is given."""
-        given = {"rho": self.rho, "epsilon": self.epsilon, "delta": self.delta}
-        return {name: float(x) for name, x in given.items() if x is not None}
+        """The budget as it was written: ``rho``, ``epsilon`` and ``delta``, each where it is given."""
+        budget = {"rho": self.rho, "epsilon": self.epsilon, "delta": self.delta}
+        return {name: float(x) for name, x in budget.items() if x is not None}
 
     def zcdp(self) -> Fraction | None:
-        """Asked budget as rho, the decimal that was written; None for pure and for no privacy."""
+        """Requested budget as rho, the decimal that was written; None for pure and for no privacy."""
         if self.rho is not None:
             return self.rho if isinstance(self.rho, Fraction) else fraction_of(self.rho)
         if self.epsilon is None or not self.delta:
             return None
         return fraction_of(rho_from_epsilon(float(self.epsilon), self.delta))
 
-    def less(self, taken: Fraction) -> Ask:
-        """What is left of the budget."""
-        if not taken:
+    def less(self, spent: Fraction) -> Ask:
+        """The budget that remains after ``spent``."""
+        if not spent:
             return self
         if self.pure:
-            return replace(self, epsilon=fraction_of(self.epsilon or 0) - taken)
-        whole = self.zcdp()
-        return self if whole is None else replace(self, rho=whole - taken)
+            return replace(self, epsilon=fraction_of(self.epsilon or 0) - spent)
+        rho = self.zcdp()
+        return self if rho is None else replace(self, rho=rho - spent)
 
     def share(self, table: str, default: Fraction) -> Fraction:
         """Share of the budget on one table."""

@@ -1,11 +1,11 @@
-"""From what a recipe asks to the exact list of mechanisms: reads the card and the recipe, never a row.
+"""From a recipe's budget to the exact list of mechanisms: reads the card and the recipe, never a row.
 
-The list is what ``plan`` prints, what the ledger charges and what the privatizer draws; nobody else sets a scale.
+``plan`` prints this list, the ledger charges it and the privatizer draws it; no other module sets a scale.
 
-Noise against data before anything is spent: declared sizes and scales only, never a row (design §5.1, ``plan``).
+Signal-to-noise ratio before anything is spent: declared sizes and scales only, never a row (design §5.1, ``plan``).
 
-The measure is crude on purpose: as if everybody stayed to the last step and visited all cells alike.  Rarely visited
-cells fare worse, and a policy needs only the cells that it uses.
+The measure is crude on purpose: as if all people stayed to the last step and visited all cells alike.  Rarely visited
+cells have a lower ratio, and a policy needs only the cells that it uses.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def default_split(layout: CountLayout, ask: Ask) -> dict[str, float]:
 
 
 def count_sum(card: Card, ask: Ask) -> PrivateSum:
-    """The private sum of a card's count tables that a recipe asks for: one release, or the rows of a counter.
+    """The private sum of a card's count tables: one release, or the rows of a counter.
 
     ``ask``: budget, tables and calibration; without a budget there is no noise (simulation only).
-    Raises ValueError if the split names other tables than are released, the paper's calibration is asked where it
+    Raises ValueError if the split names other tables than are released, the paper's calibration is requested where it
     prints none, or the budget is so small that the noise would leave the safe range of 64-bit integers.
     """
     layout = CountLayout(card, ask.tables, leaf=ask.counter is not None)
@@ -69,7 +69,7 @@ def count_sum(card: Card, ask: Ask) -> PrivateSum:
 
 
 def played_sum(card: Card, rho: Fraction, nights: int) -> PrivateSum:
-    """The private sum of every night's returns, each night alone, for so much of the budget.
+    """The private sum of every night's returns, each night alone, at budget ``rho``.
 
     Raises ValueError if the card declares its rewards, so that no log has any, or the noise would leave the safe range.
     """
@@ -87,9 +87,9 @@ def played_sum(card: Card, rho: Fraction, nights: int) -> PrivateSum:
 def running(mechanisms: tuple[Mechanism, ...], time: Factorisation) -> tuple[Mechanism, ...]:
     """Mechanisms of a counter's rows, with the noise of its noisiest sum."""
     worst = max(time.error(t) for t in range(1, time.steps + 1))
-    in_all = f"a leaf moves the counter's rows by at most {time.cost} times that in all (L2²)"
+    note = f"a leaf moves the counter's rows by at most {time.cost} times that in all (L2²)"
     return tuple(
-        replace(m, rule=f"{m.rule}; {in_all}", running=Running(time.cost, time.draws, worst)) for m in mechanisms
+        replace(m, rule=f"{m.rule}; {note}", running=Running(time.cost, time.draws, worst)) for m in mechanisms
     )
 
 
@@ -98,22 +98,22 @@ def _calibrated(layout: CountLayout, ask: Ask) -> tuple[Mechanism, ...]:
         return tuple(t.mechanism() for t in layout.tables)
     if ask.calibration == "paper":
         return _paper(layout, ask)
-    moved = {t.name: t.replace for t in layout.tables}
+    sensitivities = {t.name: t.replace for t in layout.tables}
     split = dict(ask.split) if ask.split else default_split(layout, ask)
     if (
-        set(split) != set(moved)
+        set(split) != set(sensitivities)
         or min(split.values()) <= 0
         or sum(fraction_of(round(s, 12)) for s in split.values()) > 1 + Fraction(1, 10**9)
     ):
-        raise ValueError(f"split must give {sorted(moved)} positive shares that sum to at most 1; got {split}")
-    shares = {name: fraction_of(round(split[name], 12)) for name in moved}
+        raise ValueError(f"split must give {sorted(sensitivities)} positive shares that sum to at most 1; got {split}")
+    shares = {name: fraction_of(round(split[name], 12)) for name in sensitivities}
     # twelve digits may sum to a hair above one; the budget is never stretched
     shares = {name: share / max(1, sum(shares.values())) for name, share in shares.items()}
     if ask.pure:
-        asked = fraction_of(ask.epsilon or 0.0)
-        return tuple(t.mechanism(scale=t.replace.l1 / (shares[t.name] * asked)) for t in layout.tables)
+        epsilon = fraction_of(ask.epsilon or 0.0)
+        return tuple(t.mechanism(scale=t.replace.l1 / (shares[t.name] * epsilon)) for t in layout.tables)
     cost = 1 if ask.counter is None else ask.counter.cost
-    squares = {name: cost * s.l2_squared for name, s in moved.items()}
+    squares = {name: cost * s.l2_squared for name, s in sensitivities.items()}
     variances = integer_variances(squares, shares, (ask.zcdp() or Fraction(0)))
     return tuple(t.mechanism(variance=variances[t.name]) for t in layout.tables)
 
@@ -121,23 +121,23 @@ def _calibrated(layout: CountLayout, ask: Ask) -> tuple[Mechanism, ...]:
 def integer_variances(squares: Mapping[str, int], shares: Mapping[str, Fraction], rho: Fraction) -> dict[str, int]:
     """Smallest integer variances whose cost ``sum square / (2 variance)`` stays within ``rho * sum shares``.
 
-    Each is first rounded up; what the rounding saved then buys single steps down, neediest table first.
+    Each is first rounded up; the unspent budget then pays for single steps down, neediest table first.
     """
     variances = {name: math.ceil(squares[name] / (2 * shares[name] * rho)) for name in squares}
-    left = rho * sum(shares.values()) - sum(Fraction(squares[n], 2 * v) for n, v in variances.items())
+    unspent = rho * sum(shares.values()) - sum(Fraction(squares[n], 2 * v) for n, v in variances.items())
     while True:
         # price of one step down, where it can be paid
         price = {n: Fraction(squares[n], 2 * v * (v - 1)) for n, v in variances.items() if v > 1}
-        payable = [n for n, p in price.items() if p <= left]
+        payable = [n for n, p in price.items() if p <= unspent]
         if not payable:
             return variances
-        short = {n: shares[n] * rho - Fraction(squares[n], 2 * variances[n]) for n in payable}
-        neediest = max(payable, key=short.__getitem__)
+        shortfall = {n: shares[n] * rho - Fraction(squares[n], 2 * variances[n]) for n in payable}
+        neediest = max(payable, key=shortfall.__getitem__)
         # as many steps as it stays the neediest, at once: a fine reward lattice has millions of them
-        spend = min([left, *(short[neediest] - short[n] for n in payable if n != neediest)])
-        old, square = variances[neediest], squares[neediest]
-        variances[neediest] = min(old - 1, math.ceil(square / (Fraction(square, old) + 2 * spend)))
-        left -= Fraction(square, 2 * variances[neediest]) - Fraction(square, 2 * old)
+        spend = min([unspent, *(shortfall[neediest] - shortfall[n] for n in payable if n != neediest)])
+        before, square = variances[neediest], squares[neediest]
+        variances[neediest] = min(before - 1, math.ceil(square / (Fraction(square, before) + 2 * spend)))
+        unspent -= Fraction(square, 2 * variances[neediest]) - Fraction(square, 2 * before)
 
 
 def _paper(layout: CountLayout, ask: Ask) -> tuple[Mechanism, ...]:
@@ -149,15 +149,15 @@ def _paper(layout: CountLayout, ask: Ask) -> tuple[Mechanism, ...]:
     if ask.tables != "two_tables":
         raise ValueError("calibration = 'paper' needs release = 'two_tables'; the paper prints no other")
     horizon, lattice = layout.card.domain.horizon, reward_lattice(layout.card)
-    found: list[Mechanism] = []
+    mechanisms: list[Mechanism] = []
     for t in layout.tables:
         per_range = round((lattice.high - lattice.low) / lattice.unit) if t.name == "r_sa" else 1
         if ask.pure:
-            found.append(t.mechanism(scale=per_range * 4 * horizon / fraction_of(ask.epsilon or 0.0)))
+            mechanisms.append(t.mechanism(scale=per_range * 4 * horizon / fraction_of(ask.epsilon or 0.0)))
         else:
             variance = math.ceil(per_range**2 * 2 * horizon / (ask.zcdp() or Fraction(0)))
-            found.append(t.mechanism(variance=variance))
-    return tuple(found)
+            mechanisms.append(t.mechanism(variance=variance))
+    return tuple(mechanisms)
 
 
 # a tenth of the budget or people, up to ten times as much
@@ -169,7 +169,7 @@ LEVELS = (1.0, 3.0, 10.0)
 
 @dataclass(frozen=True)
 class SignalToNoise:
-    """What one (step, state, action) holds, beside the noise on it."""
+    """Visits of one (step, state, action) and the noise on them."""
 
     people: float
     visits: float
@@ -195,16 +195,13 @@ def visit_noise(card: Card, mechanisms: Sequence[Mechanism]) -> float:
 
 
 def signal_to_noise(card: Card, ask: Ask, people: float | None = None) -> SignalToNoise:
-    """Visits and noise at a budget, for ``people`` (default: as declared).
-
-    ``people``: how many; None: as declared.
-    """
+    """Visits and noise at a budget, for ``people``; None: as declared."""
     n = float(card.unit.users_public) if people is None else people
     return SignalToNoise(n, even_visits(card, n), visit_noise(card, count_sum(card, ask).mechanisms))
 
 
 def scale_budget(ask: Ask, factor: float) -> Ask:
-    """The same ask with ``factor`` times the budget: of rho, or of epsilon where that was asked."""
+    """The same ask with ``factor`` times the budget: of rho, or of epsilon where that is given."""
     if ask.rho is not None:
         return replace(ask, rho=ask.rho * factor)
     return replace(ask, epsilon=None if ask.epsilon is None else ask.epsilon * factor)

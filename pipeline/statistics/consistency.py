@@ -200,7 +200,7 @@ def consistent_counts_cvxpy(n_sa: ArrayLike, n_sas: ArrayLike, slack: float) -> 
 
 @dataclass(frozen=True)
 class ConsistencyCertificate:
-    """How many cells the closed form solved and how far cvxpy was from it on the cells drawn.
+    """Numbers of cells solved in closed form, and the distance to cvxpy on the drawn cells.
 
     ``largest_relative_difference`` is max |x - x_cvxpy| / max(1, largest count of the cell) over the drawn cells; of
     ``tables`` it is the largest violation of the optimality conditions, or of the least squares beside cvxpy's.
@@ -218,7 +218,7 @@ class ConsistencyCertificate:
 
     @property
     def holds(self) -> bool:
-        """Whether closed form and cvxpy agree within the tolerance."""
+        """True where closed form and cvxpy agree within the tolerance."""
         return self.largest_relative_difference <= self.tolerance
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from pipeline.arrays import Array, Integers
 from pipeline.declaration.card import Card
 from pipeline.statistics.ask import ReleasedTables
-from pipeline.statistics.layout import CardLayout, Sensitivity, Table, whole
+from pipeline.statistics.layout import CardLayout, Sensitivity, Table, as_integers
 
 # a reward this close below a lattice point (in steps) is that point: binary floats cannot hold most decimals
 _ROUNDING = 1e-9
@@ -63,7 +63,7 @@ class RewardLattice:
 
     def index(self, reward: Array) -> Integers:
         """``k`` of each reward: clipped to the range, then floored (a lower value stays a lower value); 0 of NaN."""
-        # one temporary, and no step that changes nothing: this is what counting rewards costs
+        # one temporary, and no step without effect: this loop dominates the cost of counting rewards
         k = np.clip(reward, self.low, self.high)
         if np.isnan(k.min(initial=self.low)):
             np.fmax(k, self.low, out=k)
@@ -73,8 +73,8 @@ class RewardLattice:
             k /= width
         k *= self.steps
         k += _ROUNDING
-        # clipped at both ends already, so cutting off is flooring
-        return whole(k, 0, self.steps)
+        # clipped at both ends already, so truncation is flooring
+        return as_integers(k, 0, self.steps)
 
     def integer(self, k: Integers) -> Integers:
         """The integer that is summed for lattice index ``k``."""
@@ -100,30 +100,30 @@ class CountLayout(CardLayout):
         """n_0, n_sa, n_sas and r_sa, each where it is released."""
         d = self.card.domain
         cell = (d.table_steps, len(d.live_states), len(d.action_labels))
-        found: list[Table] = []
+        tables: list[Table] = []
 
-        def release(name: str, shape: tuple[int, ...], unit: str, of: Callable[[Card], Sensitivity]) -> None:
-            moved = leaf_sensitivity(of, self.card) if self.leaf else of(self.card)
-            alone = Sensitivity(moved.l2_squared // 2, moved.l1 // 2, f"half of {moved.rule}")
+        def add_table(name: str, shape: tuple[int, ...], unit: str, sensitivity: Callable[[Card], Sensitivity]) -> None:
+            replaced = leaf_sensitivity(sensitivity, self.card) if self.leaf else sensitivity(self.card)
+            added = Sensitivity(replaced.l2_squared // 2, replaced.l1 // 2, f"half of {replaced.rule}")
             if name == "r_sa" and self.card.reward.total is None:
                 # centred: replaced from end to end of the range, a person moves by twice what they add
-                alone = Sensitivity(moved.l2_squared // 4, moved.l1 // 2, f"a quarter (L2²), half (L1) of {moved.rule}")
-            found.append(Table(name, shape, unit, moved, alone))
+                rule = f"a quarter (L2²), half (L1) of {replaced.rule}"
+                added = Sensitivity(replaced.l2_squared // 4, replaced.l1 // 2, rule)
+            tables.append(Table(name, shape, unit, replaced, added))
 
         if d.start == "released" and d.dynamics == "stationary":
-            release("n_0", (cell[1],), "first states", start_sensitivity)
+            add_table("n_0", (cell[1],), "first states", start_sensitivity)
         if self.released == "two_tables":
-            release("n_sa", cell, "visits", count_sensitivity)
-        release("n_sas", (*cell, len(d.state_labels)), "transitions", count_sensitivity)
+            add_table("n_sa", cell, "visits", count_sensitivity)
+        add_table("n_sas", (*cell, len(d.state_labels)), "transitions", count_sensitivity)
         if self.card.reward.kind == "estimate":
-            release("r_sa", cell, f"{reward_lattice(self.card).unit:g} reward", reward_sensitivity)
-        return tuple(found)
+            add_table("r_sa", cell, f"{reward_lattice(self.card).unit:g} reward", reward_sensitivity)
+        return tuple(tables)
 
     def extremes(self) -> Iterator[Person]:
         """People of extreme rows: for each of a few cells, reward end and successor, every step of every episode there.
 
-        Where a cell takes no more of one person than its cap, or the episode would leave it, the person walks on
-        through disjoint cells.
+        Where a cell has a cap, or the episode would leave it, the person walks on through disjoint cells.
         """
         d = self.card.domain
         live, actions, ends = len(d.live_states), len(d.action_labels), len(d.state_labels)
@@ -146,9 +146,9 @@ class StartLayout(CountLayout):
     @property
     def tables(self) -> tuple[Table, ...]:
         """n_0 alone."""
-        moved, live = start_sensitivity(self.card), len(self.card.domain.live_states)
-        alone = Sensitivity(moved.l2_squared // 2, moved.l1 // 2, f"half of {moved.rule}")
-        return (Table("n_0", (live,), "first states", moved, alone),)
+        replaced, live = start_sensitivity(self.card), len(self.card.domain.live_states)
+        added = Sensitivity(replaced.l2_squared // 2, replaced.l1 // 2, f"half of {replaced.rule}")
+        return (Table("n_0", (live,), "first states", replaced, added),)
 
 
 def reward_lattice(card: Card) -> RewardLattice:
@@ -160,8 +160,7 @@ def reward_lattice(card: Card) -> RewardLattice:
 def largest_square(steps: int, cap: int | None, cells: int) -> int:
     """Largest sum of squares of one person's steps over cells.
 
-    ``steps``, ``cap``, ``cells``: how many steps, how many of them a cell takes at most (None: all), how many cells
-    there are.
+    ``cap``: most steps in one cell; None: all.
     """
     cap = steps if cap is None else min(cap, steps)
     full, rest = divmod(steps, cap)
@@ -169,7 +168,7 @@ def largest_square(steps: int, cap: int | None, cells: int) -> int:
 
 
 def count_sensitivity(card: Card) -> Sensitivity:
-    """Of n[h,s,a] or n[h,s,a,s'], each alone.
+    """Sensitivity of n[h,s,a] or n[h,s,a,s'], each alone.
 
     Per step: at each of H steps a replaced person takes m from one cell and adds m to another: L2^2 = 2 H m^2,
     L1 = 2 H m.  Stationary: all N steps may meet in few cells: L2^2 = 2 sum n_c^2 with n_c at most the cell cap.
@@ -184,13 +183,13 @@ def count_sensitivity(card: Card) -> Sensitivity:
 
 
 def start_sensitivity(card: Card) -> Sensitivity:
-    """Of the first-state table n_0[s]: m first states a person."""
+    """Sensitivity of the first-state table n_0[s]: m first states a person."""
     m = card.unit.episodes_per_user
     return Sensitivity(2 * m * m, 2 * m, "2 m² (L2²), 2 m (L1): m first states a person")
 
 
 def reward_sensitivity(card: Card) -> Sensitivity:
-    """Of the summed reward on its lattice, in the integers of :class:`~pipeline.statistics.count_layout.RewardLattice`.
+    """Sensitivity of the summed reward, in the integers of :class:`~pipeline.statistics.count_layout.RewardLattice`.
 
     With a declared ``total`` (T steps of the lattice a person, not centred): L2^2 = 2 T^2, L1 = 2 T.  Otherwise
     centred in half steps, the worst pair sits in the same cells at opposite ends of the range.
@@ -209,15 +208,15 @@ def reward_sensitivity(card: Card) -> Sensitivity:
     return Sensitivity(4 * r.steps**2 * square, 2 * steps * r.steps, rule)
 
 
-def leaf_sensitivity(of: Callable[[Card], Sensitivity], card: Card) -> Sensitivity:
-    """Of a table that is one step (leaf) of a nightly counter, whichever steps one person is in.
+def leaf_sensitivity(sensitivity_of: Callable[[Card], Sensitivity], card: Card) -> Sensitivity:
+    """Sensitivity of a table that is one step (leaf) of a nightly counter, whichever steps one person is in.
 
-    ``never``: everything of a person lies in one leaf.  Replaced, it may lie in another: that moves no more than
+    ``never``: all records of a person lie in one leaf.  Replaced, it may lie in another: that moves no more than
     swapping it in place, since ``|x|^2 + |x'|^2`` is at most the replace sensitivity.  ``capped``: m episodes may lie
     in m leaves, each within the caps of one night; their moves add in length, so m episodes cost m^2 of one.
     """
     m = card.unit.episodes_per_user
     if card.unit.recurs == "never":
-        return of(card)
-    one = of(card.model_copy(update={"unit": card.unit.model_copy(update={"episodes_per_user": 1})}))
+        return sensitivity_of(card)
+    one = sensitivity_of(card.model_copy(update={"unit": card.unit.model_copy(update={"episodes_per_user": 1})}))
     return Sensitivity(m * m * one.l2_squared, m * one.l1, f"m² = {m * m} times one episode's {one.rule}")

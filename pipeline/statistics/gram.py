@@ -18,9 +18,10 @@ move          what moves                                  squared length, for fe
 
 Each is attained at weights and targets on the ends of their ranges: a move is linear in (w, w y), whose extreme points
 these are, and a squared norm is convex.  Orthogonal f, g move the Gram matrix most, equal or opposite ones the
-vectors: adding the worst cases up charges for a person who does not exist (privacy.md §3, "joint sup").
+vectors: summing the worst cases would charge for a person who cannot exist (privacy.md §3, "joint sup").
 
-Somebody who comes or goes moves ``||f||^4``, ``||f||^2`` and ``||f||^2``: the longest feature moves all three most.
+A person who is added or removed moves ``||f||^4``, ``||f||^2`` and ``||f||^2``: the longest feature moves all three
+most.
 """
 
 # ruff: noqa: N806  (the letters of the paper)
@@ -112,10 +113,10 @@ def counted_sums(
     """
     w = visits if weights is None else visits * weights
     t = targets if weights is None else targets * weights
-    # of many declared pairs a log visits few, and products of integers are slow
-    met = (w != 0) | t.any(axis=0)
-    f = features[met]
-    return f.T @ (f * w[met, None]), t[:, met] @ f
+    # a log visits few of many declared pairs, and products of integers are slow
+    visited = (w != 0) | t.any(axis=0)
+    f = features[visited]
+    return f.T @ (f * w[visited, None]), t[:, visited] @ f
 
 
 def raise_eigenvalues(gram: Array, floor: float) -> tuple[Array, int]:
@@ -125,10 +126,10 @@ def raise_eigenvalues(gram: Array, floor: float) -> tuple[Array, int]:
     ``floor``: least eigenvalue of the result; 0 or less changes nothing.
     """
     values, vectors = np.linalg.eigh(gram)
-    low = values < floor
-    if floor <= 0 or not low.any():
+    below = values < floor
+    if floor <= 0 or not below.any():
         return gram, 0
-    return (vectors * np.maximum(values, floor)) @ vectors.T, int(low.sum())
+    return (vectors * np.maximum(values, floor)) @ vectors.T, int(below.sum())
 
 
 # above this many distinct features the pairs are not enumerated: the ball's bound holds for any map
@@ -145,7 +146,7 @@ class Moves:
     squares: Integers
     episodes: int = 1
     alone: tuple[int, int, int] = (0, 0, 0)
-    _known: dict[tuple[Fraction, ...], Fraction] = field(
+    _cache: dict[tuple[Fraction, ...], Fraction] = field(
         default_factory=dict[tuple[Fraction, ...], Fraction], init=False, repr=False, compare=False
     )
 
@@ -159,12 +160,12 @@ class Moves:
         rates = gram, signed, unsigned
         if relation == "add_remove":
             return self.episodes**2 * _weighted(rates, self.alone)
-        if rates not in self._known:
+        if rates not in self._cache:
             size = np.array([float(r) for r in rates]) @ self.squares.astype(np.float64)
             # twelve digits are far coarser than the rounding of a sum of three products
             near = np.unique(self.squares[:, size >= size.max() * (1 - 1e-12)], axis=1)
-            self._known[rates] = self.episodes**2 * max(_weighted(rates, point) for point in near.T)
-        return self._known[rates]
+            self._cache[rates] = self.episodes**2 * max(_weighted(rates, point) for point in near.T)
+        return self._cache[rates]
 
 
 @dataclass(frozen=True)
@@ -220,11 +221,11 @@ def moves(features: FeatureMap, episodes: int = 1) -> Reach:
     if features.sample_of is not None or len(f := _distinct(features)) > _ENUMERATED:
         return BallMoves(features.square, episodes)
     n, inner, gram = _pairs(f)
-    both = n[:, None] + n
-    unsigned = np.maximum(np.maximum(n[:, None], n), both - 2 * inner)
-    found = np.stack([gram, both + 2 * np.abs(inner), unsigned])[:, *np.triu_indices(len(n))]
+    sum_of_squares = n[:, None] + n
+    unsigned = np.maximum(np.maximum(n[:, None], n), sum_of_squares - 2 * inner)
+    squares = np.stack([gram, sum_of_squares + 2 * np.abs(inner), unsigned])[:, *np.triu_indices(len(n))]
     longest = int(n.max())
-    return Moves(np.unique(found, axis=1), episodes, (longest**2, longest, longest))
+    return Moves(np.unique(squares, axis=1), episodes, (longest**2, longest, longest))
 
 
 def table_moves(features: FeatureMap, tag: int, reward: int, episodes: int = 1) -> Reach:
@@ -239,8 +240,8 @@ def table_moves(features: FeatureMap, tag: int, reward: int, episodes: int = 1) 
         return BallMoves(features.square, episodes, N)
     n, inner, gram = _pairs(f)
     table = N * (n[:, None] + n) + 2 * np.where(inner >= 0, inner * reward**2, -inner * N)
-    found, longest = np.stack([gram, table, np.zeros_like(gram)])[:, *np.triu_indices(len(n))], int(n.max())
-    return Moves(np.unique(found, axis=1), episodes, (longest**2, N * longest, 0))
+    squares, longest = np.stack([gram, table, np.zeros_like(gram)])[:, *np.triu_indices(len(n))], int(n.max())
+    return Moves(np.unique(squares, axis=1), episodes, (longest**2, N * longest, 0))
 
 
 def largest(reach: Reach, which: int, relation: Relation = "replace") -> int:

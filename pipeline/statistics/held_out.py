@@ -1,17 +1,17 @@
-"""What a release costs one person where a part of the people learns and the others evaluate what was learnt.
+"""Cost of a release to one person where a part of the people learns and the held-out people evaluate.
 
-A person is in one part only, chosen by a keyed hash of their id, whatever their rows are.  Replacing them by somebody
-of the same part moves that part alone; by somebody of the other part, one part loses a person and one gains one:
+A person is in one part only, chosen by a keyed hash of their id, whatever their rows are.  Replacing them by a
+person of the same part moves that part alone; by a person of the other part, one part loses a person and one gains one:
 
     max(ρ_A, ρ_B, ρ_A± + ρ_B±),
 
-where ± is the cost of adding or removing one.  What part B is asked rests on the answer of A; the loss of an adaptive
-composition is bounded answer by answer, so that changes nothing.  (Proved in docs/evaluation_methods.md.)
+where ± is the cost of adding or removing one.  The query of part B depends on the answer of A; the loss of an adaptive
+composition is bounded answer by answer, so the bound still holds.  (Proved in docs/evaluation_methods.md.)
 
-The joint loss of a linear or LQ release, again: from its listed scales and declarations, without plan or data.
+The joint loss of a linear or LQ release is recomputed from its listed scales and declarations, without plan or data.
 
 A step's Gram matrix and targets come from one row a person, so they are bounded together and the step costs no
-more than the sum of its tables.  This is what ``ledger verify`` computes; it knows nothing of how scales were chosen.
+more than the sum of its tables.  ``ledger verify`` computes it; it does not know how scales were chosen.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Facts(TypedDict):
 
 
 class OneShotFacts(_Facts):
-    """What is read of :func:`~pipeline.statistics.linear_sums.joint_facts` where all was asked at once."""
+    """Fields of :func:`~pipeline.statistics.linear_sums.joint_facts` of a one-shot release."""
 
     variant: Literal["one_shot"]
     tag: int
@@ -51,7 +51,7 @@ class OneShotFacts(_Facts):
 
 
 class AdaptiveFacts(_Facts):
-    """The same where a planner asked step by step."""
+    """The same of a planner that queries step by step."""
 
     variant: Literal["centred", "paper"]
 
@@ -60,7 +60,7 @@ RegressionFacts = OneShotFacts | AdaptiveFacts
 
 
 class LqFacts(TypedDict):
-    """What is read of ``joint`` of an LQ release."""
+    """Fields of ``joint`` of an LQ release."""
 
     horizon: int
     episodes: int
@@ -69,29 +69,29 @@ class LqFacts(TypedDict):
 
 
 def joint_loss(
-    mechanisms: Sequence[Mechanism], facts: RegressionFacts, features: FeatureMap, of: Relation = "replace"
+    mechanisms: Sequence[Mechanism], facts: RegressionFacts, features: FeatureMap, relation: Relation = "replace"
 ) -> Fraction:
-    """Exact zCDP cost of a linear release to one person, from what the release lists.
+    """Exact zCDP cost of a linear release to one person, from its listed mechanisms.
 
     Raises ValueError if a table has no noise, is none of a linear release, or lists a sensitivity that the features
     contradict.
     """
-    m, H = facts["episodes"], facts["horizon"]
-    cost = {x.table: x.rho for x in mechanisms}
-    if any(rho is None for rho in cost.values()):
+    episodes, H = facts["episodes"], facts["horizon"]
+    rho_by_table = {x.table: x.rho for x in mechanisms}
+    if any(rho is None for rho in rho_by_table.values()):
         raise ValueError("a table has no noise")
-    rhos = {name: rho for name, rho in cost.items() if rho is not None}
-    # who joins moves half of what a replaced person does, squared
-    start = rhos.pop("n_0", Fraction(0)) / (1 if of == "replace" else 2)
+    rhos = {name: rho for name, rho in rho_by_table.items() if rho is not None}
+    # a person who is added moves n_0 by half of the squared length of a replacement
+    start = rhos.pop("n_0", Fraction(0)) / (1 if relation == "replace" else 2)
     if facts["variant"] == "one_shot":
-        reach: Reach = table_moves(features, facts["tag"], facts["reward"], m)
+        reach: Reach = table_moves(features, facts["tag"], facts["reward"], episodes)
         for x in mechanisms:
             if x.table in ("gram", "target"):
                 _check_square(x, H * largest(reach, int(x.table == "target")))
         gram, table = (rhos.pop(name) / (H * largest(reach, i)) for i, name in enumerate(("gram", "target")))
-        steps = H * reach.cost(gram, table, Fraction(0), of)
+        steps = H * reach.cost(gram, table, Fraction(0), relation)
     else:
-        steps = _calls(mechanisms, rhos, facts, moves(features, m), of)
+        steps = _calls(mechanisms, rhos, facts, moves(features, episodes), relation)
         rhos = {}
     if rhos:
         raise ValueError(f"tables of no linear release: {sorted(rhos)}")
@@ -104,9 +104,13 @@ def _check_square(m: Mechanism, square: int) -> None:
 
 
 def _calls(
-    mechanisms: Sequence[Mechanism], rhos: Mapping[str, Fraction], facts: AdaptiveFacts, reach: Reach, of: Relation
+    mechanisms: Sequence[Mechanism],
+    rhos: Mapping[str, Fraction],
+    facts: AdaptiveFacts,
+    reach: Reach,
+    relation: Relation,
 ) -> Fraction:
-    """Steps add; a person of D' is in its calls and in every regression that stood alone, one of D in all of D."""
+    """Cost of all calls: steps add; a person of D' is in its calls and in regressions without one, one of D in all."""
     unit = [largest(reach, i) for i in range(3)]
     listed = {m.table: m for m in mechanisms}
     signed = facts["variant"] == "centred"
@@ -121,19 +125,19 @@ def _calls(
         rates.setdefault((int(call["step"]), call["half"]), [Fraction(0)] * 3)[which] += rho / unit[which]
     total = {"D": Fraction(0), "D'": Fraction(0)}
     for step in {h for h, _ in rates}:
-        halves = {half: found for (h, half), found in rates.items() if h == step}
+        halves = {half: rate for (h, half), rate in rates.items() if h == step}
         if not facts["split"]:
             gram, signed, unsigned = (sum(parts, Fraction(0)) for parts in zip(*halves.values(), strict=True))
-            total["D"] += reach.cost(gram, signed, unsigned, of)
+            total["D"] += reach.cost(gram, signed, unsigned, relation)
             continue
-        each = {half: reach.cost(found[0], found[1], found[2], of) for half, found in halves.items()}
-        total["D"] += each.get("D", Fraction(0))
-        total["D'"] += each.get("D'", each.get("D", Fraction(0)))
+        costs = {half: reach.cost(rate[0], rate[1], rate[2], relation) for half, rate in halves.items()}
+        total["D"] += costs.get("D", Fraction(0))
+        total["D'"] += costs.get("D'", costs.get("D", Fraction(0)))
     return max(total.values())
 
 
 class StageFacts(TypedDict):
-    """What is read of one stage of a one-step release."""
+    """Fields of one stage of a one-step release."""
 
     rows: int
     cap: int
@@ -142,7 +146,7 @@ class StageFacts(TypedDict):
 
 
 class OneStepFacts(TypedDict):
-    """What is read of ``joint`` of a one-step release."""
+    """Fields of ``joint`` of a one-step release."""
 
     stages: dict[str, StageFacts]
 
@@ -157,27 +161,27 @@ def one_step_loss(mechanisms: Sequence[Mechanism], facts: OneStepFacts) -> Fract
     listed, cost = {m.table: m for m in mechanisms}, Fraction(0)
     if set(listed) != {f"{stage}_{column}" for stage in facts["stages"] for column in ("count", "sum")}:
         raise ValueError(f"tables of no one-step release: {sorted(listed)}")
-    for stage, told in facts["stages"].items():
-        cost += stage_loss(listed[f"{stage}_count"], listed[f"{stage}_sum"], told)
+    for stage, stage_facts in facts["stages"].items():
+        cost += stage_loss(listed[f"{stage}_count"], listed[f"{stage}_sum"], stage_facts)
     return cost
 
 
-def stage_loss(count: Mechanism, total: Mechanism, told: StageFacts) -> Fraction:
+def stage_loss(count: Mechanism, total: Mechanism, facts: StageFacts) -> Fraction:
     """Exact zCDP cost to one person of counts and sums of one stage, bounded jointly.
 
-    ``told``: rows a person, rows a key, keys and lattice steps.
+    ``facts``: rows a person, rows a key, keys and lattice steps.
     Returns of a counter, that of all its rows: a person is in one leaf.
     Raises ValueError if a table has no noise, or lists a sensitivity that the sizes contradict, or the two are of two
     counters.
     """
-    square, steps = largest_square(told["rows"], told["cap"], told["keys"]), told["steps"]
-    if count.cells != told["keys"] or total.shape != count.shape:
+    square, steps = largest_square(facts["rows"], facts["cap"], facts["keys"]), facts["steps"]
+    if count.cells != facts["keys"] or total.shape != count.shape:
         raise ValueError(
-            f"table {count.table}: {told['keys']} keys, listed are tables of {count.cells} and {total.cells}"
+            f"table {count.table}: {facts['keys']} keys, listed are tables of {count.cells} and {total.cells}"
         )
-    for m, most in ((count, 2 * square), (total, 4 * steps**2 * square)):
-        if m.l2_squared != most:
-            raise ValueError(f"table {m.table}: squared sensitivity {m.l2_squared}, by the declared sizes {most}")
+    for m, square_of in ((count, 2 * square), (total, 4 * steps**2 * square)):
+        if m.l2_squared != square_of:
+            raise ValueError(f"table {m.table}: squared sensitivity {m.l2_squared}, by the declared sizes {square_of}")
     if count.variance is None or total.variance is None:
         raise ValueError("a table has no noise")
     weights = {1 if m.running is None else m.running.cost for m in (count, total)}
@@ -214,7 +218,7 @@ RULE = "max(ρ_A, ρ_B, ρ_A± + ρ_B±): people in two parts by a keyed hash of
 
 
 class SumFacts(TypedDict):
-    """One private sum of a part: its tables, their squared moves under *add or remove one*, and what bounds them."""
+    """One private sum of a part: its tables, their squared moves under *add or remove one*, and its joint bound."""
 
     tables: list[str]
     add_remove: list[int]
@@ -231,7 +235,7 @@ class PartFacts(TypedDict):
 
 
 class HeldOutFacts(TypedDict):
-    """What is read of ``joint`` of a release on two parts."""
+    """Fields of ``joint`` of a release on two parts."""
 
     learn: PartFacts
     evaluate: PartFacts
@@ -247,7 +251,7 @@ def parts_cost(learn: Cost, evaluate: Cost) -> Fraction:
 
 
 def part_facts(sums: Sequence[PrivateSum]) -> PartFacts | None:
-    """What a part costs, and what that rests on; None where a table has no noise."""
+    """Cost of a part and its grounds; None where a table has no noise."""
     if any(s.rho is None for s in sums):
         return None
     replace = sum((s.rho or Fraction(0) for s in sums), Fraction(0))
@@ -256,62 +260,61 @@ def part_facts(sums: Sequence[PrivateSum]) -> PartFacts | None:
     return {"rho_exact": str(replace), "rho_add_remove": str(_joining(mechanisms, listed)), "sums": listed}
 
 
-# before the name of whatever is drawn of the people who evaluate
+# prefix of the tables of held-out people
 OTHERS = "b_"
 
 
 @dataclass(frozen=True)
 class OthersLayout(Layout):
-    """The same tables of other people, so by other names."""
+    """The same tables of the held-out people, with prefixed names."""
 
-    ours: Layout
+    layout: Layout
 
     @property
     def dataset(self) -> str:
         """Name of the lineage."""
-        return self.ours.dataset
+        return self.layout.dataset
 
     @property
     def data_kind(self) -> str:
         """``real`` or ``synthetic``, as registered."""
-        return self.ours.data_kind
+        return self.layout.data_kind
 
     @property
     def dynamics(self) -> str:
-        """What the tables hold."""
-        return self.ours.dynamics
+        return self.layout.dynamics
 
     @property
     def tables(self) -> tuple[Table, ...]:
         """In the same order."""
-        return tuple(replace(t, name=OTHERS + t.name) for t in self.ours.tables)
+        return tuple(replace(t, name=OTHERS + t.name) for t in self.layout.tables)
 
     def cost(self, rates: Rates, relation: Relation = "replace") -> Fraction:
-        return self.ours.cost({name.removeprefix(OTHERS): rate for name, rate in rates.items()}, relation)
+        return self.layout.cost({name.removeprefix(OTHERS): rate for name, rate in rates.items()}, relation)
 
     def joint(self) -> dict[str, object] | None:
-        return self.ours.joint()
+        return self.layout.joint()
 
     def extremes(self) -> Iterable[Any]:
-        return self.ours.extremes()
+        return self.layout.extremes()
 
 
-def of_others(ours: PrivateSum) -> PrivateSum:
-    """The same private sum of the people who evaluate."""
-    named = tuple(replace(m, table=OTHERS + m.table) for m in ours.mechanisms)
-    return replace(ours, layout=OthersLayout(ours.layout), mechanisms=named)
+def of_others(private: PrivateSum) -> PrivateSum:
+    """The same private sum of the held-out people."""
+    mechanisms = tuple(replace(m, table=OTHERS + m.table) for m in private.mechanisms)
+    return replace(private, layout=OthersLayout(private.layout), mechanisms=mechanisms)
 
 
 def their_names(drawn: Release) -> Release:
-    """A release of the people who evaluate, as it is published: every name begins with :data:`OTHERS`."""
-    named = tuple(replace(m, table=OTHERS + m.table) for m in drawn.mechanisms)
-    return replace(drawn, mechanisms=named, tables={OTHERS + name: x for name, x in drawn.tables.items()})
+    """A release of the held-out people, as it is published: every name begins with :data:`OTHERS`."""
+    mechanisms = tuple(replace(m, table=OTHERS + m.table) for m in drawn.mechanisms)
+    return replace(drawn, mechanisms=mechanisms, tables={OTHERS + name: x for name, x in drawn.tables.items()})
 
 
-def our_names(published: Release, ours: PrivateSum) -> Release:
-    """What :func:`their_names` made other names of."""
-    tables = {m.table: published.tables[OTHERS + m.table] for m in ours.mechanisms}
-    return replace(published, mechanisms=ours.mechanisms, tables=tables, derived={}, joint=None, joint_rho=None)
+def our_names(published: Release, private: PrivateSum) -> Release:
+    """The release before :func:`their_names`."""
+    tables = {m.table: published.tables[OTHERS + m.table] for m in private.mechanisms}
+    return replace(published, mechanisms=private.mechanisms, tables=tables, derived={}, joint=None, joint_rho=None)
 
 
 def _facts(s: PrivateSum) -> SumFacts:
@@ -324,8 +327,8 @@ def _facts(s: PrivateSum) -> SumFacts:
 
 
 def _joining(mechanisms: Sequence[Mechanism], sums: Sequence[SumFacts]) -> Fraction:
-    """Somebody who joins may move every table at its worst."""
-    square = {name: s for told in sums for name, s in zip(told["tables"], told["add_remove"], strict=True)}
+    """Cost of adding or removing one person, who may move every table at its worst."""
+    square = {name: s for facts in sums for name, s in zip(facts["tables"], facts["add_remove"], strict=True)}
     return sum((Fraction(square[m.table], 2 * _variance(m)) for m in mechanisms), Fraction(0))
 
 
@@ -335,14 +338,14 @@ def _variance(m: Mechanism) -> int:
     return m.variance
 
 
-def _replacing(mechanisms: Sequence[Mechanism], told: SumFacts) -> Fraction:
+def _replacing(mechanisms: Sequence[Mechanism], sum_facts: SumFacts) -> Fraction:
     rates = {m.table: Fraction(1, 2 * _variance(m)) for m in mechanisms}
-    facts = told["joint"]
+    facts = sum_facts["joint"]
     if facts is None:
         return sum((m.rho or Fraction(0) for m in mechanisms), Fraction(0))
     if "scores" in facts:
         scores, halved = facts["scores"], facts.get("halved", 0)
-        sums, squares, people = (rates[name] for name in told["tables"])
+        sums, squares, people = (rates[name] for name in sum_facts["tables"])
         rho = moments_cost(scores, facts["steps"], sums, squares, people, "replace", halved)
         # no fewer scores than are summed, and no shorter ones than their sums alone would cost
         if (scores,) != mechanisms[0].shape or not 0 <= halved <= scores or rho < (mechanisms[0].rho or 0):
@@ -354,7 +357,7 @@ def _replacing(mechanisms: Sequence[Mechanism], told: SumFacts) -> Fraction:
 
 
 def held_out_loss(mechanisms: Sequence[Mechanism], facts: HeldOutFacts, features: FeatureMap | None = None) -> Fraction:
-    """Exact zCDP cost of a release on two parts, again: from what it lists, without plan or data."""
+    """Exact zCDP cost of a release on two parts, from its listed mechanisms, without plan or data."""
     learn, evaluate = part_costs(mechanisms, facts, features)
     return parts_cost(learn, evaluate)
 
@@ -362,30 +365,30 @@ def held_out_loss(mechanisms: Sequence[Mechanism], facts: HeldOutFacts, features
 def part_costs(
     mechanisms: Sequence[Mechanism], facts: HeldOutFacts, features: FeatureMap | None = None
 ) -> tuple[Cost, Cost]:
-    """What replacing one person costs in each part, and what adding or removing one does: from what a release lists.
+    """Costs of replacing one person, and of adding or removing one, in each part, from the listed mechanisms.
 
-    Raises ValueError if a table has no noise, is of no part or of both, or one that joins is said to move more than one
-    that is replaced.
+    Raises ValueError if a table has no noise, is of no part or of both, or lists a larger move of an added person than
+    of a replaced one.
     """
     listed, costs = {m.table: m for m in mechanisms}, list[Cost]()
-    named = [name for part in (facts["learn"], facts["evaluate"]) for s in part["sums"] for name in s["tables"]]
-    # tables of regressions are named by none: their own loss refuses what is no such table
-    left, asked = [m for m in mechanisms if m.table not in named], facts["learn"].get("regressions")
-    twice = len(set(named)) < len(named) or len(listed) < len(mechanisms)
-    if twice or not set(named) <= set(listed) or bool(left) != (asked is not None):
+    names = [name for part in (facts["learn"], facts["evaluate"]) for s in part["sums"] for name in s["tables"]]
+    # tables of regressions are not named in any sum: their own loss refuses all others
+    unnamed, regressions = [m for m in mechanisms if m.table not in names], facts["learn"].get("regressions")
+    twice = len(set(names)) < len(names) or len(listed) < len(mechanisms)
+    if twice or not set(names) <= set(listed) or bool(unnamed) != (regressions is not None):
         raise ValueError("some table is of no part of the people, or of both")
     for part in (facts["learn"], facts["evaluate"]):
         for s in part["sums"]:
             for name, square in zip(s["tables"], s["add_remove"], strict=True):
                 if not 4 * square >= listed[name].l2_squared >= square:
                     raise ValueError(f"table {name}: {square} for one who joins, {listed[name].l2_squared} replaced")
-        mine = [[listed[name] for name in s["tables"]] for s in part["sums"]]
-        replace = sum((_replacing(m, s) for m, s in zip(mine, part["sums"], strict=True)), Fraction(0))
-        costs.append((replace, _joining([m for of in mine for m in of], part["sums"])))
+        drawn = [[listed[name] for name in s["tables"]] for s in part["sums"]]
+        replace = sum((_replacing(m, s) for m, s in zip(drawn, part["sums"], strict=True)), Fraction(0))
+        costs.append((replace, _joining([m for group in drawn for m in group], part["sums"])))
     (first, joining), second = costs
-    if asked is None:
+    if regressions is None:
         return (first, joining), second
     if features is None:
         raise ValueError("the features of the regressions are not at hand")
-    more = [joint_loss(left, asked, features, of) for of in ("replace", "add_remove")]
-    return (first + more[0], joining + more[1]), second
+    regression_costs = [joint_loss(unnamed, regressions, features, relation) for relation in ("replace", "add_remove")]
+    return (first + regression_costs[0], joining + regression_costs[1]), second

@@ -14,7 +14,7 @@ released sums of *earlier* batches, a replaced user still moves one step, and B 
 where K had floor(log2 K) + 1.
 
 The mechanisms differ in their sums only, so a private one without noise is the exact one, to the last bit.  All are
-protocols of a simulation: whoever holds logs is a central curator (privacy.md §0.1-3).
+protocols of a simulation: the holder of logs is a central curator (privacy.md §0.1-3).
 
 SDP-PE's batches have the same law of noise in all counters, and one programme follows (paper 002, section V): a
 :class:`BatchPrivatizer`.  Totals are drawn from their law at once, so that a batch of 10^9 users costs what ten do.
@@ -71,18 +71,18 @@ def release_of_shuffled(
     """Shuffled batches as one release; an episode is in one of them.
 
     ``changes``, ``episodes``: counters that one replaced episode moves by 1, and most episodes of one user.
-    ``batches``: of each its noise bits, how many users add theirs honestly, and the ones ``(C,)`` that were counted.
+    ``batches``: of each its noise bits, its number of honest users, and the counted ones ``(C,)``.
     """
-    named = {f"batch_{i}": batch for i, batch in enumerate(batches)}
-    moved = changes * episodes**2, changes * episodes
-    noise = {n: ShuffledBits(b.users, b.each, b.chance, changes, h, episodes) for n, (b, h, _) in named.items()}
-    shapes = {name: ones.shape for name, (_, _, ones) in named.items()}
+    by_name = {f"batch_{i}": batch for i, batch in enumerate(batches)}
+    sensitivities = changes * episodes**2, changes * episodes
+    noise = {n: ShuffledBits(b.users, b.each, b.chance, changes, h, episodes) for n, (b, h, _) in by_name.items()}
+    shapes = {name: ones.shape for name, (_, _, ones) in by_name.items()}
     return Release(
         dataset=layout.dataset,
         data_kind=layout.data_kind,
         dynamics=layout.dynamics,
-        mechanisms=tuple(Mechanism(n, shapes[n], _UNIT, *moved, _RULE, shuffled=x) for n, x in noise.items()),
-        tables={name: ones for name, (_, _, ones) in named.items()},
+        mechanisms=tuple(Mechanism(n, shapes[n], _UNIT, *sensitivities, _RULE, shuffled=x) for n, x in noise.items()),
+        tables={name: ones for name, (_, _, ones) in by_name.items()},
         noise="seeded",
         sampler=sampler,
         trust_model=Trust.SHUFFLE.value,
@@ -90,7 +90,7 @@ def release_of_shuffled(
 
 
 def honest_of(share: float, users: int) -> int:
-    """How many of a batch's users do add their bits, as declared; at least one."""
+    """Declared number of a batch's users who add their bits honestly; at least one."""
     return max(1, int(share * users))
 
 
@@ -107,11 +107,11 @@ class CellNoise:
 
     @property
     def standard_deviation(self) -> float:
-        """Of one counter."""
+        """Standard deviation of the noise of one counter."""
         return math.sqrt(self.variance) if self.bits is None else self.bits.standard_deviation
 
     def bound(self, failure: float, counters: int = 1) -> float:
-        """What the summed noise of ``counters`` counters exceeds, either way, with at most ``failure``."""
+        """Two-sided bound on the summed noise of ``counters`` counters, exceeded with chance at most ``failure``."""
         from scipy.stats import norm
 
         if self.bits is not None:
@@ -121,7 +121,7 @@ class CellNoise:
         return float(norm.isf(failure / 2)) * self.standard_deviation * math.sqrt(counters)
 
     def add(self, sums: Integers, seeded: SeededNoise, tables: BatchTables) -> Array:
-        """Unbiased noisy ``sums``; where messages were sent, the exact ones are not looked at."""
+        """Unbiased noisy ``sums``; where messages were sent, the exact sums are not read."""
         if self.analyzed is not None:
             return np.array(list(islice(self.analyzed, sums.size))).reshape(sums.shape)
         if self.bits is not None:
@@ -163,7 +163,7 @@ def private_batch(noisy: NoisyTables, layout: BatchLayout, cell: CellNoise, fail
 
 @dataclass(frozen=True)
 class BatchPrivatizer:
-    """``(epsilon, delta)`` of one user, who is in one batch, replace-one; the last place that sees exact sums of it.
+    """``(epsilon, delta)`` of one user, who is in one batch, replace-one; the last module that reads its exact sums.
 
     Gaussian noise is priced through rho-zCDP.  The sum of the users' discrete Gaussians is drawn as one of their summed
     variance: exact up to a part in 10^9 at the variances in use.
@@ -172,8 +172,8 @@ class BatchPrivatizer:
     ``shuffle``: the users' binomial noise bits.
     ``calibration``: of bits.  ``tight``: the fewest that an exact accountant allows for the counters a user moves;
     ``paper``: those of paper 002 with its epsilon / 3H a counter.
-    ``horizon``: H: what the paper's calibration divides by, also where a batch keeps one step only.
-    ``honest``: declared share of the users who do add their bits; only theirs are counted on.
+    ``horizon``: H, by which the paper's calibration divides, also where a batch keeps one step only.
+    ``honest``: declared share of the users who add their bits; only theirs count.
     """
 
     trust: Trust = Trust.NONE
@@ -186,7 +186,7 @@ class BatchPrivatizer:
     episodes: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse users who return where nothing prices them.
+        """Refuse users who return where their privacy loss is not computed.
 
         Raises ValueError if a user has several episodes, and the noise is neither none nor that of the exact
         accountant's bits.
@@ -201,9 +201,9 @@ class BatchPrivatizer:
     def release(self, tables: BatchTables, layout: BatchLayout, noise: SeededNoise) -> PrivateBatch:
         """Noisy sums, made consistent, visits never underestimated.
 
-        ``noise``: simulated worlds only: nobody shuffled the messages of a log.
+        ``noise``: simulated worlds only: the messages of a log were not shuffled.
         Raises ValueError if the tables are not of the layout's shape.
-        Raises RealDataError if the handle says that the data are real.
+        Raises RealDataError if the data are real.
         """
         cell = self.cell(tables.users, layout)
         if tables.people is not None and cell.bits is not None:
@@ -212,7 +212,7 @@ class BatchPrivatizer:
         return private_batch(noisy_tables(tables, layout, cell, noise), layout, cell, self.failure)
 
     def cell(self, users: int, layout: BatchLayout) -> CellNoise:
-        """Noise of one counter of a batch of so many users: public, known before anybody plays."""
+        """Noise of one counter of a batch of ``users`` users: public, known before they play."""
         if self.trust == Trust.SHUFFLE:
             return CellNoise(bits=self.bits(users, layout))
         if self.trust == Trust.NONE:
@@ -220,48 +220,50 @@ class BatchPrivatizer:
         return CellNoise((users if self.trust == Trust.LOCAL else 1) * self.variance(layout))
 
     def variance(self, layout: BatchLayout) -> int:
-        """Of one Gaussian draw: ``changes / (2 rho)`` rounded up."""
+        """Variance of one Gaussian draw: ``changes / (2 rho)`` rounded up."""
         return math.ceil(layout.changes / (2 * rho_from_epsilon(self.epsilon, self.delta)))
 
     def bits(self, users: int, layout: BatchLayout) -> NoiseBits:
-        """What each user of a batch adds to each counter."""
+        """Noise bits of each user of a batch for each counter."""
         if self.calibration == "paper":
             return paper_bits(users, self.horizon, self.epsilon, self.delta)
-        asked = of_one_episode(self.episodes, self.epsilon, self.delta)
-        return tight_bits(users, layout.changes, *asked, honest_of(self.honest, users))
+        budget = of_one_episode(self.episodes, self.epsilon, self.delta)
+        return tight_bits(users, layout.changes, *budget, honest_of(self.honest, users))
 
     def delivered(self, users: int, layout: BatchLayout) -> float | None:
-        """Epsilon at ``delta`` of what is drawn, by honest users where they are to add bits; None without noise."""
+        """Epsilon at ``delta`` of the drawn noise, of honest users alone where users add bits; None without noise."""
         if self.trust == Trust.SHUFFLE:
-            told = self.bits(users, layout), layout.changes, self.delta, honest_of(self.honest, users), self.episodes
-            return delivered_epsilon(*told)
+            bits, honest = self.bits(users, layout), honest_of(self.honest, users)
+            return delivered_epsilon(bits, layout.changes, self.delta, honest, self.episodes)
         if self.trust == Trust.NONE:
             return None
         return epsilon_from_rho(layout.changes / (2 * self.variance(layout)), self.delta)
 
-    def left(self, batches: Sequence[tuple[BatchLayout, NoisyTables]]) -> Release:
-        """What has left all batches, as one release; a user is in one of them, so no budget is divided.
+    def released(self, batches: Sequence[tuple[BatchLayout, NoisyTables]]) -> Release:
+        """All batches as one release; a user is in one of them, so no budget is divided.
 
-        ``batches``: what was kept of each, and its noisy sums.
+        ``batches``: the layout of each, and its noisy sums.
         """
-        layout, kept = batches[-1][0], [(of, noisy.users, of.kept(noisy)) for of, noisy in batches]
+        layout = batches[-1][0]
+        counters = [(of_batch, noisy.users, of_batch.kept(noisy)) for of_batch, noisy in batches]
         if self.trust == Trust.SHUFFLE:
-            ones = [(self.bits(n, of), honest_of(self.honest, n), x) for of, n, x in kept]
-            each = [(bits, honest, np.rint(x + bits.mean).astype(np.int64)) for bits, honest, x in ones]
-            changes = max(of.changes for of, _ in batches)
-            return release_of_shuffled(layout, changes, each, SeededNoise.sampler, self.episodes)
-        counts, silent = np.rint(np.sum([x for _, _, x in kept], axis=0)).astype(np.int64), self.trust == Trust.NONE
-        draws = sum(n for _, n, _ in kept) if self.trust == Trust.LOCAL else len(kept)
-        variance, running = (None, None) if silent else (self.variance(layout), Running(1, draws, draws))
-        moved = layout.changes
+            sums = [(self.bits(n, of_batch), honest_of(self.honest, n), x) for of_batch, n, x in counters]
+            ones = [(bits, honest, np.rint(x + bits.mean).astype(np.int64)) for bits, honest, x in sums]
+            changes = max(of_batch.changes for of_batch, _ in batches)
+            return release_of_shuffled(layout, changes, ones, SeededNoise.sampler, self.episodes)
+        counts = np.rint(np.sum([x for _, _, x in counters], axis=0)).astype(np.int64)
+        noiseless = self.trust == Trust.NONE
+        draws = sum(n for _, n, _ in counters) if self.trust == Trust.LOCAL else len(counters)
+        variance, running = (None, None) if noiseless else (self.variance(layout), Running(1, draws, draws))
+        square = layout.changes
         return Release(
             dataset=layout.dataset,
             data_kind=layout.data_kind,
             dynamics=layout.dynamics,
-            mechanisms=(Mechanism("counters", counts.shape, _UNIT, moved, moved, _RULE, variance, running=running),),
+            mechanisms=(Mechanism("counters", counts.shape, _UNIT, square, square, _RULE, variance, running=running),),
             tables={"counters": counts},
-            noise="none" if silent else "seeded",
-            sampler="none: exact sums" if silent else SeededNoise.sampler,
+            noise="none" if noiseless else "seeded",
+            sampler="none: exact sums" if noiseless else SeededNoise.sampler,
             trust_model=self.trust.value,
         )
 
@@ -271,13 +273,13 @@ CountMechanism = Counter | Literal["fresh"]
 
 
 class InteractiveCounts(ABC):
-    """An interactive mechanism: takes one batch at a time, of a policy that rests on its answers; shows noisy sums.
+    """An interactive mechanism: takes one batch at a time, of a policy that depends on its answers; shows noisy sums.
 
-    Of a batch that is noisy by itself, what is known is put in the place of noise: its policy is public, so a cell
-    whose action the policy never takes is empty.  In sums that are released as a whole such noise cannot be told.
+    In a batch that is noisy by itself, cells whose action the policy never takes are set to 0: the policy is public.
+    In sums that are released together such noise cannot be separated.
     """
 
-    # whether every user sends messages of their own: batches then come with their people
+    # whether every user sends messages: batches then come with their people
     protocol = False
 
     def __init__(self, layout: OnlineLayout) -> None:
@@ -295,11 +297,11 @@ class InteractiveCounts(ABC):
     @property
     @abstractmethod
     def guarantee(self) -> Promise:
-        """What its noise gives a user."""
+        """Guarantee of its noise to a user."""
 
     @abstractmethod
     def release(self) -> Release:
-        """All that has left by now, and by which mechanisms."""
+        """The release so far, and its mechanisms."""
 
     @abstractmethod
     def _add(self, batch: Integers, tally: Tally) -> None:
@@ -307,9 +309,9 @@ class InteractiveCounts(ABC):
 
     def _read(self, noisy: Array, variance: Array, tally: Tally) -> None:
         """Add the sums ``(n,)`` of a batch that is noisy by itself."""
-        known = None if tally.possible is None else ~self.layout.entries(tally.possible)
-        if known is not None:
-            noisy, variance = np.where(known, 0.0, noisy), np.where(known, 0.0, variance)
+        empty = None if tally.possible is None else ~self.layout.entries(tally.possible)
+        if empty is not None:
+            noisy, variance = np.where(empty, 0.0, noisy), np.where(empty, 0.0, variance)
         self._sum, self._variance = self._sum + noisy, self._variance + variance
 
     def add(self, tally: Tally) -> None:
@@ -318,7 +320,7 @@ class InteractiveCounts(ABC):
 
     def counts(self) -> OnlineCounts:
         n_sas, r_sa = self.layout.sums(self.total())
-        # what is known is known of whole cells
+        # empty cells are empty for all successors
         of_n, of_r = self.layout.sums(np.sqrt(self.variances()))
         return OnlineCounts(self.users, n_sas, r_sa, of_n[..., 0], 0.0 if of_r is None else of_r)
 
@@ -334,39 +336,37 @@ class GaussianCounts(InteractiveCounts):
         super().__init__(layout)
         self.sums, self._steps = sums, steps
         self._drawn = entry_variances(layout, {m.table: m.variance or 0 for m in sums.private.mechanisms})
-        self._apart = isinstance(sums.time, Once)
+        self._single = isinstance(sums.time, Once)
 
     @property
     def guarantee(self) -> Promise:
-        """That of its sums."""
         return self.sums.guarantee
 
     def total(self) -> Array:
         """Sums ``(n,)`` as read: the same until the next batch."""
-        return super().total() if self._apart else self.sums.total()
+        return super().total() if self._single else self.sums.total()
 
     def variances(self) -> Array:
         """Of the noise in each of them ``(n,)``."""
-        return super().variances() if self._apart else self.sums.error * self._drawn
+        return super().variances() if self._single else self.sums.error * self._drawn
 
     def release(self) -> Release:
-        """What has left by now."""
         return self.layout.shaped(self.sums.release())
 
     def _add(self, batch: Integers, tally: Tally) -> None:
         users = tally.episodes
         if self._steps == "episodes":
-            # sums are read after the last user only: which of them carries the counts changes nothing that is released
+            # sums are read after the last user only, so any of these steps may carry the counts
             for _ in range(users - 1):
                 self.sums.add(np.zeros_like(batch))
-        before, steps = self.sums.total() if self._apart else None, users if self._steps == "messages" else 1
+        before, steps = self.sums.total() if self._single else None, users if self._steps == "messages" else 1
         self.sums.add(batch, steps)
         if before is not None:
             self._read(self.sums.total() - before, steps * self._drawn, tally)
 
 
 class ShuffledCounts(InteractiveCounts):
-    """Batches of one-bit messages, each released by itself and added up (paper 002, section V); also their promise.
+    """Batches of one-bit messages, each released by itself and added up (paper 002, section V); also their guarantee.
 
     An episode is in one batch, so its loss is that of one batch, however many there are; that of a user with several is
     by group privacy.
@@ -393,14 +393,14 @@ class ShuffledCounts(InteractiveCounts):
             raise ValueError("in the shuffle model every step needs counters of its own; leave out pooled")
         super().__init__(layout)
         self.protocol, self.sent = protocol, 0
-        self._asked = of_one_episode(layout.episodes, epsilon, delta)
+        self._budget = of_one_episode(layout.episodes, epsilon, delta)
         self._world, self._noise, self._honest = world, noise, honest
         self.bits: list[NoiseBits] = []
         self._ones: list[Integers] = []
 
     @property
     def guarantee(self) -> Promise:
-        """What the noise bits so far guarantee to a user."""
+        """Guarantee of the noise bits so far to a user."""
         return self
 
     @property
@@ -410,18 +410,19 @@ class ShuffledCounts(InteractiveCounts):
 
     def epsilon(self, delta: float) -> float | None:
         """Largest over the batches so far, by an exact accountant; None before the first."""
-        told = ((b, self.changes, delta, honest_of(self._honest, b.users), self.layout.episodes) for b in self.bits)
-        return max((delivered_epsilon(*each) for each in told), default=None)
+        changes, honest, episodes = self.changes, self._honest, self.layout.episodes
+        losses = (delivered_epsilon(b, changes, delta, honest_of(honest, b.users), episodes) for b in self.bits)
+        return max(losses, default=None)
 
     def _add(self, batch: Integers, tally: Tally) -> None:
         layout, users = self.layout, tally.episodes
         # the largest number of at most four binary digits within users: an accountant run for each of few sizes
         few = users >> (low := max(0, users.bit_length() - 4)) << low
-        # calibrated for no more users than there are: the coins of the others can only hide more
-        bits = tight_bits(few, self.changes, *self._asked, honest_of(self._honest, few))
+        # calibrated for no more users than there are: the bits of the others only add noise
+        bits = tight_bits(few, self.changes, *self._budget, honest_of(self._honest, few))
         self.bits.append(replace(bits, users=users))
-        first = layout.tables[0].shape[0]
-        visits, signs = batch[:first], batch[first:]
+        cells = layout.tables[0].shape[0]
+        visits, signs = batch[:cells], batch[cells:]
         n = visits.reshape(-1, layout.states).sum(-1)
         # of -1 and +1 a visit only the ups are sent, as bits
         ups = (signs + n) // 2 if layout.rewards else signs
@@ -429,18 +430,18 @@ class ShuffledCounts(InteractiveCounts):
             noisy = analyzed_totals(np.concatenate([visits, ups]), self.bits[-1], self._noise, self._world)
         else:
             people = layout.values(tally.people)
-            done = exchanged(people, len(batch), self.bits[-1], self._noise, self._world)
-            noisy, self.sent = done.sums, max(self.sent, done.sent // users)
+            received = exchanged(people, len(batch), self.bits[-1], self._noise, self._world)
+            noisy, self.sent = received.sums, max(self.sent, received.sent // users)
         self._ones.append(np.rint(noisy + self.bits[-1].mean).astype(np.int64))
         variance = np.full(len(noisy), self.bits[-1].standard_deviation ** 2)
         if layout.rewards:
             # a reward is twice its bits less the visits, which are summed over S counters
-            noisy[first:] = 2 * noisy[first:] - noisy[:first].reshape(-1, layout.states).sum(-1)
-            variance[first:] *= 4 + layout.states
+            noisy[cells:] = 2 * noisy[cells:] - noisy[:cells].reshape(-1, layout.states).sum(-1)
+            variance[cells:] *= 4 + layout.states
         self._read(noisy, variance, tally)
 
     def release(self) -> Release:
-        """What has left by now: of every batch the number of ones in each counter."""
+        """The release so far: of every batch the number of ones in each counter."""
         batches = [
             (bits, honest_of(self._honest, bits.users), ones) for bits, ones in zip(self.bits, self._ones, strict=True)
         ]

@@ -1,10 +1,10 @@
-"""What is summed over people, and how far one person can move it: tables of integers, and the sums themselves.
+"""Tables of integers that are summed over people, their sensitivity to one person, and the sums themselves.
 
-"Move" means: change by being replaced by another person, or by joining or leaving (:data:`Relation`).
+"Move" means the change by replacing one person, or by adding or removing one (:data:`Relation`).
 
-The smallest layout stands at the end: of how many people a rule of the log set rows aside.  Stopping a run because of
-what rows look like is a release of its own, so these are counts of *people*, seen through noise (privacy.md §0.2-2).
-Up to two rules are counted side by side: one person moves each count by one, R in all (L2²).  Of more rules a person
+The smallest layout stands at the end: the number of people of whom a rule of the log set rows aside.  Stopping a run
+because of its rows is a release, so these are noisy counts of *people* (privacy.md §0.2-2).  Up to two rules are
+counted side by side: one person moves each count by one, R in all (L2²).  Of more rules a person
 counts under the first one broken only, which moves two counts at most.
 """
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from pipeline.arrays import Array
 
-# said again for the modules whose coverage was measured with this name
+# exported again for modules whose coverage was measured with this name
 from pipeline.arrays import Integers as Integers
 from pipeline.declaration.card import Card
 from pipeline.privacy.release import SET_ASIDE, Mechanism
@@ -32,8 +32,8 @@ Relation = Literal["replace", "add_remove"]
 Groups = Sequence[tuple[Mapping[str, int], Fraction]]
 
 
-def whole(x: Array, low: int, high: int) -> Integers:
-    """Cut off to integers, and bounded after that: what is no number has no float bounds, but its integer has."""
+def as_integers(x: Array, low: int, high: int) -> Integers:
+    """``x`` truncated to integers, then clipped: NaN has no float bounds, but its integer has."""
     with np.errstate(invalid="ignore"):
         k = x.astype(np.int64)
     return np.clip(k, low, high, out=k)
@@ -41,7 +41,7 @@ def whole(x: Array, low: int, high: int) -> Integers:
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """How far one person can move one table, all others as they are.
+    """Largest change of one table by one person.
 
     ``l2_squared``, ``l1``: squared Euclidean and L1 length of the largest move, in the table's integers.
     """
@@ -74,7 +74,7 @@ class Table:
 
 
 class Layout(Protocol):
-    """What is summed, and how far one person can move it."""
+    """Tables that are summed over people, with their sensitivity to one person."""
 
     @property
     def dataset(self) -> str:
@@ -88,7 +88,7 @@ class Layout(Protocol):
 
     @property
     def dynamics(self) -> str:
-        """What the tables hold: ``per_step``, ``stationary`` or ``linear_quadratic``."""
+        """Kind of tables: ``per_step``, ``stationary`` or ``linear_quadratic``."""
         ...
 
     @property
@@ -113,12 +113,12 @@ class Layout(Protocol):
 
 
 class SharedLayout(Layout, Protocol):
-    """A layout that says how one budget is shared out over its tables."""
+    """A layout with a split of one budget over its tables."""
 
     def groups(self, ask: Ask) -> Groups:
         """Weights of the variances of each group of tables, and the group's share: each alone, and alike.
 
-        Raises ValueError if another calibration than ``tight`` is asked: no paper prints scales for counts.
+        Raises ValueError for another calibration than ``tight``: no paper prints scales for counts.
         """
         if ask.calibration != "tight":
             raise ValueError("no paper prints scales for these counts; use calibration 'tight'")
@@ -127,7 +127,7 @@ class SharedLayout(Layout, Protocol):
 
 @dataclass(frozen=True)
 class CardLayout(Layout):
-    """What every layout of a card's rows says of the lineage."""
+    """A layout of a card's rows, with the facts of its lineage."""
 
     card: Card
 
@@ -160,7 +160,7 @@ def added_cost(layout: Layout, rates: Rates, relation: Relation) -> Fraction:
 
 @dataclass(frozen=True)
 class ExactSums:
-    """Exact sums over people.  Only a private sum may look inside; printing them shows no number.
+    """Exact sums over people.  Only a private sum may read them; printing them shows no number.
 
     ``tables``: table -> int64 array of its shape, in the table's integers.
     """
@@ -171,10 +171,10 @@ class ExactSums:
     tables: Tables = field(repr=False)
 
 
-# above this, counting a person once is the cheaper way
+# largest number of rules at which counting them side by side is cheaper than counting a person once
 _SIDE_BY_SIDE = 2
 
-# rules that the rows of a person broke, joined by "+", and how many such people there are
+# rules that the rows of a person broke, joined by "+" -> number of such people
 People = Mapping[str, int]
 
 
@@ -193,20 +193,20 @@ class GateLayout:
 
     @property
     def once(self) -> bool:
-        """Whether a person counts under the first rule broken only."""
+        """True where a person counts under the first broken rule only."""
         return len(self.rules) > _SIDE_BY_SIDE
 
     @property
     def tables(self) -> tuple[Table]:
         """One table ``(R,)``, in the order of the rules."""
-        r, named = len(self.rules), ", ".join(self.rules)
+        r, names = len(self.rules), ", ".join(self.rules)
         if self.once:
-            rule = f"2 (L2², L1): one person counts once, under the first rule broken of {named}"
-            replace, alone = Sensitivity(2, 2, rule), Sensitivity(1, 1, rule)
+            rule = f"2 (L2², L1): one person counts once, under the first rule broken of {names}"
+            replace, added = Sensitivity(2, 2, rule), Sensitivity(1, 1, rule)
         else:
-            rule = f"R = {r} (L2², L1): one person counts at most once under each of {named}"
-            replace = alone = Sensitivity(r, r, rule)
-        return (Table(SET_ASIDE, (r,), "person", replace, alone),)
+            rule = f"R = {r} (L2², L1): one person counts at most once under each of {names}"
+            replace = added = Sensitivity(r, r, rule)
+        return (Table(SET_ASIDE, (r,), "person", replace, added),)
 
     def cost(self, rates: Rates, relation: Relation = "replace") -> Fraction:
         return added_cost(self, rates, relation)
@@ -215,14 +215,14 @@ class GateLayout:
         """There is one table only."""
 
     def extremes(self) -> Iterable[People]:
-        """Somebody of whom nothing is set aside, somebody for each rule, and somebody who broke them all."""
+        """A person without a broken rule, one for each rule, and one who broke them all."""
         return [{}, *({rule: 1} for rule in self.rules), {"+".join(self.rules): 1}]
 
     def count(self, people: People) -> dict[str, Integers]:
         """The table, exact."""
         counts = dict.fromkeys(self.rules, 0)
         for broken, number in people.items():
-            ours = [rule for rule in self.rules if rule in broken.split("+")]
-            for rule in ours[:1] if self.once else ours:
+            broken_rules = [rule for rule in self.rules if rule in broken.split("+")]
+            for rule in broken_rules[:1] if self.once else broken_rules:
                 counts[rule] += number
         return {SET_ASIDE: np.array(list(counts.values()), dtype=np.int64)}

@@ -1,7 +1,7 @@
-"""The pre-declared plan of a linear release: what will be asked, in which order, and what each call may cost.
+"""The pre-declared plan of a linear release: its queries, their order, and the most that each call may cost.
 
-Made from declared constants alone.  It is what ``plan`` prints, what the ledger is charged and what the interactive
-mechanism is built from; the scales of later calls are adaptive (they follow earlier *noisy* answers), their costs are
+Made from declared constants alone.  ``plan`` prints it, the ledger charges it and the interactive mechanism is built
+from it; the scales of later calls are adaptive (they follow earlier *noisy* answers), their costs are
 fixed here.
 """
 
@@ -31,7 +31,7 @@ _REWARD_WEIGHT = 3
 
 @dataclass(frozen=True)
 class LinearDomain:
-    """What is declared about a linear decision problem.
+    """Declarations of a linear decision problem.
 
     ``users``, ``episodes``: public number of people and cap on episodes each: never counted (privacy.md §0.1-7).
     ``can_end``: whether an episode may end before H; the value from then on is 0.
@@ -53,7 +53,7 @@ class LinearDomain:
 
     @property
     def taught(self) -> int:
-        """K: declared number of episodes of those who teach."""
+        """K: declared number of episodes of the people who learn."""
         return max(1, round(self.total * self.teaching))
 
     def value_range(self, h: int) -> tuple[float, float]:
@@ -66,14 +66,14 @@ class LinearDomain:
 
 @dataclass(frozen=True)
 class LinearTerms:
-    """How a linear release is put to the people.
+    """Terms of a linear release.
 
     ``ask``: zCDP budget, none for a baseline, and calibration.  In its ``split``, ``gram`` is the share of a call's
     budget on its Gram matrix, and ``variance`` that of a step's budget on the variance step where halves are not
     disjoint.
     ``variant``: ``paper``: Algorithm 2's targets; ``centred``: targets less the mid-range of the private V~;
     ``one_shot``: non-adaptive tables, all planning afterwards free.
-    ``variance``: whether the variance step may be asked (PEVI never does).
+    ``variance``: whether there is a variance step (PEVI has none).
     ``value_steps``, ``weight_steps``: q, lattice steps of one reward unit for rewards *and* values; W, steps of a
     weight.
     """
@@ -98,7 +98,7 @@ class LinearTerms:
 
 @dataclass(frozen=True)
 class LinearPlan:
-    """Who asks what of whom, at what price.
+    """The queries of a linear release, with their costs.
 
     ``terms``: budget, targets and lattice.
     Raises ValueError if the paper's calibration meets another variant than the paper's, or the paper's targets could be
@@ -126,18 +126,17 @@ class LinearPlan:
 
     @property
     def printed(self) -> bool:
-        """Whether scales are those that the paper prints."""
+        """True where scales are those that the paper prints."""
         return self.terms.ask.calibration == "paper"
 
     def without_noise(self) -> LinearPlan:
-        """The same questions with exact answers: a baseline, simulation only."""
+        """The same queries with exact answers: a baseline, simulation only."""
         return replace(self, terms=replace(self.terms, ask=replace(self.terms.ask, rho=None, epsilon=None)))
 
     @cached_property
     def reach(self) -> Reach:
         """Moves of one person at one step."""
-        m = self.domain.episodes
-        return moves(self.features, m)
+        return moves(self.features, self.domain.episodes)
 
     @cached_property
     def table_reach(self) -> Reach:
@@ -146,7 +145,7 @@ class LinearPlan:
 
     @cached_property
     def largest_moves(self) -> tuple[int, int, int]:
-        """Largest single moves (Gram, signed, unsigned): what one mechanism alone would be charged."""
+        """Largest single moves (Gram, signed, unsigned), by which one mechanism alone would be charged."""
         return largest(self.reach, 0), largest(self.reach, 1), largest(self.reach, 2)
 
     def weight(self, half: Half) -> int:
@@ -169,12 +168,12 @@ class LinearPlan:
     @cached_property
     def onto(self) -> ObservedMap | None:
         """Features of an observation that a row led to, a column each; None: a column a declared state."""
-        told = self.features.sample_of
-        return None if told is None else observed_map(told).onto(self.one_shot_steps[0])
+        source = self.features.sample_of
+        return None if source is None else observed_map(source).onto(self.one_shot_steps[0])
 
     @property
     def successors(self) -> int:
-        """Columns of the one-shot table that say where rows led, END apart."""
+        """Columns of the one-shot table for successors, without END."""
         return len(self.features.integers) if self.onto is None else self.onto.dimension
 
     @cached_property
@@ -189,20 +188,20 @@ class LinearPlan:
     def fit(self) -> Array:
         """``(columns, S')``: values of the declared successors, END last, to the columns that stand for them best."""
         (P, k), e = self.landings.shape, self.domain.can_end  # noqa: N806
-        found = np.zeros((k + e, P + e))
-        found[:k, :P] = np.eye(k) if self.onto is None else np.linalg.pinv(self.landings / self.one_shot_steps[0])
-        found[k:, P:] = 1.0
-        return found
+        fit = np.zeros((k + e, P + e))
+        fit[:k, :P] = np.eye(k) if self.onto is None else np.linalg.pinv(self.landings / self.one_shot_steps[0])
+        fit[k:, P:] = 1.0
+        return fit
 
     @property
     def centred(self) -> bool:
-        """Whether targets are taken less a mid-range and so have both signs."""
+        """True where a mid-range is subtracted from targets, so they have both signs."""
         return self.terms.variant != "paper"
 
     def extent(self) -> Extent:
         """Largest integers of any sum, over all windows an adaptive call may use."""
         low, high = self.domain.value_range(0)
-        # what is not centred keeps its distance from 0
+        # uncentred targets keep their distance from 0
         reach = int((high - low if self.centred else high) * self.terms.value_steps) + 2
         target = -(-reach // 2) if self.centred else reach
         if self.terms.variant == "one_shot":
@@ -214,11 +213,11 @@ class LinearPlan:
         return Extent(self.domain.total, self.features.square, weight, max(-(-(target**2) // weight), target))
 
     def step_rho(self, h: int) -> Fraction | None:
-        """What all calls at step ``h`` may cost one person together."""
+        """Most that all calls at step ``h`` together may cost one person."""
         return None if self.rho is None else self.rho / self.domain.horizon
 
     def call_rho(self, h: int, half: Half, *, whole: bool = False) -> Fraction | None:
-        """What one call may cost: the whole step where halves are disjoint or the other call is skipped (``whole``)."""
+        """Most that one call may cost: all of the step where halves are disjoint, or for the only call (``whole``)."""
         rho = self.step_rho(h)
         if rho is None or self.terms.halves or whole or not self.terms.variance or h == self.domain.horizon - 1:
             return rho
@@ -232,11 +231,11 @@ def features_digest(features: FeatureMap) -> str:
     return hashlib.sha256(head + features.integers.astype("<i8").tobytes()).hexdigest()
 
 
-def declared_map(told: Mapping[str, Any]) -> FeatureMap:
+def declared_map(features: Mapping[str, Any]) -> FeatureMap:
     """The map that the ``features`` of ``policy.json`` declare.
 
-    ``told``: ``integers (S, A, d)``, the bound ``square``, and the exact square of their unit as text.  ``sample_of``,
-    where it is there, is the map of observations of which the integers are a public sample.
+    ``features``: ``integers (S, A, d)``, the bound ``square``, and the exact square of their unit as text; optionally
+    ``sample_of``, the map of observations of which the integers are a public sample.
     """
-    integers = np.array(told["integers"], dtype=np.int64)
-    return FeatureMap(integers, int(told["square"]), Fraction(told["unit_squared"]), told.get("sample_of"))
+    integers = np.array(features["integers"], dtype=np.int64)
+    return FeatureMap(integers, int(features["square"]), Fraction(features["unit_squared"]), features.get("sample_of"))

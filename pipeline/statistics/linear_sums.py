@@ -1,7 +1,7 @@
-"""The private sums of a linear release: how rows become integers, the tables and extremes of each call, its price.
+"""The private sums of a linear release: integers of rows, the tables and extremes of each call, and its cost.
 
-An interactive mechanism finds its sums in counts of a finite world, or in rows that pass by once a call.  A step's Gram
-matrix and targets come from one row a person and episode, so they are bounded together
+An interactive mechanism takes its sums from counts of a finite world, or from rows that are streamed once a call.  A
+step's Gram matrix and targets come from one row a person and episode, so they are bounded together
 (:mod:`~pipeline.statistics.gram`): a step costs no more than the sum of its tables.
 
 One-shot linear statistics: released once, whatever the planner; every plan on them afterwards is free.
@@ -10,12 +10,12 @@ Per step, the Gram matrix ``sum f f^T`` and the table ``sum f x^T`` with ``x = (
 *any* V the sum of phi V(s') is a combination of columns.  Nothing adapts, so C, lambda, any penalty on unweighted
 sums, upper values and the values of other policies cost nothing more.  The price is noise that grows with the number
 of successors, ``||V - c||_2`` instead of ``max |V - c|``: good for few states.  Of an observation the columns are its
-features, and V is first fitted by a combination of them over the public sample: what they cannot say is lost.
+features, and V is first fitted by a combination of them over the public sample: the misfit is lost.
 
 The interactive mechanism of linear regressions: it answers an adaptive planner with noisy sums, within one budget.
 
 One call per (step, half), from the last step to the first; the budget is charged once, before the first answer; any
-call the plan does not hold is refused.  DP-VAPVI feeds its answers into later questions: C, lambda, D, clips, the
+call that the plan does not hold is refused.  DP-VAPVI feeds its answers into later queries: C, lambda, D, clips, the
 seed of ties and the planner's version are therefore *part of the mechanism*, and another value of any of them is a
 new release with its own charge (privacy.md §0.1-4).  Only the one-shot release of
 :mod:`~pipeline.statistics.linear_sums` is free to re-plan.
@@ -88,14 +88,14 @@ class Quantiser:
         return np.stack([y * y, y]) if self.reward is None else y[None]
 
     def weights(self, weight: Array) -> Integers:
-        """Weights in 1 .. W; what is not a number weighs 1."""
+        """Weights in 1 .. W; NaN weighs 1."""
         steps = np.rint(np.nan_to_num(weight * self.weight_steps, nan=1.0))
         return np.clip(steps, 1, self.weight_steps).astype(np.int64)
 
 
 @dataclass(frozen=True)
 class Tallies:
-    """What rows over declared states and actions add up to.
+    """Sums of rows over declared states and actions.
 
     ``visits`` ``(H, S, A, S')``: S' is S, or S + 1 where the last is the END.
     ``rewards`` ``(H, S, A)``: each reward clipped and floored on the lattice, then summed.
@@ -121,11 +121,11 @@ class TalliedRows:
     @cached_property
     def tallies(self) -> Mapping[Side, Tallies]:
         """The sums of each side, ``both`` included."""
-        found = dict(self.tally())
-        if "both" not in found:
-            one, two = found["D"], found["D'"]
-            found["both"] = Tallies(one.visits + two.visits, one.rewards + two.rewards, one.first + two.first)
-        return found
+        tallies = dict(self.tally())
+        if "both" not in tallies:
+            d, d_prime = tallies["D"], tallies["D'"]
+            tallies["both"] = Tallies(d.visits + d_prime.visits, d.rewards + d_prime.rewards, d.first + d_prime.first)
+        return tallies
 
     def sums(
         self, h: int, side: Side, value: Value, quantiser: Quantiser, weight: Weight | None, extent: Extent
@@ -193,13 +193,13 @@ class StreamRows:
             V = np.where(batch.ended, 0.0, value(batch.successors))
             y = quantiser.rewards(batch.reward) + quantiser.values(V) - quantiser.offset
             w = None if weight is None else quantiser.weights(weight(batch.features)).astype(np.float64)
-            more = exact_sums(extent, batch.features, quantiser.targets(y).astype(np.float64), w)
-            gram += more[0]
-            sums += more[1]
+            batch_sums = exact_sums(extent, batch.features, quantiser.targets(y).astype(np.float64), w)
+            gram += batch_sums[0]
+            sums += batch_sums[1]
         return gram, sums
 
 
-# raw data behind the privacy wall: exact sums of a step over D, D' or both; a weight of None counts 1, not W
+# raw data behind the privacy wall: exact sums of a step over D, D' or both; a weight of None is 1, not W
 LinearRows = TalliedRows | StreamRows
 
 # feature vectors that an audit tries: the longest, and those most opposed to them
@@ -225,7 +225,7 @@ class Target:
 
 
 class _LinearLayout:
-    """What the layouts of one plan have in common."""
+    """Common part of the layouts of one plan."""
 
     plan: LinearPlan
     dynamics = "per_step"
@@ -244,22 +244,22 @@ class _LinearLayout:
         return joint_facts(self.plan)
 
     def extremes(self) -> Iterator[PersonRow | None]:
-        """Nobody (None), and those of :func:`extreme_rows`: the worst pair may be somebody against no row at all."""
+        """The absent person (None) and :func:`extreme_rows`: the worst pair may be a person against no row."""
         yield None
         yield from extreme_rows(self.plan)
 
     def _table(self, name: str, shape: tuple[int, ...], moved: tuple[int, int], rule: str, *, gram: bool) -> Table:
-        """A table with its largest squared moves, of a replacement and of somebody who comes or goes."""
+        """A table with its largest squared moves, of a replacement and of an added or removed person."""
         each = (Sensitivity(x, math.isqrt(x * math.prod(shape)) + 1, rule) for x in moved)
         return Table(name, shape, "lattice steps", *each, symmetric=gram)
 
 
 @dataclass(frozen=True)
 class CallLayout(_LinearLayout):
-    """What one call of the interactive mechanism sums.
+    """Sums of one call of the interactive mechanism.
 
     ``h``: step, from 0.
-    ``half``: D' asks for variances (squared targets, then targets), D for the regression.
+    ``half``: D' is queried for variances (squared targets, then targets), D for the regression.
     ``bound``: largest centred or uncentred value, in lattice steps.
     """
 
@@ -280,29 +280,30 @@ class CallLayout(_LinearLayout):
         """The Gram matrix, then the targets; each with the moves it would have alone."""
         return self._tables
 
+    # the type checker takes no cached property for a protocol's property
     @cached_property
     def _tables(self) -> tuple[Table, ...]:
         plan, W, d = self.plan, self.plan.weight(self.half), self.plan.features.dimension
         rule = "{}, joint with the other sums of the step: the step costs no more than their sum"
         gram, *names = call_tables(self.h, self.half)
 
-        def moved(which: int, square: int) -> tuple[int, int]:
+        def squared_moves(which: int, square: int) -> tuple[int, int]:
             return square * plan.largest_moves[which], square * largest(plan.reach, which, "add_remove")
 
-        words = rule.format("svec: half the variance off the diagonal")
-        found = [self._table(gram, (d, d), moved(0, W**2), words, gram=True)]
+        of_gram = rule.format("svec: half the variance off the diagonal")
+        tables = [self._table(gram, (d, d), squared_moves(0, W**2), of_gram, gram=True)]
         for name, t in zip(names, self.targets, strict=True):
-            squares = moved(1 if t.signed else 2, (W * t.bound) ** 2)
-            found.append(self._table(name, (d,), squares, rule.format("targets at their bound"), gram=False))
-        return tuple(found)
+            squares = squared_moves(1 if t.signed else 2, (W * t.bound) ** 2)
+            tables.append(self._table(name, (d,), squares, rule.format("targets at their bound"), gram=False))
+        return tuple(tables)
 
     def moves(self, rates: Rates) -> tuple[Fraction, Fraction, Fraction]:
         """Weights of the moves of one row: Gram matrix, signed targets, unsigned ones."""
         W, (gram, *names) = self.plan.weight(self.half), call_tables(self.h, self.half)
-        found = {True: Fraction(0), False: Fraction(0)}
+        weights = {True: Fraction(0), False: Fraction(0)}
         for name, t in zip(names, self.targets, strict=True):
-            found[t.signed] += rates.get(name, 0) * (W * t.bound) ** 2
-        return rates.get(gram, Fraction(0)) * W**2, found[True], found[False]
+            weights[t.signed] += rates.get(name, 0) * (W * t.bound) ** 2
+        return rates.get(gram, Fraction(0)) * W**2, weights[True], weights[False]
 
     def cost(self, rates: Rates, relation: Relation = "replace") -> Fraction:
         return self.plan.reach.cost(*self.moves(rates), relation)
@@ -310,7 +311,7 @@ class CallLayout(_LinearLayout):
 
 @dataclass(frozen=True)
 class OneShotLayout(_LinearLayout):
-    """What the one-shot release sums."""
+    """Sums of the one-shot release."""
 
     plan: LinearPlan
 
@@ -328,11 +329,12 @@ class OneShotLayout(_LinearLayout):
         H, d, k = self.plan.domain.horizon, self.plan.features.dimension, self.plan.successors
         shapes = {"gram": (H, d, d), "target": (H, k + self.plan.domain.can_end + 1, d)}
         rule = "every step at its worst pair, joint with the other table"
-        found: list[Table] = []
+        tables: list[Table] = []
         for i, (name, shape) in enumerate(shapes.items()):
-            replaced, come = (H * largest(self.plan.table_reach, i, of) for of in ("replace", "add_remove"))
-            found.append(self._table(name, shape, (replaced, come), rule, gram=name == "gram"))
-        return tuple(found)
+            reach = self.plan.table_reach
+            replaced, added = (H * largest(reach, i, relation) for relation in ("replace", "add_remove"))
+            tables.append(self._table(name, shape, (replaced, added), rule, gram=name == "gram"))
+        return tuple(tables)
 
     def cost(self, rates: Rates, relation: Relation = "replace") -> Fraction:
         gram, target = (rates.get(name, Fraction(0)) for name in ("gram", "target"))
@@ -349,7 +351,7 @@ def call_tables(h: int, half: Half) -> tuple[str, ...]:
 
 
 def joint_facts(plan: LinearPlan) -> dict[str, object]:
-    """What the bound rests on besides the mechanisms: plain values for ``release.json`` and the ledger."""
+    """Grounds of the bound besides the mechanisms: plain values for ``release.json`` and the ledger."""
     terms, f = plan.terms, plan.features
     facts: dict[str, object] = {
         "rule": "supremum over two people's rows of all tables of a step together",
@@ -368,7 +370,7 @@ def joint_facts(plan: LinearPlan) -> dict[str, object]:
 
 
 def extreme_rows(plan: LinearPlan) -> Iterator[PersonRow]:
-    """Rows of extreme features, rewards and successors: with the absent person, the worst pair of one step is there."""
+    """Rows of extreme features, rewards and successors; with the absent person they hold the worst pair of a step."""
     S, A, d = plan.features.integers.shape
     f = plan.features.integers.reshape(-1, d)
     order = np.argsort(-(f * f).sum(1), kind="stable")
@@ -385,11 +387,11 @@ _RULE = "sup over two people's rows of |move of svec Gram|²/2σ² + |move of ta
 
 
 def call_sum(layout: CallLayout, *, whole: bool = False) -> PrivateSum:
-    """The private sum of one call: integer variances whose joint cost stays within what the plan allows.
+    """The private sum of one call: integer variances whose joint cost stays within the plan.
 
     The variance of a Gram matrix is that on its diagonal, twice that off the diagonal: isotropic in svec coordinates.
 
-    ``layout``: what is summed.  Without a budget nothing is drawn (simulation only).
+    ``layout``: its sums.  Without a budget nothing is drawn (simulation only).
     """
     plan, half = layout.plan, layout.half
     rho = plan.call_rho(layout.h, half, whole=whole)
@@ -400,16 +402,16 @@ def call_sum(layout: CallLayout, *, whole: bool = False) -> PrivateSum:
         gram, variances = _printed(plan, half, weight)
     else:
         F2, share = plan.features.square, plan.terms.gram_share
-        each = (1 - share) / len(targets)
+        target_share = (1 - share) / len(targets)
         stretch = _unit_cost(layout) / rho
         gram = 2 * math.ceil(stretch * F2 * F2 * weight**2 / share / 2)
-        variances = tuple(math.ceil(stretch * F2 * weight**2 * t.bound**2 / each) for t in targets)
-    drawn = zip(layout.tables, (gram, *variances), strict=True)
-    return PrivateSum(layout, tuple(t.mechanism(variance=v) for t, v in drawn))
+        variances = tuple(math.ceil(stretch * F2 * weight**2 * t.bound**2 / target_share) for t in targets)
+    tables_with_variance = zip(layout.tables, (gram, *variances), strict=True)
+    return PrivateSum(layout, tuple(t.mechanism(variance=v) for t, v in tables_with_variance))
 
 
 def _unit_cost(layout: CallLayout, relation: Relation = "replace") -> Fraction:
-    """Cost of a call at unit variances, whatever its bounds; then all variances are stretched to the price."""
+    """Cost of a call at unit variances, whatever its bounds; then all variances are stretched to the budget."""
     F2, share, targets = layout.plan.features.square, layout.plan.terms.gram_share, layout.targets
     each = (1 - share) / len(targets) / (2 * F2)
     signed = sum(t.signed for t in targets)
@@ -430,41 +432,42 @@ def true_rho(plan: LinearPlan) -> Fraction | None:
     """Exact loss of the whole plan; None without noise.
 
     One person may meet the worst pair at every step, so steps add; halves of the same people add too, disjoint ones
-    take the larger; the people of D' join the regression of every step that asks nothing of D' (the last one does).
-    With tight calibration this is at most what was asked; with the paper's it is recomputed from the printed scales,
+    take the larger; the people of D' join the regression of every step without a query to D' (as the last one).
+    With tight calibration this is at most the budget; with the paper's it is recomputed from the printed scales,
     the declared features and the value ranges [0, H-h-1] and [0, H-h] that the clip enforces.
     """
-    return plan.rho if plan.rho is None or not plan.printed else _printed_cost(plan, "replace")
+    return plan.rho if plan.rho is None or not plan.printed else _paper_cost(plan, "replace")
 
 
 def joining_rho(plan: LinearPlan) -> Fraction | None:
-    """Exact bound on what the whole plan costs somebody who joins or leaves; None without noise.
+    """Exact bound on the cost of the whole plan to a person who is added or removed; None without noise.
 
-    A call's variances follow earlier answers, its price does not: what joining costs is a fixed part of it, the larger
+    A call's variances follow earlier answers, its cost does not: the cost of joining is a fixed part of it, the larger
     one of the two kinds of call (:func:`_unit_cost`).
     """
     if plan.rho is None or plan.printed:
-        return None if plan.rho is None else _printed_cost(plan, "add_remove")
+        return None if plan.rho is None else _paper_cost(plan, "add_remove")
     halves: tuple[Half, ...] = ("D", "D'") if plan.terms.variance else ("D",)
     calls = [CallLayout(plan, 0, half, 1) for half in halves]
     return plan.rho * max(_unit_cost(c, "add_remove") / _unit_cost(c) for c in calls)
 
 
-def _printed_cost(plan: LinearPlan, relation: Relation) -> Fraction:
-    """What the paper's scales cost, by all calls of the plan."""
-    first = second = joint = Fraction(0)
+def _paper_cost(plan: LinearPlan, relation: Relation) -> Fraction:
+    """Cost of all calls of the plan at the paper's scales."""
+    of_d = of_d_prime = joint = Fraction(0)
     for h in range(plan.domain.horizon):
         moves = _printed_moves(plan, h, "D")
-        alone = plan.reach.cost(*moves, relation)
+        regression_cost = plan.reach.cost(*moves, relation)
         if h == plan.domain.horizon - 1 or not plan.terms.variance:
-            first, second, joint = first + alone, second + alone, joint + alone
+            of_d, of_d_prime, joint = of_d + regression_cost, of_d_prime + regression_cost, joint + regression_cost
             continue
-        more = _printed_moves(plan, h, "D'")
-        first += alone
-        # where D' is not asked for variances, its people join the regression
-        second += max(alone, plan.reach.cost(*more, relation))
-        joint += plan.reach.cost(moves[0] + more[0], moves[1] + more[1], moves[2] + more[2], relation)
-    return max(first, second) if plan.terms.halves else joint
+        variance_moves = _printed_moves(plan, h, "D'")
+        of_d += regression_cost
+        # without a query for variances, the people of D' join the regression
+        of_d_prime += max(regression_cost, plan.reach.cost(*variance_moves, relation))
+        gram, signed, unsigned = (a + b for a, b in zip(moves, variance_moves, strict=True))
+        joint += plan.reach.cost(gram, signed, unsigned, relation)
+    return max(of_d, of_d_prime) if plan.terms.halves else joint
 
 
 def _printed_moves(plan: LinearPlan, h: int, half: Half) -> tuple[Fraction, Fraction, Fraction]:
@@ -479,7 +482,7 @@ def _printed_moves(plan: LinearPlan, h: int, half: Half) -> tuple[Fraction, Frac
 def planned_calls(plan: LinearPlan) -> Iterator[dict[str, object]]:
     """All calls, in order, as ``plan`` prints them and the ledger keeps them: exact cost as text, None without noise.
 
-    The paper's scales are charged what each call truly costs alone; :func:`true_rho` is what they cost together.
+    The paper's scales are charged the true cost of each call alone; :func:`true_rho` is their joint cost.
     """
     last, adaptive = plan.domain.horizon - 1, plan.terms.variant == "centred"
     for h in range(last, -1, -1):
@@ -501,7 +504,7 @@ def planned_calls(plan: LinearPlan) -> Iterator[dict[str, object]]:
 def one_shot_sum(plan: LinearPlan) -> PrivateSum:
     """The private sum of the one-shot release: nothing adapts, so its cost is known before a row is read.
 
-    ``plan``: what is declared; without a budget nothing is drawn (simulation only).
+    Without a budget nothing is drawn (simulation only).
     """
     layout, rho, (tag, reward) = OneShotLayout(plan), plan.step_rho(0), plan.one_shot_steps
     if rho is None:
@@ -518,7 +521,7 @@ def draw_one_shot(
 ) -> Release:
     """Draw the release, or the exact statistics where the plan has no budget (simulation only).
 
-    ``epsilon``: the epsilon that will be stated, where a sampler's share of delta has to be listed; None: it is exact.
+    ``epsilon``: the stated epsilon, where a sampler's share of delta has to be listed; None: the sampler is exact.
     Raises RealDataError if the data is real and the noise is not the operating system's, or there is none.
     Raises ValueError if the plan is of another variant, or the sampler's share of delta is not listed.
     """
@@ -558,14 +561,14 @@ def _counted(plan: LinearPlan, rows: TalliedRows) -> tuple[Integers, Integers]:
     f, M = rows.features.integers.reshape(-1, rows.features.dimension), len(plan.landings)
     n, r = rows.tallies["both"].visits, rows.tallies["both"].rewards
     y = 2 * r - sum(plan.reward_steps) * n.sum(-1)
-    led = [n[..., :M] @ plan.landings, plan.one_shot_steps[0] * n[..., M:]]
-    x = np.concatenate([*led, y[..., None]], axis=-1).reshape(len(n), len(f), -1)
-    each = [counted_sums(f, n_h.sum(-1).reshape(-1), x_h.T) for n_h, x_h in zip(n, x, strict=True)]
-    return np.stack([g for g, _ in each]), np.stack([t for _, t in each])
+    successors = [n[..., :M] @ plan.landings, plan.one_shot_steps[0] * n[..., M:]]
+    x = np.concatenate([*successors, y[..., None]], axis=-1).reshape(len(n), len(f), -1)
+    step_sums = [counted_sums(f, n_h.sum(-1).reshape(-1), x_h.T) for n_h, x_h in zip(n, x, strict=True)]
+    return np.stack([g for g, _ in step_sums]), np.stack([t for _, t in step_sums])
 
 
 def _streamed(plan: LinearPlan, rows: StreamRows) -> tuple[Integers, Integers]:
-    """The same of rows that pass by: of each the features of where it led, or a tag in END's column."""
+    """The same of streamed rows: of each the features of its successor, or a tag in END's column."""
     extent, (tag, _), (least, most) = plan.extent(), plan.one_shot_steps, plan.reward_steps
     lattice = Quantiser(plan.terms.value_steps, 0, 0, (least, most), 0, 1)
     gram, table = (np.zeros(t.shape, dtype=np.int64) for t in OneShotLayout(plan).tables)
@@ -573,18 +576,19 @@ def _streamed(plan: LinearPlan, rows: StreamRows) -> tuple[Integers, Integers]:
         for batch in rows.batches(h, "both"):
             ended = batch.ended[:, None]
             y = 2 * lattice.rewards(batch.reward)[:, None] - (least + most)
-            led = [batch.successors[:, 0] * ~ended, *([tag * ended] if plan.domain.can_end else [])]
-            more = exact_sums(extent, batch.features, np.concatenate([*led, y], axis=1).T.astype(np.float64))
-            gram[h], table[h] = gram[h] + more[0], table[h] + more[1]
+            successors = [batch.successors[:, 0] * ~ended, *([tag * ended] if plan.domain.can_end else [])]
+            x = np.concatenate([*successors, y], axis=1).T.astype(np.float64)
+            batch_gram, batch_table = exact_sums(extent, batch.features, x)
+            gram[h], table[h] = gram[h] + batch_gram, table[h] + batch_table
     return gram, table
 
 
 @dataclass
 class InteractiveRegression:
-    """The one that holds the rows: exact (``rho`` None, simulation only), tight or with the paper's scales.
+    """The mechanism that holds the rows: exact (``rho`` None, simulation only), tight or with the paper's scales.
 
-    ``epsilon``: the epsilon that will be stated, where a sampler's share of delta has to be listed; None: it is exact.
-    Raises RealDataError if rows and plan are of different kinds, or the noise would not protect real people as asked.
+    ``epsilon``: the stated epsilon, where a sampler's share of delta has to be listed; None: the sampler is exact.
+    Raises RealDataError if rows and plan are of different kinds, or the noise is too small for real people.
     """
 
     plan: LinearPlan
@@ -596,12 +600,12 @@ class InteractiveRegression:
     _tables: dict[str, Integers] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        """Refuse what would not be private before a row is read."""
+        """Refuse a mechanism that would not be private before a row is read."""
         self.noise.admit(self.plan.domain.kind)
         if self.rows.data_kind != self.plan.domain.kind:
             raise RealDataError(f"rows say {self.rows.data_kind!r}, the plan {self.plan.domain.kind!r}")
-        asked, true = self.plan.rho, true_rho(self.plan)
-        if self.plan.domain.kind == "real" and (asked is None or true is None or true > asked):
+        budget, cost = self.plan.rho, true_rho(self.plan)
+        if self.plan.domain.kind == "real" and (budget is None or cost is None or cost > budget):
             raise RealDataError(
                 f"{self.plan.domain.name} is registered as real: the plan's noise does not give what it asks"
             )
@@ -618,7 +622,7 @@ class InteractiveRegression:
         return self._answer(h, "D'", value, window, None)
 
     def regression(self, h: int, value: Value, window: Window, weight: Weight | None = None) -> PrivateRegression:
-        """See :class:`~pipeline.statistics.regression.InteractiveMechanism`; alone it takes the whole step's budget."""
+        """See :class:`~pipeline.statistics.regression.InteractiveMechanism`; the only call takes the step's budget."""
         self._admit(h, "D")
         return self._answer(h, "D", value, window, weight)
 
@@ -633,10 +637,10 @@ class InteractiveRegression:
 
     def _answer(self, h: int, half: Half, value: Value, window: Window, weight: Weight | None) -> PrivateRegression:
         plan, (quantiser, bound) = self.plan, call_window(self.plan, h, half, window)
-        alone = half == "D" and (h, "D'") not in self._done
-        side: Side = "both" if not plan.terms.halves or alone else half
+        only_call = half == "D" and (h, "D'") not in self._done
+        side: Side = "both" if not plan.terms.halves or only_call else half
         layout = CallLayout(plan, h, half, bound)
-        summed = call_sum(layout, whole=alone)
+        summed = call_sum(layout, whole=only_call)
         if self.epsilon is not None:
             summed = summed.with_slack(self.noise, self.epsilon)
         gram, sums = self.rows.sums(h, side, value, quantiser, weight, plan.extent())
@@ -649,7 +653,7 @@ class InteractiveRegression:
         return answer(layout, quantiser.offset, summed.mechanisms, tables)
 
     def release(self) -> Release:
-        """All that was answered so far, at the joint cost of its calls; without noise it is marked so (simulation)."""
+        """All answers so far, at the joint cost of their calls; without noise it is marked so (simulation)."""
         exact = self.plan.rho is None
         return Release(
             dataset=self.plan.domain.name,
@@ -665,10 +669,10 @@ class InteractiveRegression:
 
 
 def call_window(plan: LinearPlan, h: int, half: Half, window: Window) -> tuple[Quantiser, int]:
-    """Integer window of a call with its centre, and the bound on its targets; wider than declared is cut.
+    """Integer window of a call with its centre, clipped to the declared range, and the bound on its targets.
 
-    ``h``, ``half``: step, from 0, and whose rows are summed.
-    Returns what turns values into integers, and the largest absolute target in lattice steps.
+    ``h``, ``half``: step, from 0, and the half whose rows are summed.
+    Returns the quantiser of values, and the largest absolute target in lattice steps.
     """
     q, domain = plan.terms.value_steps, plan.domain
     low, high = (math.floor(v * q + 1e-9) for v in domain.value_range(h + 1))
@@ -686,7 +690,7 @@ def answer(
 ) -> PrivateRegression:
     """Noisy integers of one call in real units.
 
-    ``offset``: what was subtracted from every target, lattice steps.
+    ``offset``: subtracted from every target, lattice steps.
     ``tables``: noisy integers of each: ``(d, d)`` the Gram matrix, ``(d,)`` the targets.
     """
     plan, W, q = layout.plan, layout.plan.weight(layout.half), layout.plan.terms.value_steps
@@ -722,9 +726,9 @@ class RecordedRegression:
 
     def _answer(self, h: int, half: Half, window: Window) -> PrivateRegression:
         quantiser, bound = call_window(self.plan, h, half, window)
-        layout, listed = CallLayout(self.plan, h, half, bound), {m.table: m for m in self.release.mechanisms}
-        if any(t.name not in listed for t in layout.tables):
+        layout, mechanisms = CallLayout(self.plan, h, half, bound), {m.table: m for m in self.release.mechanisms}
+        if any(t.name not in mechanisms for t in layout.tables):
             raise ValueError(f"this release holds no answer at step {h}, {half}: it was made by another planner")
-        if any(listed[t.name].l2_squared != t.replace.l2_squared for t in layout.tables):
+        if any(mechanisms[t.name].l2_squared != t.replace.l2_squared for t in layout.tables):
             raise ValueError(f"step {h}, {half} was asked with other targets: another planner made this release")
-        return answer(layout, quantiser.offset, [listed[t.name] for t in layout.tables], self.release.tables)
+        return answer(layout, quantiser.offset, [mechanisms[t.name] for t in layout.tables], self.release.tables)

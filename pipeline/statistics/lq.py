@@ -3,7 +3,7 @@
 With z = (x, u) an episode adds G = sum_h z z' and X = sum_h z x_next'.  x, u and x_next are cut to declared balls
 *before* they are multiplied, and put on a lattice of q steps: the guarantee rests on that alone, never on the plant
 (privacy.md §7).  A row that is too long in x or u is shortened *as a whole*, so that x_next = A x + B u + w still holds
-on what is left; then x_next alone is projected onto its ball.
+for the shortened row; then x_next alone is projected onto its ball.
 
 One person adds at most N = m H rows.  Where ``|z|^2 <= F^2`` and ``|x_next|^2 <= f^2`` in integers, a replacement
 moves, for a row pair with <z, z~> = F^2 c,
@@ -61,13 +61,13 @@ from pipeline.statistics.online_sum import (
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.regression import LqMoments, RidgeSums
 
-# what is cut anyway: an unclipped twin gives itself away
+# length of extreme rows in multiples of their bounds, so that a release without clipping is detected
 _TOO_LONG = 3.0
 # angles that an audit tries between two states, and between two controls
 _ANGLES = 25
 # of the two shares the one that makes sqrt(lambda_max) + nu least is between .6 and .8 for n + d = 3 .. 6
 _ONLINE_SHARE = Fraction(2, 3)
-# keeps a matrix of length exactly 1 inside the ball after the rounding of its length
+# keeps a matrix of length exactly 1 inside the ball after its length is rounded
 _INSIDE = 1 - 1e-12
 # each state of an extreme residual is so much longer than the one before: the centre hardly counts
 _GROWTH = 1e3
@@ -77,9 +77,9 @@ _FAILURE = 0.05
 
 @dataclass(frozen=True)
 class Transitions:
-    """Raw rows behind the privacy wall, each of its own: ``x (R, n)``, ``u (R, d)`` and next x ``(R, n)``.
+    """Raw single rows behind the privacy wall: ``x (R, n)``, ``u (R, d)`` and next x ``(R, n)``.
 
-    At most H rows an episode and m episodes a person: whoever makes them has to see to that.
+    At most H rows an episode and m episodes a person, which the caller ensures.
     """
 
     x: Array
@@ -89,7 +89,7 @@ class Transitions:
 
 @dataclass(frozen=True)
 class SummedRows:
-    """Rows of a log that were summed where they lie; ``sums`` is called once, when nothing stands against it.
+    """Rows of a log that are summed in place; ``sums`` is called once, after all checks.
 
     ``sums``: gives ``gram (n+d, n+d)`` and ``target (n+d, n)``, lattice steps squared.
     """
@@ -165,17 +165,18 @@ class LqSums:
         """G (Frobenius, which is Euclid in svec) and X, each with the largest squared move that it has alone."""
         return self._tables
 
+    # the type checker takes no cached property for a protocol's property
     @cached_property
     def _tables(self) -> tuple[Table, ...]:
-        D, n, one = self.dimension, self.state, Fraction(1)
-        both = "both tables together cost less than their sum"
-        gram = ("gram", (D, D), f"svec: half the variance off the diagonal; {both}")
-        found: list[Table] = []
-        for name, shape, rule in (gram, ("target", (D, n), f"rows cut to their balls; {both}")):
-            replaced, come = (math.ceil(self.cost({name: one}, relation)) for relation in ("replace", "add_remove"))
-            moved = (Sensitivity(s, math.isqrt(s * math.prod(shape)) + 1, rule) for s in (replaced, come))
-            found.append(Table(name, shape, "lattice steps squared", *moved, symmetric=name == "gram"))
-        return tuple(found)
+        D, n, unit_rate = self.dimension, self.state, Fraction(1)
+        note = "both tables together cost less than their sum"
+        gram = ("gram", (D, D), f"svec: half the variance off the diagonal; {note}")
+        tables: list[Table] = []
+        for name, shape, rule in (gram, ("target", (D, n), f"rows cut to their balls; {note}")):
+            squares = (math.ceil(self.cost({name: unit_rate}, relation)) for relation in ("replace", "add_remove"))
+            sensitivities = (Sensitivity(s, math.isqrt(s * math.prod(shape)) + 1, rule) for s in squares)
+            tables.append(Table(name, shape, "lattice steps squared", *sensitivities, symmetric=name == "gram"))
+        return tuple(tables)
 
     def cost(self, rates: Rates, relation: Relation = "replace") -> Fraction:
         gram, cross = (rates.get(name, Fraction(0)) for name in ("gram", "target"))
@@ -202,9 +203,9 @@ class LqSums:
     def extremes(self) -> Iterator[LqBatch]:
         """One person stands still; the others flip their sign at every step, turned by two angles.
 
-        Rows are longer than their balls allow, so that a release which does not cut gives itself away.
+        Rows are longer than their balls, so that a release without clipping is detected.
         """
-        # each state just so much longer than the one before that, cut as rows are, both reach their balls
+        # the growth at which both x and the next x reach their balls after clipping
         growth = max(1.0, self.bounds[2] / self.bounds[0])
         turns = itertools.product(np.linspace(0, math.pi, _ANGLES), repeat=2)
         for angles, flip in (((0.0, 0.0), 1.0), *((turn, -1.0) for turn in turns)):
@@ -215,26 +216,26 @@ class LqSums:
     def rows(self, batch: LqBatch | Transitions) -> tuple[Array, Array]:
         """Integers held as float64: z ``(rows, D)`` and next states ``(rows, n)``, cut and truncated toward zero.
 
-        Not a number, or longer than its ball after truncation: the row counts as absent, and is zeros.
+        A row that is NaN, or longer than its ball after truncation, counts as absent, and is zeros.
         """
         if isinstance(batch, Transitions):
             raw = batch.x, batch.u, batch.following
         else:
             H = min(self.horizon, batch.controls.shape[1])
-            each = batch.states[:, :H], batch.controls[:, :H], batch.states[:, 1 : H + 1]
-            raw = tuple(v.reshape(-1, v.shape[2]) for v in each)
+            of_episodes = batch.states[:, :H], batch.controls[:, :H], batch.states[:, 1 : H + 1]
+            raw = tuple(v.reshape(-1, v.shape[2]) for v in of_episodes)
         # a number near the largest float may overflow on its way; its row does not count
         with np.errstate(over="ignore", invalid="ignore"):
             units = [v / b for v, b in zip(raw, self.bounds, strict=True)]
-            read = np.logical_and.reduce([np.isfinite(v).all(1) for v in units])[:, None]
-            x, u, following = (np.where(read, v, 0.0) for v in units)
+            finite = np.logical_and.reduce([np.isfinite(v).all(1) for v in units])[:, None]
+            x, u, following = (np.where(finite, v, 0.0) for v in units)
             factor = np.minimum(_shortening(x), _shortening(u))
             following = following * factor
             parts = x * factor, u * factor, following * _shortening(following)
-            whole = [np.trunc(v * (self.steps * r)) for v, r in zip(parts, self.reach, strict=True)]
-            short = [(v * v).sum(1) <= square for v, square in zip(whole, self.squares, strict=True)]
-            within = np.logical_and.reduce(short)[:, None]
-        x, u, following = (np.where(within, v, 0.0) for v in whole)
+            integers = [np.trunc(v * (self.steps * r)) for v, r in zip(parts, self.reach, strict=True)]
+            in_ball = [(v * v).sum(1) <= square for v, square in zip(integers, self.squares, strict=True)]
+            within = np.logical_and.reduce(in_ball)[:, None]
+        x, u, following = (np.where(within, v, 0.0) for v in integers)
         return np.hstack([x, u]), following
 
     def add(self, batches: Iterable[LqBatch | Transitions]) -> dict[str, Integers]:
@@ -242,14 +243,14 @@ class LqSums:
 
         Raises ValueError if there are more episodes than declared, or they have other dimensions.
         """
-        D, n, seen = self.dimension, self.state, 0
+        D, n, episodes = self.dimension, self.state, 0
         gram, cross = np.zeros((D, D), dtype=np.int64), np.zeros((D, n), dtype=np.int64)
         for batch in batches:
             logged = isinstance(batch, Transitions)
             sizes = (batch.x, batch.u) if logged else (batch.states, batch.controls)
-            # rows of a log are never counted: what they hold must not decide whether a release is made
-            seen += 0 if logged else len(batch.states)
-            if seen > self.episodes or tuple(v.shape[-1] for v in sizes) != (n, self.control):
+            # rows of a log are never counted: they must not decide whether a release is made
+            episodes += 0 if logged else len(batch.states)
+            if episodes > self.episodes or tuple(v.shape[-1] for v in sizes) != (n, self.control):
                 raise ValueError(f"{self.dataset}: more episodes than declared, or other dimensions")
             z, following = self.rows(batch)
             part = exact_sums(self.extent, z, following.T)
@@ -278,7 +279,7 @@ def draw_lq(
 ) -> Release:
     """Draw the one release; without a budget its tables are exact and marked so (simulation only).
 
-    ``epsilon``: the epsilon that will be stated, where a sampler's share of delta has to be listed; None: it is exact.
+    ``epsilon``: the stated epsilon, where a sampler's share of delta has to be listed; None: the sampler is exact.
     Raises RealDataError if the data is real and the noise is not the operating system's, or there is none; before a row
     is read.
     Raises ValueError if there are more episodes than declared, or they have other dimensions.
@@ -292,20 +293,20 @@ def draw_lq(
 
 
 def lq_layout(summed: PrivateSum) -> LqSums:
-    """What a sum of :func:`lq_sum` sums."""
+    """The layout of a sum of :func:`lq_sum`."""
     assert isinstance(summed.layout, LqSums)
     return summed.layout
 
 
 def gram_deviation(summed: PrivateSum) -> float:
-    """Of the noise on an entry of G off its diagonal, balls of radius 1; 0 without noise."""
+    """Standard deviation of the noise on an entry of G off its diagonal, balls of radius 1; 0 without noise."""
     return math.sqrt((summed.mechanisms[0].variance or 0) / 2) * (1.0 / lq_layout(summed).steps ** 2)
 
 
 def released_moments(summed: PrivateSum, release: Release) -> LqMoments:
-    """What a planner sees of a release: integer sums in units of the bounds.
+    """Moments of a release for a planner: integer sums in units of the bounds.
 
-    Raises ValueError if the release rests on other terms.
+    Raises ValueError if the release was drawn on other terms.
     """
     layout = lq_layout(summed)
     if release.joint is None or dict(release.joint) != layout.joint():
@@ -342,8 +343,8 @@ class LqMessage(LqSums):
     @cached_property
     def _tables(self) -> tuple[Table, ...]:
         parts = zip(("diagonal", "above", "cross"), self.sizes, strict=True)
-        one = Fraction(1)
-        return tuple(lattice_table(t, n, math.ceil(self.cost({t: one})), "rows cut to balls") for t, n in parts)
+        unit_rate = Fraction(1)
+        return tuple(lattice_table(t, n, math.ceil(self.cost({t: unit_rate})), "rows cut to balls") for t, n in parts)
 
     def cost(self, rates: Rates, relation: Relation = "replace") -> Fraction:
         """Largest summed ``rate |move|^2`` of one person, lattice steps to the 4th, all tables together.
@@ -365,11 +366,12 @@ class LqMessage(LqSums):
         """The message of all episodes that a batch stands for ``(L,)``, in lattice steps squared: the sum of theirs."""
         z, following = self.rows(batch)
         gram, cross = exact_sums(self.extent, z, following.T)
-        found, episodes = _flat(gram, cross.T), len(batch.states)
+        message, episodes = _flat(gram, cross.T), len(batch.states)
         if batch.means is not None:
             mean = _flat(*batch.means) * self.steps**2
-            found = np.rint(batch.episodes * mean + math.sqrt(batch.episodes / episodes) * (found - episodes * mean))
-        return found.astype(np.int64)
+            deviation = message - episodes * mean
+            message = np.rint(batch.episodes * mean + math.sqrt(batch.episodes / episodes) * deviation)
+        return message.astype(np.int64)
 
     def sums(self, total: Array) -> tuple[Array, Array]:
         """The inverse of :meth:`integers` on noisy sums: ``(D, D)`` symmetric and ``(D, n)``, in units."""
@@ -428,11 +430,11 @@ class ResidualMessage(SimulatedLayout):
         with np.errstate(over="ignore", invalid="ignore"):
             z = np.concatenate([states[:, :H], controls[:, :H]], axis=2)
             # einsum: a BLAS product rounds an episode by its place in the batch
-            residual = states[:, 1 : H + 1] - np.einsum("ij,bhj->bhi", self.centre, z)
-            found = np.einsum("ij,bhj,bhk->bik", self.frame, z, residual).reshape(len(z), -1) / self.radius
-            largest = np.maximum(np.abs(found).max(axis=1, keepdims=True), 1.0)
-            length = largest * np.sqrt(np.einsum("bi,bi->b", found / largest, found / largest))[:, None]
-            cut = np.trunc(found / np.maximum(length, 1.0) * (self.steps * _INSIDE))
+            errors = states[:, 1 : H + 1] - np.einsum("ij,bhj->bhi", self.centre, z)
+            residuals = np.einsum("ij,bhj,bhk->bik", self.frame, z, errors).reshape(len(z), -1) / self.radius
+            largest = np.maximum(np.abs(residuals).max(axis=1, keepdims=True), 1.0)
+            length = largest * np.sqrt(np.einsum("bi,bi->b", residuals / largest, residuals / largest))[:, None]
+            cut = np.trunc(residuals / np.maximum(length, 1.0) * (self.steps * _INSIDE))
         cut = np.where(np.isfinite(cut).all(axis=1, keepdims=True), cut, 0.0)
         return np.where(np.einsum("bi,bi->b", cut, cut)[:, None] <= self.steps**2, cut, 0.0).astype(np.int64)
 
@@ -471,7 +473,7 @@ def _stretched(
 
 
 def _turned(dimension: int, angle: float) -> Array:
-    """Unit vector turned away from the first axis; on a line there is nowhere to turn."""
+    """Unit vector turned away from the first axis by ``angle``; in one dimension, the first axis."""
     v = np.zeros(dimension)
     v[0] = 1.0
     if dimension > 1:
@@ -479,8 +481,8 @@ def _turned(dimension: int, angle: float) -> Array:
     return v
 
 
-# Regularizers: V = T_1 + (2 Λ + λ) I with Λ a bound on the noise's operator norm.  The paper has η = 2Λ; λ is what is
-# left without noise.  So lambda_min = Λ + λ and lambda_max = 3Λ + λ wherever the bound holds.
+# Regularizers: V = T_1 + (2 Λ + λ) I with Λ a bound on the noise's operator norm.  The paper has η = 2Λ; λ is the
+# part without noise.  So lambda_min = Λ + λ and lambda_max = 3Λ + λ wherever the bound holds.
 
 LqCounter = Literal["tree", "epochs"]
 # (sd above the Gram matrix's diagonal, sd of a cross entry, error of the sum) -> bounds on both norms
@@ -528,7 +530,7 @@ def lq_regularizer(
     nodes averaged with their halves, bounds by Gaussian tails.
 
     ``ask``: the budget; None: exact sums, without privacy, and ``noise`` is never drawn from.
-    Raises ValueError if ``paper`` scales are asked of a counter for which there are none.
+    Raises ValueError for ``paper`` scales of a counter for which there are none.
     """
     paper = ask is not None and ask.calibration == "paper"
     if paper and counter != "tree":

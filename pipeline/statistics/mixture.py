@@ -1,4 +1,4 @@
-"""Regressions of linear mixture agents, seen only through noise: what episodes add, and who adds noise to it.
+"""Private regressions of linear mixture agents: the sums of episodes, and the noise of each trust model.
 
 At step h an episode adds phi phi^T and phi V(s') with phi = phi_V(s, a), V = V_{h+1}, 0 <= V <= v_h; nothing at the
 last step, where V = 0.  All entries are at least 0.  Two episodes at one step differ by squared lengths of at most
@@ -18,7 +18,7 @@ A second message holds paper 000's reward counters, phi_r phi_r^T and phi_r r at
 
 Entries are cut to their bounds and floored to 2^-26 of them *before* noise, so the moves hold in integers: 2 * 2^52.
 
-Regularizers: growing least-squares problems whose statistics are seen only through noise (paper 000, Assumption 2).
+Regularizers: growing least-squares problems with noisy statistics (paper 000, Assumption 2).
 
 One planner and three of these are three algorithms:
 
@@ -32,7 +32,7 @@ made by           trust    where the noise enters                          agent
 
 They differ in when and with what noise their sum is released only, so a private one without noise is the fixed one, to
 the last bit.  An episode is a person.  All three are protocols of a simulation: data registered as real is refused,
-because whoever holds logs is a central curator, whatever is computed from them (privacy.md §0.1-3).
+because the holder of logs is a central curator, whatever is computed from them (privacy.md §0.1-3).
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class MixtureMessage(SimulatedLayout):
     def integers(self, visits: Visits) -> Integers:
         """Sum of the batch's messages ``(n,)``: diagonals, entries above them, targets, each in points of its bound.
 
-        Whatever leaves the declared bounds is cut to them, row by row.
+        Rows are clipped to the declared bounds, one by one.
 
         Raises ValueError if a step has more visits than there are episodes: a person has one row a step.
         """
@@ -215,7 +215,7 @@ class MixtureMessage(SimulatedLayout):
 
 def _on_lattice(x: Array, bound: Array, weight: Array) -> Integers:
     """Lattice points of rows ``x (n, m)``, each row's weighted squared length at most LATTICE^2, exactly."""
-    # what is no number counts as nothing: it would leave every bound
+    # NaN counts as 0: it would exceed every bound
     points = np.floor(np.clip(np.nan_to_num(x / bound[:, None], nan=0.0), 0.0, 1.0) * LATTICE)
     # sums of squares up to the bound, 2^52, are exact in float64
     square = (points**2 * weight).sum(1, keepdims=True)
@@ -229,8 +229,8 @@ class CountedRegularizer(Counted[MixtureMessage, Visits]):
     ``shift``: ``edge``: 1.3 times the spectral edge of the noise in the sum shown is added, no theorem.  ``paper``:
     twice a bound that holds at every sum, step and block with probability 1 - 0.01 / 2.  ``floor``: nothing is added,
     eigenvalues below twice the edge are raised to it, so that well observed directions are not shrunk; no theorem.
-    ``prior``: what is added to Lambda is added to U with weights ``prior / d``, d of a block: an unseen (s, a) is
-    predicted at ``prior`` times the mean of what its features offer, instead of nothing.  0 is the papers'.
+    ``prior``: the shift of Lambda is added to U with weights ``prior / d``, d of a block: an unseen (s, a) is
+    predicted at ``prior`` times the mean response of its features, instead of 0.  0 is the papers'.
     """
 
     def __init__(
@@ -261,7 +261,7 @@ class CountedRegularizer(Counted[MixtureMessage, Visits]):
         nu = noise * (math.sqrt(self.message.dimension) + math.sqrt(2 * self._log)) / np.sqrt(least)
         bounds = least, self._lam + (times + 1) * norm, nu
         if self._shift == "floor":
-            # the noise's part of a well observed direction is left as it is, above and below
+            # well observed directions keep their noise, above and below
             e, v = np.linalg.eigh(gram)
             e = np.maximum(e, (times - 1) * norm[:, None, None]) + self._lam
             full = (v * e[..., None, :]) @ v.swapaxes(-1, -2)
@@ -309,8 +309,8 @@ def tree(
 
     ``paper`` calibration divides (epsilon, delta) by 4 H counters; the guarantee is recomputed from its variances.
 
-    ``batches``: its steps where each holds a batch of episodes of one policy; None: a step an episode.
-    Raises ValueError if ``paper`` scales are asked for something else than a tree over episodes.
+    ``batches``: number of steps where each holds a batch of episodes of one policy; None: a step an episode.
+    Raises ValueError for ``paper`` scales of another counter than a tree over episodes.
     """
     paper = ask.calibration == "paper"
     if paper and (mechanism == "square-root" or batches):

@@ -77,7 +77,7 @@ class MomentLayout:
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """Sums, squares and people, each with the largest move that it has alone."""
+        """Sums, squares and people, each with its largest move alone."""
         J, L, h, short = self.scores, self.steps, len(self.halved), half(self.steps)
         long, top = J - h, round(short * short / self.steps)
         words = f"J = {J} scores a person in -L .. L, L = {L}" + (f", {h} of them in -{short} .. {short}" if h else "")
@@ -121,9 +121,9 @@ class MomentLayout:
             yield np.array([ends])
 
     def add_up(self, scores: Array) -> dict[str, Integers]:
-        """Exact tables of some people: what is bounded here is what is summed here.
+        """Exact tables of some people: bounds and sums are in one place.
 
-        ``scores`` ``(n, J)``: in parts of the clips; what is beyond -1 or 1 is cut.
+        ``scores`` ``(n, J)``: in parts of the clips, clipped to -1 .. 1.
         """
         k = np.rint(self.lengths * np.clip(scores, -1.0, 1.0)).astype(np.int64)
         squares = np.rint(k * k / self.steps).astype(np.int64) - self.steps // 2

@@ -1,7 +1,7 @@
-"""Moments of declared features of observations, of people who judge a linear policy; step by step.
+"""Moments of declared features of observations, of people who evaluate a linear policy; step by step.
 
 At each step and in each of m episodes a person has one row at most.  With phi its features, of length at most F, and
-x what stands beside them, of length at most X = (F, E, D) together:
+x the vector beside them, of length at most X = (F, E, D) together:
 
 =============  ======================================================================  ==============
 table          sum                                                                      (L2²) replaced
@@ -13,7 +13,7 @@ table          sum                                                              
 =============  ======================================================================  ==============
 
 Gram matrices of two people are positive, so their inner product is not negative; the other sums may point against each
-other.  Somebody who joins or leaves moves half, a quarter and a quarter of that.  Tables are priced one by one: their
+other.  An added or removed person moves half, a quarter and a quarter of that.  Tables are priced one by one: their
 costs add.  Each bound is attained (``tests/statistics/test_observed_layout.py``).
 """
 
@@ -53,8 +53,8 @@ class Rows:
     """Rows of some people, n of them, in lattice steps as float64.
 
     ``step`` ``(n,)``: from 0.
-    ``phi``, ``after`` ``(n, d)``: features of what was done, and of what follows under the policy; 0 at an end.
-    ``off`` ``(n,)``: what the learner's values were off by, in parts of the bound.
+    ``phi``, ``after`` ``(n, d)``: features of the action taken, and of the next one under the policy; 0 at an end.
+    ``off`` ``(n,)``: error of the learner's values, in parts of the bound.
     ``aside`` ``(n, K)``: directions, each in -1 .. 1.
     ``first`` ``(e, d)``: of first observations, under the policy.
     """
@@ -80,7 +80,7 @@ class ObservedLayout(CardLayout):
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """Gram matrices ``(H, d, d)``, what stands beside ``(H, d, d + 1 + K)``, first features ``(d,)``."""
+        """Gram matrices ``(H, d, d)``, vectors beside them ``(H, d, d + 1 + K)``, first features ``(d,)``."""
         H, d, m = self.card.domain.horizon, self.dimension, self.card.unit.episodes_per_user
         square = (self._long * STEPS) ** 2
         beside = self._long**2 * (STEPS**2 + OFF**2 + ASIDE**2)
@@ -114,7 +114,7 @@ class ObservedLayout(CardLayout):
         return PrivateSum(self, tuple(t.mechanism(v) for t, v in zip(self.tables, found, strict=True)))
 
     def add_up(self, rows: Rows) -> dict[str, Integers]:
-        """Exact tables of some people: what is bounded here is what is summed here."""
+        """Exact tables of some people: bounds and sums are in one place."""
         card, d = self.card, self.dimension
         most = card.unit.users_public * card.unit.episodes_per_user
         extent = Extent(most, STEPS**2, 1, STEPS)
@@ -130,7 +130,7 @@ class ObservedLayout(CardLayout):
         return {GRAM: gram, BESIDE: beside, FIRST: first}
 
     def extremes(self) -> Iterator[Rows]:
-        """Nobody, and people whose rows are all alike and as long as can be."""
+        """No person, and people whose rows are all alike and as long as possible."""
         H, d, m = self.card.domain.horizon, self.dimension, self.card.unit.episodes_per_user
         step, n = np.tile(np.arange(H), m), H * m
         none = np.zeros((0, d))

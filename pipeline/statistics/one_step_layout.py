@@ -1,4 +1,4 @@
-"""What a one-step policy is measured by, on people who did not make it: rows that follow it, and moments of features.
+"""Sums that measure a one-step policy on held-out people: rows that follow it, and moments of features.
 
 Both layouts are summed over the evaluation part.  A *cell* is a live state, or a step and a live state where steps have
 tables of their own; there are K.

@@ -1,6 +1,6 @@
-"""Counts of an online agent and of a batch, seen only through noise: what is counted, and what may be looked at.
+"""Private counts of an online agent and of a batch: the counters, and their noisy sums.
 
-An episode is a user, and a batch is a run of episodes with one policy.  What makes noise of them is in
+An episode is a user, and a batch is a run of episodes with one policy.  Their mechanisms are in
 :mod:`pipeline.statistics.interactive_counts`.  SDP-PE's batches are fixed, public numbers of users who each play one
 episode and appear in one release, so batches compose in parallel: the loss of a user is that of their own batch.
 
@@ -29,12 +29,12 @@ from pipeline.statistics.online_sum import SimulatedLayout, lattice_table
 
 @dataclass(frozen=True)
 class OnlineLayout(SimulatedLayout):
-    """Which counts are kept, and how far one replaced user moves them.
+    """Counters of an online agent, and their sensitivity to one replaced user.
 
     ``rewards``: whether rewards are learnt: each user rounds each reward at random to an end of the declared range,
-    counted as -1 or +1.  Known rewards need no table, and no counts at the last step, after which nothing can be won.
-    ``apart``: whether each of them is sent with noise of its own: then they move m times the square of one, else m^2
-    times.
+    counted as -1 or +1.  Known rewards need no table, and no counts at the last step, after which no reward follows.
+    ``apart``: whether each episode is sent with noise of its own: then m episodes move m times the square of one, else
+    m^2 times.
     """
 
     horizon: int
@@ -97,16 +97,16 @@ class OnlineLayout(SimulatedLayout):
         return (2 * self.steps,) * len(self.tables)
 
     def values(self, people: Trajectory) -> Iterator[Array]:
-        """What each user adds to each counter ``(C,)``, in [0, 1]: the bits of their steps, and rewards as shares."""
+        """Contributions of each user to the counters ``(C,)``, in [0, 1]: bits of steps, and rewards as shares."""
         S, A = self.states, self.actions  # noqa: N806
         cells = (np.arange(self.horizon) * S + people.states[:, :-1]) * A + people.actions
-        moved = cells * S + people.states[:, 1:]
+        transitions = cells * S + people.states[:, 1:]
         first, size = self.tables[0].shape[0], sum(t.shape[0] for t in self.tables)
-        for at, to, earned in zip(cells, moved, people.rewards, strict=True):
+        for cell, transition, earned in zip(cells, transitions, people.rewards, strict=True):
             value = np.zeros(size)
-            value[to[: self.steps]] = 1.0
+            value[transition[: self.steps]] = 1.0
             if self.rewards:
-                value[first + at] = earned
+                value[first + cell] = earned
             yield value
 
     def integers(self, tally: Tally) -> Integers:
@@ -115,7 +115,7 @@ class OnlineLayout(SimulatedLayout):
         return np.concatenate([(t.sum(0) if self.pooled else t).ravel() for t in tables])
 
     def entries(self, cells: Bools) -> Bools:
-        """Which integers ``(n,)`` the cells ``(H, S, A)`` are."""
+        """Mask ``(n,)`` of the integers of the cells ``(H, S, A)``."""
         counted = cells[: self.steps]
         flat = (counted.any(0) if self.pooled else counted).ravel()
         return np.concatenate([np.repeat(flat, self.states), *([flat] if self.rewards else [])])
@@ -137,11 +137,11 @@ class OnlineLayout(SimulatedLayout):
 
 @dataclass(frozen=True)
 class Tally:
-    """Raw sums of one batch; only an interactive mechanism may look inside.
+    """Raw sums of one batch; only an interactive mechanism may read them.
 
     ``transitions``: ``(H, S, A, S)``.
     ``rewards`` ``(H, S, A)``: rewards rounded up less rewards rounded down, or None where they are known.
-    ``people``: whole episodes, rewards as shares of their range: where every user sends messages of their own.
+    ``people``: whole episodes, rewards as shares of their range, where every user sends messages.
     ``possible`` ``(H, S, A)``: the actions that the batch's policy, which is public, may take; None: all of them.
     """
 
@@ -154,7 +154,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class OnlineCounts:
-    """What may be looked at: noisy sums over the batches so far, and how noisy they are.
+    """Released noisy sums over the batches so far, and their standard deviations.
 
     ``n_sas``, ``r_sa`` ``(G, S, A, S)``: and ``(G, S, A)`` in half ranges around the mid-range or None; unclipped.
     ``sd_sas``, ``sd_r``: standard deviation of the noise in one entry of each cell, ``(G, S, A)`` or one for all.
@@ -168,14 +168,14 @@ class OnlineCounts:
 
     @property
     def sd_sa(self) -> Array | float:
-        """Of the noise in a visit count made by summation."""
+        """Standard deviation of a visit count made by summation."""
         return self.sd_sas * math.sqrt(self.n_sas.shape[-1])
 
-    def __add__(self, more: OnlineCounts) -> OnlineCounts:
+    def __add__(self, other: OnlineCounts) -> OnlineCounts:
         """Both, of other users, each with its own noise."""
-        sd = [np.hypot(x, y) for x, y in ((self.sd_sas, more.sd_sas), (self.sd_r, more.sd_r))]
-        r = None if more.r_sa is None or self.r_sa is None else self.r_sa + more.r_sa
-        return OnlineCounts(self.episodes + more.episodes, self.n_sas + more.n_sas, r, sd[0], sd[1])
+        sd = [np.hypot(x, y) for x, y in ((self.sd_sas, other.sd_sas), (self.sd_r, other.sd_r))]
+        r = None if other.r_sa is None or self.r_sa is None else self.r_sa + other.r_sa
+        return OnlineCounts(self.episodes + other.episodes, self.n_sas + other.n_sas, r, sd[0], sd[1])
 
 
 def consistent(counts: OnlineCounts) -> Array:
@@ -188,10 +188,8 @@ def never_under(counts: OnlineCounts, z: float) -> tuple[Array, Array]:
     """Consistent n~_sa ``(G, S, A)`` and n~_sas ``(G, S, A, S)`` that stay above the true visits unless noise exceeds
     ``z`` of its standard deviations (002 after eq. 5; DP-UCBVI).
 
-    ``z sd`` is added to the visits and spread evenly over the successors: n~_sa = sum n~_sas, and a cell that only
-    noise has visited looks uniform.
-
-    ``z``: how many standard deviations of the noise the visits are raised by, at least 0.
+    ``z sd`` is added to the visits and spread evenly over the successors: n~_sa = sum n~_sas, and a cell without
+    visits looks uniform.
     """
     x, shift = consistent(counts), np.asarray(z * counts.sd_sa)
     return x.sum(-1) + shift, x + (shift / x.shape[-1])[..., None]
@@ -204,12 +202,12 @@ def nothing_seen(layout: OnlineLayout) -> OnlineCounts:
 
 @dataclass(frozen=True)
 class BatchTables:
-    """Exact sums over the users of a batch in a simulated world; only a privatizer may look inside.
+    """Exact sums over the users of a batch in a simulated world; only a privatizer may read them.
 
     ``n_sas`` ``(G, S, A, S)``: every user is in one cell of each of the G steps.
     ``r_sa`` ``(G, S, A)``: sums of reward *bits*: a reward in [0, 1] is rounded at random to one bit on the user's
     device.
-    ``people``: what each user adds to each counter ``(C,)``, where everybody sends messages of their own.
+    ``people``: contributions of each user to the counters ``(C,)``, where every user sends messages.
     """
 
     users: int
@@ -230,7 +228,7 @@ class BatchTables:
 
 @dataclass(frozen=True)
 class BatchLayout(SimulatedLayout):
-    """Which counters a batch keeps for steps of ``shape (G, S, A)``.
+    """Counters of a batch for steps of ``shape (G, S, A)``.
 
     ``ends``: the last of the steps leads nowhere: it has visit counters and no transitions (paper 002 has no x_{H+1}).
     """
@@ -254,14 +252,14 @@ class BatchLayout(SimulatedLayout):
     def tables(self) -> tuple[Table, ...]:
         """Transitions, visits and reward bits, flat, each where it is kept: a step's counter goes down, another up."""
         G, S, A = self.shape  # noqa: N806
-        kept = {"n_sas": (self.moving, S), "n_sa": (len(range(G)[self.visits]), 1), "r_sa": (G * self.rewards, 1)}
+        sizes = {"n_sas": (self.moving, S), "n_sa": (len(range(G)[self.visits]), 1), "r_sa": (G * self.rewards, 1)}
         return tuple(
-            lattice_table(name, steps * S * A * each, 2 * steps, "one counter a step goes down and one up")
-            for name, (steps, each) in kept.items()
+            lattice_table(name, steps * S * A * width, 2 * steps, "one counter a step goes down and one up")
+            for name, (steps, width) in sizes.items()
         )
 
     def extremes(self) -> Iterator[BatchTables]:
-        """Two users, copied to every action, who stay in a state of their own and always have the reward."""
+        """Two users, copied to every action, who stay in different states and always have the reward."""
         G, S, A = self.shape  # noqa: N806
         for side in (0, 1):
             moved, rewards = np.zeros((G, S, A, S), dtype=np.int64), np.zeros((G, S, A), dtype=np.int64)
@@ -280,15 +278,15 @@ class BatchLayout(SimulatedLayout):
         return sum(t.shape[0] for t in self.tables)
 
     def values(self, people: Trajectory) -> Iterator[Array]:
-        """What each user adds to each counter ``(C,)``: the bits of their steps, and rewards in [0, 1]."""
+        """Contributions of each user to the counters ``(C,)``: the bits of their steps, and rewards in [0, 1]."""
         G, S, A = self.shape  # noqa: N806
         moved, visits, rewards = np.zeros((G, S, A, S)), np.zeros((G, S, A)), np.zeros((G, S, A))
         for states, actions, earned in zip(people.states, people.actions, people.rewards, strict=True):
-            at = np.arange(G), states[:-1], actions
+            cells = np.arange(G), states[:-1], actions
             for table in (moved, visits, rewards):
                 table.fill(0.0)
-            moved[(*at, states[1:])] = visits[at] = 1.0
-            rewards[at] = earned
+            moved[(*cells, states[1:])] = visits[cells] = 1.0
+            rewards[cells] = earned
             yield self._flat(moved, visits, rewards)
 
     def _flat(self, n_sas: Array, n_sa: Array, r_sa: Array | None) -> Array:
@@ -317,12 +315,12 @@ class NoisyTables:
 
 @dataclass(frozen=True)
 class PrivateBatch:
-    """All a planner may know of a batch.
+    """Released counts of a batch for a planner.
 
     ``n_sas``, ``n_sa``: consistent counts: ``n_sa = sum n_sas`` exactly, and, but for a small chance, never below the
     truth.
-    ``r_sa``: unbiased noisy sums of reward bits; None where none were kept.
-    ``shift``: what was added to ``n_sa`` against underestimation: E/2 in paper 002; ``shift / S`` to each of ``n_sas``.
+    ``r_sa``: unbiased noisy sums of reward bits; None where there are none.
+    ``shift``: added to ``n_sa`` against underestimation: E/2 in paper 002; ``shift / S`` to each of ``n_sas``.
     """
 
     n_sas: Array
@@ -341,8 +339,8 @@ class PrivateBatch:
 def consistent_batch(noisy: NoisyTables, layout: BatchLayout, slack: float, shift: float, error: float) -> PrivateBatch:
     """Clip at 0, solve (4) in closed form, shift by (5); where a step leads nowhere transitions are spread evenly.
 
-    ``slack``: of the programme: how far sums of transitions may be from visits (E/4 in paper 002).
-    ``shift``: what is added to every visit count, evenly over its successors (E/2).
+    ``slack``: of the programme: largest distance of sums of transitions from visits (E/4 in paper 002).
+    ``shift``: added to every visit count, evenly over its successors (E/2).
     """
     moving, S = layout.moving, layout.shape[1]  # noqa: N806
     visits = np.maximum(noisy.n_sa, 0.0)

@@ -1,16 +1,16 @@
-"""Private sums of online agents: from what was asked of a layout to its variances, whoever adds the noise.
+"""Private sums of online agents: from a budget and a layout to variances, in every trust model.
 
 An online agent's sum is a :class:`~pipeline.statistics.private_sum.PrivateSum` of a simulated world:
 
 =========  =============================  =============================================================================
-trust      time                           what a user loses
+trust      time                           privacy loss of a user
 =========  =============================  =============================================================================
 none       ``Once``                       everything: the baseline
 joint      a tree, the square root, lazy  the cost of one step of all that is ever released
 local      ``Once`` over the users        their own message
 =========  =============================  =============================================================================
 
-All are protocols of a simulation: whoever holds logs is a central curator (privacy.md §0.1-3).
+All are protocols of a simulation: the holder of logs is a central curator (privacy.md §0.1-3).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Variances = Mapping[str, int]
 
 
 class SimulatedLayout(SharedLayout):
-    """What one user of a simulated world adds to an online agent's sums; tables are flat."""
+    """Layout of an online agent's sums over users of a simulated world; tables are flat."""
 
     @property
     def dataset(self) -> str:
@@ -58,15 +58,15 @@ class SimulatedLayout(SharedLayout):
 
 
 def lattice_table(name: str, size: int, square: int, rule: str) -> Table:
-    """A flat table of lattice points: who is replaced moves it by at most ``square``, squared; who comes, by half."""
-    replaced, come = (Sensitivity(s, math.isqrt(s * max(size, 1)) + 1, rule) for s in (square, square // 2))
-    return Table(name, (size,), "lattice points", replaced, come)
+    """A flat table of lattice points: ``square`` is its squared sensitivity, half of it for an added person."""
+    replaced, added = (Sensitivity(s, math.isqrt(s * max(size, 1)) + 1, rule) for s in (square, square // 2))
+    return Table(name, (size,), "lattice points", replaced, added)
 
 
 def asked(ask: Ask) -> tuple[float, float]:
-    """Epsilon and delta of everything one user adds; an infinite epsilon asks for no noise at all.
+    """Epsilon and delta of all contributions of one user; an infinite epsilon means no noise.
 
-    Raises ValueError if one of them is missing: an online agent's budget is asked as both.
+    Raises ValueError if one of them is missing: an online agent's budget has both.
     """
     if ask.epsilon is None or ask.delta is None:
         raise ValueError("an online agent's budget is an epsilon with a delta")
@@ -75,8 +75,8 @@ def asked(ask: Ask) -> tuple[float, float]:
 
 def asked_rho(ask: Ask) -> Fraction:
     """The sum's ``part`` of the zCDP budget of ``ask`` (official conversion, privacy.md §1.1), rounded down."""
-    whole = down(Fraction(rho_from_epsilon(*asked(ask))) * (1 - Fraction(1, 10**12)))
-    return fraction_of(whole) * ask.part
+    rho = down(Fraction(rho_from_epsilon(*asked(ask))) * (1 - Fraction(1, 10**12)))
+    return fraction_of(rho) * ask.part
 
 
 def tight(layout: SharedLayout, ask: Ask, cost: int) -> Variances | None:
@@ -89,9 +89,9 @@ def tight(layout: SharedLayout, ask: Ask, cost: int) -> Variances | None:
 def least_variances(layout: Layout, groups: Groups, rho: Fraction, cost: int = 1) -> Variances:
     """The least variances within ``rho``: one joint release of all tables and steps, integers rounded up.
 
-    Each group alone would take its share; then all are stretched alike until they cost the whole *together*.
+    Each group alone would take its share; then all are stretched alike until their *joint* cost is ``rho``.
 
-    ``cost``: of the time: squared length of all that a user in one step moves.
+    ``cost``: of the time: squared sensitivity to a user in one step.
     Returns table -> integer variance in squared lattice points.
     """
     unit: dict[str, Fraction] = {}
@@ -105,7 +105,7 @@ def least_variances(layout: Layout, groups: Groups, rho: Fraction, cost: int = 1
 
 
 def cost_of(layout: Layout, variances: Variances | None, cost: int) -> Fraction | None:
-    """What everything that is released costs one user, in zCDP, exactly; None without noise.
+    """Exact zCDP cost of the whole release to one user; None without noise.
 
     ``variances``: table -> integer variance of one row's noise.
     """
@@ -129,9 +129,9 @@ def gaussian_sum(
     if variances is None:
         return PrivateSum(layout, tuple(t.mechanism() for t in layout.tables), time, trust)
     running = Running(time.cost, time.draws, time.error(time.steps))
-    listed = (t.mechanism(variances[t.name]) for t in layout.tables)
-    made = PrivateSum(layout, tuple(replace(m, running=running) for m in listed), time, trust)
-    return made.with_slack(noise, epsilon)
+    mechanisms = (t.mechanism(variances[t.name]) for t in layout.tables)
+    private = PrivateSum(layout, tuple(replace(m, running=running) for m in mechanisms), time, trust)
+    return private.with_slack(noise, epsilon)
 
 
 def stacked(releases: Sequence[Release]) -> Release:
@@ -151,7 +151,7 @@ def stacked(releases: Sequence[Release]) -> Release:
 class OnlineSum(RunningSum):
     """A running sum of all tables of an online agent, flat and one after the other ``(n,)``.
 
-    ``noise``: what will draw; never drawn from where there is no noise.
+    ``noise``: its source; never drawn from where there is no noise.
     Raises RealDataError if the data are registered as real.
     Raises ValueError if the sampler's share of delta is not listed, or the sum is released once.
     """
@@ -168,25 +168,25 @@ class OnlineSum(RunningSum):
         self.private, self.guarantee = private, private.guarantee
 
     def release(self) -> Release:
-        """What has left by now: the last integers, and the mechanisms of all that is ever released."""
-        private, listed = self.private, self.private.at(self.seen)
-        ends = np.cumsum([m.cells for m in listed])[:-1]
-        flat = np.split(np.rint(self.total()).astype(np.int64), ends)
-        rho, told = private.rho, private.layout.joint()
-        # what a joint bound says, where the tables cost less together than each alone
-        less = rho is not None and told is not None and rho != total_rho(listed)
+        """The release so far: the last integers, and the mechanisms of all that is ever released."""
+        private, mechanisms = self.private, self.private.at(self.seen)
+        ends = np.cumsum([m.cells for m in mechanisms])[:-1]
+        tables = np.split(np.rint(self.total()).astype(np.int64), ends)
+        rho, joint = private.rho, private.layout.joint()
+        # the joint bound is listed where the tables together cost less than each alone
+        jointly_bounded = rho is not None and joint is not None and rho != total_rho(mechanisms)
         return Release(
             dataset=private.layout.dataset,
             data_kind=private.layout.data_kind,
             dynamics=private.layout.dynamics,
-            # what has no entries is no table: nothing is above the diagonal of one number
-            mechanisms=tuple(m for m in listed if m.cells),
-            tables={m.table: x.reshape(m.shape) for m, x in zip(listed, flat, strict=True) if m.cells},
+            # tables without entries are left out: nothing is above the diagonal of one number
+            mechanisms=tuple(m for m in mechanisms if m.cells),
+            tables={m.table: x.reshape(m.shape) for m, x in zip(mechanisms, tables, strict=True) if m.cells},
             noise="none" if private.exact else self.blocks.noise.name,
             sampler=f"none: exact sums, {SIMULATED}" if private.exact else self.blocks.noise.sampler,
             trust_model=private.trust.value,
-            joint_rho=rho if less else None,
-            joint={"variant": ONLINE, "rule": told["rule"]} if less and told is not None else None,
+            joint_rho=rho if jointly_bounded else None,
+            joint={"variant": ONLINE, "rule": joint["rule"]} if jointly_bounded and joint is not None else None,
         )
 
 
@@ -195,7 +195,7 @@ class Episodes(Protocol):
 
     @property
     def episodes(self) -> int:
-        """How many."""
+        """Number of episodes."""
         ...
 
 
@@ -203,10 +203,10 @@ Batch = TypeVar("Batch", bound=Episodes, contravariant=True)
 
 
 class Message(Protocol[Batch]):
-    """What a batch of episodes adds, in integers."""
+    """Contribution of a batch of episodes, in integers."""
 
     def integers(self, batch: Batch, /) -> Integers:
-        """``(n,)``: the sum of theirs, cut to what is declared."""
+        """``(n,)``: sum over the episodes, each clipped to its declared bounds."""
         ...
 
 
@@ -239,9 +239,8 @@ def begin(
 ) -> OnlineSum:
     """A sum of these variances at its beginning; see :func:`gaussian_sum` and :class:`OnlineSum`.
 
-    ``layout``, ``variances``, ``time``, ``trust``: what is summed, the noise of one row of each table (None: none),
-    when it is released, and who adds the noise.
-    ``ask``: the budget that will be stated; None: there is none.
+    ``variances``: table -> integer variance of one row's noise; None: no noise.
+    ``ask``: the stated budget; None: none.
     """
     epsilon = math.inf if ask is None else asked(ask)[0]
     return OnlineSum(gaussian_sum(layout, variances, time, trust, noise, epsilon), noise, world)

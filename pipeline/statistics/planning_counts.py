@@ -3,7 +3,7 @@
 Post-processing of a release, with no theorem of its own.  Two ideas, each measured:
 
 * the *nearest* tables with entries >= 0 and plausible totals (:func:`pipeline.statistics.consistency.project`) in the
-  place of paper 003's programme, which keeps most of what noise put into empty cells;
+  place of paper 003's programme, which keeps most of the noise in empty cells;
 * *one* table for all steps where the released counts show no drift: H times the visits for sqrt(H) times the noise.
 
 Whether steps agree is decided on released counts by an estimate of tau^2, the mean squared distance
@@ -11,7 +11,7 @@ Whether steps agree is decided on released counts by an estimate of tau^2, the m
 where tau^2 is within three standard errors of 0, and its upper end (two) would cost less than the noise that sharing
 takes away.  The estimate is right to second order in the noise; where visits hardly exceed it, it is low by some 0.001.
 
-Private counts: what a planner may see of people, made consistent; post-processing of a release.
+Private counts for a planner, made consistent; post-processing of a release.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Slack = Literal["zero", "paper"]
 
 @dataclass(frozen=True)
 class PrivateCounts:
-    """Consistent noisy counts: all a planner may know of the people.
+    """Consistent noisy counts for a planner.
 
     ``n_sa``, ``n_sas`` ``(G, L, A)``: and ``(G, L, A, S)``, with ``n_sa = sum n_sas`` exactly.
     ``r_sa`` ``(G, L, A)``: summed reward above ``reward_offset`` a visit, in reward units; None where rewards are
@@ -154,7 +154,7 @@ class StepDifference:
     """Estimated squared distance between a step's law and that of all steps, and its standard error.
 
     ``square``: tau^2, in squared probabilities; centred on the truth, so it may be negative.
-    ``error``: its standard error without drift; infinite where the visits drown in the noise.
+    ``error``: its standard error without drift; infinite where the visits are lost in noise.
     """
 
     square: float
@@ -162,7 +162,7 @@ class StepDifference:
 
     @property
     def unseen(self) -> bool:
-        """Whether nothing speaks against one law for all steps."""
+        """True where no drift between steps was found."""
         return self.square <= 3 * self.error
 
     @property
@@ -173,9 +173,9 @@ class StepDifference:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Counts to plan on, with what was done to them.
+    """Counts to plan on, with the steps of their preparation.
 
-    ``drift``: none where it was not asked: ``paper`` and ``tail``, one table already, or a single step.
+    ``drift``: None where it was not estimated: ``paper`` and ``tail``, one table already, or a single step.
     """
 
     counts: PrivateCounts
@@ -280,10 +280,10 @@ def non_increasing(x: Array) -> Array:
 
 
 def step_drift(raw: Array, variance: float) -> StepDifference:
-    """How far the kernels of single steps are from that of all steps.
+    """Distance of the kernels of single steps from that of all steps.
 
     Over cells (s, a) whose visits of all steps exceed four standard deviations: the excess of
-    ``sum_h ||n_h - N_h P||^2`` over what sampling and noise explain, divided by the squared visits.
+    ``sum_h ||n_h - N_h P||^2`` over sampling and noise, divided by the squared visits.
 
     ``raw`` ``(H, L, A, S)``: unclipped noisy transitions.
     """
@@ -308,7 +308,7 @@ def step_drift(raw: Array, variance: float) -> StepDifference:
 
 
 def _sharing_pays(raw: Array, variance: float, drift: StepDifference) -> bool:
-    """Whether all steps' estimate, at the upper end of the drift, is nearer the truth than each step's own."""
+    """True where all steps' estimate, at the upper end of the drift, is nearer the truth than each step's own."""
     if not (drift.unseen and math.isfinite(drift.upper)):
         return False
     H, S = raw.shape[0], raw.shape[-1]
@@ -326,7 +326,7 @@ def _sharing_pays(raw: Array, variance: float, drift: StepDifference) -> bool:
 
 
 def _rewards_agree(raw: Array, counts: PrivateCounts, low: float, high: float) -> bool:
-    """Whether estimated rewards show no drift either; declared ones need not be shared."""
+    """True where estimated rewards show no drift either; declared ones need not be shared."""
     if counts.r_sa is None:
         return True
     H, N = raw.shape[0], raw.sum(-1)

@@ -1,13 +1,13 @@
 """The mean reward of one night, under the policy in use and under current practice, and the rule that calls a fall.
 
-Who meets the policy is decided by a hash of the person's id and of the policy's (:func:`meets`), so the arm of a person
-follows from their own rows and from what was released before, and from nobody else.
+A hash of the person's id and of the policy's decides who meets the policy (:func:`meets`), so the arm of a person
+follows from their own rows and from earlier releases, and from no other person.
 
 **The table** has, for each of the two arms, ``S n`` and ``sum of z``: n episodes, and z = 2k - S their returns on a
 lattice ``k = 0 .. S`` of the returns that the card allows.  An episode adds (S, z) with abs(z) <= S to one arm.  With m
 and m' of them, two people of one arm differ by at most S^2 (m - m')^2 + S^2 (m + m')^2 = 2 S^2 (m^2 + m'^2), squared,
 and two people of two arms, or on two nights, by as much.  So a replaced person moves the table by at most 4 S^2 m^2:
-that is what the centred sums cost alone, and the counts are free beside them.  A night's table is released once, so
+the cost of the centred sums alone, and the counts are free beside them.  A night's table is released once, so
 every night costs what one night costs; spread over several nights, m episodes move no more.
 
 **The rule.**  Let s be the share, N and Z the columns of the table, with noise of variance v in each entry, u the row
@@ -44,7 +44,7 @@ from pipeline.arrays import Array, Bools, Integers
 from pipeline.declaration.card import Card
 from pipeline.privacy.release import PLAYED
 from pipeline.statistics.count_layout import leaf_sensitivity, reward_lattice
-from pipeline.statistics.layout import CardLayout, Sensitivity, Table, whole
+from pipeline.statistics.layout import CardLayout, Sensitivity, Table, as_integers
 
 # lattice steps of an episode's return
 STEPS = 1000
@@ -52,21 +52,21 @@ STEPS = 1000
 LEVEL = 0.01
 # rows of the table
 POLICY, PRACTICE = 0, 1
-# who meets a policy: its ``id``, and the ``share`` of the people
+# the people who meet a policy: its ``id``, and their ``share``
 Play = Mapping[str, Any]
-# what a person's episodes are: summed lattice steps, rows, and whether each was played under the policy
+# a person's episodes: summed lattice steps, rows, and whether each was played under the policy
 Episodes = tuple[Sequence[int], Sequence[int], Sequence[bool]]
 
 
 def meets(play: Play, person: str) -> bool:
-    """Whether a person meets the policy, by the hash in its file."""
+    """True where a person meets the policy, by the hash in its file."""
     drawn = int.from_bytes(hashlib.sha256(f"{play['id']}:{person}".encode()).digest()[:8], "big")
     return drawn < play["share"] * 2**64
 
 
 @dataclass(frozen=True)
 class Night:
-    """What a night's table says.
+    """Result of a night's table.
 
     ``policy``, ``practice``: mean rewards of an episode, in reward units; None where the noise is larger than a tenth
     of the people.
@@ -85,10 +85,10 @@ class PlayedLayout(CardLayout):
     @property
     def tables(self) -> tuple[Table]:
         """One table ``(2, 2)``: episodes (``STEPS`` each) and centred returns, under the policy and under practice."""
-        moved = leaf_sensitivity(self._replaced, self.card)
-        alone = Sensitivity(moved.l2_squared // 2, moved.l1 // 2, f"half of {moved.rule}")
+        replaced = leaf_sensitivity(self._replaced, self.card)
+        added = Sensitivity(replaced.l2_squared // 2, replaced.l1 // 2, f"half of {replaced.rule}")
         unit = f"1/{STEPS} episode, or {(self.high - self.low) / (2 * STEPS):g} reward"
-        return (Table(PLAYED, (2, 2), unit, moved, alone),)
+        return (Table(PLAYED, (2, 2), unit, replaced, added),)
 
     @staticmethod
     def _replaced(card: Card) -> Sensitivity:
@@ -111,7 +111,7 @@ class PlayedLayout(CardLayout):
         return most
 
     def extremes(self) -> Iterator[Episodes]:
-        """Nobody, and people of m episodes with least and largest returns, under the policy and under practice."""
+        """No episode, and people of m episodes with least and largest returns, under the policy and under practice."""
         m, d, steps = self.card.unit.episodes_per_user, self.card.domain, self.card.reward.steps
         yield [], [], []
         for k, length in ((0, d.horizon), (steps * d.horizon, d.horizon), (0, 1)):
@@ -119,7 +119,7 @@ class PlayedLayout(CardLayout):
                 yield [k] * m, [length] * m, [met] * m
 
     def add(self, episodes: Episodes) -> Integers:
-        """The table ``(2, 2)`` of so many episodes."""
+        """The table ``(2, 2)`` of a person's episodes."""
         k, rows = (np.asarray(x, dtype=np.int64) for x in episodes[:2])
         met = np.asarray(episodes[2], dtype=bool)
         z = 2 * self._index(k, rows) - STEPS
@@ -135,11 +135,11 @@ class PlayedLayout(CardLayout):
         r, lattice = self.card.reward, reward_lattice(self.card)
         if r.total_steps is not None:
             k = np.minimum(k, r.total_steps)
-        told: Array = r.range[0] * rows + (r.range[1] - r.range[0]) / lattice.steps * k
-        return whole((told - self.low) / (self.high - self.low) * STEPS + 1e-9, 0, STEPS)
+        returns: Array = r.range[0] * rows + (r.range[1] - r.range[0]) / lattice.steps * k
+        return as_integers((returns - self.low) / (self.high - self.low) * STEPS + 1e-9, 0, STEPS)
 
     def judge(self, table: Integers, variance: int, share: float, nights: int) -> Night:
-        """What a released table says; ``variance``: of its noise, the others as in :func:`calls`."""
+        """Result of a released table; ``variance``: of its noise, the others as in :func:`calls`."""
         means = [self._mean(n, z, variance) for n, z in table.astype(np.float64)]
         called = calls(table, variance, share, nights, self.card.unit.episodes_per_user)
         return Night(means[POLICY], means[PRACTICE], bool(called))
@@ -170,7 +170,7 @@ _ENDS = -np.cos(np.linspace(0, math.pi, 33))
 
 
 def calls(tables: Integers, variance: float, share: float, nights: int, episodes: int) -> Bools:
-    """Whether the rule calls the nights of released tables ``(..., 2, 2)``.
+    """True where the rule calls the nights of released tables ``(..., 2, 2)``.
 
     ``variance``: of their noise.
     ``share``: of the people who meet the policy, strictly between 0 and 1.
@@ -178,24 +178,24 @@ def calls(tables: Integers, variance: float, share: float, nights: int, episodes
     ``episodes``: m, of one person at most.
     """
     s, level = share, LEVEL / nights
-    told = np.moveaxis(tables.astype(np.float64), (-2, -1), (0, 1))
-    (n_u, z_u), (n_p, z_p) = told[POLICY], told[PRACTICE]
-    missed = math.sqrt(2 * variance * math.log(2 / (_OF_PEOPLE * level)))
+    columns = np.moveaxis(tables.astype(np.float64), (-2, -1), (0, 1))
+    (n_u, z_u), (n_p, z_p) = columns[POLICY], columns[PRACTICE]
+    noise_bound = math.sqrt(2 * variance * math.log(2 / (_OF_PEOPLE * level)))
     # variances of returns at either end of the range, at most
-    of_u, of_p = (episodes * STEPS * np.maximum(n + missed, 0.0) for n in (n_u, n_p))
-    weights, left = (s * s, (1 - s) ** 2), np.zeros(n_u.shape, dtype=bool)
+    of_u, of_p = (episodes * STEPS * np.maximum(n + noise_bound, 0.0) for n in (n_u, n_p))
+    weights, possible = (s * s, (1 - s) ** 2), np.zeros(n_u.shape, dtype=bool)
 
     def bound(part: float, people: Array, noise: float, far: float) -> Array:
-        """What a statistic exceeds with a chance of so much of the level, ``people`` and ``noise`` its variances."""
+        """Bound that a statistic exceeds with chance ``part * level``; ``people`` and ``noise`` are its variances."""
         x = math.log(1 / (part * level))
         return np.sqrt(2 * x * (people + noise)) + episodes * STEPS * far / 3 * x
 
     for a, b in pairwise(_ENDS):
         returns, noise = 1 - min(a * a, b * b), variance * (1 + max(a * a, b * b))
-        apart = s * z_p - (1 - s) * z_u - np.maximum(*(y * (s * n_p - (1 - s) * n_u) for y in (a, b)))
-        both = returns * (weights[0] * of_p + weights[1] * of_u)
-        out = apart > bound(_OF_BOTH, both, noise * sum(weights), max(s * (1 - a), (1 - s) * (1 + b)))
-        out |= z_p - np.maximum(a * n_p, b * n_p) > bound(_OF_ONE, returns * of_p, noise, 1 - a)
-        out |= np.minimum(a * n_u, b * n_u) - z_u > bound(_OF_ONE, returns * of_u, noise, 1 + b)
-        left |= ~out
-    return ~left
+        difference = s * z_p - (1 - s) * z_u - np.maximum(*(y * (s * n_p - (1 - s) * n_u) for y in (a, b)))
+        variances = returns * (weights[0] * of_p + weights[1] * of_u)
+        excluded = difference > bound(_OF_BOTH, variances, noise * sum(weights), max(s * (1 - a), (1 - s) * (1 + b)))
+        excluded |= z_p - np.maximum(a * n_p, b * n_p) > bound(_OF_ONE, returns * of_p, noise, 1 - a)
+        excluded |= np.minimum(a * n_u, b * n_u) - z_u > bound(_OF_ONE, returns * of_u, noise, 1 + b)
+        possible |= ~excluded
+    return ~possible

@@ -1,18 +1,18 @@
-"""A private sum: whatever is added up over people and made noisy is one thing, *layout × trust × time*.
+"""A private sum, a noisy sum over people, is one value: *layout × trust × time*.
 
 ==========  ===================================================================================================
-part        says
+part        defines
 ==========  ===================================================================================================
-layout      which tables of integers, how far one person moves them (each alone, and all together), and the extreme
-            people whom an audit compares
+layout      the tables of integers, their sensitivity to one person (each alone, and jointly), and the extreme people
+            whom an audit compares
 trust       who adds the noise, and to what: a curator to the sums, or every person to their own message
 time        released once, or again and again as a running sum (:mod:`pipeline.privacy.continual`)
 ==========  ===================================================================================================
 
 :class:`PrivateSum` puts the three together.  It knows its cost, adds its noise, lists its
-mechanisms for the certificate, and names the two people who are easiest to tell apart.  It is the only place where
-noise is added to the sums of a log, so what must hold for every release (whose noise, which data, the sampler's share
-of delta) is checked here.
+mechanisms for the certificate, and names the two people who are easiest to distinguish.  Noise is added to the sums of
+a log only here, so the conditions of every release (source of noise, kind of data, the sampler's share of delta) are
+checked here.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class PrivateSum:
 
     @property
     def exact(self) -> bool:
-        """Whether there is no noise at all: a baseline, simulation only."""
+        """True where no table has noise: a baseline, simulation only."""
         return all(m.variance is None and m.scale is None for m in self.mechanisms)
 
     @property
@@ -75,9 +75,9 @@ class PrivateSum:
 
     @property
     def joining_cost(self) -> Fraction | None:
-        """Exact zCDP cost for somebody who joins or leaves: what a person pays who is in one of two disjoint lineages.
+        """Exact zCDP cost to an added or removed person: the cost to a person who is in one of two disjoint lineages.
 
-        Returns at most what replacing costs, which may mean by nobody; None where a table has no noise.
+        At most the cost of replacing one, which may be by an absent person; None where a table has no noise.
         """
         scales = {m.table: m.scale for m in self.mechanisms if m.scale}
         if len(scales) + len(self.rates) < len(self.mechanisms):
@@ -88,7 +88,7 @@ class PrivateSum:
 
     @property
     def guarantee(self) -> GaussianGuarantee:
-        """What the noise gives one user, under *replace one*."""
+        """Guarantee of the noise to one user, under *replace one*."""
         return GaussianGuarantee(self.trust, self.rho)
 
     def at(self, t: int) -> tuple[Mechanism, ...]:
@@ -107,15 +107,15 @@ class PrivateSum:
         return replace(self, mechanisms=with_sampler_slack(self.mechanisms, noise, epsilon, self._symmetric))
 
     def admit(self, noise: NoiseSource, data_kind: str | None = None) -> None:
-        """Refuse, before any row is read, what would not be private on real data (privacy.md §0.1-2).
+        """Refuse, before any row is read, a draw that would not be private on real data (privacy.md §0.1-2).
 
-        ``data_kind``: kind that the data say of themselves; None: not asked yet.
+        ``data_kind``: kind recorded with the data; None: not known yet.
         Raises RealDataError if the data are real and the noise is not the operating system's, a table has none, the
         trust model is not central; or if the data are of another kind than declared.
         Raises ValueError if the sampler's share of delta is not listed.
         """
-        layout, silent = self.layout, any(m.variance is None and m.scale is None for m in self.mechanisms)
-        admit_release(noise, layout.dataset, layout.data_kind, silent)
+        layout, without_noise = self.layout, any(m.variance is None and m.scale is None for m in self.mechanisms)
+        admit_release(noise, layout.dataset, layout.data_kind, without_noise)
         if layout.data_kind == "real" and self.trust != Trust.CENTRAL:
             raise RealDataError(f"{layout.dataset} is registered as real: whoever holds a log is a central curator")
         if data_kind is not None and data_kind != layout.data_kind:
@@ -123,7 +123,7 @@ class PrivateSum:
             raise RealDataError(
                 f"{layout.dataset}: the data say {data_kind!r}, declared is {layout.data_kind!r}; nothing was drawn"
             )
-        # whatever draws asks here first: no path is left on which a sampler's share goes uncounted
+        # every draw passes here first, so a sampler's share is always counted
         check_slack(self.mechanisms, noise, self._symmetric)
 
     def perturb(self, sums: Tables, noise: NoiseSource, data: DataHandle) -> dict[str, Integers]:
@@ -167,8 +167,8 @@ class PrivateSum:
     ) -> Integers:
         """Rows of a counter as they are released: each with noise of its own, drawn here and once.
 
-        ``leaf``: from the number of a step, counted from 1, to its exact tables, flat and one after the other ``(n,)``;
-        None
+        ``leaf``: from the number of a step, counted from 1, to its exact tables, flat and one after the other ``(n,)``,
+        or None.
         Returns ``(len(rows), n)``.
         Raises RealDataError, ValueError see :meth:`admit`.
         """
@@ -193,7 +193,7 @@ class PrivateSum:
         return people[pair[0]], people[pair[1]]
 
     def farthest(self, sum_of: Callable[[Person], Tables], people: Iterable[Person]) -> Tables:
-        """Tables of who is hidden least when they join or leave; ``sum_of`` as in :meth:`worst_pair`."""
+        """Tables of the person whom noise hides least when added or removed; ``sum_of`` as in :meth:`worst_pair`."""
         return max(map(sum_of, people), key=lambda tables: float((self._whiten(tables) ** 2).sum()))
 
     @cached_property
@@ -206,15 +206,15 @@ class PrivateSum:
         return np.concatenate([sums[m.table].ravel() / u for m, u in zip(self.mechanisms, units, strict=True)])
 
 
-def tell_joining(data_kind: str, costs: Iterable[Fraction | None]) -> dict[str, str]:
-    """What somebody pays who joins or leaves, as an INTENT of real people says it.
+def joining_facts(data_kind: str, costs: Iterable[Fraction | None]) -> dict[str, str]:
+    """Field of an INTENT of real people: the cost to an added or removed person.
 
-    ``costs``: of all that is drawn, under *add or remove one*; None of what has no noise.
+    ``costs``: of all draws, under *add or remove one*; None of one without noise.
     """
-    known = list(costs)
-    if data_kind != "real" or None in known:
+    listed = list(costs)
+    if data_kind != "real" or None in listed:
         return {}
-    return {"rho_add_remove": str(sum((c for c in known if c is not None), Fraction(0)))}
+    return {"rho_add_remove": str(sum((c for c in listed if c is not None), Fraction(0)))}
 
 
 def _noise(m: Mechanism, symmetric: bool, noise: NoiseSource, data: DataHandle) -> Integers:

@@ -1,6 +1,6 @@
-"""What an adaptive linear planner asks and gets: the interactive mechanism's protocol and its noisy answers.
+"""Queries and noisy answers of an adaptive linear planner: the protocol of the interactive mechanism.
 
-The mechanism holds the rows; the planner hands it *functions* of a state's features and sees noisy sums only.  So one
+The mechanism holds the rows; the planner passes *functions* of a state's features and gets noisy sums only.  So one
 planner serves counts of a finite world, rows of a log and streams of observations alike.
 """
 
@@ -18,8 +18,8 @@ from pipeline.privacy.release import Release
 Bound = TypeVar("Bound", float, Array)
 Seen = TypeVar("Seen", contravariant=True)
 
-# Both look at one row at a time, to the last bit: a function whose rounding depends on the other rows of the batch, as
-# a two-dimensional BLAS product does, lets one person move another's integers.
+# Both read one row at a time, to the last bit: a function whose rounding depends on the other rows of the batch, as a
+# two-dimensional BLAS product does, lets one person move another's integers.
 # (..., A, d) integer features of every action of a state -> (...) its value to go, reward units
 Value = Callable[[Array], Array]
 # (..., d) integer features -> (...) weight in (0, 1]
@@ -34,7 +34,7 @@ class MechanismClosedError(RuntimeError):
 class Window:
     """Range to which values are clipped before they are summed, reward units; chosen from public or private values.
 
-    Raises ValueError if ``low`` is above ``high`` or one is no number: the bound on centred targets would not hold.
+    Raises ValueError if ``low`` is above ``high`` or one is NaN: the bound on centred targets would not hold.
     """
 
     low: float
@@ -55,7 +55,7 @@ class PrivateRegression:
     """Noisy sums of one call in real units.
 
     ``gram`` ``(d, d)``: symmetric: sum of w phi phi^T plus noise.
-    ``targets`` ``(k, d)``: sums of w phi y plus noise, y in reward units to the power the call says.
+    ``targets`` ``(k, d)``: sums of w phi y plus noise, y in reward units to the power of the call.
     ``gram_sd``: standard deviation of the noise off the diagonal; 0 without noise.
     """
 
@@ -71,9 +71,9 @@ class OneShot:
     """Statistics released once, in real units; all planning on them is post-processing.
 
     ``gram``: ``(H, d, d)``.
-    ``successors`` ``(H, columns, d)``: sums of phi over the rows that led to each successor, or times a feature of
-    theirs.
-    ``onto`` ``(columns, S')``: from values of the declared successors to the combination of columns that stands for
+    ``successors`` ``(H, columns, d)``: sums of phi over the rows that led to each successor, or times a feature
+    of it.
+    ``onto`` ``(columns, S')``: from values of the declared successors to the combination of columns that represents
     them.
     ``rewards`` ``(H, d)``: sums of phi (r - ``middle``).
     """
@@ -90,7 +90,7 @@ class OneShot:
 
 @dataclass(frozen=True)
 class LqMoments:
-    """What a planner sees: sums of vectors divided by their bounds.
+    """Noisy sums for a planner, of vectors divided by their bounds.
 
     ``gram``, ``cross`` ``(n+d, n+d)``: symmetric and ``(n+d, n)``.
     ``gram_sd``: noise of one entry off G's diagonal; 0 without noise.
@@ -112,7 +112,7 @@ class Visits:
     """Distinct regression rows of a batch of episodes that were played by one policy.
 
     ``step``, ``block`` ``(n,)``: where each row belongs.
-    ``phi``, ``response`` ``(n, d)``: regressor and ``(n,)`` what is regressed on it.
+    ``phi``, ``response`` ``(n, d)``: regressor and ``(n,)`` response.
     ``count`` ``(n,)``: episodes of the batch that met the row.
     """
 

@@ -1,15 +1,15 @@
-"""What is asked of people who evaluate a policy: how a model scores their rows, and where a score is cut.
+"""Queries to held-out people: a model's scores of their rows, and the clips of scores.
 
 | code | shape | meaning |
 |---|---|---|
-| ``psi`` | per person | what a person tells of the policy's value: an estimate without first-order bias |
-| ``own`` | per person | the person's own return: its mean is what practice is worth, measured, not modelled |
+| ``psi`` | per person | a person's estimate of the policy's value, without first-order bias |
+| ``own`` | per person | the person's own return: its mean is the value of practice, measured, not modelled |
 | ``gain`` | per person | ``psi - own``, paired |
-| ``lost`` | per person | a placebo: sum of surprise times what was lost on the way into the state |
-| ``past`` | per person | a placebo: sum of surprise times how much better than expected the person fared before |
+| ``lost`` | per person | a placebo: sum of surprise times the loss on the way into the state |
+| ``past`` | per person | a placebo: sum of surprise times the person's earlier excess over expectation |
 
-*Surprise* is what was done less its mean under practice in that state, 0 in the mean whatever lies before if the state
-holds all that practice acts on.  So both placebos are 0 in the mean then.  A trait that moves the course shows in
+*Surprise* is the action less its mean under practice in that state, 0 in the mean for any past if the state holds all
+that practice acts on.  So both placebos are 0 in the mean then.  A trait that moves the course shows in
 ``lost``, one that moves rewards in ``past``; their sum would see neither where the two cancel.
 
 Each score is cut to its clip around its centre; both are declared, so nothing about the people decides them.
@@ -41,15 +41,15 @@ def past_clip(step: float, values: float) -> float:
 
 
 def fared(off: Array, begins: NDArray[np.bool_]) -> Array:
-    """How much better than expected it went before each row ``(n,)``: a mean, in which nearer rows weigh more.
+    """Mean excess over expectation before each row ``(n,)``, in which nearer rows weigh more.
 
-    ``off`` ``(n,)``: of each row, what it paid and led to less what was expected of it.
+    ``off`` ``(n,)``: of each row, reward and next value less their expectation.
     ``begins`` ``(n,)``: rows before which nothing counts; there it is 0.
     """
     at = np.arange(len(off))
     rank = at - np.maximum.accumulate(np.where(begins, at, 0))
     sums, weight = np.zeros(len(off)), 0.0
-    # row by row of all people at once; nobody's sum depends on who stands beside them
+    # row by row of all people at once; no person's sum depends on the others
     ends = np.cumsum(np.bincount(rank))
     order = np.argsort(rank, kind="stable")
     found = np.zeros(len(off))
@@ -97,13 +97,13 @@ class Clips:
 
 @dataclass(frozen=True)
 class Question:
-    """What a released model asks of each row of other people, in reward units; 0 at an end and after the horizon.
+    """Query of a released model to each row of held-out people, in reward units; 0 at an end and after the horizon.
 
     ``V``, ``Q`` ``(H+1, S)``: value of the policy, and ``(H, L, A)`` of one action first.
-    ``w`` ``(H, L, A)``: how much more often the policy is there and does that than practice.
-    ``surprise`` ``(H, L, A)``: what is 0 in the mean over the actions of practice, whatever lies before.
-    ``W`` ``(H+1, S)``: value of practice: what lies before a row is measured in it.
-    ``lost``, ``past`` ``(H, L)``: what the released model lets one expect of what lies before a state, as the placebos
+    ``w`` ``(H, L, A)``: ratio of the policy's occupancy to practice's.
+    ``surprise`` ``(H, L, A)``: 0 in the mean over the actions of practice, for any past.
+    ``W`` ``(H+1, S)``: value of practice, the unit of the past of a row.
+    ``lost``, ``past`` ``(H, L)``: the released model's expectation of the past of a state, as the placebos
     measure it. Where surprise is 0 in the mean nothing changes by it; where released counts are off, far less does.
     ``spread``: ranges of values, a power of two, that psi may be from the middle: about the largest weight.
     ``effective``: effective sample size as a share: squared mean of w over its mean square, over rows of practice.

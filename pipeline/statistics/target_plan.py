@@ -1,7 +1,7 @@
-"""One-step improvement: its two stages of sums of targets and the counts beside them, priced as one plan.
+"""One-step improvement: stages of sums of targets with counts, priced as one plan.
 
-A row of a person has a *key* (its state, or its state and action) and a *target*, an integer in [-L, L].  Of a person
-enter the first W rows, in the order of the log, and of those the first ``cap`` a key, so the cap looks at the past
+A row of a person has a *key* (its state, or its state and action) and a *target*, an integer in [-L, L].  The first W
+rows of a person enter, in the order of the log, and of those the first ``cap`` a key, so the cap depends on the past
 only.  By key are summed N, the rows, and Z, the targets.  A person who puts m rows into a key moves N by m and Z by at
 most L m, and sum m² is at most M = floor(W/cap) cap² + (W mod cap)², so a replaced person moves a pair (L N, Z) by
 
@@ -10,8 +10,8 @@ most L m, and sum m² is at most M = floor(W/cap) cap² + (W mod cap)², so a re
 as much as Z alone.  Counts are free beside sums of a variance L² times theirs (enumerated in
 ``tests/statistics/test_target_layout.py``; attained).
 
-The question of the second stage is computed from the answer of the first: values of current practice on a lattice, and
-the width at which temporal differences are cut.  It is part of the mechanism and stands in the release.
+The query of the second stage is computed from the answer of the first: values of current practice on a lattice, and
+the width at which temporal differences are cut.  It is part of the mechanism and is recorded in the release.
 """
 
 # ruff: noqa: N806  (the letters of the docstring)
@@ -93,22 +93,22 @@ class TargetLayout(CardLayout):
     def tables(self) -> tuple[Table, ...]:
         """N and Z, each with the largest move that it has alone."""
         M, L, W = self.square, self.steps, min(self.most_rows, self.most_a_key * math.prod(self.shape))
-        words = f"M = {M} for W = {W} rows a person, cap {self.most_a_key} a key"
+        sizes = f"M = {M} for W = {W} rows a person, cap {self.most_a_key} a key"
         unit = f"1/{L} of the largest target"
         return (
             Table(
                 f"{self.stage}_count",
                 self.shape,
                 "rows",
-                Sensitivity(2 * M, 2 * W, f"2 M (L2²), 2 W (L1), {words}; free beside the sums of targets"),
-                Sensitivity(M, W, f"M (L2²), W (L1), {words}"),
+                Sensitivity(2 * M, 2 * W, f"2 M (L2²), 2 W (L1), {sizes}; free beside the sums of targets"),
+                Sensitivity(M, W, f"M (L2²), W (L1), {sizes}"),
             ),
             Table(
                 f"{self.stage}_sum",
                 self.shape,
                 unit,
-                Sensitivity(4 * L * L * M, 2 * L * W, f"4 L² M (L2²), 2 L W (L1), L = {L}, {words}"),
-                Sensitivity(L * L * M, L * W, f"L² M (L2²), L W (L1), L = {L}, {words}"),
+                Sensitivity(4 * L * L * M, 2 * L * W, f"4 L² M (L2²), 2 L W (L1), L = {L}, {sizes}"),
+                Sensitivity(L * L * M, L * W, f"L² M (L2²), L W (L1), L = {L}, {sizes}"),
             ),
         )
 
@@ -124,10 +124,10 @@ class TargetLayout(CardLayout):
         """People who walk through as many keys as they can: all with one end of the reward, and into one state."""
         d, m = self.card.domain, self.card.unit.episodes_per_user
         cells = list(itertools.product(range(len(d.live_states)), range(len(d.action_labels))))
-        by = len(d.action_labels) if self.stage == "v" else 1
-        onto = {0, *range(d.states.first_terminal, len(d.state_labels))}
-        for start, reward, last in itertools.product({0, len(cells) // 2}, self.card.reward.range, onto):
-            place = [cells[(start + i // self.cap * by) % len(cells)] for i in range(m * d.horizon)]
+        stride = len(d.action_labels) if self.stage == "v" else 1
+        successors = {0, *range(d.states.first_terminal, len(d.state_labels))}
+        for start, reward, last in itertools.product({0, len(cells) // 2}, self.card.reward.range, successors):
+            place = [cells[(start + i // self.cap * stride) % len(cells)] for i in range(m * d.horizon)]
             rows = [(s, a, reward, last) for s, a in place]
             yield [rows[e * d.horizon : (e + 1) * d.horizon] for e in range(m)]
 
@@ -156,11 +156,11 @@ _LEAST_CLIP = 1 / 16
 
 @dataclass(frozen=True)
 class TargetQuestion:
-    """What the second stage asks, computed from the answer of the first.
+    """The query of the second stage, computed from the answer of the first.
 
     ``values`` ``(G, L)``: value of current practice, in 1/:data:`VALUE_STEPS` of the span of returns above its least.
     ``clip``: temporal differences are cut to this on both sides, in the same steps; at least 1.
-    ``group`` ``(L,)``: group of each state, where groups are asked; computed from public features, or from ``values``.
+    ``group`` ``(L,)``: group of each state, where groups are queried; from public features, or from ``values``.
     """
 
     values: Integers
@@ -169,12 +169,12 @@ class TargetQuestion:
 
     @property
     def derived(self) -> dict[str, Integers]:
-        """What of it stands in a release, by name."""
+        """Its values in a release, by name."""
         return {"v_value": self.values} | ({} if self.group is None else {"c_group": self.group})
 
 
 def window(counts: Integers, values: Integers, spread: int) -> int:
-    """Width at which temporal differences are cut: so many standard deviations of the values over rows.
+    """Width at which temporal differences are cut: ``spread`` standard deviations of the values over rows.
 
     Returns in the steps of ``values``, between 1/16 of the range and the range; exact integers throughout.
     """
@@ -182,8 +182,8 @@ def window(counts: Integers, values: Integers, spread: int) -> int:
     points = [int(v) for v in values.ravel()]
     n, s = sum(rows), sum(w * v for w, v in zip(rows, points, strict=True))
     squares = sum(w * v * v for w, v in zip(rows, points, strict=True))
-    found = 0 if n == 0 else spread * math.isqrt(max(0, n * squares - s * s)) // n
-    return min(VALUE_STEPS, max(round(_LEAST_CLIP * VALUE_STEPS), found))
+    width = 0 if n == 0 else spread * math.isqrt(max(0, n * squares - s * s)) // n
+    return min(VALUE_STEPS, max(round(_LEAST_CLIP * VALUE_STEPS), width))
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ class TargetPlan:
 
     ``ask``: zCDP budget, none for a baseline; ``v`` in its ``split`` is the share of the first stage, ``c`` that of
     groups of states in the rest.
-    ``groups``: how many groups of states are asked before states; 0: none.
+    ``groups``: number of groups of states that are queried before states; 0: none.
     """
 
     card: Card
@@ -209,12 +209,12 @@ class TargetPlan:
         return self.ask.zcdp()
 
     def layout(self, stage: Stage) -> TargetLayout:
-        """What is summed in a stage."""
+        """Sums of a stage."""
         return TargetLayout(self.card, stage, self.rows, self.cap, self.groups if stage == "c" else 0)
 
     @cached_property
     def stages(self) -> dict[Stage, PrivateSum]:
-        """The private sums, later ones adaptive in what they ask and fixed in what they cost."""
+        """The private sums; later ones have adaptive queries and fixed costs."""
         share, coarse = self.ask.share("v", Fraction(3, 20)), self.ask.share("c", Fraction(1, 2))
         parts: dict[Stage, Fraction] = {"v": share}
         parts |= {"c": (1 - share) * coarse, "q": (1 - share) * (1 - coarse)} if self.groups else {"q": 1 - share}
@@ -250,13 +250,13 @@ class TargetPlan:
         low, high = self.span
         return low + values.astype(np.float64) * ((high - low) / VALUE_STEPS)
 
-    def width(self, asked: TargetQuestion) -> float:
+    def width(self, question: TargetQuestion) -> float:
         """Width at which temporal differences are cut, in reward units."""
         low, high = self.span
-        return asked.clip * (high - low) / VALUE_STEPS
+        return question.clip * (high - low) / VALUE_STEPS
 
     def joint(self) -> dict[str, object]:
-        """What the joint bounds rest on, and what defines the second question: plain values."""
+        """Grounds of the joint bounds, and definition of the second query: plain values."""
         d = self.card.domain
         return {
             "rule": "each stage: supremum over two people's rows of counts and sums together; the stages add",
@@ -272,7 +272,7 @@ class TargetPlan:
         }
 
     def joined(self, answers: Sequence[Release], question: TargetQuestion) -> Release:
-        """All answers as one release, and the values and groups that the later questions were about."""
+        """All answers as one release, with the values and groups of the later queries."""
         first = answers[0]
         return replace(
             first,

@@ -25,7 +25,7 @@ from pipeline.privacy.noise import NoiseSource
 from pipeline.privacy.release import SET_ASIDE, Release, total_epsilon, total_rho
 from pipeline.privacy.release_file import describe_mechanism
 from pipeline.statistics.layout import ExactSums, GateLayout
-from pipeline.statistics.private_sum import PrivateSum, tell_joining
+from pipeline.statistics.private_sum import PrivateSum, joining_facts
 
 T = TypeVar("T")
 
@@ -145,7 +145,7 @@ class Gate:
         mechanisms = self.counts.mechanisms
         pure = total_epsilon(mechanisms)
         told = {"mechanisms": self._described(), "epsilon": None if pure is None else str(pure)}
-        return total_rho(mechanisms), told | tell_joining(self.layout.data_kind, [self.counts.joining_cost])
+        return total_rho(mechanisms), told | joining_facts(self.layout.data_kind, [self.counts.joining_cost])
 
     def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
         """The people were counted by ingest."""

@@ -11,7 +11,7 @@ from tests.agents.lq_plants import SPREAD, plant, regret
 
 
 def test_a_ball_that_is_far_too_small_costs_less_than_doing_nothing_because_the_release_shows_it(monkeypatch):
-    made, small = plant(3, 2, 1.1, 0), {"kept": 0.05}
+    made, small = plant(3, 2, 1.1, 0), {"quantile": 0.05}
     monkeypatch.setattr(plants, "AdaptiveConstants", partial(AdaptiveConstants, **small))
     assert regret(made, SPREAD, 15, example=True) < 1
     monkeypatch.setattr(plants, "AdaptiveConstants", partial(AdaptiveConstants, wide=1.0, longest=math.inf, **small))

@@ -21,7 +21,7 @@ from pipeline.declaration.card import Card
 from pipeline.facts.evaluation import Evaluated
 from pipeline.facts.verdict import MISFIT, clear
 from pipeline.learners.held_out import HeldOutRun
-from pipeline.learners.linear_request import LinearLearnt, LinearRun, drawn, learn_linear
+from pipeline.learners.linear_request import LinearLearnt, LinearRun, draw_linear, learn_linear
 from pipeline.learners.observed_evaluation import FEATURES, SCORED, ObservedEvaluation
 from pipeline.learners.offline_agents import plan_run
 from pipeline.learners.terms import Evaluate, Planner, Privacy, Terms
@@ -286,7 +286,7 @@ def evaluate_once(
     noise, key = SeededNoise(np.random.SeedSequence((SEED, seed, 1))), part_key(str(seed).encode(), card.name)
     judges = np.array(evaluates([str(i) for i in range(log.action.shape[1])], run.share, key))
     r, e = run.plan.request, run.evaluation
-    learnt = learn_linear(r, drawn(r, stream(run.plan, log.of(~judges)), noise))
+    learnt = learn_linear(r, draw_linear(r, stream(run.plan, log.of(~judges)), noise))
     return judge(e, learnt, log.of(judges), noise), learnt, e
 
 

@@ -23,7 +23,7 @@ from pipeline.declaration.card import Card
 from pipeline.facts.evaluation import Evaluated
 from pipeline.learners.held_out import HeldOutRun
 from pipeline.learners.linear_evaluation import LinearEvaluation
-from pipeline.learners.linear_request import drawn, learn_linear
+from pipeline.learners.linear_request import draw_linear, learn_linear
 from pipeline.learners.offline_agents import plan_run
 from pipeline.learners.tabular import TabularRun
 from pipeline.learners.tabular_evaluation import STAGE, TabularEvaluation
@@ -116,7 +116,7 @@ def _linear(
     """The same of a linear policy."""
     r = e.request
     tallies = add_tallies(r.card, r.plan.terms.value_steps, r.plan.reward_steps, learn)
-    learnt = learn_linear(r, drawn(r, TalliedRows(r.features, lambda: {"both": tallies}, "synthetic"), noise))
+    learnt = learn_linear(r, draw_linear(r, TalliedRows(r.features, lambda: {"both": tallies}, "synthetic"), noise))
     if rng is not None:
         learnt = replace(learnt, policy=_at_random(learnt.policy, rng))
     first = their_names(e.counts.draw(_counted(e.card, evaluate), noise))

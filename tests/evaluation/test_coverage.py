@@ -19,9 +19,9 @@ from pipeline.evaluation.coverage import (
     Region,
     code_of,
     covered,
-    heard,
     inequalities,
     measured,
+    people_root_rho,
 )
 from reticent import Card
 from tests.campaigns.observed_evaluation import card_of, draw_world
@@ -97,11 +97,11 @@ def test_runs_reach_all_ends_of_a_declared_region(estimator):
     for region in REGIONS[estimator].values():
         of = [dynamics for dynamics, same in REGIONS[estimator].items() if same is region]
         rows = [r for r in measured(estimator) if ("stationary" if r["horizon"] == "1" else r["dynamics"]) in of]
-        judged = [heard(int(r["people"]) * float(r["share"]), float(r["rho"])) for r in rows]
+        judged = [people_root_rho(int(r["people"]) * float(r["share"]), float(r["rho"])) for r in rows]
         each = [x / int(r["states"]) ** 1.5 for x, r in zip(judged, rows, strict=True)]
         assert region.states == (min(int(r["states"]) for r in rows), max(int(r["states"]) for r in rows))
         assert region.steps == (min(int(r["horizon"]) for r in rows), max(int(r["horizon"]) for r in rows))
-        assert min(judged) <= 1.05 * region.heard[0] and max(judged) >= 0.99 * region.heard[1]
+        assert min(judged) <= 1.05 * region.people_root_rho[0] and max(judged) >= 0.99 * region.people_root_rho[1]
         assert not region.each or min(each) <= 1.06 * region.each
 
 

@@ -11,7 +11,7 @@ import pytest
 from flows.config.setting import Setting
 from pipeline.evaluation.intervals import deviations, level_of
 from pipeline.learners import held_out
-from pipeline.learners.held_out import ASKED
+from pipeline.learners.held_out import EVALUATED_POLICY
 from pipeline.learners.policy_files import PolicyFiles
 from pipeline.learners.tabular_evaluation import CLIP
 from pipeline.ledger.ledger import open_ledger
@@ -99,9 +99,9 @@ def test_an_answer_about_one_policy_is_none_about_another(shop, published, monke
     release = read_release(shop / "home" / "runs" / published)
     plan = Setting(load_recipe(shop / "held.toml"), load_card(shop / "card.toml"), home_at(shop / "home")).plan
     assert plan.learn(release).evaluated.people > 0
-    asked = release.derived[ASKED]
-    assert (asked == held_out._asked(plan.plan.learn(held_out._part(release, evaluates=False)))).all()
-    other = replace(release, derived={**release.derived, ASKED: asked ^ 1})
+    asked = release.derived[EVALUATED_POLICY]
+    assert (asked == held_out._policy_digest(plan.plan.learn(held_out._part(release, evaluates=False)))).all()
+    other = replace(release, derived={**release.derived, EVALUATED_POLICY: asked ^ 1})
     with pytest.raises(ValueError, match="about another policy"):
         plan.learn(other)
     digest = PolicyFiles.digest

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from flows.config.setting import Setting
-from pipeline.learners.held_out import HeldOutRun, _asked
+from pipeline.learners.held_out import HeldOutRun, _policy_digest
 from pipeline.privacy.release_file import read_release
 from pipeline.statistics.held_out import held_out_loss
 from pipeline.transaction.drawing import key_of
@@ -156,7 +156,7 @@ def test_groups_of_states_are_asked_where_people_are_heard(pooled):
 
 
 def test_groups_are_asked_of_no_one_below_nor_where_nobody_judges_nor_by_step(pooled, shop):
-    """The threshold, and what stays as it was; see :func:`pipeline.learners.one_step_learning.groups_asked`."""
+    """The threshold, and what stays as it was; see :func:`pipeline.learners.one_step_learning.with_groups`."""
     for folder, rho, more, groups in (
         (pooled, 11.0, HELD, 1),
         (pooled, 10.8, HELD, 0),
@@ -261,7 +261,7 @@ def test_a_later_question_that_earlier_answers_do_not_make_is_caught(moods, monk
         tables = {k: v for k, v in release.tables.items() if not k.startswith("b_")}
         known = tuple(m for m in release.mechanisms if m.table in tables)
         learnt = run.plan.learn(replace(release, derived=mine, tables=tables, mechanisms=known))
-        return {"b_asked": _asked(learnt)}
+        return {"b_asked": _policy_digest(learnt)}
 
     with monkeypatch.context() as insider:
         insider.setattr(HeldOutRun, "draw", forged)

@@ -141,7 +141,7 @@ def test_a_third_sum_beside_the_scores_is_paid_by_the_worst_pair_and_nobody_pays
     assert held_out_loss(listed, told) == max(counts.rho, scores.rho + third.rho) <= 1
     found = []
     for ends in itertools.product((-1.0, 0.0, 1.0), repeat=5):
-        first, second = scores.layout.add_up(np.array([ends[:4]])), third.layout.ours.add_up(np.array([ends[4:]]))
+        first, second = scores.layout.add_up(np.array([ends[:4]])), third.layout.layout.add_up(np.array([ends[4:]]))
         tables = {**first, **{f"b_{name}": x for name, x in second.items()}}
         found.append(
             np.concatenate([tables[m.table] / np.sqrt(m.variance) for m in (*scores.mechanisms, *third.mechanisms)])
