@@ -16,7 +16,7 @@ from pipeline.ledger.account import apart_from, claims_needed, intents_of, refus
 from pipeline.ledger.attempts import Passed, passed_gate
 from pipeline.ledger.chain import Body, BudgetError, Entry
 from pipeline.ledger.ledger import Ledger
-from pipeline.ledger.looks import RECIPE, check_since, is_look, look_told
+from pipeline.ledger.looks import RECIPE, check_since, is_look, look_number
 from pipeline.ledger.people import MARK, mark_of
 from pipeline.logs.contribution_bounding import IDS
 from pipeline.logs.parts import Split, editions_until, part_key, split_people
@@ -176,7 +176,7 @@ def _draw(
     rho, charged = drawing.charge()
     if rho is None:
         raise RealDataError(f"{card.name}: some tables have noise and some have none; nothing was read")
-    look = look_told(lineage.ledger.entries(), card.name, key, charged)
+    look = look_number(lineage.ledger.entries(), card.name, key, charged)
     told = {"snapshot": snapshot.number, **told, **charged, **look}
     keyed = keyed_by(lineage, resources)
     with transaction(lineage, key, rho, told, drawing.stages, noise) as t:
