@@ -87,7 +87,7 @@ def lineage_facts(ledger: Ledger, name: str) -> Lineage:
         delta=account.delta,
         registered_at=entries[0].at,
         schedule={period: float(Fraction(rho)) for period, rho in schedule.items()},
-        limit=LimitFacts.model_validate(ledger.left(name).told()),
+        limit=LimitFacts.model_validate(ledger.left(name).facts()),
         spending=spending((e.at, float(Fraction(e.body["rho"]))) for e in charges),
         amendments=[_event(e, cap_rho=float(Fraction(e.body["rho"]))) for e in ledger.amendments(name)],
         inspections=[_event(e, snapshot=e.body["snapshot"]) for e in ledger.inspections(name)],

@@ -156,7 +156,7 @@ def _charge_problem(folder: Path, s: Setting, plan: RunPlan, held: Vouched) -> s
         # whatever was in use that night: nothing of it is in the key
         counter = replace(counter, play=intent.body["counter"].get("play"))
         now, since = intent.body["counter"]["night"], intent.body["counter"]["since"]
-        asked = counter.told(now, since)
+        asked = counter.intent_fields(now, since)
         key = counter.step_key(now)
     else:
         _, asked = plan.charge()

@@ -101,7 +101,7 @@ def plan_recipe(recipe: str, home: Home) -> answers.PlanAnswer:
         "replays": replays,
         "gate": None if s.card.kind == "synthetic" else guarded.stops,
         "allowed": allowed,
-        "limit": left.told(),
+        "limit": left.facts(),
         **present(
             people=_people(s),
             together=sorted(mixed_with(ledger.entries(), s.card.name)) or None,
@@ -226,11 +226,11 @@ def _verdicts(s: Setting, plan: RunPlan, entries: Sequence[Entry], dates: int) -
         return None
     from pipeline.evaluation.intervals import deviations, level_of
     from pipeline.learners.held_out import HeldOutRun
-    from pipeline.ledger.looks import look_told
+    from pipeline.ledger.looks import look_number
     from pipeline.statistics.moment_layout import STEPS, SUMS
     from pipeline.statistics.scores import SCORES
 
-    look = look_told(entries, s.card.name, "", plan.charge()[1]).get("look")
+    look = look_number(entries, s.card.name, "", plan.charge()[1]).get("look")
     if look is None:
         return None
     assert isinstance(plan, HeldOutRun)

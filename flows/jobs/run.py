@@ -325,7 +325,7 @@ def compose(run: Made, learnt: Learnt, entries: Sequence[Entry], folder: Path, m
         model_baselines=told.model_baselines,
         **present(practice=told.practice),
         mechanisms=[MechanismFacts.model_validate(describe_mechanism(m)) for m in release.mechanisms],
-        **present(gate=gate and GateFacts.model_validate(gate.told()), counter=counter_facts(release)),
+        **present(gate=gate and GateFacts.model_validate(gate.facts()), counter=counter_facts(release)),
         ledger=_ledger_facts(card, curated),
         **present(joint=told.joint, consistency=told.consistency, features=told.features, model=told.model),
         policy=told.policy,

@@ -1,24 +1,22 @@
-"""A distinguishing attack on a shipped mechanism, and what it proves (privacy.md §12.5).
+"""A distinguishing attack on a shipped mechanism, and the lower bound on its loss (privacy.md §12.5).
 
 Two datasets that differ in one person are pushed through the release path many times.  A score fixed beforehand, the
-likelihood ratio of the claimed noise, guesses from the output alone which one it was.  How often the guess is right and
-wrong is bounded by Clopper and Pearson, and the two bounds give a loss that is really there, with the stated
-confidence (:mod:`pipeline.audits.attack`).  A mechanism whose loss is larger than its claim is caught once there are
-enough draws; one that is as private as it says comes close to its claim from below.
+likelihood ratio of the claimed noise, guesses from the output alone which one it was.  The rates of right and wrong
+guesses have Clopper-Pearson bounds, and these give a lower bound on the true loss, with the stated confidence.  A
+mechanism whose loss is larger than its claim is caught once there are enough draws; one that keeps its claim comes
+close to it from below.
 
-Noise as an audit needs it: drawn in large batches, or none at all, or held against what a release lists.
+The noise of an audit is drawn in large batches, or left out, or compared with the variances that a release lists.
 
-What two error rates prove of a mechanism whose noise has the claimed shape, and what the guesses of one run prove.
-
-Which loss follows from how often an attacker is right depends on the shape of the noise, and the shape is part of the
-claim; only the black-box bound ``TPR <= e^epsilon FPR + delta`` holds for any.
+The loss that follows from two error rates depends on the shape of the noise, and the shape is part of the claim; only
+the black-box bound ``TPR <= e^epsilon FPR + delta`` holds for any.
 
 ==================  ====================================  =========================================================
 law                 score: log-likelihood ratio of        loss that two rates prove
 ==================  ====================================  =========================================================
 :class:`Gaussian`   normal noise of these variances       rho = mu^2 / 2 with mu = z(TPR) - z(FPR)
-:class:`Laplace`    Laplace noise of these scales         the multiple of the claim that is told apart this well
-:class:`Binomial`   coins of a batch in its counters      epsilon at delta of as many coins as are told apart so well
+:class:`Laplace`    Laplace noise of these scales         the multiple of the claim that gives these rates
+:class:`Binomial`   coins of a batch in its counters      epsilon at delta of the number of coins that gives them
 ==================  ====================================  =========================================================
 
 One run (Steinke, Nasr and Jagielski 2023): many made-up people are each in or out by a coin, and the attacker guesses
@@ -29,8 +27,6 @@ from __future__ import annotations
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 import math
-
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -45,14 +41,14 @@ from pipeline.privacy.release import Release
 from pipeline.privacy.shuffle import shuffle_delta, shuffle_epsilon
 
 Means = tuple[list[Array], list[Array]]
-# no fewer coins than this share of the claimed ones are looked for: noise that is a thousand times too small
+# least share of the claimed coins in the search: noise that is a thousand times too small
 _FEWEST = 1e-3
 _MOST = 100.0
 
 
 @dataclass(frozen=True)
 class Bound:
-    """What was proved: ``rho``, and ``epsilon`` where the claim is made in it; ``right`` and ``wrong`` are rates."""
+    """Lower bound on a loss: ``rho``, and ``epsilon`` where the claim is in it; ``right`` and ``wrong`` are rates."""
 
     rho: float
     epsilon: float | None
@@ -62,12 +58,12 @@ class Bound:
 
 @dataclass(frozen=True)
 class Gaussian:
-    """Variances of a table each, entry by entry; what is infinite is not read."""
+    """Variances of each table, entry by entry; entries of infinite variance are not read."""
 
     variances: list[Array]
 
     def score(self, tables: list[Array], means: Means) -> Array:
-        """How much likelier side 0 is, ``(copies,)``, by ``tables`` that were released; a guess where positive."""
+        """Log-likelihood ratio of side 0 to side 1, ``(copies,)``, of released tables: side 0 where positive."""
         total = np.zeros(len(tables[0]))
         for x, zero, one, variance in zip(tables, *means, self.variances, strict=True):
             weight = (zero - one) / variance
@@ -75,7 +71,7 @@ class Gaussian:
         return total
 
     def bound(self, zero: Array, one: Array, means: Means, doubt: float) -> Bound:
-        """What the scores ``(draws,)`` of both sides prove; ``doubt`` is the error probability of each rate."""
+        """Lower bound from the scores ``(draws,)`` of both sides; ``doubt`` is the error probability of each rate."""
         tpr, fpr, right, wrong = rates(zero > 0, one > 0, doubt)
         return Bound(gaussian_rho(tpr, fpr), None, right, wrong)
 
@@ -86,7 +82,7 @@ class Gaussian:
 
 @dataclass(frozen=True)
 class Laplace:
-    """A scale each table."""
+    """Scales of the tables."""
 
     scales: tuple[float, ...]
 
@@ -115,7 +111,7 @@ class Laplace:
 class Binomial:
     """``trials`` coins of chance ``q`` in each of ``changes`` counters, half of which a replaced user raises ``by``.
 
-    The first table holds totals with their coins; a second one, where there is one, counts messages that are no bit.
+    The first table holds totals with their coins; a second one, where there is one, counts messages that are not bits.
     """
 
     trials: int
@@ -125,29 +121,29 @@ class Binomial:
     by: int = 1
 
     def score(self, tables: list[Array], means: Means) -> Array:
-        """See :class:`Gaussian`; infinite where only one side can have sent what is seen."""
+        """See :class:`Gaussian`; infinite where only one side can have sent the messages."""
         x, (zero, one) = tables[0], (means[0][0], means[1][0])
         with np.errstate(divide="ignore", invalid="ignore"):
-            # log of P(Q = x - by) / P(Q = x); a total out of reach of both sides says nothing
+            # log of P(Q = x - by) / P(Q = x); a total out of reach of both sides is no evidence
             up = sum(np.log(np.clip(x - i, 0, None) * (1 - self.q)) for i in range(self.by))
             down = sum(np.log(np.clip(self.trials - x + 1 + i, 0, None) * self.q) for i in range(self.by))
-            says = (np.sign(zero - one) * (up - down)).sum(-1)
-            total = np.nan_to_num(says, nan=0.0, posinf=math.inf, neginf=-math.inf)
+            evidence = (np.sign(zero - one) * (up - down)).sum(-1)
+            total = np.nan_to_num(evidence, nan=0.0, posinf=math.inf, neginf=-math.inf)
         if len(tables) > 1:
-            says = ((tables[1] > 0) * (zero - one)).sum(-1)
-            total = np.where(says != 0, np.copysign(math.inf, says), total)
+            evidence = ((tables[1] > 0) * (zero - one)).sum(-1)
+            total = np.where(evidence != 0, np.copysign(math.inf, evidence), total)
         return total
 
     def bound(self, zero: Array, one: Array, means: Means, doubt: float) -> Bound:
         """See :class:`Gaussian`; two guesses share the doubt: side 0 is likelier, and side 1 is impossible."""
         tpr, fpr, right, wrong = rates(zero > 0, one > 0, doubt / 2)
-        sure, sure_wrong, *_ = rates(zero == math.inf, one == math.inf, doubt / 2)
-        trials = self._as_well_told(tpr - fpr)
-        found = 0.0 if trials is None else self.epsilon(trials)
-        certain = black_box_epsilon(sure, sure_wrong, self.delta)
+        certain_right, certain_wrong, *_ = rates(zero == math.inf, one == math.inf, doubt / 2)
+        trials = self._coins_of(tpr - fpr)
+        by_rates = 0.0 if trials is None else self.epsilon(trials)
+        by_certainty = black_box_epsilon(certain_right, certain_wrong, self.delta)
         rho = 0.0 if trials is None else self.loss(means) * self.trials / trials
-        # where no epsilon will do at all
-        return Bound(rho, min(max(found, certain), _MOST), right, wrong)
+        # infinite where no epsilon explains the rates
+        return Bound(rho, min(max(by_rates, by_certainty), _MOST), right, wrong)
 
     def epsilon(self, trials: int) -> float:
         """Epsilon at ``delta`` of so many coins."""
@@ -158,8 +154,8 @@ class Binomial:
         moved = float(((means[0][0] - means[1][0]) ** 2).sum())
         return moved / (2 * self.trials * self.q * (1 - self.q))
 
-    def _as_well_told(self, variation: float) -> int | None:
-        """Most coins whose two laws are this far apart in total variation; None: told apart by no more than chance.
+    def _coins_of(self, variation: float) -> int | None:
+        """Largest number of coins whose two laws have this total variation; None where it is 0.
 
         The best guess is right with probability (1 + variation) / 2, and delta at epsilon 0 is the total variation.
         """
@@ -171,8 +167,8 @@ class Binomial:
             low, high = high, 2 * high
         while high - low > max(1, self.trials // 2000):
             middle = (low + high) // 2
-            told = shuffle_delta(middle, self.q, half, half, 0.0, self.by) >= variation
-            low, high = (middle, high) if told else (low, middle)
+            as_far = shuffle_delta(middle, self.q, half, half, 0.0, self.by) >= variation
+            low, high = (middle, high) if as_far else (low, middle)
         return high
 
 
@@ -181,8 +177,8 @@ Law = Gaussian | Laplace | Binomial
 
 def rates(right: Bools, wrong: Bools, doubt: float) -> tuple[float, float, float, float]:
     """Clopper-Pearson ends (lower of the first rate, upper of the second), and the rates themselves."""
-    hit, slip, draws = int(right.sum()), int(wrong.sum()), len(right)
-    return lower_rate(hit, draws, doubt), upper_rate(slip, draws, doubt), hit / draws, slip / draws
+    hits, slips, draws = int(right.sum()), int(wrong.sum()), len(right)
+    return lower_rate(hits, draws, doubt), upper_rate(slips, draws, doubt), hits / draws, slips / draws
 
 
 def lower_rate(hits: int, draws: int, doubt: float) -> float:
@@ -200,7 +196,7 @@ def upper_rate(hits: int, draws: int, doubt: float) -> float:
 
 
 def gaussian_rho(tpr: float, fpr: float) -> float:
-    """Loss of Gaussian noise that is told apart this well: mu^2 / 2, mu = z(TPR) - z(FPR); 0 where it is not."""
+    """Loss of Gaussian noise from two rates: mu^2 / 2, mu = z(TPR) - z(FPR); 0 where TPR <= FPR."""
     from scipy import stats
 
     if not 0 < fpr < tpr < 1:
@@ -214,7 +210,7 @@ def black_box_epsilon(tpr: float, fpr: float, delta: float = 0.0) -> float:
 
 
 def laplace_epsilon(tpr: float, fpr: float, steps: Array) -> float:
-    """Pure loss of Laplace noise on coordinates of losses proportional to ``steps`` that is told apart this well.
+    """Pure loss of Laplace noise from two rates, on coordinates of losses proportional to ``steps``.
 
     The chance of a right guess is inverted on the multiple t of ``steps``; the black-box bound where that is larger.
     """
@@ -250,10 +246,9 @@ def laplace_success(steps: Array) -> float:
 
 @dataclass(frozen=True)
 class OneRun:
-    """What guesses prove of the loss between being in the data and being out of it (zero-out).
+    """Result of the guesses of one run: a bound on the loss between being in the data and being out of it (zero-out).
 
-    ``lower_bound_epsilon``, ``claimed_epsilon``: at ``delta``: what is lost at least, with this ``confidence``, and
-    what is claimed.
+    ``lower_bound_epsilon``, ``claimed_epsilon``: at ``delta``; the bound holds with this ``confidence``.
     """
 
     canaries: int
@@ -266,14 +261,14 @@ class OneRun:
 
     @property
     def violates(self) -> bool:
-        """Whether more is lost than claimed."""
+        """Whether the loss is larger than the claim."""
         return self.lower_bound_epsilon > self.claimed_epsilon
 
 
 def guess(scores: Array, coins: Bools, share: float) -> tuple[int, int]:
-    """Number of guesses, and of right ones: the top ``share`` of scores is said to be in, as many at the bottom out.
+    """Number of guesses, and of right ones: the top ``share`` of scores is guessed in, as many at the bottom out.
 
-    ``scores``, ``coins`` ``(n,)``: of each person: how present they look, and whether they are.
+    ``scores``, ``coins`` ``(n,)``: score of each person's presence, and whether they are present.
     """
     n, order = max(1, round(share * len(scores))), np.argsort(scores, kind="stable")
     return 2 * n, int(coins[order[-n:]].sum() + (~coins[order[:n]]).sum())
@@ -292,7 +287,7 @@ def lower_epsilon(canaries: int, guesses: int, right: int, delta: float, doubt: 
 
 
 def _chance(canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
-    """Most that an (epsilon, delta) mechanism allows for at least ``right`` of ``guesses``."""
+    """Largest probability of at least ``right`` of ``guesses`` under an (epsilon, delta) mechanism."""
     from scipy import stats
 
     p = 1 / (1 + np.exp(-epsilon))
@@ -301,19 +296,19 @@ def _chance(canaries: int, guesses: int, right: int, epsilon: float, delta: floa
     return float(tail[0] + 2 * canaries * delta * slack)
 
 
-# nobody lives there
+# the handle of simulated data
 WORLD = SimulatedWorld("audit")
-# whole releases of each side that are held against their list
+# whole releases of each side that are compared with their listed variances
 RELEASES = 200
-# that anything is said of a release which draws what it lists
+# probability of a false alarm for a release that draws what it lists
 FALSE_ALARM = 1e-9
-# entries of a release whose noise is compared pair by pair; of more, so many drawn at random
+# number of entries whose noise is compared pair by pair; of more entries a random sample
 _COMPARED = 256
 _DRAWN_AT_ONCE = 1 << 12
 
 
 def fresh() -> SeededNoise:
-    """What simulations draw, seeded by the operating system: nobody knows the seed, and no call repeats another."""
+    """Noise of simulations, seeded by the operating system: no call repeats another."""
     return SeededNoise(np.random.SeedSequence())
 
 
@@ -339,7 +334,7 @@ class Pooled(RelayedNoise):
 
 @dataclass(frozen=True)
 class Silence:
-    """Draws zeros: what a path publishes of a side before any noise; synthetic data only, and never published."""
+    """A source of zeros, for the exact tables of a path; synthetic data only, and never published."""
 
     name: str = "none"
     sampler: str = "none: an audit's expectation"
@@ -362,7 +357,7 @@ class Silence:
 
 @dataclass(frozen=True)
 class Drawn:
-    """What releases say of their noise."""
+    """Differences between drawn and listed noise: too little, too much, or shared between entries."""
 
     less: bool
     more: bool
@@ -375,17 +370,17 @@ class Covariance:
     Of independent normal noise sqrt(n - 2) r / sqrt(1 - r^2) is t-distributed with n - 2 degrees of freedom, where r is
     the correlation over n releases.
 
-    ``read`` ``(*shape)``: of each table: which entries are read.
+    ``read`` ``(*shape)``: masks of the entries of each table that are read.
     """
 
     def __init__(self, read: list[Bools]) -> None:
-        self._read, entries = read, sum(int(of.sum()) for of in read)
+        self._read, entries = read, sum(int(mask.sum()) for mask in read)
         self._chosen = np.random.default_rng().permutation(entries)[:_COMPARED]
         self._squares, self._sum = np.zeros((len(self._chosen),) * 2), np.zeros(len(self._chosen))
         self._copies = 0
 
     def add(self, noise: list[Array]) -> None:
-        """Take in releases: tables ``(copies, *shape)``."""
+        """Add the noise of releases: tables ``(copies, *shape)``."""
         flat = np.hstack([x[:, read] for x, read in zip(noise, self._read, strict=True)])[:, self._chosen]
         self._squares += flat.T @ flat
         self._sum += flat.sum(0)
@@ -393,12 +388,12 @@ class Covariance:
 
     @property
     def shared(self) -> bool:
-        """Whether entries are correlated, or two releases alike, with a chance of :data:`FALSE_ALARM` to be wrong."""
+        """Whether entries are correlated or two releases alike; wrong with probability :data:`FALSE_ALARM`."""
         from scipy import stats
 
         covariance, free = self._squares - np.outer(self._sum, self._sum) / self._copies, self._copies - 2
         moving = np.diag(covariance) > 1e-9 * np.diag(self._squares)
-        # the same in every release, and not nothing
+        # noise that is the same in every release, and not 0
         if (np.diag(self._squares)[~moving] > 1e-9 * np.diag(self._squares).max(initial=0.0)).any():
             return True
         covariance = covariance[np.ix_(moving, moving)]
@@ -411,41 +406,41 @@ class Covariance:
 
 
 def hold_noise(noise: list[Array], variances: list[Array]) -> Drawn:
-    """Hold drawn noise against the variances that are listed for it, and against noise of each entry's own.
+    """Compare drawn noise with its listed variances, and with independent noise of each entry.
 
     Squares over their variance are chi-squared with ``copies`` degrees of freedom, entry by entry and summed over a
     table.  The chance of a false alarm is shared by all these tests; :class:`Covariance` has one of its own.
 
     ``noise``: tables ``(copies, *shape)``.
-    ``variances`` ``(*shape)``: each; what is infinite is not read.
+    ``variances`` ``(*shape)``: each; entries of infinite variance are not read.
     """
     from scipy import stats
 
-    found: list[tuple[Array, int]] = []
-    together = Covariance([np.isfinite(v) for v in variances])
-    together.add(noise)
+    tests: list[tuple[Array, int]] = []
+    covariance = Covariance([np.isfinite(v) for v in variances])
+    covariance.add(noise)
     for x, v in zip(noise, variances, strict=True):
         read = np.isfinite(v)
         squares = (x[:, read] ** 2 / v[read]).sum(0)
-        found += [(squares, len(x)), (np.array([squares.sum()]), squares.size * len(x))]
-    doubt = FALSE_ALARM / (2 * sum(squares.size for squares, _ in found))
+        tests += [(squares, len(x)), (np.array([squares.sum()]), squares.size * len(x))]
+    doubt = FALSE_ALARM / (2 * sum(squares.size for squares, _ in tests))
     return Drawn(
-        less=any(bool((squares < stats.chi2.ppf(doubt, n)).any()) for squares, n in found),
-        more=any(bool((squares > stats.chi2.isf(doubt, n)).any()) for squares, n in found),
-        shared=together.shared,
+        less=any(bool((squares < stats.chi2.ppf(doubt, n)).any()) for squares, n in tests),
+        more=any(bool((squares > stats.chi2.isf(doubt, n)).any()) for squares, n in tests),
+        shared=covariance.shared,
     )
 
 
 Side = Literal[0, 1]
 DRAWS = 20_000
-# error probability of each of the two rates: the verdict holds with twice this much doubt
+# error probability of each of the two rates: the verdict is wrong with at most twice this probability
 DOUBT = 1e-4
 # releases drawn at once
 _AT_ONCE = 1000
 _GRID = np.linspace(0.02, 0.98, 49)
 
 
-# the shipped code from one of two neighbours to what it publishes: copies of each table, ``(copies, *shape)``
+# the shipped code from one of two neighbours to its publication: copies of each table, ``(copies, *shape)``
 ReleasePath = Callable[[Side, NoiseSource, int], list[Array]]
 
 
@@ -457,19 +452,19 @@ class Whole:
     pair: tuple[object, object]
 
     def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
-        found = [self.draw(self.pair[side], noise) for _ in range(copies)]
-        return [np.stack([r.tables[m.table] for r in found]).astype(np.float64) for m in found[0].mechanisms]
+        releases = [self.draw(self.pair[side], noise) for _ in range(copies)]
+        return [np.stack([r.tables[m.table] for r in releases]).astype(np.float64) for m in releases[0].mechanisms]
 
 
 def silence(path: ReleasePath) -> Means:
-    """What a path publishes of each side where no noise is drawn."""
+    """Exact tables of a path for each side, without noise."""
     zero, one = ([table[0] for table in path(side, Silence(), 1)] for side in (0, 1))
     return zero, one
 
 
 @dataclass(frozen=True)
 class AuditTarget:
-    """A mechanism that draws from the shipped code, two neighbouring inputs, the claimed loss, and who is trusted.
+    """A mechanism that draws from the shipped code, two neighbouring inputs, the claimed loss, and the trust model.
 
     ``claimed_rho``: the claim under the relation "replace one person", in zCDP; of a binomial law: normal noise of its
     variance.
@@ -484,34 +479,34 @@ class AuditTarget:
     claimed_epsilon: Fraction | float | None = None
     whole: ReleasePath | None = None
 
-    def scores(self, side: Side, noise: NoiseSource, copies: int, together: Covariance) -> Array:
-        """The law's score of fresh releases of a side ``(copies,)``; their noise is taken in by ``together``."""
+    def scores(self, side: Side, noise: NoiseSource, copies: int, covariance: Covariance) -> Array:
+        """The law's score of fresh releases of a side ``(copies,)``; adds their noise to ``covariance``."""
         tables = self.path(side, Pooled(noise), copies)
-        together.add([x - mean for x, mean in zip(tables, self.means[side], strict=True)])
+        covariance.add([x - mean for x, mean in zip(tables, self.means[side], strict=True)])
         return self.law.score(tables, self.means)
 
     def drawn(self, noise: NoiseSource) -> Drawn:
-        """Whether a few whole releases of both sides have the noise that is listed; a path that is whole has it."""
+        """Compare the noise of a few whole releases of both sides with the listed one; a whole path needs no check."""
         if self.whole is None or not isinstance(self.law, Gaussian):
             return Drawn(less=False, more=False, shared=False)
-        found: list[list[Array]] = []
+        noise_of: list[list[Array]] = []
         for side in (0, 1):
             tables = self.whole(side, Pooled(noise), RELEASES)
-            found.append([x - mean for x, mean in zip(tables, self.means[side], strict=True)])
-        return hold_noise([np.concatenate(of) for of in zip(*found, strict=True)], self.law.variances)
+            noise_of.append([x - mean for x, mean in zip(tables, self.means[side], strict=True)])
+        return hold_noise([np.concatenate(both) for both in zip(*noise_of, strict=True)], self.law.variances)
 
     @property
     def attained(self) -> float:
         """Share of the claim that the attacked pair spends, exactly and before any draw: in epsilon where pure."""
-        whole = self.claimed_epsilon if isinstance(self.law, Laplace) else self.claimed_rho
-        return self.law.loss(self.means) / float(whole or 0)
+        claim = self.claimed_epsilon if isinstance(self.law, Laplace) else self.claimed_rho
+        return self.law.loss(self.means) / float(claim or 0)
 
 
 @dataclass(frozen=True)
 class WholePlan:
-    """What all that a recipe releases costs, without a draw, where a smaller plan was attacked.
+    """Cost of all releases of a recipe, without a draw, where a smaller plan was attacked.
 
-    ``rho``, ``claimed``: cost in zCDP by the plan's own variances, exactly, and what is claimed.
+    ``rho``, ``claimed``: exact zCDP cost by the plan's own variances, and the claim.
     """
 
     stands_for: str
@@ -535,16 +530,16 @@ class WholePlan:
 
 @dataclass(frozen=True)
 class AttackResult:
-    """What an attack proves.
+    """Result of an attack.
 
-    ``lower_bound_rho``, ``lower_bound_epsilon``: what is lost at least, with this ``confidence``; epsilon where the
-    claim is made in it.
+    ``lower_bound_rho``, ``lower_bound_epsilon``: of the loss, with this ``confidence``; epsilon where the claim is made
+    in it.
     ``true_positives``, ``false_positives``: rates of right and wrong guesses; ``curve`` is their trade-off ``(FPR,
     TPR)`` over thresholds.
-    ``ceiling_rho``, ``ceiling_epsilon``: what so many draws prove of a mechanism without any noise: a claim above them
+    ``ceiling_rho``, ``ceiling_epsilon``: bounds from so many draws of a mechanism without any noise: a claim above them
     is not tested.
-    ``less_noise``, ``shared_noise``: whether whole releases draw less than they list, and whether entries do not have
-    noise of their own; each with a chance of 1e-9 to be wrong.
+    ``less_noise``, ``shared_noise``: whether whole releases draw less noise than they list, and whether entries share
+    noise; each is wrong with probability 1e-9.
     """
 
     mechanism: str
@@ -595,20 +590,20 @@ def attack(
 
     Where whole releases do not draw what they list, they are attacked themselves, one at a time.
     """
-    seen = target.drawn(noise)
-    if target.whole is not None and (seen.less or seen.more):
+    differences = target.drawn(noise)
+    if target.whole is not None and (differences.less or differences.more):
         target = replace(target, path=target.whole)
-    found: tuple[list[Array], list[Array]] = ([], [])
+    scores: tuple[list[Array], list[Array]] = ([], [])
     law, tables = target.law, target.means[0]
     variances = law.variances if isinstance(law, Gaussian) else [np.ones(table.shape) for table in tables]
-    together = Covariance([np.isfinite(v) for v in variances])
+    covariance = Covariance([np.isfinite(v) for v in variances])
     for first in range(0, draws, _AT_ONCE):
         copies = min(_AT_ONCE, draws - first)
-        found[0].append(target.scores(0, noise, copies, together))
-        found[1].append(target.scores(1, noise, copies, together))
+        scores[0].append(target.scores(0, noise, copies, covariance))
+        scores[1].append(target.scores(1, noise, copies, covariance))
         if progress is not None:
             progress(first + copies, draws)
-    zero, one = np.concatenate(found[0]), np.concatenate(found[1])
+    zero, one = np.concatenate(scores[0]), np.concatenate(scores[1])
     bound = target.law.bound(zero, one, target.means, DOUBT)
     certain = np.full(draws, np.inf)
     ceiling = target.law.bound(certain, -certain, target.means, DOUBT)
@@ -628,8 +623,8 @@ def attack(
         curve=trade_off(zero, one),
         ceiling_rho=ceiling.rho,
         ceiling_epsilon=ceiling.epsilon,
-        less_noise=seen.less,
-        shared_noise=seen.shared or together.shared,
+        less_noise=differences.less,
+        shared_noise=differences.shared or covariance.shared,
     )
 
 

@@ -1,26 +1,24 @@
-"""The contracts: what everything of ours passes, and what is of your own can be put to (docs/extend.md).
+"""Contracts: checks that all shipped parts pass, and that plug-ins can be put to (docs/extend.md).
 
 ==================  ==============================================  ====================================================
 contract            a subject                                       its checks stand
 ==================  ==============================================  ====================================================
 :data:`WORLD`       a :class:`~pipeline.worlds.world.World`   here: a world is a process, and its logs are of it
-:data:`AGENT`       a :class:`Player`                               here: short trials in RiverSwim, or where it says
+:data:`AGENT`       a :class:`Player`                               here: short trials in RiverSwim, or its own world
 :data:`PRIVATIZER`  a function from a card to a private sum         below
 :data:`NOISE`       a function that makes a noise source            below
 :data:`READER`      a :class:`LogReader`                            below
 ==================  ==============================================  ====================================================
 
-A check that passes proves nothing beyond what it looks at.  Each catches a twin made to break it: a test compares
-:data:`CONTRACTS` with the twins of ``tests/audits/test_contracts_twins.py``.
-
-What every privatizer and every noise source must do, and how a broken contract is told.
+A check proves only its own promise.  Each catches a twin made to break it: a test compares :data:`CONTRACTS` with the
+twins of ``tests/audits/test_contracts_twins.py``.
 
 A privatizer is a function from a card to a :class:`~pipeline.statistics.private_sum.PrivateSum`.  Its checks build a
 tiny domain, enumerate every person in it through the code that counts, and draw on seeded noise.  A noise source is
 given as a function without arguments that makes one: a :class:`~pipeline.privacy.noise.NoiseSource` draws the law that
 it names.
 
-What every log reader must do: whatever one person's record holds, the rows of all others stay as they are.
+A log reader keeps the rows of all other people as they are, whatever one person's record holds.
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
@@ -80,14 +78,14 @@ Subject = TypeVar("Subject")
 
 @dataclass(frozen=True)
 class Contract(Generic[Subject]):
-    """What all subjects of one kind promise.
+    """The promises of all subjects of one kind.
 
     Parameters
     ----------
     kind
-        What they are, in a word.
+        Name of the kind.
     checks
-        Each looks at one promise of a subject, and raises a :class:`BrokenContractError` that says what was found.
+        Each checks one promise of a subject, and raises a :class:`BrokenContractError` where it is broken.
     """
 
     kind: str
@@ -112,7 +110,7 @@ def promised(holds: bool, message: str) -> None:
     Raises
     ------
     BrokenContractError
-        With the message, where it was not.
+        With the message, where it does not hold.
     """
     if not holds:
         raise BrokenContractError(message)
@@ -142,8 +140,8 @@ def tiny_card(kind: str = "synthetic") -> Card:
 
 @PRIVATIZER.check
 def tables_are_known_beforehand(make: Privatizer) -> None:
-    """Every mechanism names a table that is counted, with its shape, and says what it costs."""
-    tables = _everybody()[0]
+    """Every mechanism names a table that is counted, with its shape, and its cost."""
+    tables = _all_people()[0]
     for m in make(tiny_card()).mechanisms:
         promised(m.table in tables, f"mechanism {m.table} is no table of counts: {', '.join(tables)}")
         promised(m.shape == tables[m.table].shape, f"table {m.table} has shape {tables[m.table].shape}, not {m.shape}")
@@ -153,7 +151,7 @@ def tables_are_known_beforehand(make: Privatizer) -> None:
 @PRIVATIZER.check
 def no_person_moves_a_table_further_than_it_says(make: Privatizer) -> None:
     """Largest L2 and L1 distance over every pair of people, the absent one included."""
-    people = _everybody()
+    people = _all_people()
     for m in make(tiny_card()).mechanisms:
         rows = np.unique([p[m.table].ravel() for p in people], axis=0)
         squares = (rows * rows).sum(1)
@@ -167,22 +165,23 @@ def no_person_moves_a_table_further_than_it_says(make: Privatizer) -> None:
 def every_cell_gets_the_noise_it_says(make: Privatizer) -> None:
     """Never-visited cells too, on both sides: neither 30 % less nor 30 % more."""
     privatizer = make(tiny_card())
-    drawn = _drawn(privatizer, _everybody()[0], 1)
+    drawn = _drawn(privatizer, _all_people()[0], 1)
     for m in privatizer.mechanisms:
         noise = np.stack([r.tables[m.table] for r in drawn]).astype(np.float64)
         claimed = m.standard_deviation**2
         silent = int((noise.std(0) == 0).sum())
         promised(not silent, f"table {m.table}: {silent} cells get no noise")
-        found = float(noise.var())
+        variance = float(noise.var())
         promised(
-            abs(found / claimed - 1) < _OFF, f"table {m.table}: variance of the noise is {found:.4g}, not {claimed:.4g}"
+            abs(variance / claimed - 1) < _OFF,
+            f"table {m.table}: variance of the noise is {variance:.4g}, not {claimed:.4g}",
         )
 
 
 @PRIVATIZER.check
 def noise_does_not_look_at_the_counts(make: Privatizer) -> None:
-    """From one seed, two people's releases differ by what the people differ by, and by nothing else."""
-    privatizer, people = make(tiny_card()), _everybody()
+    """From one seed, two people's releases differ exactly by the difference of the people's counts."""
+    privatizer, people = make(tiny_card()), _all_people()
     one, other = people[0], people[-1]
     for seed in range(5):
         a, b = (privatizer.draw(_counts(p), SeededNoise(seed)) for p in (one, other))
@@ -195,7 +194,7 @@ def noise_does_not_look_at_the_counts(make: Privatizer) -> None:
 def releases_are_integers_that_name_their_source(make: Privatizer) -> None:
     """``int64`` tables under the declared mechanisms, the noise named by its source."""
     privatizer = make(tiny_card())
-    release = privatizer.draw(_counts(_everybody()[0]), SeededNoise(0))
+    release = privatizer.draw(_counts(_all_people()[0]), SeededNoise(0))
     promised(release.mechanisms == privatizer.mechanisms, "the release names other mechanisms than the privatizer")
     promised(release.noise == "seeded", f"drawn from seeded noise, the release says {release.noise!r}")
     wrong = [name for name, table in release.tables.items() if table.dtype != np.int64]
@@ -206,7 +205,7 @@ def releases_are_integers_that_name_their_source(make: Privatizer) -> None:
 def seeded_noise_never_touches_real_people(make: Privatizer) -> None:
     """Data registered as real is refused before anything is drawn."""
     card = tiny_card("real")
-    counts = ExactSums(card.name, "real", card.domain.dynamics, dict(_everybody()[0]))
+    counts = ExactSums(card.name, "real", card.domain.dynamics, dict(_all_people()[0]))
     try:
         make(card).draw(counts, SeededNoise(0))
     except RealDataError:
@@ -231,7 +230,7 @@ def gaussian_draws_have_their_law(make: Source) -> None:
     """Chi-square of 20 000 draws at variances 2 and 30 against the discrete Gaussian."""
     for variance in (2, 30):
         drawn = make().gaussian(_DRAWS, variance, _NOWHERE)
-        _law(drawn, f"gaussian, variance {variance}", lambda x, v=variance: np.exp(-(x**2) / (2 * v)))
+        _check_law(drawn, f"gaussian, variance {variance}", lambda x, v=variance: np.exp(-(x**2) / (2 * v)))
 
 
 @NOISE.check
@@ -239,7 +238,7 @@ def laplace_draws_have_their_law(make: Source) -> None:
     """The same of the discrete Laplace at scales 3/2 and 7."""
     for scale in (Fraction(3, 2), Fraction(7)):
         drawn = make().laplace(_DRAWS, scale, _NOWHERE)
-        _law(drawn, f"laplace, scale {scale}", lambda x, b=float(scale): np.exp(-np.abs(x) / b))
+        _check_law(drawn, f"laplace, scale {scale}", lambda x, b=float(scale): np.exp(-np.abs(x) / b))
 
 
 @NOISE.check
@@ -254,7 +253,7 @@ def neighbouring_draws_do_not_follow_each_other(make: Source) -> None:
 
 @NOISE.check
 def what_can_be_repeated_refuses_real_people(make: Source) -> None:
-    """A source that draws the same twice is known to whoever knows the seed."""
+    """A source that draws the same numbers twice serves no real data: whoever knows the seed knows its noise."""
     one, other = (make().gaussian(64, 10**6, _NOWHERE) for _ in range(2))
     if not np.array_equal(one, other):
         return
@@ -267,7 +266,7 @@ def what_can_be_repeated_refuses_real_people(make: Source) -> None:
 
 @NOISE.check
 def the_distance_from_the_law_is_small(make: Source) -> None:
-    """``tv_bound`` is what a draw may be off; it is counted in delta, so it must be tiny."""
+    """``tv_bound``, the total variation of a draw from its law, is counted in delta, so it must be tiny."""
     bound = make().tv_bound(10**6)
     promised(0 <= bound <= _LARGEST_SLACK, f"tv_bound is {float(bound):.3g} a draw")
 
@@ -282,8 +281,8 @@ def _drawn(privatizer: PrivateSum, tables: Tables, seed: int) -> list[Release]:
 
 
 @cache
-def _everybody() -> list[Tables]:
-    """What each person of the tiny domain adds, and one who is not there."""
+def _all_people() -> list[Tables]:
+    """Tables of each person of the tiny domain, and of an absent one."""
     people = [count_person(tiny_card(), person) for person in _people()]
     return [*people, {name: np.zeros_like(table) for name, table in people[0].items()}]
 
@@ -298,18 +297,18 @@ def _people() -> Iterator[Person]:
                 yield [[first, (first[3], a, r, s2)]]
 
 
-def _law(drawn: Integers, name: str, weight: Callable[[Integers], Array]) -> None:
+def _check_law(drawn: Integers, name: str, weight: Callable[[Integers], Array]) -> None:
     promised(drawn.shape == (_DRAWS,) and drawn.dtype == np.int64, f"{name}: {drawn.shape} of {drawn.dtype}, not int64")
     support = np.arange(-400, 401)
     mass = weight(support) / weight(support).sum()
     # tails are pooled so that every cell expects at least 20
     inner = support[mass * _DRAWS >= 20]
     low, high = int(inner[0]), int(inner[-1])
-    seen = np.bincount(np.clip(drawn, low, high) - low, minlength=high - low + 1)
+    counts = np.bincount(np.clip(drawn, low, high) - low, minlength=high - low + 1)
     expected = mass[(support >= low) & (support <= high)].copy()
     expected[0] += mass[support < low].sum()
     expected[-1] += mass[support > high].sum()
-    p = float(stats.chisquare(seen, expected * _DRAWS).pvalue)
+    p = float(stats.chisquare(counts, expected * _DRAWS).pvalue)
     promised(p > _DOUBT, f"{name}: not the law it names (p = {p:.1g}); spread {drawn.std():.3f}")
 
 
@@ -321,16 +320,16 @@ _DAMAGES = (
 
 @dataclass(frozen=True)
 class LogReader:
-    r"""A reader, and a good log to put it to the test.
+    r"""A reader, and a good log to test it with.
 
     Parameters
     ----------
     reader
-        As a card's ``source.format`` would find it.
+        As a card's ``source.format`` names it.
     suffix
         Of the file that is written, dot included.
     records
-        Whose record, and its bytes as they stand in the file; of three people at least.
+        Person and bytes of each record in the file; of three people at least.
     write
         Records -> the bytes of a file.  Lines: ``lambda records: b"\n".join(records)``.
     columns
@@ -344,22 +343,22 @@ class LogReader:
     columns: Sequence[str]
 
     def batches(self, records: Sequence[bytes]) -> list[Batch]:
-        """What the reader makes of a file of these records."""
+        """Batches that the reader makes of a file of these records."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / f"log{self.suffix}"
             path.write_bytes(self.write(records))
-            asked = Request(list(self.columns))
+            request = Request(list(self.columns))
             if self.reader.types is not None:
-                self.reader.types(path, asked)
-            return list(self.reader.read(path, asked))
+                self.reader.types(path, request)
+            return list(self.reader.read(path, request))
 
     def rows(self, records: Sequence[bytes]) -> dict[str, list[tuple[Any, ...]]]:
         """Rows of each user, in their order."""
-        found: dict[str, list[tuple[Any, ...]]] = {}
+        rows: dict[str, list[tuple[Any, ...]]] = {}
         for batch in self.batches(records):
             for row in batch.frame.rows():
-                found.setdefault(str(row[0]), []).append(row)
-        return found
+                rows.setdefault(str(row[0]), []).append(row)
+        return rows
 
 
 READER = Contract[LogReader]("log reader")
@@ -367,7 +366,7 @@ READER = Contract[LogReader]("log reader")
 
 @READER.check
 def everybody_is_read(log: LogReader) -> None:
-    """Of a good log nobody's record is set aside, and the columns are those asked for."""
+    """Of a good log no record is set aside, and the columns are those requested."""
     batches = log.batches([record for _, record in log.records])
     promised(all(len(batch.malformed) == 0 for batch in batches), "records of a good log are set aside")
     wrong = [batch.frame.columns for batch in batches if batch.frame.columns != list(log.columns)]
@@ -378,22 +377,22 @@ def everybody_is_read(log: LogReader) -> None:
 
 @READER.check
 def nobodys_bytes_move_another(log: LogReader) -> None:
-    """One record is cut, filled with what is no text, grown beyond a record's size, or gone; all others stay."""
-    whole = [record for _, record in log.records]
-    good = log.rows(whole)
-    for at, (user, record) in enumerate(log.records):
-        for told, odd in _twins(record):
+    """Where one record is cut, no text, longer than a record may be, or gone, all others stay."""
+    records = [record for _, record in log.records]
+    good = log.rows(records)
+    for i, (user, record) in enumerate(log.records):
+        for change, altered in _twins(record):
             try:
-                found = log.rows([*whole[:at], *odd, *whole[at + 1 :]])
+                rows = log.rows([*records[:i], *altered, *records[i + 1 :]])
             except Exception as e:  # whatever it raises, all others are gone
-                promised(False, f"record {at + 1} {told}: the file is refused ({type(e).__name__})")
+                promised(False, f"record {i + 1} {change}: the file is refused ({type(e).__name__})")
                 continue
-            moved = [who for who, rows in good.items() if who != user and found.get(who) != rows]
-            promised(not moved, f"record {at + 1} {told}: rows of {len(moved)} others change")
+            changed = [who for who, expected in good.items() if who != user and rows.get(who) != expected]
+            promised(not changed, f"record {i + 1} {change}: rows of {len(changed)} others change")
 
 
 def _twins(record: bytes) -> Iterator[tuple[str, list[bytes]]]:
-    """What else one record might be; none has a newline, which would make two of it."""
+    """Altered forms of a record, each with its description; none has a newline, which would make two of it."""
     yield "is gone", []
     yield "stands there twice", [record, record]
     for share in (1, 2, 3):
@@ -403,7 +402,7 @@ def _twins(record: bytes) -> Iterator[tuple[str, list[bytes]]]:
         yield f"holds {damage[:8]!r} in its middle", [record[: len(record) // 2] + damage + record[len(record) // 2 :]]
 
 
-# what a package's own tests name (docs/extend.md)
+# imported by the tests of a plug-in (docs/extend.md)
 __all__ = ["AGENT", "CONTRACTS", "NOISE", "PRIVATIZER", "READER", "WORLD", "BrokenContractError", "LogReader", "Player"]
 
 WORLD = Contract[World]("world")
@@ -416,7 +415,7 @@ _EPISODES = 4000
 
 @WORLD.check
 def transitions_are_distributions(world: World) -> None:
-    """Every row of ``transition`` and ``start`` is one."""
+    """Every row of ``transition`` and ``start`` is a distribution."""
     for name, table in (("transition", world.transition), ("start", world.start)):
         where = np.argwhere((table < 0).any(-1) | (np.abs(table.sum(-1) - 1) > _ROUNDING))
         promised(not len(where), f"{name}{where[:1].tolist()}: negative, or does not sum to 1")
@@ -435,18 +434,18 @@ def labels_fit(world: World) -> None:
     S, A = world.shape  # noqa: N806
     promised(len(world.raw_labels) == S, f"{S} states have {len(world.raw_labels)} labels")
     promised(len(set(world.actions)) == A, f"{A} actions have {len(set(world.actions))} different labels")
-    strange = [s for s in world.ends if not 0 <= s < S]
-    promised(not strange, f"ends {strange} are no states")
+    unknown = [s for s in world.ends if not 0 <= s < S]
+    promised(not unknown, f"ends {unknown} are no states")
 
 
 @WORLD.check
 def ends_are_worth_nothing(world: World) -> None:
-    """An episode stops on entering an end, so whatever the tables do from there on must pay 0."""
-    left = world.transition.reshape(-1, *world.transition.shape[-3:])
+    """An episode stops on entering an end, so the tables must pay 0 from there on."""
+    transitions = world.transition.reshape(-1, *world.transition.shape[-3:])
     reached = world.terminal.copy()
     for _ in range(len(reached)):
-        reached |= (left[:, reached] > 0).any((0, 1, 2))
-    paid = np.broadcast_to(world.expected_reward, (len(left), *world.shape))[:, reached]
+        reached |= (transitions[:, reached] > 0).any((0, 1, 2))
+    paid = np.broadcast_to(world.expected_reward, (len(transitions), *world.shape))[:, reached]
     promised(
         not paid.any(), "something is paid after an end; pay on the way to it, or let it lead to a state that pays 0"
     )
@@ -465,20 +464,23 @@ def every_behaviour_is_a_policy(world: World) -> None:
 
 @WORLD.check
 def a_log_follows_the_tables(world: World) -> None:
-    """Successors and rewards of 4000 simulated episodes have the frequencies and sums that the tables say."""
+    """Successors and rewards of 4000 simulated episodes have the frequencies and sums of the tables."""
     horizon = world.steps()
     rows = sample_log(world, "uniform", horizon, _EPISODES, np.random.default_rng(0))
     S, A = world.shape  # noqa: N806
     shape = (horizon, S, A, S)
-    at = (rows.step, rows.state, rows.action)
-    P = np.broadcast_to(world.transition, shape)[at]  # noqa: N806
+    visited = (rows.step, rows.state, rows.action)
+    P = np.broadcast_to(world.transition, shape)[visited]  # noqa: N806
     impossible = P[np.arange(len(P)), rows.next_state] <= 0
     promised(not impossible.any(), "the log holds a step that the tables make impossible")
-    seen = np.bincount(rows.next_state, minlength=S)
+    entries = np.bincount(rows.next_state, minlength=S)
     spread = np.sqrt((P * (1 - P)).sum(0)) + 1
-    off = np.abs(seen - P.sum(0)) / spread
-    promised(bool((off < _SIGMAS).all()), f"entries into state {off.argmax()} are {off.max():.1f} deviations off")
-    expected = np.broadcast_to(world.expected_reward, shape[:3])[at]
+    deviation = np.abs(entries - P.sum(0)) / spread
+    promised(
+        bool((deviation < _SIGMAS).all()),
+        f"entries into state {deviation.argmax()} are {deviation.max():.1f} deviations off",
+    )
+    expected = np.broadcast_to(world.expected_reward, shape[:3])[visited]
     error = rows.reward - expected
     deviations = abs(error.sum()) / (np.sqrt((error**2).sum()) + _ROUNDING)
     promised(deviations < _SIGMAS, f"summed rewards are {deviations:.1f} deviations off")
@@ -501,7 +503,7 @@ def a_card_can_be_written(world: World) -> None:
 
 @dataclass(frozen=True)
 class Player:
-    """An agent by name (``module:object`` where it is not ours), and where it plays."""
+    """An agent by name (``module:object`` of a plug-in), and the world that it plays in."""
 
     agent: str
     world: str = "riverswim_homogeneous"
@@ -520,7 +522,7 @@ class Player:
         return replace(bare, epsilon=1.0, delta=1e-5, calibration="tight") if self.private else bare
 
     def outcome(self, seed: int = 0) -> Outcome:
-        """Of that trial."""
+        """Outcome of that trial."""
         return run(self.trial(seed))
 
 
@@ -529,7 +531,7 @@ AGENT = Contract[Player]("online agent")
 
 @AGENT.check
 def marks_and_regret_are_a_curve(player: Player) -> None:
-    """Marks rise to K; regret never falls, and is at most what the worst policy would lose."""
+    """Marks rise to K; regret never falls, and is at most that of the worst policy."""
     out, mdp = player.outcome(), world_of(player.trial())
     promised(out.marks[-1] == player.episodes, f"the last mark is {out.marks[-1]}, not K = {player.episodes}")
     promised(bool((np.diff(out.marks) > 0).all()), "marks do not rise")
@@ -551,7 +553,7 @@ def the_same_trial_gives_the_same_outcome(player: Player) -> None:
 
 @AGENT.check
 def outcomes_are_plain_values(player: Player) -> None:
-    """So that they can be kept and travel between processes; no number is NaN."""
+    """Outcomes are JSON values, to be stored and sent between processes; no number is NaN."""
     try:
         json.dumps(plain_values(player.trial(), player.outcome()), allow_nan=False)
     except (TypeError, ValueError) as e:
@@ -560,7 +562,7 @@ def outcomes_are_plain_values(player: Player) -> None:
 
 @AGENT.check
 def facts_say_what_it_is(player: Player) -> None:
-    """Facts hold the trust model that is declared; a private agent's hold what its noise really costs."""
+    """Facts hold the declared trust model; those of a private agent hold the true cost of its noise."""
     facts = player.outcome().facts
     declared = find(player.agent).trust
     promised(facts.get("trust") in _TRUSTS, f"facts['trust'] is {facts.get('trust')!r}, not one of {_TRUSTS}")
@@ -602,14 +604,14 @@ def the_policy_is_one_of_the_worlds(player: Player) -> None:
     if table is None:
         return
     H, S, A = mdp.shape  # noqa: N806
-    given = np.asarray(table)
-    if given.ndim == 2:
-        promised(given.shape == (H, S), f"policy has shape {given.shape}, not {(H, S)}")
-        promised(bool(((given >= 0) & (given < A)).all()), "the policy takes actions that do not exist")
-        given = np.eye(A)[given]
-    promised(given.shape == (H, S, A), f"policy has shape {given.shape}, not {(H, S, A)}")
-    promised(bool((given >= 0).all()) and np.allclose(given.sum(-1), 1), "the chances of a state are no distribution")
-    value = policy_value(mdp, Policy(given, np.zeros((H, S), dtype=bool)))
+    policy = np.asarray(table)
+    if policy.ndim == 2:
+        promised(policy.shape == (H, S), f"policy has shape {policy.shape}, not {(H, S)}")
+        promised(bool(((policy >= 0) & (policy < A)).all()), "the policy takes actions that do not exist")
+        policy = np.eye(A)[policy]
+    promised(policy.shape == (H, S, A), f"policy has shape {policy.shape}, not {(H, S, A)}")
+    promised(bool((policy >= 0).all()) and np.allclose(policy.sum(-1), 1), "the chances of a state are no distribution")
+    value = policy_value(mdp, Policy(policy, np.zeros((H, S), dtype=bool)))
     promised(value <= optimum(mdp) + _ROUNDING, "the policy beats the optimum")
 
 

@@ -1,23 +1,19 @@
-"""Audit targets of an online agent: what its registration names for a trial; nobody plays, no world moves.
+"""Audit targets of an online agent, as its registration names them for a trial; nothing is played.
 
 The protocol is attacked at the trial's budget, with the same code that calibrates and adds noise where it is played;
 a counter has few leaves here, because one of many works the same and takes longer.  Of the shuffle model the messages
 that a shuffler hands over are attacked too: they go through the three functions of :mod:`pipeline.privacy.shuffle` with
 the operating system's coins, a counter of its own for each copy.
 
-Audit targets of what online users send in batches: counters of joint privacy, local messages, shuffled totals.
+*Batches of online users*: counters of joint privacy, local messages, shuffled totals.  Noise is independent from action
+to action, and its scale depends on the number of steps alone: a mechanism with as many actions as copies *is* so many
+mechanisms with one.  So the shipped code serves all copies at once, and the attack reads the entries in which the two
+users differ.  The totals of the shuffle model are drawn by their law, on fresh seeds.
 
-Noise is independent from action to action, and its scale depends on the number of steps alone: a mechanism with as many
-actions as copies *is* so many mechanisms with one.  So the shipped code serves all copies at once, and what it shows is
-read in the entries in which the two users differ.  The totals of the shuffle model are drawn by their law, on fresh
-seeds.
-
-Audit targets of private sums: count tables at once or night by night, and the running sums of online agents.
-
-Two people differ in the first step alone; the steps after it are empty.  What a step moves is a column of M where the
-running sums are factored as A = W M (:mod:`pipeline.privacy.continual`), and the first column is the longest.
-Whoever sees released rows reads M x + z itself.  Whoever sees the sums W (M x + z) after some of the steps divides them
-by the triangular root of the noise's covariance W W^T: what is left has independent noise of one row's variance.
+*Running sums*: two people differ in the first step alone; the steps after it are empty.  A step moves a column of M
+where the running sums are factored as A = W M (:mod:`pipeline.privacy.continual`), and the first column is the longest.
+Released rows are M x + z itself.  The sums W (M x + z) after some of the steps are divided by the triangular root of
+the noise's covariance W W^T: the quotients have independent noise of one row's variance.
 
 A claim covers all rows, more than the sums of a bottom-up tree show: the bound there stays below it by construction.
 """
@@ -114,19 +110,19 @@ _WORDS: dict[CountMechanism | None, str] = {
 
 @dataclass(frozen=True)
 class Watch:
-    """When an attacker looks at a running sum, and what is read off it."""
+    """Steps at which an attacker reads a running sum."""
 
     kind: Kind
     steps: int = LEAVES
 
     @property
     def time(self) -> Factorisation:
-        """What is released, and when."""
+        """The factorisation of the released sums."""
         return Once(1) if self.kind == "once" else continual(self.kind, self.steps)
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """After which steps the sum is read: each, or those after which it is one node of a tree."""
+        """Steps after which the sum is read: each, or those after which it is one node of a tree."""
         last = self.time.steps
         if self.kind == "square-root":
             return tuple(range(1, last + 1))
@@ -138,15 +134,15 @@ class Watch:
 
         weights = np.zeros((len(sums), self.time.draws))
         for row, t in zip(weights, self.ends, strict=True):
-            found = self.time.weights(t)
-            row[: len(found)] = found
+            weight = self.time.weights(t)
+            row[: len(weight)] = weight
         flat = np.array(sums).reshape(len(sums), -1)
-        read = solve_triangular(np.linalg.cholesky(weights @ weights.T), flat, lower=True)
-        return list(read.reshape(len(sums), *sums[0].shape))
+        whitened = solve_triangular(np.linalg.cholesky(weights @ weights.T), flat, lower=True)
+        return list(whitened.reshape(len(sums), *sums[0].shape))
 
 
 def look(show: Callable[[], Array]) -> Array:
-    """What is shown, read several times: what is drawn anew on every reading averages out."""
+    """Mean of several readings: noise that is drawn anew on every reading averages out."""
     return np.mean([show() for _ in range(_READINGS)], axis=0)
 
 
@@ -207,18 +203,18 @@ def sums_target(
         words = f"lq sums, {_WORDS[how]}, {words}"
         if kind != "once":
             time = LazyTree(watch.ends, "plain" if kind == "plain" else "bottom-up")
-        printed = partial(paper_004, layout, ask, watch.time.steps)
+        paper_noise = partial(paper_004, layout, ask, watch.time.steps)
     elif isinstance(layout, ResidualMessage):
-        words, printed = f"{layout.of}, {_WORDS[how]}, {words}", partial(tight, layout, ask, time.cost)
+        words, paper_noise = f"{layout.of}, {_WORDS[how]}, {words}", partial(tight, layout, ask, time.cost)
     else:
         words = f"{_WORDS[how]}, {layout.of}, {words}" + (", unit rows" if layout.unit else "")
-        printed = partial(paper_001, layout, ask) if how is None else partial(paper_000, layout, ask, watch.steps)
-    noise = tight(layout, ask, time.cost) if ask.calibration == "tight" else printed()
+        paper_noise = partial(paper_001, layout, ask) if how is None else partial(paper_000, layout, ask, watch.steps)
+    noise = tight(layout, ask, time.cost) if ask.calibration == "tight" else paper_noise()
     claimed = cost_of(layout, noise, time.cost)
     if noise is None or claimed is None:
         raise CardError("an audit needs noise: epsilon is infinite")
-    entries, shipped = entry_variances(layout, noise), cast("Callable[[object], Integers]", layout.integers)
-    one, *others = (shipped(person) for person in layout.extremes())
+    entries, integers = entry_variances(layout, noise), cast("Callable[[object], Integers]", layout.integers)
+    one, *others = (integers(person) for person in layout.extremes())
     path = Sums(watch, (one, max(others, key=lambda x: float(((one - x) ** 2 / entries).sum()))), entries, time)
     return AuditTarget(
         mechanism=words,
@@ -274,7 +270,7 @@ def interactive_target(
 def shuffled_target(layout: OnlineLayout, epsilon: float, delta: float, users: int, honest: float = 1.0) -> AuditTarget:
     """The worst pair of users of one batch, whose episodes are all alike, against the mechanism of counts-shuffle.
 
-    ``users``, ``honest``: of the batch, and the declared share of them whose coins are counted on, in (0, 1].
+    ``honest``: declared share of the users whose coins are counted on, in (0, 1].
     """
     layout, m = replace(layout, states=2, actions=1), layout.episodes
     users = max(users, m)
@@ -336,20 +332,20 @@ def bit_sides(changes: int, episodes: int = 1) -> Means:
 
 
 def _moved(one: Sequence[Tabled], other: Sequence[Tabled]) -> list[Bools]:
-    """Where tables ``(G, S, 1[, S])`` of two users differ."""
+    """Masks where tables ``(G, S, 1[, S])`` of two users differ."""
     return [(a != b)[:, :, 0] for a, b in zip(one, other, strict=True)]
 
 
 def _entries(tables: Sequence[Tabled], moved: list[Bools]) -> Array:
-    """These entries of tables ``(G, S, copies[, S])``: ``(copies, n)``."""
+    """The masked entries of tables ``(G, S, copies[, S])``: ``(copies, n)``."""
     parts = [np.moveaxis(t, 2, 0)[:, where].astype(np.float64) for t, where in zip(tables, moved, strict=True)]
     return np.concatenate(parts, axis=1)
 
 
-def _kept(seen: NoisyTables | BatchTables, layout: BatchLayout) -> list[Tabled]:
+def _own_counters(tables: NoisyTables | BatchTables, layout: BatchLayout) -> list[Tabled]:
     """The tables that have counters of their own."""
-    rewards: list[Tabled] = [seen.r_sa] if seen.r_sa is not None and layout.rewards else []
-    return [seen.n_sas[: layout.moving], seen.n_sa[layout.visits], *rewards]
+    rewards: list[Tabled] = [tables.r_sa] if tables.r_sa is not None and layout.rewards else []
+    return [tables.n_sas[: layout.moving], tables.n_sa[layout.visits], *rewards]
 
 
 @dataclass(frozen=True)
@@ -365,12 +361,12 @@ class _OneBatch:
 
     def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
         layout, m = self.layout, self.episodes
-        moved = _moved(*(_kept(tables, layout) for tables in layout.extremes()))
+        moved = _moved(*(_own_counters(tables, layout) for tables in layout.extremes()))
         wide = replace(layout, shape=(*layout.shape[:2], copies))
         one = [*wide.extremes()][side]
-        said = replace(one, users=self.users, n_sas=m * one.n_sas, r_sa=m * one.r_sa)
-        seen = self.privatizer.release(said, wide, self.noise()).noisy
-        return [np.rint(_entries(_kept(seen, layout), moved) + self.mean)]
+        batch = replace(one, users=self.users, n_sas=m * one.n_sas, r_sa=m * one.r_sa)
+        tables = self.privatizer.release(batch, wide, self.noise()).noisy
+        return [np.rint(_entries(_own_counters(tables, layout), moved) + self.mean)]
 
 
 @dataclass(frozen=True)
@@ -385,28 +381,28 @@ class _Batches:
 
     @property
     def moved(self) -> list[Bools]:
-        """Where what the users add differs, table by table."""
+        """Masks where the tables of the two users differ."""
         sums = (self.layout.sums(self.layout.integers(user).astype(np.float64)) for user in self.extremes(self.layout))
         return _moved(*([table for table in tables if table is not None] for tables in sums))
 
     def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
         wide = replace(self.layout, actions=copies)
         counts, moved, user = self.made(wide, noise), self.moved, [*self.extremes(wide)][side]
-        nobody = Tally(1, 0 * user.transitions, None if user.rewards is None else 0 * user.rewards)
+        empty = Tally(1, 0 * user.transitions, None if user.rewards is None else 0 * user.rewards)
         sums: list[Array] = []
         for t in range(1, self.watch.time.steps + 1):
-            counts.add(user if t == 1 else nobody)
+            counts.add(user if t == 1 else empty)
             if t in self.watch.ends:
                 sums.append(look(lambda: self._show(counts.counts(), moved)))
         return self.watch.read_off(sums)
 
-    def _show(self, seen: OnlineCounts, moved: list[Bools]) -> Array:
-        rewards = [] if seen.r_sa is None else [seen.r_sa]
+    def _show(self, counts: OnlineCounts, moved: list[Bools]) -> Array:
+        rewards = [] if counts.r_sa is None else [counts.r_sa]
         if self.mean is None:
-            return _entries([seen.n_sas, *rewards], moved)
-        # of each visit's -1 or +1 the bit that was sent
-        bits = [(r + seen.n_sas.sum(-1)) / 2 for r in rewards]
-        return np.rint(_entries([seen.n_sas, *bits], moved) + self.mean)
+            return _entries([counts.n_sas, *rewards], moved)
+        # the bit that was sent stands for -1 or +1 of each visit
+        bits = [(r + counts.n_sas.sum(-1)) / 2 for r in rewards]
+        return np.rint(_entries([counts.n_sas, *bits], moved) + self.mean)
 
 
 _LAST_STEPS = 2
@@ -414,7 +410,7 @@ _LAST_STEPS = 2
 _MESSAGES = 400_000_000
 # messages made at once
 _AT_ONCE = 2_000_000
-# counters of one user that differ, where messages are attacked: a visit is there, or in the other cell
+# number of counters in which two users differ, where messages are attacked: a visit is in one cell or the other
 _CHANGES = 2
 _CROWD = 16
 
@@ -423,7 +419,7 @@ Send = Callable[[Array, NoiseBits, Coins, DataHandle], Messages]
 
 
 def targets_of(trial: Trial, draws: int, say: Say) -> list[AuditTarget]:
-    """One for each thing that a trial's agent releases.
+    """Audit targets of all releases of a trial's agent.
 
     Raises CardError if the agent names nothing to attack, or its options are wrong.
     """
@@ -438,9 +434,9 @@ def targets_of(trial: Trial, draws: int, say: Say) -> list[AuditTarget]:
 
 
 def whole_plan(trial: Trial) -> WholePlan | None:
-    """What a trial's own counters cost, where :func:`targets_of` attacks smaller ones that claim its budget.
+    """Cost of a trial's own counters, where :func:`targets_of` attacks smaller ones that claim its budget.
 
-    The papers' scales claim what they cost, nothing else: there is nothing to hold them against.
+    The papers' scales claim their own cost: there is no other claim to compare it with.
     """
     agent = find(trial.agent)
     if trial.calibration != "tight" or agent.cost is None:
@@ -468,15 +464,15 @@ def _target(trial: Trial, target: Target, say: Say) -> AuditTarget:
         case PrivateSum(layout=LqSums()):
             return lq_target(target)
         case PrivateSum():
-            # what the sampler adds to delta has to be listed, or nothing is drawn
+            # the sampler's share of delta has to be listed, or nothing is drawn
             return counts_target(target.with_slack(FastOsNoise(), trial.epsilon or 0.0))
 
 
 def _messages(trial: Trial, targets: Sequence[Target], draws: int, say: Say) -> list[AuditTarget]:
-    """Of the shuffle model what the shuffler hands over is attacked too, unless it is too many bits."""
+    """The target of the messages that the shuffler hands over, unless they are too many bits; else none."""
     if not any(isinstance(t, ShuffledTarget) or _binary(t) for t in targets):
         return []
-    # of a user with several episodes the messages of one are attacked, at its share
+    # the messages of one episode of a user are attacked, at its share of the loss
     loss = of_one_episode(trial.episodes_per_user, *trial.need_budget())
     calibration = trial.calibration or "tight"
     bits = crowd(*loss, calibration)
@@ -522,16 +518,18 @@ class _Messages:
 
     def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
         """The messages of so many batches; drawn by coins of its own."""
-        each = max(1, _AT_ONCE // (_CHANGES * (self.bits.users + self.bits.trials)))
-        parts = [self._crowds(side, min(each, copies - i)) for i in range(0, copies, each)]
-        return [np.concatenate(of) for of in zip(*parts, strict=True)]
+        at_once = max(1, _AT_ONCE // (_CHANGES * (self.bits.users + self.bits.trials)))
+        parts = [self._crowds(side, min(at_once, copies - i)) for i in range(0, copies, at_once)]
+        return [np.concatenate(tables) for tables in zip(*parts, strict=True)]
 
     def _crowds(self, side: Side, copies: int) -> tuple[Array, Array]:
-        """Ones in each counter, and messages that are no bit, of batches that have counters of their own."""
-        mine, coins = np.zeros((copies, _CHANGES)), OsCoins()
-        mine[:, side] = 1.0
-        values = [mine.ravel(), *[np.zeros(mine.size)] * (self.bits.users - 1)]
-        seen = shuffle([self.send(v, self.bits, coins, WORLD) for v in values])
-        ones = np.bincount(seen.counter, weights=seen.bit, minlength=mine.size)
-        strange = np.bincount(seen.counter[seen.bit > 1], minlength=mine.size)
-        return ones.reshape(mine.shape).astype(np.float64), strange.reshape(mine.shape).astype(np.float64)
+        """Numbers of ones in each counter, and of messages that are no bit, of batches with separate counters."""
+        bits_of_user, coins = np.zeros((copies, _CHANGES)), OsCoins()
+        bits_of_user[:, side] = 1.0
+        values = [bits_of_user.ravel(), *[np.zeros(bits_of_user.size)] * (self.bits.users - 1)]
+        messages = shuffle([self.send(v, self.bits, coins, WORLD) for v in values])
+        ones = np.bincount(messages.counter, weights=messages.bit, minlength=bits_of_user.size)
+        not_bits = np.bincount(messages.counter[messages.bit > 1], minlength=bits_of_user.size)
+        return ones.reshape(bits_of_user.shape).astype(np.float64), not_bits.reshape(bits_of_user.shape).astype(
+            np.float64
+        )

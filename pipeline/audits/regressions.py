@@ -1,8 +1,8 @@
 """Audit targets of regressions: linear ones in every variant, interactive or one-shot, and moments of linear control.
 
 The planner on the other side of the interactive mechanism is an adversary: its V is the lowest allowed at one successor
-and overdrawn at the others, so that clipping inside the mechanism matters.  A step's answers depend on that step's row
-alone, so the worst two people are found step by step.
+and overdrawn at the others, so that clipping inside the mechanism matters.  A step's results depend on that step's row
+alone, so the worst two people are determined step by step.
 """
 
 # ruff: noqa: N806  (the letters of the paper)
@@ -46,7 +46,7 @@ from pipeline.statistics.lq import draw_lq, lq_layout
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.regression import Window
 
-# at which the fast sampler's share of delta is listed: without it nothing is drawn
+# the fast sampler's share of delta is listed at this epsilon: without it nothing is drawn
 EPSILON = 20.0
 _OVERDRAWN = 3.0
 
@@ -62,17 +62,17 @@ def linear_target(plan: LinearPlan) -> AuditTarget:
     claimed = true_rho(plan)
     if claimed is None:
         raise CardError(f"{plan.domain.name}: no noise: nothing to attack")
-    # nobody's rows are read, so the plan is that of a simulation
+    # no rows are read, so the plan is that of a simulation
     plan = replace(plan, domain=replace(plan.domain, kind="synthetic"))
-    honest = partial(draw_once if plan.terms.variant == "one_shot" else draw_answers, plan)
+    shipped = partial(draw_once if plan.terms.variant == "one_shot" else draw_answers, plan)
     rows, H = [None, *extreme_rows(plan)], plan.domain.horizon
-    answers = [honest((row,) * H, Silence()) for row in rows]
-    scales = _variances(answers[0])
-    worst = [_furthest([_of_step(a, scales, h) for a in answers]) for h in range(H)]
+    releases = [shipped((row,) * H, Silence()) for row in rows]
+    scales = _variances(releases[0])
+    worst = [_furthest([_of_step(a, scales, h) for a in releases]) for h in range(H)]
     pair = tuple(rows[i] for i, _ in worst), tuple(rows[j] for _, j in worst)
     words = f"{plan.terms.variant} targets, {plan.terms.ask.calibration} calibration"
     words = f"linear, discrete gaussian, {words}" + (", halves" if plan.terms.halves else "")
-    return _target(words, claimed, Whole(honest, pair))
+    return _target(words, claimed, Whole(shipped, pair))
 
 
 def lq_target(shipped: PrivateSum) -> AuditTarget:
@@ -86,26 +86,26 @@ def lq_target(shipped: PrivateSum) -> AuditTarget:
     layout = replace(lq_layout(shipped), data_kind="synthetic")
     summed = replace(shipped, layout=layout)
 
-    def honest(person: LqBatch, noise: NoiseSource) -> Release:
+    def release_of(person: LqBatch, noise: NoiseSource) -> Release:
         return draw_lq(summed, [person], noise, epsilon=EPSILON)
 
-    def exact(person: LqBatch) -> Mapping[str, Integers]:
+    def sums_of(person: LqBatch) -> Mapping[str, Integers]:
         return layout.add([person])
 
     words = "lq moments, discrete gaussian, gram and target"
-    return _target(words, claimed, Whole(honest, summed.worst_pair(exact)))
+    return _target(words, claimed, Whole(release_of, summed.worst_pair(sums_of)))
 
 
 def linear_cost(plan: LinearPlan) -> Fraction:
-    """What a whole plan costs without a draw: every call at its widest window, summed as one person meets them.
+    """Cost of a whole plan without a draw: every call at its widest window, summed over the calls of one person.
 
     Raises ValueError if the plan draws no noise.
     """
-    printed = true_rho(plan)
+    stated = true_rho(plan)
     if plan.terms.variant == "one_shot":
         return _rho(one_shot_sum(plan))
-    if plan.printed and printed is not None:
-        return printed
+    if plan.printed and stated is not None:
+        return stated
     last = plan.domain.horizon - 1
     cost = {h: _call(plan, h, "D") for h in range(last + 1)}
     first = sum(cost.values(), Fraction(0))
@@ -127,7 +127,7 @@ def _rho(summed: PrivateSum) -> Fraction:
 
 
 def _target(mechanism: str, claimed: Fraction, whole: Whole) -> AuditTarget:
-    """The shipped sums once a side and the listed noise for many copies; whole releases are held against that list."""
+    """Target of the shipped sums with listed noise, many copies at once; whole releases are compared with that list."""
     zero, one = (whole.draw(person, Silence()) for person in whole.pair)
     path = _Tiled(zero.mechanisms, (zero.tables, one.tables))
     return AuditTarget(mechanism, Trust.CENTRAL, path, silence(path), Gaussian(_variances(zero)), claimed, whole=whole)
@@ -141,53 +141,54 @@ class _Tiled:
     sides: tuple[Mapping[str, Integers], Mapping[str, Integers]]
 
     def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
-        found: list[Array] = []
+        tables: list[Array] = []
         for m in self.mechanisms:
             assert m.variance is not None
             if m.table.startswith("gram"):
-                each = copies * m.cells // m.shape[-1] ** 2
-                drawn = symmetric_noise(noise, each, m.shape[-1], m.variance, WORLD)
+                matrices = copies * m.cells // m.shape[-1] ** 2
+                drawn = symmetric_noise(noise, matrices, m.shape[-1], m.variance, WORLD)
             else:
                 drawn = noise.gaussian(copies * m.cells, m.variance, WORLD)
-            found.append((self.sides[side][m.table] + drawn.reshape(copies, *m.shape)).astype(np.float64))
-        return found
+            tables.append((self.sides[side][m.table] + drawn.reshape(copies, *m.shape)).astype(np.float64))
+        return tables
 
 
 def _variances(release: Release) -> list[Array]:
-    """Of every entry: a Gram matrix is symmetric, so half of its entries say nothing new and are not read."""
-    found: list[Array] = []
+    """Variance of every entry; infinite below the diagonal of a Gram matrix, whose entries are not read twice."""
+    variances: list[Array] = []
     for m in release.mechanisms:
         v = np.full(m.shape, float(m.variance or math.inf))
         if m.table.startswith("gram"):
             d = m.shape[-1]
             v = np.broadcast_to(np.where(np.eye(d, dtype=bool), v, v / 2), m.shape).copy()
             v[..., *np.tril_indices(d, -1)] = math.inf
-        found.append(v)
-    return found
+        variances.append(v)
+    return variances
 
 
 def _of_step(release: Release, variances: list[Array], h: int) -> Array:
-    """What a release says of one step, in units of its noise."""
-    found: list[Array] = []
+    """Entries of a release at one step, in units of their noise."""
+    entries: list[Array] = []
     for m, v in zip(release.mechanisms, variances, strict=True):
-        each = release.tables[m.table] / np.sqrt(v)
+        scaled = release.tables[m.table] / np.sqrt(v)
         if m.table in ("gram", "target"):
-            found.append(each[h].ravel())
+            entries.append(scaled[h].ravel())
         elif m.table.endswith(f"_{h}"):
-            found.append(each.ravel())
-    return np.concatenate(found)
+            entries.append(scaled.ravel())
+    return np.concatenate(entries)
 
 
 def _furthest(points: list[Array]) -> tuple[int, int]:
-    at = np.array(points)
-    squares = (at**2).sum(1)
-    apart = squares[:, None] + squares - 2 * at @ at.T
-    one, other = np.unravel_index(int(apart.argmax()), apart.shape)
+    """Indices of the two points with the largest distance."""
+    matrix = np.array(points)
+    squares = (matrix**2).sum(1)
+    distances = squares[:, None] + squares - 2 * matrix @ matrix.T
+    one, other = np.unravel_index(int(distances.argmax()), distances.shape)
     return int(one), int(other)
 
 
 def draw_answers(plan: LinearPlan, person: Person, noise: NoiseSource) -> Release:
-    """All answers of a mechanism whose rows are one person's."""
+    """All results of an interactive mechanism whose rows are one person's."""
     mechanism = InteractiveRegression(plan, rows_of(plan, person), noise, epsilon=EPSILON)
     ask_all(mechanism)
     return mechanism.release()
@@ -199,7 +200,7 @@ def draw_once(plan: LinearPlan, person: Person, noise: NoiseSource) -> Release:
 
 
 def ask_all(mechanism: InteractiveRegression) -> None:
-    """Every call the plan allows, from the last step to the first, by a planner that wants to tell people apart."""
+    """Every call the plan allows, from the last step to the first, by an adversarial planner."""
     plan = mechanism.plan
     low, high = plan.domain.value_range(1)
     for h in reversed(range(plan.domain.horizon)):

@@ -1,6 +1,6 @@
 """Audit targets of tables that are summed over people: counts at once or night by night, and stages of one step.
 
-The way from two people to the tables that are drawn of them, many copies at once, and the law that is claimed.
+Each target goes from two people to the tables that are drawn of them, many copies at once, and to the claimed law.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from pipeline.statistics.played import PlayedLayout
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.statistics.target_plan import VALUE_STEPS, Stage, TargetPlan, TargetQuestion
 
-# a layout that says of itself whose people it counts
+# a layout with a field for the kind of its people
 Named = TypeVar("Named", MomentLayout, GateLayout)
 
 
 def counts_target(shipped: PrivateSum) -> AuditTarget:
     """The worst pair of people against count tables, or all rows of a counter that hold its first night.
 
-    What a night publishes is post-processing of its rows, and the ledger charges for these.
+    The sums of a night are post-processing of its rows, and the ledger charges for these.
 
     Raises CardError if a table has no noise, or one of a counter no Gaussian noise: there is nothing to claim.
     """
@@ -67,7 +67,7 @@ def played_target(shipped: PrivateSum) -> AuditTarget:
 
 
 def gate_target(shipped: PrivateSum) -> AuditTarget:
-    """Somebody of whom nothing is set aside against whoever breaks most rules, in the counts of a gate.
+    """A person who breaks no rule against one who breaks most rules, in the counts of a gate.
 
     Raises CardError if there is no noise: there is nothing to claim.
     """
@@ -77,24 +77,24 @@ def gate_target(shipped: PrivateSum) -> AuditTarget:
 
 
 def stage_target(plan: TargetPlan, stage: Stage) -> AuditTarget:
-    """The worst pair of people against one stage of one-step improvement, for a question of the auditor's own.
+    """The worst pair of people against one stage of one-step improvement, for a query that the auditor chooses.
 
     Raises CardError if there is no noise: there is nothing to claim.
     """
     card = plan.card.model_copy(update={"kind": "synthetic"}).placed(plan.card.folder)
     made_up, shipped = replace(plan, card=card), plan.stages[stage]
-    asked = None if stage == "v" else _extreme_question(made_up)
-    if asked is not None and stage == "c":
-        asked = replace(asked, group=np.arange(len(card.domain.live_states)) % plan.groups)
+    query = None if stage == "v" else _extreme_question(made_up)
+    if query is not None and stage == "c":
+        query = replace(query, group=np.arange(len(card.domain.live_states)) % plan.groups)
     draws = replace(shipped, layout=made_up.layout(stage))
     words = {"v": "values of practice", "c": "gains of actions by group", "q": "gains of actions"}[stage]
     return tables_target(
-        f"{words}, discrete gaussian", shipped, draws, partial(person_sums, made_up, asked), shipped.rho
+        f"{words}, discrete gaussian", shipped, draws, partial(person_sums, made_up, query), shipped.rho
     )
 
 
 def rows_target(shipped: PrivateSum, span: float) -> AuditTarget:
-    """The worst pair of people against a stage that measures a one-step policy, for a question of the auditor's own.
+    """The worst pair of people against a stage that evaluates a one-step policy, for a query that the auditor chooses.
 
     Raises CardError if there is no noise: there is nothing to claim.
     """
@@ -104,15 +104,15 @@ def rows_target(shipped: PrivateSum, span: float) -> AuditTarget:
     layout = replace(layout, card=card)
     made_up = replace(shipped, layout=layout)
     if isinstance(layout, FollowLayout):
-        # whoever takes the first action follows
-        words, asked = "rows that follow", FollowQuestion(layout, np.zeros(math.prod(layout.cells), dtype=np.int64))
+        # people who take the first action follow
+        words, query = "rows that follow", FollowQuestion(layout, np.zeros(math.prod(layout.cells), dtype=np.int64))
     else:
-        words, asked = "moments of features", _longest_features(layout, span)
-    return tables_target(f"{words}, discrete gaussian", shipped, made_up, partial(ask_person, asked), shipped.rho)
+        words, query = "moments of features", _longest_features(layout, span)
+    return tables_target(f"{words}, discrete gaussian", shipped, made_up, partial(ask_person, query), shipped.rho)
 
 
 def _longest_features(layout: FeatureLayout, span: float) -> FeatureQuestion:
-    """Rows of full weight; whoever comes to the last state is as far as any from who comes to the first."""
+    """Rows of full weight; those of the last state are as far as any from those of the first."""
     cells, states = math.prod(FollowLayout(layout.card).cells), len(layout.card.domain.live_states)
     first, last = (np.arange(cells) % states == s for s in (0, states - 1))
     features, zero = np.zeros((cells, FEATURES), dtype=np.int64), np.zeros(cells, dtype=np.int64)
@@ -130,8 +130,9 @@ def scores_target(shipped: PrivateSum) -> AuditTarget:
     return tables_target("scores of people, discrete gaussian", shipped, made_up, layout.add_up, shipped.rho)
 
 
-def _made_up(summed: PrivateSum, of: type[Named]) -> tuple[PrivateSum, Named]:
-    assert isinstance(summed.layout, of)
+def _made_up(summed: PrivateSum, kind: type[Named]) -> tuple[PrivateSum, Named]:
+    """The same sum over made-up people, and its layout."""
+    assert isinstance(summed.layout, kind)
     layout = replace(summed.layout, data_kind="synthetic")
     return replace(summed, layout=layout), layout
 
@@ -144,20 +145,20 @@ def crossing_target(counts: PrivateSum, scores: PrivateSum, claimed: Fraction, p
 
     Raises CardError if there is no noise: there is nothing to claim.
     """
-    counted = counts.layout
-    assert isinstance(counted, CountLayout)
+    count_layout = counts.layout
+    assert isinstance(count_layout, CountLayout)
     if counts.rho is None or scores.rho is None:
-        raise CardError(f"{counted.dataset}: no noise, no claim to attack")
-    card = counted.card.model_copy(update={"kind": "synthetic"})
-    learn = replace(counts, layout=replace(counted, card=card))
+        raise CardError(f"{count_layout.dataset}: no noise, no claim to attack")
+    card = count_layout.card.model_copy(update={"kind": "synthetic"})
+    learn = replace(counts, layout=replace(count_layout, card=card))
     evaluate, layout = _made_up(scores, MomentLayout)
     taught = counts.farthest(partial(count_person, card), counts.layout.extremes())
-    told = evaluate.farthest(layout.add_up, layout.extremes())
-    # ids of made-up people, until there is one in either part
-    ids = [next(str(i) for i in range(10_000) if part(str(i)) is held) for held in (False, True)]
+    judged = evaluate.farthest(layout.add_up, layout.extremes())
+    # the first made-up id of each part
+    ids = [next(str(i) for i in range(10_000) if part(str(i)) is evaluates) for evaluates in (False, True)]
     paths = [
-        TablesPath(summed, _sides([part(i) is held for i in ids], tables))
-        for summed, tables, held in ((learn, taught, False), (evaluate, told, True))
+        TablesPath(summed, _sides([part(i) is evaluates for i in ids], tables))
+        for summed, tables, evaluates in ((learn, taught, False), (evaluate, judged, True))
     ]
     path = BothPaths(paths[0], paths[1])
     means = silence(path)
@@ -166,9 +167,9 @@ def crossing_target(counts: PrivateSum, scores: PrivateSum, claimed: Fraction, p
     return AuditTarget("people across the parts, discrete gaussian", Trust.CENTRAL, path, means, law, claimed)
 
 
-def _sides(there: Sequence[bool], tables: Tables) -> tuple[Tables, Tables]:
-    """What a part holds of the person of either log: their tables, or nothing."""
-    one, other = ({name: t * int(held) for name, t in tables.items()} for held in there)
+def _sides(present: Sequence[bool], tables: Tables) -> tuple[Tables, Tables]:
+    """Tables of a part for either log: the person's, or zeros where the person is in the other part."""
+    one, other = ({name: t * int(here) for name, t in tables.items()} for here in present)
     return one, other
 
 
@@ -180,7 +181,7 @@ def _extreme_question(plan: TargetPlan) -> TargetQuestion:
     return TargetQuestion(np.full(plan.layout("v").shape, middle), max(1, int((high - low) / 2 / unit) - 1))
 
 
-# a made-up person, in the form that the layout's summing code takes
+# a made-up person, as the layout's summing code takes one
 One = TypeVar("One")
 
 
@@ -202,9 +203,9 @@ def tables_target(
         raise CardError(f"{name}: no{'' if time is None else ' Gaussian'} noise, no claim to attack")
     one, other = replace(shipped, layout=made_up.layout).worst_pair(sum_of)
     path = TablesPath(made_up, (sum_of(one), sum_of(other)))
-    means, pure = silence(path), total_epsilon(mechanisms)
+    means, pure_epsilon = silence(path), total_epsilon(mechanisms)
     law = Laplace(tuple(float(m.scale or 0) for m in mechanisms))
-    if pure is None or time is not None:
+    if pure_epsilon is None or time is not None:
         claimed = [m.standard_deviation**2 if time is None else float(m.variance or 0) for m in mechanisms]
         tables = zip(means[0], claimed * (len(means[0]) // len(claimed)), strict=True)
         law = Gaussian([np.full(table.shape, variance) for table, variance in tables])
@@ -213,11 +214,11 @@ def tables_target(
                 [_once(v) if m.table in mirrored else v for m, v in zip(mechanisms, law.variances, strict=True)]
             )
     names = ", ".join(m.table for m in mechanisms)
-    return AuditTarget(f"{words}, {names}", Trust.CENTRAL, path, means, law, rho, claimed_epsilon=pure)
+    return AuditTarget(f"{words}, {names}", Trust.CENTRAL, path, means, law, rho, claimed_epsilon=pure_epsilon)
 
 
 def _once(variances: Array) -> Array:
-    """Of symmetric tables ``(..., d, d)``, whose entries off the diagonal are drawn once, at half the variance."""
+    """Variances of symmetric tables ``(..., d, d)``, whose entries off the diagonal are drawn once, at half of them."""
     below = np.tri(variances.shape[-1], k=-1, dtype=np.bool_)
     return np.where(below, np.inf, np.where(below.T, variances / 2, variances))
 
@@ -246,19 +247,20 @@ class TablesPath:
         return frozenset(t.name for t in self.drawn.layout.tables if t.symmetric)
 
     @cached_property
-    def _where(self) -> list[Bools]:
+    def _differing(self) -> list[Bools]:
+        """Masks of the entries in which the two people differ."""
         return [self.pair[0][m.table] != self.pair[1][m.table] for m in self.drawn.mechanisms]
 
     def __call__(self, side: Side, noise: NoiseSource, copies: int) -> list[Array]:
-        tables, wide = dict[str, Integers](), list(self.drawn.mechanisms)
-        for i, (m, where) in enumerate(zip(self.drawn.mechanisms, self._where, strict=True)):
+        tables, mechanisms = dict[str, Integers](), list(self.drawn.mechanisms)
+        for i, (m, where) in enumerate(zip(self.drawn.mechanisms, self._differing, strict=True)):
             entries = self.pair[side][m.table]
             entries = entries if m.table in self.mirrored else entries[where]
             tables[m.table] = np.broadcast_to(entries, (copies, *entries.shape)).astype(np.int64)
             copied = replace(m, shape=(copies, *entries.shape))
             # the plan's own share of delta, a draw: without it the sampler is refused here as it is in a run
-            wide[i] = replace(copied, delta_slack=m.delta_slack * Fraction(copied.drawn, m.drawn))
-        drawn = replace(self.drawn, mechanisms=tuple(wide))
+            mechanisms[i] = replace(copied, delta_slack=m.delta_slack * Fraction(copied.drawn, m.drawn))
+        drawn = replace(self.drawn, mechanisms=tuple(mechanisms))
         if self.drawn.time is not None:
             return self._rows(drawn, list(tables.values()), noise)
         release = drawn.draw(ExactSums(drawn.layout.dataset, "synthetic", drawn.layout.dynamics, tables), noise)
@@ -266,11 +268,11 @@ class TablesPath:
 
     def _rows(self, drawn: PrivateSum, tables: list[Integers], noise: NoiseSource) -> list[Array]:
         first, ends = np.concatenate([t.ravel() for t in tables]), np.cumsum([t.size for t in tables])[:-1]
-        found, time = list[Array](), drawn.time
+        copies, time = list[Array](), drawn.time
         assert isinstance(time, Factorisation)
         for night in range(1, time.steps + 1):
-            # rows that do not hold the first night tell nothing of it, but whether their noise is their own
+            # rows that do not hold the first night show only whether their noise is independent
             for row in drawn.draw_rows(time.rows(night), lambda t: first if t == 1 else None, noise, WORLD):
                 parts = zip(np.split(row, ends), tables, strict=True)
-                found += [part.reshape(table.shape).astype(np.float64) for part, table in parts]
-        return found
+                copies += [part.reshape(table.shape).astype(np.float64) for part, table in parts]
+        return copies

@@ -1,14 +1,11 @@
-"""The card: what a dataset *is*, public by declaration and read before any row.
+"""The card: the public description of a dataset, declared and read before any row.
 
 S, A, H, the reward range and the privacy unit are declared here; inferred from the logs they would leak and void
-every proof (design §2, privacy.md §11).  A wrong card is a :class:`CardError` that names the key, what was found and
-what is allowed.
+every proof (design §2, privacy.md §11).  A wrong card is a :class:`CardError` that names the key, its value and the
+allowed ones.
 
-Which columns of a log are read, and in which role: resolved once, from what the card declares.
-
-A source that does not fit the rest of its card (format, layout, order, constants) is refused in words of its own.
-
-The declared reward of a step: range, lattice, and whence it comes: the rows, a table, or the state entered.
+Here are also the declared reward, the columns of a log with their roles, and the checks that a source fits the rest of
+its card (format, layout, order, constants).
 """
 
 from __future__ import annotations
@@ -45,22 +42,23 @@ from pipeline.mdp.model import Task
 from pipeline.mdp.riccati import QuadraticCost
 
 Rows = list[list[float]]
-# of sums of larger rewards, squares may have no floating-point number
+# squares of sums of larger rewards may overflow a floating-point number
 MOST = 1e30
 # least steps of a lattice on which discounted rewards are rounded: a thousandth of the range a step is lost
 FINE = 1000
 
 
 class Reward(Strict):
-    """Reward range and lattice, and where a step's reward comes from.
+    """Reward of a step: range, lattice, and its source: the rows, a table, or the state entered.
 
     ``range``, ``steps``: lattice: least and largest reward of a step, and the steps between them.
-    ``empty``: what a row pays whose cell is empty; None: such a row is no step (``bad_reward``).
-    ``words``: text of a cell -> what it pays, as ``yes`` and ``no`` do; other texts are numbers or a ``bad_reward``.
-    ``called``: what the numbers are numbers of, for the page: ``good seasons``; no sum depends on it.
-    ``paid``: ``last``: only the last row of an episode pays, whatever stands in the others, which pay 0.
+    ``empty``: reward of a row whose cell is empty; None: such a row is no step (``bad_reward``).
+    ``words``: text of a cell -> its reward, for texts such as ``yes`` and ``no``; other texts are numbers or a
+    ``bad_reward``.
+    ``called``: noun of the reward for the page: ``good seasons``; no sum depends on it.
+    ``paid``: ``last``: only the last row of an episode counts; the reward of all others is 0, whatever their cells.
     ``table``: mean reward ``(L, A)`` of each live state and action, or one such table a step, ``(H, L, A)``.
-    ``on_entering``: state label -> what a step pays that leads there; 0 for a label that is not named.
+    ``on_entering``: state label -> reward of a step that leads there; 0 for a label that is not named.
     """
 
     later: ClassVar = {"on_entering": None, "empty": None, "words": None, "called": None, "paid": "each"}
@@ -122,7 +120,7 @@ class Reward(Strict):
         return abs(k - round(k)) > 1e-9
 
     def check_discount(self, dynamics: str) -> None:
-        """Refuse a card whose rewards are worth less later where nothing could pay that exactly, or measure it.
+        """Refuse a discount whose rewards no lattice could hold exactly, or no evaluation could measure.
 
         Raises ValueError naming the key, and what to write.
         """
@@ -161,21 +159,21 @@ class Reward(Strict):
         return deep if any(deep) else [[[x for x in row if not isinstance(x, list)] for row in self.table]]
 
     def paid_here(self, live: int, actions: int) -> Array | None:
-        """What a step pays for what is done: ``(L, A)``, or ``(H, L, A)``; None where the rows tell."""
+        """Declared reward of a state and action: ``(L, A)``, or ``(H, L, A)``; None where the rows hold it."""
         if self.kind == "estimate":
             return None
-        found = np.array(self.tables, dtype=np.float64) if self.tables else np.zeros((1, live, actions))
-        return found[0] if len(found) == 1 else found
+        tables = np.array(self.tables, dtype=np.float64) if self.tables else np.zeros((1, live, actions))
+        return tables[0] if len(tables) == 1 else tables
 
     def paid_there(self, states: Sequence[str]) -> Array | None:
-        """What a step pays for where it leads, ``(S,)`` over all state labels; None where nothing depends on that."""
+        """Declared reward of the state that a step leads to, ``(S,)`` over all labels; None where there is none."""
         entering = self.on_entering
         return None if entering is None else np.array([entering.get(label, 0.0) for label in states])
 
     def most(self, ends: Collection[str]) -> float | None:
-        """Most that one episode can pay: the declared total, or what the best end pays where only ends pay.
+        """Largest reward of one episode: the declared total, or that of the best end where only ends pay.
 
-        Returns none where neither is declared.
+        None where neither is declared.
         """
         entering = self.on_entering
         if entering is None or any(paid > 0 for label, paid in entering.items() if label not in ends):
@@ -202,18 +200,18 @@ _ROLES = {
     "domain.actions.column": "action",
     **{f"source.columns.{role}": role for role in _LOGGED},
 }
-# roles whose cells tell that a step was taken
+# roles whose cells show that a step was taken
 TELLING = ("state", "bin", "action")
 
 
 @dataclass(frozen=True)
 class LogColumns:
-    """What is read of a log.
+    """The columns that are read of a log.
 
     ``roles``: role (``user``, ``step``, ``bin``, …) -> source column; one column may play two roles, constants are not
     read. In a wide source the roles of step h are ``state@h``, ``action@h``, …; a vector with a column a coordinate has
     the roles ``observation@0``, ``observation@1``, ….
-    ``user``: the column of people's ids; None where a record that the reader makes stands for a person.
+    ``user``: the column of people's ids; None where each record that the reader makes stands for a person.
     """
 
     roles: dict[str, str]
@@ -239,44 +237,44 @@ def step_role(role: str, h: int) -> str:
 
 def table_columns(source: Source, domain: Domain, reward: Reward) -> LogColumns:
     """The columns of a log of declared states and actions."""
-    each = _read(source, domain, reward)
-    roles, steps = _whose(source), dict[str, list[str]]()
+    by_step = _read_by_step(source, domain, reward)
+    roles, steps = _row_roles(source), dict[str, list[str]]()
     if source.layout == "wide":
-        steps = {role: step_cells(column, domain.horizon, source.starts_at) for role, column in each.items()}
-        cells = {step_role(role, h): cell for role, found in steps.items() for h, cell in enumerate(found)}
+        steps = {role: step_cells(column, domain.horizon, source.starts_at) for role, column in by_step.items()}
+        cells = {step_role(role, h): cell for role, names in steps.items() for h, cell in enumerate(names)}
         roles |= {role: cell for role, cell in cells.items() if constant(cell) is None}
     else:
-        roles |= {role: str(column) for role, column in each.items()}
-        made_of = [] if domain.states.product is None else domain.states.product.columns
-        roles |= {step_role("part", i): column for i, column in enumerate(made_of)}
+        roles |= {role: str(column) for role, column in by_step.items()}
+        parts = [] if domain.states.product is None else domain.states.product.columns
+        roles |= {step_role("part", i): column for i, column in enumerate(parts)}
     states, cols = domain.states, source.columns
     vectors = dict[str, str | list[str]]()
     if domain.observation is not None:
         vectors = _vectors({"observation": domain.observation}, cols.next_observation)
         roles |= _vector_roles(vectors)
-    leads, stands = (cols.next_state, states.column) if states.bins is None else (cols.next_bin, states.bins.by)
-    chain = () if leads is None else ((str(leads), str(stands)),)
-    return LogColumns(roles, *_whose_rows(source), steps, vectors, chain)
+    next_state, state = (cols.next_state, states.column) if states.bins is None else (cols.next_bin, states.bins.by)
+    chain = () if next_state is None else ((str(next_state), str(state)),)
+    return LogColumns(roles, *_user_and_flags(source), steps, vectors, chain)
 
 
 def vector_columns(source: VectorSource, domain: LinearQuadratic) -> LogColumns:
     """The columns of a log of vectors."""
     following = source.columns.next_observation
     vectors = _vectors({"observation": domain.observation, "action": domain.action}, following)
-    roles = _whose(source) | _vector_roles(vectors)
+    roles = _row_roles(source) | _vector_roles(vectors)
     rest = {role: getattr(source.columns, role) for role in ("terminated", "truncated", "behavior_prob")}
     roles |= {role: column for role, column in rest.items() if column is not None}
     pairs = () if following is None else zip(_listed(following), _listed(vectors["observation"]), strict=True)
-    return LogColumns(roles, *_whose_rows(source), vectors=vectors, chain=tuple(pairs))
+    return LogColumns(roles, *_user_and_flags(source), vectors=vectors, chain=tuple(pairs))
 
 
 def _vectors(declared: dict[str, Vector], following: str | list[str] | None) -> dict[str, str | list[str]]:
-    found: dict[str, str | list[str]] = {role: v.columns or str(v.column) for role, v in declared.items()}
-    return found if following is None else found | {"next_observation": following}
+    columns: dict[str, str | list[str]] = {role: v.columns or str(v.column) for role, v in declared.items()}
+    return columns if following is None else columns | {"next_observation": following}
 
 
 def _vector_roles(vectors: dict[str, str | list[str]]) -> dict[str, str]:
-    """Role -> column: one for a list, one a coordinate else."""
+    """Role -> column: one role for a column of lists, else one a coordinate."""
     roles = dict[str, str]()
     for role, columns in vectors.items():
         if isinstance(columns, str):
@@ -290,7 +288,8 @@ def _listed(columns: str | list[str]) -> list[str]:
     return [columns] if isinstance(columns, str) else columns
 
 
-def _whose(source: Source | VectorSource) -> dict[str, str]:
+def _row_roles(source: Source | VectorSource) -> dict[str, str]:
+    """Role -> column, of the columns that place a row: person, episode, step and order."""
     c = source.columns
     order = source.order_by if isinstance(source, Source) else None
     by = source.same_place.by if isinstance(source, Source) and source.same_place is not None else None
@@ -298,8 +297,8 @@ def _whose(source: Source | VectorSource) -> dict[str, str]:
     return {role: column for role, column in rows.items() if column is not None}
 
 
-def _whose_rows(source: Source | VectorSource) -> tuple[str | None, tuple[str, ...]]:
-    """The column of ids, where people are no records of the reader's, and those that end an episode."""
+def _user_and_flags(source: Source | VectorSource) -> tuple[str | None, tuple[str, ...]]:
+    """The column of people's ids (None where the reader makes records that stand for people), and the episode flags."""
     cols = source.columns
     flags = tuple(str(flag) for flag in (cols.terminated, cols.truncated) if flag is not None)
     return None if cols.user_id == MADE.get(source.format) else cols.user_id, flags
@@ -318,7 +317,7 @@ def step_columns(source: Source, domain: Domain) -> dict[str, StepColumn]:
 
 
 def check_constants(source: Source, domain: Domain, reward: Reward) -> None:
-    """Refuse constants of a wide source that mean nothing, or alone make a step.
+    """Refuse constants of a wide source that mean nothing, or that no column accompanies.
 
     Raises ValueError naming the key, and what to write.
     """
@@ -330,28 +329,28 @@ def check_constants(source: Source, domain: Domain, reward: Reward) -> None:
     }
     columns = step_columns(source, domain)
     cells = {key: step_cells(column, domain.horizon, source.starts_at) for key, column in columns.items()}
-    for key, found in cells.items():
-        for text in map(constant, found):
+    for key, key_cells in cells.items():
+        for text in map(constant, key_cells):
             if text is not None:
                 _check_constant(key, text, labels.get(key), reward.range)
-    told_by = set(TELLING) & set(_read(source, domain, reward))
-    for h, found in enumerate(zip(*(c for key, c in cells.items() if _ROLES[key] in told_by), strict=True)):
-        if all(constant(cell) is not None for cell in found):
+    telling = set(TELLING) & set(_read_by_step(source, domain, reward))
+    for h, step in enumerate(zip(*(c for key, c in cells.items() if _ROLES[key] in telling), strict=True)):
+        if all(constant(cell) is not None for cell in step):
             raise ValueError(
                 f"domain.actions.column: entry {h + 1} and that of domain.states.column are constants, so no row "
                 "could tell whether the step was taken; name a column in one of them"
             )
 
 
-def _read(source: Source, domain: Domain, reward: Reward) -> dict[str, StepColumn]:
-    """Role -> column, of what differs from step to step and is read."""
-    states, found = domain.states, step_columns(source, domain)
+def _read_by_step(source: Source, domain: Domain, reward: Reward) -> dict[str, StepColumn]:
+    """Role -> column, of the columns that differ from step to step and are read."""
+    states, columns = domain.states, step_columns(source, domain)
     if states.undivided or (states.labels is None and not states.ends):
         # without labels the label column only tells the ends apart
-        found.pop("domain.states.column", None)
+        columns.pop("domain.states.column", None)
     if reward.kind != "estimate":
-        found.pop("source.columns.reward", None)
-    return {_ROLES[key]: column for key, column in found.items()}
+        columns.pop("source.columns.reward", None)
+    return {_ROLES[key]: column for key, column in columns.items()}
 
 
 def check_format(source: Source | VectorSource, kind: str, horizon: int) -> None:
@@ -449,10 +448,7 @@ UNKNOWN_LABELS = 0.1
 
 
 class Card(Declaration):
-    """One dataset of declared states and actions.
-
-    ``reward``: its range and lattice, and whence it comes.
-    """
+    """One dataset of declared states and actions."""
 
     declares: ClassVar[str] = "states, actions, horizon, reward range"
     bounded: ClassVar[tuple[str, ...]] = ()
@@ -474,7 +470,7 @@ class Card(Declaration):
             # a typo in a table of labels is caught before the budget is spent
             defaults["tolerance"] = {"unknown_label": UNKNOWN_LABELS}
         if (features := table_in(given.get("features"))) is not None:
-            # those of an observation lie in the unit ball by construction, and have no finite set of rows
+            # features of an observation lie in the unit ball by construction, and have no finite set of rows
             return {**defaults, **given, "features": {"balanced": features.get("kind") not in OBSERVED, **features}}
         return {**defaults, **given}
 
@@ -514,7 +510,7 @@ class Card(Declaration):
 
     @cached_property
     def log(self) -> LogColumns:
-        """Which columns of the log are read, and in which role."""
+        """The columns of the log that are read, with their roles."""
         return table_columns(self.source, self.domain, self.reward)
 
     @property
@@ -525,29 +521,29 @@ class Card(Declaration):
 
     @property
     def pays_at_the_end(self) -> bool:
-        """Whether, by declaration, what a step pays before an episode's last one says nothing of the person.
+        """Whether, by declaration, rewards before an episode's last step do not depend on the person.
 
-        Of one step every reward is the last.
+        False where every episode has one step.
         """
-        d, r, told = self.domain, self.reward, self.source.columns.reward
+        d, r, column = self.domain, self.reward, self.source.columns.reward
         if d.horizon == 1:
             return False
         if r.kind == "on_entering":
-            paid = r.on_entering or {}
-            return len({paid.get(label, 0.0) for label in d.live_states}) == 1
+            entering = r.on_entering or {}
+            return len({entering.get(label, 0.0) for label in d.live_states}) == 1
         if r.kind == "table":
             # one table is that of every step
             before = r.tables[:-1] or r.tables
             return all(len({x for row in table for x in row}) == 1 for table in before)
         if r.paid == "last":
             return True
-        if self.source.layout == "long" or told is None:
+        if self.source.layout == "long" or column is None:
             return False
-        *before, _ = step_cells(told, d.horizon, self.source.starts_at)
+        *before, _ = step_cells(column, d.horizon, self.source.starts_at)
         return all(constant(cell) is not None for cell in before)
 
     def domain_hash(self) -> str:
-        """Sha256 of the canonical JSON of [unit], [reward] and [domain], without what enters no sum (design §5.1)."""
+        """Sha256 of the canonical JSON of [unit], [reward] and [domain] without keys in no sum (design §5.1)."""
         domain = self.domain.model_dump(mode="json", exclude={"vetoes", "markov", "practice"})
         parts = {
             "unit": self.unit.model_dump(mode="json"),
@@ -592,7 +588,7 @@ class LqCard(Declaration):
 
     @cached_property
     def log(self) -> LogColumns:
-        """Which columns of the log are read, and in which role."""
+        """The columns of the log that are read, with their roles."""
         return vector_columns(self.source, self.domain)
 
     @property
@@ -615,7 +611,7 @@ AnyCard = Card | LqCard
 def load_any_card(path: str | Path) -> AnyCard:
     """Read and check a card of any domain.
 
-    Raises CardError one line for each wrong key: which, what was found, what is allowed.
+    Raises CardError with one line for each wrong key: its name, its value, and the allowed ones.
     """
     path = Path(path)
     values = read_toml(path)
@@ -629,13 +625,13 @@ def load_any_card(path: str | Path) -> AnyCard:
 def load_card(path: Path) -> Card:
     """Read and check a card of declared states and actions.
 
-    Raises CardError one line for each wrong key, or that the card declares vectors.
+    Raises CardError with one line for each wrong key, or where the card declares vectors.
     """
     return require_tabular(load_any_card(path))
 
 
 def require_tabular(card: AnyCard) -> Card:
-    """The card, if it declares states and actions.
+    """Return the card, if it declares states and actions.
 
     Raises CardError if it declares vectors, whose agents are dp-lqr and lqr.
     """
@@ -645,7 +641,7 @@ def require_tabular(card: AnyCard) -> Card:
 
 
 def require_linear_quadratic(card: AnyCard) -> LqCard:
-    """The card, if it declares a linear plant.
+    """Return the card, if it declares a linear plant.
 
     Raises CardError if it declares states and actions by label.
     """
@@ -657,7 +653,7 @@ def require_linear_quadratic(card: AnyCard) -> LqCard:
 def task_of(card: Card) -> Task:
     """The declared decision process as the planner needs it.
 
-    Returns reward table and allowed actions are ``(L, A)`` over live states and action labels.
+    Its reward table and allowed actions are ``(L, A)`` over live states and action labels.
     """
     d, r = card.domain, card.reward
     here, there = r.paid_here(len(d.live_states), len(d.action_labels)), r.paid_there(d.state_labels)

@@ -1,8 +1,7 @@
-"""Which code runs: agents, worlds and log readers of your own by name, and digests of the code that made a number.
+"""Plug-ins (agents, worlds and log readers) by name, and digests of the code that made a number.
 
-A plug-in is ``module:object`` wherever a name is asked for (docs/extend.md): an object of the kind that is asked for.
-It says what it is, and nothing else is ever called.  Sums of two versions of the code are never added, and a measured
-cell is measured anew.
+A plug-in is ``module:object`` in place of a name (docs/extend.md): an object of the required kind; nothing is called to
+find out.  Sums of two versions of the code are never added, and a measured cell is measured anew.
 """
 
 from __future__ import annotations
@@ -29,43 +28,43 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 @cache
 def code_digest() -> str:
-    """Sha256 over the source files of ``pipeline`` and the versions of what reads and adds for it."""
-    whole, root = hashlib.sha256(), _ROOT / _PACKAGE
+    """Sha256 over the source files of ``pipeline`` and the versions of the libraries that read and add for it."""
+    total, root = hashlib.sha256(), _ROOT / _PACKAGE
     for path in sorted(root.rglob("*.py")):
-        whole.update(f"{path.relative_to(root)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
-    whole.update("\0".join(version(library) for library in _LIBRARIES).encode())
-    return whole.hexdigest()
+        total.update(f"{path.relative_to(root)}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+    total.update("\0".join(version(library) for library in _LIBRARIES).encode())
+    return total.hexdigest()
 
 
 def closure_digest(modules: Iterable[str], root: Path = _ROOT) -> str:
-    """Sha256 over what modules run: their syntax, and that of all they import from ``pipeline``, directly or not.
+    """Sha256 over the code of modules: their syntax, and that of all they import from ``pipeline``, directly or not.
 
     Comments, docstrings and layout count for nothing, and neither does a module that none of them imports.  Imports
     inside of functions count; those that are for type checking alone do not.
 
     ``modules``: dotted names; a module outside of ``pipeline`` must be findable by Python.
     """
-    seen: dict[str, str] = {}
-    looked, waiting = set[str](), list(modules)
+    skeletons: dict[str, str] = {}
+    visited, waiting = set[str](), list(modules)
     while waiting:
         name = waiting.pop()
-        if name in looked:
+        if name in visited:
             continue
-        looked.add(name)
+        visited.add(name)
         if (path := _file_of(name, root)) is None:
             continue
-        seen[name], imported = _skeleton(path.read_bytes())
+        skeletons[name], imported = _skeleton(path.read_bytes())
         waiting += _inside(imported, (_PACKAGE,))
         waiting += [name.rpartition(".")[0]] if "." in name else []
-    told = [f"{name} {digest}" for name, digest in sorted(seen.items())]
-    return hashlib.sha256("\n".join([*told, *map(version, _MEASURING)]).encode()).hexdigest()
+    lines = [f"{name} {digest}" for name, digest in sorted(skeletons.items())]
+    return hashlib.sha256("\n".join([*lines, *map(version, _MEASURING)]).encode()).hexdigest()
 
 
 def syntax_digest(modules: Iterable[str], root: Path = _ROOT) -> str:
     """Sha256 over the syntax of these modules alone, without comments, docstrings and layout."""
     files = {name: _file_of(name, root) for name in modules}
-    told = [f"{name} {_skeleton(path.read_bytes())[0]}" for name, path in sorted(files.items()) if path is not None]
-    return hashlib.sha256("\n".join(told).encode()).hexdigest()
+    lines = [f"{name} {_skeleton(path.read_bytes())[0]}" for name, path in sorted(files.items()) if path is not None]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def _inside(names: Iterable[str], packages: Sequence[str]) -> list[str]:
@@ -73,10 +72,10 @@ def _inside(names: Iterable[str], packages: Sequence[str]) -> list[str]:
 
 
 def _file_of(name: str, root: Path) -> Path | None:
-    """The source file of a module; None of a name inside of one, or of a module that is not in Python."""
+    """The source file of a module; None for a name inside of one, or a module that is not written in Python."""
     if not (root / name.partition(".")[0]).is_dir():
-        found = find_spec(name)
-        return None if found is None or not (found.origin or "").endswith(".py") else Path(str(found.origin))
+        spec = find_spec(name)
+        return None if spec is None or not (spec.origin or "").endswith(".py") else Path(str(spec.origin))
     # by strings: paths of a thousand names took twice as long as their files
     base = os.path.join(root, *name.split("."))  # noqa: PTH118
     return next((Path(p) for p in (f"{base}.py", f"{base}/__init__.py") if os.path.isfile(p)), None)  # noqa: PTH113
@@ -150,24 +149,23 @@ def refuse_unlisted(name: str) -> None:
 
 
 def plugin(name: str, kind: type[T]) -> T:
-    """The object of that name.
+    """Import the object of that name.
 
     ``kind``: what the object must be; it is not called to find out.
     Raises CardError if it is not permitted here, its module cannot be found, or the object is of another kind.
     """
     module, _, thing = name.partition(":")
-    found = getattr(_imported(name), thing, None)
-    if found is None:
+    value = getattr(_imported(name), thing, None)
+    if value is None:
         raise CardError(f"{name}: module {module} has no {thing!r}")
-    if not isinstance(found, kind):
-        raise CardError(f"{name}: is a {type(found).__name__}, not of type {kind.__name__}; docs/extend.md has one")
-    return found
+    if not isinstance(value, kind):
+        raise CardError(f"{name}: is a {type(value).__name__}, not of type {kind.__name__}; docs/extend.md has one")
+    return value
 
 
 def plugin_digest(name: str) -> str:
-    """Of the file of the module: another text may do something else.
+    """Sha256 of the file of a plug-in's module, in hex; empty where Python has no file of it.
 
-    Returns sha256 in hex; empty where Python has no file of it.
     Raises CardError if it is not permitted here, or its module cannot be found.
     """
     source = getattr(_imported(name), "__file__", None)

@@ -1,4 +1,4 @@
-"""Features that a card declares: integers over states and actions, the same for planner and noise; numbers of a state.
+"""Features that a card declares: integers over states and actions, the same for planner and noise.
 
 Public numbers of every live state come from a table beside the card: they may shape an estimate, never a sum.
 """
@@ -71,8 +71,8 @@ class Features(Strict):
             names = " and ".join(f"'{key}'" for key in sorted(wanted)) or "no rows of its own"
             raise ValueError(f"kind = '{self.kind}' goes with {names}; found {sorted(given) or 'none'}")
         rows = {"table": [r for s in self.table or [] for r in s], "states": self.states, "actions": self.actions}
-        for key, found in rows.items():
-            if len({len(r) for r in found or []}) > 1:
+        for key, entries in rows.items():
+            if len({len(r) for r in entries or []}) > 1:
                 raise ValueError(f"every row of '{key}' must have the same number of integers")
         return self
 
@@ -93,10 +93,10 @@ class Features(Strict):
         if self.kind in OBSERVED and self.actions is not None and not any(any(row) for row in self.actions):
             raise ValueError("features.actions: every row is zero; at least one action needs a feature")
         if self.kind not in ("one_hot", *OBSERVED):
-            self._whole(live, actions)
+            self._plain(live, actions)
 
     def observed(self, live: int, actions: int, observation: Vector) -> ObservedMap:
-        """The map of observations.
+        """The feature map of an observation.
 
         Raises ValueError if the features are not of an observation.
         """
@@ -104,16 +104,16 @@ class Features(Strict):
         if kind is None:
             raise ValueError(f"features.kind = '{self.kind}' is of declared states, not of an observation")
         rows = self.actions or np.eye(actions, dtype=np.int64).tolist()
-        chosen = tuple(tuple(row) for row in rows)
+        action_rows = tuple(tuple(row) for row in rows)
         waves, bandwidth, seed = self.waves or 0, float(self.bandwidth or 1.0), self.seed or 0
-        return ObservedMap(kind, observation.size, observation.radius, live, chosen, waves, bandwidth, seed)
+        return ObservedMap(kind, observation.size, observation.radius, live, action_rows, waves, bandwidth, seed)
 
     def feature_map(self, live: int, actions: int) -> FeatureMap:
-        """The map ``(L, A, d)``, norms checked in integers, balanced where asked."""
-        whole = self._whole(live, actions)
-        return balance(whole) if self.balanced else whole
+        """The map ``(L, A, d)``, norms checked in integers, balanced where declared."""
+        plain = self._plain(live, actions)
+        return balance(plain) if self.balanced else plain
 
-    def _whole(self, live: int, actions: int) -> FeatureMap:
+    def _plain(self, live: int, actions: int) -> FeatureMap:
         f = self._integers(live, actions)
         longest = int((f * f).sum(-1).max())
         if longest == 0:
@@ -132,7 +132,7 @@ class Features(Strict):
         return (states[:, None, :, None] * acts[None, :, None, :]).reshape(live, actions, -1)
 
 
-# the column that says whose row it is
+# the column of the state's label
 LABEL = "state"
 
 
@@ -151,7 +151,7 @@ class StateFeatures:
     values: Array = field(compare=False, repr=False)
 
     def check(self, live: Sequence[str]) -> None:
-        """Refuse a table that lacks a state, or has a row of none.
+        """Refuse a table that lacks a live state, or has a row of another.
 
         Raises ValueError naming the file, and the row or the states.
         """
@@ -163,13 +163,13 @@ class StateFeatures:
 
     def of(self, live: Sequence[str]) -> Array:
         """The numbers ``(L, d)`` in the order of the live states, read-only."""
-        at = {label: i for i, label in enumerate(self.labels)}
-        found = self.values[[at[label] for label in live]]
-        found.flags.writeable = False
-        return found
+        row_of = {label: i for i, label in enumerate(self.labels)}
+        values = self.values[[row_of[label] for label in live]]
+        values.flags.writeable = False
+        return values
 
     def write(self, folder: Path) -> Path:
-        """Write it as Parquet, the same bytes for the same table and library version; its path."""
+        """Write it as Parquet, the same bytes for the same table and library version; return its path."""
         import pyarrow as pa
         from pyarrow import parquet
 
@@ -177,7 +177,7 @@ class StateFeatures:
         kind, path = pa.float32() if exact else pa.float64(), folder / self.file
         columns = {name: pa.array(self.values[:, i], kind) for i, name in enumerate(self.columns)}
         table = pa.table({LABEL: pa.array(self.labels, pa.string()), **columns})
-        # neighbouring bytes of real numbers are not alike, the bytes of one rank are
+        # smaller: bytes of the same significance resemble each other, neighbouring bytes of a number do not
         parquet.write_table(
             table,
             path,
@@ -190,7 +190,7 @@ class StateFeatures:
         return path
 
     def written(self) -> dict[str, object]:
-        """What a domain hash holds of it."""
+        """The part of a domain hash that stands for the table."""
         return {"columns": list(self.columns), "sha256": self.sha256}
 
 
@@ -218,11 +218,11 @@ def read_state_features(file: str, folder: Path) -> StateFeatures:
 
 
 def table_of_features(file: str, labels: Sequence[str], columns: Sequence[str], values: Array) -> StateFeatures:
-    """A table of features with the digest of what it says."""
-    told = json.dumps([list(columns), list(labels)], ensure_ascii=False).encode() + values.astype("<f8").tobytes()
-    held = values.astype(np.float64)
-    held.flags.writeable = False
-    return StateFeatures(file, tuple(labels), tuple(columns), hashlib.sha256(told).hexdigest(), held)
+    """A table of features with the digest of its contents."""
+    content = json.dumps([list(columns), list(labels)], ensure_ascii=False).encode() + values.astype("<f8").tobytes()
+    numbers = values.astype(np.float64)
+    numbers.flags.writeable = False
+    return StateFeatures(file, tuple(labels), tuple(columns), hashlib.sha256(content).hexdigest(), numbers)
 
 
 def _read(path: Path, file: str) -> pa.Table:
@@ -241,8 +241,8 @@ def _numbers(column: pa.ChunkedArray, file: str, name: str) -> Array:
     kind = column.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         raise ValueError(f"features: {file}: column {name!r} holds {kind}; features are numbers")
-    found = column.cast(pa.float64()).fill_null(np.nan).to_numpy()
-    wrong = np.flatnonzero(~np.isfinite(found))
+    numbers = column.cast(pa.float64()).fill_null(np.nan).to_numpy()
+    wrong = np.flatnonzero(~np.isfinite(numbers))
     if len(wrong):
         raise ValueError(f"features: {file}: row {wrong[0] + 1}: column {name!r} holds no finite number")
-    return found
+    return numbers

@@ -24,7 +24,7 @@ END = "END"
 MOST_LABELS, MOST_PAIRS = 100_000, 10_000_000
 # the one live state of a domain whose states are observations alone
 ANYWHERE = "anywhere"
-# what practice = "recorded" says, and whose word that is
+# the meaning of practice = "recorded"
 RECORDED = (
     "the operator declares that choices were made by a program or rule from the row's declared state and step alone; "
     "nothing on the log proves it"
@@ -86,7 +86,7 @@ class StatePart(Strict):
 
 
 class Product(Strict):
-    """A state of several columns: one state for each combination of what they are declared to hold.
+    """A state of several columns: one state for each combination of their declared bins or labels.
 
     ``columns``: the last one changes fastest in the order of the states.
     """
@@ -107,19 +107,19 @@ class Product(Strict):
 
     @property
     def sizes(self) -> list[int]:
-        """How many bins or labels each column has."""
+        """Number of bins or labels of each column."""
         parts = (self.bins[name] for name in self.columns)
         return [len(part.edges or []) + 1 if part.labels is None else len(part.labels) for part in parts]
 
     def labels(self) -> list[str]:
         """Names of all combinations."""
-        each = [
+        by_column = [
             [f"{name} {x}" for x in part.labels]
             if part.labels is not None
             else Bins(by=name, edges=part.edges or [], names=part.names).labels()
             for name, part in ((name, self.bins[name]) for name in self.columns)
         ]
-        return [" · ".join(combined) for combined in itertools.product(*each)]
+        return [" · ".join(combined) for combined in itertools.product(*by_column)]
 
 
 Labels = Annotated[int, Field(ge=1)] | list[str | int] | dict[str, list[str | int]]
@@ -129,16 +129,18 @@ FeatureTable = Annotated[InstanceOf[StateFeatures], PlainSerializer(StateFeature
 def _label_map(labels: Labels, same_as: Mapping[str, str] | None = None) -> dict[str, list[str]]:
     """Name of each label -> the raw values (as text) that stand for it."""
     if isinstance(labels, int):
-        found = {str(i): [str(i)] for i in range(labels)}
+        values_of = {str(i): [str(i)] for i in range(labels)}
     elif isinstance(labels, list):
-        found = {str(x): [str(x)] for x in labels}
+        values_of = {str(x): [str(x)] for x in labels}
     else:
-        found = {name: [str(x) for x in raw] for name, raw in labels.items()}
+        values_of = {name: [str(x) for x in raw] for name, raw in labels.items()}
     for spelling, label in (same_as or {}).items():
-        if label not in found:
-            raise ValueError(f"same_as: {spelling!r} stands for {label!r}, which is no label; declared: {list(found)}")
-        found[label].append(spelling)
-    return found
+        if label not in values_of:
+            raise ValueError(
+                f"same_as: {spelling!r} stands for {label!r}, which is no label; declared: {list(values_of)}"
+            )
+        values_of[label].append(spelling)
+    return values_of
 
 
 def _check_labels(labels: Labels | None, reserved: list[str], same_as: Mapping[str, str] | None) -> None:
@@ -163,11 +165,11 @@ def _check_labels(labels: Labels | None, reserved: list[str], same_as: Mapping[s
 
 
 class States(Strict):
-    """The state column: bins of a number or a list of labels; ``ends`` are absorbing and worth nothing.
+    """The state column: bins of a number or a list of labels; ``ends`` are absorbing and have value 0.
 
     ``column``: the column of labels; in a wide source a pattern with ``{step}``, or a list of H names.  None beside
     ``domain.observation``: then there is one live state.
-    ``labels``: A number S of integers 0 … S - 1, a list of values, or name -> the raw values that stand for it; where
+    ``labels``: a number S of integers 0 … S - 1, a list of values, or name -> the raw values that stand for it; where
     there are neither bins nor labels, those of the table of features.
     ``same_as``: another spelling in the log -> the label it stands for.
     ``product``: written ``from = [columns]`` with ``bins`` of each of them.
@@ -194,8 +196,8 @@ class States(Strict):
         if not isinstance(folder, Path):
             raise ValueError("features: are read from beside the card's file; load the card from its file")
         table = read_state_features(file, folder)
-        named = "bins" in given or "labels" in given
-        return {**given, "features": table} | ({} if named else {"labels": list(table.labels)})
+        has_labels = "bins" in given or "labels" in given
+        return {**given, "features": table} | ({} if has_labels else {"labels": list(table.labels)})
 
     @model_validator(mode="before")
     @classmethod
@@ -226,13 +228,13 @@ class States(Strict):
 
     @property
     def undivided(self) -> bool:
-        """Whether nothing but ``ends`` is declared: the observation alone tells where a row stands."""
+        """Whether nothing but ``ends`` is declared: the state of a row is its observation alone."""
         return self.bins is None and self.labels is None and self.product is None and self.column == ""
 
     @cached_property
     def _own(self) -> tuple[str, ...]:
-        made = self.bins or self.product
-        return tuple(made.labels() if made is not None else _label_map(self.labels or 1))
+        bins = self.bins or self.product
+        return tuple(bins.labels() if bins is not None else _label_map(self.labels or 1))
 
     def live(self) -> list[str]:
         """Labels of the states in which a decision is taken, OTHER last."""
@@ -240,11 +242,11 @@ class States(Strict):
 
     @property
     def read(self) -> list[str]:
-        """The columns that tell the state apart."""
-        told = (
+        """The columns that the state is read from."""
+        columns = (
             self.product.columns if self.product is not None else self.bins.by if self.bins is not None else self.column
         )
-        return [told] if isinstance(told, str) else list(told)
+        return [columns] if isinstance(columns, str) else list(columns)
 
     @property
     def first_terminal(self) -> int:
@@ -272,7 +274,7 @@ class States(Strict):
 
 
 class Actions(Strict):
-    """The action column; OTHER, where declared, counts what was done but is never recommended."""
+    """The action column; OTHER, where declared, counts all other actions and is never recommended."""
 
     later: ClassVar = {"same_as": None}
     column: str | list[str]
@@ -301,9 +303,9 @@ class Actions(Strict):
 
 
 class Domain(Strict):
-    """The decision process the log is declared to live in: finite, or with an observation beside the state.
+    """The declared decision process of the log: finite, or with an observation beside the state.
 
-    ``discount``: what a reward is worth one step later, beside now; values are of discounted rewards.
+    ``discount``: factor of a reward one step later; values are of discounted rewards.
     """
 
     later: ClassVar = {"observation": None, "first_observations": None, "practice": None, "discount": 1.0}
@@ -323,7 +325,7 @@ class Domain(Strict):
     )
 
     @model_validator(mode="after")
-    def _is_told(self) -> Self:
+    def _has_states(self) -> Self:
         if self.observation is None and (self.states.undivided or self.first_observations is not None):
             raise ValueError("states needs a column with 'bins' or 'labels', or declare domain.observation")
         size = 0 if self.observation is None else self.observation.size
@@ -375,12 +377,12 @@ class Domain(Strict):
 
     @property
     def allowed(self) -> Bools:
-        """``(L, A)``: what a policy may do in each live state: neither vetoed nor OTHER."""
+        """``(L, A)``: actions that a policy may take in each live state: neither vetoed nor OTHER."""
         live, actions = self.live_states, self.action_labels
-        found = np.tile(np.array(actions) != OTHER, (len(live), 1))
+        allowed = np.tile(np.array(actions) != OTHER, (len(live), 1))
         for state, action in self.vetoes:
-            found[live.index(str(state)), actions.index(str(action))] = False
-        return found
+            allowed[live.index(str(state)), actions.index(str(action))] = False
+        return allowed
 
     @property
     def state_features(self) -> Array | None:

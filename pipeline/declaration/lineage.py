@@ -1,7 +1,7 @@
-"""What every card declares, whatever its domain: the lineage, whose privacy, the budget, and where its files lie.
+"""The part that all cards share: lineage, protected unit, budget and files; and the calendars of a recipe.
 
-Beside it the calendars of a recipe: on which dates a fresh release is drawn and paid, whatever arrived; or nights that
-share one budget.
+A calendar is a list of dates on which a fresh release is drawn and paid, whatever arrived, or of nights that share one
+budget.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CATALOG_VARIABLE = "RETICENT_SHELF"
 
 
 class Unit(Strict):
-    """Whose privacy: everything one ``user`` id contributed is one record."""
+    """The protected unit: everything one ``user`` id contributed is one record."""
 
     user: str
     episodes_per_user: Annotated[int, Field(ge=1, le=10_000)] = 1
@@ -37,7 +37,7 @@ class Unit(Strict):
 
 
 class PeriodCaps(Strict):
-    """What may be spent in one calendar month or year (UTC), beside the lifetime cap."""
+    """Caps of one calendar month or year (UTC), beside the lifetime cap."""
 
     rho_month: Rho | None = None
     rho_year: Rho | None = None
@@ -55,10 +55,10 @@ class PeriodCaps(Strict):
 
 
 class Budget(Strict):
-    """Lifetime cap of the lineage, and where it is spent over time.
+    """Lifetime cap of the lineage, its ledger, and caps of months and years.
 
-    ``reserve``: share of the people who never teach, so that they may judge; None: as the ledger has it registered, and
-    for the first real dataset of a ledger a half.
+    ``reserve``: share of the people who are held out of all learning, for evaluation; None: as the ledger has it
+    registered, and for the first real dataset of a ledger a half.
     """
 
     later: ClassVar = {"reserve": None}
@@ -70,14 +70,14 @@ class Budget(Strict):
 
 
 class Provenance(Strict):
-    """That a card was proposed by looking at its log: it then depends on people's records."""
+    """Origin of a card that was proposed from its log: it then depends on people's records."""
 
     drafted: str
     from_data: list[str] = Field(default_factory=list)
 
 
 class Declaration(Strict):
-    """One dataset.  ``folder`` is where the card was read from; paths in it resolve below that folder."""
+    """One dataset.  Paths in its card resolve below ``folder``, from which the card was read."""
 
     schema_version: Literal[1, 2]
     name: Name
@@ -94,7 +94,7 @@ class Declaration(Strict):
         return self._folder
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """As pydantic's; what was resolved from the old values is resolved anew."""
+        """As pydantic's; columns are resolved anew from the new values."""
         copy = super().model_copy(update=update, deep=deep)
         vars(copy).pop("log", None)
         return copy
@@ -126,29 +126,29 @@ def sha256_of(parts: Mapping[str, object]) -> str:
 
 def files_of(name: str, folder: Path, patterns: Sequence[str]) -> list[Path]:
     """Existing files that ``source.files`` names, sorted; nothing outside the folder or a named root is read."""
-    found: list[Path] = []
+    files: list[Path] = []
     for pattern in patterns:
         root_name, _, rest = pattern.rpartition(":")
         root = named_root(root_name) if root_name else folder
         try:
-            there = sorted(root.glob(rest))
+            paths = sorted(root.glob(rest))
         except (OSError, ValueError) as e:
             raise CardError(f"{name}: source.files: {pattern[:60]!r} names no files below {root}: {e}") from None
-        for p in there:
+        for p in paths:
             _check_kind(name, p)
-        matches, inside = [p for p in there if p.is_file()], root.resolve()
+        matches, inside = [p for p in paths if p.is_file()], root.resolve()
         for p in matches:
             if not p.resolve().is_relative_to(inside):
                 raise CardError(f"{name}: source.files: {p.name} leads outside its folder; links out are not read")
         if not matches:
             raise CardError(f"{name}: source.files: nothing matches {pattern!r} below {root}; put the log there")
-        found += matches
+        files += matches
     # overlapping patterns name a file once
-    return sorted(set(found))
+    return sorted(set(files))
 
 
 def _check_kind(name: str, path: Path) -> None:
-    """Refuse what would be read as a part of the log, or left out of it, without a word."""
+    """Refuse a path that would silently be read as a part of the log, or left out of it."""
     try:
         str(path).encode("utf-8")
     except UnicodeEncodeError:
@@ -171,12 +171,10 @@ def named_root(name: str) -> Path:
     return Path(pairs[name])
 
 
-def catalogs(asked: Path | None = None) -> list[Path]:
-    """Folders of datasets, in order: ``--shelf`` / ``RETICENT_SHELF``, ``./datasets``, the
-    checkout's, the installed.
-    """
+def catalogs(chosen: Path | None = None) -> list[Path]:
+    """Folders of datasets, in order: ``--shelf`` or ``RETICENT_SHELF``, ``./datasets``, of the checkout, installed."""
     env = os.environ.get(CATALOG_VARIABLE)
-    named = [asked] if asked else ([Path(env)] if env else [])
+    named = [chosen] if chosen else ([Path(env)] if env else [])
     checkout = Path(__file__).resolve().parents[2] / "datasets"
     return [*named, Path("datasets"), checkout, Path(sys.prefix) / "share" / "reticent" / "datasets"]
 
@@ -187,7 +185,7 @@ Dates = (
 
 
 class Schedule(Strict):
-    """On these dates a scheduled night draws a fresh release; on all others the last one stands.
+    """Dates on which a scheduled night draws a fresh release; on all others the last one stands.
 
     ``release``: ``nightly``, ``weekly`` (on Mondays), ``monthly`` (on the first), or the dates themselves (UTC).
     """
@@ -216,10 +214,10 @@ class Schedule(Strict):
 
 
 class Nightly(Strict):
-    """Every night is a leaf of one counter, and the budget is that of all its nights together.
+    """Nights of one counter, of which each is a leaf, under one budget for all of them together.
 
-    ``nights``, ``first``: how many, and the date of the first (UTC).
-    ``window``: how many nights the sums are of, the last ones; None: all so far.
+    ``nights``, ``first``: their number, and the date of the first (UTC).
+    ``window``: number of the last nights that the sums are of; None: all so far.
     ``episodes``: ``closed``: an episode is counted on the night that delivers its end, whole; else as it is first
     delivered.
     ``drift``: share of the budget on each night's mean reward under the policy in use and under practice; None: none.
@@ -246,12 +244,12 @@ class Nightly(Strict):
 
     @property
     def last(self) -> date:
-        """The date of the last."""
+        """The date of the last night."""
         return self.first + timedelta(days=self.nights - 1)
 
     @property
     def factorisation(self) -> Factorisation:
-        """Which rows of noise are drawn on which night."""
+        """The rows of noise that are drawn on each night."""
         from pipeline.privacy.continual import continual
 
         return continual(self.counter, self.nights, self.window)

@@ -1,7 +1,7 @@
 """The declared domain of a linear-quadratic log: vectors in declared balls, noise, first state, cost.
 
-A logged number divided by its ``scale`` is what the ball, the cost and the covariances are about; so metres and metres
-a second can share one ball.
+Ball, cost and covariances are of logged numbers divided by their ``scale``; so metres and metres a second can share one
+ball.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Matrix = list[Real] | list[list[Real]]
 """A diagonal, or the rows of a symmetric matrix."""
 
-# a Gram matrix of more coordinates than this is no plant that anybody declares by hand
+# nobody declares a plant of more coordinates by hand
 MOST_COORDINATES = 50
 
 
@@ -32,7 +32,7 @@ class Vector(Strict):
 
     ``dimension``: number of coordinates, declared and never counted.
     ``radius``: declared bound on its length, after ``scale``; longer ones are shortened before anything is summed.
-    ``scale``: A logged number is divided by its coordinate's scale; 1 where left out.
+    ``scale``: a logged number is divided by its coordinate's scale; 1 where left out.
     ``center``: taken from a logged number before it is divided; 0 where left out.
     """
 
@@ -56,9 +56,9 @@ class Vector(Strict):
             raise ValueError(f"'columns' must be 1 to {MOST_COORDINATES} different columns; got {listed}")
         if self.columns is not None and self.dimension not in (None, listed):
             raise ValueError(f"dimension = {self.dimension}, but 'columns' names {listed}; leave one of them out")
-        for key, given in (("scale", self.scale), ("center", self.center), ("names", self.names)):
-            if given is not None and len(given) != self.size:
-                raise ValueError(f"'{key}' has {len(given)} entries, the dimension is {self.size}; one a coordinate")
+        for key, entries in (("scale", self.scale), ("center", self.center), ("names", self.names)):
+            if entries is not None and len(entries) != self.size:
+                raise ValueError(f"'{key}' has {len(entries)} entries, the dimension is {self.size}; one a coordinate")
         if len(set(self.labels)) != self.size:
             raise ValueError(f"names must be distinct; got {self.labels}")
         check_shown(self.labels)
@@ -79,12 +79,12 @@ class Vector(Strict):
 
     @property
     def scales(self) -> list[float]:
-        """Logged size of 1 in each coordinate."""
+        """Scale of each coordinate."""
         return list(self.scale or [1.0] * self.size)
 
     @property
     def centers(self) -> list[float]:
-        """Logged number that is 0 in each coordinate."""
+        """Center of each coordinate."""
         return list(self.center or [0.0] * self.size)
 
     def check_alike(self, key: str, columns: str | list[str] | None) -> None:
@@ -157,16 +157,16 @@ class Cost(Strict):
 
 def matrix(given: Matrix) -> Array:
     """``(n, n)`` of a diagonal or of rows."""
-    found = np.array(given, dtype=np.float64)
-    return np.diag(found) if found.ndim == 1 else found
+    values = np.array(given, dtype=np.float64)
+    return np.diag(values) if values.ndim == 1 else values
 
 
 def covariance(name: str, given: Matrix, n: int) -> Array:
     """``(n, n)`` symmetric and positive semidefinite; ValueError naming the key elsewhere."""
-    found = _square(name, given, n)
-    if not np.array_equal(found, found.T) or np.linalg.eigvalsh(found)[0] < -1e-12:
+    values = _square(name, given, n)
+    if not np.array_equal(values, values.T) or np.linalg.eigvalsh(values)[0] < -1e-12:
         raise ValueError(f"{name} must be symmetric and positive semidefinite")
-    return found
+    return values
 
 
 def _square(name: str, given: Matrix, n: int) -> Array:

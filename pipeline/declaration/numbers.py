@@ -1,4 +1,4 @@
-"""Numbers and labels as a reader sees them: what a claim says, and what a page prints."""
+"""Numbers and labels as claims and pages print them."""
 
 from __future__ import annotations
 

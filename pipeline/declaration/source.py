@@ -1,9 +1,7 @@
-"""Where a log is found, and which of its columns holds what: one row a step (long), or one row an episode (wide).
+"""The source of a log: its files and the roles of their columns; one row a step (long), or one an episode (wide).
 
-How events of a health record (MEDS) become steps: declared in the card, read before any row.
-
-A declaration and not a user's function: it is hashed with the card, it runs no foreign code behind the wall, and
-whoever reads the card sees what a state is.
+Events of a health record (MEDS) become steps by a declaration, not by a user's function: it is hashed with the card, it
+runs no foreign code behind the wall, and a reader of the card sees how states are made.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ _OWN = ("subject_id", "episode", "step", "end")
 class EventColumn(Strict):
     """One column made of the events with some codes.
 
-    ``take``: what is told of several values; ``count`` and ``any`` (0 or 1) need no numbers.
+    ``take``: the summary of several values; ``count`` and ``any`` (0 or 1) need no numbers.
     ``edges``: bins ``(-inf, e0), [e0, e1), …``: the column is then the number of the bin, 0 first.
     """
 
@@ -77,7 +75,7 @@ CONSTANT = "="
 
 
 class Columns(Strict):
-    """Where each canonical column is found in the source files."""
+    """Names of the canonical columns in the source files."""
 
     later: ClassVar = {"next_observation": None}
     user_id: str
@@ -93,7 +91,7 @@ class Columns(Strict):
 
 
 def check_below(files: list[str]) -> list[str]:
-    """Patterns that stay below the card's folder or a named root; ValueError for others."""
+    """Return patterns that stay below the card's folder or a named root; ValueError for others."""
     for f in files:
         bare = f.partition(":")[2] if ":" in f else f
         if not Path(bare).parts or Path(bare).is_absolute() or ".." in Path(bare).parts:
@@ -109,7 +107,7 @@ FORMATS = ("table", "minari", "d4rl", "rlds", "lerobot", "obp", "meds", "transit
 
 
 def _known_format(name: str) -> str:
-    """One of ours, or a reader of your own by ``module:object``, which is looked for when files are read."""
+    """Return the name of a shipped format or a plug-in, ``module:object``, which is imported when files are read."""
     if name not in FORMATS and not is_plugin(name):
         ours = ", ".join(map(repr, FORMATS))
         raise PydanticCustomError("unknown_format", "Input should be {known} or 'module:object'", {"known": ours})
@@ -129,30 +127,30 @@ MADE: dict[str, str] = {
 """Format -> the column of record numbers that its reader makes; named as the user, it is the unit of privacy."""
 
 CUT_BY_ORDER = ("d4rl", "transitions")
-"""Formats in which only the order of the rows tells the episodes."""
+"""Formats whose episodes follow from the order of the rows alone."""
 
 
 class SamePlace(Strict):
-    """Which of several rows at one place of ``order_by`` counts: the first or the last by another column."""
+    """Rule for several rows at one place of ``order_by``: the first or the last by another column counts."""
 
     keep: Literal["first", "last"]
     by: str
 
 
 NumbersForm = Literal["1234,5", "1.234,5", "1,234.5", "1 234,5"]
-"""How a log writes numbers, by an example."""
+"""Form of a log's numbers, by an example."""
 DatesForm = Literal["dd.mm.yyyy", "dd/mm/yyyy", "dd-mm-yyyy", "mm/dd/yyyy", "yyyy/mm/dd", "yyyy.mm.dd"]
-"""How a log writes dates that are not ISO's."""
+"""Form of a log's dates that are not ISO's."""
 
 
-class _Placed(Strict):
-    """What kind of files they are; ``table``: the suffix tells the format, and each column is as it stands there.
+class _Files(Strict):
+    """Files of a log and their format; ``table``: by the suffix of each file, columns as they stand there.
 
-    ``separator``: between the cells of a CSV; ``auto``: in each file what its header has most of.
-    ``rename``: a column as some file calls it -> as the card, and `inspect`, call it.
-    ``numbers``, ``dates``: how the log writes them, by an example or a pattern, of dates also by several; None: 1234.5,
+    ``separator``: between the cells of a CSV; ``auto``: the most frequent one in the header of each file.
+    ``rename``: name of a column in some file -> its name in the card and `inspect`.
+    ``numbers``, ``dates``: their form in the log, by an example or a pattern, of dates also by several; None: 1234.5,
     2026-01-31.
-    ``units``: column -> unit behind its numbers -> what it is worth in the card's unit.
+    ``units``: column -> unit behind its numbers -> its factor in the card's unit.
     ``optional``: columns that a file may lack: their cells are empty there.
     """
 
@@ -173,18 +171,18 @@ class _Placed(Strict):
 
     @field_validator("dates")
     @classmethod
-    def _told_apart(cls, value: DatesForm | list[DatesForm] | None) -> DatesForm | list[DatesForm] | None:
+    def _unambiguous(cls, value: DatesForm | list[DatesForm] | None) -> DatesForm | list[DatesForm] | None:
         if isinstance(value, list) and {"dd/mm/yyyy", "mm/dd/yyyy"} <= set(value):
             raise ValueError("source.dates: 03/04/2026 may be of dd/mm/yyyy or of mm/dd/yyyy; name one of them")
         return value
 
     @property
     def date_forms(self) -> Sequence[DatesForm]:
-        """How the log writes dates, beside ISO's."""
+        """Forms of dates in the log, beside ISO's."""
         return () if self.dates is None else self.dates if isinstance(self.dates, list) else (self.dates,)
 
 
-class Source(_Placed):
+class Source(_Files):
     """Files of the log and the mapping of their columns.
 
     ``first_step``: the number with which steps begin; None: 0 in a column of steps, 1 where ``{step}`` stands in names
@@ -206,16 +204,16 @@ class Source(_Placed):
     @field_validator("first_step")
     @classmethod
     def _as_if_left_out(cls, value: int | None, info: ValidationInfo) -> int | None:
-        """What is the default anyway leaves the card's digest as it was."""
-        return None if value == _first_of(info.data.get("layout", "long")) else value
+        """Leave out the default, so that the card's digest stays the same."""
+        return None if value == _first_number(info.data.get("layout", "long")) else value
 
     @property
     def starts_at(self) -> int:
         """The number of the first step in the log."""
-        return _first_of(self.layout) if self.first_step is None else self.first_step
+        return _first_number(self.layout) if self.first_step is None else self.first_step
 
     def check_order(self) -> None:
-        """Refuse an order of rows that says too much or too little; ValueError naming the key, and what to write."""
+        """Refuse an order of rows that is declared twice or not at all; ValueError naming key and remedy."""
         step = self.columns.step
         if self.order_by is not None:
             if step is not None or self.first_step is not None:
@@ -239,12 +237,12 @@ class Source(_Placed):
             )
 
 
-def _first_of(layout: str) -> int:
+def _first_number(layout: str) -> int:
     return 1 if layout == "wide" else 0
 
 
 class VectorColumns(Strict):
-    """Where each canonical column of a log of vectors is found; ``next_observation``: one list column, or one each."""
+    """Names of the canonical columns of a log of vectors; ``next_observation``: one list column, or one each."""
 
     user_id: str
     episode_id: str | None = None
@@ -255,7 +253,7 @@ class VectorColumns(Strict):
     behavior_prob: str | None = None
 
 
-class VectorSource(_Placed):
+class VectorSource(_Files):
     """Files of a log of vectors, one row a step."""
 
     layout: Literal["long"] = "long"

@@ -1,4 +1,4 @@
-"""What the operator hands in and is wrong: its two errors, and TOML files read with one line for each problem."""
+"""Errors of the operator's files and commands, and TOML files read with one line for each problem."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _TOKENS = re.compile(
 )
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_\-]{0,62}$")]
-"""What a dataset, a recipe or a pointer may be called: a file name without surprises."""
+"""Name of a dataset, a recipe or a pointer: safe as a file name."""
 
 
 def _scalable(budget: float) -> float:
-    """The squared scale of its noise is a floating-point number."""
+    """Refuse a budget so small that the squared scale of its noise overflows."""
     if budget < 1e-150:
         raise ValueError("so small a budget that its noise has no scale")
     return budget
@@ -56,7 +56,7 @@ class CardError(Exception):
 
 
 class DamagedError(Exception):
-    """What the store holds is not what was written into it (exit code 4); nothing was drawn from it."""
+    """A file of the store is not as it was written (exit code 4); nothing was drawn from it."""
 
     exit_code = 4
 
@@ -76,9 +76,9 @@ class Strict(BaseModel):
     """Unknown keys are errors, values do not change, and ``rho = "1"`` or ``rho = true`` is no number."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
-    # keys that came later: a file that leaves them as they are here has the digest it had before there were any
+    # keys of later versions, with their defaults: a file that leaves them so keeps its digest
     later: ClassVar[Mapping[str, object]] = {}
-    # keys of earlier versions, and what to do instead
+    # keys of earlier versions, with what to do instead
     gone: ClassVar[Mapping[str, str]] = {}
 
     @model_serializer(mode="wrap")
@@ -88,7 +88,7 @@ class Strict(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _take_whole_number(cls, value: object, info: ValidationInfo) -> object:
-        """``1e6`` is how TOML lets a person write a million."""
+        """Turn a whole float into an integer: TOML writes a million as ``1e6``."""
         annotation = cls.model_fields[str(info.field_name)].annotation
         whole = annotation is int or int in get_args(annotation)
         return int(value) if whole and isinstance(value, float) and value.is_integer() else value
@@ -97,7 +97,7 @@ class Strict(BaseModel):
 def validated(kind: type[M], values: object, where: str, **context: object) -> M:
     """The model of plain values.
 
-    Raises CardError one line for each wrong key: which, what was found, what is allowed.
+    Raises CardError with one line for each wrong key: its name, its value, and the allowed ones.
     """
     try:
         return kind.model_validate(values, context=context or None)
@@ -106,7 +106,7 @@ def validated(kind: type[M], values: object, where: str, **context: object) -> M
 
 
 def explain(error: ValidationError, where: str, model: type[BaseModel]) -> str:
-    """One line a problem: which key, what was found, what is allowed, and which key is near an unknown one."""
+    """One line a problem: the key, its value, the allowed ones, and the known key nearest to an unknown one."""
     lines: list[str] = []
     for e in error.errors():
         key = ".".join(str(p) for p in e["loc"])
@@ -140,7 +140,7 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
 
 
 def short(value: object) -> str:
-    """What was found, in at most 60 characters."""
+    """``repr`` of a value, in at most 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
@@ -157,17 +157,17 @@ def read_toml(path: Path) -> Mapping[str, Any]:
         if len(raw) > _LARGEST:
             raise CardError(f"{path}: larger than {_LARGEST >> 20} MiB; no card or recipe is; which file did you mean?")
         text = raw.decode("utf-8").replace("\r\n", "\n")
-        found = None if _deep_key(text) else tomllib.loads(text)
+        values = None if _deep_key(text) else tomllib.loads(text)
     except FileNotFoundError:
         raise CardError(f"{path}: no such file") from None
     # ValueError: no TOML, no UTF-8, or a number of thousands of digits
     except (ValueError, OSError) as e:
         raise CardError(f"{path}: not readable as TOML: {e}") from None
     except RecursionError:
-        found = None
-    if found is None or _deeper(found, _DEEPEST):
+        values = None
+    if values is None or _deeper(values, _DEEPEST):
         raise CardError(f"{path}: tables and lists stand more than {_DEEPEST} deep in each other")
-    return found
+    return values
 
 
 def _deep_key(text: str) -> bool:
@@ -184,7 +184,7 @@ def _deeper(values: Mapping[str, object], levels: int) -> bool:
 
 
 def _within(value: object) -> Collection[object]:
-    """What stands in a table or a list."""
+    """Values of a table or a list."""
     return cast("Sequence[object]", value) if (table := table_in(value)) is None else table.values()
 
 
@@ -194,17 +194,17 @@ def table_in(value: object) -> Mapping[str, object] | None:
 
 
 def read_pairs(params: Sequence[str], parse: Callable[[str], object]) -> dict[str, object]:
-    """Values by key.
+    """Values of ``key=value`` pairs by key.
 
     Raises CardError if a pair has no ``=``, or a key is no name or comes twice.
     """
-    found: dict[str, object] = {}
+    values: dict[str, object] = {}
     for pair in params:
         key, equals, value = pair.partition("=")
-        if not (equals and key.isidentifier()) or key in found:
+        if not (equals and key.isidentifier()) or key in values:
             raise CardError(f"--param {pair[:60]!r}: write key=value, e.g. states=5, and each key once")
         try:
-            found[key] = parse(value)
+            values[key] = parse(value)
         except (ValueError, RecursionError):
-            found[key] = value
-    return found
+            values[key] = value
+    return values

@@ -1,13 +1,13 @@
-"""Attempts at a release: which may have drawn, what a retry pays, how many may be lost, and who is drawing now.
+"""Attempts at a release: which may have drawn, the price of a retry, how many may be lost, and who is drawing now.
 
 An attempt says DRAW before its first noise is drawn.  One that died without it drew nothing, and never will: the next
 attempt at the same release takes its charge over.  One that died after it may have drawn, so the next pays again.
 
-Who is drawing holds a lease: a row beside the chain, renewed while the holder lives (privacy.md §0.1-15).  An attempt
-is dead when its lease ran out, or when somebody else holds the lock of the place it drew in: that lock is the operating
-system's, which drops it with the process.
+The process that draws holds a lease: a row beside the chain, renewed while the holder lives (privacy.md §0.1-15).  An
+attempt is dead when its lease ran out, or when another process holds the lock of the place it drew in: that lock is the
+operating system's, which drops it with the process.
 
-A gate before a release is an attempt of its own: what it counted, what it cost, and that it was charged.
+A gate before a release is an attempt of its own: its mechanism, its cost, and the entry that charged it.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from pipeline.ledger.database import leases
 from pipeline.privacy.release import Mechanism, total_rho
 from pipeline.privacy.release_file import describe_mechanism, mechanism_from
 
-# draws of one release that may die before somebody has to look: a schedule that retries for ever spends no more
+# draws of one release that may die before the operator has to look: a schedule that retries for ever spends no more
 MOST_LOST = 3
 # in an INTENT: its attempt says DRAW; attempts of older versions say nothing, and may have drawn
 NOTED = {"draw": "noted"}
-# what an INTENT says that is drawn
+# fields of an INTENT that describe the draw
 _TERMS = ("mechanisms", "planned_calls", "joint")
 
 
@@ -41,14 +41,14 @@ def may_have_drawn(entries: Sequence[Entry], intent: Entry) -> bool:
     """Whether noise may have been drawn for an attempt; ``entries`` in their order."""
     if not _notes_draws(intent):
         return True
-    # what an attempt leaves stands soon after it: a counter of a year asks this a hundred thousand times
+    # its DRAW or COMMIT stands soon after it: a counter of a year asks this a hundred thousand times
     first = bisect_right(entries, intent.seq, key=lambda e: e.seq)
     later = (entries[i] for i in range(first, len(entries)))
     return any(e.kind in ("DRAW", "COMMIT") and e.body["intent"] == intent.seq for e in later)
 
 
 def taken_over(entries: Sequence[Entry], attempts: Sequence[Entry]) -> Fraction:
-    """What the next attempt need not pay: all that was paid since one of these may have drawn."""
+    """Charges that the next attempt takes over: all that was paid since one of these may have drawn."""
     paid = Fraction(0)
     for e in attempts:
         paid = Fraction(0) if may_have_drawn(entries, e) else paid + Fraction(e.body["rho"])
@@ -56,9 +56,8 @@ def taken_over(entries: Sequence[Entry], attempts: Sequence[Entry]) -> Fraction:
 
 
 def left_to_pay(entries: Sequence[Entry], lineage: str, run_key: str, rho: Fraction) -> Fraction:
-    """What the next attempt at a release is charged: its cost, less what it takes over.
+    """Charge of the next attempt at a release: its cost, less what it takes over.
 
-    ``lineage``, ``run_key``: of the release.
     Raises ValueError if ``rho`` is negative: nothing is ever refunded.
     """
     if rho < 0:
@@ -67,16 +66,14 @@ def left_to_pay(entries: Sequence[Entry], lineage: str, run_key: str, rho: Fract
 
 
 def paid_for(entries: Sequence[Entry], intent: Entry) -> Fraction:
-    """What stands in the ledger for one attempt: its own charge, and those it took over."""
-    there = intents_of(entries, intent.lineage, intent.body["run_key"])
-    return taken_over(entries, [e for e in there if e.seq < intent.seq]) + Fraction(intent.body["rho"])
+    """All that was paid for one attempt: its own charge, and those it took over."""
+    intents = intents_of(entries, intent.lineage, intent.body["run_key"])
+    return taken_over(entries, [e for e in intents if e.seq < intent.seq]) + Fraction(intent.body["rho"])
 
 
 def refuse_drain(entries: Sequence[Entry], lineage: str, run_key: str, body: Body) -> None:
-    """Refuse another draw where too many died since anybody looked (RETRY): no schedule may use up a cap by itself.
+    """Refuse another draw where too many died since the last RETRY: no schedule may use up a cap by itself.
 
-    ``entries``, ``lineage``, ``run_key``: of the ledger, in order, the name of the dataset, and the hex key of the
-    release.
     Raises BudgetError if so; nothing was read.
     """
     looked = max((e.seq for e in entries_of(entries, lineage, "RETRY")), default=0)
@@ -117,25 +114,25 @@ def _notes_draws(intent: Entry) -> bool:
 def _due_alike(entries: Sequence[Entry], lineage: str, body: Body) -> list[Entry]:
     """INTENTs at the same release of any date of a calendar: each date is another key."""
     terms = [canonical(body.get(name)) for name in _TERMS]
-    there = [e for e in entries_of(entries, lineage, "INTENT") if "due" in e.body]
-    return [e for e in there if [canonical(e.body.get(name)) for name in _TERMS] == terms]
+    dated = [e for e in entries_of(entries, lineage, "INTENT") if "due" in e.body]
+    return [e for e in dated if [canonical(e.body.get(name)) for name in _TERMS] == terms]
 
 
 def _alike(entries: Sequence[Entry], lineage: str, run_key: str, body: Body) -> list[Entry]:
     """INTENTs at the same release; of a counter, at any of its steps."""
     if "counter" not in body:
         return intents_of(entries, lineage, run_key)
-    there = [e for e in entries_of(entries, lineage, "INTENT") if "counter" in e.body]
-    return [e for e in there if e.body["counter"]["key"] == body["counter"]["key"]]
+    steps = [e for e in entries_of(entries, lineage, "INTENT") if "counter" in e.body]
+    return [e for e in steps if e.body["counter"]["key"] == body["counter"]["key"]]
 
 
-# of a lease
+# how long a lease lasts
 SECONDS = 120.0
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Who draws."""
+    """The process that draws, and the place whose lock it holds."""
 
     token: str
     place: str
@@ -149,7 +146,7 @@ def clock(connection: sa.Connection) -> float:
 
 
 def grant_lease(connection: sa.Connection, intent: int, holder: Holder) -> None:
-    """A new lease for an INTENT."""
+    """Start a lease for an INTENT."""
     values = {"intent": intent, "token": holder.token, "place": holder.place}
     connection.execute(leases.insert().values(expires=clock(connection) + SECONDS, **values))
 
@@ -166,7 +163,7 @@ def end_leases(connection: sa.Connection, intents: Sequence[int]) -> None:
 
 
 def living(connection: sa.Connection, intents: Sequence[int], place: str) -> list[int]:
-    """Those INTENTs that may still be drawing; the caller holds the lock of ``place``, so none is alive there."""
+    """Return the INTENTs that may still be drawing; the caller holds the lock of ``place``, so none is alive there."""
     now = clock(connection)
     alive = leases.c.intent.in_(intents) & (leases.c.place != place) & (leases.c.expires > now)
     return list(connection.execute(sa.select(leases.c.intent).where(alive).order_by(leases.c.intent)).scalars())
@@ -193,7 +190,7 @@ def heartbeat(beat: Callable[[], object]) -> Generator[None]:
 
 @dataclass(frozen=True)
 class Passed:
-    """A gate that was charged, and let a release pass (privacy.md §0.2-2)."""
+    """A gate that was charged, and that a release passed (privacy.md §0.2-2)."""
 
     mechanisms: tuple[Mechanism, ...]
     commit: Entry
@@ -203,7 +200,7 @@ class Passed:
         """Exact zCDP cost."""
         return total_rho(self.mechanisms) or Fraction(0)
 
-    def told(self) -> dict[str, object]:
+    def facts(self) -> dict[str, object]:
         """The ``gate`` of report.json and certificate.json."""
         (mechanism,) = self.mechanisms
         return {"mechanism": describe_mechanism(mechanism), "entry": self.commit.seq, "hash": self.commit.hash}
@@ -211,30 +208,32 @@ class Passed:
 
 def passed_gate(entries: Sequence[Entry], intent: Entry) -> Passed | None:
     """The gate that the INTENT of a release names, or None."""
-    found = {e.seq: e for e in entries}
-    commit = found.get(intent.body.get("gate", 0))
+    by_number = {e.seq: e for e in entries}
+    commit = by_number.get(intent.body.get("gate", 0))
     if commit is None:
         return None
-    paid = found[commit.body["intent"]]
-    return Passed(tuple(mechanism_from(m) for m in paid.body["mechanisms"]), commit)
+    intent_of_gate = by_number[commit.body["intent"]]
+    return Passed(tuple(mechanism_from(m) for m in intent_of_gate.body["mechanisms"]), commit)
 
 
 def gate_of(proof: Body) -> tuple[Mechanism, ...]:
-    """What a certificate lists of a gate; nothing where there was none."""
+    """Mechanisms of the gate that a certificate lists; empty where there was none."""
     return (mechanism_from(proof["gate"]["mechanism"]),) if "gate" in proof else ()
 
 
 def gate_problem(proof: Body, intent: Entry, entries: Sequence[Entry]) -> str | None:
-    """What is wrong with the gate that a certificate tells of, or does not tell of, in words; or None."""
-    told = proof.get("gate")
-    if (None if told is None else told["entry"]) != intent.body.get("gate"):
+    """Difference between the gate of a certificate and that of the ledger, in words; or None."""
+    stated = proof.get("gate")
+    if (None if stated is None else stated["entry"]) != intent.body.get("gate"):
         return f"entry {intent.seq} passed another gate"
-    if told is None:
+    if stated is None:
         return None
-    commit = next((e for e in entries if e.seq == told["entry"]), None)
-    if commit is None or (commit.hash, commit.kind, commit.lineage) != (told["hash"], "COMMIT", intent.lineage):
-        return f"entry {told['entry']} is no gate of {intent.lineage}"
-    paid = next((e for e in entries if e.seq == commit.body["intent"]), None)
-    if paid is None or paid.body["mechanisms"] != json.loads(canonical([told["mechanism"]])):
+    commit = next((e for e in entries if e.seq == stated["entry"]), None)
+    if commit is None or (commit.hash, commit.kind, commit.lineage) != (stated["hash"], "COMMIT", intent.lineage):
+        return f"entry {stated['entry']} is no gate of {intent.lineage}"
+    charged = next((e for e in entries if e.seq == commit.body["intent"]), None)
+    if charged is None or charged.body["mechanisms"] != json.loads(canonical([stated["mechanism"]])):
         return f"entry {commit.body['intent']} was charged for another gate"
-    return None if paid_for(entries, paid) == total_rho(gate_of(proof)) else f"entry {paid.seq} charged too little"
+    return (
+        None if paid_for(entries, charged) == total_rho(gate_of(proof)) else f"entry {charged.seq} charged too little"
+    )

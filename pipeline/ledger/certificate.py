@@ -3,10 +3,10 @@
 It is ordered as the pyramid of NIST SP 800-226: the loss and its unit on top, then what makes them true in the program
 (algorithm, arithmetic, side channels), then the data: how it was collected and who can reach it.
 
-What a guarantee rests on and what it does not cover, in sentences: the words of certificate and report.
+Assumptions of a guarantee and what it does not cover, as the sentences of certificate and report.
 
-How it was decided that a run exists decides what may be said of outputs (privacy.md §0.2-1).  Looking at raw data costs
-no budget; these sentences say that it happened (§0.1-16).
+Which outputs may depend on the rows follows from how it was decided that a run exists (privacy.md §0.2-1).  Looking at
+raw data costs no budget; these sentences report it (§0.1-16).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _UNREAD = (
 
 @dataclass(frozen=True)
 class Route:
-    """The declaration that a release rests on.
+    """How it was decided that a release exists.
 
     ``by``: ``hand``: somebody asked for it; ``calendar``: it was due on a date of the recipe's [schedule]; ``counter``:
     it is a night of the recipe's [nightly]; ``exact``: it has no noise, so it protects nobody; ``played``: an online
@@ -62,7 +62,7 @@ class Route:
 
     @property
     def outputs(self) -> str:
-        """Whether the rows decide which outputs exist."""
+        """Sentence on whether the rows decide which outputs exist."""
         if self.by == "exact":
             return "nothing here is private: every output depends on the rows"
         if self.by == "played":
@@ -76,7 +76,7 @@ class Route:
 
     @property
     def assumed(self) -> list[str]:
-        """What an operator decides on this route, as assumptions."""
+        """Assumptions on the operator's decisions on this route."""
         if self.by == "hand":
             return [
                 "that the log was ingested and this edition run is the choice of whoever did it; a choice made because "
@@ -117,7 +117,7 @@ def protected(card: AnyCard) -> str:
 
 
 def unit_sentence(card: AnyCard) -> str:
-    """Whose privacy, in words."""
+    """The protected unit, in words."""
     m = card.unit.episodes_per_user
     if (record := protected(card)) != "person":
         steps = "one step" if card.domain.horizon == 1 else f"at most {card.domain.horizon} steps"
@@ -128,7 +128,7 @@ def unit_sentence(card: AnyCard) -> str:
 
 
 def assumptions(card: AnyCard, looks: Sequence[Entry], route: Route, reserve: Fraction = Fraction(0)) -> list[str]:
-    """What the guarantee rests on besides the mathematics.
+    """Assumptions of the guarantee besides the mathematics, as sentences.
 
     ``reserve``: share of the people who never teach.
     """
@@ -138,34 +138,34 @@ def assumptions(card: AnyCard, looks: Sequence[Entry], route: Route, reserve: Fr
         whose = f"the files name no people: one {record} is protected, and somebody with several as several"
     # a record that is gone would give the records behind it other numbers
     rows = "any other" if only_flags_part(card.source) else "any, or none"
-    found = [
+    sentences = [
         whose,
         f"the number of people ({u.users_public}, declared) is public; one id's rows may be {rows}",
         f"the domain ({card.declares}) was declared without looking at this log, unless a line below says otherwise",
         "the curator's machine, its operators and its source of randomness are trusted",
     ]
     if route.by == "played":
-        return [found[1], *route.assumed]
+        return [sentences[1], *route.assumed]
     if is_plugin(card.source.format):
-        found.append(
+        sentences.append(
             f"the log was read by {card.source.format}, which is not code of Reticent: that it makes the rows of one "
             "person from this person's rows alone is the word of its author"
         )
     if reserve:
-        found.append(
+        sentences.append(
             f"{float(reserve):g} of the people, by a keyed hash of their id, teach in no release of this ledger: they "
             "are kept to judge what the others taught"
         )
-    found += card.bounded
+    sentences += card.bounded
     if route.by == "counter":
-        found.append(_counted_once(card))
+        sentences.append(_counted_once(card))
     elif route.by == "hand" and u.recurs == "never":
-        found.append("nobody returns in a later batch; whoever does is charged again, and the ledger adds it up")
-    return found + route.assumed + _inspection_sentences(card, looks)
+        sentences.append("nobody returns in a later batch; whoever does is charged again, and the ledger adds it up")
+    return sentences + route.assumed + _inspection_sentences(card, looks)
 
 
 def _counted_once(card: AnyCard) -> str:
-    """Who counts at which step."""
+    """Sentence on the step at which a person counts."""
     m = card.unit.episodes_per_user
     return (
         "a person counts on the first night that brings rows of theirs; what comes later, corrections included, is "
@@ -177,47 +177,47 @@ def _counted_once(card: AnyCard) -> str:
 
 
 def _inspection_sentences(card: AnyCard, looks: Sequence[Entry]) -> list[str]:
-    """What a certificate must say of the INSPECT entries of its lineage; nothing where nobody looked."""
+    """Sentences on the INSPECT entries of a lineage; empty where there are none."""
     if not looks:
         return []
     drafts = [e for e in looks if "drafted" in e.body]
     inspected = [e for e in looks if e not in drafts]
-    found = [
+    sentences = [
         f"the card was proposed from this log with `reticent draft` (entry {e.seq}): "
         f"{', '.join(e.body['from_data']) or 'no key'} of it may depend on people's records, which no budget covers"
         for e in drafts
     ]
     if inspected:
-        found.append(
+        sentences.append(
             f"somebody looked at the data with `reticent inspect` ({_named(inspected)}); "
             "what they chose afterwards, such as this recipe, is not accounted for"
         )
-    now = card_hash(card), card.domain_hash()
-    if before := [e for e in looks if (e.body["card_hash"], e.body["domain_hash"]) != now]:
-        found.append(
-            f"the card was changed after somebody had looked at the data ({_named(before)}): "
+    digests = card_hash(card), card.domain_hash()
+    if earlier := [e for e in looks if (e.body["card_hash"], e.body["domain_hash"]) != digests]:
+        sentences.append(
+            f"the card was changed after somebody had looked at the data ({_named(earlier)}): "
             "what it declares may then depend on people's records, which no budget covers"
         )
-    return found
+    return sentences
 
 
 def draft_of(card: AnyCard, looks: Sequence[Entry]) -> Body | None:
-    """What INSPECT says of a card that was proposed by looking at its log; None where it was not, or that stands."""
+    """Body of INSPECT for a card that was proposed from its log; None where it was not, or an entry says so."""
     if card.provenance is None:
         return None
-    told = {"drafted": card.provenance.drafted, "from_data": card.provenance.from_data}
-    if any(told.items() <= e.body.items() for e in looks):
+    provenance = {"drafted": card.provenance.drafted, "from_data": card.provenance.from_data}
+    if any(provenance.items() <= e.body.items() for e in looks):
         return None
-    return {"snapshot": 0, "domain_hash": card.domain_hash(), "card_hash": card_hash(card), "rho": "0", **told}
+    return {"snapshot": 0, "domain_hash": card.domain_hash(), "card_hash": card_hash(card), "rho": "0", **provenance}
 
 
 def _named(looks: Sequence[Entry]) -> str:
-    """Numbers of the entries, as a person reads them."""
+    """Numbers of the entries, in words."""
     return f"{'entry' if len(looks) == 1 else 'entries'} {', '.join(str(e.seq) for e in looks)}"
 
 
 def implementation(release: Release, route: Route) -> Implementation:
-    """The middle of the pyramid: why the program keeps what the mathematics promises."""
+    """The middle of the pyramid: algorithm, arithmetic and side channels of the program."""
     exact, adaptive = release.noise == "none", (release.joint or {}).get("variant") in ("paper", "centred")
     algorithm = (
         "exact sums of simulated people, for comparison: no noise, so no sensitivity is claimed"
@@ -252,7 +252,7 @@ def implementation(release: Release, route: Route) -> Implementation:
 
 
 def stewardship(card: AnyCard, route: Route) -> Stewardship:
-    """The base of the pyramid: what is known of the data's collection and of who can reach it."""
+    """The base of the pyramid: how the data were collected, and who can reach them."""
     collection = (
         "declared by the card and not checked by this program: how the log was collected, and whether its people "
         "agreed, is for whoever signs"
@@ -267,12 +267,12 @@ def stewardship(card: AnyCard, route: Route) -> Stewardship:
             access="nobody's data lies anywhere; all in the run's folder was computed from recipe and seed",
             domain_hash=card.domain_hash(),
         )
-    left = "exact sums of simulated people" if route.by == "exact" else "the release of noisy integers"
-    kept = ", with a counter's exact sums and the hashes of who was counted" * (route.by == "counter")
+    output = "exact sums of simulated people" if route.by == "exact" else "the release of noisy integers"
+    counter_part = ", with a counter's exact sums and the hashes of who was counted" * (route.by == "counter")
     return Stewardship(
         collection=collection,
-        access=f"raw rows and committed releases lie in the operator's store (mode 0700){kept}; what left it is "
-        f"{left}, and all else in the run's folder was computed from that and from the card",
+        access=f"raw rows and committed releases lie in the operator's store (mode 0700){counter_part}; what left it "
+        f"is {output}, and all else in the run's folder was computed from that and from the card",
         domain_hash=card.domain_hash(),
     )
 
@@ -316,7 +316,7 @@ _COUNTER = (
 
 
 def _all_of(release: Release, gate: Passed | None) -> tuple[tuple[Mechanism, ...], Fraction | None]:
-    """All mechanisms that a page rests on, and what they cost together where some were bounded jointly."""
+    """All mechanisms of release and gate, and their joint cost where some were bounded jointly; else None."""
     mechanisms = (*release.mechanisms, *(gate.mechanisms if gate is not None else ()))
     if release.joint_rho is None or gate is None:
         return mechanisms, release.joint_rho
@@ -328,7 +328,6 @@ def guarantee(card: AnyCard, release: Release, calibration: str, asked: Body, ga
 
     ``release``: the noisy integers, with the mechanisms that made them.
     ``calibration``: ``tight`` or ``paper`` (design §4).
-    Returns the ``guarantee`` of report.json and certificate.json.
     """
     mechanisms, joint = _all_of(release, gate)
     cost = spent_budget(mechanisms, card.budget.delta, joint)
@@ -336,7 +335,7 @@ def guarantee(card: AnyCard, release: Release, calibration: str, asked: Body, ga
     claim = f"differential privacy for {'the people' if who == 'person' else f'each {who}'} in the log"
     if card.kind == "synthetic" or release.noise != "os":
         claim = NO_CLAIM
-    told = {
+    facts = {
         "sentence": _sentence(card, release, cost),
         "relation": release.relation,
         "unit": unit_sentence(card),
@@ -349,21 +348,21 @@ def guarantee(card: AnyCard, release: Release, calibration: str, asked: Body, ga
         "noise": release.noise,
         "claim": claim,
     }
-    return Guarantee.model_validate(told if who == "person" else {**told, "protected": who})
+    return Guarantee.model_validate(facts if who == "person" else {**facts, "protected": who})
 
 
 def _sentence(card: AnyCard, release: Release, cost: SpentBudget) -> str:
     if release.noise == "none" or cost["epsilon"] is None or cost["delta"] is None:
         return "No privacy: the non-private baseline on exact counts of simulated data; nothing is promised to anyone."
     who = f"one {protected(card)}, meaning {unit_sentence(card)}"
-    slip = "" if cost["pure"] else f", up to a probability of δ = {_slip(cost['delta'])}"
-    rho = "" if cost["rho"] is None else f"ρ = {_up(cost['rho'])} zCDP; "
+    failure = "" if cost["pure"] else f", up to a probability of δ = {_delta_text(cost['delta'])}"
+    rho = "" if cost["rho"] is None else f"ρ = {_rounded_up(cost['rho'])} zCDP; "
     how = _HOW[release.trust_model]
     if release.counter is not None:
         how = f"for all {release.counter['nights']} nights together; a trusted curator keeps the counter"
     promise = (
         f"Replacing {who}, by any other changes the probability of anything on this page by at most "
-        f"a factor e^ε with ε = {_up(cost['epsilon'])}{slip} ({rho}{how})."
+        f"a factor e^ε with ε = {_rounded_up(cost['epsilon'])}{failure} ({rho}{how})."
     )
     if release.noise != "os":
         return "Simulation, not private: the noise was seeded. With operating-system noise it would say: " + promise
@@ -372,21 +371,21 @@ def _sentence(card: AnyCard, release: Release, cost: SpentBudget) -> str:
     return promise
 
 
-def _up(loss: float) -> str:
-    """Four significant digits, rounded up: a promise is never made better by printing it; binary dust is none."""
+def _rounded_up(loss: float) -> str:
+    """Four significant digits, rounded up, so that no loss is printed too small."""
     with localcontext(prec=12):
         exact = +Decimal(repr(loss))
     with localcontext(prec=4, rounding=ROUND_CEILING):
         return f"{(+exact).normalize():f}"
 
 
-def _slip(delta: float) -> str:
+def _delta_text(delta: float) -> str:
     """δ as the page prints it: 1e-6."""
     return f"{delta:g}".replace("e-0", "e-")
 
 
 def _registry_entry(card: AnyCard, release: Release, promise: Guarantee, route: Route) -> RegistryEntry:
-    """The same facts under the names of the proposed registry of differential-privacy deployments."""
+    """The guarantee under the names of the proposed registry of differential-privacy deployments."""
     flavour = "pure differential privacy" if promise.pure else "zero-concentrated differential privacy"
     accounting = "exact rational rho, lifetime cap per dataset in a hash-chained ledger"
     if release.noise == "none":
@@ -409,15 +408,15 @@ def _registry_entry(card: AnyCard, release: Release, promise: Guarantee, route: 
 
 
 def counter_facts(release: Release) -> CounterFacts | None:
-    """Which counter, which step of it, and how noisy the step's sums are; None where it is no step of one."""
-    if (told := release.counter) is None:
+    """Counter and step of a release, and the noise of its sums; None where it is no step of a counter."""
+    if (counter := release.counter) is None:
         return None
     return CounterFacts.model_validate(
         {
-            **told,
+            **counter,
             "standard_deviation": {m.table: m.standard_deviation for m in release.mechanisms},
             # variance beside one release of the step's sum at the same budget
-            "times_one_release": told["cost"] * told["error"],
+            "times_one_release": counter["cost"] * counter["error"],
         }
     )
 
@@ -432,13 +431,13 @@ def certificate(
     gate: Passed | None = None,
     route: Route | None = None,
 ) -> Certificate:
-    """``certificate.json``: what can be checked without the data.
+    """Contents of ``certificate.json``: all that can be checked without the data.
 
     ``intent``, ``commit``: the ledger's entries of the release, None where nothing was charged.
     ``digests``: sha256 of ``release``, ``policy`` and ``labels`` (policy.json); never of data.
     """
-    listed, together = _all_of(release, gate)
-    rho = total_rho(listed) if together is None else together
+    mechanisms, joint_rho = _all_of(release, gate)
+    rho = total_rho(mechanisms) if joint_rho is None else joint_rho
     route = route or route_of(release, intent)
     joint = None if release.joint is None else Joint.model_validate(describe_joint(release))
     return Certificate(
@@ -460,7 +459,7 @@ def certificate(
 
 
 def _entry(commit: Entry) -> Charged:
-    """The COMMIT that a certificate rests on, and where the lineage stood then."""
+    """The COMMIT of a certificate, with the spending of the lineage up to it."""
     spent = commit.body["spent"]
     return Charged(
         entry=commit.seq,
@@ -473,7 +472,7 @@ def _entry(commit: Entry) -> Charged:
 
 
 def _composition(release: Release, joint: Joint | None) -> str:
-    """How the losses of all tables become one."""
+    """Sentence on how the losses of all tables compose."""
     if release.noise == "none":
         return "nothing is private, so nothing is added up"
     if any(m.shuffled is not None for m in release.mechanisms):

@@ -12,11 +12,11 @@ from typing import Any
 
 from pipeline.declaration.card import CardError
 
-# plain JSON values by name: what an entry says, or what a file of a run does
+# plain JSON values by name: the body of an entry, or of a file of a run
 Body = Mapping[str, Any]
 
 GENESIS = "0" * 64
-# of the values of an entry
+# types of the fields of an entry
 _FORM = (int, str, str, str, dict, str, str)
 _HEAD = re.compile(r"\b(\d+):([0-9a-f]{64})\b")
 
@@ -64,7 +64,7 @@ def entry_hash(seq: int, lineage: str, kind: str, at: str, body: Body, previous:
 
 
 def unsigned_hash(e: Entry) -> str:
-    """The hash that an entry would have without the signature in its body: what the signature signs.
+    """Hash of an entry without the signature in its body: the text that is signed.
 
     The hash of the entry before is in it, so a signature vouches for the whole chain up to its entry.
     """
@@ -88,7 +88,7 @@ def chain_problem(entries: Sequence[Entry], after: Entry | None = None) -> str |
 
 @dataclass(frozen=True)
 class Head:
-    """An entry that somebody saw: the ledger of then had it, so the ledger of now must."""
+    """An entry that was seen: the ledger had it then, so it must have it now."""
 
     seq: int
     hash: str
@@ -104,19 +104,23 @@ def read_export(path: Path) -> list[Entry]:
     Raises BudgetError if its chain is broken.
     """
     try:
-        found = [Entry(**told) for told in json.loads(path.read_text(encoding="utf-8"))["entries"]]
-        if any(type(value) is not form for e in found for value, form in zip(vars(e).values(), _FORM, strict=True)):
+        entries = [Entry(**fields) for fields in json.loads(path.read_text(encoding="utf-8"))["entries"]]
+        if any(
+            type(value) is not expected
+            for e in entries
+            for value, expected in zip(vars(e).values(), _FORM, strict=True)
+        ):
             raise TypeError
-        problem = chain_problem(found)
+        problem = chain_problem(entries)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise CardError(f"{path}: no exported ledger; `reticent ledger export` writes one") from None
     if problem is not None:
         raise BudgetError(f"ledger {path} is damaged: {problem}")
-    return found
+    return entries
 
 
 def parse_heads(text: str) -> list[Head]:
-    """Read what somebody kept.
+    """Heads in a text of the form SEQ:HASH, or in a file that holds such texts or the JSON of ``ledger head``.
 
     Raises CardError if there is no head in it.
     """
@@ -127,12 +131,12 @@ def parse_heads(text: str) -> list[Head]:
             raise CardError(
                 f"--head {text}: neither SEQ:HASH nor a readable file; see `reticent ledger head`"
             ) from None
-    found = [Head(int(seq), digest) for seq, digest in _HEAD.findall(text)]
-    if not found:
-        found = _of_json(text, "seq")
-    if not found:
+    heads = [Head(int(seq), digest) for seq, digest in _HEAD.findall(text)]
+    if not heads:
+        heads = _of_json(text, "seq")
+    if not heads:
         raise CardError("--head: no SEQ:HASH in it; write what `reticent ledger head` printed")
-    return found
+    return heads
 
 
 def head_of_certificate(path: Path) -> Head:
@@ -141,12 +145,12 @@ def head_of_certificate(path: Path) -> Head:
     Raises CardError if the file is no certificate, or of a run that charged nothing.
     """
     try:
-        found = _of_json(json.dumps(json.loads(path.read_text(encoding="utf-8"))["ledger"]), "entry")
+        heads = _of_json(json.dumps(json.loads(path.read_text(encoding="utf-8"))["ledger"]), "entry")
     except (OSError, ValueError, KeyError, TypeError):
         raise CardError(f"{path}: no readable certificate.json") from None
-    if not found:
+    if not heads:
         raise CardError(f"{path}: this run charged no ledger")
-    return found[0]
+    return heads[0]
 
 
 def lacking(entries: Sequence[Entry], heads: Sequence[Head]) -> Head | None:

@@ -1,8 +1,8 @@
-"""Where a ledger lives: a SQLite file created for its owner only, or a PostgreSQL database by URL.
+"""Storage of a ledger: a SQLite file created for its owner only, or a PostgreSQL database by URL.
 
 Both have one writer at a time and are durable when a transaction returns; a database that is not is refused.
 
-A ledger's tables: entries (the chain), head (its newest entry), leases (who draws now; no part of the chain).
+A ledger's tables: entries (the chain), head (its newest entry), leases (attempts that draw now; no part of the chain).
 """
 
 # pyright: reportUnknownArgumentType=false
@@ -55,7 +55,7 @@ leases = sa.Table(
     sa.Column("expires", sa.Double, nullable=False),
 )
 Row = tuple[Any, ...]
-# read with every question that is asked of a ledger: as text, which is not put together anew each time
+# every read of a ledger runs it: as text, which is not compiled anew each time
 _ENTRIES = f"SELECT {', '.join(entries.c.keys())} FROM entries ORDER BY seq"
 
 
@@ -66,13 +66,13 @@ def lay_out(connection: sa.Connection, where: str, *, create: bool) -> None:
 
     Raises BudgetError if some tables are gone, or all of them and ``create`` is not set.
     """
-    there = {t for t in metadata.tables if sa.inspect(connection).has_table(t)}
-    if there == set(metadata.tables):
+    existing = {t for t in metadata.tables if sa.inspect(connection).has_table(t)}
+    if existing == set(metadata.tables):
         return
-    if there and there != {"entries"}:
-        gone = ", ".join(sorted(set(metadata.tables) - there))
-        raise BudgetError(f"ledger {where} is damaged: it lacks its table {gone}; restore it")
-    if not there and not create:
+    if existing and existing != {"entries"}:
+        missing = ", ".join(sorted(set(metadata.tables) - existing))
+        raise BudgetError(f"ledger {where} is damaged: it lacks its table {missing}; restore it")
+    if not existing and not create:
         raise BudgetError(f"{where} is damaged or holds no ledger; `reticent register` creates one")
     metadata.create_all(connection)
     last = connection.execute(sa.select(entries).order_by(entries.c.seq.desc()).limit(1)).first()
@@ -82,7 +82,7 @@ def lay_out(connection: sa.Connection, where: str, *, create: bool) -> None:
 
 @dataclass(frozen=True)
 class Page:
-    """One transaction on a ledger whose chain was checked: what is there, and room for more."""
+    """One transaction on a ledger whose chain was checked: reads its entries, and appends."""
 
     connection: sa.Connection
     entries: list[Entry]
@@ -115,7 +115,7 @@ class Chain:
         refusal: Callable[[str, DBAPIError], BudgetError],
     ) -> None:
         self._engine, self._where, self._clock, self._refusal = engine, where, clock, refusal
-        self._known: tuple[list[Row], list[Entry]] = ([], [])
+        self._checked: tuple[list[Row], list[Entry]] = ([], [])
 
     @contextmanager
     def connect(self) -> Generator[sa.Connection]:
@@ -133,25 +133,25 @@ class Chain:
         Raises BudgetError if the chain is broken, or the database does not answer.
         """
         with self.connect() as connection:
-            found, problem = self.read(connection)
+            chain, problem = self.read(connection)
             if problem is not None:
                 raise BudgetError(f"ledger {self._where} is damaged: {problem}; restore it from a copy")
-            yield Page(connection, list(found), self._clock)
+            yield Page(connection, list(chain), self._clock)
 
     def read(self, connection: sa.Connection) -> tuple[list[Entry], str | None]:
-        """Every row, every time, and what is wrong with them; rows known from before are not hashed again."""
-        stored, (rows, known) = _rows(connection), self._known
+        """Read all entries, and what is wrong with them or None; rows that were checked before are not hashed again."""
+        stored, (rows, checked) = _rows(connection), self._checked
         if stored[: len(rows)] != rows:
-            rows, known = [], []
+            rows, checked = [], []
         try:
             fresh = [_parsed(r) for r in stored[len(rows) :]]
         except ValueError:
             return [], "an entry is not readable"
-        if problem := chain_problem(fresh, after=known[-1] if known else None):
+        if problem := chain_problem(fresh, after=checked[-1] if checked else None):
             return [], problem
-        found = known + fresh
-        self._known = stored, found
-        return found, _head_problem(connection, found)
+        chain = checked + fresh
+        self._checked = stored, chain
+        return chain, _head_problem(connection, chain)
 
 
 def _rows(connection: sa.Connection) -> list[Row]:
@@ -168,10 +168,10 @@ def _parsed(row: Row) -> Entry:
     return Entry(seq, lineage, kind, at, body, previous, digest)
 
 
-def _head_problem(connection: sa.Connection, found: Sequence[Entry]) -> str | None:
-    """What the noted head contradicts in these entries: without it, a chain that lost its last entries looks whole."""
+def _head_problem(connection: sa.Connection, chain: Sequence[Entry]) -> str | None:
+    """Contradiction of head and chain: without a noted head, a chain that lost its last entries looks whole."""
     noted = [tuple(h) for h in connection.exec_driver_sql("SELECT seq, hash FROM head")]
-    last = [(found[-1].seq, found[-1].hash)] if found else []
+    last = [(chain[-1].seq, chain[-1].hash)] if chain else []
     if noted == last:
         return None
     if not noted:
@@ -222,7 +222,7 @@ def open_engine(where: Path | str, *, create: bool) -> tuple[sa.Engine, str]:
 
 
 def refusal(where: str, e: DBAPIError) -> BudgetError:
-    """What went wrong with the database, in one line without its address' password."""
+    """The error for a failure of the database: one line, without the password in its address."""
     kind = str(getattr(e.orig, "sqlite_errorname", None) or getattr(e.orig, "sqlstate", None) or "")
     if isinstance(e, IntegrityError) or kind in _CONFLICT:
         return BudgetError(f"ledger {where}: another process wrote first; this entry was not written, try again")
@@ -254,7 +254,7 @@ def _lay_out(engine: sa.Engine, where: str, *, create: bool) -> None:
 
 
 def _check_pages(connection: sa.Connection, where: str) -> None:
-    """A file that was cut in an index still reads well: SQLite looks at every page once, on opening."""
+    """Refuse a damaged file: SQLite checks every page once, on opening, as a file cut in an index still reads well."""
     if connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar() != "ok":
         raise BudgetError(f"ledger {where} is damaged: its file is cut or overwritten; restore it")
 

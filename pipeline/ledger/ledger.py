@@ -43,13 +43,13 @@ def now() -> datetime:
 
 
 class Ledger:
-    """One ledger, opened by :func:`open_ledger`; every method checks the chain before it believes a number."""
+    """One ledger, opened by :func:`open_ledger`; every method checks the chain before it uses an entry."""
 
     def __init__(self, engine: sa.Engine, where: str) -> None:
         self.where = where
         self._chain = Chain(engine, where, lambda: now(), refusal)
 
-    # what is in it
+    # reading
 
     def entries(self, lineage: str | None = None) -> list[Entry]:
         """All entries, or those of one lineage, oldest first; a broken chain is a :class:`BudgetError`."""
@@ -63,8 +63,8 @@ class Ledger:
 
     def head(self) -> Head | None:
         """The newest entry, to be kept elsewhere; None while nothing is registered."""
-        found = self.entries()
-        return Head(found[-1].seq, found[-1].hash) if found else None
+        entries = self.entries()
+        return Head(entries[-1].seq, entries[-1].hash) if entries else None
 
     def lineages(self) -> list[str]:
         """Names of all registered lineages."""
@@ -75,10 +75,10 @@ class Ledger:
         return account_of(self.entries(), lineage, self.where)
 
     def left(self, lineage: str, joining: Fraction = Fraction(1)) -> Allowance:
-        """What one more charge to everybody may cost now, ``joining`` being the part that who leaves or joins pays."""
-        found = self.entries()
-        account_of(found, lineage, self.where)
-        return left_for(found, lineage, now(), joining)
+        """The largest charge that is allowed now; ``joining``: the part that a person pays who leaves or joins."""
+        entries = self.entries()
+        account_of(entries, lineage, self.where)
+        return left_for(entries, lineage, now(), joining)
 
     def amendments(self, lineage: str) -> list[Entry]:
         """Every change of a registered value, oldest first."""
@@ -92,7 +92,7 @@ class Ledger:
         """The COMMIT of a key, if there is one."""
         return commit_of(self.entries(), lineage, run_key)
 
-    # what costs nothing
+    # entries that charge nothing
 
     def register(self, card: AnyCard, *, amend: bool = False) -> Entry | None:
         """Create the lineage, or check that the card still agrees with its registration.
@@ -105,12 +105,12 @@ class Ledger:
             return None if change is None else page.append(card.name, *change)
 
     def claim(self, lineage: str, people: Sequence[Sequence[str]], key: bytes) -> list[str | None]:
-        """Take people for a lineage; None for whoever a disjoint one has: :func:`pipeline.ledger.people.claim`."""
+        """Claim people for a lineage: :func:`pipeline.ledger.people.claim`."""
         with self._chain.open() as page:
             return claim(page.connection, lineage, apart_from(page.entries, lineage), people, key)
 
     def knows_people(self) -> bool:
-        """Whether anybody was ever claimed."""
+        """Whether any person was ever claimed."""
         with self._chain.connect() as connection:
             return knows_people(connection)
 
@@ -125,19 +125,19 @@ class Ledger:
         self.register(card)
 
     def record_inspection(self, card: AnyCard, snapshot: int) -> Entry:
-        """Record, at no cost and without a counted fact, that somebody is about to look at a snapshot."""
+        """Record, at no cost, that a person is about to look at a snapshot."""
         body = {"snapshot": snapshot, "domain_hash": card.domain_hash(), "card_hash": card_hash(card), "rho": "0"}
         return self.note(card.name, "INSPECT", body)
 
     def note(self, lineage: str, kind: str, body: Body) -> Entry:
-        """Append what costs nothing: KEY, SIGN (somebody answers for a run), PURGE (raw rows left the store), RETRY."""
+        """Append an entry that charges nothing: KEY, SIGN (an approved run), PURGE (raw rows left the store), RETRY."""
         with self._chain.open() as page:
             return page.append(lineage, kind, body)
 
-    def publish(self, lineage: str, told: Body, key: OperatorKey) -> Entry:
-        """Vouch for the files of a run; what is vouched for already is not vouched for again (PUBLISH)."""
+    def publish(self, lineage: str, run: Body, key: OperatorKey) -> Entry:
+        """Vouch for the files of a run, once for the same files (PUBLISH)."""
         with self._chain.open() as page:
-            return vouch(page, lineage, told, key)
+            return vouch(page, lineage, run, key)
 
     # a release: INTENT, lease, DRAW, COMMIT
 
@@ -157,34 +157,34 @@ class Ledger:
         Raises ValueError if ``rho`` is negative: nothing is ever refunded.
         """
         with self._chain.open() as page:
-            found = page.entries
-            account_of(found, lineage, self.where)
-            rho = rho(found) if callable(rho) else left_to_pay(found, lineage, run_key, rho)
-            if commit_of(found, lineage, run_key) is not None:
+            entries = page.entries
+            account_of(entries, lineage, self.where)
+            rho = rho(entries) if callable(rho) else left_to_pay(entries, lineage, run_key, rho)
+            if commit_of(entries, lineage, run_key) is not None:
                 raise BudgetError(f"{lineage}: this release is committed; it is replayed, never drawn again")
-            earlier = [e.seq for e in intents_of(found, lineage, run_key)]
+            earlier = [e.seq for e in intents_of(entries, lineage, run_key)]
             if holder is not None and (alive := attempts.living(page.connection, earlier, holder.place)):
                 raise BudgetError(
                     f"{lineage}: this release is being drawn elsewhere (entry {alive[0]} of {self.where}); "
                     "wait until it is committed or its lease ends. Nothing was read"
                 )
-            refuse_drain(found, lineage, run_key, body)
+            refuse_drain(entries, lineage, run_key, body)
             joining = min(Fraction(body.get("rho_add_remove", rho)), rho) / rho if rho else Fraction(1)
-            refuse_beyond(left_for(found, lineage, now(), joining), lineage, rho)
+            refuse_beyond(left_for(entries, lineage, now(), joining), lineage, rho)
             noted = {} if holder is None else NOTED
-            told = {"run_key": run_key, "attempt": 1 + len(earlier), "rho": str(rho), **noted}
-            e = page.append(lineage, "INTENT", {**told, **body})
+            fields = {"run_key": run_key, "attempt": 1 + len(earlier), "rho": str(rho), **noted}
+            e = page.append(lineage, "INTENT", {**fields, **body})
             attempts.end_leases(page.connection, earlier)
             if holder is not None:
                 attempts.grant_lease(page.connection, e.seq, holder)
             return e
 
     def draw(self, intent: Entry) -> Entry:
-        """Say that noise is drawn for an attempt from now on (DRAW); AttemptLostError if a later one took it over."""
+        """Append DRAW: noise is drawn for an attempt from now on; AttemptLostError if a later one took it over."""
         with self._chain.open() as page:
             refuse_taken_over(page.entries, intent)
-            told = {"run_key": intent.body["run_key"], "attempt": intent.body["attempt"], "intent": intent.seq}
-            return page.append(intent.lineage, "DRAW", told)
+            body = {"run_key": intent.body["run_key"], "attempt": intent.body["attempt"], "intent": intent.seq}
+            return page.append(intent.lineage, "DRAW", body)
 
     @contextmanager
     def leased(self, intent: Entry, holder: attempts.Holder) -> Generator[None]:
@@ -210,21 +210,21 @@ class Ledger:
     def commit(self, intent: Entry, body: Body) -> Entry:
         """Record that the attempt's release is on disk; at most one COMMIT a key, the same one for the same file.
 
-        ``body``: what is on disk: at least ``noise`` and the release's sha256.
+        ``body``: of the release on disk: at least its ``noise`` and its sha256.
         Raises AttemptLostError if another attempt has the COMMIT.
         Raises BudgetError if the lineage is registered as real, and the noise was not the operating system's.
         """
         with self._chain.open() as page:
-            there = commit_of(page.entries, intent.lineage, intent.body["run_key"])
-            if there is None:
+            committed = commit_of(page.entries, intent.lineage, intent.body["run_key"])
+            if committed is None:
                 _refuse_overtaken(page, intent)
                 refuse_seeded(page.entries, intent, body)
                 spent = account_of(page.entries, intent.lineage, self.where).lost
-                told = {"run_key": intent.body["run_key"], "attempt": intent.body["attempt"]}
-                told |= {"intent": intent.seq, "spent": str(spent)}
-                return page.append(intent.lineage, "COMMIT", {**told, **body})
-        if there.body["intent"] == intent.seq and all(there.body[k] == v for k, v in body.items()):
-            return there
+                fields = {"run_key": intent.body["run_key"], "attempt": intent.body["attempt"]}
+                fields |= {"intent": intent.seq, "spent": str(spent)}
+                return page.append(intent.lineage, "COMMIT", {**fields, **body})
+        if committed.body["intent"] == intent.seq and all(committed.body[k] == v for k, v in body.items()):
+            return committed
         raise AttemptLostError(f"{intent.lineage}: another attempt committed this release first; its spend stays")
 
 

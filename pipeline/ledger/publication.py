@@ -3,7 +3,7 @@
 The entry is appended when the run is published, after its COMMIT, signed by the operator's key.  It names what made the
 files: where all of that is the same, the same inputs make the same bytes, and a difference means an edit.
 
-The operator's key: Ed25519, one a store, made once; signs what the ledger vouches for and heads kept elsewhere.
+The operator's key: Ed25519, one a store, made once; signs PUBLISH entries and heads kept elsewhere.
 """
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -98,8 +98,8 @@ def operator_key(store: Path) -> OperatorKey:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-    if (found := find_key(store)) is not None:
-        return found
+    if (key := find_key(store)) is not None:
+        return key
     text = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     # two processes may come at once: the first one's key stays
     with (
@@ -113,20 +113,20 @@ def operator_key(store: Path) -> OperatorKey:
 
 
 def parse_public_keys(texts: Sequence[str]) -> frozenset[str]:
-    """The public keys that somebody trusts.
+    """Public keys that a user trusts.
 
     ``texts``: each 64 hex digits, or the path of a file that holds such keys.
     Raises CardError if there is no key in one of them.
     """
-    found = set[str]()
+    trusted = set[str]()
     for text in texts:
         if not (keys := _PUBLIC.findall(text)):
             with suppress(OSError, ValueError):
                 keys = _PUBLIC.findall(Path(text).read_text(encoding="utf-8"))
         if not keys:
             raise CardError(f"--public-key {text}: neither 64 hex digits nor a file of them; `register` prints the key")
-        found.update(keys)
-    return frozenset(found)
+        trusted.update(keys)
+    return frozenset(trusted)
 
 
 def registered_keys(entries: Sequence[Entry]) -> list[str]:
@@ -135,7 +135,7 @@ def registered_keys(entries: Sequence[Entry]) -> list[str]:
 
 
 def signature_problem(e: Entry, keys: Sequence[str] | frozenset[str]) -> str | None:
-    """What is wrong with an entry's signature, in words, or None."""
+    """The fault of an entry's signature, in words, or None."""
     key, signature = str(e.body.get("key")), str(e.body.get("signature"))
     if key not in keys:
         return f"entry {e.seq} is signed by another key, {key[:16]}…"
@@ -167,8 +167,12 @@ def signed_head(text: str, trusted: frozenset[str]) -> Head:
     Raises CardError if it is not signed, or not by one of these.
     """
     try:
-        told: Any = json.loads(Path(text).read_text(encoding="utf-8"))
-        head, key, signature = Head(int(told["seq"]), str(told["hash"])), str(told["key"]), str(told["signature"])
+        content: Any = json.loads(Path(text).read_text(encoding="utf-8"))
+        head, key, signature = (
+            Head(int(content["seq"]), str(content["hash"])),
+            str(content["key"]),
+            str(content["signature"]),
+        )
     except (OSError, ValueError, KeyError, TypeError):
         raise CardError(f"--head {text}: with --public-key, the file that `ledger head --json` wrote") from None
     if key not in trusted or not _holds(key, signature, _head_text(head)):
@@ -190,15 +194,15 @@ def _holds(key: str, signature: str, text: bytes) -> bool:
 NO_FILE = "no file"
 OLDER = "not made again: older version"
 _ROOT = Path(__file__).resolve().parents[2]
-# of a maker: the program, and an agent of one's own; another one may ask for other sums, and learn otherwise
+# of a maker: the program and a plug-in agent; another one may sum and learn differently
 _PROGRAM = ("reticent", "source", "agent")
 _PACKAGES = ("pipeline", "flows", "reports")
 _LIBRARIES = ("numpy", "scipy", "pyarrow", "polars", "cvxpy", "clarabel", "pydantic", "jinja2", "vl-convert-python")
 
 
 def file_digests(folder: Path) -> dict[str, str]:
-    """sha256 of every file of a run's folder, by its path in the folder; of all else there, that it is no file."""
-    # a link may point anywhere, and a pipe may never end: what is no plain file is no file of a run, and is not opened
+    """sha256 of every plain file of a run's folder, by its path in the folder; :data:`NO_FILE` for all else there."""
+    # a link may point anywhere, and a pipe may never end: neither is opened
     return {
         p.relative_to(folder).as_posix(): sha256_file(p) if p.is_file() and not p.is_symlink() else NO_FILE
         for p in sorted(folder.rglob("*"))
@@ -210,32 +214,32 @@ def key_body(key: OperatorKey) -> dict[str, object]:
     return {"public_key": key.public, "algorithm": "ed25519"}
 
 
-def vouch(page: Page, lineage: str, told: Body, key: OperatorKey) -> Entry:
+def vouch(page: Page, lineage: str, run: Body, key: OperatorKey) -> Entry:
     """Append PUBLISH, unless the newest one of this run vouches for the very same files.
 
-    ``told``: what ``flows.jobs.run.publication`` says of the run; no fact about a person.
+    ``run``: as ``flows.jobs.run.publication`` describes it; no fact about a person.
     """
-    there = publications(page.entries, told["run"])
-    if there and there[-1].body["files"] == told["files"]:
-        return there[-1]
+    earlier = publications(page.entries, run["run"])
+    if earlier and earlier[-1].body["files"] == run["files"]:
+        return earlier[-1]
     if key.public not in registered_keys(page.entries):
         page.append(lineage, "KEY", key_body(key))
-    return page.append(lineage, "PUBLISH", {**told, "key": key.public}, sign=key.sign_entry)
+    return page.append(lineage, "PUBLISH", {**run, "key": key.public}, sign=key.sign_entry)
 
 
 def publications(entries: Sequence[Entry], run: str) -> list[Entry]:
-    """All PUBLISH entries of a run, oldest first, whatever dataset its files say that it is of."""
+    """All PUBLISH entries of a run, oldest first, of any lineage: the dataset in its files may be forged."""
     return [e for e in entries if e.kind == "PUBLISH" and e.body.get("run") == run]
 
 
 def publication_of(entries: Sequence[Entry], run: str, files: Mapping[str, str]) -> Entry | None:
     """The PUBLISH entry that vouches for these very files, else the newest one of the run; None where there is none."""
-    there = publications(entries, run)
-    return next((e for e in reversed(there) if e.body["files"] == files), there[-1] if there else None)
+    published = publications(entries, run)
+    return next((e for e in reversed(published) if e.body["files"] == files), published[-1] if published else None)
 
 
 def files_problem(e: Entry, files: Mapping[str, str]) -> str | None:
-    """Which file of a run is not what its PUBLISH entry says, in words, or None."""
+    """The first file of a run that differs from its PUBLISH entry, in words, or None."""
     stated: Mapping[str, str] = e.body["files"]
     for name in sorted({*stated, *files}):
         if name not in files:
@@ -252,7 +256,7 @@ def was_unvouched(entries: Sequence[Entry], commit: Entry | None) -> bool:
 
     A version that publishes registers its host's key before it draws.
 
-    ``entries``, ``commit``: of the ledger, and what the run rests on; None where nothing was charged.
+    ``commit``: of the run's release; None where nothing was charged.
     """
     first = next((e.seq for e in entries if e.kind in ("KEY", "PUBLISH")), None)
     return commit is None or first is None or commit.seq < first
@@ -279,49 +283,49 @@ def _version(distribution: str) -> str:
 
 
 def _source() -> str:
-    """Sha256 over all files of the program but what Python makes of them."""
-    whole = hashlib.sha256()
+    """Sha256 over all files of the program without Python's caches."""
+    total = hashlib.sha256()
     for package in _PACKAGES:
-        # plain names: every run waits for this
+        # plain names, for speed: every run waits for this
         for folder, folders, names in os.walk(_ROOT / package):
             folders[:] = sorted(name for name in folders if name != "__pycache__")
             for name in sorted(names):
                 path = f"{folder}/{name}"
                 digest = hashlib.sha256(Path(path).read_bytes()).digest()
-                whole.update(f"{path.removeprefix(str(_ROOT))}\0".encode() + digest)
-    return whole.hexdigest()
+                total.update(f"{path.removeprefix(str(_ROOT))}\0".encode() + digest)
+    return total.hexdigest()
 
 
 def _arithmetic() -> str:
     """Sha256 of the last digits of a fixed computation: processors with other vector units round sums otherwise."""
     x = (np.arange(1, 129 * 129 + 1, dtype=np.float64) % 977.0).reshape(129, 129) / 977.0
     square = x @ x.T + np.eye(129)
-    found = [x @ square, x[0] @ x[1], x.sum(axis=1), np.exp(x), np.log(x + 1.0), np.sqrt(x)]
-    found += [np.linalg.solve(square, x), np.linalg.eigvalsh(square), np.tanh(x), x.sum()]
-    whole = hashlib.sha256()
-    for values in found:
-        whole.update(np.ascontiguousarray(values).tobytes())
-    return whole.hexdigest()
+    results = [x @ square, x[0] @ x[1], x.sum(axis=1), np.exp(x), np.log(x + 1.0), np.sqrt(x)]
+    results += [np.linalg.solve(square, x), np.linalg.eigvalsh(square), np.tanh(x), x.sum()]
+    total = hashlib.sha256()
+    for values in results:
+        total.update(np.ascontiguousarray(values).tobytes())
+    return total.hexdigest()
 
 
 def other_maker(made_by: object, now: Mapping[str, str]) -> str | None:
-    """What is not as it was when a run was made, in words; None where all is the same.
+    """Differences between the version and machine of a run and those of now, in words; None where there are none.
 
     ``made_by``: of the run's PUBLISH entry; None of a run without one.
     """
     if not isinstance(made_by, dict):
         return "not comparable: nobody noted which version made it"
-    told = _differences(made_by, now, sorted({*now, *made_by}))
-    return None if told is None else f"not comparable: made under another version or machine ({told})"
+    differences = _differences(made_by, now, sorted({*now, *made_by}))
+    return None if differences is None else f"not comparable: made under another version or machine ({differences})"
 
 
 def older_version(made_by: Mapping[str, str], now: Mapping[str, str]) -> str | None:
-    """Why a run need not be what today's program makes of its release, in words; None where this program made it."""
-    told = _differences(made_by, now, [key for key in _PROGRAM if key in now])
-    return None if told is None else f"{OLDER} ({told})"
+    """Why today's program need not make the same run of its release, in words; None where this program made it."""
+    differences = _differences(made_by, now, [key for key in _PROGRAM if key in now])
+    return None if differences is None else f"{OLDER} ({differences})"
 
 
 def _differences(made_by: Mapping[str, str], now: Mapping[str, str], keys: Sequence[str]) -> str | None:
     differ = [key for key in keys if now.get(key) != made_by.get(key)]
-    told = ", ".join(f"{key} {made_by.get(key)}, here {now.get(key)}" for key in differ[:3])
-    return f"{told}{', …' if len(differ) > 3 else ''}" if differ else None
+    listed = ", ".join(f"{key} {made_by.get(key)}, here {now.get(key)}" for key in differ[:3])
+    return f"{listed}{', …' if len(differ) > 3 else ''}" if differ else None

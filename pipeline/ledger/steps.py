@@ -1,13 +1,13 @@
-"""What the ledger says of a continual release: one charge for all its steps, and another for rows drawn again.
+"""Charges of a continual release: one for all its steps, and another for rows that are drawn again.
 
 The first INTENT of a counter pays for every row it will ever release.  A later step draws rows that nobody has drawn:
-it charges nothing.  An attempt that died after its DRAW may have drawn: whoever draws its rows again pays again
+it charges nothing.  An attempt that died after its DRAW may have drawn: rows that are drawn again are paid for again
 (privacy.md §10).  In the ledger and on the page a step is a *night*: the keys of entries are those of its first day.
 
 Counters of older versions may have held people out who evaluated on some dates (``share``), or have begun some sums
 anew with every epoch (``epochs``).  No step is added to them; their entries are read, and their charges count.
 
-What is wrong with the steps of a continual release, by its ledger or by a certificate: read, never believed.
+The checks of these steps recompute key, cost, noise and charge from what ledger or certificate state.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pipeline.privacy.release_file import mechanism_from
 
 
 class EpochBody(TypedDict):
-    """Where sums of an older counter began anew with every epoch."""
+    """Epochs of an older counter, with each of which its sums began anew."""
 
     nights: int
     opening: list[str]
@@ -46,7 +46,7 @@ class CounterBody(TypedDict):
     ``epochs``: of an older counter; absent where all sums run on.
     ``window``: how many nights its sums are of; absent: all so far.
     ``episodes``: ``closed``: they wait for their end; absent: they count as they are first delivered.
-    ``play``: who met the policy in use, by its id and share; absent where no arms are compared, or nobody met one.
+    ``play``: the policy in use and the share of people who met it; absent where no arms are compared, or none met one.
     ``cost``, ``error``: largest squared L2 weight of one person over all T steps; variance of the step's sums in units
     of one row's.
     """
@@ -101,31 +101,31 @@ def counter_key(
     Returns 64 hex digits.
     """
     # the sampler's share of delta follows the cap of the lineage, the error follows the step
-    known = [{k: v for k, v in m.items() if k not in ("delta_slack", "running", "scale")} for m in mechanisms]
+    described = [{k: v for k, v in m.items() if k not in ("delta_slack", "running", "scale")} for m in mechanisms]
     table = ["table"] if any("delta_slack" in m for m in mechanisms) else []
     held_out = [] if share is None else [share]
-    parts = [lineage, "counter", domain_hash, [*dates], known, table, *held_out, *(epochs or ())]
+    parts = [lineage, "counter", domain_hash, [*dates], described, table, *held_out, *(epochs or ())]
     parts += [] if not chosen else [dict(chosen)]
     return hashlib.sha256(canonical(parts).encode()).hexdigest()
 
 
-def chosen_in(told: CounterBody) -> Body:
-    """What a recipe may choose of a counter beside its dates and budget, where it does."""
-    return {key: value for key, value in told.items() if key in ("window", "episodes")}
+def chosen_in(counter: CounterBody) -> Body:
+    """Options of a counter that its recipe may set beside dates and budget, where it does."""
+    return {key: value for key, value in counter.items() if key in ("window", "episodes")}
 
 
-def key_of_step(lineage: str, domain_hash: str, said: Body) -> str:
+def key_of_step(lineage: str, domain_hash: str, stated: Body) -> str:
     """The key of the counter that an INTENT or a certificate describes."""
-    told: CounterBody = said["counter"]
-    dates: tuple[Kind, int, str] = (told["kind"], told["nights"], told["first"])
-    answers = answers_of(said.get("joint"))
-    counted = [m for m in said["mechanisms"] if m["table"] not in answers]
-    epochs = (told["epochs"], said["joint"]) if "epochs" in told else None
-    return counter_key(lineage, domain_hash, dates, counted, told.get("share"), epochs, chosen_in(told))
+    counter: CounterBody = stated["counter"]
+    dates: tuple[Kind, int, str] = (counter["kind"], counter["nights"], counter["first"])
+    answers = answers_of(stated.get("joint"))
+    counted = [m for m in stated["mechanisms"] if m["table"] not in answers]
+    epochs = (counter["epochs"], stated["joint"]) if "epochs" in counter else None
+    return counter_key(lineage, domain_hash, dates, counted, counter.get("share"), epochs, chosen_in(counter))
 
 
 def answers_of(joint: Body | None) -> set[str]:
-    """Tables of a step that are none of its counter's: of an older one, what was asked of people who evaluated.
+    """Tables of a step that are not its counter's: in an older one, the sums over people who evaluated.
 
     ``joint``: of an INTENT or a certificate; None where it has none.
     """
@@ -134,40 +134,40 @@ def answers_of(joint: Body | None) -> set[str]:
     return {name for s in joint["evaluate"]["sums"] for name in s["tables"]}
 
 
-def time_of(told: CounterBody, table: str = "") -> tuple[Factorisation, int]:
+def time_of(counter: CounterBody, table: str = "") -> tuple[Factorisation, int]:
     """The factorisation that a table's sums are read off, and the step of it that stands at this one.
 
-    ``told``, ``table``: of an INTENT, and the table's name; empty: of any that runs on and opened no epoch.
+    ``table``: its name; empty: any table that runs on and opened no epoch.
     """
     if table == PLAYED:
-        return each_night(told["nights"]), told["night"]
-    if (epochs := told.get("epochs")) is None:
-        return continual(told["kind"], told["nights"], told.get("window")), told["night"]
-    opened, within = divmod(told["night"] - 1, epochs["nights"])
+        return each_night(counter["nights"]), counter["night"]
+    if (epochs := counter.get("epochs")) is None:
+        return continual(counter["kind"], counter["nights"], counter.get("window")), counter["night"]
+    opened, within = divmod(counter["night"] - 1, epochs["nights"])
     if table in epochs["opening"]:
-        return continual(told["kind"], -(-told["nights"] // epochs["nights"])), opened + 1
-    return continual(told["kind"], epochs["nights"]), within + 1
+        return continual(counter["kind"], -(-counter["nights"] // epochs["nights"])), opened + 1
+    return continual(counter["kind"], epochs["nights"]), within + 1
 
 
-def is_older(told: CounterBody) -> bool:
-    """Whether a counter is of a kind that no step is added to any more."""
-    return "share" in told or "epochs" in told
+def is_older(counter: CounterBody) -> bool:
+    """Whether a counter is of a kind that takes no more steps."""
+    return "share" in counter or "epochs" in counter
 
 
 def counter_intents(entries: Sequence[Entry], lineage: str, key: str) -> list[Entry]:
     """All INTENTs of a counter, oldest first."""
-    there = entries_of(entries, lineage, "INTENT")
-    return [e for e in there if e.body.get("counter", {}).get("key") == key]
+    intents = entries_of(entries, lineage, "INTENT")
+    return [e for e in intents if e.body.get("counter", {}).get("key") == key]
 
 
 def committed_steps(entries: Sequence[Entry], lineage: str, key: str) -> list[Step]:
     """Committed steps of a counter, oldest first."""
-    found: list[Step] = []
+    steps: list[Step] = []
     for intent in counter_intents(entries, lineage, key):
         commit = commit_of(entries, lineage, intent.body["run_key"])
         if commit is not None and commit.body["intent"] == intent.seq:
-            found.append(Step(intent.body["counter"]["night"], intent.body["counter"]["since"], intent, commit))
-    return found
+            steps.append(Step(intent.body["counter"]["night"], intent.body["counter"]["since"], intent, commit))
+    return steps
 
 
 def overtaken(entries: Sequence[Entry], lineage: str, counter: CounterBody) -> Step | None:
@@ -181,7 +181,7 @@ def overtaken(entries: Sequence[Entry], lineage: str, counter: CounterBody) -> S
 def step_price(
     entries: Sequence[Entry], before: Sequence[Entry], counter: CounterBody, mechanisms: Sequence[Mechanism]
 ) -> Fraction:
-    """What a step costs beyond what its counter has been charged, as an exact zCDP rho.
+    """Cost of a step beyond what its counter was charged, an exact zCDP rho.
 
     ``mechanisms``: with their ``running`` cost; one without Gaussian noise is a ValueError.
     """
@@ -189,26 +189,26 @@ def step_price(
     if not drawn:
         # attempts that died before they drew have paid for the counter
         return max(Fraction(0), counter_loss(mechanisms) - taken_over(entries, before))
-    maybe_drawn = {t for told in drawn for t in range(told["since"], told["night"] + 1)}
-    again = sorted(maybe_drawn & set(range(counter["since"], counter["night"] + 1)))
-    twice: list[Mechanism] = []
+    maybe_drawn = {t for step in drawn for t in range(step["since"], step["night"] + 1)}
+    redrawn = sorted(maybe_drawn & set(range(counter["since"], counter["night"] + 1)))
+    drawn_twice: list[Mechanism] = []
     for m in mechanisms:
-        due = [row for t in again for row in time_of(counter, m.table)[0].rows(t)]
-        twice.append(replace(m, running=Running(squared_weights(due), 1, 1.0)))
-    return max(Fraction(0), counter_loss(twice) - taken_over(entries, before))
+        due = [row for t in redrawn for row in time_of(counter, m.table)[0].rows(t)]
+        drawn_twice.append(replace(m, running=Running(squared_weights(due), 1, 1.0)))
+    return max(Fraction(0), counter_loss(drawn_twice) - taken_over(entries, before))
 
 
 def counter_loss(mechanisms: Sequence[Mechanism], joint: Body | None = None) -> Fraction:
-    """What all rows of a counter cost one person.
+    """Privacy loss of one person from all rows of a counter.
 
     ``mechanisms``: of its tables, with their ``running`` cost; one without Gaussian noise is a ValueError.
     ``joint``: of an older counter, whose tables were bounded jointly; None: table by table.
     """
-    if (whole := total_rho(tuple(mechanisms))) is None:
+    if (rho := total_rho(tuple(mechanisms))) is None:
         raise ValueError("a counter without noise is never charged")
     if joint is None:
-        return whole
-    # of few counters: whoever only reads the ledger loads no statistics
+        return rho
+    # only older counters need it: reading a ledger loads no statistics
     from pipeline.statistics.held_out import one_step_loss
 
     return one_step_loss(mechanisms, {"stages": joint["stages"]})
@@ -231,13 +231,13 @@ def mispriced(entries: Sequence[Entry], lineage: str, key: str) -> Entry | None:
 
 
 def _price(entries: Sequence[Entry], before: Sequence[Entry], intent: Entry) -> Fraction:
-    """What an INTENT must charge at least for its counter, after those ``before``."""
-    told, joint = intent.body["counter"], intent.body.get("joint")
+    """The least charge of an INTENT for its counter, after those ``before``."""
+    counter, joint = intent.body["counter"], intent.body.get("joint")
     answers = answers_of(joint)
     listed = [mechanism_from(m) for m in intent.body["mechanisms"] if m["table"] not in answers]
-    if is_older(told):
+    if is_older(counter):
         return counter_loss(listed, None if answers else joint)
-    return step_price(entries, before, told, listed)
+    return step_price(entries, before, counter, listed)
 
 
 def _miskeyed(entries: Sequence[Entry], lineage: str, key: str) -> Entry | None:
@@ -266,58 +266,58 @@ def _misweighed(entries: Sequence[Entry], lineage: str, key: str) -> Entry | Non
 
 
 def counters_problem(entries: Sequence[Entry]) -> str | None:
-    """What is wrong with any counter of a whole ledger, or None: a step of other noise, or one that is not paid."""
+    """The first fault of the counters of a ledger, in words, or None: a step of other noise, or one not paid for."""
     keys = dict.fromkeys((e.lineage, e.body["counter"]["key"]) for e in entries if "counter" in e.body)
-    found = (_problem(entries, lineage, key) for lineage, key in keys)
-    return next((problem for problem in found if problem is not None), None)
+    problems = (_problem(entries, lineage, key) for lineage, key in keys)
+    return next((problem for problem in problems if problem is not None), None)
 
 
 def _problem(entries: Sequence[Entry], lineage: str, key: str) -> str | None:
-    if (strange := _miskeyed(entries, lineage, key)) is not None:
-        return f"entry {strange.seq} is of another domain, of other dates, or of other variances than its counter"
-    if (light := _misweighed(entries, lineage, key)) is not None:
-        return f"entry {light.seq} lists another cost than that of its counter's rows"
-    short = mispriced(entries, lineage, key)
-    return None if short is None else f"entry {short.seq} drew rows again without paying for them"
+    if (miskeyed := _miskeyed(entries, lineage, key)) is not None:
+        return f"entry {miskeyed.seq} is of another domain, of other dates, or of other variances than its counter"
+    if (misweighed := _misweighed(entries, lineage, key)) is not None:
+        return f"entry {misweighed.seq} lists another cost than that of its counter's rows"
+    unpaid = mispriced(entries, lineage, key)
+    return None if unpaid is None else f"entry {unpaid.seq} drew rows again without paying for them"
 
 
 def charge_problem(proof: Body, commit: Entry, intent: Entry, entries: Sequence[Entry]) -> str | None:
-    """What is wrong with the charge of a certified step, in words, or None.
+    """The fault of the charge of a certified step, in words, or None.
 
     The counter's first INTENT paid for all its steps, and every row that was drawn twice was paid twice.
     """
-    told = intent.body["counter"]
-    if any(proof["counter"].get(k) != v for k, v in told.items()):
+    counter = intent.body["counter"]
+    if any(proof["counter"].get(k) != v for k, v in counter.items()):
         return f"entry {intent.seq} is of another night or counter"
     if proof["counter"]["drawn_sha256"] != commit.body["drawn_sha256"]:
         return "its COMMIT names other rows"
     until = [e for e in entries if e.seq <= commit.seq]
-    first = counter_intents(until, commit.lineage, told["key"])[0]
+    first = counter_intents(until, commit.lineage, counter["key"])[0]
     # an older counter may have paid for people who evaluated as well
-    if not is_older(told) and Fraction(first.body["rho"]) != _price(until, [], first):
+    if not is_older(counter) and Fraction(first.body["rho"]) != _price(until, [], first):
         return f"entry {first.seq} charged {float(Fraction(first.body['rho'])):.6g} for the counter"
-    return _problem(until, commit.lineage, told["key"])
+    return _problem(until, commit.lineage, counter["key"])
 
 
 def noise_problem(proof: Body) -> str | None:
-    """What is wrong with the noise that a certificate states for a step, in words, or None.
+    """The fault of the noise that a certificate states for a step, in words, or None.
 
     Key, cost and error are those of the counter that is named, and every table carries them.
     """
-    told: CounterBody = proof["counter"]
-    if key_of_step(proof["dataset"], proof["data"]["domain_hash"], proof) != told["key"]:
+    counter: CounterBody = proof["counter"]
+    if key_of_step(proof["dataset"], proof["data"]["domain_hash"], proof) != counter["key"]:
         return "its key is of another domain, of other dates, or of other variances"
-    if not 1 <= told["since"] <= told["night"] <= told["nights"]:
-        return f"night {told['night']} is none of its {told['nights']}"
-    shape, t = time_of(told)
+    if not 1 <= counter["since"] <= counter["night"] <= counter["nights"]:
+        return f"night {counter['night']} is none of its {counter['nights']}"
+    shape, t = time_of(counter)
     error = shape.error(t)
-    if told["cost"] != shape.cost or not same_number(error, told["error"]):
+    if counter["cost"] != shape.cost or not same_number(error, counter["error"]):
         return f"cost {shape.cost} and error {error:.6g} are not what it says"
     answers = answers_of(proof.get("joint"))
     for listed in (m for m in proof["mechanisms"] if m["table"] not in answers):
-        m, (time, t) = mechanism_from(listed), time_of(told, listed["table"])
+        m, (time, t) = mechanism_from(listed), time_of(counter, listed["table"])
         # one epoch has fewer draws than all of them
-        draws = m.running is not None and (is_older(told) or m.running.draws == time.draws)
+        draws = m.running is not None and (is_older(counter) or m.running.draws == time.draws)
         if m.running is None or m.running.cost != time.cost or not draws:
             return f"table {m.table}: another counter's cost"
         if not same_number(time.error(t), m.running.error):

@@ -28,9 +28,10 @@ SCHEMA_FILE = Path(__file__).with_name("certificate.schema.json")
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was checked.
+    """One check and its outcome.
 
-    ``ok``: none where it could not be checked.
+    ``ok``: None where it could not be checked.
+    ``found``: what is wrong, or why it was not checked.
     """
 
     what: str
@@ -52,12 +53,12 @@ def verify_run(folder: Path, entries: Sequence[Entry] | None = None, older: str 
 
 
 def _unless_older(check: Check, older: str | None) -> Check:
-    """A check that rests on the code of today fails no run of an older version; it says that it was not proved."""
+    """A check that rests on today's code does not fail a run of an older version: it counts as not made."""
     return check if check.ok or older is None else Check(check.what, None, older)
 
 
 def _file_checks(folder: Path, proof: Body, older: str | None) -> Iterator[Check]:
-    """What can be recomputed from the run's folder alone."""
+    """Checks that need the run's folder alone."""
     yield _guarded("the loss, recomputed from the listed mechanisms", lambda: _loss(proof))
     # of an online agent its recipe is the declaration
     if "joint" in proof and proof["joint"].get("variant") != ONLINE:
@@ -72,7 +73,7 @@ def _file_checks(folder: Path, proof: Body, older: str | None) -> Iterator[Check
 
 
 def read_certificate(folder: Path) -> Body:
-    """What ``certificate.json`` of a run's folder says, unchecked.
+    """``certificate.json`` of a run's folder, unchecked.
 
     Raises ValueError if there is none.
     """
@@ -91,16 +92,16 @@ def read_json(folder: Path, name: str) -> Body:
     Raises ValueError if there is none.
     """
     try:
-        found = json.loads((folder / name).read_text(encoding="utf-8"))
+        content = json.loads((folder / name).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as e:
         raise ValueError(f"{folder}: no readable {name} ({type(e).__name__}); name the folder of a run") from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise ValueError(f"{folder}: {name} is not a JSON object; name the folder of a run")
-    return found
+    return content
 
 
 def _guarded(what: str, check: Callable[[], str | None]) -> Check:
-    """A check says what is wrong, or None; a file that is not there or makes no sense is wrong as well."""
+    """Run a check that returns its problem, or None; a file that is missing or cannot be read is a problem as well."""
     try:
         problem = check()
     except (OSError, ValueError, KeyError, TypeError, ArithmeticError) as e:
@@ -112,18 +113,18 @@ def _against_schema(proof: Body) -> Check:
     from jsonschema import Draft202012Validator
 
     errors = sorted(Draft202012Validator(schema()).iter_errors(proof), key=lambda e: list(map(str, e.absolute_path)))
-    found = "" if not errors else f"{'/'.join(map(str, errors[0].absolute_path)) or 'top'}: {errors[0].message[:120]}"
-    return Check("the certificate has the form of its schema", not errors, found)
+    problem = "" if not errors else f"{'/'.join(map(str, errors[0].absolute_path)) or 'top'}: {errors[0].message[:120]}"
+    return Check("the certificate has the form of its schema", not errors, problem)
 
 
 def _loss(proof: Body) -> str | None:
     released, gate = tuple(mechanism_from(m) for m in proof["mechanisms"]), gate_of(proof)
     mechanisms = released + gate
-    alone, stated = total_rho(mechanisms), proof["guarantee"]
+    separate_rho, stated = total_rho(mechanisms), proof["guarantee"]
     joint = proof["joint"]["rho_exact"] if "joint" in proof else None
-    if joint is not None and (alone is None or Fraction(joint) + (total_rho(gate) or 0) > alone):
+    if joint is not None and (separate_rho is None or Fraction(joint) + (total_rho(gate) or 0) > separate_rho):
         return f"together the mechanisms are said to cost rho = {joint}, more than the sum of their costs"
-    rho = alone if joint is None else Fraction(joint) + (total_rho(gate) or 0)
+    rho = separate_rho if joint is None else Fraction(joint) + (total_rho(gate) or 0)
     if (None if rho is None else str(rho)) != proof["rho_exact"]:
         return f"the mechanisms cost rho = {rho}, the certificate says {proof['rho_exact']}"
     cost = spent_budget(mechanisms, stated["delta"] or 0.5, None if joint is None else rho)
@@ -142,20 +143,20 @@ def _listed(proof: Body) -> list[Body]:
 
 
 def _joint(folder: Path, proof: Body) -> str | None:
-    """The policy rests on what was charged for (features, lengths of rows), and scales cost no more than was said."""
+    """The policy rests on the features and lengths of rows that were charged, and scales cost no more than stated."""
     facts = proof["joint"]
     if facts["rho_exact"] is None:
         return None
-    told = read_json(folder, "policy.json")
+    policy = read_json(folder, "policy.json")
     variant, features = facts["variant"], None
     regressions = facts["learn"].get("regressions") if variant == HELD_OUT else facts
     mechanisms = tuple(mechanism_from(m) for m in proof["mechanisms"])
     if regressions is not None and variant not in ("linear_quadratic", "one_step"):
-        features = declared_map(told["features"])
+        features = declared_map(policy["features"])
         if features_digest(features) != regressions["features_sha256"]:
             return "policy.json declares other features than the release was charged for"
     if variant == "linear_quadratic":
-        if told["bounds"] != facts["bounds"]:
+        if policy["bounds"] != facts["bounds"]:
             return "policy.json was learnt from rows cut to other lengths than the release was charged for"
         recompute = partial(lq_loss, mechanisms, facts)
     elif variant == "one_step":
@@ -195,20 +196,20 @@ def _same_guarantee(folder: Path, proof: Body, older: str | None) -> str | None:
 
 
 def _digest(folder: Path, proof: Body, kind: str) -> str | None:
-    found = sha256_file(folder / file_of(kind))
-    return None if found == proof["sha256"][kind] else f"the file has {found[:16]}…: it was changed"
+    actual = sha256_file(folder / file_of(kind))
+    return None if actual == proof["sha256"][kind] else f"the file has {actual[:16]}…: it was changed"
 
 
 def _ledger_checks(proof: Body, entries: Sequence[Entry] | None) -> list[Check]:
-    said, what = proof["ledger"], "the ledger holds this very entry"
-    if said is None:
-        # seeded noise protects nobody, and says so
+    charged, what = proof["ledger"], "the ledger holds this very entry"
+    if charged is None:
+        # seeded noise makes no claim
         stated = proof["guarantee"]
-        nobody = stated["noise"] == "none" or (stated["noise"] == "seeded" and stated["claim"] == NO_CLAIM)
-        found = "" if nobody else "noise, but no entry"
+        simulated = stated["noise"] == "none" or (stated["noise"] == "seeded" and stated["claim"] == NO_CLAIM)
+        problem = "" if simulated else "noise, but no entry"
         if "real" in (e.body["kind"] for e in entries or () if e.kind == "REGISTER" and e.lineage == proof["dataset"]):
-            found = "its dataset is registered as real: every run of it is charged"
-        return [Check("nothing was charged, and nothing is promised", not found, found)]
+            problem = "its dataset is registered as real: every run of it is charged"
+        return [Check("nothing was charged, and nothing is promised", not problem, problem)]
     if entries is None:
         return [
             Check(
@@ -217,17 +218,17 @@ def _ledger_checks(proof: Body, entries: Sequence[Entry] | None) -> list[Check]:
                 f"no ledger of {proof['dataset']} at hand; a real dataset has its own: name its card with --card",
             )
         ]
-    entry = next((e for e in entries if e.seq == said["entry"]), None)
+    entry = next((e for e in entries if e.seq == charged["entry"]), None)
     if entry is None:
-        return [Check(what, False, f"it ends before entry {said['entry']}: cut, or an old copy")]
-    if entry.hash != said["hash"] or entry.kind != "COMMIT" or entry.lineage != proof["dataset"]:
+        return [Check(what, False, f"it ends before entry {charged['entry']}: cut, or an old copy")]
+    if entry.hash != charged["hash"] or entry.kind != "COMMIT" or entry.lineage != proof["dataset"]:
         return [Check(what, False, f"entry {entry.seq} is another one")]
     intent = next((e for e in entries if e.seq == entry.body["intent"]), None)
     return [
         Check(what, ok=True),
         _guarded("the ledger was charged for these mechanisms", lambda: _charged(proof, entry, intent, entries)),
         _guarded("the ledger says the same of this release", lambda: _as_entered(proof, entry, entries)),
-        _guarded("looks at the data before it are told", lambda: _looks_told(proof, entry, entries)),
+        _guarded("looks at the data before it are told", lambda: _looks_named(proof, entry, entries)),
     ]
 
 
@@ -242,8 +243,8 @@ def _charged(proof: Body, commit: Entry, intent: Entry | None, entries: Sequence
     listed = intent if "mechanisms" in intent.body else commit
     if json.loads(canonical(proof["mechanisms"])) != listed.body["mechanisms"]:
         return f"entry {listed.seq} lists other mechanisms"
-    if (wrong := gate_problem(proof, intent, entries)) is not None:
-        return wrong
+    if (problem := gate_problem(proof, intent, entries)) is not None:
+        return problem
     if "counter" in proof or "counter" in intent.body:
         return charge_problem(proof, commit, intent, entries)
     released = total_rho(tuple(mechanism_from(m) for m in proof["mechanisms"]))
@@ -253,29 +254,29 @@ def _charged(proof: Body, commit: Entry, intent: Entry | None, entries: Sequence
 
 
 def _as_entered(proof: Body, commit: Entry, entries: Sequence[Entry]) -> str | None:
-    """What mechanisms do not tell: which noise, which people, at which delta, and what else was spent."""
-    stated, told, said = proof["guarantee"], commit.body, proof["ledger"]
+    """Noise, kind of people, delta and spending agree with the ledger: the listed mechanisms do not show these."""
+    stated, committed, charged = proof["guarantee"], commit.body, proof["ledger"]
     registered = [e.body for e in entries if e.lineage == commit.lineage and e.kind in ("REGISTER", "AMEND")]
     # a replay after an amendment states the delta of now
     deltas = [0.0] if stated["pure"] else [r["delta"] for r in registered]
     agree = {
-        "noise": stated["noise"] == told["noise"],
-        "sampler": stated["sampler"] == told["sampler"],
+        "noise": stated["noise"] == committed["noise"],
+        "sampler": stated["sampler"] == committed["sampler"],
         "data_kind": stated["data_kind"] in [r["kind"] for r in registered],
         "relation": stated["relation"] in [r["relation"] for r in registered],
         "delta": stated["delta"] in deltas,
-        "run_key": said["run_key"] == told["run_key"],
-        "at": said["at"] == commit.at,
-        "spent_rho_exact": said["spent_rho_exact"] == told["spent"],
-        "spent_rho": said["spent_rho"] == float(Fraction(told["spent"])),
+        "run_key": charged["run_key"] == committed["run_key"],
+        "at": charged["at"] == commit.at,
+        "spent_rho_exact": charged["spent_rho_exact"] == committed["spent"],
+        "spent_rho": charged["spent_rho"] == float(Fraction(committed["spent"])),
     }
     differ = [key for key, same in agree.items() if not same]
     return f"{', '.join(differ)} differ" if differ else None
 
 
-def _looks_told(proof: Body, commit: Entry, entries: Sequence[Entry]) -> str | None:
+def _looks_named(proof: Body, commit: Entry, entries: Sequence[Entry]) -> str | None:
     """None if the assumptions name every inspection before the COMMIT; later ones may be absent."""
     before = [e for e in entries if e.kind == "INSPECT" and e.lineage == commit.lineage and e.seq < commit.seq]
-    told = " ".join(proof["assumptions"])
-    silent = [e.seq for e in before if not re.search(rf"\bentr(y|ies) ([\d, ]*, )?{e.seq}\b", told)]
-    return f"the assumptions do not name the look of entry {silent[0]}" if silent else None
+    sentences = " ".join(proof["assumptions"])
+    unnamed = [e.seq for e in before if not re.search(rf"\bentr(y|ies) ([\d, ]*, )?{e.seq}\b", sentences)]
+    return f"the assumptions do not name the look of entry {unnamed[0]}" if unnamed else None

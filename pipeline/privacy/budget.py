@@ -131,18 +131,18 @@ def delta_from_rho(rho: float, epsilon: float) -> float:
 
 
 def largest_delta(people: int) -> float:
-    """The largest delta that means anything: with more, publishing somebody's row outright would count as private.
+    """The largest meaningful delta: with more, publishing one person's row outright would count as private.
 
-    ``people``: how many are protected, >= 1.
+    ``people``: number of protected people, >= 1.
     """
     return 1 / (10 * people)
 
 
 def check_delta(name: str, delta: float, people: int) -> None:
-    """Refuse a delta that means nothing for so few people.
+    """Refuse a delta that is too large for so few people.
 
     ``delta``: of a conversion from rho, in (0, 1).
-    ``people``: how many are protected, >= 1.
+    ``people``: number of protected people, >= 1.
     Raises ValueError if it exceeds :func:`largest_delta`.
     """
     if delta > largest_delta(people):
@@ -212,23 +212,23 @@ def rho_of_pure(epsilon: Fraction) -> Fraction:
 
 
 def fraction_of(value: float | Fraction) -> Fraction:
-    """The decimal a person wrote, exactly: ``0.1`` is one tenth, not the nearest binary float."""
+    """The written decimal, exactly: ``0.1`` is one tenth, not the nearest binary float."""
     return Fraction(str(value))
 
 
 def up(value: Fraction) -> float:
-    """The smallest float at least ``value``: how a cost is printed or stored."""
+    """The smallest float at least ``value``, for costs that are printed or stored."""
     near = float(value)
     return near if Fraction(near) >= value else math.nextafter(near, math.inf)
 
 
 def down(value: Fraction) -> float:
-    """The largest float at most ``value``: how an allowance is printed or stored."""
+    """The largest float at most ``value``, for allowances that are printed or stored."""
     return -up(-value)
 
 
 def check_cost(**named: float) -> None:
-    """Refuse what is negative or no number, with a ValueError that names it."""
+    """Refuse negative values and NaN, with a ValueError that names them."""
     for name, value in named.items():
         if not value >= 0:
             raise ValueError(f"{name} must be >= 0; got {value}")

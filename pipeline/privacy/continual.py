@@ -26,12 +26,10 @@ Cut, g decreases from its first term on, so 1 / g(q) converges (Enestrom and Kak
 Levels are counted with the logarithm to base 2, and for T sums, the last included.  Paper 000 counts ceil(log2 T):
 right for its T - 1 sums, one short at powers of two when the sum of all T steps is read as well (privacy.md §4).
 
-A continual release as two matrices: the rows that are released, and the weights by which sums are read off them.
-
 A release over T steps publishes *rows*: integer combinations of the integer steps so far, each with exact noise of its
 own, drawn once.  The matrix A of running sums is factored as A = W M: M holds the rows, W the weights.  Given all rows
 before, a row is one Gaussian release whose mean a step moves by its weight, so zCDP adds over rows, also where later
-steps depend on earlier releases.  Two numbers say all about a factorisation:
+steps depend on earlier releases.  Two numbers describe a factorisation:
 
 ``cost``
     largest squared length of a column of M: Gaussian noise of variance v in every row is ``cost * Delta^2 / (2 v)``-
@@ -39,13 +37,10 @@ steps depend on earlier releases.  Two numbers say all about a factorisation:
 ``error(t)``
     squared length of the t-th row of W: variance of the sum of the first t steps, in units of v.
 
-:class:`Once` is here, the tree and the square root are in :mod:`~pipeline.privacy.continual`.
-
-Running sums of online agents in simulated worlds: the sum so far, and the noise that a released one would have.
-
-``RunningSum`` keeps the exact sum and the noise of the rows, and shows sum + W z: the same numbers as W (M x + z), for
-A = W M, but not computed from M x + z alone.  So it claims what the protocol it simulates claims, and refuses data
-registered as real; a release of real data draws rows (:func:`~pipeline.privacy.continual.draw_rows`).
+``RunningSum``, of online agents in simulated worlds, keeps the exact sum and the noise of the rows, and returns
+sum + W z: the same numbers as W (M x + z), for A = W M, but not computed from M x + z alone.  So it makes the claim of
+the protocol that it simulates, and refuses data registered as real; a release of real data draws rows
+(:func:`draw_rows`).
 """
 
 from __future__ import annotations
@@ -63,7 +58,7 @@ import numpy as np
 from pipeline.arrays import Array, Integers
 from pipeline.privacy.noise import DataHandle, NoiseSource, RealDataError
 
-# the two nightly counters as recipes, JSON and ledgers name them; keys hash these words, so they never change
+# names of the two nightly counters in recipes, JSON and ledgers; keys hash them, so they never change
 Kind = Literal["tree", "toeplitz"]
 
 
@@ -84,7 +79,7 @@ class Factorisation(ABC):
     """A = W M as plain arithmetic; see the module.
 
     ``steps``: T, declared: at least 1.
-    ``window``: how many steps a sum is of, the last ones; None: all so far.
+    ``window``: number of the last steps that a sum is of; None: all so far.
     """
 
     steps: int
@@ -98,7 +93,7 @@ class Factorisation(ABC):
 
     @property
     def longest(self) -> int:
-        """Most steps that a sum is of."""
+        """Largest number of steps of a sum."""
         return self.window or self.steps
 
     @property
@@ -117,7 +112,7 @@ class Factorisation(ABC):
     @property
     @abstractmethod
     def draws(self) -> int:
-        """Rows in all."""
+        """Number of rows in all."""
 
     @abstractmethod
     def cost_of(self, steps: int) -> int:
@@ -147,14 +142,14 @@ class Factorisation(ABC):
     def total(self, t: int, noisy: Callable[[int], Integers]) -> Array:
         """Sum at step ``t`` ``(n,)``, read off the released rows; post-processing.
 
-        ``noisy``: from a step k to its released rows ``(len(rows(k)), n)``; asked once for each, in order.
+        ``noisy``: from a step k to its released rows ``(len(rows(k)), n)``; called once for each, in order.
         """
         weights = self.weights(t)
-        total, at = np.zeros(1), 0
+        total, position = np.zeros(1), 0
         for k in range(1, t + 1):
-            found = noisy(k)
-            total = total + weights[at : at + len(found)] @ found
-            at += len(found)
+            step_rows = noisy(k)
+            total = total + weights[position : position + len(step_rows)] @ step_rows
+            position += len(step_rows)
         return total
 
 
@@ -236,7 +231,7 @@ def squared_weights(rows: Sequence[Row]) -> int:
 
 
 def exact_rows(rows: Sequence[Row], step: Callable[[int], Integers | None], size: int) -> Integers:
-    """The rows before noise ``(len(rows), size)``; ``step(k)`` is None where step ``k`` is empty, and asked once."""
+    """The rows before noise ``(len(rows), size)``; ``step(k)``, called once, is None where step ``k`` is empty."""
     sums = np.zeros((len(rows), size), dtype=np.int64)
     for k in range(min(r.first for r in rows), max(r.first + len(r.weights) for r in rows)):
         x = step(k)
@@ -247,7 +242,7 @@ def exact_rows(rows: Sequence[Row], step: Callable[[int], Integers | None], size
 
 
 def draw_rows(rows: Sequence[Row], step: Callable[[int], Integers | None], blocks: NoiseBlocks) -> Integers:
-    """The rows as they are released: each with noise of its own, drawn here and once.
+    """The released rows, each with independent noise that is drawn here, once.
 
     ``step``: from a step k to its exact integers ``(n,)``, None where it is empty.
     Returns integers: ``(len(rows), blocks.length)``.
@@ -264,7 +259,7 @@ def check_step(t: int, steps: int) -> None:
 
 
 Estimate = Literal["bottom-up", "plain"]
-# how options of online agents call what recipes call a kind
+# names of the kinds in options of online agents
 Mechanism = Literal["bottom-up", "plain", "square-root"]
 
 # lattice points of g_0
@@ -300,18 +295,18 @@ class Tree(Factorisation):
 
     def error(self, t: int) -> float:
         """The sum of :func:`node_variance` over the nodes that make up the sum."""
-        # in this order it was noted before there were windows
+        # the order of versions before windows: sums of floats depend on it
         return sum(node_variance(j, self.estimate) for j in reversed(self._levels(t)))
 
     def _levels(self, t: int) -> list[int]:
-        """Levels of the nodes that make up the sum at step ``t``, the oldest first; what is before them is no part."""
-        at, found = max(0, t - self.longest), list[int]()
-        while at < t:
+        """Levels of the nodes that make up the sum at step ``t``, the oldest first."""
+        position, node_levels = max(0, t - self.longest), list[int]()
+        while position < t:
             # the largest that begins here
-            largest = (t - at).bit_length() - 1
-            found.append(largest if at == 0 else min(largest, largest_node(at)))
-            at += 2 ** found[-1]
-        return found
+            largest = (t - position).bit_length() - 1
+            node_levels.append(largest if position == 0 else min(largest, largest_node(position)))
+            position += 2 ** node_levels[-1]
+        return node_levels
 
     def rows(self, t: int) -> tuple[Row, ...]:
         """Nodes of 1, 2, 4, ... steps that end at ``t``."""
@@ -328,19 +323,19 @@ class Tree(Factorisation):
         times the nodes of 2^i steps in it, over 2^(j+1) - 1.
         """
         begin = max(0, t - self.longest)
-        # of the rows before the window none is read
-        found = [0.0] * sum(self._nodes(k) for k in range(1, begin + 1))
+        # rows before the window have weight 0
+        weights = [0.0] * sum(self._nodes(k) for k in range(1, begin + 1))
         for top in self._levels(t):
             for k in range(begin + 1, begin + 2**top + 1):
                 within = min(top, largest_node(k - begin)) + 1
                 if self.estimate == "plain":
-                    found += [float(i == top) for i in range(within)]
+                    weights += [float(i == top) for i in range(within)]
                 else:
-                    found += [2**i / (2 ** (top + 1) - 1) for i in range(within)]
+                    weights += [2**i / (2 ** (top + 1) - 1) for i in range(within)]
                 # the node that ends here may begin before the window
-                found += [0.0] * (self._nodes(k) - within)
+                weights += [0.0] * (self._nodes(k) - within)
             begin += 2**top
-        return np.array(found)
+        return np.array(weights)
 
 
 @dataclass(frozen=True)
@@ -393,7 +388,7 @@ def each_night(steps: int) -> Factorisation:
 
 
 def levels(steps: int) -> int:
-    """Most nodes of the binary tree that one of ``steps`` steps lies in: floor(log2 T) + 1.
+    """Largest number of nodes of the binary tree that one of ``steps`` steps lies in: floor(log2 T) + 1.
 
     >>> levels(1023), levels(1024)
     (10, 11)
@@ -464,10 +459,10 @@ class CounterFullError(RuntimeError):
 class LazyTree:
     """The binary tree over people, read after declared batches of them only: a step is a batch; simulations.
 
-    Same nodes, same noise and same cost as :class:`~pipeline.privacy.continual.Tree` over as many people: what nobody
-    reads is not drawn, or drawn together, so a tree over 10^8 people takes some hundreds of draws.  A node in which no
-    sum was ever read has an estimate whose noise is one Gaussian of
-    :func:`~pipeline.privacy.continual.node_variance`; in the others the halves keep the noise they were read with.
+    Same nodes, same noise and same cost as :class:`Tree` over as many people: noise that is never read is not drawn, or
+    drawn together, so a tree over 10^8 people takes some hundreds of draws.  A node in which no sum was ever read has
+    an estimate whose noise is one Gaussian of :func:`node_variance`; in the others the halves keep the noise they were
+    read with.
 
     ``ends``: increasing: people seen after each batch; the last is the number of leaves.  Declared.
     """
@@ -481,17 +476,17 @@ class LazyTree:
 
     @property
     def steps(self) -> int:
-        """Batches."""
+        """Number of batches."""
         return len(self.ends)
 
     @property
     def cost(self) -> int:
-        """Squared length of all that one person of length 1 moves: the nodes that hold them."""
+        """Squared length by which one person of length 1 moves all nodes: the number of nodes that hold them."""
         return levels(self.ends[-1])
 
     @property
     def draws(self) -> int:
-        """Nodes of the whole tree, most of them never drawn."""
+        """Number of nodes of the whole tree, most of them never drawn."""
         return 2 * self.ends[-1] - self.ends[-1].bit_count()
 
     def error(self, t: int) -> float:
@@ -499,12 +494,12 @@ class LazyTree:
         return sum(node_variance(j, self.estimate) for j in digits(self.ends[t - 1] if t else 0))
 
 
-# when sums are released, as far as a price or an error bound depends on it
+# the times at which sums are released, as far as a price or an error bound depends on them
 Time = Factorisation | LazyTree
 
 
 class RunningSum:
-    """The sum of integer steps so far, seen through noise; simulations only.
+    """The noisy sum of integer steps so far; simulations only.
 
     Raises RealDataError if the noise protects data registered as real.
     """
@@ -517,13 +512,13 @@ class RunningSum:
 
     @property
     def error(self) -> float:
-        """Variance of what is shown now, in units of a row's noise."""
+        """Variance of the sum now, in units of a row's noise."""
         return self.time.error(self.seen)
 
     def add(self, step: Integers, steps: int = 1) -> None:
         """Add the sum ``(n,)`` of the next steps and draw their noise.
 
-        Sums between them are not read, so it does not matter to any later one where among them the sum lies.
+        Sums between them are not read, so no later one depends on how the sum is spread among them.
 
         Raises CounterFullError if they are more than were declared.
         """

@@ -55,11 +55,11 @@ class Words:
 
     def take(self, n: int) -> Words64:
         """The next ``n`` words of the stream, ``(n,)``."""
-        parts, have = [self._left], len(self._left)
-        while have < n:
+        parts, count = [self._left], len(self._left)
+        while count < n:
             block = shake_256(self._key + self._blocks.to_bytes(16, "little")).digest(8 * _BLOCK)
             parts.append(np.frombuffer(block, dtype="<u8"))
-            self._blocks, have = self._blocks + 1, have + _BLOCK
+            self._blocks, count = self._blocks + 1, count + _BLOCK
         joined = np.concatenate(parts) if len(parts) > 1 else self._left
         self._left = joined[n:]
         return joined[:n]
@@ -72,7 +72,7 @@ class Words:
 def below(words: Words, n: int, bound: int) -> NDArray[Any]:
     """Uniform integers ``(n,)`` in ``[0, bound)``: uint64, or Python integers where 64 bits do not hold the bound.
 
-    Each place redraws for itself until it fits, so no outcome is favoured.
+    Each entry redraws for itself until it fits, so no outcome is favoured.
     """
     limbs = -(-bound.bit_length() // 64)
     mask = (1 << (bound - 1).bit_length()) - 1
@@ -107,7 +107,7 @@ def exp_trials(words: Words, exponent: Words64, exact: Callable[[int], Fraction]
     """True with probability ``exp(-g)``, for each ``g`` in [0, 1) (Canonne, Kamath and Steinke, Algorithm 1).
 
     ``exponent``: ``floor(2^64 g)``, ``(n,)``.
-    ``exact``: ``g`` itself at an index: asked for only when a word ties with the fixed point (about 2^-64 a trial).
+    ``exact``: ``g`` itself at an index: needed only when a word ties with the fixed point (about 2^-64 a trial).
     """
     result = np.ones(len(exponent), dtype=np.bool_)
     alive, k = np.arange(len(exponent)), 1
@@ -189,7 +189,7 @@ def _gaussian_batch(words: Words, n: int, variance: Fraction) -> Integers:
 
 
 def geometric(words: Words, n: int) -> Integers:
-    """How many unit exponents a trial survives, ``(n,)``: P(v >= k) = exp(-k)."""
+    """Numbers of unit exponents that trials survive, ``(n,)``: P(v >= k) = exp(-k)."""
     u, steps = words.take(n), _powers()
     falling = len(steps) - np.searchsorted(steps, u, side="right")
     for i in np.flatnonzero(steps[np.searchsorted(steps, u, side="left") % len(steps)] == u):
@@ -229,15 +229,13 @@ _WORD = 64
 
 @dataclass(frozen=True)
 class Law:
-    """``P(x)`` proportional to ``exp(-x^2 / (2 scale))`` (gaussian: the variance) or ``exp(-|x| /
-    scale)`` (laplace).
-    """
+    """``P(x)`` proportional to ``exp(-x^2 / (2 scale))`` (gaussian: the variance), ``exp(-|x| / scale)`` (laplace)."""
 
     kind: Literal["gaussian", "laplace"]
     scale: Fraction
 
     def reach(self, bits: int) -> int:
-        """How far a table of so many bits goes: what lies beyond has less than ``2^-bits`` on either side."""
+        """Largest value of a table of so many bits: beyond it lies less than ``2^-bits`` on either side."""
         a, b = self.scale.numerator, self.scale.denominator
         # 7 / 10 is more than log 2
         if self.kind == "gaussian":
@@ -265,8 +263,8 @@ class FirstWords:
     """The thresholds of a law in one word, and how many of them lie before each stretch of words.
 
     ``thresholds`` ``(2 reach + 1,)``: rising; the last is the largest word, above which nothing is.
-    ``before``, ``several`` ``(2^k,)``: of the stretch of words whose first k bits are the place, how many thresholds
-    lie before it, and whether it holds more than one.
+    ``before``, ``several`` ``(2^k,)``: of each stretch of words, by their first k bits: the number of thresholds before
+    it, and whether it holds more than one.
     """
 
     thresholds: Words64
@@ -275,11 +273,11 @@ class FirstWords:
 
     @cached_property
     def shift(self) -> np.uint64:
-        """Bools of a word behind those that name its stretch."""
+        """Number of bits of a word behind those that name its stretch."""
         return np.uint64(_WORD + 1 - len(self.before).bit_length())
 
     def below(self, u: Words64) -> Integers:
-        """How many thresholds are below each word: a look-up and one comparison, a search where several are near."""
+        """Number of thresholds below each word: a look-up and one comparison, a search where several are near."""
         stretch = (u >> self.shift).astype(np.intp)
         j = self.before[stretch].astype(np.int64)
         j += self.thresholds[j] < u
@@ -290,7 +288,7 @@ class FirstWords:
 
 @lru_cache(maxsize=8)
 def first_words(law: Law) -> FirstWords:
-    """Of a law, with some four stretches a threshold."""
+    """First words of a law, with about four stretches a threshold."""
     thresholds = np.array([*make_table(law, _WORD).thresholds, 2**_WORD - 1], dtype=np.uint64)
     bits = len(thresholds).bit_length() + 2
     edges = np.arange(2**bits, dtype=np.uint64) << np.uint64(_WORD - bits)
@@ -313,14 +311,14 @@ def make_table(law: Law, bits: int) -> InversionTable:
 def _upper_half(law: Law, bits: int, precision: int) -> list[int] | None:
     """``floor(2^bits F(x))`` for x = 0 .. reach - 1; None where this precision leaves one of them open."""
     reach = law.reach(bits)
-    # as far as the working precision sees, so that the tail beyond leaves no threshold open
+    # as far as the working precision reaches, so that the tail beyond leaves no threshold open
     weights = list(_weights(law, precision, law.reach(precision)))
     _, last, ratio = weights[-1]
     # a geometric series is above the tail of either law
     tail = last * ratio // ((1 << precision) - ratio) + 1
     low_total = 2 * sum(low for low, _, _ in weights) - weights[0][0]
     high_total = 2 * (sum(high for _, high, _ in weights) + tail) - weights[0][1]
-    found: list[int] = []
+    floors: list[int] = []
     # 1 - F(x) is what lies above x: summed from the far end, so that small numbers keep their digits
     low_above, high_above = sum(low for low, _, _ in weights[reach + 1 :]), tail
     high_above += sum(high for _, high, _ in weights[reach + 1 :])
@@ -331,8 +329,8 @@ def _upper_half(law: Law, bits: int, precision: int) -> list[int] | None:
         most, rest = divmod(high_above << bits, low_total)
         if most != (low_above << bits) // high_total or not rest:
             return None
-        found.append(2**bits - 1 - most)
-    return found[::-1]
+        floors.append(2**bits - 1 - most)
+    return floors[::-1]
 
 
 def _weights(law: Law, precision: int, reach: int) -> Iterator[tuple[int, int, int]]:
@@ -382,6 +380,6 @@ def _settle_inverse(law: Law, u: int, words: Words) -> int:
     bits = _WORD
     while True:
         u, bits = u << _WORD | words.one(), bits + _WORD
-        found = make_table(law, bits).decide(u)
-        if found is not None:
-            return found
+        x = make_table(law, bits).decide(u)
+        if x is not None:
+            return x

@@ -1,4 +1,4 @@
-"""What a person loses: who adds the noise, what it promises, an epsilon that is safe to state, an attacker's gain.
+"""Privacy losses: trust models, guarantees, an epsilon that is safe to state, and an attacker's gain.
 
 The one conversion is :func:`pipeline.privacy.budget.epsilon_from_rho`; it holds for every rho-zCDP mechanism.
 """
@@ -21,7 +21,7 @@ def safe_epsilon(rho: float, delta: float) -> float:
 
     ``rho``: zCDP cost, at least 0.
     ``delta``: in (0, 1).
-    Returns in nats.
+    Returns nats.
     """
     epsilon = epsilon_from_rho(rho, delta) * (1 + 1e-12)
     while delta_from_rho(rho, epsilon) > delta * (1 - 1e-12):
@@ -30,18 +30,18 @@ def safe_epsilon(rho: float, delta: float) -> float:
 
 
 def membership_advantage(rho: float | None, epsilon: float | None, delta: float | None) -> float:
-    """Most by which the best test of "this record or that one" beats a coin: true less false positives.
+    """Largest advantage of a test of "this record or that one": true less false positives.
 
     Of zCDP by Pinsker's and by Bretagnolle and Huber's inequality (the Kullback-Leibler divergence is at most rho); of
     ``(epsilon, delta)`` the exact value for all that satisfies it.
 
     ``rho``: zCDP cost; None where only the other two are promised.
-    ``epsilon``, ``delta``: in nats, and the probability of a slip; None where they are not promised.
+    ``epsilon``, ``delta``: in nats, and the probability of a failure; None where they are not promised.
     Returns at most 1, which is no promise.
     """
     bounds, slip = [1.0], delta or 0.0
     if rho is not None:
-        # what a sampler adds is below delta
+        # the sampler's share is below delta
         bounds += [math.sqrt(rho / 2) + slip, math.sqrt(-math.expm1(-rho)) + slip]
     if epsilon is not None:
         bounds.append(math.tanh(epsilon / 2) + slip * (1 - math.tanh(epsilon / 2)))
@@ -49,12 +49,12 @@ def membership_advantage(rho: float | None, epsilon: float | None, delta: float 
 
 
 class Trust(StrEnum):
-    """Who adds the noise, and who sees what: the trust model of a release.
+    """The trust model of a release: the party that adds the noise.
 
-    ``NONE``: nobody adds any (simulation only).  ``CENTRAL``: a curator adds it to the sums.  ``JOINT``: so does a
-    curator, and every user gets what is computed for them from the sums of all others.  ``LOCAL``: everybody adds it to
-    their own message.  ``SHUFFLE``: so they do, and a shuffler hides whose message is whose.  On logs the trust model
-    is always central (privacy.md §0.1-3).
+    ``NONE``: there is no noise (simulation only).  ``CENTRAL``: a curator adds it to the sums.  ``JOINT``: a curator
+    too, and every user gets results that are computed from the sums of all others.  ``LOCAL``: every user adds it to
+    their message.  ``SHUFFLE``: every user too, and a shuffler hides the senders of the messages.  On logs the trust
+    model is always central (privacy.md §0.1-3).
     """
 
     NONE = "none"
@@ -65,11 +65,11 @@ class Trust(StrEnum):
 
 
 class Promise(Protocol):
-    """What the noise that is drawn gives one user, replace-one."""
+    """The guarantee of the drawn noise for one user, replace-one."""
 
     @property
     def trust(self) -> Trust:
-        """Whom the user must trust."""
+        """The trust model."""
         ...
 
     @property
@@ -84,9 +84,8 @@ class Promise(Protocol):
 
 @dataclass(frozen=True)
 class GaussianGuarantee:
-    """What Gaussian noise gives one user, replace-one.
+    """The guarantee of Gaussian noise for one user, replace-one.
 
-    ``trust``: whom the user must trust.
     ``rho``: exact zCDP cost of all that is ever released; None without noise.
     """
 
@@ -104,7 +103,7 @@ class GaussianGuarantee:
 
 
 class SpentBudget(TypedDict):
-    """What mechanisms cost together: zCDP rho and (epsilon, delta), rounded up; None where there is no noise.
+    """Total cost of mechanisms: zCDP rho and (epsilon, delta), rounded up; None where there is no noise.
 
     ``pure`` says whether the loss is pure: then ``delta`` is 0.
     """
@@ -116,9 +115,9 @@ class SpentBudget(TypedDict):
 
 
 def spent_budget(mechanisms: Sequence[Mechanism], delta: float, joint: Fraction | None = None) -> SpentBudget:
-    """What a list of mechanisms costs.
+    """Total cost of a list of mechanisms.
 
-    What a sampler adds to delta is taken from the ``delta`` of the conversion, so that ``delta`` holds in all.
+    The samplers' share of delta is taken from the ``delta`` of the conversion, so that ``delta`` holds in all.
 
     ``delta``: at which rho is converted to epsilon (privacy.md §1.1); above the samplers' share of it.
     ``joint``: the exact rho of all tables together, where they were bounded jointly; None: their losses add.

@@ -1,4 +1,4 @@
-"""Noise sources: what a privatizer may draw from.
+"""Noise sources of privatizers.
 
 ``OsNoise`` (here) and ``OpenDpNoise`` are admitted for data registered as real: exact discrete
 samplers fed by the operating system.  ``SeededNoise`` is for simulations; it draws only for a dataset whose own record
@@ -22,7 +22,7 @@ import numpy as np
 from pipeline.arrays import Array, Bools, Integers
 from pipeline.privacy.csprng import Law, Words, draw, gaussian_by_rejection, laplace_by_rejection
 
-# largest standard deviation or scale that may be asked for: 2^20 of them still fit below the largest draw
+# largest standard deviation or scale that is drawn: 2^20 of them still fit below the largest draw
 LARGEST_SCALE = 2**40
 # entries of the largest table that is made
 _LARGEST_TABLE = 2**19
@@ -61,7 +61,7 @@ class SimulatedWorld:
 
 
 class NoiseSource(Protocol):
-    """Integer noise.  ``data`` is a handle of what the noise will protect."""
+    """Integer noise.  ``data`` is a handle of the data that the noise will protect."""
 
     @property
     def name(self) -> str:
@@ -86,12 +86,12 @@ class NoiseSource(Protocol):
         ...
 
     def tv_bound(self, variance: int) -> Fraction:
-        """How far, in total variation, one Gaussian draw may be from its exact law."""
+        """Bound on the total variation between one Gaussian draw and its exact law."""
         ...
 
 
 def admit_release(noise: NoiseSource, name: str, kind: str, exact: bool) -> None:
-    """Refuse, before any row is read, what would not be private on real data (privacy.md §0.1-2).
+    """Refuse, before any row is read, a release that would not be private on real data (privacy.md §0.1-2).
 
     Raises RealDataError if the data are real and the noise is not the operating system's, or a table has none.
     """
@@ -148,10 +148,10 @@ class OsNoise:
 
 
 class FastOsNoise(OsNoise):
-    """Exact, and listed as if each Gaussian draw were within :data:`TV_BOUND` of its law, which once it was.
+    """Exact, and listed with the slack :data:`TV_BOUND` a Gaussian draw, as an earlier sampler needed it.
 
-    A release is known by its mechanisms, slack included: that a recipe still lists it keeps its committed releases from
-    being drawn again.
+    A release is identified by its mechanisms, slack included: without it, recipes that list it would draw their
+    committed releases again.
     """
 
     def tv_bound(self, variance: int) -> Fraction:
@@ -172,7 +172,7 @@ def _fits(holds: bool) -> None:
 
 @dataclass
 class RelayedNoise:
-    """What a source around another one says of itself: all that the other one says."""
+    """A source around another one, with its name, sampler, admission and bound."""
 
     source: NoiseSource
 
@@ -193,7 +193,7 @@ class RelayedNoise:
 
 @dataclass
 class AnnouncedNoise(RelayedNoise):
-    """A source that calls ``announce`` ahead of every draw; what it raises keeps the draw from being made."""
+    """A source that calls ``announce`` before every draw; if that raises, nothing is drawn."""
 
     announce: Callable[[], object]
 
@@ -254,11 +254,11 @@ class SeededNoise:
         return self._rng.binomial(trials, chance / 2**64, size).astype(np.int64)
 
     def tv_bound(self, variance: int) -> Fraction:
-        """Zero, as of the exact samplers it stands for: it is not private at all, and nothing is claimed."""
+        """Zero, as of the exact samplers that it simulates; nothing is claimed for it."""
         return Fraction(0)
 
     def _admit_handle(self, data: DataHandle) -> None:
-        # a word typed by the caller is no manifest: only a handle that carries its kind will do
+        # a caller's word is no manifest: only a handle that carries its kind is admitted
         self.admit(getattr(data, "data_kind", "real"))
 
     def _draw(self, size: int, support: Integers, weight: Array) -> Integers:
@@ -320,7 +320,7 @@ class OpenDpNoise:
 
 
 def gaussian_scale(variance: int) -> float:
-    """A float at least ``sqrt(variance)``: what OpenDP is asked for."""
+    """A float at least ``sqrt(variance)``, for OpenDP."""
     if variance <= 0 or int(variance) != variance:
         raise ValueError(f"variance must be a positive integer; got {variance}")
     return math.nextafter(math.sqrt(variance), math.inf)

@@ -1,4 +1,4 @@
-"""A release: an immutable value that says what left the privacy wall, by which mechanism and at what cost."""
+"""A release: an immutable value of the numbers that left the privacy wall, with their mechanisms and cost."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HELD_OUT, SET_ASIDE, PLAYED = "held_out", "set_aside", "played"
 
 @dataclass(frozen=True)
 class Running:
-    """What makes a table a running sum of a continual counter (continual.py).
+    """Facts of a table that is a running sum of a continual counter (continual.py).
 
     ``cost``: sum of squared weights of one leaf in all that the counter ever releases; ``draws``: noisy integers a
     cell over its life; ``error``: variance of one published integer in units of a row's variance.
@@ -38,7 +38,7 @@ class Running:
 
 @dataclass(frozen=True)
 class ShuffledBits:
-    """What makes a table the shuffled one-bit messages of a batch (shuffle.py).
+    """Facts of a table that is made of the shuffled one-bit messages of a batch (shuffle.py).
 
     Each of ``users`` adds ``each`` coins of probability ``chance / 2^64`` to every counter; a replaced episode moves
     ``changes`` counters by 1, a user has ``episodes`` at most, and ``honest`` users do add their coins.
@@ -57,13 +57,12 @@ class Mechanism:
     """One noisy table: fixed before any row is read.
 
     ``l2_squared`` and ``l1`` are replace-one sensitivities in integer units; ``variance`` (Gaussian) or ``scale``
-    (Laplace) is what is drawn; both None means no noise at all (simulation only).  ``delta_slack`` is what the sampler
-    adds to delta because its draws are not quite of that law: 0 for exact samplers.  With ``running`` the sensitivities
-    are those of one leaf, ``variance`` is that of one released row, and cost and slack are those of all rows ever.
-    With ``shuffled`` nothing is drawn by whoever releases: the noise is in the messages, and their loss is no rho.
+    (Laplace) is that of the noise; both None means no noise at all (simulation only).  ``delta_slack`` is the sampler's
+    share of delta, because its draws are not quite of that law: 0 for exact samplers.  With ``running`` the
+    sensitivities are those of one leaf, ``variance`` is that of one released row, and cost and slack are those of all
+    rows ever.  With ``shuffled`` the analyst draws nothing: the noise is in the messages, and their loss is no rho.
 
-    ``table``, ``shape``, ``unit``: name and shape of the noisy table, as in ``release.parquet``; what one integer
-    stands for.
+    ``table``, ``shape``, ``unit``: name and shape of the noisy table, as in ``release.parquet``; unit of one integer.
     Raises ValueError if a variance or a scale is not positive: it would be drawn as no noise and priced as nothing.
     """
 
@@ -140,16 +139,16 @@ def total_epsilon(mechanisms: tuple[Mechanism, ...]) -> Fraction | None:
 
 
 def total_delta_slack(mechanisms: tuple[Mechanism, ...]) -> Fraction:
-    """What the samplers of the whole list add to delta; exact."""
+    """The samplers' exact share of delta, over the whole list."""
     return sum((m.delta_slack for m in mechanisms), Fraction(0))
 
 
 def _tv_bound(m: Mechanism, noise: NoiseSource, symmetric: frozenset[str]) -> Fraction:
-    """How far one draw of the table may be from its law; a symmetric table is drawn at half its variance too."""
+    """Total-variation bound of one draw of a table; a symmetric table is drawn at half its variance too."""
     if m.variance is None:
         return Fraction(0)
-    drawn_at = {m.variance, m.variance // 2} if m.table in symmetric else {m.variance}
-    return max(noise.tv_bound(v) for v in drawn_at)
+    variances = {m.variance, m.variance // 2} if m.table in symmetric else {m.variance}
+    return max(noise.tv_bound(v) for v in variances)
 
 
 def with_sampler_slack(
@@ -187,13 +186,12 @@ def check_slack(mechanisms: Iterable[Mechanism], noise: NoiseSource, symmetric: 
 class Release:
     """Noisy integers of one snapshot under one list of mechanisms.
 
-    ``mechanisms``, ``tables``: what was drawn, a table each, in order; name -> int64 array of the mechanism's shape,
-    read-only.
-    ``noise``, ``sampler``: ``os`` | ``seeded`` | ``none``, only ``os`` is private; name and version of what drew it.
+    ``mechanisms``, ``tables``: one mechanism a table, in order; name -> int64 array of its shape, read-only.
+    ``noise``, ``sampler``: ``os`` | ``seeded`` | ``none``, only ``os`` is private; name and version of the sampler.
     ``joint_rho``: cost of all tables together where it was bounded jointly; None: the sum of their costs.
-    ``derived``: integers that were computed from these tables alone, without noise of their own, and that a later
-    table's question rests on.
-    ``look``: which evaluation of its lineage it holds, from 1; None where it holds none.
+    ``derived``: integers that were computed from these tables alone, without noise of their own, and that the query of
+    a later table rests on.
+    ``look``: number of its evaluation in the lineage, from 1; None where it holds none.
     Raises ValueError if real data carry other noise than the operating system's, or a table has not the shape of its
     mechanism.
     """
@@ -231,7 +229,7 @@ class Release:
         return total_rho(self.mechanisms) if self.joint_rho is None else self.joint_rho
 
     def beside(self, other: Release, prefix: str) -> Release:
-        """Both as one, drawn of the same people: costs add up."""
+        """Join two releases of the same people into one: costs add up."""
         joint = self.joint if self.joint_rho is not None else other.joint
         costs = [r.rho for r in (self, other)]
         return replace(
@@ -244,5 +242,5 @@ class Release:
 
     @property
     def delta_slack(self) -> Fraction:
-        """What the sampler adds to delta; 0 where it is exact."""
+        """The sampler's share of delta; 0 where it is exact."""
         return total_delta_slack(self.mechanisms)

@@ -1,4 +1,4 @@
-"""A release on disk: ``release.parquet`` (the noisy integers) and ``release.json`` (what they are) (design §5.3)."""
+"""A release on disk: ``release.parquet`` (noisy integers) and ``release.json`` (their description) (design §5.3)."""
 
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false
 # pyright: reportUnknownParameterType=false, reportUnknownVariableType=false
@@ -31,7 +31,7 @@ _SUMS = {"gram": ("row", "col"), "target": ("row",), "target_squared": ("row",)}
 # an adaptive regression releases a table a step and half of the people: gram_D_3 is gram_D of step 3
 _CALL = re.compile(r"(?P<label>(?P<kind>gram|target|target_squared)_D'?)_(?P<step>\d+)")
 _INDEX = ("step", "state", "action", "next_state")
-# of an agent that looks at no data
+# the file of an agent that looks at no data
 _NOTHING = pa.table({"table": pa.array([], pa.string()), "step": pa.array([], pa.int32())})
 # tables that stand beside each other, one row a key: the label, its axes, its columns
 _BESIDE = {
@@ -43,16 +43,16 @@ _BESIDE = {
 def release_files(release: Release) -> dict[str, bytes]:
     """Content of both files by name."""
     tables = {**release.tables, **release.derived}
-    alone = {name: table for name, table in tables.items() if not _beside(name)}
-    pieces = [_keyed(label, tables) for label in _BESIDE] if len(alone) < len(tables) else []
-    index = _INDEX if all(name in _COUNTS for name in alone) else (*_INDEX, "row", "col")
-    pieces += [_columns(name, table, index) for name, table in alone.items()]
+    plain = {name: table for name, table in tables.items() if not _beside(name)}
+    pieces = [_keyed(label, tables) for label in _BESIDE] if len(plain) < len(tables) else []
+    index = _INDEX if all(name in _COUNTS for name in plain) else (*_INDEX, "row", "col")
+    pieces += [_columns(name, table, index) for name, table in plain.items()]
     pieces = pieces or [_NOTHING]
-    told = json.dumps(describe(release), indent=2, ensure_ascii=False) + "\n"
+    description = json.dumps(describe(release), indent=2, ensure_ascii=False) + "\n"
     out = io.BytesIO()
-    # tables of several kinds: what a row has no column for is null
+    # tables of several kinds: a column that a row does not have is null
     pq.write_table(pa.concat_tables(pieces, promote_options="default"), out, compression="zstd")
-    return {"release.parquet": out.getvalue(), "release.json": told.encode()}
+    return {"release.parquet": out.getvalue(), "release.json": description.encode()}
 
 
 def _beside(name: str) -> tuple[str, str] | None:
@@ -66,32 +66,32 @@ def _keyed(label: str, tables: Mapping[str, Integers]) -> pa.Table:
     axes, columns = _BESIDE[label]
     shape = tables[f"{label}_count"].shape
     size = int(np.prod(shape))
-    where = dict(zip(axes, np.indices(shape, dtype=np.int32).reshape(len(axes), -1), strict=True))
-    told = {"table": pa.array([label] * size, pa.string())}
+    index_of = dict(zip(axes, np.indices(shape, dtype=np.int32).reshape(len(axes), -1), strict=True))
+    fields = {"table": pa.array([label] * size, pa.string())}
     for axis in ("step", "state", "action"):
-        told[axis] = pa.array(where[axis]) if axis in where else pa.nulls(size, pa.int32())
+        fields[axis] = pa.array(index_of[axis]) if axis in index_of else pa.nulls(size, pa.int32())
     for column in _BESIDE["v"][1]:
-        found = tables.get(f"{label}_{column}") if column in columns else None
-        told[column] = pa.nulls(size, pa.int64()) if found is None else pa.array(found.reshape(-1))
-    return pa.table(told)
+        values = tables.get(f"{label}_{column}") if column in columns else None
+        fields[column] = pa.nulls(size, pa.int64()) if values is None else pa.array(values.reshape(-1))
+    return pa.table(fields)
 
 
 def _columns(name: str, table: Integers, index: tuple[str, ...]) -> pa.Table:
     label, step, axes = _place(name, table.ndim)
-    where = dict(zip(axes, np.indices(table.shape, dtype=np.int32).reshape(table.ndim, -1), strict=True))
+    index_of = dict(zip(axes, np.indices(table.shape, dtype=np.int32).reshape(table.ndim, -1), strict=True))
     if step is not None:
-        where["step"] = np.full(table.size, step, dtype=np.int32)
+        index_of["step"] = np.full(table.size, step, dtype=np.int32)
     columns = {"table": pa.array([label] * table.size, pa.string())}
     for axis in index:
-        columns[axis] = pa.array(where[axis]) if axis in where else pa.nulls(table.size, pa.int32())
+        columns[axis] = pa.array(index_of[axis]) if axis in index_of else pa.nulls(table.size, pa.int32())
     return pa.table(columns | {"value": pa.array(table.reshape(-1))})
 
 
 def _place(name: str, axes: int) -> tuple[str, int | None, tuple[str, ...]]:
     """Label of a table in the file, its step where each step is a table of its own, and its axes."""
     # counts of the people who evaluate have the axes of counts
-    if (found := _COUNTS.get(name.removeprefix("b_"))) is not None:
-        return name, None, found
+    if (count_axes := _COUNTS.get(name.removeprefix("b_"))) is not None:
+        return name, None, count_axes
     if (call := _CALL.fullmatch(name)) is not None:
         return call["label"], int(call["step"]), _SUMS[call["kind"]]
     # released once for all steps: (H, d, d), or (H, successors and rewards, d); pooled over steps: (d, d) or (d, n)
@@ -99,7 +99,7 @@ def _place(name: str, axes: int) -> tuple[str, int | None, tuple[str, ...]]:
 
 
 def read_release(folder: Path) -> Release:
-    """Read what :func:`release_files` made.
+    """Read the files of :func:`release_files`.
 
     Raises ValueError if the files are missing or do not fit each other.
     """
@@ -129,22 +129,19 @@ def read_release(folder: Path) -> Release:
 
 
 def _stored(rows: pa.Table, name: str, shape: tuple[int, ...]) -> Integers:
-    """One table out of the file."""
+    """One table of the file."""
     label, step, _ = _place(name, len(shape))
     label, column = _beside(name) or (label, "value")
-    found: Bools = rows["table"].to_numpy(zero_copy_only=False) == label
+    mask: Bools = rows["table"].to_numpy(zero_copy_only=False) == label
     if step is not None:
-        found = found & (rows["step"].to_numpy(zero_copy_only=False) == step)
+        mask = mask & (rows["step"].to_numpy(zero_copy_only=False) == step)
     numbers = rows[column]
-    kept = numbers.filter(pa.array(found)).to_numpy() if numbers.null_count else numbers.to_numpy()[found]
-    return kept.reshape(shape)
+    values = numbers.filter(pa.array(mask)).to_numpy() if numbers.null_count else numbers.to_numpy()[mask]
+    return values.reshape(shape)
 
 
 def describe(release: Release) -> dict[str, object]:
-    """Everything about a release but its numbers.
-
-    Returns what ``release.json`` holds.
-    """
+    """Contents of ``release.json``: everything about a release but its numbers."""
     return {
         "schema_version": 1,
         "dataset": release.dataset,
@@ -163,21 +160,16 @@ def describe(release: Release) -> dict[str, object]:
 
 
 def describe_joint(release: Release) -> dict[str, object]:
-    """The joint cost of a release, exact, and what it rests on.
-
-    Returns ``rho_exact`` as a fraction in text, and the facts that the bound rests on.
-    """
+    """The exact joint cost of a release, ``rho_exact`` as a fraction in text, and the facts that the bound rests on."""
     rho = release.joint_rho
     return {"rho_exact": None if rho is None else str(rho), **(release.joint or {})}
 
 
 def describe_mechanism(m: Mechanism) -> dict[str, object]:
-    """One mechanism as JSON; exact fractions as text.
+    """One mechanism as JSON, for ``release.json``, the ledger and a run's key; exact fractions as text.
 
     ``delta_slack`` stands there only where it is not 0, ``running`` only where the table is a running sum, ``shuffled``
     only where it is made of shuffled messages.
-
-    Returns what ``release.json``, the ledger and a run's key hold of it.
     """
     slack = {"delta_slack": str(m.delta_slack)} if m.delta_slack else {}
     running = {} if m.running is None else {"running": asdict(m.running)}

@@ -9,7 +9,7 @@ the analyst              :func:`analyze`                             the multise
 =======================  ==========================================  ====================================
 
 For each counter, zeros included, a user sends their own bit and ``each`` noise bits: messages all alike, each tagged
-with its counter.  What the analyst learns of a counter is then its number of ones: the sum, plus a binomial number.
+with its counter.  The analyst learns of a counter only its number of ones: the sum, plus a binomial number.
 
 Departures from the printed page
     * paper 002 sends the *integer* z = y + noise.  That is not private: z = 1 + m can only come from y = 1, and does
@@ -17,12 +17,11 @@ Departures from the printed page
     * a value in [0, 1], such as a reward, is rounded at random to one bit on the device;
     * where one biased coin a user suffices, its chance solves n q (1 - q) = N / 4, not q = N / 2n.
 
-Biased coins of the operating system: what a user's device flips in the shuffle model, exactly and without a float.
-
-A coin's chance is ``chance / 2^64``: a uniform 64-bit word falls below ``chance`` with just that probability.
+A user's device flips biased coins of the operating system, exactly and without a float.  A coin's chance is
+``chance / 2^64``: a uniform 64-bit word falls below ``chance`` with just that probability.
 ``SeededNoise`` flips them too, for simulations only.
 
-How many noise bits a batch needs: by exact accounting (``tight``), or as paper 002 prints it (``paper``).
+The number of noise bits of a batch follows from exact accounting (``tight``), or from paper 002 (``paper``).
 
 ``changes`` is the number of counters that replacing one user can move by 1, half of them up and half down:
 6H for three tables of H steps, 4H where visits are the sums of transitions.
@@ -33,7 +32,6 @@ their losses are independent and add up.  Losses are moved to a grid so that bot
 dots: Doroshenko et al. 2022), which only enlarges every divergence.  Fewer changed counters are a marginal: no worse.
 """
 
-# pyright: reportUnknownMemberType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 from __future__ import annotations
 
@@ -55,7 +53,7 @@ FAIR = WHOLE // 2
 
 
 class OsCoins:
-    """Operating-system randomness; takes no seed and no argument.  For a deployment."""
+    """Coins of operating-system randomness; takes no seed and no argument.  For a deployment."""
 
     name = "os"
 
@@ -74,14 +72,14 @@ Coins = OsCoins | SeededNoise
 
 
 def checked_chance(chance: int) -> None:
-    """Refuse what is no probability."""
+    """Refuse a chance outside of 0 to 2^64."""
     if not 0 <= chance <= WHOLE:
         raise ValueError(f"a chance must be between 0 and 2^64; got {chance}")
 
 
 @dataclass(frozen=True)
 class NoiseBits:
-    """What each user of a batch adds to each counter: ``each`` coins of probability ``chance / 2^64``."""
+    """Noise of each user of a batch in each counter: ``each`` coins of probability ``chance / 2^64``."""
 
     users: int
     each: int
@@ -104,7 +102,7 @@ class NoiseBits:
 
     @property
     def mean(self) -> float:
-        """Expected number of noise ones in one counter: what the analyst subtracts."""
+        """Expected number of noise ones in one counter, which the analyst subtracts."""
         return self.trials * self.probability
 
     @property
@@ -138,9 +136,9 @@ class Messages:
 def randomize(values: Array, noise: NoiseBits, coins: Coins, data: DataHandle) -> Messages:
     """One user's messages: ``1 + each`` of them for every counter, zeros included.
 
-    ``values`` ``(C,)``: what this user adds to each counter, in [0, 1]; clipped here, on the device, because the
+    ``values`` ``(C,)``: addition of this user to each counter, in [0, 1]; clipped here, on the device, because the
     guarantee rests on it.
-    Returns messages: ``C (1 + each)`` of one bit.
+    Returns ``C (1 + each)`` messages of one bit.
     """
     y = np.clip(np.asarray(values, dtype=np.float64), 0.0, 1.0)
     bits = [coins.rounded(y, data), coins.flips(len(y) * noise.each, noise.chance, data)]
@@ -149,7 +147,7 @@ def randomize(values: Array, noise: NoiseBits, coins: Coins, data: DataHandle) -
 
 
 def shuffle(messages: Sequence[Messages]) -> Messages:
-    """The messages of all users as a multiset: sorted, so that nothing of who sent what is left in their order."""
+    """The messages of all users as a multiset: sorted, so that their order does not depend on their senders."""
     counter = np.concatenate([m.counter for m in messages])
     bit = np.concatenate([m.bit for m in messages])
     order = np.lexsort((bit, counter))
@@ -159,8 +157,8 @@ def shuffle(messages: Sequence[Messages]) -> Messages:
 def analyze(shuffled: Messages, counters: int, noise: NoiseBits) -> Array:
     """Unbiased sums ``(C,)`` from the multiset alone.
 
-    Raises ValueError if some counter has not ``users * (1 + each)`` messages: somebody was silent, and silence says
-    something.
+    Raises ValueError if some counter has not ``users * (1 + each)`` messages: a user was silent, and silence is
+    information.
     """
     sent = np.bincount(shuffled.counter, minlength=counters)
     if (sent != noise.users * (1 + noise.each)).any():
@@ -199,9 +197,9 @@ class Exchanged:
 
 
 def exchanged(people: Iterable[Array], counters: int, noise: NoiseBits, coins: Coins, data: DataHandle) -> Exchanged:
-    """All three parties: every user's device randomizes, the shuffler shuffles what it got as bytes, then the analysis.
+    """All three parties: users' devices randomize, the shuffler shuffles the messages as bytes, then the analysis.
 
-    ``people``: of each user what they add to each counter ``(C,)``.
+    ``people``: additions of each user to the counters ``(C,)``.
     """
     sent = [to_bytes(randomize(values, noise, coins, data), counters) for values in people]
     sums = analyze(shuffle([from_bytes(each, counters) for each in sent]), counters, noise)
@@ -211,7 +209,7 @@ def exchanged(people: Iterable[Array], counters: int, noise: NoiseBits, coins: C
 def analyzed_totals(sums: Integers, noise: NoiseBits, seeded: SeededNoise, data: DataHandle) -> Array:
     """The law of the three functions in one binomial draw a counter: for simulations, at any number of users.
 
-    Returns array: Unbiased noisy sums, of the shape of ``sums``.
+    Returns unbiased noisy sums, of the shape of ``sums``.
     """
     heads = seeded.heads(sums.size, noise.trials, noise.chance, data)
     return (sums + heads.reshape(sums.shape)).astype(np.float64) - noise.mean
@@ -221,7 +219,7 @@ def analyzed_totals(sums: Integers, noise: NoiseBits, seeded: SeededNoise, data:
 _TAIL = 1e-18
 # grid points a standard deviation of one counter's loss
 _FINENESS = 60
-# what rounding inside the transforms may hide; deltas near it are refused
+# bound on rounding errors inside the transforms; deltas near it are refused
 _ROUNDING = 1e-13
 SMALLEST_DELTA = 1e-11
 
@@ -236,7 +234,7 @@ class LossLaw:
     infinite: float
 
     def delta(self, epsilon: float) -> float:
-        """Hockey-stick divergence at ``epsilon``, with what rounding may hide."""
+        """Hockey-stick divergence at ``epsilon``, with the bound on rounding errors."""
         low = max(0, min(len(self.mass), math.floor(epsilon / self.step) - self.first))
         loss = self.step * (self.first + np.arange(low, len(self.mass)))
         mass, above = self.mass[low:], loss > epsilon
@@ -384,7 +382,7 @@ def tight_bits(users: int, changes: int, epsilon: float, delta: float, honest: i
 
 
 def _narrowed(low: int, high: int, enough: Callable[[int], bool], share: float = 0.0) -> int:
-    """Between what is too little and what is enough: enough, and within ``share`` of the least, or the least."""
+    """Bisect between too little and enough: the result is enough, and within ``share`` of the least, or the least."""
     while high - low > max(1, share * high):
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)
@@ -405,7 +403,7 @@ def paper_total(horizon: int, epsilon: float, beta: float) -> float:
 
 
 def of_one_episode(episodes: int, epsilon: float, delta: float) -> tuple[float, float]:
-    """What one of a user's episodes may cost so that all ``episodes`` cost ``(epsilon, delta)``: group privacy.
+    """Cost of one of a user's episodes so that all ``episodes`` cost ``(epsilon, delta)``: group privacy.
 
     Replacing a user replaces their episodes one after the other, in whichever batches they are: with e = epsilon / m
     and d for each, P(S) <= e^e P'(S) + d applied m times gives m e and d (1 + e^e + ... + e^((m-1) e)).
@@ -418,7 +416,7 @@ def of_one_episode(episodes: int, epsilon: float, delta: float) -> tuple[float, 
 def delivered_epsilon(
     bits: NoiseBits, changes: int, delta: float, honest: int | None = None, episodes: int = 1
 ) -> float:
-    """Epsilon at ``delta`` that the coins of the honest users really give, replace-one."""
+    """Epsilon at ``delta`` from the coins of the honest users, replace-one."""
     law = (bits.users if honest is None else honest) * bits.each, bits.probability, changes // 2, changes // 2
     if episodes == 1:
         return shuffle_epsilon(*law, delta)
@@ -430,8 +428,11 @@ def delivered_epsilon(
     # the share shrinks with epsilon, and some loss is never hidden: the excess falls, then it rises
     grid, best = np.geomspace(0.01, 200.0, 60), 0.0
     for _ in range(3):
-        at = int(np.argmin([excess(e) for e in grid.tolist()]))
-        best, grid = float(grid[at]), np.linspace(grid[max(0, at - 1)], grid[min(len(grid) - 1, at + 1)], 60)
+        nearest = int(np.argmin([excess(e) for e in grid.tolist()]))
+        best, grid = (
+            float(grid[nearest]),
+            np.linspace(grid[max(0, nearest - 1)], grid[min(len(grid) - 1, nearest + 1)], 60),
+        )
     if excess(best) > 0:
         return math.inf
     return root(excess, 0.0, best, 1e-9) + 2e-9 if excess(0.0) > 0 else 0.0
@@ -445,9 +446,9 @@ def _skew(total: float, n: int) -> int:
 
 
 def gaussian_delta(rho: float, epsilon: float) -> float:
-    """Delta at ``epsilon`` of a continuous Gaussian, ``mu = sqrt(2 rho)``: where a search begins, and never a promise.
+    """Delta at ``epsilon`` of a continuous Gaussian, ``mu = sqrt(2 rho)``: the start of a search, and never a promise.
 
-    No noise that is drawn is continuous.
+    The noise that is drawn is discrete.
 
     ``rho``: zCDP cost, above 0.
     """

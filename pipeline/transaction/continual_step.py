@@ -1,16 +1,15 @@
 """A step of a continual release: one date, one step of a counter, one charge for all of them (privacy.md §10).
 
-A date that is run gets its step whatever arrived, an empty one where nothing did, so the list of steps says nothing
-about the rows.  A committed step is never drawn again, even if the data have changed since.
+A date that is run gets its step whatever arrived, an empty one where nothing did, so the list of steps does not depend
+on the rows.  A committed step is never drawn again, even if the data have changed since.
 
-What a continual release keeps in the operator's store: exact step sums, who was counted, and the noisy rows.
-
+Files of a continual release in the operator's store: exact step sums, hashes of the people counted, and noisy rows, in
 ``counters/<key>/`` beside the snapshots, folders 0700, files 0600, and out of reach of ``store purge``:
 
 * ``leaf-<t>.<attempt>.npy``: the exact count tables of step t, cells that are not 0 only.  With them the rows of old
   snapshots are no longer needed.
 * ``seen-<t>.<attempt>.npy``: hashes of the people (or episodes) that the step counted, under the random key in ``key``.
-* ``rows-<t>.<attempt>.npy``: what was released: every row with its noise, never the noise by itself.
+* ``rows-<t>.<attempt>.npy``: the released rows, each with its noise, never the noise by itself.
 * ``note-<t>.<attempt>.json``: the number of the newest snapshot that is counted (secret: it shows when the log
   changed), and keyed digests of the leaf and seen files; the digest of the rows file is in the ledger.
 
@@ -66,7 +65,7 @@ from pipeline.statistics.layout import ExactSums
 from pipeline.statistics.played import Play, PlayedLayout
 from pipeline.statistics.private_sum import PrivateSum
 from pipeline.transaction.drawing import WHOLE, Gate, key_of
-from pipeline.transaction.release_once import check_snapshot, claims_told, keyed_by, pass_gate, replay, split_told
+from pipeline.transaction.release_once import check_snapshot, claim_fields, key_fields, keyed_by, pass_gate, replay
 from pipeline.transaction.transaction import Curated, OpenLineage, open_lineage, transaction
 
 _SUFFIXES = {"leaf": "npy", "seen": "npy", "rows": "npy", "note": "json"}
@@ -90,11 +89,11 @@ class KeptSteps:
     size: int
 
     @cached_property
-    def _at(self) -> dict[int, Step]:
+    def _step_at(self) -> dict[int, Step]:
         return {t: s for s in self.steps for t in range(s.since, s.t + 1)}
 
     def settle(self) -> None:
-        """Make the folder where there is none, delete files of overtaken attempts, check that all others are there.
+        """Make the folder where there is none, delete files of overtaken attempts, check that all others exist.
 
         Raises BudgetError if a committed step's file, or the key of the hashes, is gone, or is not what was written.
         """
@@ -102,24 +101,24 @@ class KeptSteps:
         if fresh:
             private_folder(private_folder(self.folder.parent) / self.folder.name)
         elif not self.folder.is_dir():
-            raise BudgetError(self._gone("its folder"))
+            raise BudgetError(self._missing_message("its folder"))
         needed = {_name(kind, s.t, s.attempt) for s in self.steps for kind in _SUFFIXES}
-        there = {p.name for suffix in ("npy", "json") for p in self.folder.glob(f"*-*.{suffix}")}
+        present = {p.name for suffix in ("npy", "json") for p in self.folder.glob(f"*-*.{suffix}")}
         last = self.steps[-1].t if self.steps else 0
-        for name in there - needed:
+        for name in present - needed:
             # a draw of a later step may be alive elsewhere, or wait for recovery
             if _step_of(name) <= last:
                 remove_file(self.folder / name)
-        if lost := sorted(needed - there):
-            raise BudgetError(self._gone(lost[0]))
+        if missing := sorted(needed - present):
+            raise BudgetError(self._missing_message(missing[0]))
         if fresh:
             self._write({"key": secrets.token_bytes(32)})
         elif not (self.folder / "key").is_file():
-            raise BudgetError(self._gone("key"))
+            raise BudgetError(self._missing_message("key"))
         for step in self.steps:
-            self._kept(step, "leaf")
-            self._kept(step, "seen")
-            self._drawn(step)
+            self._load(step, "leaf")
+            self._load(step, "seen")
+            self._load_rows(step)
 
     @property
     def key(self) -> bytes:
@@ -132,19 +131,19 @@ class KeptSteps:
         return int(self._note(self.steps[-1])["snapshot"]) if self.steps else 0
 
     def seen(self, width: int) -> Hashes:
-        """Hashes of all that was counted so far.
+        """Hashes of all people or episodes counted so far.
 
         Returns ``(n, width)`` uint64.
         """
-        found = [self._kept(s, "seen") for s in self.steps]
-        return np.concatenate([np.empty((0, width), dtype=np.uint64), *found])
+        hashes = [self._load(s, "seen") for s in self.steps]
+        return np.concatenate([np.empty((0, width), dtype=np.uint64), *hashes])
 
     def exact(self, t: int) -> Integers | None:
-        """Exact sums ``(size,)`` of step ``t``; None where nobody was counted in it."""
-        step = self._at.get(t)
+        """Exact sums ``(size,)`` of step ``t``; None where no person was counted in it."""
+        step = self._step_at.get(t)
         if step is None or step.t != t:
             return None
-        cells, counts = self._kept(step, "leaf")
+        cells, counts = self._load(step, "leaf")
         x = np.zeros(self.size, dtype=np.int64)
         x[cells] = counts
         return x
@@ -155,10 +154,10 @@ class KeptSteps:
         Returns ``(number of rows of t, size)`` int64.
         Raises BudgetError if they are not those that were committed.
         """
-        step = self._at[t]
-        found = self._drawn(step)
+        step = self._step_at[t]
+        drawn = self._load_rows(step)
         before = sum(len(self.counter.rows(k)) for k in range(step.since, t))
-        return found[before : before + len(self.counter.rows(t))]
+        return drawn[before : before + len(self.counter.rows(t))]
 
     def write(
         self,
@@ -188,12 +187,12 @@ class KeptSteps:
             write_file(self.folder / name, content, private=True)
         sync_all(self.folder, files)
 
-    def _kept(self, step: Step, kind: Literal["leaf", "seen"]) -> Any:
+    def _load(self, step: Step, kind: Literal["leaf", "seen"]) -> Any:
         """The array of a file, checked against the digest in the note of its step."""
         path, digest = self.folder / _name(kind, step.t, step.attempt), self._note(step)[kind]
         content = path.read_bytes()
         if not hmac.compare_digest(self._mac(path.name, content), str(digest)):
-            raise BudgetError(self._edited(path))
+            raise BudgetError(self._edited_message(path))
         return np.load(io.BytesIO(content))
 
     def _note(self, step: Step) -> _Note:
@@ -202,37 +201,37 @@ class KeptSteps:
             signed: dict[str, str] = json.loads(path.read_bytes())
             note = signed["note"].encode()
             if not hmac.compare_digest(self._mac(path.name, note), signed["digest"]):
-                raise BudgetError(self._edited(path))
+                raise BudgetError(self._edited_message(path))
             return json.loads(note)
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise BudgetError(self._edited(path)) from None
+            raise BudgetError(self._edited_message(path)) from None
 
-    def _drawn(self, step: Step) -> Integers:
+    def _load_rows(self, step: Step) -> Integers:
         path = self.folder / _name("rows", step.t, step.attempt)
         try:
-            found: Integers = np.load(path)
+            rows: Integers = np.load(path)
         except (ValueError, EOFError):
-            raise BudgetError(self._edited(path)) from None
-        if digest(found) != step.commit.body["drawn_sha256"]:
+            raise BudgetError(self._edited_message(path)) from None
+        if digest(rows) != step.commit.body["drawn_sha256"]:
             raise BudgetError(f"{path} is not what entry {step.commit.seq} committed: edited. Restore the store")
-        return found
+        return rows
 
     def _mac(self, name: str, content: bytes) -> str:
         return hmac.new(self.key, name.encode() + b"\0" + content, "sha256").hexdigest()
 
     @staticmethod
-    def _edited(path: Path) -> str:
+    def _edited_message(path: Path) -> str:
         return f"{path} is not what its night wrote: edited or damaged. Restore the store"
 
-    def _gone(self, what: str) -> str:
+    def _missing_message(self, name: str) -> str:
         return (
-            f"{self.folder}: {what} of a counter that has begun is gone: restore the store. Without it nobody knows "
+            f"{self.folder}: {name} of a counter that has begun is gone: restore the store. Without it nobody knows "
             "who was counted, and nothing starts anew"
         )
 
 
 def digest(rows: Integers) -> str:
-    """Sha256 of released rows: what COMMIT and release.json name.
+    """Sha256 of released rows, as COMMIT and release.json name it.
 
     ``rows`` ``(number of rows, cells)``: int64.
     """
@@ -255,12 +254,12 @@ def _step_of(name: str) -> int:
 
 @dataclass(frozen=True)
 class ContinualRelease:
-    """What a recipe declares: count tables of the people of a card, a counter over T dates, and the first of them.
+    """A declared continual release: count tables of the people of a card, a counter over T dates, and its first date.
 
     ``first``: the date of step 1.
-    ``gate``: what must pass before the counter begins, and is charged; None where nothing may stop it.
+    ``gate``: must pass before the counter begins, and is charged; None: there is none.
     ``played``: returns of each step alone, under the policy in use and under practice; None: none are released.
-    ``play``: who met the policy in use; None: nobody met one.
+    ``play``: the people who met the policy in use; None: there are none.
     ``closed``: whether an episode is counted on the night that delivers its end.
     """
 
@@ -274,7 +273,7 @@ class ContinualRelease:
 
     @property
     def counter(self) -> Factorisation:
-        """Which rows of noise are drawn at which of the T steps."""
+        """The rows of noise that are drawn at each of the T steps."""
         assert isinstance(self.sums.time, Factorisation)
         return self.sums.time
 
@@ -299,7 +298,7 @@ class ContinualRelease:
         return hashlib.sha256(canonical([self.key, t]).encode()).hexdigest()
 
     def step_on(self, day: date) -> int:
-        """Which step a date is, counted from 1.
+        """Number of the step of a date, counted from 1.
 
         Raises CardError if it is before the first.
         Raises BudgetError if it is after the last: its noise is not paid for.
@@ -315,7 +314,7 @@ class ContinualRelease:
         return t
 
     def until(self, day: date) -> int:
-        """Dates from the first to this one, unchecked."""
+        """Number of dates from the first to this one, unchecked."""
         return (day - self.first).days + 1
 
     @property
@@ -332,17 +331,17 @@ class ContinualRelease:
         for summed in (self.sums, *(() if self.played is None else (self.played,))):
             summed.admit(noise)
 
-    def told(self, t: int, since: int) -> Body:
-        """What an INTENT says of a step; ``t`` and ``since`` as in :meth:`describe`."""
+    def intent_fields(self, t: int, since: int) -> Body:
+        """Fields of the INTENT of a step; ``t`` and ``since`` as in :meth:`describe`."""
         described = [describe_mechanism(m) for m in self.mechanisms(t)]
         return {"mechanisms": described, "epsilon": None, "counter": self.describe(t, since)}
 
     def describe(self, t: int, since: int) -> CounterBody:
-        """What the INTENT, the release and the certificate say of the counter at a step.
+        """The ``counter`` of INTENT, release and certificate at a step.
 
         ``t``, ``since``: the steps ``since .. t`` become known, all but the last of them empty.
         """
-        told: CounterBody = {
+        counter: CounterBody = {
             "key": self.key,
             "kind": self.counter.kind,
             "nights": self.counter.steps,
@@ -353,24 +352,24 @@ class ContinualRelease:
             "cost": self.counter.cost,
             "error": self.counter.error(t),
         }
-        told |= cast("CounterBody", self._chosen)
+        counter |= cast("CounterBody", self._chosen)
         if self.played is not None and self.play is not None:
-            told["play"] = self.play
-        return told
+            counter["play"] = self.play
+        return counter
 
     def price(self, entries: Sequence[Entry], t: int, since: int) -> Fraction:
-        """What a step charges, as an exact zCDP rho.
+        """Charge of a step, an exact zCDP rho.
 
         Raises BudgetError if another store committed one of these steps meanwhile.
         """
-        told = self.describe(t, since)
-        if (other := overtaken(entries, self.card.name, told)) is not None:
+        counter = self.describe(t, since)
+        if (other := overtaken(entries, self.card.name, counter)) is not None:
             raise BudgetError(
                 f"{self.card.name}: night {other.t} was committed meanwhile (entry {other.commit.seq}), from "
                 "another store; one store keeps a counter. Nothing was read"
             )
         before = counter_intents(entries, self.card.name, self.key)
-        return step_price(entries, before, told, self.mechanisms(t))
+        return step_price(entries, before, counter, self.mechanisms(t))
 
 
 @dataclass(frozen=True)
@@ -400,7 +399,7 @@ def append_step(
     Where the date has its step already, the last step's release is replayed: nothing is drawn, nothing is charged.
 
     Raises GateError if the gate does not let the counter begin.
-    Raises BudgetError if the dates are over, the cap does not allow the counter, or what it keeps is gone or edited; no
+    Raises BudgetError if the dates are over, the cap does not allow the counter, or a file of it is gone or edited; no
     row was read.
     Raises CardError if the date is before the first, nothing was ever ingested, or the newest snapshot is of another
     card.
@@ -424,30 +423,30 @@ def append_step(
         if waiting:
             check_snapshot(waiting[-1], card, waiting[-1].number)
         # a lost key is refused before anything is charged
-        marked = split_told(lineage) if reserve_of(entries, card.name) else {}
-        split = keyed_by(lineage, HERE).split if marked else None
+        key_mark = key_fields(lineage) if reserve_of(entries, card.name) else {}
+        split = keyed_by(lineage, HERE).split if key_mark else None
         waiting = _of_card(waiting, card)
-        claimed, price = claims_told(entries, card, waiting), partial(declared.price, t=t, since=since)
+        claimed, price = claim_fields(entries, card, waiting), partial(declared.price, t=t, since=since)
         gate = _begin(lineage, declared, waiting, noise, claimed, price, scheduled=scheduled)
-        told = {
+        fields = {
             **claimed,
-            **marked,
+            **key_mark,
             **({} if gate is None else {"gate": gate}),
             **({RECIPE: recipe} if recipe else {}),
-            **declared.told(t, since),
+            **declared.intent_fields(t, since),
         }
         parted = None if split is None else split(Fraction(0))
         # priced inside the ledger's transaction: an attempt elsewhere may have died meanwhile
-        with transaction(lineage, declared.step_key(t), price, told, WHOLE, noise) as attempt:
+        with transaction(lineage, declared.step_key(t), price, fields, WHOLE, noise) as attempt:
             draw = partial(draw_step, declared, kept, waiting, parted, attempt.intent)
-            # a step is a step, whatever the data: there is no digest to compare it with
-            found = attempt.commit(attempt.stage(WHOLE[0], draw), data_digest="")
-        found = replace(found, gate=passed_gate(ledger.entries(), attempt.intent))
-        return Appended(found, t, _told(declared, t, since, attempt.intent))
+            # a replay of a step does not compare its data: no digest
+            curated = attempt.commit(attempt.stage(WHOLE[0], draw), data_digest="")
+        curated = replace(curated, gate=passed_gate(ledger.entries(), attempt.intent))
+        return Appended(curated, t, _charged(declared, t, since, attempt.intent))
 
 
 def _of_card(waiting: Sequence[Snapshot], card: Card) -> list[Snapshot]:
-    """What came in under this very card, and can be read."""
+    """Snapshots that came in under this very card, and can be read."""
     return sound([s for s in waiting if (s.domain_hash, s.kind) == (card.domain_hash(), card.kind)])
 
 
@@ -459,28 +458,28 @@ def draw_step(
     intent: Entry,
     noise: NoiseSource,
 ) -> Release:
-    """Count who is new, draw the rows that are due, keep what later steps need, and read the sums off all rows.
+    """Count the people who are new, draw the rows that are due, write the files of the step, and sum up all rows.
 
-    ``split``: who is in no leaf, because the ledger reserves them; None: nobody.
+    ``split``: the people whom the ledger reserves, who are in no leaf; None: there are none.
     """
-    card, told, time, summed = declared.card, intent.body["counter"], declared.counter, declared.sums
-    now, steps = told["night"], range(told["since"], told["night"] + 1)
-    arms = None if declared.played is None else Arms(PlayedLayout(card), told.get("play"))
+    card, counter, time, summed = declared.card, intent.body["counter"], declared.counter, declared.sums
+    night, steps = counter["night"], range(counter["since"], counter["night"] + 1)
+    arms = None if declared.played is None else Arms(PlayedLayout(card), counter.get("play"))
     tables, fresh = count_new(waiting, card, kept.seen(hash_width(card)), kept.key, split, arms, whole=declared.closed)
     new = np.concatenate([tables[m.table].reshape(-1) for m in summed.mechanisms])
     sums = ExactSums(card.name, card.kind, card.domain.dynamics, tables)
     due = [row for t in steps for row in time.rows(t)]
-    drawn = summed.draw_rows(due, lambda t: new if t == now else kept.exact(t), noise, sums)
+    drawn = summed.draw_rows(due, lambda t: new if t == night else kept.exact(t), noise, sums)
     ends = np.cumsum([len(time.rows(t)) for t in steps])[:-1]
-    there: dict[int, Integers] = dict(zip(steps, np.split(drawn, ends), strict=True))
-    total = np.rint(time.total(now, lambda t: there[t] if t in there else kept.rows(t))).astype(np.int64)
+    drawn_at: dict[int, Integers] = dict(zip(steps, np.split(drawn, ends), strict=True))
+    total = np.rint(time.total(night, lambda t: drawn_at[t] if t in drawn_at else kept.rows(t))).astype(np.int64)
     if declared.played is not None:
         played = tables[PLAYED].reshape(-1)
-        row = declared.played.draw_rows(each_night(time.steps).rows(now), {now: played}.get, noise, sums)
+        row = declared.played.draw_rows(each_night(time.steps).rows(night), {night: played}.get, noise, sums)
         total = np.concatenate([total, row[0]])
-    mechanisms = declared.mechanisms(now)
+    mechanisms = declared.mechanisms(night)
     pieces = np.split(total, np.cumsum([m.cells for m in mechanisms])[:-1])
-    kept.write(now, intent.body["attempt"], new, fresh, drawn, waiting[-1].number if waiting else None)
+    kept.write(night, intent.body["attempt"], new, fresh, drawn, waiting[-1].number if waiting else None)
     return Release(
         dataset=card.name,
         data_kind=sums.data_kind,
@@ -489,7 +488,7 @@ def draw_step(
         tables={m.table: x.reshape(m.shape) for m, x in zip(mechanisms, pieces, strict=True)},
         noise=noise.name,
         sampler=noise.sampler,
-        counter={**told, "drawn_sha256": digest(drawn)},
+        counter={**counter, "drawn_sha256": digest(drawn)},
     )
 
 
@@ -498,30 +497,30 @@ def _begin(
     declared: ContinualRelease,
     waiting: Sequence[Snapshot],
     noise: NoiseSource,
-    told: Body,
+    fields: Body,
     price: Callable[[Sequence[Entry]], Fraction],
     *,
     scheduled: bool,
 ) -> int | None:
-    """The COMMIT of the gate that let the counter begin, asked now if this is its first step; None: there is none."""
+    """Number of the COMMIT of the counter's gate, which is drawn now if this is its first step; None: there is none."""
     card, gate, entries = declared.card, declared.gate, lineage.ledger.entries()
     if begun := counter_intents(entries, card.name, declared.key):
         return begun[0].body.get("gate")
     if gate is None or not waiting:
         return None
-    asked = waiting[-1]
+    snapshot = waiting[-1]
     if scheduled:
         keys = {e.body["run_key"] for e in entries if e.kind == "COMMIT" and e.lineage == card.name}
-        asked = next((s for s in reversed(waiting) if key_of(card, s.number, gate) in keys), asked)
-    passed = pass_gate(lineage, card, asked, gate, noise, told, (price(entries), {}))
+        snapshot = next((s for s in reversed(waiting) if key_of(card, s.number, gate) in keys), snapshot)
+    passed = pass_gate(lineage, card, snapshot, gate, noise, fields, (price(entries), {}))
     return None if passed is None else passed.commit.seq
 
 
 def _idle(last: Step) -> str:
-    of = f"night {last.t} of {last.intent.body['counter']['nights']}"
-    return f"{of} is drawn already; what came in since waits for the next night. Nothing is charged"
+    night = f"night {last.t} of {last.intent.body['counter']['nights']}"
+    return f"{night} is drawn already; what came in since waits for the next night. Nothing is charged"
 
 
-def _told(declared: ContinualRelease, t: int, since: int, intent: Entry) -> str:
+def _charged(declared: ContinualRelease, t: int, since: int, intent: Entry) -> str:
     empty = f", with {t - since} empty before it" if t > since else ""
     return f"night {t} of {declared.counter.steps}{empty}: charged ρ = {intent.body['rho']}"

@@ -1,9 +1,9 @@
-"""What can be released from a snapshot: its price before a row is read, its stages, and how it is drawn.
+"""Drawings: releases of a snapshot, each with a price before a row is read, stages, and one draw.
 
-What lets a release be drawn: noisy counts of the people whose log breaks its card (privacy.md §0.2-2).
+The gate before a release: noisy counts of the people whose log breaks its card (privacy.md §0.2-2).
 
-Too many of them stop a run.  The gate's answer is a release of its own, with its own INTENT and key: it is charged
-before a row is looked at, committed, and reused by every retry.  What follows from it is post-processing: raising a
+Too many of them stop a run.  The gate is a release of its own, with its own INTENT and key: it is charged before a row
+is looked at, committed, and reused by every retry.  Its comparison with a tolerance is post-processing: raising the
 tolerance draws nothing again.
 """
 
@@ -31,42 +31,42 @@ T = TypeVar("T")
 
 # exact zCDP rho (None: some table has no noise), and the INTENT's other fields but the snapshot
 Charge = tuple[Fraction | None, Body]
-# of a release that is drawn all at once
+# stages of a release that is drawn all at once
 WHOLE = ("release",)
 
 
 class Stage(Protocol):
-    """Draws one declared stage of a release: its name, and what reads rows and adds noise of the source it is given."""
+    """Draws one declared stage of a release: its name, and a function that reads rows and adds noise of its source."""
 
     def __call__(self, name: str, draw: Callable[[NoiseSource], T], /) -> T:
-        """What ``draw`` answers; see :meth:`~pipeline.transaction.transaction.Transaction.stage`."""
+        """Return the result of ``draw``; see :meth:`~pipeline.transaction.transaction.Transaction.stage`."""
         ...
 
 
 @runtime_checkable
 class Splitting(Protocol):
-    """A drawing that reads two parts of the people, and parts them itself; all others read those who teach."""
+    """A drawing that reads two parts of the people, and splits them itself; all others read those who teach."""
 
     @property
     def share(self) -> Fraction:
-        """Of the people who evaluate, declared."""
+        """Declared share of the people who evaluate."""
         ...
 
     @property
     def since(self) -> int | None:
-        """The edition after which they first came in; None: whenever."""
+        """The edition after which they first came in; None: any time."""
         ...
 
 
 class Drawing(Protocol):
-    """What can be released from a snapshot: it has a price before a row is read, and it is drawn once.
+    """A release of a snapshot: it has a price before a row is read, and it is drawn once.
 
     Every plan of a learner is one (:class:`~pipeline.learners.learner.RunPlan`).
     """
 
     @property
     def exact(self) -> bool:
-        """Whether there is no noise at all: nothing is charged, synthetic data only."""
+        """Whether it has no noise at all: nothing is charged, synthetic data only."""
         ...
 
     def admit(self, noise: NoiseSource) -> None:
@@ -74,16 +74,16 @@ class Drawing(Protocol):
         ...
 
     def spec(self) -> list[Any]:
-        """What distinguishes this release from any other of the snapshot: plain JSON values, part of the run key."""
+        """Plain JSON values that distinguish this release from any other of the snapshot: part of the run key."""
         ...
 
     def charge(self) -> Charge:
-        """What it costs, and what the ledger says of it."""
+        """Its cost, and the fields of its INTENT."""
         ...
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """Names of what is drawn, in order; a later stage's question may rest on an earlier stage's answer."""
+        """Names of its stages, in order; a later one may depend on the result of an earlier one."""
         ...
 
     def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
@@ -92,20 +92,18 @@ class Drawing(Protocol):
 
 
 def key_of(card: AnyCard, edition: int, drawing: Drawing) -> str:
-    """Hex key of a release: lineage, edition, registered domain and what is drawn; nothing of what
-    the edition holds.
-    """
+    """Hex key of a release: of lineage, edition, registered domain and spec; it does not depend on rows."""
     parts = [card.name, edition, card.domain_hash(), drawing.spec()]
     return hashlib.sha256(canonical(parts).encode()).hexdigest()
 
 
 def total_charge(charges: Sequence[Charge]) -> tuple[Fraction, Fraction]:
-    """What several INTENTs charge together, and which part of it somebody pays who leaves or joins.
+    """Sum of several charges, and the part of it that a person pays who leaves or joins.
 
-    ``charges``: as :meth:`Drawing.charge` has them; None costs nothing.
+    ``charges``: of :meth:`Drawing.charge`; None costs nothing.
     """
-    known = [(rho, Fraction(told.get("rho_add_remove", rho))) for rho, told in charges if rho is not None]
-    rho, joining = sum((r for r, _ in known), Fraction(0)), sum((j for _, j in known), Fraction(0))
+    costs = [(rho, Fraction(fields.get("rho_add_remove", rho))) for rho, fields in charges if rho is not None]
+    rho, joining = sum((r for r, _ in costs), Fraction(0)), sum((j for _, j in costs), Fraction(0))
     return rho, joining / rho if rho else Fraction(1)
 
 
@@ -119,7 +117,7 @@ class GateError(LogError):
 
 @dataclass(frozen=True)
 class Gate:
-    """A :class:`~pipeline.transaction.drawing.Drawing`: how many people broke the rules that the card tolerates.
+    """A :class:`Drawing` of the numbers of people who broke the rules that the card tolerates.
 
     ``card``: its [tolerance], here a share of its declared people.
     """
@@ -137,35 +135,34 @@ class Gate:
         self.counts.admit(noise)
 
     def spec(self) -> list[Any]:
-        """Whose tolerance it is compared with is free."""
-        # as for count tables: another cap of the lineage is no other release
+        # the tolerance is left out: it is compared afterwards; another cap of the lineage is no other release
         return [{k: v for k, v in m.items() if k != "delta_slack"} for m in self._described()]
 
     def charge(self) -> tuple[Fraction | None, Body]:
         mechanisms = self.counts.mechanisms
-        pure = total_epsilon(mechanisms)
-        told = {"mechanisms": self._described(), "epsilon": None if pure is None else str(pure)}
-        return total_rho(mechanisms), told | joining_facts(self.layout.data_kind, [self.counts.joining_cost])
+        epsilon = total_epsilon(mechanisms)
+        fields = {"mechanisms": self._described(), "epsilon": None if epsilon is None else str(epsilon)}
+        return total_rho(mechanisms), fields | joining_facts(self.layout.data_kind, [self.counts.joining_cost])
 
     def draw(self, snapshot: Snapshot, resources: Resources, stage: Stage) -> Release:
-        """The people were counted by ingest."""
+        # ingest has counted the people
         people = self.layout.count(snapshot.set_aside)
         sums = ExactSums(snapshot.dataset, snapshot.kind, self.layout.dynamics, people)
         return stage(WHOLE[0], lambda noise: self.counts.draw(sums, noise))
 
     def check(self, answer: Release) -> None:
-        """Stop a run.
+        """Stop a run whose log breaks its card.
 
         Raises GateError if more people broke a rule than the card tolerates, by more than four standard deviations of
         the noise.
         """
         (mechanism,) = answer.mechanisms
         noise = _DEVIATIONS * mechanism.standard_deviation
-        for rule, found in zip(self.layout.rules, answer.tables[SET_ASIDE], strict=True):
+        for rule, people in zip(self.layout.rules, answer.tables[SET_ASIDE], strict=True):
             accepted = self.card.tolerance[rule] * self.card.unit.users_public
-            if found > accepted + noise:
+            if people > accepted + noise:
                 raise GateError(
-                    f"{self.card.name}: {rule} ({BY_NAME[rule].meaning}): rows of about {found:,} people; the card "
+                    f"{self.card.name}: {rule} ({BY_NAME[rule].meaning}): rows of about {people:,} people; the card "
                     f"accepts {accepted:,.0f}, give or take {noise:,.0f} for the noise. `reticent inspect` shows which "
                     f"rows; mend them and ingest again, or raise tolerance.{rule}. Only the gate was charged"
                 )

@@ -16,7 +16,7 @@ from pipeline.ledger.account import apart_from, claims_needed, intents_of, refus
 from pipeline.ledger.attempts import Passed, passed_gate
 from pipeline.ledger.chain import Body, BudgetError, Entry
 from pipeline.ledger.ledger import Ledger
-from pipeline.ledger.looks import RECIPE, check_since, is_look, look_told
+from pipeline.ledger.looks import RECIPE, check_since, is_look, look_number
 from pipeline.ledger.people import MARK, mark_of
 from pipeline.logs.contribution_bounding import IDS
 from pipeline.logs.parts import Split, editions_until, part_key, split_people
@@ -54,7 +54,7 @@ def release_once(
     """Charge, draw, write and commit a release of an edition; replay the committed one, even if its rows are gone.
 
     ``due``: the date of a calendar that this release is for (ISO), which the INTENT names; empty for none.
-    ``gate``: what must pass before anything else is drawn; a committed answer is asked again, never drawn again.
+    ``gate``: must pass before anything else is drawn; a committed one is replayed, never drawn again.
     Raises BudgetError if the lineage is not registered, the cap does not allow it or the ledger is an old one; no row
     was read. Or if another attempt committed this release first; the cost of this one stays spent.
     Raises CardError if the card differs from its registration or from the one the snapshot was ingested under, or the
@@ -85,22 +85,27 @@ def release_once(
         if isinstance(drawing, Splitting) and drawing.since is not None:
             check_since(ledger.entries(), card.name, key, edition, drawing.since)
             editions_until(snapshot, drawing.since)
-        told = {**({"due": due} if due else {}), **claims_told(ledger.entries(), card, [snapshot])}
+        fields: dict[str, object] = {
+            **({"due": due} if due else {}),
+            **claim_fields(ledger.entries(), card, [snapshot]),
+        }
         # a lost key is refused before anything is charged
-        parted = not drawing.exact and (is_look(drawing.charge()[1]) or reserve_of(ledger.entries(), card.name))
-        marked: Body = split_told(lineage) if parted else {}
+        splits = not drawing.exact and (is_look(drawing.charge()[1]) or reserve_of(ledger.entries(), card.name))
+        key_mark: Body = key_fields(lineage) if splits else {}
         passed = None
         if gate is not None:
-            passed = pass_gate(lineage, card, snapshot, gate, noise, told, drawing.charge())
-        gated: Body = {} if passed is None else {"gate": passed.commit.seq}
-        named: Body = {**({RECIPE: recipe} if recipe else {}), **gated}
-        found = _draw(lineage, card, snapshot, drawing, noise, resources, {**told, **named, **marked})
+            passed = pass_gate(lineage, card, snapshot, gate, noise, fields, drawing.charge())
+        if recipe:
+            fields |= {RECIPE: recipe}
+        if passed is not None:
+            fields |= {"gate": passed.commit.seq}
+        curated = _draw(lineage, card, snapshot, drawing, noise, resources, {**fields, **key_mark})
         forget(snapshot)
-        return replace(found, gate=passed)
+        return replace(curated, gate=passed)
 
 
-def claims_told(entries: Sequence[Entry], card: AnyCard, snapshots: Sequence[Snapshot]) -> dict[str, bool]:
-    """What an INTENT says of whose people its rows are; refuses rows of people who may be counted elsewhere.
+def claim_fields(entries: Sequence[Entry], card: AnyCard, snapshots: Sequence[Snapshot]) -> dict[str, bool]:
+    """Field ``claimed`` of an INTENT, where its people are; refuses rows of people who may be counted elsewhere.
 
     Raises CardError if the dataset was declared disjoint from another after such a snapshot was ingested.
     """
@@ -111,14 +116,14 @@ def claims_told(entries: Sequence[Entry], card: AnyCard, snapshots: Sequence[Sna
             f"{card.name}: ingested before it was declared disjoint from {', '.join(sorted(apart))}, so people may be "
             "counted in both; ingest again. Nothing was charged"
         )
-    # a night on which nothing came in read nobody's rows
+    # a night on which nothing came in reads no rows
     return {"claimed": True} if claimed or (card.kind == "real" and not snapshots) else {}
 
 
 def check_snapshot(snapshot: Snapshot | None, card: AnyCard, edition: int) -> Snapshot:
     """Refuse a snapshot of another card: caps are applied at ingest, so it voids every sensitivity of this one.
 
-    ``snapshot``: the ingest that is to be released from, None where it is gone; the caller holds the lineage's lock.
+    ``snapshot``: None where it is gone; the caller holds the lineage's lock.
     Returns the snapshot.
     Raises CardError if it was ingested under another card, or was purged.
     Raises RealDataError if it was ingested as data of another kind.
@@ -138,22 +143,23 @@ def pass_gate(
     snapshot: Snapshot,
     gate: Gate,
     noise: NoiseSource,
-    told: Body,
+    fields: Body,
     following: Charge,
 ) -> Passed | None:
-    """Ask a gate, or its committed answer, whether a log fits its card.
+    """Draw a gate, or replay it, and check that a log fits its card.
 
-    Returns the answer; None where it was exact and nothing was charged for it.
-    Raises GateError if it does not.
+    ``fields``: of its INTENT; ``following``: the charge of the release behind it.
+    Returns the passed gate; None where it was exact and nothing was charged for it.
+    Raises GateError if the log does not fit.
     Raises BudgetError if the cap does not allow both.
     """
     ledger = lineage.ledger
     if not gate.exact and ledger.committed(card.name, key_of(card, snapshot.number, gate)) is None:
         rho, joining = total_charge([gate.charge(), following])
         refuse_beyond(ledger.left(card.name, joining), card.name, rho)
-    answer = _draw(lineage, card, snapshot, gate, noise, HERE, told)
-    gate.check(answer.release)
-    return None if answer.commit is None else Passed(answer.release.mechanisms, answer.commit)
+    curated = _draw(lineage, card, snapshot, gate, noise, HERE, fields)
+    gate.check(curated.release)
+    return None if curated.commit is None else Passed(curated.release.mechanisms, curated.commit)
 
 
 def _draw(
@@ -163,35 +169,35 @@ def _draw(
     drawing: Drawing,
     noise: NoiseSource,
     resources: Resources,
-    told: Body,
+    fields: Body,
 ) -> Curated:
     """Charge and draw, once: what is committed is replayed."""
     key = key_of(card, snapshot.number, drawing)
     if drawing.exact:
-        keyed = keyed_by(lineage, resources)
-        read = _read_of(lineage, drawing, snapshot, keyed)
-        return _write_exact(lineage, key, drawing.draw(read, keyed, lambda _, draw: draw(noise)), snapshot)
+        split_resources = keyed_by(lineage, resources)
+        read = _rows_for(lineage, drawing, snapshot, split_resources)
+        return _write_exact(lineage, key, drawing.draw(read, split_resources, lambda _, draw: draw(noise)), snapshot)
     if (commit := lineage.ledger.committed(card.name, key)) is not None:
         return replay(lineage, card, commit, snapshot)
     rho, charged = drawing.charge()
     if rho is None:
         raise RealDataError(f"{card.name}: some tables have noise and some have none; nothing was read")
-    look = look_told(lineage.ledger.entries(), card.name, key, charged)
-    told = {"snapshot": snapshot.number, **told, **charged, **look}
-    keyed = keyed_by(lineage, resources)
-    with transaction(lineage, key, rho, told, drawing.stages, noise) as t:
-        drawn = drawing.draw(_read_of(lineage, drawing, snapshot, keyed), keyed, t.stage)
-        return t.commit(replace(drawn, look=look.get("look")), snapshot.data_digest)
+    look = look_number(lineage.ledger.entries(), card.name, key, charged)
+    fields = {"snapshot": snapshot.number, **fields, **charged, **look}
+    split_resources = keyed_by(lineage, resources)
+    with transaction(lineage, key, rho, fields, drawing.stages, noise) as attempt:
+        release = drawing.draw(_rows_for(lineage, drawing, snapshot, split_resources), split_resources, attempt.stage)
+        return attempt.commit(replace(release, look=look.get("look")), snapshot.data_digest)
 
 
 def keyed_by(lineage: OpenLineage, resources: Resources) -> Resources:
-    """The same resources, with the split of the lineage's ledger, whose secret is made when somebody asks for it."""
+    """The same resources, with the split of the lineage's ledger, whose secret is made on first use."""
     secret = cache(partial(lineage.ledger.people_key, lineage.store))
     return replace(resources, split=partial(_split, lineage, secret))
 
 
-def split_told(lineage: OpenLineage) -> Body:
-    """What an INTENT says of the secret by which its people are split: the mark by which it is known again."""
+def key_fields(lineage: OpenLineage) -> Body:
+    """Field of an INTENT for the secret by which its people are split: the mark by which the ledger recognises it."""
     return {MARK: mark_of(lineage.ledger.people_key(lineage.store))}
 
 
@@ -200,16 +206,16 @@ def _split(lineage: OpenLineage, secret: Callable[[], bytes], share: Fraction) -
     return Split(share, part_key(secret(), split_of(entries, lineage.name)), reserve_of(entries, lineage.name))
 
 
-def _read_of(lineage: OpenLineage, drawing: Drawing, snapshot: Snapshot, resources: Resources) -> Snapshot:
-    """Whose rows a drawing reads that parts nobody itself: of those whom the ledger does not reserve."""
-    apart = isinstance(drawing, Splitting | Gate) or not reserve_of(lineage.ledger.entries(), lineage.name)
-    if apart or resources.split is None:
+def _rows_for(lineage: OpenLineage, drawing: Drawing, snapshot: Snapshot, resources: Resources) -> Snapshot:
+    """The snapshot without the people whom the ledger reserves; whole for a gate, or if the drawing splits people."""
+    all_people = isinstance(drawing, Splitting | Gate) or not reserve_of(lineage.ledger.entries(), lineage.name)
+    if all_people or resources.split is None:
         return snapshot
     return split_people(snapshot, resources.split(Fraction(0)))[0]
 
 
 def _write_exact(lineage: OpenLineage, key: str, release: Release, snapshot: Snapshot) -> Curated:
-    """Keep the exact tables of simulated data: nothing is private, so nothing is charged and they may change."""
+    """Write the exact tables of simulated data: nothing is private, so nothing is charged and they may change."""
     folder = folder_of(lineage.store, lineage.name, key, exact=True)
     write_attempt(release, folder, Attempt(key, 1, snapshot.data_digest))
     return Curated(release, folder, key, None, None, False, False, lineage.recovered)
@@ -218,7 +224,7 @@ def _write_exact(lineage: OpenLineage, key: str, release: Release, snapshot: Sna
 def replay(lineage: OpenLineage, card: AnyCard, commit: Entry, snapshot: Snapshot | None) -> Curated:
     """The committed release as it lies in the store, checked against its entries; nothing is drawn or charged.
 
-    ``snapshot``: what it was drawn from; None for a step of a continual release, whatever its data are by now.
+    ``snapshot``: that it was drawn from; None for a step of a continual release.
     Raises BudgetError if the release is gone, damaged, or not what its entries say.
     """
     key, ledger = commit.body["run_key"], lineage.ledger
@@ -238,9 +244,9 @@ def replay(lineage: OpenLineage, card: AnyCard, commit: Entry, snapshot: Snapsho
         )
     entries = ledger.entries()
     intent = next(e for e in entries if e.seq == commit.body["intent"])
-    told = (release.dataset, release.data_kind, release.noise, release.sampler)
+    described = (release.dataset, release.data_kind, release.noise, release.sampler)
     charged = (card.name, card.kind, commit.body["noise"], commit.body["sampler"])
-    if not fits(release, intent, commit) or told != charged:
+    if not fits(release, intent, commit) or described != charged:
         raise BudgetError(
             f"{card.name}: release.json does not match its ledger entries {intent.seq} and {commit.seq}: edited"
         )

@@ -1,7 +1,7 @@
 """One release transaction: charge, draw, write and commit, each once, whatever dies in between (privacy.md §10).
 
 =========  ==========================================  ============================================================
-state      what is on disk                             what the next run of the lineage does if this one died there
+state      on disk                                     what the next run of the lineage does if this one died there
 =========  ==========================================  ============================================================
 idle       nothing new                                 begins anew; nothing was charged
 INTENT     the charge, and a lease                     takes the charge over: nothing was drawn under it, nor will be
@@ -19,7 +19,7 @@ files (PUBLISH), once for the same files.
 
 A lineage's place in the operator's store: lock, newest ledger entry seen, its committed releases.
 
-What a run finds of runs that died: a finished release is committed, everything else is deleted and stays spent.
+Recovery after runs that died: a finished release is committed, everything else is deleted and stays spent.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ _PARTIAL = re.compile(r"(?P<key>[0-9a-f]{24})\.attempt-(?P<attempt>\d+)")
 
 @dataclass(frozen=True)
 class Attempt:
-    """Which draw a folder holds.
+    """The draw that a folder holds.
 
-    ``run_key``, ``attempt``: hex key of the release, and which try at it, counted from 1.
+    ``run_key``, ``attempt``: hex key of the release, and the number of the attempt at it, counted from 1.
     ``data_digest``: sha256 of the rows' files; for the operator alone, as it would confirm guesses.
     """
 
@@ -65,7 +65,7 @@ class Attempt:
 
 
 def folder_of(store: Path, lineage: str, run_key: str, *, exact: bool) -> Path:
-    """Where the release of a key is kept.
+    """Folder of the release of a key.
 
     ``run_key``: 64 hex digits.
     ``exact``: whether it has no noise: exact tables of a simulation are no private release.
@@ -75,18 +75,18 @@ def folder_of(store: Path, lineage: str, run_key: str, *, exact: bool) -> Path:
 
 def drawn_folders(store: Path, lineage: str) -> list[Path]:
     """Folders of finished private releases; the exact tables of a simulation are not among them."""
-    found = sorted((store / lineage / "releases").glob("*/attempt.json"))
-    return [p.parent for p in found if re.fullmatch(r"[0-9a-f]{24}", p.parent.name)]
+    files = sorted((store / lineage / "releases").glob("*/attempt.json"))
+    return [p.parent for p in files if re.fullmatch(r"[0-9a-f]{24}", p.parent.name)]
 
 
 def unfinished(store: Path, lineage: str) -> list[tuple[Path, str, int]]:
     """Folders of draws that were never finished, with the beginning of their key and their attempt."""
-    found = [(p, _PARTIAL.fullmatch(p.name)) for p in sorted((store / lineage / "releases").glob("*.attempt-*"))]
-    return [(p, m["key"], int(m["attempt"])) for p, m in found if m is not None]
+    folders = [(p, _PARTIAL.fullmatch(p.name)) for p in sorted((store / lineage / "releases").glob("*.attempt-*"))]
+    return [(p, m["key"], int(m["attempt"])) for p, m in folders if m is not None]
 
 
 def read_attempt(folder: Path) -> Attempt:
-    """Which draw a folder holds, as its ``attempt.json`` says.
+    """Read ``attempt.json`` of a folder.
 
     Raises BudgetError if that cannot be read.
     """
@@ -121,8 +121,8 @@ _LOCK = ".releasing"
 def one_at_a_time(folder: Path, *, wait: bool = True) -> Generator[str]:
     """Hold a folder's lock, which dies with its process; a second holder waits.
 
-    ``folder``: A lineage's folder in the store, or the folder of runs; made where it is missing, mode 0700.
-    Yields A name of this place: a random token in the store, hashed with the machine's name.  While the lock is held,
+    ``folder``: a lineage's folder in the store, or the folder of runs; made where it is missing, mode 0700.
+    Yields a name of this place: a random token in the store, hashed with the machine's name.  While the lock is held,
     no attempt that drew here is alive; a copy of the store on another machine is another place.
     Raises BlockingIOError if ``wait`` is not set and another run holds it.
     """
@@ -188,23 +188,23 @@ def _read(path: Path) -> Head:
 
 @dataclass(frozen=True)
 class Recovered:
-    """What dead runs had left."""
+    """Releases of dead runs that were committed late, and the number of folders deleted."""
 
     committed: tuple[Entry, ...] = ()
     deleted: int = 0
 
     def __str__(self) -> str:
-        told = [f"committed attempt {e.body['attempt']} at {e.body['run_key'][:24]}" for e in self.committed]
+        parts = [f"committed attempt {e.body['attempt']} at {e.body['run_key'][:24]}" for e in self.committed]
         if self.deleted:
-            told.append(f"deleted {self.deleted} unfinished or beaten draw{'s' if self.deleted > 1 else ''}")
-        return f"recovered after a crash: {'; '.join(told)}; what they cost stays spent" if told else ""
+            parts.append(f"deleted {self.deleted} unfinished or beaten draw{'s' if self.deleted > 1 else ''}")
+        return f"recovered after a crash: {'; '.join(parts)}; what they cost stays spent" if parts else ""
 
 
 def recover(lineage: str, ledger: Ledger, store: Path, place: str) -> Recovered:
-    """Settle what dead attempts left in this store; the caller holds its lock and knows the ledger is not an old one.
+    """Commit or delete the folders of dead attempts; the caller holds the store's lock, and the ledger is no old one.
 
     A release is committed only if its folder names its key and attempt, that INTENT is there and describes it, no
-    COMMIT has the key, and the attempt is dead (privacy.md §0.1-15).  What a living attempt made is left.
+    COMMIT has the key, and the attempt is dead (privacy.md §0.1-15).  The folders of a living attempt are left.
 
     Raises BudgetError if an uncommitted release cannot be read, or is not what its INTENT describes.
     """
@@ -213,8 +213,8 @@ def recover(lineage: str, ledger: Ledger, store: Path, place: str) -> Recovered:
     committed: list[Entry] = []
     deleted = 0
     for folder in drawn_folders(store, lineage):
-        found = read_attempt(folder)
-        intent, commit = by_attempt[found.run_key[:24], found.attempt], commit_of(entries, lineage, found.run_key)
+        drawn = read_attempt(folder)
+        intent, commit = by_attempt[drawn.run_key[:24], drawn.attempt], commit_of(entries, lineage, drawn.run_key)
         if (commit is not None and commit.body["intent"] == intent.seq) or ledger.alive(intent, place):
             continue
         counter = intent.body.get("counter")
@@ -237,7 +237,7 @@ def recover(lineage: str, ledger: Ledger, store: Path, place: str) -> Recovered:
 
 
 def commit_facts(release: Release, folder: Path) -> Body:
-    """What a COMMIT says of a release on disk; with scales that followed earlier answers, those that were used."""
+    """Fields of the COMMIT of a release on disk; its mechanisms, where scales followed earlier results."""
     drawn = {} if release.counter is None else {"drawn_sha256": release.counter["drawn_sha256"]}
     used = {} if release.joint is None else {"mechanisms": [describe_mechanism(m) for m in release.mechanisms]}
     return {
@@ -250,24 +250,24 @@ def commit_facts(release: Release, folder: Path) -> Body:
 
 
 def fits(release: Release, intent: Entry, commit: Entry | None = None) -> bool:
-    """Whether a release is described as it was charged; adaptive scales, as they were committed.
+    """Whether the description of a release agrees with its charge; adaptive scales, with its COMMIT.
 
     ``intent``, ``commit``: its entries; None where it is not committed yet.
     """
     if (release.relation, release.trust_model) != ("replace", "central"):
         return False
-    told = json.loads(canonical(describe(release)))
-    counter = {k: v for k, v in told.get("counter", {}).items() if k != "drawn_sha256"}
-    if told.get("joint") != intent.body.get("joint") or counter != intent.body.get("counter", {}):
+    described = json.loads(canonical(describe(release)))
+    counter = {k: v for k, v in described.get("counter", {}).items() if k != "drawn_sha256"}
+    if described.get("joint") != intent.body.get("joint") or counter != intent.body.get("counter", {}):
         return False
     charged = intent.body.get("mechanisms") or (commit.body["mechanisms"] if commit is not None else None)
     if charged is not None:
-        return told["mechanisms"] == charged
+        return described["mechanisms"] == charged
     planned = {table for call in intent.body["planned_calls"] for table in call["tables"]}
-    # what no answer decides was known before: how people who evaluate are asked
+    # calls that do not depend on earlier results were described in full: those of the evaluation
     fixed = [call for call in intent.body["planned_calls"] if "table" in call]
-    known = [{k: v for k, v in call.items() if k not in ("tables", "adaptive")} for call in fixed]
-    return {m.table for m in release.mechanisms} <= planned and all(m in told["mechanisms"] for m in known)
+    expected = [{k: v for k, v in call.items() if k not in ("tables", "adaptive")} for call in fixed]
+    return {m.table for m in release.mechanisms} <= planned and all(m in described["mechanisms"] for m in expected)
 
 
 def _described(folder: Path, intent: Entry) -> Release:
@@ -288,7 +288,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class OpenLineage:
-    """A lineage ready for a release: its store is locked, its ledger is no old copy, what dead runs left is settled."""
+    """A lineage ready for a release: its store is locked, its ledger is no old copy, dead runs are settled."""
 
     name: str
     ledger: Ledger
@@ -299,13 +299,13 @@ class OpenLineage:
 
 @dataclass(frozen=True)
 class Curated:
-    """A release on disk, and what the ledger says of it.
+    """A release on disk, with its entries in the ledger.
 
-    ``release``, ``folder``: the noisy integers, and the folder in the store that holds them.
+    ``folder``: in the store.
     ``intent``, ``commit``: the ledger's entries of it; None for exact tables of synthetic data, which are never
     charged.
     ``stale``: the snapshot's bytes have changed since the release was drawn from it.
-    ``gate``: what was charged before, and let it pass; None where nothing was.
+    ``gate``: that was charged and passed before; None where there was none.
     """
 
     release: Release
@@ -320,7 +320,7 @@ class Curated:
 
 
 class State(Enum):
-    """How far a transaction has come; the table above says what a crash in each state leaves."""
+    """State of a transaction; see the table above."""
 
     IDLE = "idle"
     INTENT = "INTENT"
@@ -333,10 +333,10 @@ class State(Enum):
 
 @contextmanager
 def open_lineage(name: str, ledger: Ledger, store: Path) -> Generator[OpenLineage]:
-    """Lock a lineage's store, check that its ledger is no old one, and settle what dead runs left.
+    """Lock a lineage's store, check that its ledger is no old one, and settle dead runs.
 
     Yields the lineage; its lock is held until the block is left.
-    Raises BudgetError if the ledger was cut or is an old copy, or what a dead run left was edited; nothing was read.
+    Raises BudgetError if the ledger was cut or is an old copy, or a dead run's folder was edited; nothing was read.
     """
     with one_at_a_time(store / name) as place:
         refuse_old_ledger(name, ledger, store)
@@ -345,7 +345,7 @@ def open_lineage(name: str, ledger: Ledger, store: Path) -> Generator[OpenLineag
 
 @contextmanager
 def transaction(
-    lineage: OpenLineage, run_key: str, rho: Fraction | Price, told: Body, stages: Sequence[str], noise: NoiseSource
+    lineage: OpenLineage, run_key: str, rho: Fraction | Price, fields: Body, stages: Sequence[str], noise: NoiseSource
 ) -> Generator[Transaction]:
     """Charge a release, then enter the block, which draws the stages and commits.
 
@@ -356,7 +356,7 @@ def transaction(
     Raises RuntimeError if the block is left without an error and without a COMMIT.
     """
     t = Transaction(lineage, run_key, tuple(stages), noise)
-    with t.charge(rho, told):
+    with t.charge(rho, fields):
         yield t
 
 
@@ -367,7 +367,7 @@ class Transaction:
         self.lineage, self.run_key = lineage, run_key
         self._noise = AnnouncedNoise(noise, self._announce)
         self.state = State.IDLE
-        self._left = list(stages)
+        self._stages_left = list(stages)
         self._intent: Entry | None = None
         self._commit: Entry | None = None
 
@@ -379,12 +379,12 @@ class Transaction:
         return self._intent
 
     @contextmanager
-    def charge(self, rho: Fraction | Price, told: Body) -> Generator[None]:
+    def charge(self, rho: Fraction | Price, fields: Body) -> Generator[None]:
         """Idle -> INTENT -> leased; when the block is left, the lease ends and the store knows the newest entry."""
         lineage, ledger, folder = self.lineage, self.lineage.ledger, self.lineage.store / self.lineage.name
         self._require(State.IDLE)
         holder = Holder(secrets.token_hex(16), lineage.place)
-        self._intent = ledger.intent(lineage.name, self.run_key, rho, told, holder=holder)
+        self._intent = ledger.intent(lineage.name, self.run_key, rho, fields, holder=holder)
         self.state = State.INTENT
         remember_head(folder, self._intent)
         with ledger.leased(self._intent, holder):
@@ -398,19 +398,19 @@ class Transaction:
         """Draw one declared stage: leased -> DRAW with the first noise, and with the last stage -> drawn.
 
         ``draw``: reads rows, adds noise of the source it is given, the only one it may use, and returns the noisy
-        answer; called once, and never again if it fails.
+        result; called once, and never again if it fails.
         Raises RuntimeError if nothing is charged and leased, or another stage is next.
         """
         self._require(State.LEASED, State.DRAWING)
-        if self._left[:1] != [name]:
-            raise RuntimeError(f"stage {name!r} is not what comes next; left are {self._left}")
-        later, self._left = self._left[1:], []
+        if self._stages_left[:1] != [name]:
+            raise RuntimeError(f"stage {name!r} is not what comes next; left are {self._stages_left}")
+        later, self._stages_left = self._stages_left[1:], []
         # a draw that fails may have drawn: nothing more is drawn under this charge
-        answer = draw(self._noise)
-        self._left = later
+        result = draw(self._noise)
+        self._stages_left = later
         if not later:
             self.state = State.DRAWN
-        return answer
+        return result
 
     def commit(self, release: Release, data_digest: str) -> Curated:
         """Write beside, rename, COMMIT: drawn -> renamed -> COMMIT.
@@ -433,7 +433,7 @@ class Transaction:
         return Curated(release, folder, self.run_key, intent, self._commit, False, False, lineage.recovered)
 
     def _announce(self) -> None:
-        """DRAW, once, and durable before any noise is there."""
+        """Append DRAW, once, durable before any noise is drawn."""
         if self.state is State.LEASED:
             lineage = self.lineage
             remember_head(lineage.store / lineage.name, lineage.ledger.draw(self.intent))

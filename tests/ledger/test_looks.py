@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from pipeline.ledger.account import reserve_for, reserve_of, split_of
-from pipeline.ledger.looks import judged_before, look_told
+from pipeline.ledger.looks import judged_before, look_number
 from reticent import CardError
 from tests.ledger.disjoint import disjoint
 
@@ -32,7 +32,7 @@ def release(book, name, key, recipe="r", share=None, **more):
     body = {"claimed": True, **({"recipe": recipe} if recipe else {}), **more}
     if share is not None:
         body["joint"] = {"variant": "held_out", "share": share}
-    return book.intent(name, key, ASKED, body | look_told(book.entries(), name, key, body))
+    return book.intent(name, key, ASKED, body | look_number(book.entries(), name, key, body))
 
 
 def older(book, card):

@@ -41,7 +41,7 @@ def test_a_month_and_a_year_are_the_calendars_and_the_tightest_limit_rules(book,
         charge(book, "b", "1/1000000")
     charge(book, "free", "0")
     at("2026-02-01T00:00:00")
-    assert book.left("tiny").told() == {"of": "year", "cap_rho": 0.8, "left_rho": pytest.approx(0.3)}
+    assert book.left("tiny").facts() == {"of": "year", "cap_rho": 0.8, "left_rho": pytest.approx(0.3)}
     with pytest.raises(BudgetError, match=r"left 0\.3 of 0\.8 this year"):
         charge(book, "b", "4/10")
     charge(book, "b", "3/10")
@@ -68,12 +68,12 @@ def test_one_jump_of_the_clock_to_2200_costs_one_month_and_not_all_of_them(book,
     charge(book, "b", "3/10")
     at("2026-01-31T23:30:00")
     # nothing is left this month, and never less than nothing: what costs nothing is not refused
-    assert book.left("tiny").told() == {"of": "month", "cap_rho": 0.5, "left_rho": 0.0}
+    assert book.left("tiny").facts() == {"of": "month", "cap_rho": 0.5, "left_rho": 0.0}
     charge(book, "free", "0")
     at("2026-02-01T00:00:00")
-    assert book.left("tiny").told() == {"of": "year", "cap_rho": 0.8, "left_rho": pytest.approx(0.02)}
+    assert book.left("tiny").facts() == {"of": "year", "cap_rho": 0.8, "left_rho": pytest.approx(0.02)}
     at("2027-02-01T00:00:00")
-    assert book.left("tiny").told() == {"of": "month", "cap_rho": 0.5, "left_rho": 0.5}
+    assert book.left("tiny").facts() == {"of": "month", "cap_rho": 0.5, "left_rho": 0.5}
 
 
 def test_a_charge_of_a_clock_that_ran_ahead_counts_until_something_was_written_after_it(book, at):
@@ -114,7 +114,7 @@ def test_a_schedule_is_registered_and_changes_by_amendment_alone(book, make_card
 def test_a_lineage_without_a_schedule_is_registered_in_the_old_words(tmp_path, make_card):
     book = open_ledger(tmp_path / "plain.db", create=True)
     assert "schedule" not in book.register(make_card()).body
-    assert book.left("tiny").told() == {"of": "lifetime", "cap_rho": 10.0, "left_rho": 10.0}
+    assert book.left("tiny").facts() == {"of": "lifetime", "cap_rho": 10.0, "left_rho": 10.0}
 
 
 def test_an_empty_schedule_is_no_schedule(make_card):
