@@ -49,7 +49,7 @@ def study_job(path: Path, home: Home, work: Work = ALONE, *, full: bool = False)
 
 @dataclass(frozen=True)
 class _Measured:
-    """A study that was measured: what it answers, and how many of its cells were kept from before."""
+    """A measured study: its result, and how many of its cells were asked and kept from before."""
 
     study: Study
     claims: Sequence[Judged]
@@ -67,10 +67,10 @@ def _measured(path: Path, home: Home, work: Work, *, full: bool) -> _Measured:
     cells, name = study.listed(full), study.study.name
     kept = kept_of(cells, place)
     work.say(f"{name}: {len(cells):,} cells, {kept:,} kept from before; simulation, not private")
-    # worlds' files are looked for there, by the processes that measure too
+    # the processes that measure find worlds' files there too
     with nullcontext() if home.shelf is None else environment(CATALOG_VARIABLE, str(home.shelf.resolve())):
-        found = work.step("measure")(measure_cells, cells, place, work.progress)
-    rows = gathered_rows(cells, found, study.study.metric)
+        outcomes = work.step("measure")(measure_cells, cells, place, work.progress)
+    rows = gathered_rows(cells, outcomes, study.study.metric)
     claims, bar = study.judged(rows), bar_of(rows)
     table = [printed(row) for row in rows]
     if bar is not None:
@@ -101,7 +101,7 @@ def _publish(
 ) -> Kept:
     """Write the folder of a study, whole or not at all; what ``--json`` prints."""
     written = {"page.html": page.html, "page.md": page.markdown, **more_files}
-    told = result | {"files": [*(str(final / file) for file in sorted([*written, "result.json"])), *more]}
-    said = {"schema_version": 1} | ({} if recipe is None else {"recipe": recipe})
-    write_folder(final, {**written, "result.json": json_text(said | told)})
-    return told
+    answer = result | {"files": [*(str(final / file) for file in sorted([*written, "result.json"])), *more]}
+    header = {"schema_version": 1} | ({} if recipe is None else {"recipe": recipe})
+    write_folder(final, {**written, "result.json": json_text(header | answer)})
+    return answer
