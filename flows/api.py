@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from flows.terminal.plan_page import ShownPlan
     from pipeline.facts.answers import NightAnswer
     from pipeline.facts.promise import Dump
-    from pipeline.online.cells import Kept
     from pipeline.operator.proposal import Draft
     from reports.run.comparison import ServedPage
 
@@ -647,7 +646,7 @@ def fetch(name: str, *, shelf: Path | None = None) -> Path:
     return fetch_dataset(name, shelf, say)
 
 
-def simulate(recipe: RecipeLike, *, store: Store | None = None) -> Kept:
+def simulate(recipe: RecipeLike, *, store: Store | None = None) -> Dump:
     """An online agent in a known world beside its baselines, published as a run (simulation, not private).
 
     Parameters
@@ -711,7 +710,7 @@ def simulate_logs(
         return simulated_logs.simulate_from_run(place.open(from_run).folder, asked or simulated_logs.LogOptions(), home)
 
 
-def reproduce(name: str, *, full: bool = False, store: Store | None = None) -> Kept:
+def reproduce(name: str, *, full: bool = False, store: Store | None = None) -> Dump:
     """Measure a shipped study of a paper anew, and say which claims hold (simulation, not private).
 
     Parameters
@@ -737,7 +736,7 @@ def reproduce(name: str, *, full: bool = False, store: Store | None = None) -> K
     return (store or Store()).carry_out("reproduce", reproduce_job, name, unit="cells", full=full)
 
 
-def compare(recipe: RecipeLike, *, full: bool = False, store: Store | None = None) -> Kept:
+def compare(recipe: RecipeLike, *, full: bool = False, store: Store | None = None) -> Dump:
     """Measure a study: agents side by side in known worlds, and its claims (simulation, not private).
 
     Parameters

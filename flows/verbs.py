@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from pipeline.facts.learnt import ValueFacts
     from pipeline.facts.promise import Dump
     from pipeline.learners.policy_files import StoredPolicy
-    from pipeline.online.cells import Kept
     from pipeline.operator.proposal import Draft
     from reports.ledger_chart import Lineage
 
@@ -526,7 +525,7 @@ def simulate(
     rho: float | None = None,
     name: str | None = None,
     to: Path | None = None,
-) -> Kept:
+) -> Dump:
     """An online agent in a known world beside its baselines; with --logs a log of the world, ready to ingest and run.
 
     A simulation broken off goes on where it was: finished runs are kept in the home.  `simulate DATASET --logs` and
@@ -573,7 +572,7 @@ def simulate(
     return api.simulate(world, store=chosen_store())
 
 
-def _played(result: Kept) -> list[str]:
+def _played(result: Dump) -> list[str]:
 
     lines = [
         f"{r['agent']:22} regret {number(r['mean']):>9} ± {number(r['std']):<9} median {number(r['median']):>9}  "
@@ -604,7 +603,7 @@ def _written(result: Dump) -> list[str]:
     return [*lines, f"next        reticent ingest {result['folder']}", f"            reticent run {result['recipe']}"]
 
 
-def _verdicts(result: Kept) -> list[str]:
+def _verdicts(result: Dump) -> list[str]:
     """The claims with their verdicts, and the page's address."""
     lines = [f"{'yes' if c['holds'] else 'no':4}{c['claim']}\n    {c['regime']}" for c in result["claims"]]
     return [*lines, *(f"page    {file}" for file in result["files"] if file.endswith("page.html"))]
@@ -618,7 +617,7 @@ verb(top, _verdicts)(api.reproduce)
     lambda results: [line for r in results for line in [*_prices(r), *_verdicts(r)]],
     data=lambda results: results[0] if len(results) == 1 else _together(results),
 )
-def compare(recipes: Sequence[str], *, full: bool = False) -> list[Kept]:
+def compare(recipes: Sequence[str], *, full: bool = False) -> list[Dump]:
     """Measure a study: who needs how many episodes for the same quality, which claims hold (simulation, not private).
 
     A study broken off goes on where it was: finished runs are kept in the home.  What changed between two runs of
@@ -635,7 +634,7 @@ def compare(recipes: Sequence[str], *, full: bool = False) -> list[Kept]:
     return [api.compare(name, full=full, store=store) for name in recipes]
 
 
-def _together(results: Sequence[Kept]) -> Kept:
+def _together(results: Sequence[Dump]) -> Dump:
     """Several comparisons as one object."""
     return {
         "name": ", ".join(r["name"] for r in results),
@@ -646,11 +645,11 @@ def _together(results: Sequence[Kept]) -> Kept:
     }
 
 
-def _prices(result: Kept) -> list[str]:
+def _prices(result: Dump) -> list[str]:
     """Episodes needed by trust model and budget."""
     from pipeline.online.study import first_meeting
 
-    by_agent: dict[str, list[Kept]] = {}
+    by_agent: dict[str, list[Dump]] = {}
     least = min((r["episodes"] for r in result["rows"] if r["variant"] != "control"), default=0)
     for row in result.get("needed", ()):
         by_agent.setdefault(f"  {row['trust']:8} {row['agent']:18}", []).append(row)

@@ -10,9 +10,9 @@ from pydantic import AfterValidator, Field, model_validator
 
 from pipeline.declaration.toml import CardError, Name, Strict, read_toml, table_in, validated
 from pipeline.online.cells import AgentBudget, Parameter, place_of, sweep
-from pipeline.online.registry import called, find
+from pipeline.online.registry import find, played_name
 from pipeline.online.rollouts import RELEASE, RUN
-from pipeline.online.study import Study, known_world
+from pipeline.online.study import Study, check_world
 from pipeline.online.trial import Plain, Trial
 
 
@@ -46,10 +46,10 @@ def _run_folder(name: str, runs: Path | None, table: str) -> Path:
 
 def _registered(agent: str) -> str:
     try:
-        find(called(agent))
+        find(played_name(agent))
     except CardError as e:
         raise ValueError(str(e)) from None
-    return called(agent)
+    return played_name(agent)
 
 
 class StudyRecipe(Strict):
@@ -92,7 +92,7 @@ class WorldRecipe(Strict):
     @model_validator(mode="after")
     def _complete(self) -> Self:
         agent = self.recipe.agent
-        known_world(self.world)
+        check_world(self.world)
         private = find(agent).private
         if not private and self.privacy is not None:
             raise ValueError(f"[privacy] is given, but {agent} is not private")

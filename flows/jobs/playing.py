@@ -29,7 +29,7 @@ from pipeline.declaration.numbers import number
 from pipeline.declaration.toml import read_toml
 from pipeline.facts import learnt
 from pipeline.facts.evaluation import Communication, Curve, PlayedAgent, Simulation, Spread
-from pipeline.facts.promise import Guarantee, Joint, MechanismFacts, declared, present
+from pipeline.facts.promise import Dump, Guarantee, Joint, MechanismFacts, declared, present
 from pipeline.facts.report import Report, read_report
 from pipeline.files import copy_file, whole_folder, write_file
 from pipeline.learners.decisions import decision_facts, played_files
@@ -43,7 +43,7 @@ from pipeline.ledger.ledger import open_ledger
 from pipeline.ledger.publication import file_digests, maker, operator_key
 from pipeline.ledger.verify import Check, read_json
 from pipeline.mdp.policy import Policy
-from pipeline.online.cells import Found, Kept, curve_points, gather, gathered_rows, measure_cells, printed
+from pipeline.online.cells import StudyRow, curve_points, gather, gathered_rows, measure_cells, printed
 from pipeline.online.declared_world import Worth, declared_world, proposal_of
 from pipeline.online.registry import find, plain_values, run
 from pipeline.online.trial import Measured, Outcome, Trial, run_named
@@ -146,7 +146,7 @@ class PlayedSimulation:
         return declared_world(self.trial)
 
     @cached_property
-    def rows(self) -> list[Found]:
+    def rows(self) -> list[StudyRow]:
         """The agent's row over the seeds, then its baselines'."""
         return gathered_rows(self.trials, self.outcomes)
 
@@ -307,7 +307,7 @@ _TABLES = ("runs", "curves", "policies")
 _AGAIN = "played again from the recipe"
 
 
-def play_job(path: Path, home: Home, work: Work = ALONE) -> Kept:
+def play_job(path: Path, home: Home, work: Work = ALONE) -> Dump:
     """An online agent and its baselines in a known world, published in ``<home>/runs``.
 
     Returns ``run, agent, world, episodes, regret, suboptimality, baselines, true_epsilon, delta, files`` (design §5.5),
@@ -319,7 +319,7 @@ def play_job(path: Path, home: Home, work: Work = ALONE) -> Kept:
     work.say(f"playing {len(trials)} runs of {', '.join(by_agent)}; simulation, not private")
     totals: dict[str, list[float]] = {}
 
-    def tell(trial: Trial, outcome: Kept) -> None:
+    def tell(trial: Trial, outcome: Dump) -> None:
         seen = totals.setdefault(trial.agent, [])
         seen.append(outcome["regret"][-1])
         work.say(f"  {trial.agent}, run {len(seen)}: regret {seen[-1]:.4g}; so far {np.mean(seen):.4g} on average")
@@ -331,7 +331,7 @@ def play_job(path: Path, home: Home, work: Work = ALONE) -> Kept:
 
 def _publish(
     recipe: WorldRecipe, path: Path, home: Home, trials: Sequence[Trial], outcomes: Sequence[Measured]
-) -> Kept:
+) -> Dump:
     """Write the run's folder and have the ledger vouch for every file; what ``--json`` prints."""
     # no kept result holds a release: the first run is played again, and is the same
     played = PlayedSimulation(recipe, _run_name(recipe), trials, outcomes, run(trials[0]))
@@ -379,7 +379,7 @@ def _vouch(home: Home, played: PlayedSimulation, folder: Path) -> None:
     ledger.publish(played.card.name, body, operator_key(home.store))
 
 
-def _answer(played: PlayedSimulation, folder: Path) -> Kept:
+def _answer(played: PlayedSimulation, folder: Path) -> Dump:
     mine, measured = played.rows[0], played.simulation
     shared = ("agent", "world", "episodes", "trust")
     return {

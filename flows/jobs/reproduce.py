@@ -11,13 +11,14 @@ from pathlib import Path
 from flows.config.home import ALONE, Home, Work, environment, paper_studies
 from flows.config.study_recipes import load_study
 from pipeline.declaration.lineage import CATALOG_VARIABLE
+from pipeline.facts.promise import Dump
 from pipeline.files import json_text, write_folder
-from pipeline.online.cells import Kept, band, curve_points, gathered_rows, kept_of, measure_cells, printed
+from pipeline.online.cells import band, count_measured, curve_points, gathered_rows, measure_cells, printed
 from pipeline.online.study import Judged, Study, bar_of, needed_table
 from reports.studies.study_page import StudyPage, draw_study, figure_files, overview, study_page, table_files
 
 
-def reproduce_job(name: str, home: Home, work: Work = ALONE, *, full: bool = False) -> Kept:
+def reproduce_job(name: str, home: Home, work: Work = ALONE, *, full: bool = False) -> Dump:
     """A shipped study of a paper, in ``<home>/studies/NAME``; ``all``: every one, and a page over them.
 
     Returns as :func:`study_job`; of ``all`` the rows and claims of every study, and the seconds that it took.
@@ -38,7 +39,7 @@ def reproduce_job(name: str, home: Home, work: Work = ALONE, *, full: bool = Fal
     return work.step("report")(_publish, _root(home) / "all", page, result, {}, more)
 
 
-def study_job(path: Path, home: Home, work: Work = ALONE, *, full: bool = False) -> Kept:
+def study_job(path: Path, home: Home, work: Work = ALONE, *, full: bool = False) -> Dump:
     """A study measured, in ``<home>/studies/NAME``; runs measured before are found again.
 
     Returns ``name, rows, claims, files`` (design §5.5); where suboptimality is measured beside uniform choice,
@@ -53,7 +54,7 @@ class _Measured:
 
     study: Study
     claims: Sequence[Judged]
-    result: Kept
+    result: Dump
     asked: int
     kept: int
 
@@ -65,7 +66,7 @@ def _root(home: Home) -> Path:
 def _measured(path: Path, home: Home, work: Work, *, full: bool) -> _Measured:
     study, place = load_study(path), _root(home) / "cells"
     cells, name = study.listed(full), study.study.name
-    kept = kept_of(cells, place)
+    kept = count_measured(cells, place)
     work.say(f"{name}: {len(cells):,} cells, {kept:,} kept from before; simulation, not private")
     # the processes that measure find worlds' files there too
     with nullcontext() if home.shelf is None else environment(CATALOG_VARIABLE, str(home.shelf.resolve())):
@@ -79,7 +80,7 @@ def _measured(path: Path, home: Home, work: Work, *, full: bool) -> _Measured:
     if bar is not None:
         result |= {"needed": needed_table(rows, bar), "bar": bar}
 
-    def report() -> Kept:
+    def report() -> Dump:
         parquet, csv = table_files(table)
         svg, png = figure_files(draw_study(study, rows))
         written = {"table.csv": csv, "table.parquet": parquet, "figure.svg": svg, "figure.png": png}
@@ -94,11 +95,11 @@ def _measured(path: Path, home: Home, work: Work, *, full: bool) -> _Measured:
 def _publish(
     final: Path,
     page: StudyPage,
-    result: Kept,
+    result: Dump,
     more_files: Mapping[str, str | bytes],
     more: Sequence[str] = (),
-    recipe: Kept | None = None,
-) -> Kept:
+    recipe: Dump | None = None,
+) -> Dump:
     """Write the folder of a study, whole or not at all; what ``--json`` prints."""
     written = {"page.html": page.html, "page.md": page.markdown, **more_files}
     answer = result | {"files": [*(str(final / file) for file in sorted([*written, "result.json"])), *more]}

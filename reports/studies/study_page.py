@@ -12,7 +12,7 @@ from typing import Literal
 
 from pipeline.audits.attack import AttackResult
 from pipeline.declaration.numbers import number
-from pipeline.online.cells import Found, Rows, band, end_loss, growth, median, pooled
+from pipeline.online.cells import Rows, StudyRow, band, end_loss, growth, median, pooled
 from pipeline.online.study import EpisodesNeeded, Judged, Study, bar_of, first_meeting, label_of, needed_table, select
 from pipeline.online.trial import TrialRow
 from pipeline.privacy.budget import largest_delta
@@ -94,7 +94,7 @@ def draw_study(study: Study, rows: Rows) -> Figure:
     for key in dict.fromkeys(k for r in shown if (k := r[drawn.panel]) is not None):
         mine = [r for r in shown if r[drawn.panel] in (key, None)]
         mine.sort(key=lambda r: (r["variant"] == "control", r["agent"], r["variant"], r["epsilon"] or 0))
-        lines: dict[str, list[Found]] = {}
+        lines: dict[str, list[StudyRow]] = {}
         for name, row in zip(
             label_of(mine, (drawn.panel, *(["episodes"] if drawn.x != "curve" else []))), mine, strict=True
         ):
@@ -189,7 +189,7 @@ def figure_files(figure: Figure) -> tuple[str, bytes]:
 
 # headings of words, and the text of a row under each heading; columns under other headings are set flush right
 _WORDS = ("World", "Agent", "Variant", "Scales", "Constants", "Tied")
-_CELLS: Mapping[str, Callable[[Found], str]] = {
+_CELLS: Mapping[str, Callable[[StudyRow], str]] = {
     "World": lambda r: str(r["world"]),
     "Agent": lambda r: str(r["agent"]),
     "Variant": lambda r: str(r["variant"]),
