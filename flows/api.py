@@ -521,7 +521,7 @@ def demo(*, store: Store | None = None) -> Run:
 
 
 def night_problem(recipe: RecipeLike, *, hours: float = 30.0, store: Store | None = None) -> Dump:
-    """Whether somebody should look at a recipe's nights; reads notes alone, and runs nothing.
+    """Whether a recipe's nights need attention; reads notes alone, and runs nothing.
 
     Parameters
     ----------
@@ -658,7 +658,7 @@ def simulate(recipe: RecipeLike, *, store: Store | None = None) -> Dump:
 
     Returns
     -------
-    What ``simulate --json`` prints; ``store.open(told["run"])`` is the run.
+    The object that ``simulate --json`` prints; ``store.open(result["run"])`` is the run.
 
     Raises
     ------

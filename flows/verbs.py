@@ -79,8 +79,8 @@ def verb(
         store = next((p.name for p in parameters if p.name in ("self", "store")), None)
         text, helps = _documented(getdoc(function) or "")
 
-        def run(as_json: bool, **given: Any) -> None:
-            arguments = {name: x for name, x in given.items() if x is not None}
+        def run(as_json: bool, **values: Any) -> None:
+            arguments = {name: x for name, x in values.items() if x is not None}
             result = function(**arguments) if store is None else function(**{store: chosen_store()}, **arguments)
             show(data(result), as_json, lambda: page(result))
             if exit_code := code(result):
@@ -272,7 +272,7 @@ def nightly(recipe: str, *, check: bool = False, hours: float = 30.0, night: Nig
     recipe
         A path or a name.
     check
-        Run nothing; exit 1 if somebody should look.
+        Run nothing; exit 1 if the nights need attention.
     hours
         With --check: how old the last good night may be.
     night
@@ -654,13 +654,13 @@ def _prices(result: Dump) -> list[str]:
     for row in result.get("needed", ()):
         by_agent.setdefault(f"  {row['trust']:8} {row['agent']:18}", []).append(row)
     lines = [f"{result['name']}: episodes until suboptimality stays ≤ 10 % of uniform choice's"] if by_agent else []
-    for who, rows in by_agent.items():
+    for agent_label, rows in by_agent.items():
         meetings = [
             ("no noise: " if r["epsilon"] is None else f"ε = {number(r['epsilon'])}: ")
             + first_meeting(r["episodes"], least, r["most"])
             for r in rows
         ]
-        lines.append(who + " | ".join(meetings))
+        lines.append(agent_label + " | ".join(meetings))
     return lines
 
 
@@ -830,14 +830,14 @@ def _answered(propose: Callable[[Mapping[str, Any]], Draft], given: Mapping[str,
             say(f"  {i}  {option}")
         answer = str(typer.prompt("a number, or options such as these", default="1", err=True))
         words = shlex.split(dict(enumerate(options, 1)).get(int(answer), "") if answer.isdecimal() else answer)
-        more: dict[str, Any] = dict(given)
+        updated: dict[str, Any] = dict(given)
         for option, value in zip(words[::2], words[1::2], strict=False):
             key = option.removeprefix("--").replace("-", "_")
-            if key not in more:
-                ours = ", ".join(f"--{name.replace('_', '-')}" for name in more)
-                raise CardError(f"draft: {option}: answer with {ours}")
-            more[key] = [*more[key], value] if isinstance(more[key], list) else value
-        given = more
+            if key not in updated:
+                known_options = ", ".join(f"--{name.replace('_', '-')}" for name in updated)
+                raise CardError(f"draft: {option}: answer with {known_options}")
+            updated[key] = [*updated[key], value] if isinstance(updated[key], list) else value
+        given = updated
 
 
 def _pairs(given: Sequence[str], option: str) -> dict[str, str]:

@@ -79,7 +79,7 @@ def lineage_facts(ledger: Ledger, name: str) -> Lineage:
     account, entries = ledger.account(name), ledger.entries(name)
     charges = [e for e in entries if e.kind == "INTENT"]
     schedule: dict[str, str] = (registration(entries, name) or {}).get("schedule") or {}
-    done = {e.body["intent"] for e in entries if e.kind == "COMMIT"}
+    committed = {e.body["intent"] for e in entries if e.kind == "COMMIT"}
     return Lineage(
         name=name,
         cap_rho=float(account.cap),
@@ -91,7 +91,7 @@ def lineage_facts(ledger: Ledger, name: str) -> Lineage:
         spending=spending((e.at, float(Fraction(e.body["rho"]))) for e in charges),
         amendments=[_event(e, cap_rho=float(Fraction(e.body["rho"]))) for e in ledger.amendments(name)],
         inspections=[_event(e, snapshot=e.body["snapshot"]) for e in ledger.inspections(name)],
-        entries=[_charged(e, done) for e in charges],
+        entries=[_charged(e, committed) for e in charges],
         retries=[_event(e) for e in entries if e.kind == "RETRY"],
         purges=[_event(e, what=_purged(e)) for e in entries if e.kind == "PURGE"],
         signatures=[
@@ -104,11 +104,11 @@ def _event(e: Entry, **more: object) -> Event:
     return Event.model_validate({"entry": e.seq, "at": e.at, **more})
 
 
-def _charged(e: Entry, done: set[int]) -> ChargedRun:
-    more = {key: e.body["counter"][key] for key in ("night", "nights") if "counter" in e.body}
-    state = "committed" if e.seq in done else "intent"
+def _charged(e: Entry, committed: set[int]) -> ChargedRun:
+    counter = {key: e.body["counter"][key] for key in ("night", "nights") if "counter" in e.body}
+    state = "committed" if e.seq in committed else "intent"
     return ChargedRun(
-        entry=e.seq, run=e.body["run_key"][:24], state=state, rho=float(Fraction(e.body["rho"])), at=e.at, **more
+        entry=e.seq, run=e.body["run_key"][:24], state=state, rho=float(Fraction(e.body["rho"])), at=e.at, **counter
     )
 
 

@@ -274,7 +274,7 @@ def templates() -> Environment:
 
 
 def _source_hash(text: str) -> str:
-    """How a Content-Security-Policy names an element by the text in it."""
+    """Name of an element in a Content-Security-Policy: the digest of its text."""
     return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"
 
 

@@ -157,7 +157,7 @@ class Recipe(Strict):
 
     @property
     def path(self) -> Path:
-        """Where the recipe was read from."""
+        """File of the recipe."""
         return self._path
 
     def placed(self, path: Path) -> Self:

@@ -81,7 +81,7 @@ class Audited:
         }
 
     def answer(self) -> Dump:
-        """What ``audit --json`` prints."""
+        """The object that ``audit --json`` prints."""
         files = ["audit.json", "figure.svg", "page.html", "page.md"]
         return self.content() | {"folder": str(self.folder), "files": [str(self.folder / f) for f in files]}
 

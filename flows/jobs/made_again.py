@@ -104,7 +104,7 @@ def _short(e: Exception) -> str:
 
 
 def foreign_code(folder: Path, held: Vouched) -> str | None:
-    """Why a recipe's code is not run: a verifier runs it only if the home's ledger vouches for the recipe."""
+    """Reason not to run a recipe's code, or None: it is run only if the home's ledger vouches for the recipe."""
     try:
         named = [word for word in _words(read_toml(folder / "recipe.toml")) if is_plugin(word)]
     except (OSError, CardError):

@@ -241,7 +241,7 @@ def _drift_of(s: Setting, folder: Path) -> tuple[Drift | None, PlayedFacts | Non
 
 def charges(entries: Sequence[Entry]) -> list[Charge]:
     """Every charge of a lineage."""
-    done = {e.body["intent"] for e in entries if e.kind == "COMMIT"}
+    committed = {e.body["intent"] for e in entries if e.kind == "COMMIT"}
     total, rows = Fraction(0), list[Charge]()
     for e in entries:
         if e.kind == "INTENT":
@@ -255,7 +255,7 @@ def charges(entries: Sequence[Entry]) -> list[Charge]:
                     **source,
                     attempt=e.body["attempt"],
                     rho=float(Fraction(e.body["rho"])),
-                    committed=e.seq in done,
+                    committed=e.seq in committed,
                     total_rho=float(total),
                 )
             )

@@ -114,7 +114,7 @@ class Run:
 
     @property
     def said(self) -> RunAnswer:
-        """What ``run --json`` prints; CardError of a run that another process made."""
+        """The answer of ``run --json``; CardError of a run that another process made."""
         if self.answer is None:
             raise CardError(f"{self.name} was opened, not made here: what was left of the budget then is in its report")
         return self.answer

@@ -184,11 +184,11 @@ class PlayedSimulation:
     def simulation(self) -> Simulation:
         """Measurements of all agents over the seeds."""
         agents, groups = [], gather(self.trials, self.outcomes)
-        mine = find(self.trial.agent)
+        registration = find(self.trial.agent)
         for row, group in zip(self.rows, groups, strict=True):
             lost = self.losses(group.outcomes)
             agent = row["agent"]
-            role = "agent" if not agents else "plain" if agent == mine.plain else "control"
+            role = "agent" if not agents else "plain" if agent == registration.plain else "control"
             agents.append(
                 PlayedAgent(
                     agent=agent,
@@ -320,9 +320,11 @@ def play_job(path: Path, home: Home, work: Work = ALONE) -> Dump:
     totals: dict[str, list[float]] = {}
 
     def tell(trial: Trial, outcome: Dump) -> None:
-        seen = totals.setdefault(trial.agent, [])
-        seen.append(outcome["regret"][-1])
-        work.say(f"  {trial.agent}, run {len(seen)}: regret {seen[-1]:.4g}; so far {np.mean(seen):.4g} on average")
+        regrets = totals.setdefault(trial.agent, [])
+        regrets.append(outcome["regret"][-1])
+        work.say(
+            f"  {trial.agent}, run {len(regrets)}: regret {regrets[-1]:.4g}; so far {np.mean(regrets):.4g} on average"
+        )
 
     cells = home.root / "simulations" / "cells"
     outcomes = work.step("play")(measure_cells, trials, cells, work.progress, tell)
@@ -380,20 +382,20 @@ def _vouch(home: Home, played: PlayedSimulation, folder: Path) -> None:
 
 
 def _answer(played: PlayedSimulation, folder: Path) -> Dump:
-    mine, measured = played.rows[0], played.simulation
+    agent_row, measured = played.rows[0], played.simulation
     shared = ("agent", "world", "episodes", "trust")
     return {
         "name": played.recipe.recipe.name,
         "run": played.name,
-        **{key: mine[key] for key in shared},
-        "regret": {"mean": mine["mean"], "std": mine["std"]},
+        **{key: agent_row[key] for key in shared},
+        "regret": {"mean": agent_row["mean"], "std": agent_row["std"]},
         "suboptimality": measured.suboptimality,
         "answer": played_answer(measured),
         "baselines": {r["agent"]: {"mean": r["mean"], "std": r["std"]} for r in played.rows[1:]},
-        **{key: mine[key] for key in ("epsilon", "true_epsilon", "delta", "noise")},
+        **{key: agent_row[key] for key in ("epsilon", "true_epsilon", "delta", "noise")},
         "proposal": measured.proposal,
         "rows": [printed(r) for r in played.rows],
-        "facts": mine["facts"],
+        "facts": agent_row["facts"],
         "report": str(folder / PAGES[0]),
         "folder": str(folder),
         "files": [str(p) for p in sorted(folder.iterdir())],
@@ -431,8 +433,8 @@ def _report(played: PlayedSimulation) -> Report:
 def _guarantee(played: PlayedSimulation) -> Guarantee:
     """The guarantee that the mechanism would have in a deployment, recomputed from the release."""
     trial = played.trial
-    asked: Body = {} if trial.epsilon is None else {"epsilon": trial.epsilon, "delta": trial.delta}
-    return guarantee(played.card, played.release, trial.calibration or "tight", asked)
+    budget: Body = {} if trial.epsilon is None else {"epsilon": trial.epsilon, "delta": trial.delta}
+    return guarantee(played.card, played.release, trial.calibration or "tight", budget)
 
 
 def _constants(played: PlayedSimulation) -> learnt.PlayedConstants:

@@ -1,4 +1,4 @@
-"""Which run is in use, and should tonight's take its place?  The recipe's rule, read off released facts.
+"""The run in use, and the recipe's rule by which another takes its place, from released facts.
 
 ``runs/current`` is a symbolic link that is moved in one step, and what it pointed to before.  Where the run in use did
 worse than current practice it leads nowhere: practice serves, and no rule promotes a run that still holds nights from

@@ -53,9 +53,9 @@ def verify_run_job(
     """
     try:
         proof = read_certificate(folder)
-        held = _held(entries, proof["dataset"], folder)
-        record = None if held is None else _vouched(held, proof, folder, trusted, own)
-        checks = verify_run(folder, held, None if record is None else record.older(publication.maker()))
+        ledger_entries = _ledger_entries(entries, proof["dataset"], folder)
+        record = None if ledger_entries is None else _vouched(ledger_entries, proof, folder, trusted, own)
+        checks = verify_run(folder, ledger_entries, None if record is None else record.older(publication.maker()))
         if checks[0].ok is not False:
             checks += _publication_checks(folder, proof, record, card, strict=bool(trusted))
     except (ValueError, LookupError, TypeError, AttributeError) as e:
@@ -67,7 +67,7 @@ def verify_run_job(
     return Proof(folder.name, wrong is None, problem, vouched, checks)
 
 
-def _held(entries: Entries, dataset: str, folder: Path) -> Sequence[Entry] | None:
+def _ledger_entries(entries: Entries, dataset: str, folder: Path) -> Sequence[Entry] | None:
     """The ledger that charged the run, or published one of its name; None where none is at hand, or another one is."""
     try:
         charged = entries()
@@ -80,12 +80,12 @@ def _held(entries: Entries, dataset: str, folder: Path) -> Sequence[Entry] | Non
     )
 
 
-def _commit(held: Sequence[Entry], proof: Body) -> Entry | None:
+def _commit(ledger_entries: Sequence[Entry], proof: Body) -> Entry | None:
     stated = proof["ledger"]
     return (
         None
         if stated is None
-        else next((e for e in held if (e.seq, e.hash) == (stated["entry"], stated["hash"])), None)
+        else next((e for e in ledger_entries if (e.seq, e.hash) == (stated["entry"], stated["hash"])), None)
     )
 
 
@@ -116,15 +116,15 @@ class Vouched:
         return publication.older_version(self.body["made_by"], now) if sound else None
 
 
-def _vouched(held: Sequence[Entry], proof: Body, folder: Path, trusted: frozenset[str], own: bool) -> Vouched:
-    commit, files = _commit(held, proof), publication.file_digests(folder)
-    intent = None if commit is None else next((e for e in held if e.seq == commit.body.get("intent")), None)
-    published = _published(held, folder, files)
+def _vouched(ledger_entries: Sequence[Entry], proof: Body, folder: Path, trusted: frozenset[str], own: bool) -> Vouched:
+    commit, files = _commit(ledger_entries, proof), publication.file_digests(folder)
+    intent = None if commit is None else next((e for e in ledger_entries if e.seq == commit.body.get("intent")), None)
+    published = _published(ledger_entries, folder, files)
     if published is None:
-        return Vouched(held, intent, commit, own=own)
-    keys = trusted or frozenset(publication.registered_keys([e for e in held if e.seq < published.seq]))
+        return Vouched(ledger_entries, intent, commit, own=own)
+    keys = trusted or frozenset(publication.registered_keys([e for e in ledger_entries if e.seq < published.seq]))
     changed, unsigned = _problem(published, folder, files), publication.signature_problem(published, keys)
-    return Vouched(held, intent, commit, published, changed, unsigned, own)
+    return Vouched(ledger_entries, intent, commit, published, changed, unsigned, own)
 
 
 def _publication_checks(
@@ -141,9 +141,9 @@ def _publication_checks(
         yield Check(_VOUCHED, False if strict else None, _NO_LEDGER)
         return
     if record.publication is None:
-        old = publication.was_unvouched(record.entries, record.commit)
+        unvouched = publication.was_unvouched(record.entries, record.commit)
         reason = "not vouched: the run is older than such entries; `reticent run` its recipe again, at no cost"
-        yield Check(_VOUCHED, None if old and not strict else False, reason if old else _UNKNOWN)
+        yield Check(_VOUCHED, None if unvouched and not strict else False, reason if unvouched else _UNKNOWN)
     else:
         yield Check(_VOUCHED, record.changed is None, record.changed or "")
         yield Check(_SIGNED, record.unsigned is None, record.unsigned or "")
@@ -155,10 +155,10 @@ def _publication_checks(
         yield from made_again(folder, card, record)
 
 
-def _published(held: Sequence[Entry], folder: Path, files: Mapping[str, str]) -> Entry | None:
+def _published(ledger_entries: Sequence[Entry], folder: Path, files: Mapping[str, str]) -> Entry | None:
     """The PUBLISH entry of a folder: under its own name, else under the one it claims, as a copy may be renamed."""
     names = folder.name, _name(folder)
-    return next((e for n in names if (e := publication.publication_of(held, n, files)) is not None), None)
+    return next((e for n in names if (e := publication.publication_of(ledger_entries, n, files)) is not None), None)
 
 
 def _problem(published: Entry, folder: Path, files: Mapping[str, str]) -> str | None:
@@ -201,14 +201,16 @@ def refuse_changed(folder: Path, entries: Entries, card: AnyCard | None = None) 
     """
     try:
         proof = read_certificate(folder)
-        held = _held(entries, proof["dataset"], folder)
+        ledger_entries = _ledger_entries(entries, proof["dataset"], folder)
         files = publication.file_digests(folder)
-        published = None if held is None else _published(held, folder, files)
+        published = None if ledger_entries is None else _published(ledger_entries, folder, files)
         if published is not None:
             problem = _problem(published, folder, files)
         elif card is not None and card.name != proof["dataset"]:
             problem = f"it is of {proof['dataset']}, the card of {card.name}"
-        elif held is not None and not publication.was_unvouched(held, _commit(held, proof)):
+        elif ledger_entries is not None and not publication.was_unvouched(
+            ledger_entries, _commit(ledger_entries, proof)
+        ):
             problem = _UNKNOWN
         else:
             stated = {file_of(kind): digest for kind, digest in proof["sha256"].items()}
@@ -225,11 +227,12 @@ def draw_pages(folder: Path, report: Report, view: PolicyView, entries: Entries)
 
     Raises BudgetError if this version would draw others; the folder stays as it is.
     """
-    held = _held(entries, report.dataset.name, folder)
+    ledger_entries = _ledger_entries(entries, report.dataset.name, folder)
     published = (
         []
-        if held is None
-        else publication.publications(held, folder.name) or publication.publications(held, report.run)
+        if ledger_entries is None
+        else publication.publications(ledger_entries, folder.name)
+        or publication.publications(ledger_entries, report.run)
     )
     files = publication.file_digests(folder)
     if any(e.body["files"] == files for e in published):

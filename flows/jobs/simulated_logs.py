@@ -62,11 +62,11 @@ class LogOptions:
         slug = re.sub("[^a-z0-9]+", "_", place.lower()).strip("_")
         return self.name or f"{slug}_{hashlib.sha256(canonical(spec).encode()).hexdigest()[:8]}"
 
-    def refuse(self, what: str, whose: str, *options: str) -> None:
+    def refuse(self, what: str, owner: str, *options: str) -> None:
         """Refuse options that belong to logs of another kind: CardError naming the first that was given."""
         if wrong := [option for option in options if getattr(self, option)]:
             named = wrong[0].replace("_", "-").replace("params", "param")
-            raise CardError(f"simulate {what}: --{named} belongs to {whose}")
+            raise CardError(f"simulate {what}: --{named} belongs to {owner}")
 
     def command(self, what: str) -> str:
         """The command line with these options."""
@@ -142,10 +142,10 @@ def _world_log(name: str, options: LogOptions, home: Home) -> Dump:
         "params": params,
     }
     command = options.command(name)
-    made = world_readme(name=dataset, world=name, params=params, log=log, values=exact, command=command)
+    readme = world_readme(name=dataset, world=name, params=params, log=log, values=exact, command=command)
     about = [f"{episodes} episodes of {name}, logged by {behaviour}.  See README.md."]
     log_of = tabular_log(world, behaviour, values, episodes, seed)
-    simulated = Simulated(log_of, behaviour, episodes, values, about, made, record)
+    simulated = Simulated(log_of, behaviour, episodes, values, about, readme, record)
     return {**_write(simulated, options.to, home, folder), "world": name, "behaviour": behaviour, "values": exact}
 
 
@@ -155,8 +155,8 @@ def _plant_log(name: str, options: LogOptions, home: Home) -> Dump:
     from pipeline.worlds.simulated_logs import Made, write_lq_log
     from pipeline.worlds.synthetic import Simulated, world_readme
 
-    whose = "worlds of states and actions; a plant has its own"
-    options.refuse(name, whose, "horizon", "bins", "params", "episodes_per_user")
+    owner = "worlds of states and actions; a plant has its own"
+    options.refuse(name, owner, "horizon", "bins", "params", "episodes_per_user")
     system, behaviour = load_lq_world(name), options.behaviour or "sphere"
     episodes, seed = options.episodes or _EPISODES, options.seed or 0
     rho = _CAP if options.rho is None else options.rho
@@ -168,13 +168,13 @@ def _plant_log(name: str, options: LogOptions, home: Home) -> Dump:
         behaviour: explorer_value(system, behaviour),
     }
     log = {"episodes": episodes, "horizon": system.horizon, "logging policy": behaviour, "seed": seed}
-    made = world_readme(name=dataset, world=name, params={}, log=log, values=exact, command=options.command(name))
+    readme = world_readme(name=dataset, world=name, params={}, log=log, values=exact, command=options.command(name))
     about = [f"{episodes} episodes of the plant {name}, logged by {behaviour}.  See README.md."]
     made_of = Made(name, behaviour, episodes, seed)
     record = {"name": name, "behaviour": behaviour, "log": {"episodes": episodes, "seed": seed}}
     learner = {"recipe": {"agent": "dp-lqr"}}
     simulated = Simulated(
-        lambda to: write_lq_log(made_of, to), behaviour, episodes, values, about, made, record, {}, learner
+        lambda to: write_lq_log(made_of, to), behaviour, episodes, values, about, readme, record, {}, learner
     )
     return {**_write(simulated, options.to, home, None), "world": name, "behaviour": behaviour, "values": exact}
 
@@ -207,9 +207,9 @@ def simulate_from_run(run: Path, options: LogOptions, home: Home) -> Dump:
     world = released_world(source, checked(values))
     command = options.command(shlex.join(["--from-run", source.name]))
     about = release_about(source, episodes)
-    made = release_readme(name=dataset, run=source, episodes=episodes, seed=seed, command=command)
+    readme = release_readme(name=dataset, run=source, episodes=episodes, seed=seed, command=command)
     log_of = tabular_log(world, PRACTICE, values, episodes, seed)
-    simulated = Simulated(log_of, PRACTICE, episodes, values, about, made, None)
+    simulated = Simulated(log_of, PRACTICE, episodes, values, about, readme, None)
     written = _write(simulated, options.to, home, None)
     return {**written, "from_run": source.name, "guarantee": source.guarantee.model_dump()}
 

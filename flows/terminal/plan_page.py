@@ -24,7 +24,7 @@ class ShownPlan(PlanAnswer):
         return plan_page(self)
 
     def __repr__(self) -> str:
-        """What the shell prints."""
+        """The text that the shell prints."""
         return "\n".join(plain(self.blocks()))
 
     __str__ = __repr__

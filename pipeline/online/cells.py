@@ -93,7 +93,7 @@ def measure_cells(
     cells: Sequence[AnyCell],
     folder: Path,
     progress: Callable[[int, int | None], None] | None = None,
-    each: Callable[[Any, Dump], None] | None = None,
+    report: Callable[[Any, Dump], None] | None = None,
 ) -> list[Any]:
     """Results of all cells, in their order; each is written to ``folder`` at once."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -106,8 +106,8 @@ def measure_cells(
             write_file(fresh, json.dumps(row, allow_nan=False))
         if progress is not None:
             progress(len(rows), len(files))
-        if each is not None:
-            each(cell, row)
+        if report is not None:
+            report(cell, row)
     return [rows[cell] for cell in cells]
 
 
@@ -139,8 +139,8 @@ def _each(cells: Sequence[AnyCell]) -> Iterator[tuple[AnyCell, Dump]]:
     with _one_thread_each(), ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
         futures = {pool.submit(measure, cell): cell for cell in cells}
         try:
-            for done in as_completed(futures):
-                yield futures[done], done.result()
+            for future in as_completed(futures):
+                yield futures[future], future.result()
         finally:
             # after an error or an interrupt the rest of the grid is not measured
             pool.shutdown(cancel_futures=True)
@@ -295,9 +295,11 @@ def curve_points(rows: Rows) -> list[dict[str, object]]:
     """Every mark of every row's curve as a row: agent, setting, episodes, mean and spread of the regret."""
     names = ("agent", "variant", "trust", "world", "epsilon", "delta", "calibration", "constants", "runs")
     return [
-        {**{name: row[name] for name in names}, "episodes": at, "regret_mean": mean, "regret_std": std}
+        {**{name: row[name] for name in names}, "episodes": mark, "regret_mean": mean, "regret_std": std}
         for row in rows
-        for at, mean, std in zip(row.get("marks", ()), row.get("curve_mean", ()), row.get("curve_std", ()), strict=True)
+        for mark, mean, std in zip(
+            row.get("marks", ()), row.get("curve_mean", ()), row.get("curve_std", ()), strict=True
+        )
     ]
 
 
@@ -322,8 +324,8 @@ def standard_error(row: TrialRow) -> float:
 
 def spent(row: TrialRow) -> float:
     """Loss of the noise drawn over the loss asked; infinite where none was drawn."""
-    true, asked = (row["true_rho"], row["rho"]) if row["rho"] is not None else (row["true_epsilon"], row["epsilon"])
-    return float("inf") if true is None or asked is None else true / asked
+    true, budget = (row["true_rho"], row["rho"]) if row["rho"] is not None else (row["true_epsilon"], row["epsilon"])
+    return float("inf") if true is None or budget is None else true / budget
 
 
 def band(row: StudyRow) -> dict[str, float]:

@@ -172,8 +172,8 @@ def bonus_of(agent: str, s: Settings) -> float:
 
 def constants_of(trial: Trial, s: Settings) -> str:
     """All chosen constants in a line."""
-    how = "as printed, " if s.constants == "paper" else "tuned, " if s.bonus is None else ""
-    words = [f"{how}c {bonus_of(trial.agent, s):g}", f"growth {s.growth:g}"]
+    prefix = "as printed, " if s.constants == "paper" else "tuned, " if s.bonus is None else ""
+    words = [f"{prefix}c {bonus_of(trial.agent, s):g}", f"growth {s.growth:g}"]
     words.append("lambda 1 for values up to H" if s.lam is None else f"lambda {s.lam:g}")
     if trial.epsilon is not None:
         words += [f"{s.shift}", f"prior {s.prior:g}"]

@@ -210,8 +210,8 @@ def commit(trial: Trial) -> Outcome:
     plan = _plan(trial, world, exploration)
     drawn: list[Release] = []
 
-    def release(seen: Sequence[LqBatch]) -> LqMoments:
-        drawn.append(draw_lq(plan, seen, noise_of(trial)))
+    def release(batches: Sequence[LqBatch]) -> LqMoments:
+        drawn.append(draw_lq(plan, batches, noise_of(trial)))
         return released_moments(plan, drawn[-1])
 
     agent = explore_then_commit(_task(world), trial.episodes, exploration, release, LqConstants())

@@ -393,9 +393,9 @@ class BatchWorld:
         users = int(episodes.sum())
         all_steps, people = sample_batch(mdp, policies, episodes, rng), None
         if self._protocol:
-            each = [walked(mdp, p, int(n), rng) for p, n in zip(policies, episodes, strict=True)]
-            people = [v for walk in each for v in layout.values(_between(walk, first, stop))]
-            n_sas = np.sum([visits_of(walk, mdp.shape) for walk in each], axis=0)
+            walks = [walked(mdp, p, int(n), rng) for p, n in zip(policies, episodes, strict=True)]
+            people = [v for walk in walks for v in layout.values(_between(walk, first, stop))]
+            n_sas = np.sum([visits_of(walk, mdp.shape) for walk in walks], axis=0)
             all_steps = BatchTables(users, n_sas, rng.binomial(n_sas.sum(-1), mdp.rewards))
         tables = BatchTables(users, all_steps.n_sas[first:stop], all_steps.r_sa[first:stop], people)
         private = self._privatizer.release(tables, layout, self._noise)
@@ -491,8 +491,8 @@ def named_world(name: str, params: tuple[tuple[str, object], ...]) -> TabularMDP
 
     Raises CardError if there is no such world or parameter.
     """
-    own = not name.startswith(RELEASE) and builds_horizon(name)
-    horizon = None if own else dict(params).get("horizon")
+    builds = not name.startswith(RELEASE) and builds_horizon(name)
+    horizon = None if builds else dict(params).get("horizon")
     world = typed_place(name, params, World)
     return world.mdp(world.steps(None if horizon is None else int(str(horizon))))
 

@@ -139,8 +139,8 @@ def privatizer_of(trial: Trial, knobs: Mapping[str, Any], horizon: int) -> Batch
     """The privatizer of its counts."""
     if trial.epsilon is None or trial.delta is None:
         return BatchPrivatizer()
-    how, honest, m = trial.calibration or "tight", float(knobs["honest"]), int(knobs["episodes_per_user"])
-    return BatchPrivatizer(Trust(knobs["trust"]), trial.epsilon, trial.delta, how, horizon, honest, episodes=m)
+    calibration, honest, m = trial.calibration or "tight", float(knobs["honest"]), int(knobs["episodes_per_user"])
+    return BatchPrivatizer(Trust(knobs["trust"]), trial.epsilon, trial.delta, calibration, horizon, honest, episodes=m)
 
 
 def _variant(trial: Trial, knobs: Mapping[str, Any]) -> str:
@@ -205,9 +205,9 @@ def _certificate(trial: Trial, sample: int, answer: agent.SdpPeResult, mdp: Tabu
         return {}
     rng = trial.stream(_SAMPLE)
     targets = rng.permutation(np.argwhere(np.ones(mdp.shape, dtype=bool)))[:sample]
-    ours = most_visits(active.P, active.start, active.bonus, active.floor, targets, rng).visits
-    theirs = most_visits_lp(active.P, active.start, active.bonus, active.floor, targets)
-    return {"certified": len(targets), "largest_difference": float(np.abs(ours - theirs).max())}
+    dynamic = most_visits(active.P, active.start, active.bonus, active.floor, targets, rng).visits
+    linear = most_visits_lp(active.P, active.start, active.bonus, active.floor, targets)
+    return {"certified": len(targets), "largest_difference": float(np.abs(dynamic - linear).max())}
 
 
 AGENTS = {"sdp-pe": OnlineAgent(sdp_pe, "shuffle", "ucbvi", defaults=DEFAULTS, targets=targets_of)}

@@ -264,8 +264,8 @@ def partners(rows: Rows, row: StudyRow, wanted: Selector, along: str | None = No
                 r for r in candidates if any_will_do or r[key] is None
             ]
         elif wanted[key] == "next smaller":
-            mine = cast("float", row[key])
-            smaller = [x for r in candidates if (x := cast("float | None", r[key])) is not None and x < mine]
+            own_value = cast("float", row[key])
+            smaller = [x for r in candidates if (x := cast("float | None", r[key])) is not None and x < own_value]
             candidates = [r for r in candidates if smaller and r[key] == max(smaller)]
     return select(candidates, wanted)
 
@@ -447,7 +447,7 @@ def _void_bar(rows: Rows, judged: Rows) -> str:
             # at several budgets the worst of the controls
             curve = curves.setdefault((agent, row["world"]), {})
             curve[row["episodes"]] = max(curve.get(row["episodes"], 0.0), row["mean"] / min(uniform))
-    met = {who: n for who, curve in curves.items() if math.isfinite(n := needed(curve, BAR))}
+    met = {key: n for key, curve in curves.items() if math.isfinite(n := needed(curve, BAR))}
     each = "; ".join(
         f"{agent} without data meets the bar from {n:,.0f} episodes on in {world}" for (agent, world), n in met.items()
     )

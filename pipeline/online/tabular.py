@@ -115,8 +115,10 @@ def _local(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> Int
 
 
 def _joint(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> InteractiveCounts:
-    how: dict[str, Any] = {key: t.knobs[key] for key in ("leaves",) if key in t.knobs}
-    return joint(layout, most, t.episodes, ask_of(t), _world(t), noise, mechanism=mechanism_of(t, layout, most), **how)
+    options: dict[str, Any] = {key: t.knobs[key] for key in ("leaves",) if key in t.knobs}
+    return joint(
+        layout, most, t.episodes, ask_of(t), _world(t), noise, mechanism=mechanism_of(t, layout, most), **options
+    )
 
 
 def mechanism_of(trial: Trial, layout: OnlineLayout, most: int) -> CountMechanism:

@@ -45,15 +45,15 @@ def lift(probabilities: Array, world: World, card: Card) -> Array:
 def add_up(x: Array, labels: Integers, count: int, axis: int) -> Array:
     """Sum the entries along an axis by their labels ``0 .. count - 1``."""
     order = np.argsort(labels, kind="stable")
-    seen, first = np.unique(labels[order], return_index=True)
+    present, first = np.unique(labels[order], return_index=True)
     # 100 MB of a world whose labels are its states need not be moved
     parts = x if (labels[1:] > labels[:-1]).all() else np.take(x, order, axis)
-    if len(seen) < len(order):
+    if len(present) < len(order):
         parts = np.add.reduceat(parts, first, axis)
-    if len(seen) == count:
+    if len(present) == count:
         return parts
     out = np.zeros((*x.shape[:axis], count, *x.shape[axis:][1:]))
-    out[(slice(None),) * (axis % x.ndim) + (seen,)] = parts
+    out[(slice(None),) * (axis % x.ndim) + (present,)] = parts
     return out
 
 
@@ -91,16 +91,16 @@ def binned_process(card: Card, world: World, behaviour: str | Array, dynamics: D
     n_sas = fold(visits[..., None] * onto)
     n_sa = n_sas.sum(-1)
     r_sa = fold((visits * mean)[..., None])[..., 0]
-    seen = n_sa > 0
+    visited = n_sa > 0
 
     P = np.empty((len(n_sa), S, A, S))
     P[:, L:] = np.eye(S)[L:, None]
-    np.divide(n_sas, n_sa[..., None], out=P[:, :L], where=seen[..., None])
-    g, s, a = np.nonzero(~seen)
+    np.divide(n_sas, n_sa[..., None], out=P[:, :L], where=visited[..., None])
+    g, s, a = np.nonzero(~visited)
     P[g, s, a] = 0.0
     P[g, s, a, s] = 1.0
     r = np.zeros((len(n_sa), S, A))
-    r[:, :L][seen] = r_sa[seen] / n_sa[seen]
+    r[:, :L][visited] = r_sa[visited] / n_sa[visited]
     if (declared := task_of(card).expected(P[:, :L])) is not None:
         r = np.zeros((len(declared), S, A))
         r[:, :L] = declared

@@ -322,16 +322,16 @@ def regenerate(card: AnyCard, folder: Path) -> list[Path]:
     Raises CardError if no log of that name is shipped, or the world's file is not beside the card.
     """
     if not is_shipped(card.name):
-        known = ", ".join([*_SHIPPED, *_SHIPPED_PLANTS])
-        raise CardError(f"no simulated log {card.name!r} is shipped; there are: {known}")
+        names = ", ".join([*_SHIPPED, *_SHIPPED_PLANTS])
+        raise CardError(f"no simulated log {card.name!r} is shipped; there are: {names}")
     if card.name in _SHIPPED_PLANTS:
         return write_lq_log(_SHIPPED_PLANTS[card.name], folder)
-    made, tabular = _SHIPPED[card.name], require_tabular(card)
+    recipe, tabular = _SHIPPED[card.name], require_tabular(card)
     below = folder / Path(tabular.source.files[0]).parent
-    world, rng = load_world(made.world, card.folder), np.random.default_rng(made.seed)
-    rows = sample_log(world, made.behaviour, tabular.domain.horizon, made.episodes, rng)
+    world, rng = load_world(recipe.world, card.folder), np.random.default_rng(recipe.seed)
+    rows = sample_log(world, recipe.behaviour, tabular.domain.horizon, recipe.episodes, rng)
     log = write_log(world, rows, below, only=tabular.log.roles.values())
-    write_record(below, made.world, made.behaviour, made.seed, made.episodes, log)
+    write_record(below, recipe.world, recipe.behaviour, recipe.seed, recipe.episodes, log)
     features = world_features(world)
     # the table is read with the card, so that a card without its table has none yet
     return log if features is None or tabular.domain.states.bins is not None else [*log, features.write(folder)]
@@ -390,5 +390,5 @@ def write_record(folder: Path, world: str, behaviour: str, seed: int, episodes: 
 
     ``files``: the log, in the order in which an ingest reads it.
     """
-    made = promise.SimulatedLog(world=world, behaviour=behaviour, seed=seed, episodes=episodes, sha256=digest(files))
-    (folder / promise.RECORD).write_text(json_text(made.model_dump()), encoding="utf-8")
+    record = promise.SimulatedLog(world=world, behaviour=behaviour, seed=seed, episodes=episodes, sha256=digest(files))
+    (folder / promise.RECORD).write_text(json_text(record.model_dump()), encoding="utf-8")

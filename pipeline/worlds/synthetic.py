@@ -150,8 +150,8 @@ def _states(world: World, bins: str | None) -> dict[str, Any]:
         column, edges = world.binnings[chosen]
         declared["bins"] = {"by": column, "edges": edges}
     else:
-        known = ", ".join([*world.binnings, ALL_STATES])
-        raise CardError(f"world {world.name}: no bins {chosen!r}; there are: {known}")
+        names = ", ".join([*world.binnings, ALL_STATES])
+        raise CardError(f"world {world.name}: no bins {chosen!r}; there are: {names}")
     return declared | {"ends": list(dict.fromkeys(world.ends.values()))}
 
 
@@ -180,10 +180,10 @@ def _lattice(rewards: Array) -> dict[str, Any]:
     """Range and steps that hold every reward; from 0 where none is negative."""
     low, high = min(0.0, float(rewards[0])) if rewards[0] >= 0 else float(rewards[0]), float(rewards[-1])
     high = high if high > low else low + 1.0
-    at = (rewards - low) / (high - low)
-    exact = [Fraction(float(x)).limit_denominator(_MOST_STEPS) for x in at]
+    positions = (rewards - low) / (high - low)
+    exact = [Fraction(float(x)).limit_denominator(_MOST_STEPS) for x in positions]
     steps = math.lcm(*(f.denominator for f in exact))
-    near = max(abs(float(f) - x) for f, x in zip(exact, at, strict=True)) < 1e-9
+    near = max(abs(float(f) - x) for f, x in zip(exact, positions, strict=True)) < 1e-9
     return {"range": [low, high], "steps": steps if near and steps <= _MOST_STEPS else _MOST_STEPS}
 
 
@@ -298,8 +298,8 @@ def tabular_log(
     world: World, behaviour: str, values: Mapping[str, Any], episodes: int, seed: int
 ) -> Callable[[Path], list[Path]]:
     """Writer of the log of a world of states and actions."""
-    horizon, each = values["domain"]["horizon"], values["unit"]["episodes_per_user"]
-    return lambda to: stream_log(world, behaviour, horizon, episodes, np.random.default_rng(seed), to, each)
+    horizon, per_user = values["domain"]["horizon"], values["unit"]["episodes_per_user"]
+    return lambda to: stream_log(world, behaviour, horizon, episodes, np.random.default_rng(seed), to, per_user)
 
 
 def refuse_foreign(folder: Path) -> None:
@@ -309,8 +309,8 @@ def refuse_foreign(folder: Path) -> None:
     Raises CardError if the folder holds anything but an earlier simulated log.
     """
     card = folder / "card.toml"
-    own = card.is_file() and card.read_text(encoding="utf-8").startswith(f"# {_MARK}")
-    if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not own):
+    written_here = card.is_file() and card.read_text(encoding="utf-8").startswith(f"# {_MARK}")
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not written_here):
         raise CardError(f"{folder}: is there and holds no simulated log; name an empty folder with --to")
 
 
@@ -338,7 +338,7 @@ def _recipe(s: Simulated) -> str:
     values: dict[str, Any] = {
         "recipe": {"name": name, "card": "card.toml", **s.learner["recipe"]},
         "privacy": {"rho": min(_RHO, cap)},
-        **{table: asked for table, asked in s.learner.items() if table != "recipe"},
+        **{table: settings for table, settings in s.learner.items() if table != "recipe"},
     }
     if s.world is not None:
         values["evaluate"] = {"world": s.world["name"], "behaviour": s.behaviour}
@@ -361,9 +361,9 @@ def world_readme(
     """
     settings = ", ".join(f"{k} = {v}" for k, v in params.items()) or "its defaults"
     rows = "\n".join(f"| {policy} | {value:.6g} |" for policy, value in values.items())
-    made = "\n".join(f"| {k} | {v} |" for k, v in log.items())
-    more = {"settings": settings, "made": made, "rows": rows, "command": command}
-    return readme("world_readme.md", name=name, world=world, **more)
+    log_rows = "\n".join(f"| {k} | {v} |" for k, v in log.items())
+    sections = {"settings": settings, "made": log_rows, "rows": rows, "command": command}
+    return readme("world_readme.md", name=name, world=world, **sections)
 
 
 # name of the logging policy of a released world
@@ -454,9 +454,9 @@ def released_world(run: ReleasedRun, card: Card) -> World:
     transition = _with_ends(transition_estimate(counts, 0.0), np.broadcast_to(np.eye(S)[L:, None], (S - L, A, S)))
     declared = replace(task, entering=None).expected(counts.n_sas)
     mean = reward_estimate(counts, 0.0, *task.bounds) if declared is None else declared
-    each = visits.sum(-1, keepdims=True)
+    totals = visits.sum(-1, keepdims=True)
     even = task.allowed / task.allowed.sum(-1, keepdims=True)
-    practice = np.where(each > 0, visits / np.where(each > 0, each, 1.0), even)
+    practice = np.where(totals > 0, visits / np.where(totals > 0, totals, 1.0), even)
     start = start_distribution(counts, declared_start(card))
     return World(
         name=card.name,

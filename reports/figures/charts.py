@@ -75,8 +75,8 @@ def _rendered(chart: object) -> str:
             return vl_convert.vegalite_to_svg(cast(Any, chart))
         program = "import json, sys, vl_convert; sys.stdout.write(vl_convert.vegalite_to_svg(json.load(sys.stdin)))"
         source = json.dumps(chart).encode()
-        done = subprocess.run([sys.executable, "-P", "-c", program], input=source, capture_output=True, check=True)
-        return done.stdout.decode()
+        finished = subprocess.run([sys.executable, "-P", "-c", program], input=source, capture_output=True, check=True)
+        return finished.stdout.decode()
     except (subprocess.CalledProcessError, OSError, MemoryError, ValueError) as e:
         raise NotDrawnError(f"the renderer failed: {type(e).__name__}") from e
 

@@ -265,7 +265,7 @@ def headline(report: Report, verdict: Verdict) -> str:
 
 
 def reason(verdict: Verdict, evaluation: Evaluated | None = None) -> str:
-    """Who tested the policy, or why there is no such test."""
+    """Sentence on the test of the policy, or the reason that there is none."""
     gain = verdict.improvement
     if gain is not None and verdict.why == NOT_MEASURED_HERE:
         # a model's estimate on real people never stands first
@@ -493,9 +493,11 @@ def whom_card(report: Report, view: PolicyView, verdict: Verdict) -> AnswerCard:
         states, share = policy_sections.reach(view)
         # evidence of a linear policy is no number of rows
         of_decisions = "" if report.features is not None else f" ({percent(share, 2)} of decisions)"
-        given = [int(((view.action == a) & ~view.abstains).any(0).sum()) for a in range(len(actions))]
-        most = sorted((a for a, n in enumerate(given) if n), key=lambda a: -given[a])[:_MOST]
-        rows = tuple((actions[a], f"{number(given[a])} state{'s' * (given[a] > 1)}") for a in most)
+        states_of_action = [int(((view.action == a) & ~view.abstains).any(0).sum()) for a in range(len(actions))]
+        most = sorted((a for a, n in enumerate(states_of_action) if n), key=lambda a: -states_of_action[a])[:_MOST]
+        rows = tuple(
+            (actions[a], f"{number(states_of_action[a])} state{'s' * (states_of_action[a] > 1)}") for a in most
+        )
         words = (
             *((elsewhere,) if view.abstains.any() else ()),
             "What practice does there is not known from this release. Recommended most often:",
@@ -506,10 +508,8 @@ def whom_card(report: Report, view: PolicyView, verdict: Verdict) -> AnswerCard:
     if moved <= total / 100:
         return AnswerCard(name, "Hardly anybody", ("It takes the actions that practice takes.", elsewhere))
     states = len({c.run.state for c in differences})
-    some, all_decisions = (number(round_up(x, "nearest")) for x in (moved, total))
-    words = (
-        f"About {some} of {all_decisions} decisions in this log, in {number(states)} of {live} states. {elsewhere}",
-    )
+    changed, in_all = (number(round_up(x, "nearest")) for x in (moved, total))
+    words = (f"About {changed} of {in_all} decisions in this log, in {number(states)} of {live} states. {elsewhere}",)
     labels = names(view.state_labels, "state", _LABEL)
     rows = tuple(
         (f"{labels[c.run.state]}{_when(view, c.run)}:", f"{actions[c.usual]} → {actions[c.run.action]}")
@@ -665,9 +665,9 @@ def _next(report: Report, verdict: Verdict) -> tuple[str, ...]:
         case "nothing_changes":
             return keep, "More people or more budget would let the policy say more."
         case "withheld":
-            seen = verdict.confounding is not None and verdict.confounding.status == "seen"
+            confounded = verdict.confounding is not None and verdict.confounding.status == "seen"
             mend = "Add what drives the choices to the card's states, and run again."
-            return keep, "Do not use the estimate.", mend if seen else "Or try it in a trial."
+            return keep, "Do not use the estimate.", mend if confounded else "Or try it in a trial."
         case "not_evaluated" if isinstance(data, DeclaredPlant):
             return "Try it in a trial", "No test of a controller on held-out people is at hand."
         case "not_evaluated" if data.users_public < least:

@@ -139,8 +139,8 @@ class BesidePractice:
 def _against(practice: Practice, view: Decisions) -> BesidePractice:
     followed, gain = (np.full(view.abstains.shape, np.nan) for _ in range(2))
     apart = np.zeros(view.abstains.shape, dtype=bool)
-    for h, s, share, more, sure in practice.cells:
-        followed[h, s], gain[h, s], apart[h, s] = share, more, sure
+    for h, s, share, difference, separate in practice.cells:
+        followed[h, s], gain[h, s], apart[h, s] = share, difference, separate
     return BesidePractice(followed, gain, apart)
 
 
@@ -185,8 +185,8 @@ def _table_row(
     usual, counts = view.practice[tables, run.state], view.evidence[tables, run.state, run.action]
     mean = np.nanmean(usual, axis=0)
     most = int(mean.argmax())
-    apart, known = int(against.apart[where].sum()), int((~np.isnan(against.gain[where])).sum())
-    sure = "yes" if apart == known else "no" if apart == 0 else f"at {apart} of {known} steps"
+    separate, known_steps = int(against.apart[where].sum()), int((~np.isnan(against.gain[where])).sum())
+    sure = "yes" if separate == known_steps else "no" if separate == 0 else f"at {separate} of {known_steps} steps"
     return (
         states[run.state],
         steps(run.first, run.last),

@@ -297,8 +297,8 @@ def _steps(facts: learnt.ConsistencyFacts) -> str:
     result = "the visits drown in the noise"
     if facts.drift is not None and facts.drift_error is not None:
         result = f"squared distance {number(facts.drift, 3)}, standard error {number(facts.drift_error, 3)}"
-    done = "one table was made of all steps" if facts.steps_shared else "each step keeps its own table"
-    return f"Do the dynamics drift from step to step? A test on the released counts says: {result}; so {done}."
+    conclusion = "one table was made of all steps" if facts.steps_shared else "each step keeps its own table"
+    return f"Do the dynamics drift from step to step? A test on the released counts says: {result}; so {conclusion}."
 
 
 def _people(data: Declared) -> list[tuple[str, ...]]:
@@ -442,11 +442,11 @@ def evidence_section(c: learnt.PlantConstants, model: learnt.PlantModel | None) 
         for i, x in enumerate(c.directions, start=1)
     ]
     words_of = "Sums of squares along each direction of (x, u), balls of radius 1: a row adds at most 2 in all"
-    seen = table("Direction | Sum of squares | Share | Trusted", rows, words_of, "Sum of squares | Share")
+    directions = table("Direction | Sum of squares | Share | Trusted", rows, words_of, "Sum of squares | Share")
     estimated = [("A", _matrix(model.A)), ("B", _matrix(model.B))] if model is not None else []
     plant = table("Model | ", estimated, "The estimated plant")
     listed = constants_table(c.policy, f"Constants: preset “{clean(c.policy.preset)}”")
-    return Section("evidence", "How well the plant was explored", words, tables=(seen, plant, listed))
+    return Section("evidence", "How well the plant was explored", words, tables=(directions, plant, listed))
 
 
 def _numbers(values: Sequence[float]) -> str:
@@ -550,12 +550,12 @@ def played_page(
     view: learnt.PolicyView,
 ) -> tuple[Opening, list[Chapter]]:
     """First screen and chapters of a run that was played in a known world."""
-    what = (
+    policy_parts = (
         (policy_sections.policy_section(report, None, view), policy_sections.shares_section(view))
         if isinstance(view, learnt.Decisions)
         else (_controls(view),)
     )
-    decide = values.lost_section(sim), values.regret_section(sim), *what
+    decide = values.lost_section(sim), values.regret_section(sim), *policy_parts
     approve = promise_section(report.guarantee), *limits_sections(report)
     check = (
         verify_section(report),

@@ -80,10 +80,10 @@ def _start(start: str) -> str:
     return {"released": "estimated from the released counts", "declared": "declared"}[start]
 
 
-def _baselines(mine: ValueFacts | Baseline, beside: dict[str, Baseline]) -> Table:
-    rows = [(_OWN, _about(mine), interval(mine.lower, mine.upper), "")]
+def _baselines(policy: ValueFacts | Baseline, beside: dict[str, Baseline]) -> Table:
+    rows = [(_OWN, _about(policy), interval(policy.lower, policy.upper), "")]
     for name, b in beside.items():
-        rows.append((clean(name), _about(b), interval(b.lower, b.upper), _apart(mine, b)))
+        rows.append((clean(name), _about(b), interval(b.lower, b.upper), _apart(policy, b)))
     return table(
         "Policy | Estimate | Interval | This policy's interval",
         rows,
@@ -98,10 +98,10 @@ def _about(value: ValueFacts | Baseline) -> str:
     return about(value.estimate, value.lower, value.upper)
 
 
-def _apart(mine: ValueFacts | Baseline, other: Baseline) -> str:
-    if mine.lower is not None and other.upper is not None and mine.lower > other.upper:
+def _apart(policy: ValueFacts | Baseline, other: Baseline) -> str:
+    if policy.lower is not None and other.upper is not None and policy.lower > other.upper:
         return "lies above"
-    if mine.upper is not None and other.lower is not None and mine.upper < other.lower:
+    if policy.upper is not None and other.lower is not None and policy.upper < other.lower:
         return "lies below"
     return "overlaps: no clear difference"
 
@@ -356,9 +356,9 @@ def played_opening(report: Report, sim: Simulation) -> Opening:
         f"{what} for {clean(sim.world)}, learnt by {clean(report.agent)} while {number(sim.episodes)} simulated "
         f"episodes came one by one, {_each(data)}; an episode has {number(data.horizon)} steps."
     )
-    mine, communication = sim.agents[0], sim.communication
+    agent, communication = sim.agents[0], sim.communication
     cost = loss(promise.rho, promise.epsilon, promise.delta, pure=promise.pure)
-    words = f"regret while learning: {number(mine.regret.mean)} ± {number(mine.regret.std)} over {mine.runs} seeds"
+    words = f"regret while learning: {number(agent.regret.mean)} ± {number(agent.regret.std)} over {agent.runs} seeds"
     asked_loss = ", ".join(f"{clean(k)} = {number(v)}" for k, v in promise.asked.items())
     sends = () if communication is None else (f"a user sends {number(communication.bits)} bits",)
     cards = (
@@ -388,15 +388,15 @@ def played_opening(report: Report, sim: Simulation) -> Opening:
 
 def to_decide(sim: Simulation) -> str:
     """Sentence on the agents that are clearly worse, and clearly better."""
-    mine = sim.agents[0].suboptimality
-    if mine is None:
+    own_loss = sim.agents[0].suboptimality
+    if own_loss is None:
         return "The agent emits no policy."
     idle = next((a.suboptimality for a in sim.agents[1:] if a.agent == "zero"), None)
-    if idle is not None and abs(mine.least - idle.mean) + abs(mine.most - idle.mean) <= 1e-9 * idle.mean:
+    if idle is not None and abs(own_loss.least - idle.mean) + abs(own_loss.most - idle.mean) <= 1e-9 * idle.mean:
         return "It never left zero: its controller does nothing, and is worth what doing nothing is."
     others = [(a, a.suboptimality) for a in sim.agents[1:] if a.suboptimality is not None]
-    beaten = [a.agent for a, s in others if _end(mine, 1) < _end(s, -1)]
-    lost = [a.agent for a, s in others if _end(mine, -1) > _end(s, 1)]
+    beaten = [a.agent for a, s in others if _end(own_loss, 1) < _end(s, -1)]
+    lost = [a.agent for a, s in others if _end(own_loss, -1) > _end(s, 1)]
     if not beaten and not lost:
         return "Its policy is neither clearly better nor clearly worse than any beside it."
     better = f"clearly better than that of {listing(beaten)}" if beaten else ""
@@ -506,15 +506,15 @@ def played_answer(sim: Simulation) -> str:
 
 
 def _meanwhile(sim: Simulation) -> str:
-    mine, beside = sim.agents[0], [a for a in sim.agents[1:] if a.role == "control"]
+    agent, beside = sim.agents[0], [a for a in sim.agents[1:] if a.role == "control"]
     best = min(beside, key=lambda a: a.regret.mean, default=None)
     control = (
         "" if best is None else f", where {clean(best.agent)}, which learns nothing, loses {number(best.regret.mean)}"
     )
-    if "logged" in mine.variant:
+    if "logged" in agent.variant:
         met = f"the {number(sim.episodes)} who then meet it lose"
-        return f"It was learnt from logs; {met} {number(mine.regret.mean)}{control}."
-    return f"The {number(sim.episodes)} episodes from which it learnt lost {number(mine.regret.mean)} in all{control}."
+        return f"It was learnt from logs; {met} {number(agent.regret.mean)}{control}."
+    return f"The {number(sim.episodes)} episodes from which it learnt lost {number(agent.regret.mean)} in all{control}."
 
 
 def _at_the_end(sim: Simulation) -> str:

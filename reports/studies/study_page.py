@@ -47,9 +47,9 @@ class StudyPage:
 
 def study_page(study: Study, rows: Rows, claims: Sequence[Judged]) -> StudyPage:
     """Claims, figure and episodes needed first, the numbers after."""
-    held = [c["claim"] for c in claims if c["holds"]]
-    answer = f"Of {len(claims)} claims checked by a stated rule, {number(len(held))} hold"
-    answer += f": {'; '.join(held)}." if held else "."
+    true_claims = [c["claim"] for c in claims if c["holds"]]
+    answer = f"Of {len(claims)} claims checked by a stated rule, {number(len(true_claims))} hold"
+    answer += f": {'; '.join(true_claims)}." if true_claims else "."
     drawn = draw_study(study, rows)
     words = "Each verdict is computed from the rows."
     if study.variants:
@@ -92,11 +92,11 @@ def draw_study(study: Study, rows: Rows) -> Figure:
     letter = {"epsilon": "ε = ", "rho": "ρ = ", "world": ""}[drawn.panel]
     ends = [min(r["episodes"] for r in shown), max(r["episodes"] for r in shown)]
     for key in dict.fromkeys(k for r in shown if (k := r[drawn.panel]) is not None):
-        mine = [r for r in shown if r[drawn.panel] in (key, None)]
-        mine.sort(key=lambda r: (r["variant"] == "control", r["agent"], r["variant"], r["epsilon"] or 0))
+        panel_rows = [r for r in shown if r[drawn.panel] in (key, None)]
+        panel_rows.sort(key=lambda r: (r["variant"] == "control", r["agent"], r["variant"], r["epsilon"] or 0))
         lines: dict[str, list[StudyRow]] = {}
         for name, row in zip(
-            label_of(mine, (drawn.panel, *(["episodes"] if drawn.x != "curve" else []))), mine, strict=True
+            label_of(panel_rows, (drawn.panel, *(["episodes"] if drawn.x != "curve" else []))), panel_rows, strict=True
         ):
             lines.setdefault(name, []).append(row)
         title = key if isinstance(key, str) else f"{letter}{number(key)}"
@@ -120,10 +120,10 @@ def _line(x: str, rows: Rows, ends: Sequence[int]) -> Line:
     mean, std = [r["mean"] for r in rows], [r["std"] for r in rows]
     if len(rows) == 1:
         return Line(ends, mean * 2, std * 2, control=True)
-    at = [r["episodes"] for r in rows]
+    episodes = [r["episodes"] for r in rows]
     if row["metric"] == "suboptimality" and row["totals"]:
-        return Line(at, mean, std, control, *([band(r)[edge] for r in rows] for edge in ("low", "high")))
-    return Line(at, mean, std, control)
+        return Line(episodes, mean, std, control, *([band(r)[edge] for r in rows] for edge in ("low", "high")))
+    return Line(episodes, mean, std, control)
 
 
 def _needed(needed: Sequence[EpisodesNeeded], bar: float, least: int) -> Section:
@@ -259,7 +259,7 @@ def communication(rows: Sequence[TrialRow]) -> Section:
     for r in rows:
         if r["messages"] is not None:
             sent.setdefault((r["trust"], r["agent"], r["variant"]), []).append(r)
-    lines = [(*who, _range(mine, "messages"), _range(mine, "bits")) for who, mine in sent.items()]
+    lines = [(*key, _range(group, "messages"), _range(group, "bits")) for key, group in sent.items()]
     listed = table("Trust | Agent | Variant | Messages | Bits", lines, numeric="Messages | Bits")
     return Section("communication", "What one user sends", words, tables=(listed,))
 
@@ -310,8 +310,8 @@ def audit_page(name: str, verdicts: Sequence[AttackResult], notes: Sequence[str]
 def summary(name: str, verdicts: Sequence[AttackResult]) -> str:
     """The result of an audit in one sentence."""
     if bad := [v for v in verdicts if v.violates]:
-        what = "; ".join(f"{v.mechanism}: claims {claim(v)}, {_fault(v)}" for v in bad)
-        return f"{name} is NOT as private as it says. {what}, with confidence {verdicts[0].confidence:.4f}."
+        violations = "; ".join(f"{v.mechanism}: claims {claim(v)}, {_fault(v)}" for v in bad)
+        return f"{name} is NOT as private as it says. {violations}, with confidence {verdicts[0].confidence:.4f}."
     shares = ", ".join(f"{v.ratio:.0%}" for v in verdicts)
     sentence = f"No attack found {name} to lose more than it claims; the best proved {shares} of the claim to be there."
     return " ".join([sentence, *_untested(verdicts)])
