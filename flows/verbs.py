@@ -445,10 +445,8 @@ def act(
         raise CardError("policy act: this policy takes --observation; it draws nothing, and states are labels")
     if not vectors and observation is not None:
         raise CardError("policy act: this policy has declared states: give --state, not --observation")
-    situation = observation if vectors else state
-    if (batch is None) == (situation is None or step is None) or (
-        batch is not None and (situation, step) != (None, None)
-    ):
+    query = observation if vectors else state
+    if (batch is None) == (query is None or step is None) or (batch is not None and (query, step) != (None, None)):
         option = "--observation" if vectors else "--state"
         raise CardError(f"policy act: give {option} with --step, or --batch alone")
     if batch is not None and policy.stored.of.play is not None:

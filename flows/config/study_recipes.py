@@ -34,13 +34,11 @@ def _run_folder(name: str, runs: Path | None, table: str) -> Path:
     """A path, a run of the home, or its beginning."""
     folders = sorted(runs.glob("*")) if runs is not None else []
     matches = [Path(name)] if (Path(name) / "report.json").is_file() else []
-    matches = (
-        matches or [p for p in folders if p.name == name] or [p for p in folders if name and p.name.startswith(name)]
-    )
+    matches = matches or [p for p in folders if p.name == name]
+    matches = matches or [p for p in folders if name and p.name.startswith(name)]
     if len(matches) != 1:
-        raise CardError(
-            f"[{table}]: {'several runs begin' if matches else 'no run begins'} with {name!r}; give its name"
-        )
+        which = "several runs begin" if matches else "no run begins"
+        raise CardError(f"[{table}]: {which} with {name!r}; give its name")
     return matches[0].resolve()
 
 

@@ -231,30 +231,26 @@ def _extra_file(folder: Path, place: Path) -> str | None:
 def _half_drawn(folder: Path, fresh: Path) -> bool:
     """Whether one of two pages lacks pictures that the other has: then their bytes cannot be compared."""
     marker = NOT_DRAWN.encode()
-    existing = folder / fresh.name
-    return (
-        fresh.suffix == ".html"
-        and existing.is_file()
-        and (marker in existing.read_bytes()) != (marker in fresh.read_bytes())
-    )
+    old = folder / fresh.name
+    return fresh.suffix == ".html" and old.is_file() and (marker in old.read_bytes()) != (marker in fresh.read_bytes())
 
 
-def _difference(existing: Path, fresh: Path, *, same_maker: bool) -> str | None:
+def _difference(old: Path, fresh: Path, *, same_maker: bool) -> str | None:
     """The difference of the folder's file from the fresh one, in words, or None."""
-    if not existing.is_file():
+    if not old.is_file():
         return "it is gone"
-    if existing.read_bytes() == fresh.read_bytes():
+    if old.read_bytes() == fresh.read_bytes():
         return None
     if fresh.suffix == ".parquet":
         try:
-            equal = pq.read_table(existing).equals(pq.read_table(fresh))
+            equal = pq.read_table(old).equals(pq.read_table(fresh))
         except BROKEN:
             equal = False
         # another version of the library writes the same numbers in other bytes
         return None if equal and not same_maker else f"{'its bytes' if equal else 'its numbers'} are others"
     if fresh.suffix == ".json":
         try:
-            content: Any = json.loads(existing.read_text(encoding="utf-8"))
+            content: Any = json.loads(old.read_text(encoding="utf-8"))
         except ValueError:
             return "it is no JSON"
         where = first_difference(content, json.loads(fresh.read_text(encoding="utf-8")))

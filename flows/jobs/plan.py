@@ -151,7 +151,7 @@ def _nightly_plan(s: Setting, ledger: Ledger) -> tuple[Fraction, answers.NightsP
     if nightly.gate is not None and not counter_intents(entries, s.card.name, nightly.key):
         charge += nightly.gate.charge()[0] or 0
     worst = nightly.sums.mechanisms + (() if nightly.played is None else nightly.played.mechanisms)
-    listed_nights = {"worst": worst, **({"tonight": nightly.mechanisms(tonight)} if inside else {})}
+    by_night = {"worst": worst, **({"tonight": nightly.mechanisms(tonight)} if inside else {})}
     errors = {"worst": max(map(counter.error, range(1, counter.steps + 1)))}
     if inside:
         errors["tonight"] = counter.error(tonight)
@@ -168,8 +168,7 @@ def _nightly_plan(s: Setting, ledger: Ledger) -> tuple[Fraction, answers.NightsP
         replays=replays,
         charge_rho=float(charge),
         standard_deviation={
-            m.table: {k: listed[i].standard_deviation for k, listed in listed_nights.items()}
-            for i, m in enumerate(worst)
+            m.table: {k: listed[i].standard_deviation for k, listed in by_night.items()} for i, m in enumerate(worst)
         },
         times_one_release={k: counter.cost * e for k, e in errors.items()},
         **present(window=counter.window, drift=_drift_plan(s, nightly)),
@@ -417,13 +416,11 @@ def _rivals(s: Setting) -> Iterator[tuple[answers.Rival, RunPlan]]:
         elsewhere = _observed(s) and agent.learner.section != "linear"
         if elsewhere or (s.recipe.nightly is not None and not agent.learner.continual):
             continue
-        privacy = (
-            None if p is None else p.model_copy(update={"release": release, "calibration": "tight", "split": None})
-        )
+        budget = None if p is None else p.model_copy(update={"release": release, "calibration": "tight", "split": None})
         e = None if s.recipe.evaluate is None else s.recipe.evaluate.model_copy(update={"people": 0.0})
         section = agent.learner.section
         sections = {n: getattr(s.recipe, n) if n == section else None for n in ("linear", "lq", "one_step")}
-        terms = replace(s.recipe.terms, agent=name, privacy=privacy, evaluate=e, **sections)
+        terms = replace(s.recipe.terms, agent=name, privacy=budget, evaluate=e, **sections)
         try:
             agent.learner.check(terms)
             plan = plan_run(card, terms)

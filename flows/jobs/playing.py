@@ -320,11 +320,9 @@ def play_job(path: Path, home: Home, work: Work = ALONE) -> Dump:
     totals: dict[str, list[float]] = {}
 
     def tell(trial: Trial, outcome: Dump) -> None:
-        regrets = totals.setdefault(trial.agent, [])
-        regrets.append(outcome["regret"][-1])
-        work.say(
-            f"  {trial.agent}, run {len(regrets)}: regret {regrets[-1]:.4g}; so far {np.mean(regrets):.4g} on average"
-        )
+        seen = totals.setdefault(trial.agent, [])
+        seen.append(outcome["regret"][-1])
+        work.say(f"  {trial.agent}, run {len(seen)}: regret {seen[-1]:.4g}; so far {np.mean(seen):.4g} on average")
 
     cells = home.root / "simulations" / "cells"
     outcomes = work.step("play")(measure_cells, trials, cells, work.progress, tell)

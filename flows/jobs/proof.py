@@ -53,9 +53,9 @@ def verify_run_job(
     """
     try:
         proof = read_certificate(folder)
-        ledger_entries = _ledger_entries(entries, proof["dataset"], folder)
-        record = None if ledger_entries is None else _vouched(ledger_entries, proof, folder, trusted, own)
-        checks = verify_run(folder, ledger_entries, None if record is None else record.older(publication.maker()))
+        chain = _chain(entries, proof["dataset"], folder)
+        record = None if chain is None else _vouched(chain, proof, folder, trusted, own)
+        checks = verify_run(folder, chain, None if record is None else record.older(publication.maker()))
         if checks[0].ok is not False:
             checks += _publication_checks(folder, proof, record, card, strict=bool(trusted))
     except (ValueError, LookupError, TypeError, AttributeError) as e:
@@ -67,26 +67,21 @@ def verify_run_job(
     return Proof(folder.name, wrong is None, problem, vouched, checks)
 
 
-def _ledger_entries(entries: Entries, dataset: str, folder: Path) -> Sequence[Entry] | None:
+def _chain(entries: Entries, dataset: str, folder: Path) -> Sequence[Entry] | None:
     """The ledger that charged the run, or published one of its name; None where none is at hand, or another one is."""
     try:
         charged = entries()
     except NoLedgerError:
         return None
-    return (
-        charged
-        if publication.publications(charged, folder.name) or any(e.lineage == dataset for e in charged)
-        else None
-    )
+    of_run = publication.publications(charged, folder.name) or any(e.lineage == dataset for e in charged)
+    return charged if of_run else None
 
 
-def _commit(ledger_entries: Sequence[Entry], proof: Body) -> Entry | None:
+def _commit(chain: Sequence[Entry], proof: Body) -> Entry | None:
     stated = proof["ledger"]
-    return (
-        None
-        if stated is None
-        else next((e for e in ledger_entries if (e.seq, e.hash) == (stated["entry"], stated["hash"])), None)
-    )
+    if stated is None:
+        return None
+    return next((e for e in chain if (e.seq, e.hash) == (stated["entry"], stated["hash"])), None)
 
 
 @dataclass(frozen=True)
@@ -116,15 +111,15 @@ class Vouched:
         return publication.older_version(self.body["made_by"], now) if sound else None
 
 
-def _vouched(ledger_entries: Sequence[Entry], proof: Body, folder: Path, trusted: frozenset[str], own: bool) -> Vouched:
-    commit, files = _commit(ledger_entries, proof), publication.file_digests(folder)
-    intent = None if commit is None else next((e for e in ledger_entries if e.seq == commit.body.get("intent")), None)
-    published = _published(ledger_entries, folder, files)
+def _vouched(chain: Sequence[Entry], proof: Body, folder: Path, trusted: frozenset[str], own: bool) -> Vouched:
+    commit, files = _commit(chain, proof), publication.file_digests(folder)
+    intent = None if commit is None else next((e for e in chain if e.seq == commit.body.get("intent")), None)
+    published = _published(chain, folder, files)
     if published is None:
-        return Vouched(ledger_entries, intent, commit, own=own)
-    keys = trusted or frozenset(publication.registered_keys([e for e in ledger_entries if e.seq < published.seq]))
+        return Vouched(chain, intent, commit, own=own)
+    keys = trusted or frozenset(publication.registered_keys([e for e in chain if e.seq < published.seq]))
     changed, unsigned = _problem(published, folder, files), publication.signature_problem(published, keys)
-    return Vouched(ledger_entries, intent, commit, published, changed, unsigned, own)
+    return Vouched(chain, intent, commit, published, changed, unsigned, own)
 
 
 def _publication_checks(
@@ -155,10 +150,10 @@ def _publication_checks(
         yield from made_again(folder, card, record)
 
 
-def _published(ledger_entries: Sequence[Entry], folder: Path, files: Mapping[str, str]) -> Entry | None:
+def _published(chain: Sequence[Entry], folder: Path, files: Mapping[str, str]) -> Entry | None:
     """The PUBLISH entry of a folder: under its own name, else under the one it claims, as a copy may be renamed."""
     names = folder.name, _name(folder)
-    return next((e for n in names if (e := publication.publication_of(ledger_entries, n, files)) is not None), None)
+    return next((e for n in names if (e := publication.publication_of(chain, n, files)) is not None), None)
 
 
 def _problem(published: Entry, folder: Path, files: Mapping[str, str]) -> str | None:
@@ -201,16 +196,14 @@ def refuse_changed(folder: Path, entries: Entries, card: AnyCard | None = None) 
     """
     try:
         proof = read_certificate(folder)
-        ledger_entries = _ledger_entries(entries, proof["dataset"], folder)
+        chain = _chain(entries, proof["dataset"], folder)
         files = publication.file_digests(folder)
-        published = None if ledger_entries is None else _published(ledger_entries, folder, files)
+        published = None if chain is None else _published(chain, folder, files)
         if published is not None:
             problem = _problem(published, folder, files)
         elif card is not None and card.name != proof["dataset"]:
             problem = f"it is of {proof['dataset']}, the card of {card.name}"
-        elif ledger_entries is not None and not publication.was_unvouched(
-            ledger_entries, _commit(ledger_entries, proof)
-        ):
+        elif chain is not None and not publication.was_unvouched(chain, _commit(chain, proof)):
             problem = _UNKNOWN
         else:
             stated = {file_of(kind): digest for kind, digest in proof["sha256"].items()}
@@ -227,13 +220,8 @@ def draw_pages(folder: Path, report: Report, view: PolicyView, entries: Entries)
 
     Raises BudgetError if this version would draw others; the folder stays as it is.
     """
-    ledger_entries = _ledger_entries(entries, report.dataset.name, folder)
-    published = (
-        []
-        if ledger_entries is None
-        else publication.publications(ledger_entries, folder.name)
-        or publication.publications(ledger_entries, report.run)
-    )
+    chain = _chain(entries, report.dataset.name, folder) or ()
+    published = publication.publications(chain, folder.name) or publication.publications(chain, report.run)
     files = publication.file_digests(folder)
     if any(e.body["files"] == files for e in published):
         return

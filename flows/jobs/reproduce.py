@@ -36,7 +36,7 @@ def reproduce_job(name: str, home: Home, work: Work = ALONE, *, full: bool = Fal
     }
     more = [file for m in measured for file in m.result["files"]]
     page = overview([(m.study, m.claims) for m in measured])
-    return work.step("report")(_publish, _root(home) / "all", page, result, {}, more)
+    return work.step("report")(_publish, home.root / "studies" / "all", page, result, {}, more)
 
 
 def study_job(path: Path, home: Home, work: Work = ALONE, *, full: bool = False) -> Dump:
@@ -59,18 +59,14 @@ class _Measured:
     kept: int
 
 
-def _root(home: Home) -> Path:
-    return home.root / "studies"
-
-
 def _measured(path: Path, home: Home, work: Work, *, full: bool) -> _Measured:
-    study, place = load_study(path), _root(home) / "cells"
+    study, studies = load_study(path), home.root / "studies"
     cells, name = study.listed(full), study.study.name
-    kept = count_measured(cells, place)
+    kept = count_measured(cells, studies / "cells")
     work.say(f"{name}: {len(cells):,} cells, {kept:,} kept from before; simulation, not private")
     # the processes that measure find worlds' files there too
     with nullcontext() if home.shelf is None else environment(CATALOG_VARIABLE, str(home.shelf.resolve())):
-        outcomes = work.step("measure")(measure_cells, cells, place, work.progress)
+        outcomes = work.step("measure")(measure_cells, cells, studies / "cells", work.progress)
     rows = gathered_rows(cells, outcomes, study.study.metric)
     claims, bar = study.judged(rows), bar_of(rows)
     table = [printed(row) for row in rows]
@@ -87,7 +83,7 @@ def _measured(path: Path, home: Home, work: Work, *, full: bool) -> _Measured:
         if points := curve_points(rows):
             written["curves.parquet"] = table_files(points)[0]
         recipe = study.model_dump(mode="json", exclude_defaults=True) | {"measured": "full" if full else "default"}
-        return _publish(_root(home) / name, study_page(study, rows, claims), result, written, recipe=recipe)
+        return _publish(studies / name, study_page(study, rows, claims), result, written, recipe=recipe)
 
     return _Measured(study, claims, work.step("report")(report), len(cells), kept)
 

@@ -272,11 +272,11 @@ def publish_run(run: Made, home: Home, learnt: Learnt, ledger: Ledger) -> Report
             raise BudgetError(f"{card.name}: the stored release is not the committed one; nothing is published")
         _same_release(final, copied, curated)
         copy_file(run.recipe.path, partial / "recipe.toml")
-        log_record = _log_record_of(run, home)
-        report = compose(run, learnt, entries, partial, log_record)
+        record = _record_of(run, home)
+        report = compose(run, learnt, entries, partial, record)
         body = run.publication(entries, partial)
-        if log_record is not None:
-            body["made"] = log_record.model_dump()
+        if record is not None:
+            body["made"] = record.model_dump()
         # before the folder appears in `runs/`: everything there is vouched for
         entry = ledger.publish(card.name, body, key)
         if entry.seq > entries[-1].seq:
@@ -284,9 +284,7 @@ def publish_run(run: Made, home: Home, learnt: Learnt, ledger: Ledger) -> Report
     return report
 
 
-def compose(
-    run: Made, learnt: Learnt, entries: Sequence[Entry], folder: Path, log_record: SimulatedLog | None
-) -> Report:
+def compose(run: Made, learnt: Learnt, entries: Sequence[Entry], folder: Path, record: SimulatedLog | None) -> Report:
     """Write all files of a run but release and recipe, of which they are made; for publishing and for verifying.
 
     Returns the run's report.
@@ -304,7 +302,7 @@ def compose(
         files = shared(files, recipe.play.share)
     digests = write_policy(files, folder)
     ask, release, gate = recipe.terms.ask(), curated.release, curated.gate
-    facts = standing(learnt.facts(), card, log_record)
+    facts = standing(learnt.facts(), card, record)
     # a real dataset's ledger is not home's
     of_card = " --card CARD" if card.kind == "real" else ""
     truth = None
@@ -318,7 +316,7 @@ def compose(
         recipe=recipe.recipe.name,
         agent=recipe.recipe.agent,
         dataset=data,
-        **present(made=log_record),
+        **present(made=record),
         guarantee=promise,
         verdict=decide(facts.evaluation, data, promise.rho, hidden, facts.model_baselines.get("practice")),
         **present(suboptimality=missing(facts.best, facts.value), evaluation=facts.evaluation),
@@ -416,7 +414,7 @@ def _ledger_facts(card: AnyCard, curated: Curated) -> LedgerFacts | None:
     )
 
 
-def standing(facts: LearntFacts, card: AnyCard, log_record: SimulatedLog | None) -> LearntFacts:
+def standing(facts: LearntFacts, card: AnyCard, record: SimulatedLog | None) -> LearntFacts:
     """Learnt facts with the interval that the page shows first, cut to what an episode can pay."""
     most = card.reward.most(card.domain.states.ends) if isinstance(card, Card) else None
     value = _clipped(facts.value, most)
@@ -426,7 +424,7 @@ def standing(facts: LearntFacts, card: AnyCard, log_record: SimulatedLog | None)
         baselines["this policy"] = Baseline.model_validate({k: getattr(value, k) for k in _ENDS[:3]})
         measured = evaluation.certified(card.domain.markov if isinstance(card, Card) else "declared")
         value = _evaluated(value, evaluation, certified=measured)
-    elif facts.contained is not None and value.status == "modelled" and _alike(facts.contained, log_record):
+    elif facts.contained is not None and value.status == "modelled" and _alike(facts.contained, record):
         value = _bound(value, facts.contained)
     return replace(facts, value=value, model_baselines=baselines, evaluation=evaluation)
 
@@ -456,9 +454,9 @@ def _evaluated(value: ValueFacts, evaluation: Evaluated, *, certified: bool) -> 
     return _with(value, {**ends, "status": "evaluated" if certified else "modelled", "assumes": assumes})
 
 
-def _alike(measured: Contained, log_record: SimulatedLog | None) -> bool:
+def _alike(measured: Contained, record: SimulatedLog | None) -> bool:
     wanted = measured.world, measured.behaviour, measured.episodes
-    return log_record is not None and (log_record.world, log_record.behaviour, log_record.episodes) == wanted
+    return record is not None and (record.world, record.behaviour, record.episodes) == wanted
 
 
 def _bound(value: ValueFacts, measured: Contained) -> ValueFacts:
@@ -471,7 +469,7 @@ def _with(value: _Ends, changes: Dump) -> _Ends:
     return type(value).model_validate({**value.parts(), **changes})
 
 
-def _log_record_of(run: Made, home: Home) -> SimulatedLog | None:
+def _record_of(run: Made, home: Home) -> SimulatedLog | None:
     """The record of the log that a run's snapshot was read from; None for any other log under the same card.
 
     A record that cannot be read counts as none.
@@ -482,9 +480,9 @@ def _log_record_of(run: Made, home: Home) -> SimulatedLog | None:
     if card.kind == "real" or snapshot is None or not file.is_file():
         return None
     try:
-        log_record = SimulatedLog.model_validate_json(file.read_bytes())
+        record = SimulatedLog.model_validate_json(file.read_bytes())
     except ValidationError:
         return None
     from pipeline.logs.sources import source_digest_of
 
-    return log_record if snapshot.source_digest == source_digest_of(log_record.sha256, card) else None
+    return record if snapshot.source_digest == source_digest_of(record.sha256, card) else None

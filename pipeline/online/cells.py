@@ -295,11 +295,9 @@ def curve_points(rows: Rows) -> list[dict[str, object]]:
     """Every mark of every row's curve as a row: agent, setting, episodes, mean and spread of the regret."""
     names = ("agent", "variant", "trust", "world", "epsilon", "delta", "calibration", "constants", "runs")
     return [
-        {**{name: row[name] for name in names}, "episodes": mark, "regret_mean": mean, "regret_std": std}
+        {**{name: row[name] for name in names}, "episodes": k, "regret_mean": mean, "regret_std": std}
         for row in rows
-        for mark, mean, std in zip(
-            row.get("marks", ()), row.get("curve_mean", ()), row.get("curve_std", ()), strict=True
-        )
+        for k, mean, std in zip(row.get("marks", ()), row.get("curve_mean", ()), row.get("curve_std", ()), strict=True)
     ]
 
 

@@ -263,11 +263,8 @@ def _run(cell: Cell, x: Contender, w: LinearWorld, plan: LinearPlan, task: Linea
     # one stream for the log, which all contenders share, and one each for noise and ties
     seed = (cell.world, cell.episodes, run)
     log = np.random.default_rng((3, *seed))
-    contender = zlib.crc32(f"{x.agent} {x.variant} {cell.rho}".encode())
-    noise, ties = (
-        SeededNoise(np.random.SeedSequence((4, *seed, contender))),
-        np.random.default_rng((5, *seed, contender)),
-    )
+    key = zlib.crc32(f"{x.agent} {x.variant} {cell.rho}".encode())
+    noise, ties = SeededNoise(np.random.SeedSequence((4, *seed, key))), np.random.default_rng((5, *seed, key))
     rows = count_rows(plan, {"both": w.counts(cell.episodes, log)}, w.mdp.rewards)
     c = LinearConstants(C=C, ridge=RIDGE, shift="edge" if x.ours else "paper", failure=FAILURE)
     if x.release == "one_shot":

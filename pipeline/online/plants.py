@@ -97,9 +97,8 @@ def rolled_out(world: LqSystem, rollout: LinearRollout, rng: np.random.Generator
         raise ValueError(f"gains must have a norm of at most gamma = {world.gamma}; cut them")
     if np.linalg.norm(rollout.gains, 2, axis=(1, 2)).max() + rollout.explore > world.gamma * (1 + 1e-9):
         raise ValueError("gains and the radius of exploration must be at most gamma together")
-    states, controls = simulate(
-        world, Controller(rollout.gains, rollout.explore), min(rollout.episodes, SIMULATED), rng
-    )
+    controller = Controller(rollout.gains, rollout.explore)
+    states, controls = simulate(world, controller, min(rollout.episodes, SIMULATED), rng)
     means = moments(world, rollout) if rollout.episodes > SIMULATED else None
     return LqBatch(states, controls, rollout.episodes, means)
 

@@ -260,12 +260,11 @@ def partners(rows: Rows, row: StudyRow, wanted: Selector, along: str | None = No
         if key not in wanted:
             # a control or an agent without noise stands beside every budget, a control at one K beside every K
             any_will_do = key in ("episodes", "variant")
-            candidates = [r for r in candidates if r[key] == row[key]] or [
-                r for r in candidates if any_will_do or r[key] is None
-            ]
+            equal = [r for r in candidates if r[key] == row[key]]
+            candidates = equal or [r for r in candidates if any_will_do or r[key] is None]
         elif wanted[key] == "next smaller":
-            own_value = cast("float", row[key])
-            smaller = [x for r in candidates if (x := cast("float | None", r[key])) is not None and x < own_value]
+            own = cast("float", row[key])
+            smaller = [x for r in candidates if (x := cast("float | None", r[key])) is not None and x < own]
             candidates = [r for r in candidates if smaller and r[key] == max(smaller)]
     return select(candidates, wanted)
 
@@ -306,9 +305,7 @@ class Claim(Strict):
             "growth": "regret after K over that after K / 10", "end": "what an episode costs at the end",
             "needed": f"the episodes from which on the mean stays within {BAR:.0%} of what uniform choice loses",
         }[self.metric]  # fmt: skip
-        what += "".join(
-            f" {word} {selector_words(s)}'s" for word, s in (("less", self.minus), ("over", self.over)) if s
-        )
+        what += "".join(f" {word} {in_words(s)}'s" for word, s in (("less", self.minus), ("over", self.over)) if s)
         if self.slope is not None:
             what = f"the exponent of {'K' if self.slope == 'episodes' else '1/ε'} in {what}"
         value = "" if self.value is None else f"{number(self.value)}"
@@ -316,11 +313,11 @@ class Claim(Strict):
             times = f"{value} times " if value else ""
             apart = self.comparison in ("below", "above", "not above") and self.metric != "needed"
             sure = f" by {SURE:.0f} standard errors" if apart else ""
-            value = f"{times}that of {selector_words(self.than)}{sure}"
+            value = f"{times}that of {in_words(self.than)}{sure}"
         elif self.comparison == "about":
             value += f" (within {ABOUT:g})"
         many = {"every": "in every row", "most": "in most rows", "some": "in some row"}[self.holds]
-        return f"{what} is {self.comparison} {value}, {many} of {selector_words(self.of)}"
+        return f"{what} is {self.comparison} {value}, {many} of {in_words(self.of)}"
 
     @property
     def _along(self) -> str | None:
@@ -454,7 +451,7 @@ def _void_bar(rows: Rows, judged: Rows) -> str:
     return f"void: {each}" if each else ""
 
 
-def selector_words(wanted: Selector) -> str:
+def in_words(wanted: Selector) -> str:
     """A selector in words."""
     each = (" or ".join(map(str, v)) if isinstance(v, list) else str(v) for v in wanted.values())
     return ", ".join(v if k == "agent" else f"{k} {v}" for k, v in zip(wanted, each, strict=True)) or "every row"
@@ -593,7 +590,7 @@ class Study(Strict):
         for claim in self.claims:
             verdicts = {name: claim.verdict(rows, extra) for name, extra in (self.variants or {"": {}}).items()}
             each = {name: verdict for name, verdict in verdicts.items() if verdict is not None}
-            holds, regime = next(iter(each.values()), (False, f"no row to judge: {selector_words(claim.of)}"))
+            holds, regime = next(iter(each.values()), (False, f"no row to judge: {in_words(claim.of)}"))
             result = Judged(claim=claim.words, holds=holds, regime=regime, rule=claim.rule)
             if self.variants:
                 result["variants"] = [RegimeVerdict(variant=v, holds=h, regime=r) for v, (h, r) in each.items()]

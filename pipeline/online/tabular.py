@@ -115,10 +115,9 @@ def _local(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> Int
 
 
 def _joint(t: Trial, layout: OnlineLayout, most: int, noise: SeededNoise) -> InteractiveCounts:
-    options: dict[str, Any] = {key: t.knobs[key] for key in ("leaves",) if key in t.knobs}
-    return joint(
-        layout, most, t.episodes, ask_of(t), _world(t), noise, mechanism=mechanism_of(t, layout, most), **options
-    )
+    knobs: dict[str, Any] = {key: t.knobs[key] for key in ("leaves",) if key in t.knobs}
+    knobs["mechanism"] = mechanism_of(t, layout, most)
+    return joint(layout, most, t.episodes, ask_of(t), _world(t), noise, **knobs)
 
 
 def mechanism_of(trial: Trial, layout: OnlineLayout, most: int) -> CountMechanism:

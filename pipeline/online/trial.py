@@ -112,11 +112,9 @@ def sent_by_user(release: Release | None, steps: int, numbers: int, episodes: in
     return in_the_clear("the curator" if release.trust_model == "central" else "the server", steps * episodes, numbers)
 
 
-def in_the_clear(recipient: str, steps: int, numbers: int) -> Sent:
+def in_the_clear(to: str, steps: int, numbers: int) -> Sent:
     """Whole episodes, a message a step."""
-    return Sent(
-        who=f"{recipient}: the whole episode, in the clear", messages=steps, bits=steps * numbers * _NUMBER_BITS
-    )
+    return Sent(who=f"{to}: the whole episode, in the clear", messages=steps, bits=steps * numbers * _NUMBER_BITS)
 
 
 Trust = Literal["none", "central", "joint", "local", "shuffle"]

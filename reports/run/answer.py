@@ -124,13 +124,13 @@ def _axis(panel: Panel, top: int) -> dict[str, object]:
     """A panel's values for the template; places as texts."""
     low, high = ends(panel)
 
-    def place_of(x: float | None) -> str:
+    def at(x: float | None) -> str:
         if x is None:
             return ""
         share = min(1.0, max(0.0, (x - low) / (high - low)))
         return f"{_EDGE + (100 - 2 * _EDGE) * share:.2f}%"
 
-    ticks = (low, "start", "0"), ((low + high) / 2, "middle", place_of((low + high) / 2)), (high, "end", "100%")
+    ticks = (low, "start", "0"), ((low + high) / 2, "middle", at((low + high) / 2)), (high, "end", "100%")
     within = bool(panel.zero) and low < 0 < high
     labels = [
         {"x": place, "anchor": anchor, "text": _tick(x, panel, high - low)}
@@ -141,20 +141,15 @@ def _axis(panel: Panel, top: int) -> dict[str, object]:
     if within:
         share = -low / (high - low)
         anchor = "start" if share < 0.35 else "end" if share > 0.65 else "middle"
-        labels.append({"x": place_of(0.0), "anchor": anchor, "text": escape(panel.zero)})
+        labels.append({"x": at(0.0), "anchor": anchor, "text": escape(panel.zero)})
     rows = [
         {"name": escape(m.name), "words": escape(m.words), "own": m.own, "top": top + _ROW * i}
-        | {
-            "estimate": place_of(m.estimate),
-            "lower": place_of(m.lower),
-            "upper": place_of(m.upper),
-            "truth": place_of(m.truth),
-        }
+        | {"estimate": at(m.estimate), "lower": at(m.lower), "upper": at(m.upper), "truth": at(m.truth)}
         for i, m in enumerate(panel.marks)
     ]
-    frame = {"top": top, "base": top + _ROW * len(panel.marks) + 8, "zero": place_of(0.0) if panel.zero else ""}
+    frame = {"top": top, "base": top + _ROW * len(panel.marks) + 8, "zero": at(0.0) if panel.zero else ""}
     frame["title"] = escape(panel.title)
-    return {**frame, "ticks": [place_of(x) for x, *_ in ticks], "labels": labels, "rows": rows}
+    return {**frame, "ticks": [at(x) for x, *_ in ticks], "labels": labels, "rows": rows}
 
 
 def _tick(x: float, panel: Panel, width: float) -> str:
@@ -176,11 +171,11 @@ def gains_figure(view: Gains) -> Figure:
     low, high = min(0.0, *map(min, gains)), max(0.0, *map(max, gains))
     room = (high - low or 1.0) * 0.05
     styled = zip(names, PALETTE, DASHES, gains, strict=False)
-    drawn = [{"name": name, "colour": colour, "dash": dash, "gains": line} for name, colour, dash, line in styled]
+    drawn = [{"name": name, "colour": colour, "dash": dash, "gains": ys} for name, colour, dash, ys in styled]
     values: dict[str, object] = {"lines": drawn, "domain": [low - room, high + room], "width": _WIDE, "height": height}
     values["steps"] = list(range(0, H, max(1, H // 10)))
     ends = zip(names, gains, strict=True)
-    text = "; ".join(f"{name}: {number(line[0])} at step 0, {number(line[-1])} at the last" for name, line in ends)
+    text = "; ".join(f"{name}: {number(ys[0])} at step 0, {number(ys[-1])} at the last" for name, ys in ends)
     left_out = view.gains[0].size - len(lines)
     note = f"Shown: the {len(lines)} largest gains, of {view.gains[0].size}; the table has all." if left_out else ""
     text = f"Gains over {H} steps. {text}."
@@ -212,14 +207,10 @@ def verdict_of(report: Report) -> Verdict:
 
 def sentence(verdict: Verdict, *, binned: bool = False) -> str:
     """The answer in one line, without its first letter's capital."""
-    improvement, where = verdict.improvement, "in the binned process, " if binned else ""
-    if improvement is not None and verdict.answer in ("better", "worse"):
-        by = (
-            interval(improvement.lower, improvement.upper)
-            if verdict.answer == "better"
-            else interval(-improvement.upper, -improvement.lower)
-        )
-        level = f"({percent(improvement.level)}{worth(improvement)})"
+    gain, where = verdict.improvement, "in the binned process, " if binned else ""
+    if gain is not None and verdict.answer in ("better", "worse"):
+        by = interval(gain.lower, gain.upper) if verdict.answer == "better" else interval(-gain.upper, -gain.lower)
+        level = f"({percent(gain.level)}{worth(gain)})"
         if verdict.conditions:
             return f"{where}{verdict.answer} by {by} if {' and '.join(verdict.conditions)} {level}"
         return f"{where}{verdict.answer} than current practice by {by} {level}"
@@ -310,14 +301,12 @@ def score(report: Report, *, short: bool = False) -> str:
     if (end := outcome(data)) is not None:
         share = f"share of {whose} with the end “{end}”"
         return f"score: {share}" if short else f"Score: the {share}, from 0 (worst) to 1 (best)."
-    reward_name = None if data.reward_called is None else clean(data.reward_called)
+    name = None if data.reward_called is None else clean(data.reward_called)
     if short:
-        return f"score: {reward_name or 'sum of the rewards'} of an episode"
+        return f"score: {name or 'sum of the rewards'} of an episode"
     pays = ", ".join(f"{number(r)} for {clean(label)}" for label, r in (data.reward_on_entering or {}).items() if r)
     low, high = (number(end) for end in data.reward_range)
-    each = pays or (
-        f"rewards of {low} to {high} a step" if reward_name is None else f"{reward_name}, {low} to {high} a step"
-    )
+    each = pays or (f"rewards of {low} to {high} a step" if name is None else f"{name}, {low} to {high} a step")
     return f"Score: {each}, summed over an episode."
 
 
@@ -332,13 +321,10 @@ def answer_figure(report: Report, verdict: Verdict) -> Figure | None:
         return None
     possible = float(v.lower_trivial), float(v.upper_trivial)
     panels = [Panel([m for m in _marks(report) if m.places], score(report, short=True), possible=possible)]
-    if (improvement := verdict.improvement) is not None and verdict.answer != "nothing_changes":
-        sign, size = (
-            "+" if improvement.estimate > 0 else "",
-            about(improvement.estimate, improvement.lower, improvement.upper),
-        )
-        words = f"{sign}{size} ({interval(improvement.lower, improvement.upper)})"
-        gap = Mark("difference", words, improvement.estimate, improvement.lower, improvement.upper, own=True)
+    if (gain := verdict.improvement) is not None and verdict.answer != "nothing_changes":
+        sign, size = "+" if gain.estimate > 0 else "", about(gain.estimate, gain.lower, gain.upper)
+        words = f"{sign}{size} ({interval(gain.lower, gain.upper)})"
+        gap = Mark("difference", words, gain.estimate, gain.lower, gain.upper, own=True)
         panels.append(Panel([gap], "new policy less current practice, in the same unit", "0: as now"))
     if not any(panel.marks for panel in panels):
         return None
@@ -493,11 +479,9 @@ def whom_card(report: Report, view: PolicyView, verdict: Verdict) -> AnswerCard:
         states, share = policy_sections.reach(view)
         # evidence of a linear policy is no number of rows
         of_decisions = "" if report.features is not None else f" ({percent(share, 2)} of decisions)"
-        states_of_action = [int(((view.action == a) & ~view.abstains).any(0).sum()) for a in range(len(actions))]
-        most = sorted((a for a, n in enumerate(states_of_action) if n), key=lambda a: -states_of_action[a])[:_MOST]
-        rows = tuple(
-            (actions[a], f"{number(states_of_action[a])} state{'s' * (states_of_action[a] > 1)}") for a in most
-        )
+        given = [int(((view.action == a) & ~view.abstains).any(0).sum()) for a in range(len(actions))]
+        most = sorted((a for a, n in enumerate(given) if n), key=lambda a: -given[a])[:_MOST]
+        rows = tuple((actions[a], f"{number(given[a])} state{'s' * (given[a] > 1)}") for a in most)
         words = (
             *((elsewhere,) if view.abstains.any() else ()),
             "What practice does there is not known from this release. Recommended most often:",

@@ -120,9 +120,8 @@ def practice_section(report: Report, view: Decisions) -> Section | None:
         return Section(_KEY, _TITLE, words)
     caption = "Evidence and practice: released, noisy counts. Gain: that of the released model, largest first."
     if len(differing) > MOST_DIFFERENCES:
-        caption += (
-            f" Shown: {MOST_DIFFERENCES} of {number(len(differing))} differences; reticent policy show lists all."
-        )
+        of_all = number(len(differing))
+        caption += f" Shown: {MOST_DIFFERENCES} of {of_all} differences; reticent policy show lists all."
     head = "State | Steps | Recommended | Evidence | Practice, mostly | Practice agrees | Gain | On its own"
     return Section(_KEY, _TITLE, words, tables=(table(head, rows, caption, "Evidence | Practice agrees | Gain"),))
 

@@ -60,7 +60,7 @@ def value_section(report: Report, data: DeclaredTables) -> Section:
         ("Interval", interval(value.lower, value.upper)),
         ("Least and greatest possible", f"{number(value.lower_trivial)} and {number(value.upper_trivial)}"),
         ("Status", value.status + (": not a guarantee" if value.status in NO_GUARANTEE else "")),
-        ("Start of an episode", _start(value.start)),
+        ("Start of an episode", "declared" if value.start == "declared" else "estimated from the released counts"),
     ]
     if value.optimal_upper is not None:
         rows.insert(1, ("Upper end for any policy", number(value.optimal_upper, 3, "up")))
@@ -74,10 +74,6 @@ def value_section(report: Report, data: DeclaredTables) -> Section:
     tables = [table("Value of the policy | ", rows), *baselines]
     assumes = tuple(clean(item) for item in value.assumes)
     return Section("value", "The score of the policy", tuple(words), None, tuple(tables), assumes, "It assumes:")
-
-
-def _start(start: str) -> str:
-    return {"released": "estimated from the released counts", "declared": "declared"}[start]
 
 
 def _baselines(policy: ValueFacts | Baseline, beside: dict[str, Baseline]) -> Table:
@@ -197,34 +193,30 @@ _FEW = 9
 
 def evaluation_section(report: Report) -> Section | None:
     """Values, difference, and their assumptions; None without held-out people."""
-    if (evaluation := report.evaluation) is None:
+    if (e := report.evaluation) is None:
         return None
-    looks = "the first evaluation" if evaluation.look == 1 else f"evaluation number {number(evaluation.look)}"
+    looks = "the first evaluation" if e.look == 1 else f"evaluation number {number(e.look)}"
     part = (
         "By how often its actions are taken, not by their outcomes, they decided which of its changes stay."
-        if evaluation.confirmed
+        if e.confirmed
         else "They had no part in choosing the policy."
     )
     words = (
-        f"{percent(evaluation.share)} of the people were held out, about "
-        f"{number(round_up(evaluation.people, 'nearest'))} by a noisy count. {part} Current practice is the mean of "
+        f"{percent(e.share)} of the people were held out, about "
+        f"{number(round_up(e.people, 'nearest'))} by a noisy count. {part} Current practice is the mean of "
         "their own scores; the difference is taken person by person.",
-        f"This is {looks} on this data, so each interval is one at {percent(evaluation.level)}: more evaluations mean "
+        f"This is {looks} on this data, so each interval is one at {percent(e.level)}: more evaluations mean "
         "more chances to be wrong.",
         "It assumes that the recorded state holds everything that drives both decisions and outcomes"
-        + (
-            ""
-            if evaluation.misfit is None
-            else ", and that values are linear in the declared features where nobody went"
-        )
+        + ("" if e.misfit is None else ", and that values are linear in the declared features where nobody went")
         + f".{_hidden(verdict_of(report))}",
     )
     rows = [
-        ("New policy", *_both(evaluation.value)),
-        ("Current practice", *_both(evaluation.practice)),
-        ("Difference", *_both(evaluation.improvement)),
+        ("New policy", *_both(e.value)),
+        ("Current practice", *_both(e.practice)),
+        ("Difference", *_both(e.improvement)),
     ]
-    if (other := evaluation.against) is not None:
+    if (other := e.against) is not None:
         rows.append((f"Difference to {clean(other.run)}, modelled", *_both(other.improvement)))
     uniform = report.model_baselines.get("uniform")
     if uniform is not None and not uniform.trivial and uniform.estimate is not None:
@@ -248,50 +240,39 @@ def _both(x: Interval) -> tuple[str, str]:
 
 def checks_section(report: Report, view: Decisions) -> Section | None:
     """The checks of an evaluation, with their prices; None where there was none."""
-    if (evaluation := report.evaluation) is None:
+    if (e := report.evaluation) is None:
         return None
     meaning = f"must come out as 0; beyond {PLACEBO:g} on either side the answer is withheld"
     rows = [
-        _placebo(
-            "Placebo, the course before a choice", evaluation.placebo, f"{meaning}; sees traits that move the course"
-        ),
-        _placebo(
-            "Placebo, earlier rewards", evaluation.past, f"{meaning}; sees traits that move rewards, by its reach"
-        ),
+        _placebo("Placebo, the course before a choice", e.placebo, f"{meaning}; sees traits that move the course"),
+        _placebo("Placebo, earlier rewards", e.past, f"{meaning}; sees traits that move rewards, by its reach"),
     ]
-    if evaluation.reach is not None:
-        rows.append(
-            ("Reach of earlier rewards, at least", number(evaluation.reach, 2, "down"), "free", _MEANINGS["reach"])
-        )
+    if e.reach is not None:
+        rows.append(("Reach of earlier rewards, at least", number(e.reach, 2, "down"), "free", _MEANINGS["reach"]))
     confounding = verdict_of(report).confounding
-    if evaluation.hidden is not None and confounding is not None and confounding.status in ("checked", "not_excluded"):
-        most = number(evaluation.hidden, 2, "up")
+    if e.hidden is not None and confounding is not None and confounding.status in ("checked", "not_excluded"):
+        most = number(e.hidden, 2, "up")
         rows.append(("Explained by a hidden trait that lasts, at most", most, "free", _MEANINGS["hidden"]))
-    if evaluation.ratios is not None:
-        rows.append(("Logged probabilities", f"z = {number(evaluation.ratios, 2)}", "in the same release", meaning))
-    if evaluation.misfit is not None:
-        z = f"z = {number(evaluation.misfit, 2)}"
+    if e.ratios is not None:
+        rows.append(("Logged probabilities", f"z = {number(e.ratios, 2)}", "in the same release", meaning))
+    if e.misfit is not None:
+        z = f"z = {number(e.misfit, 2)}"
         meaning = f"must come out as 0; beyond {MISFIT:g} on either side the features do not describe the values"
         rows.append(("What features leave out, the farthest of 12 directions", z, "in the same release", meaning))
-    for d in evaluation.diagnostics:
+    for d in e.diagnostics:
         cost = f"ρ = {number(d.price, 2, 'up')}" if d.price else "free"
         rows.append((clean(d.name), number(d.value, 3), cost, _meaning(d.name)))
     rows += [(name, percent(share), "free", _MEANINGS["overlap"]) for name, share in overlaps(view)]
-    for name, policy, measured in (
-        ("policy", "this policy", evaluation.value),
-        ("practice", "practice", evaluation.practice),
-    ):
+    for name, policy, measured in (("policy", "this policy", e.value), ("practice", "practice", e.practice)):
         modelled = report.model_baselines.get(policy)
         if modelled is not None and modelled.estimate is not None:
             off = number(modelled.estimate - measured.estimate, 2)
             rows.append((f"Calibration of the model, {name}", off, "free", _MEANINGS["calibration"]))
     for share in _SHARES:
-        clear = (
-            "would" if abs(evaluation.improvement.estimate) > (half := half_width(evaluation, share)) else "would not"
-        )
+        clear = "would" if abs(e.improvement.estimate) > (half := half_width(e, share)) else "would not"
         remark = f"the same difference {clear} be distinguished from 0"
         rows.append((f"Margin with {percent(share)} held out", f"± {number(half, 2, 'up')}", "free", remark))
-    words = f"Estimator: {clean(evaluation.estimator)}. Free: computed from what was released anyway."
+    words = f"Estimator: {clean(e.estimator)}. Free: computed from what was released anyway."
     listed = table("Check | Value | Price | Meaning", rows, "", "Value")
     return Section("checks", "Checks of the test", (words,), tables=(listed,))
 
@@ -332,17 +313,14 @@ def overlaps(view: Decisions) -> list[tuple[str, float]]:
     ]
 
 
-def half_width(evaluation: Evaluated, share: float) -> float:
+def half_width(e: Evaluated, share: float) -> float:
     """Half-width of the difference's interval with another share of the same people held out.
 
-    ``evaluation``: holds the released variances.
+    ``e``: holds the released variances.
     """
-    times = share / evaluation.share
-    now, then = (
-        math.sqrt(evaluation.person_variance / max(evaluation.people, 1) / x + evaluation.noise_variance / x**2)
-        for x in (1.0, times)
-    )
-    return float(evaluation.half_width) * then / now if now > 0 else float(evaluation.half_width)
+    times = share / e.share
+    now, then = (math.sqrt(e.person_variance / max(e.people, 1) / x + e.noise_variance / x**2) for x in (1.0, times))
+    return float(e.half_width) * then / now if now > 0 else float(e.half_width)
 
 
 _ROLES = {"agent": "the agent", "plain": "without noise", "control": "control"}
@@ -359,14 +337,14 @@ def played_opening(report: Report, sim: Simulation) -> Opening:
     agent, communication = sim.agents[0], sim.communication
     cost = loss(promise.rho, promise.epsilon, promise.delta, pure=promise.pure)
     words = f"regret while learning: {number(agent.regret.mean)} ± {number(agent.regret.std)} over {agent.runs} seeds"
-    asked_loss = ", ".join(f"{clean(k)} = {number(v)}" for k, v in promise.asked.items())
+    asked = ", ".join(f"{clean(k)} = {number(v)}" for k, v in promise.asked.items())
     sends = () if communication is None else (f"a user sends {number(communication.bits)} bits",)
     cards = (
         AnswerCard(f"The policy of seed {sim.seed} loses", number(sim.suboptimality), (words,)),
         AnswerCard(
             "A deployment would promise",
             cost,
-            (f"asked: {asked_loss}, {clean(promise.calibration)}",) if asked_loss else (),
+            (f"asked: {asked}, {clean(promise.calibration)}",) if asked else (),
         ),
         AnswerCard("Trust model", clean(promise.trust_model), (_each(data), *sends)),
     )

@@ -286,13 +286,10 @@ def _setting(study: Study, rows: Rows) -> Section:
     """Words of the study, remarks on delta, and constants by agent, variant and scales."""
     head = "Agent | Variant | Scales | Constants"
     constants = sorted(set(cells(head, [r for r in rows if r["constants"]])))
-    too_large = sorted(
-        {r["delta"] for r in rows if r["delta"] is not None and r["delta"] > largest_delta(r["episodes"])}
-    )
-    more = [f"δ = {d:g} means nothing for more than {1 / (10 * d):,.0f} people." for d in too_large]
-    return Section(
-        "setting", "The setting", (*study.study.words, *more), tables=(table(head, constants, grouped=True),)
-    )
+    vain = sorted({r["delta"] for r in rows if r["delta"] is not None and r["delta"] > largest_delta(r["episodes"])})
+    more = [f"δ = {d:g} means nothing for more than {1 / (10 * d):,.0f} people." for d in vain]
+    listed = table(head, constants, grouped=True)
+    return Section("setting", "The setting", (*study.study.words, *more), tables=(listed,))
 
 
 _ATTACK = "an attack with made-up neighbours: no row was read, nothing was charged."
