@@ -204,9 +204,9 @@ def _matched(card: Card, world: World, run: str) -> list[Integers]:
     return indices
 
 
-Result = TypeVar("Answer")
-Query = TypeVar("Asked")
-Reply = TypeVar("Told")
+Result = TypeVar("Result")
+Query = TypeVar("Query")
+Reply = TypeVar("Reply")
 
 
 @dataclass(frozen=True)
